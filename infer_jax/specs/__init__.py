@@ -1,0 +1,35 @@
+"""WHAT: pytrees of numbers that say what is served, on what, for whom and how. No formulas."""
+
+from infer_jax.specs.architecture import (
+    UNBOUNDED as UNBOUNDED,
+    Architecture as Architecture,
+    Attention as Attention,
+    Block as Block,
+    Dense as Dense,
+    Experts as Experts,
+    Feedforward as Feedforward,
+    Format as Format,
+    GroupedQuery as GroupedQuery,
+    Latent as Latent,
+    Linear as Linear,
+    Sparse as Sparse,
+)
+from infer_jax.specs.fields import (
+    Spec as Spec,
+    leaves as leaves,
+    number as number,
+    part as part,
+    spec as spec,
+    static as static,
+    value_of as value_of,
+)
+from infer_jax.specs.hardware import (
+    Chip as Chip,
+    Hardware as Hardware,
+    Hierarchy as Hierarchy,
+    Host as Host,
+    Network as Network,
+    Torus as Torus,
+)
+from infer_jax.specs.plan import Plan as Plan
+from infer_jax.specs.workload import ForwardPass as ForwardPass, Workload as Workload

@@ -1,0 +1,166 @@
+"""How a number of a spec is declared: unit, kind, bounds and one line of doc, once.
+
+Loaders, sweep axes, the contract, co-design bounds and the docs read these declarations;
+there is no second list of field names anywhere.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import numpy as np
+from flax import struct
+
+from infer_jax.errors import InputError
+
+KINDS = ("rate", "capacity", "time", "count", "fraction", "choice", "price", "size")
+
+T = TypeVar("T")
+
+
+def number(
+    doc: str,
+    *,
+    unit: str = "1",
+    kind: str,
+    low: float = 0.0,
+    high: float = math.inf,
+    default: Any = dataclasses.MISSING,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A leaf: one real number with its unit, kind, closed bounds and doc.
+
+    ``choices`` names the codes 0, 1, 2 … of a field of kind ``choice``.
+    """
+    assert kind in KINDS, kind
+    metadata = {"doc": doc, "unit": unit, "kind": kind, "low": low, "high": high}
+    metadata["choices"] = choices
+    if default is not dataclasses.MISSING:
+        default = np.asarray(default, np.float64)
+        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+    return dataclasses.field(metadata=metadata)
+
+
+def part(doc: str, *, default_factory: Any = dataclasses.MISSING) -> Any:
+    """A branch: another spec, or a tuple of specs."""
+    metadata = {"doc": doc, "kind": "part"}
+    if default_factory is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default_factory=default_factory, metadata=metadata)
+
+
+def static(doc: str, *, default: Any = dataclasses.MISSING) -> Any:
+    """Structure, not a number: a law, a convention or a length. Changing it retraces."""
+    metadata = {"doc": doc, "kind": "static", "pytree_node": False}
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(number, part, static)
+)
+def spec(cls: type[T]) -> type[T]:
+    """A frozen keyword-only dataclass registered as a pytree, with ``replace`` and ``of``."""
+    return struct.dataclass(cls, kw_only=True)  # type: ignore[return-value]
+
+
+class Spec:
+    """What all specs share: the door ``of`` and ``replace``.
+
+    The constructor stores what it is given, so that axes, tracers and placeholders pass;
+    ``of`` is the door for people: it checks bounds and makes every number a 0-d float64
+    array, which costs one trace for all values and lets ``jax.grad`` reach every leaf.
+    """
+
+    @classmethod
+    def of(cls, **values: Any):
+        """Build from plain numbers, each checked against its declared bounds.
+
+        Raises:
+            InputError: an unknown or missing field, a number out of bounds or not finite.
+        """
+        return _checked(cls, values, cls.__name__)
+
+    def replace(self, **changes: Any):
+        """A copy with some fields changed; nothing is checked or converted."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def but(self, **changes: Any):
+        """A copy with some fields changed, checked as ``of`` checks."""
+        return dataclasses.replace(  # type: ignore[type-var]
+            self, **{name: value_of(type(self), name, v) for name, v in changes.items()}
+        )
+
+
+def value_of(cls: type, name: str, value: Any, where: str | None = None) -> Any:
+    """``value`` as field ``name`` of ``cls`` stores it: a checked 0-d float64 array.
+
+    Raises:
+        InputError: no such field, or the value is not a number within its bounds.
+    """
+    where = where or cls.__name__
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    if name not in known:
+        raise InputError(where, name, "not a field of it", ", ".join(known))
+    meta = known[name].metadata
+    if meta["kind"] in ("part", "static"):
+        return value
+    if isinstance(value, jax.Array):
+        return value
+    bounds = _bounds(meta)
+    if meta["choices"] and isinstance(value, str) and value in meta["choices"]:
+        value = meta["choices"].index(value)
+    if isinstance(value, str):
+        raise InputError(where, name, value, bounds)
+    try:
+        result = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(where, name, value, bounds) from None
+    if not np.all(np.isfinite(result) & (result >= meta["low"]) & (result <= meta["high"])):
+        raise InputError(where, name, value, bounds)
+    return result
+
+
+def _bounds(meta: Any) -> str:
+    if meta["choices"]:
+        return " or ".join(f"{i} ({c})" for i, c in enumerate(meta["choices"]))
+    unit = "" if meta["unit"] == "1" else f" {meta['unit']}"
+    if math.isinf(meta["high"]):
+        return f"a number of at least {meta['low']:g}{unit}"
+    return f"a number from {meta['low']:g} to {meta['high']:g}{unit}"
+
+
+def _checked(cls: Any, values: dict[str, Any], where: str) -> Any:
+    checked = {name: value_of(cls, name, value, where) for name, value in values.items()}
+    for f in dataclasses.fields(cls):
+        optional = (
+            f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
+        )
+        if f.name not in values and not optional:
+            raise InputError(where, f.name, "missing", f.metadata["doc"])
+    return cls(**checked)
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every number below ``tree`` as (dotted path, metadata, value).
+
+    >>> from infer_jax.specs import Format
+    >>> [(path, meta["unit"]) for path, meta, _ in leaves(Format.of(bytes=1, bits=8))]
+    [('bytes', 'bytes'), ('bits', 'bits')]
+    """
+    if isinstance(tree, tuple | list):
+        for i, item in enumerate(tree):
+            yield from leaves(item, f"{path}.{i}" if path else str(i))
+        return
+    if not dataclasses.is_dataclass(tree):
+        return
+    for f in dataclasses.fields(tree):
+        value, here = getattr(tree, f.name), f"{path}.{f.name}" if path else f.name
+        kind = f.metadata.get("kind")
+        if kind == "part":
+            yield from leaves(value, here)
+        elif kind != "static":
+            yield here, f.metadata, value

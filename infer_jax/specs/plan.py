@@ -1,0 +1,37 @@
+"""How it is laid out over chips: the few degrees every theory understands."""
+
+from jax import Array
+
+from infer_jax.specs.fields import Spec, number, spec
+
+LAYOUTS = ("1d", "2d")
+
+
+@spec
+class Plan(Spec):
+    """One instance of the model. Its chips are tp x pp x ep; ``dp`` copies of it are run.
+
+    A theory that needs more extends this in its own file.
+    """
+
+    tp: Array = number("tensor parallel degree", kind="count", default=1.0)
+    pp: Array = number("pipeline parallel degree", kind="count", default=1.0)
+    ep: Array = number("expert parallel degree", kind="count", default=1.0)
+    dp: Array = number("data parallel copies", kind="count", default=1.0)
+    layout: Array = number(
+        "slicing of weights over the tensor parallel ranks",
+        kind="choice",
+        high=1,
+        default=0.0,
+        choices=LAYOUTS,
+    )
+
+    @property
+    def instance(self) -> Array:
+        """Chips of one instance: tp * pp * ep."""
+        return self.tp * self.pp * self.ep
+
+    @property
+    def chips(self) -> Array:
+        """Chips in all: tp * pp * ep * dp."""
+        return self.instance * self.dp
