@@ -187,9 +187,7 @@ class Architecture(Spec):
         default=0.0,
         choices=("no", "yes"),
     )
-    max_positions: Array = number(
-        "longest context", unit="tokens", kind="count", default=UNBOUNDED
-    )
+    max_positions: Array = number("longest context", unit="tokens", kind="count", default=UNBOUNDED)
     draft_layers: Array = number(
         "multi-token-prediction layers shipped beside the model", kind="count", default=0.0
     )

@@ -86,13 +86,11 @@ class Spec:
 
     def replace(self, **changes: Any):
         """A copy with some fields changed; nothing is checked or converted."""
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
     def but(self, **changes: Any):
         """A copy with some fields changed, checked as ``of`` checks."""
-        return dataclasses.replace(  # type: ignore[type-var]
-            self, **{name: value_of(type(self), name, v) for name, v in changes.items()}
-        )
+        return self.replace(**{name: value_of(type(self), name, v) for name, v in changes.items()})
 
 
 def value_of(cls: type, name: str, value: Any, where: str | None = None) -> Any:

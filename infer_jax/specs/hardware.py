@@ -59,12 +59,8 @@ class Host(Spec):
         "chip to host, one direction", unit="bytes/s", kind="rate", default=0.0
     )
     disk: Array = number("disk capacity per chip", unit="bytes", kind="capacity", default=0.0)
-    disk_read: Array = number(
-        "disk read bandwidth", unit="bytes/s", kind="rate", default=0.0
-    )
-    disk_write: Array = number(
-        "disk write bandwidth", unit="bytes/s", kind="rate", default=0.0
-    )
+    disk_read: Array = number("disk read bandwidth", unit="bytes/s", kind="rate", default=0.0)
+    disk_write: Array = number("disk write bandwidth", unit="bytes/s", kind="rate", default=0.0)
 
 
 @spec

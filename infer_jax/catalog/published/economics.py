@@ -1,0 +1,140 @@
+"""Which models and chips does the economics paper evaluate, with which constants?"""
+
+import math
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from infer_jax.catalog.files import read_toml
+from infer_jax.errors import InputError
+from infer_jax.specs import (
+    Architecture,
+    Block,
+    Chip,
+    Dense,
+    Experts,
+    Format,
+    GroupedQuery,
+    Hardware,
+    Hierarchy,
+    Latent,
+    Torus,
+)
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return read_toml(str(files(__package__).joinpath("economics.toml")))
+
+
+def _row(kind: str, name: str) -> dict[str, Any]:
+    table = _tables()[kind]
+    if name not in table:
+        raise InputError("economics paper", kind, name, ", ".join(table))
+    return table[name]
+
+
+def economics_model_names() -> tuple[str, ...]:
+    """Names of the paper's models."""
+    return tuple(_tables()["models"])
+
+
+def economics_hardware_names() -> tuple[str, ...]:
+    """Names of the paper's chips."""
+    return tuple(_tables()["hardware"])
+
+
+def economics_model(name: str, *, multi_query: bool = False) -> Architecture:
+    """A model of the paper by its name; ``multi_query`` gives it one KV head.
+
+    Raises:
+        InputError: the paper has no such model.
+    """
+    row = _row("models", name)
+    if "scaled_from" in row:
+        row = _scaled(_row("models", row["scaled_from"]), row["scale"])
+    weights = Format.of(bytes=row["weight_bytes"], bits=8.0 * row["weight_bytes"])
+    # The paper multiplies attention at the weights' precision and stores the cache at the
+    # activations'.
+    held = Format.of(bytes=row["activation_bytes"], bits=8.0 * row["weight_bytes"])
+    head = row["head_width"]
+    if "kv_rank" in row:
+        attention = Latent.of(
+            query_heads=row["query_heads"],
+            nope_width=head,
+            rope_width=0.0,
+            value_width=head,
+            kv_rank=row["kv_rank"],
+            query_rank=row["query_rank"],
+            weights=weights,
+        )
+    else:
+        groups = 1.0 if multi_query else row["query_heads"] / row["group"]
+        attention = GroupedQuery.of(
+            query_heads=row["query_heads"],
+            kv_heads=groups,
+            head_width=head,
+            value_width=head,
+            weights=weights,
+        )
+    shape = {"width": row["feedforward_width"], "inward": row["inward"], "weights": weights}
+    if row.get("experts", 1) > 1:
+        feedforward: Dense | Experts = Experts.of(
+            experts=row["experts"], active=row["active"], router=0.0, **shape
+        )
+    else:
+        feedforward = Dense.of(**shape)
+    block = Block.of(count=row["layers"], attention=attention, feedforward=feedforward)
+    return Architecture.of(
+        width=row["width"],
+        vocabulary=row["vocabulary"],
+        tied=0.0,
+        blocks=(block,),
+        parallel=row.get("parallel", 0),
+        embedding=weights,
+        head=weights,
+        activations=held,
+        cache=held,
+    )
+
+
+def economics_hardware(name: str) -> tuple[Hardware, dict[str, float]]:
+    """A chip of the paper by its name, and the coefficients the paper gives it.
+
+    Raises:
+        InputError: the paper has no such chip.
+    """
+    row = _row("hardware", name)
+    chip = Chip.of(
+        flops_16=row["flops_16"],
+        flops_8=row["flops_8"],
+        flops_4=row.get("flops_4", row["flops_8"]),
+        memory=row["memory"],
+        memory_bandwidth=row["memory_bandwidth"],
+    )
+    if "domain" in row:
+        network = Hierarchy.of(
+            domain=row["domain"],
+            domain_bandwidth=row["domain_bandwidth"],
+            network_bandwidth=row["network_bandwidth"],
+        )
+    else:
+        network = Torus.of(axes=3.0, link_bandwidth=row["link_bandwidth"])
+    hardware = Hardware.of(chip=chip, network=network, price=row["price"])
+    known = ("flop_cap", "memory_cap", "launch", "protocol_base")
+    return hardware, {key: row[key] for key in known if key in row}
+
+
+def _scaled(row: dict[str, Any], scale: float) -> dict[str, Any]:
+    """A model scaled to ``scale`` times its parameters as the paper's program scales it."""
+    wide, heads = scale ** (1 / 3), scale ** (1 / 6)
+    scaled = dict(row)
+    scaled["width"], scaled["feedforward_width"] = (
+        row["width"] * wide,
+        row["feedforward_width"] * wide,
+    )
+    scaled["layers"] = math.floor(row["layers"] * wide)
+    scaled["query_heads"] = math.ceil(row["query_heads"] * heads)
+    scaled["group"] = scaled["query_heads"] / (row["query_heads"] / row["group"])
+    scaled["head_width"] = row["head_width"] * heads
+    return scaled

@@ -1,0 +1,9 @@
+"""THEORIES: one module per published model and one of our own, each an assembly of laws."""
+
+from infer_jax.estimators.economics import Economics as Economics, Split as Split
+from infer_jax.estimators.estimate import (
+    Estimate as Estimate,
+    Estimator as Estimator,
+    Limit as Limit,
+    Phase as Phase,
+)

@@ -1,0 +1,270 @@
+"""How long is one pass at one layout? The full assembly of levels 3 and 4, block by block."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.estimate import Limit, Phase
+from infer_jax.physics import attention as att, collectives, decoder, feedforward as ffn, matmul
+from infer_jax.physics.decoder import total
+from infer_jax.physics.numerics import ceiling, maximum, square_root
+from infer_jax.specs import (
+    Architecture,
+    Attention,
+    Experts,
+    Feedforward,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Torus,
+    number,
+    spec,
+)
+
+if TYPE_CHECKING:
+    from infer_jax.estimators.economics.model import Economics
+
+
+class Laws(NamedTuple):
+    """The named laws in which the corrected model and the published one differ."""
+
+    projections: Callable = att.matrices
+    products: Callable = att.matrices
+    core: Callable = att.core_flops
+    sparsity: Callable = ffn.share
+    expert_load: Callable = ffn.load_of_tokens
+    resident: Callable = decoder.resident_bytes
+
+
+PUBLISHED = Laws(
+    projections=att.economics_weights,
+    products=att.economics_products,
+    core=att.absorbed_flops,
+    sparsity=ffn.sparsity,
+    expert_load=ffn.load_of_sequences,
+    resident=decoder.resident_micro_batch,
+)
+
+
+@spec
+class Split(Plan):
+    """A plan with the one degree that this theory adds."""
+
+    attention_split: Array = number(
+        "times fewer ranks that attention uses than the feedforward", kind="count", default=1.0
+    )
+
+
+class Ranks(NamedTuple):
+    """One layout: chips of a stage, stages, attention split, expert ranks (None: all it can)."""
+
+    stage: Array
+    stages: Array
+    split: Array
+    experts: Array | None = None
+
+
+class Share(NamedTuple):
+    """What one layer adds for one micro-batch: seconds of network, bytes, chip-seconds."""
+
+    network: Array
+    traffic: Array
+    work: Array
+
+
+class Pass(NamedTuple):
+    """Everything the laws of one pass at one layout look at."""
+
+    model: "Economics"
+    arch: Architecture
+    hardware: Hardware
+    forward: ForwardPass
+    ranks: Ranks
+    layout: str
+
+    @property
+    def micro(self) -> Array:
+        """Sequences of a micro-batch."""
+        return self.forward.sequences / self.ranks.stages
+
+    @property
+    def tokens(self) -> Array:
+        """New tokens of a micro-batch."""
+        return self.micro * self.forward.new_tokens
+
+    def collective(self, ranks: Array, nodes: Array, words: Array, *, reduces: bool) -> Array:
+        """Seconds of one collective of ``words`` activations per token."""
+        model, network = self.model, self.hardware.network
+        size = words * self.tokens * self.arch.activations.bytes
+        if isinstance(network, Torus):
+            return collectives.torus_ring(
+                ranks, size, network.link_bandwidth, model.torus_hop, reduces=reduces
+            )
+        link = collectives.Link(
+            intra=network.domain_bandwidth * model.allreduce_share,
+            inter=network.network_bandwidth * model.allreduce_share,
+        )
+        return collectives.nccl_tree(ranks, nodes, size, link, model.protocols, reduces=reduces)
+
+    def reduce(self, chips: Array, inner: Array, outer: Array, divisor: Array) -> Array:
+        """Seconds of a layer's all-reduces over ``chips`` chips sliced 1-D or 2-D.
+
+        2-D: the inner and the outer result over sqrt(chips) ranks; 1-D: the outer over all.
+        """
+        nodes = self.nodes(chips)
+        if self.layout == "1d":
+            return self.collective(chips, nodes, outer / divisor, reduces=True)
+        rows, nodes = square_root(chips), square_root(nodes)
+        return total(
+            self.collective(rows, nodes, words / divisor, reduces=True) for words in (inner, outer)
+        )
+
+    def nodes(self, chips: Array) -> Array:
+        """Nodes that ``chips`` chips fill; every chip is its own node on a torus."""
+        if isinstance(self.hardware.network, Torus):
+            return chips
+        return ceiling(chips / self.hardware.network.domain, self.model.smoothing)
+
+    def seconds(self, flops: Array, bits: Array) -> Array:
+        """Chip-seconds of ``flops`` at the data-sheet rate of a matmul class."""
+        return flops / matmul.rate(self.hardware.chip, bits)
+
+
+def attention_layer(p: Pass, attention: Attention) -> Share:
+    """One attention layer: two all-reduces, projections and cache through memory, FLOP."""
+    arch, forward, split = p.arch, p.forward, p.ranks.split
+    chips = p.ranks.stage / split
+    divisor = jnp.ones_like(chips) if p.layout == "1d" else square_root(chips)
+    weights, held = att.weights(attention), arch.activations.bytes
+    projected = total(
+        matmul.streamed_bytes(m, p.tokens, chips, weights.bytes, held)
+        for m in p.model.laws.products(attention, arch.width)
+    )
+    cache = att.read_bytes(attention, arch.cache, forward.cached_tokens)
+    flops = matmul.flops(p.model.laws.projections(attention, arch.width), p.tokens)
+    core = p.micro * p.model.laws.core(attention, forward.new_tokens, forward.cached_tokens)
+    return Share(
+        p.reduce(chips, att.output_width(attention), arch.width, divisor),
+        split * projected + p.micro * cache,
+        p.seconds(split * flops, weights.bits) + p.seconds(core, arch.activations.bits),
+    )
+
+
+def expert_ranks(p: Pass, feedforward: Feedforward) -> Array:
+    """Ranks that experts spread over: min(stage, E), but 1 below 2 S sequences a micro-batch.
+
+    Source: Erdil 2025 (arXiv 2506.04645), Section 3.5, and its reference implementation.
+    """
+    if not isinstance(feedforward, Experts) or not p.model.expert_parallel:
+        return jnp.ones_like(p.ranks.stage)
+    if p.ranks.experts is not None:
+        return jnp.minimum(p.ranks.experts, feedforward.experts)
+    sparsity = p.model.laws.sparsity(feedforward, p.model.smoothing)
+    load = p.model.laws.expert_load(p.micro, p.tokens)
+    return jnp.where(load < 2.0 * sparsity, 1.0, jnp.minimum(p.ranks.stage, feedforward.experts))
+
+
+def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
+    """One feedforward layer: all-reduces, all-to-alls, touched experts through memory, FLOP."""
+    arch, held = p.arch, p.arch.activations.bytes
+    spread = expert_ranks(p, feedforward)
+    chips = jnp.maximum(1.0, p.ranks.stage / jnp.maximum(1.0, spread))
+    sparsity = p.model.laws.sparsity(feedforward, p.model.smoothing)
+    matrix, copies = ffn.matrix(feedforward, arch.width), ffn.matrices(feedforward)
+    each = matmul.streamed_bytes(
+        matrix, p.tokens / sparsity, chips, feedforward.weights.bytes, held
+    )
+    read = ffn.touched(sparsity, p.tokens) * ffn.experts(feedforward)
+    traffic = read * copies * each
+    flops = 2.0 * p.tokens * ffn.routed_elements(feedforward, arch.width) / sparsity
+    work = p.seconds(flops, feedforward.weights.bits)
+    active = ffn.active_experts(feedforward)
+    inner, outer = active * feedforward.inward * feedforward.width, active * arch.width
+    if isinstance(feedforward, Experts):
+        shared = feedforward.shared
+        elements = ffn.common_elements(feedforward, arch.width)
+        traffic += ffn.matrices(shared) * matmul.streamed_bytes(
+            ffn.matrix(shared, arch.width), p.tokens, p.ranks.stage, shared.weights.bytes, held
+        )
+        work += p.seconds(2.0 * p.tokens * elements, shared.weights.bits)
+        router = ffn.router_elements(feedforward, arch.width)
+        traffic += 2.0 * router
+        work += p.seconds(2.0 * p.tokens * router, jnp.full_like(spread, 16.0))
+        inner += shared.inward * shared.width
+    rows = chips if p.layout == "1d" else square_root(chips)
+    network = p.reduce(chips, inner, outer, p.ranks.stage / rows)
+    peers = jnp.minimum(active, spread)
+    exchanged = arch.width * peers / p.ranks.stage
+    network += 2.0 * p.collective(peers, p.nodes(peers), exchanged, reduces=False)
+    return Share(network, traffic, work)
+
+
+def one_pass(
+    model: "Economics",
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    ranks: Ranks,
+    layout: str,
+) -> Phase:
+    """One pass at one layout: launches + collectives + max(memory, compute).
+
+    Source: Erdil 2025 (arXiv 2506.04645), Section 3.6 with 3.5; levels 3, 3b and 4.
+    """
+    p = Pass(model, arch, hardware, forward, ranks, layout)
+    chip, chips = hardware.chip, ranks.stage * ranks.stages
+    shares: list[tuple[Array, Share]] = []
+    spread = jnp.ones_like(ranks.stage)
+    for block in arch.blocks:
+        if block.attention is not None:
+            shares.append((block.count, attention_layer(p, block.attention)))
+        if block.feedforward is not None:
+            shares.append((block.count, feedforward_layer(p, block.feedforward)))
+            spread = jnp.maximum(spread, expert_ranks(p, block.feedforward))
+    two = jnp.full_like(chips, 2.0)
+    hand_over = p.collective(two, two, arch.width / ranks.stage, reduces=False)
+    table = arch.vocabulary * arch.width
+    head = 2.0 * model.table_products * table * p.tokens * ranks.split
+    traffic = table * arch.head.bytes + total(count * s.traffic for count, s in shares)
+    work = p.seconds(head, arch.head.bits) + total(count * s.work for count, s in shares)
+    spent = ranks.stages * work / chips
+    terms = {
+        "launch": 2.0 * total(count for count, _ in shares) * model.launch,
+        "network": total(count * s.network for count, s in shares)
+        + (ranks.stages - 1.0) * hand_over,
+        "memory": ranks.stages * traffic / (chips * chip.memory_bandwidth * model.memory_cap),
+        "compute": spent / model.flop_cap,
+    }
+    need = total(decoder.weight_bytes(arch, model.laws.projections).values())
+    need = need + model.laws.resident(arch, forward, ranks.stages)
+    free = 1.0 - model.headroom
+    limits = {"memory": Limit(need=need, capacity=chips * chip.memory * free)}
+    if model.staged:
+        most = jnp.minimum(chips, forward.sequences) * free
+        limits["pipeline"] = Limit(need=ranks.stages, capacity=most)
+    chosen = {
+        "tp": jnp.maximum(1.0, ranks.stage / spread),
+        "pp": ranks.stages,
+        "ep": spread,
+        "attention_split": ranks.split,
+        "layout": jnp.full_like(chips, 0.0 if layout == "1d" else 1.0),
+    }
+    return phase(model, terms, limits, spent, chosen)
+
+
+def phase(
+    model: "Economics",
+    terms: dict[str, Array],
+    limits: dict[str, Limit],
+    ideal: Array,
+    layout: dict[str, Array],
+) -> Phase:
+    """Launches and collectives, then the longer of memory and compute (Section 3.4).
+
+    ``ideal`` is the time of the arithmetic at the data-sheet rate, which MFU is measured by.
+    """
+    bound = maximum(terms["memory"], terms["compute"], model.smoothing)
+    time = bound + terms["network"] + terms.get("launch", 0.0)
+    return Phase(time=time, terms=terms, limits=limits, mfu=ideal / time, layout=layout)

@@ -1,0 +1,208 @@
+"""Inference economics of language models (Erdil 2025, arXiv 2506.04645), levels 1 to 4.
+
+One pass costs kernel launches, collectives, and the longer of memory traffic and arithmetic,
+at the fastest split of N chips into tensor, pipeline and expert ranks. Levels 3 and 4 are one
+assembly with more or less to search; levels 1 and 2 have a simpler one.
+"""
+
+from functools import partial
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.economics.layout import PUBLISHED, Laws, Ranks, Split, one_pass, phase
+from infer_jax.estimators.estimate import Estimate, Limit, Phase, request_life, stopped
+from infer_jax.estimators.search import blend, least, select
+from infer_jax.physics import collectives, decoder, matmul
+from infer_jax.physics.decoder import total
+from infer_jax.physics.numerics import tick
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Spec,
+    Workload,
+    number,
+    part,
+    spec,
+    static,
+)
+
+
+@spec
+class Economics(Spec):
+    """The economics model: its coefficients, and the laws and search that make a variant."""
+
+    flop_cap: Array = number(
+        "share of the peak rate sustained", kind="fraction", high=1, default=0.7
+    )
+    memory_cap: Array = number(
+        "share of memory bandwidth sustained", kind="fraction", high=1, default=0.75
+    )
+    launch: Array = number("latency of a kernel launch", unit="s", kind="time", default=4e-6)
+    allreduce_share: Array = number(
+        "all-reduce bandwidth over one-direction bandwidth",
+        kind="fraction",
+        high=1,
+        default=0.5,
+    )
+    protocols: tuple[collectives.Protocol, ...] = part(
+        "NCCL's protocols", default_factory=collectives.nccl_protocols
+    )
+    torus_hop: Array = number("latency of a hop on a torus", unit="s", kind="time", default=1e-6)
+    root_hop: Array = number(
+        "all-reduce latency per root of chips, level 2", unit="s", kind="time", default=2e-6
+    )
+    root_base: Array = number(
+        "all-reduce latency to begin with, level 2", unit="s", kind="time", default=6e-6
+    )
+    table_products: Array = number(
+        "vocabulary-sized products per token: the head; the paper counts the embedding too",
+        kind="count",
+        default=1.0,
+    )
+    headroom: Array = number(
+        "share of every limit kept free", kind="fraction", low=-1, high=1, default=0.0
+    )
+    smoothing: Array | None = part(
+        "None: exact; a number: the temperature of every maximum, ceiling and search",
+        default_factory=lambda: None,
+    )
+    laws: Laws = static("the named laws", default=Laws())
+    layouts: tuple[str, ...] = static(
+        "layouts tried; none: the simple levels", default=("2d", "1d")
+    )
+    search: bool = static("search the split of the plan's chips", default=True)
+    pipeline_ticks: int = static("pipeline degrees tried beside 1", default=10)
+    split_ticks: int = static("attention splits tried", default=6)
+    pipeline_to_batch: bool = static("pipeline ticks end at the batch, too", default=True)
+    expert_parallel: bool = static("experts may live on different ranks", default=True)
+    staged: bool = static("stages may not exceed chips or sequences", default=True)
+
+    @classmethod
+    def level1(cls) -> "Economics":
+        """One chip: the longer of reading the weights and multiplying them (Section 2.1)."""
+        return cls.level2().but(root_hop=0.0, root_base=0.0)
+
+    @classmethod
+    def level2(cls) -> "Economics":
+        """Many chips, infinite bandwidth, square-root all-reduce latency (Section 2.2)."""
+        return cls.of(layouts=(), laws=PUBLISHED)
+
+    @classmethod
+    def level3(cls) -> "Economics":
+        """Section 3.6: 2-D tensor parallelism over all chips, NCCL's tree."""
+        return cls.pipeline(pipeline=False).replace(layouts=("2d",), staged=False)
+
+    @classmethod
+    def pipeline(cls, pipeline: bool = True) -> "Economics":
+        """Level 3b: 1-D or 2-D tensor parallelism, and pipeline stages if ``pipeline``."""
+        return cls.of(
+            pipeline_ticks=10 if pipeline else 0,
+            split_ticks=1,
+            pipeline_to_batch=False,
+            expert_parallel=False,
+            laws=PUBLISHED._replace(resident=decoder.resident_before),
+            table_products=2.0,
+        )
+
+    @classmethod
+    def level4(cls, pipeline: bool = True) -> "Economics":
+        """The paper's results: expert parallelism and a narrower split of attention, too."""
+        ticks = 10 if pipeline else 0
+        return cls.of(pipeline_ticks=ticks, laws=PUBLISHED, table_products=2.0)
+
+    @classmethod
+    def corrected(cls) -> "Economics":
+        """Level 4 for users: the cache of all micro-batches must fit, MLA and causal attention
+        are counted as engines compute them, experts are loaded by tokens, one head."""
+        return cls.of()
+
+    @classmethod
+    def as_planned(cls) -> "Economics":
+        """The corrected model at the layout that the plan gives, with no search."""
+        return cls.of(search=False)
+
+    def fitted(self, coefficients: dict[str, float]) -> "Economics":
+        """This variant with a chip's coefficients, as a profile or the paper gives them.
+
+        ``protocol_base`` replaces the launch latency of every NCCL protocol.
+
+        Raises:
+            InputError: a name that is no coefficient, or a value out of bounds.
+        """
+        own = {k: v for k, v in coefficients.items() if k != "protocol_base"}
+        model = self.but(**own)
+        if "protocol_base" not in coefficients:
+            return model
+        base = coefficients["protocol_base"]
+        return model.replace(protocols=tuple(p.but(base=base) for p in model.protocols))
+
+    def step(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> Phase:
+        """One pass over ``forward.sequences`` sequences on tp * pp * ep chips.
+
+        latency = launches + collectives + max(memory, compute), at the fastest layout of the
+        plan's chips (the plan's own where the variant does not search); the gradient is the
+        winner's. Source: Sections 2.1, 2.2 and 3.6 of the paper.
+        """
+        chips = plan.instance
+        if not self.layouts:
+            return self._simple(arch, hardware, forward, chips)
+        passes = [partial(one_pass, layout=name) for name in self.layouts]
+        if not self.search:
+            split = plan.attention_split if isinstance(plan, Split) else jnp.ones(())
+            ranks = Ranks(plan.tp * plan.ep, plan.pp, split, plan.ep)
+            wanted = jnp.where(plan.layout == 1.0, 0, 1)
+            return select([p(self, arch, hardware, forward, ranks) for p in passes], wanted)
+
+        def families(model: Economics, a, h, f, n):
+            return [lambda i, p=p: p(model, a, h, f, model._ranks(a, f, n, i)) for p in passes]
+
+        count = (1 + self.pipeline_ticks) * self.split_ticks
+        given = (self, arch, hardware, forward, chips)
+        if self.smoothing is not None:
+            return blend(families(*given), count, self.smoothing)
+        family, index = least(families(*stopped(given)), count)
+        return select([winner(index) for winner in families(*given)], family)
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Estimate:
+        """A request's life by ``request_life``: prefill alone, then decode in the batch."""
+        return request_life(self, arch, hardware, workload, plan)
+
+    def _ranks(self, arch: Architecture, forward: ForwardPass, chips: Array, index: Array) -> Ranks:
+        """Layout number ``index``: pipeline stages and attention split, each on its ticks."""
+        top = decoder.layers(arch)
+        if self.pipeline_to_batch:
+            top = jnp.minimum(forward.sequences, top)
+        stages = jnp.ones_like(chips * top)
+        if self.pipeline_ticks:
+            at = (index // self.split_ticks).astype(stages.dtype)
+            stages = jnp.where(at == 0, 1.0, tick(at - 1.0, self.pipeline_ticks, top))
+        stage = chips / stages
+        at = (index % self.split_ticks).astype(stages.dtype)
+        return Ranks(stage, stages, tick(at, self.split_ticks, stage))
+
+    def _simple(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, chips: Array
+    ) -> Phase:
+        """Levels 1 and 2: weights once, every parameter multiplied, latency-only all-reduces."""
+        chip = hardware.chip
+        stored = total(decoder.weight_bytes(arch, self.laws.projections).values())
+        counts = total(decoder.parameters(arch, self.laws.projections).values())
+        flops = 2.0 * counts * forward.sequences * forward.new_tokens
+        spent = flops / (chips * matmul.rate(chip, arch.activations.bits))
+        reduces = decoder.layers(arch) * (4.0 - 2.0 * arch.parallel)
+        each = collectives.square_root_latency(chips, self.root_hop, self.root_base)
+        terms = {
+            "network": reduces * each,
+            "memory": stored / (chips * chip.memory_bandwidth * self.memory_cap),
+            "compute": spent / self.flop_cap,
+        }
+        need = stored + decoder.resident_before(arch, forward, chips)
+        limits = {"memory": Limit(need=need, capacity=chips * chip.memory * (1.0 - self.headroom))}
+        return phase(self, terms, limits, spent, {"tp": chips, "pp": jnp.ones_like(chips)})

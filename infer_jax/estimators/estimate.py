@@ -1,0 +1,144 @@
+"""What does an estimator answer: a phase (one forward pass) and an estimate (a request's life)?"""
+
+from typing import Any, Protocol as Interface
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Spec, Workload, part, spec
+from infer_jax.specs.fields import number
+
+
+@spec
+class Limit(Spec):
+    """Something that must not be exceeded; the configuration is feasible at equality."""
+
+    need: Array = number("what the configuration needs", kind="size")
+    capacity: Array = number("what there is", kind="capacity")
+
+    @property
+    def slack(self) -> Array:
+        """Capacity less need, in the unit of the limit; negative where infeasible."""
+        return self.capacity - self.need
+
+    @property
+    def shortfall(self) -> Array:
+        """The share by which the need exceeds the capacity; 0 where it does not."""
+        excess = jnp.maximum(self.need - self.capacity, 0.0)
+        return excess / jnp.where(self.capacity > 0, self.capacity, 1.0)
+
+
+@spec
+class Phase(Spec):
+    """One forward pass. ``time`` is always the formula's finite value; limits stand beside it."""
+
+    time: Array = number("time of the pass", unit="s", kind="time")
+    terms: dict[str, Array] = part("seconds by what they are spent on")
+    limits: dict[str, Limit] = part("what must not be exceeded")
+    mfu: Array = number("model FLOP utilisation of the data-sheet rate", kind="fraction")
+    layout: dict[str, Array] = part("the layout evaluated, or found by a search")
+
+    @property
+    def feasible(self) -> Array:
+        """True where every limit holds."""
+        ok = jnp.asarray(True)
+        for limit in self.limits.values():
+            ok = ok & (limit.need <= limit.capacity)
+        return ok
+
+    @property
+    def shortfall(self) -> Array:
+        """The largest relative excess over a limit; 0 where feasible."""
+        worst = jnp.zeros(())
+        for limit in self.limits.values():
+            worst = jnp.maximum(worst, limit.shortfall)
+        return worst
+
+
+@spec
+class Estimate(Spec):
+    """A request's life on one instance, and what it costs."""
+
+    ttft: Array = number("time to first token", unit="s", kind="time")
+    tpot: Array = number("time per output token after the first", unit="s", kind="time")
+    chips: Array = number("chips of the instance", kind="count")
+    speed: Array = number("output tokens per second of one request", unit="tokens/s", kind="rate")
+    throughput: Array = number("output tokens per second and chip", unit="tokens/s", kind="rate")
+    cost: Array = number("USD per million output tokens", unit="USD", kind="price")
+    input_cost: Array = number("USD per million input tokens", unit="USD", kind="price")
+    prefill: Phase = part("the pass over the prompt of one request")
+    decode: Phase = part("one token for each running request, half way through the output")
+
+    @property
+    def feasible(self) -> Array:
+        """True where every limit of both phases holds."""
+        return self.prefill.feasible & self.decode.feasible
+
+
+class Estimator(Interface):
+    """A pytree of coefficients that turns four pytrees of numbers into answers."""
+
+    def step(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> Phase:
+        """One forward pass."""
+        ...
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Estimate:
+        """A request's life."""
+        ...
+
+
+def decode_context(workload: Workload) -> Array:
+    """Tokens in the cache half way through the output: isl + (osl - 1) / 2."""
+    return workload.isl + (workload.osl - 1.0) / 2.0
+
+
+def request_life(
+    estimator: Any, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+) -> Estimate:
+    """A request's life out of steps: one prompt prefilled, then ``batch`` requests decoded.
+
+    TTFT is the prefill of one request on an idle instance, TPOT one decode pass at the mean
+    context; cost per output token is chips x TPOT / batch, cost per input token chips x TTFT
+    over the new prompt tokens. No waiting, no interference between the two.
+    """
+    fresh = workload.isl - workload.prefix
+    one = jnp.ones_like(workload.batch)
+    prefill = estimator.step(
+        arch,
+        hardware,
+        ForwardPass(sequences=one, new_tokens=fresh, cached_tokens=workload.prefix),
+        plan,
+    )
+    decode = estimator.step(
+        arch,
+        hardware,
+        ForwardPass(
+            sequences=workload.batch, new_tokens=one, cached_tokens=decode_context(workload)
+        ),
+        plan,
+    )
+    chips = plan.instance
+    rate = workload.batch / decode.time
+    prompted = jnp.maximum(fresh, 1.0)
+    return Estimate(
+        ttft=prefill.time,
+        tpot=decode.time,
+        chips=chips,
+        speed=1.0 / decode.time,
+        throughput=rate / chips,
+        cost=usd_per_million_tokens(chips, hardware.price, decode.time, workload.batch),
+        input_cost=usd_per_million_tokens(chips, hardware.price, prefill.time, prompted),
+        prefill=prefill,
+        decode=decode,
+    )
+
+
+def stopped(tree: Any) -> Any:
+    """The same pytree with no gradient flowing through it."""
+    return jax.tree.map(jax.lax.stop_gradient, tree)

@@ -1,0 +1,91 @@
+"""How long does a collective take: NCCL's tree, a ring on a torus, a square-root law?
+
+Ranks, nodes and bytes are real numbers; a collective of one rank or fewer takes no time.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.numerics import square_root
+from infer_jax.specs import Spec, number, spec
+
+
+@spec
+class Protocol(Spec):
+    """An NCCL protocol: its latencies, and the share of bandwidth it reaches."""
+
+    intra: Array = number("latency of a hop inside a node", unit="s", kind="time")
+    inter: Array = number("latency of a hop between nodes", unit="s", kind="time")
+    base: Array = number("latency of the launch", unit="s", kind="time")
+    efficiency: Array = number("share of bandwidth reached", kind="fraction", high=1)
+
+
+def nccl_protocols() -> tuple[Protocol, ...]:
+    """LL, LL128 and Simple with the latencies of NCCL's tuning table (src/graph/tuning.cc).
+
+    Source: NCCL 2.x, as used by Erdil 2025 (arXiv 2506.04645), Section 3.3.
+    """
+    table = ((0.6, 5.0, 6.8, 0.5), (1.25, 8.5, 14.0, 0.95), (28.0, 28.0, 0.0, 1.0))
+    return tuple(
+        Protocol.of(intra=i * 1e-6, inter=x * 1e-6, base=b * 1e-6, efficiency=e)
+        for i, x, b, e in table
+    )
+
+
+@spec
+class Link(Spec):
+    """The all-reduce bandwidths of one chip inside its node and between nodes."""
+
+    intra: Array = number("bandwidth inside a node", unit="bytes/s", kind="rate")
+    inter: Array = number("bandwidth between nodes", unit="bytes/s", kind="rate")
+
+
+def nccl_tree(
+    ranks: Array,
+    nodes: Array,
+    size: Array,
+    link: Link,
+    protocols: tuple[Protocol, ...],
+    *,
+    reduces: bool,
+) -> Array:
+    """Seconds of an all-reduce (``reduces``) or all-to-all of ``size`` bytes: the best protocol.
+
+    latency = base + m ((r/n - 1) intra + log2(n) inter), m = 2 for all-reduce and 1 else;
+    transfer = max(n max(0, r/n - 1) b / (r beta_i phi), (n - 1) b / (r beta_x phi)), halved
+    unless all-reduce; the least sum over the protocols.
+    Source: Erdil 2025 (arXiv 2506.04645), Sections 3.3 and 3.4, Eqs. 23, 26 to 28, 39 to 42.
+    """
+    passes, share = (2.0, 1.0) if reduces else (1.0, 0.5)
+    group = ranks / nodes
+    hops, levels = group - 1.0, jnp.log2(nodes)
+    inside = nodes * jnp.maximum(hops, 0.0) / link.intra
+    between = (nodes - 1.0) / link.inter
+    transfer = share * jnp.maximum(inside, between) * size / ranks
+    best = None
+    for p in protocols:
+        latency = passes * (hops * p.intra + levels * p.inter) + p.base
+        time = latency + transfer / p.efficiency
+        best = time if best is None else jnp.minimum(best, time)
+    assert best is not None
+    return jnp.where(ranks > 1.0, best, 0.0)
+
+
+def torus_ring(ranks: Array, size: Array, bandwidth: Array, hop: Array, *, reduces: bool) -> Array:
+    """Seconds of a collective around a ring of chips wired to their neighbours.
+
+    m (r - 1) hop + (r - 1) b / (r beta), the second term halved unless all-reduce.
+    Source: the reference implementation of Erdil 2025 (arXiv 2506.04645).
+    """
+    passes, share = (2.0, 1.0) if reduces else (1.0, 0.5)
+    steps = ranks - 1.0
+    time = passes * steps * hop + share * steps * size / (ranks * bandwidth)
+    return jnp.where(ranks > 1.0, time, 0.0)
+
+
+def square_root_latency(chips: Array, hop: Array, base: Array) -> Array:
+    """Seconds of one all-reduce at infinite bandwidth: hop * max(sqrt(N) - 1, 0) + base.
+
+    Source: Erdil 2025 (arXiv 2506.04645), Section 2.2.1.
+    """
+    return hop * jnp.maximum(square_root(chips) - 1.0, 0.0) + base

@@ -1,0 +1,127 @@
+"""What is a whole decoder: the laws of its layers summed over its blocks.
+
+Every figure is of the whole model; FLOP are kept apart by matmul class because a chip has a
+rate for each.
+"""
+
+from collections.abc import Callable, Iterable
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics import attention as att, feedforward as ffn, matmul
+from infer_jax.physics.matmul import Matrix
+from infer_jax.specs import Architecture, Attention, Experts, ForwardPass
+
+Projections = Callable[[Attention, Array], tuple[Matrix, ...]]
+
+
+def total(terms: Iterable[Array]) -> Array:
+    """The sum of scalars; zero of none."""
+    return sum(terms, start=jnp.zeros(()))
+
+
+def layers(arch: Architecture) -> Array:
+    """Layers of the model."""
+    return total(b.count for b in arch.blocks)
+
+
+def parameters(arch: Architecture, projections: Projections = att.matrices) -> dict[str, Array]:
+    """Parameters by kind: attention, feedforward, experts, shared, router, embedding, head, other.
+
+    Their sum is the model's size. ``feedforward`` is dense layers, ``experts`` the routed
+    ones; a tied head counts 0; ``other`` is norms, biases and convolutions.
+    """
+    kinds = dict.fromkeys(
+        ("attention", "feedforward", "experts", "shared", "router"), jnp.zeros(())
+    )
+    other = jnp.asarray(arch.vectors)
+    for b in arch.blocks:
+        other = other + b.count * b.vectors
+        if b.attention is not None:
+            kinds["attention"] += b.count * matmul.elements(projections(b.attention, arch.width))
+            other = other + b.count * att.convolution(b.attention)
+        if b.feedforward is not None:
+            routed = b.count * ffn.routed_elements(b.feedforward, arch.width)
+            kinds["experts" if isinstance(b.feedforward, Experts) else "feedforward"] += routed
+            kinds["shared"] += b.count * ffn.common_elements(b.feedforward, arch.width)
+            kinds["router"] += b.count * ffn.router_elements(b.feedforward, arch.width)
+    table = arch.vocabulary * arch.width
+    return {**kinds, "embedding": table, "head": (1.0 - arch.tied) * table, "other": other}
+
+
+def active_parameters(arch: Architecture) -> Array:
+    """Parameters one token meets: the whole model less the routed experts it does not visit.
+
+    The embedding is counted whole, as publishers do.
+    """
+    idle = total(
+        b.count
+        * ffn.routed_elements(b.feedforward, arch.width)
+        * (1 - 1 / ffn.share(b.feedforward))
+        for b in arch.blocks
+        if b.feedforward is not None
+    )
+    return total(parameters(arch).values()) - idle
+
+
+def weight_bytes(arch: Architecture, projections: Projections = att.matrices) -> dict[str, Array]:
+    """Bytes of the stored weights by kind, as in ``parameters``; norms and router in 16 bits."""
+    counts = parameters(arch, projections)
+    stored = dict.fromkeys(("attention", "feedforward", "experts", "shared"), jnp.zeros(()))
+    for b in arch.blocks:
+        if b.attention is not None:
+            size = matmul.elements(projections(b.attention, arch.width))
+            stored["attention"] += b.count * size * att.weights(b.attention).bytes
+        if b.feedforward is None:
+            continue
+        routed = b.count * ffn.routed_elements(b.feedforward, arch.width)
+        kind = "experts" if isinstance(b.feedforward, Experts) else "feedforward"
+        stored[kind] += routed * b.feedforward.weights.bytes
+        if isinstance(b.feedforward, Experts):
+            common = b.count * ffn.common_elements(b.feedforward, arch.width)
+            stored["shared"] += common * b.feedforward.shared.weights.bytes
+    return {
+        **stored,
+        "router": 2.0 * counts["router"],
+        "embedding": counts["embedding"] * arch.embedding.bytes,
+        "head": counts["head"] * arch.head.bytes,
+        "other": 2.0 * counts["other"],
+    }
+
+
+def cache_bytes(arch: Architecture, context: Array) -> Array:
+    """Bytes that one sequence of ``context`` tokens keeps cached, all layers."""
+    return total(
+        b.count * att.held_bytes(b.attention, arch.cache, context)
+        for b in arch.blocks
+        if b.attention is not None
+    )
+
+
+def cache_reads(arch: Architecture, context: Array) -> Array:
+    """Bytes of cache that one pass of one sequence moves, all layers."""
+    return total(
+        b.count * att.read_bytes(b.attention, arch.cache, context)
+        for b in arch.blocks
+        if b.attention is not None
+    )
+
+
+def resident_bytes(arch: Architecture, forward: ForwardPass, stages: Array) -> Array:
+    """Bytes of cache an instance holds at the end of a pass: all sequences, all tokens."""
+    context = forward.cached_tokens + forward.new_tokens
+    return forward.sequences * cache_bytes(arch, context)
+
+
+def resident_before(arch: Architecture, forward: ForwardPass, stages: Array) -> Array:
+    """Bytes of cache an instance holds before a pass.
+
+    Source: Erdil 2025 (arXiv 2506.04645), Section 3.6, the limit of memory capacity.
+    """
+    return forward.sequences * cache_bytes(arch, forward.cached_tokens)
+
+
+def resident_micro_batch(arch: Architecture, forward: ForwardPass, stages: Array) -> Array:
+    """Bytes of cache as the economics paper's program counts them: one micro-batch's."""
+    return resident_before(arch, forward, stages) / stages

@@ -1,0 +1,79 @@
+"""Which maximum, minimum, floor and clip keep value and gradient finite everywhere?
+
+Smoothing is one number for all of them: ``None`` is exact (it is structure, so the exact
+program carries no trace of it), a float is a temperature that goes to the exact value at 0.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+Smoothing = Array | None
+
+
+def maximum(a: Array, b: Array, smoothing: Smoothing = None) -> Array:
+    """The larger of two non-negative numbers, or their p-norm with p = 1/smoothing.
+
+    (a^p + b^p)^(1/p), scaled by the larger first so that microseconds in float32 do not
+    underflow. At a = b = 0 the value and both gradients are 0.
+
+    >>> float(maximum(jnp.array(3.0), jnp.array(4.0), jnp.array(0.5)))
+    5.0
+    """
+    if smoothing is None:
+        return jnp.maximum(a, b)
+    top, low = jnp.maximum(a, b), jnp.minimum(a, b)
+    positive = low > 0
+    ratio = jnp.where(positive, low, 1.0) / jnp.where(positive, top, 1.0)
+    lift = jnp.exp(smoothing * jnp.log1p(jnp.exp(jnp.log(ratio) / smoothing)))
+    return jnp.where(positive, top * lift, top)
+
+
+def ceiling(x: Array, smoothing: Smoothing = None) -> Array:
+    """The least integer of at least x (gradient 0), or a staircase with ramps of that width.
+
+    Every ramp rises right of an integer over ``smoothing`` (at most 1: then it is x itself),
+    so integers keep their value at any temperature.
+
+    >>> float(ceiling(jnp.array(2.5), jnp.array(1.0))), float(ceiling(jnp.array(2.5)))
+    (2.5, 3.0)
+    """
+    if smoothing is None:
+        return jnp.ceil(x)
+    below = lax.stop_gradient(jnp.floor(x))
+    return below + jnp.clip((x - below) / jnp.minimum(smoothing, 1.0), 0.0, 1.0)
+
+
+def flooring(x: Array, smoothing: Smoothing = None) -> Array:
+    """The largest integer of at most x (gradient 0), or its ramped form as in ``ceiling``."""
+    return -ceiling(-x, smoothing)
+
+
+def square_root(x: Array) -> Array:
+    """The square root, with gradient 0 instead of infinity at x <= 0."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+
+
+def tick(index: Array, count: int, top: Array) -> Array:
+    """The ``index``-th of ``count`` numbers spaced evenly in logarithm from 1 to ``top``.
+
+    2^(index * log2(top) / (count - 1)); the first and the last are exactly 1 and ``top``,
+    because one rounding error there decides feasibility.
+
+    >>> [float(tick(jnp.array(float(j)), 3, jnp.array(16.0))) for j in range(3)]
+    [1.0, 4.0, 16.0]
+    """
+    if count == 1:
+        return jnp.ones_like(top)
+    middle = jnp.exp2(index * jnp.log2(top) / (count - 1))
+    return jnp.where(index <= 0, 1.0, jnp.where(index >= count - 1, top, middle))
+
+
+def soft_weights(times: Array, shortfalls: Array, smoothing: Array) -> Array:
+    """Shares of candidates (they sum to 1) that go to the best one as ``smoothing`` goes to 0.
+
+    softmax(-(log t + shortfall) / smoothing) over the last axis.
+    """
+    score = -(jnp.log(times) + shortfalls) / smoothing
+    return jax.nn.softmax(score, axis=-1)
