@@ -1,1 +1,44 @@
-"""infer_jax"""
+"""A differentiable model of LLM inference: latency, memory and cost as pure JAX functions.
+
+>>> import infer_jax as ij
+>>> system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
+>>> work, plan = ij.Workload.of(isl=4096, osl=512, batch=32), ij.Plan.of(tp=1)
+>>> life = ij.make("economics", system.coefficients).estimate(
+...     model.architecture, system.hardware, work, plan
+... )
+>>> bool(life.feasible), 5e-3 < float(life.tpot) < 15e-3
+(True, True)
+"""
+
+from infer_jax.catalog import (
+    Model as Model,
+    System as System,
+    list_models as list_models,
+    list_systems as list_systems,
+    load_model as load_model,
+    load_system as load_system,
+)
+from infer_jax.errors import InputError as InputError
+from infer_jax.estimators import (
+    Economics as Economics,
+    Estimate as Estimate,
+    Phase as Phase,
+    Speculative as Speculative,
+    make as make,
+)
+from infer_jax.specs import (
+    Architecture as Architecture,
+    Block as Block,
+    ForwardPass as ForwardPass,
+    Hardware as Hardware,
+    Plan as Plan,
+    Workload as Workload,
+)
+from infer_jax.sweep import (
+    Grid as Grid,
+    evaluate as evaluate,
+    frontier as frontier,
+    preferred as preferred,
+)
+
+__version__ = "0.1.0"

@@ -16,8 +16,11 @@ class InputError(ValueError):
 
     def __init__(self, where: str, field: str, value: object, allowed: str):
         self.where, self.field, self.value, self.allowed = where, field, value, allowed
-        shown = f"'{value}'" if isinstance(value, str) else str(value)
+        try:
+            shown = f"'{value}'" if isinstance(value, str) else str(value)
+        except ValueError:  # an integer of thousands of digits
+            shown = "an integer too long to print"
         if len(shown) > 80:
             shown = shown[:77] + "..."
         subject = f"{field} is {shown}" if field else shown
-        super().__init__(f"{where}: {subject}; allowed: {allowed}")
+        super().__init__(" ".join(f"{where}: {subject}; allowed: {allowed}".split()))

@@ -26,8 +26,8 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
             raise InputError(where, "", "a folder", "a file")
         with path.open("rb") as stream:
             data = stream.read(largest + 1)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or str(error)
         raise InputError(where, "", reason.lower(), "a readable file") from None
     if len(data) > largest:
         raise InputError(where, "size", f"over {largest} bytes", f"at most {largest} bytes")

@@ -7,3 +7,5 @@ from infer_jax.estimators.estimate import (
     Limit as Limit,
     Phase as Phase,
 )
+from infer_jax.estimators.registry import VARIANTS as VARIANTS, make as make
+from infer_jax.estimators.speculative import Speculative as Speculative

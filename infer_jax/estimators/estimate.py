@@ -99,17 +99,24 @@ def decode_context(workload: Workload) -> Array:
 
 
 def request_life(
-    estimator: Any, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    estimator: Any,
+    arch: Architecture,
+    hardware: Hardware,
+    workload: Workload,
+    plan: Plan,
+    *,
+    prefill: Any = None,
 ) -> Estimate:
     """A request's life out of steps: one prompt prefilled, then ``batch`` requests decoded.
 
     TTFT is the prefill of one request on an idle instance, TPOT one decode pass at the mean
     context; cost per output token is chips x TPOT / batch, cost per input token chips x TTFT
-    over the new prompt tokens. No waiting, no interference between the two.
+    over the new prompt tokens. No waiting, no interference between the two. ``prefill`` prices
+    the prompt where the estimator's own steps are decode steps only.
     """
     fresh = workload.isl - workload.prefix
     one = jnp.ones_like(workload.batch)
-    prefill = estimator.step(
+    first = (prefill or estimator).step(
         arch,
         hardware,
         ForwardPass(sequences=one, new_tokens=fresh, cached_tokens=workload.prefix),
@@ -127,14 +134,14 @@ def request_life(
     rate = workload.batch / decode.time
     prompted = jnp.maximum(fresh, 1.0)
     return Estimate(
-        ttft=prefill.time,
+        ttft=first.time,
         tpot=decode.time,
         chips=chips,
         speed=1.0 / decode.time,
         throughput=rate / chips,
         cost=usd_per_million_tokens(chips, hardware.price, decode.time, workload.batch),
-        input_cost=usd_per_million_tokens(chips, hardware.price, prefill.time, prompted),
-        prefill=prefill,
+        input_cost=usd_per_million_tokens(chips, hardware.price, first.time, prompted),
+        prefill=first,
         decode=decode,
     )
 

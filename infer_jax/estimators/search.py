@@ -39,6 +39,14 @@ def least(families: Sequence[Candidate], count: int) -> tuple[Array, Array]:
     return lax.fori_loop(0, count, turn, (worst, worst, zero, zero))[2:]
 
 
+def best(one: Phase, others: Phase) -> Phase:
+    """The fastest feasible of one phase and a stack of phases, else the least infeasible."""
+    phases = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), one, others)
+    short = lax.stop_gradient(jax.vmap(lambda p: p.shortfall)(phases))
+    time = lax.stop_gradient(jnp.where(short > jnp.min(short), jnp.inf, phases.time))
+    return jax.tree.map(lambda x: x[jnp.argmin(time)], phases)
+
+
 def blend(families: Sequence[Candidate], count: int, smoothing: Array) -> Phase:
     """The mean of all phases by ``soft_weights``: the best one as ``smoothing`` goes to 0."""
     indices = jnp.arange(count, dtype=jnp.int32)

@@ -24,7 +24,7 @@ from infer_jax.specs import (
 
 @cache
 def _tables() -> dict[str, Any]:
-    return read_toml(str(files(__package__).joinpath("economics.toml")))
+    return read_toml(str(files("infer_jax.catalog.published").joinpath("economics.toml")))
 
 
 def _row(kind: str, name: str) -> dict[str, Any]:

@@ -67,11 +67,15 @@ class Ranks(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one layer adds for one micro-batch: seconds of network, bytes, chip-seconds."""
+    """What one layer adds for one micro-batch: seconds of network, bytes, chip-seconds.
+
+    ``useful`` is the work without what a narrower attention split repeats.
+    """
 
     network: Array
     traffic: Array
     work: Array
+    useful: Array
 
 
 class Pass(NamedTuple):
@@ -145,10 +149,12 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     cache = att.read_bytes(attention, arch.cache, forward.cached_tokens)
     flops = matmul.flops(p.model.laws.projections(attention, arch.width), p.tokens)
     core = p.micro * p.model.laws.core(attention, forward.new_tokens, forward.cached_tokens)
+    mixing, projecting = p.seconds(core, arch.activations.bits), p.seconds(flops, weights.bits)
     return Share(
-        p.reduce(chips, att.output_width(attention), arch.width, divisor),
-        split * projected + p.micro * cache,
-        p.seconds(split * flops, weights.bits) + p.seconds(core, arch.activations.bits),
+        network=p.reduce(chips, att.output_width(attention), arch.width, divisor),
+        traffic=split * projected + p.micro * cache,
+        work=split * projecting + mixing,
+        useful=projecting + mixing,
     )
 
 
@@ -198,7 +204,7 @@ def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
     peers = jnp.minimum(active, spread)
     exchanged = arch.width * peers / p.ranks.stage
     network += 2.0 * p.collective(peers, p.nodes(peers), exchanged, reduces=False)
-    return Share(network, traffic, work)
+    return Share(network, traffic, work, work)
 
 
 def one_pass(
@@ -226,16 +232,16 @@ def one_pass(
     two = jnp.full_like(chips, 2.0)
     hand_over = p.collective(two, two, arch.width / ranks.stage, reduces=False)
     table = arch.vocabulary * arch.width
-    head = 2.0 * model.table_products * table * p.tokens * ranks.split
+    head = p.seconds(2.0 * model.table_products * table * p.tokens, arch.head.bits)
     traffic = table * arch.head.bytes + total(count * s.traffic for count, s in shares)
-    work = p.seconds(head, arch.head.bits) + total(count * s.work for count, s in shares)
-    spent = ranks.stages * work / chips
+    work = ranks.split * head + total(count * s.work for count, s in shares)
+    useful = head + total(count * s.useful for count, s in shares)
     terms = {
         "launch": 2.0 * total(count for count, _ in shares) * model.launch,
         "network": total(count * s.network for count, s in shares)
         + (ranks.stages - 1.0) * hand_over,
-        "memory": ranks.stages * traffic / (chips * chip.memory_bandwidth * model.memory_cap),
-        "compute": spent / model.flop_cap,
+        "memory": traffic / (ranks.stage * chip.memory_bandwidth * model.memory_cap),
+        "compute": work / (ranks.stage * model.flop_cap),
     }
     need = total(decoder.weight_bytes(arch, model.laws.projections).values())
     need = need + model.laws.resident(arch, forward, ranks.stages)
@@ -251,7 +257,7 @@ def one_pass(
         "attention_split": ranks.split,
         "layout": jnp.full_like(chips, 0.0 if layout == "1d" else 1.0),
     }
-    return phase(model, terms, limits, spent, chosen)
+    return phase(model, terms, limits, useful / ranks.stage, chosen)
 
 
 def phase(
@@ -263,7 +269,7 @@ def phase(
 ) -> Phase:
     """Launches and collectives, then the longer of memory and compute (Section 3.4).
 
-    ``ideal`` is the time of the arithmetic at the data-sheet rate, which MFU is measured by.
+    ``ideal`` is the time of the useful arithmetic at the data-sheet rate: MFU is its share.
     """
     bound = maximum(terms["memory"], terms["compute"], model.smoothing)
     time = bound + terms["network"] + terms.get("launch", 0.0)

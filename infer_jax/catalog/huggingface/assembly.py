@@ -1,0 +1,144 @@
+"""Which architecture does a Hugging Face config.json describe?"""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from infer_jax.catalog.huggingface import dense, hybrids, mixtures, quantisation
+from infer_jax.catalog.huggingface.attention import Piece
+from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.catalog.huggingface.layers import Decoder, Layer
+from infer_jax.catalog.huggingface.quantisation import Quantisation
+from infer_jax.specs import UNBOUNDED, Architecture, Block, Sparse, leaves
+
+FAMILIES: dict[str, Callable[[Facts], Decoder]] = {
+    "deepseek_v2": mixtures.deepseek_v2,
+    "deepseek_v3": mixtures.deepseek_v3,
+    "deepseek_v32": mixtures.deepseek_v32,
+    "falcon": dense.falcon,
+    "gemma": dense.gemma,
+    "gemma2": dense.gemma2,
+    "gemma3": dense.gemma3,
+    "gemma3_text": dense.gemma3,
+    "gemma4": hybrids.gemma4,
+    "gemma4_text": hybrids.gemma4,
+    "glm4": dense.glm4,
+    "glm4_moe": mixtures.glm4_moe,
+    "glm_moe_dsa": mixtures.deepseek_v32,
+    "gpt2": dense.gpt2,
+    "gpt_oss": mixtures.gpt_oss,
+    "kimi_k2": mixtures.deepseek_v3,
+    "kimi_k25": mixtures.deepseek_v3,
+    "llama": dense.llama,
+    "llama4": hybrids.llama4,
+    "llama4_text": hybrids.llama4,
+    "mimo": dense.mimo,
+    "mimo_v2_flash": hybrids.mimo_v2_flash,
+    "minimax_m2": mixtures.minimax_m2,
+    "ministral3": dense.mistral,
+    "mistral": dense.mistral,
+    "mistral3": dense.mistral,
+    "mixtral": mixtures.mixtral,
+    "nemotron-nas": dense.nemotron_nas,
+    "nemotron_h": hybrids.nemotron_h,
+    "opt": dense.opt,
+    "phi3": dense.phi3,
+    "qwen2": dense.qwen2,
+    "qwen2_moe": mixtures.qwen2_moe,
+    "qwen3": dense.qwen3,
+    "qwen3_5": hybrids.qwen3_next,
+    "qwen3_5_moe": hybrids.qwen3_next,
+    "qwen3_5_moe_text": hybrids.qwen3_next,
+    "qwen3_5_text": hybrids.qwen3_next,
+    "qwen3_moe": mixtures.qwen3_moe,
+    "qwen3_next": hybrids.qwen3_next,
+    "qwen3_vl": dense.qwen3,
+    "qwen3_vl_moe": mixtures.qwen3_moe,
+    "qwen3_vl_moe_text": mixtures.qwen3_moe,
+    "qwen3_vl_text": dense.qwen3,
+}
+
+
+def architecture(
+    config: Facts,
+    published: Facts | None = None,
+    *,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+) -> tuple[Architecture, str, str]:
+    """The architecture of a config.json, its model type and its formats in words.
+
+    Args:
+        config: the file; a nested ``text_config`` is the language model, what stands beside
+            it (vision, audio) is left out and noted.
+        published: hf_quant_config.json, where there is one; it wins.
+        quant: a format for all matrices instead of the checkpoint's.
+        kv_dtype: a format for the KV cache instead of the checkpoint's.
+
+    Raises:
+        InputError: an unknown model type, a key that is missing or wrong.
+    """
+    text = config.section("text_config") or config
+    for key in ("vision_config", "audio_config"):
+        if key in config:
+            config.note(f"{key} is left out: only the language model is counted")
+    name = text.text("model_type", default=None) or config.text("model_type")
+    if name not in FAMILIES:
+        close = difflib.get_close_matches(name, FAMILIES, n=1)
+        hint = f"{close[0]} is closest; " if close else ""
+        raise text.error("model_type", name, f"{hint}known are {', '.join(FAMILIES)}")
+    if text is not config and "tie_word_embeddings" not in text:
+        values = {"tie_word_embeddings": config.values.get("tie_word_embeddings"), **text.values}
+        text = Facts(values, text.where, text.prefix, text.notes)
+    formats = quantisation.override(quantisation.read(text, config, published), quant, kv_dtype)
+    made = FAMILIES[name](text)
+    if made.drafts:
+        text.note(f"{made.drafts} multi-token-prediction layers are not counted as layers")
+    return _assemble(made, formats), config.text("model_type", default=name), formats.sentence()
+
+
+def _assemble(made: Decoder, formats: Quantisation) -> Architecture:
+    wide = formats.unquantised.format()
+    counts: dict[tuple[Any, ...], int] = {}
+    blocks: dict[tuple[Any, ...], Block] = {}
+    for i, layer in enumerate(made.layers):
+        block = _block(layer, formats, f"layers.{i}.")
+        key = tuple((path, float(value)) for path, _, value in leaves(block))
+        counts[key] = counts.get(key, 0) + 1
+        blocks.setdefault(key, block)
+    head = formats.scheme("lm_head") if formats.head and not made.tied else formats.unquantised
+    return Architecture.of(
+        width=made.width,
+        vocabulary=made.vocabulary,
+        tied=float(made.tied),
+        blocks=tuple(block.but(count=counts[key]) for key, block in blocks.items()),
+        vectors=made.vectors,
+        parallel=float(made.parallel),
+        max_positions=made.max_positions or UNBOUNDED,
+        draft_layers=made.drafts,
+        embedding=wide,
+        head=head.format(),
+        activations=wide,
+        cache=(formats.cache or formats.unquantised).format(),
+    )
+
+
+def _block(layer: Layer, formats: Quantisation, prefix: str) -> Block:
+    """One layer as a block, its matrices in the formats the checkpoint stores them in."""
+
+    def spec(piece: Piece | None) -> Any:
+        if piece is None:
+            return None
+        weights = formats.format(piece.matrices, prefix)
+        if isinstance(piece.spec, Sparse):
+            return piece.spec.but(base=piece.spec.base.but(weights=weights))
+        made = piece.spec.but(weights=weights)
+        return made if piece.shared is None else made.but(shared=spec(piece.shared))
+
+    inner = sum(piece.vectors for piece in (layer.attention, layer.feedforward) if piece)
+    return Block.of(
+        count=1,
+        attention=spec(layer.attention),
+        feedforward=spec(layer.feedforward),
+        vectors=layer.vectors + inner,
+    )

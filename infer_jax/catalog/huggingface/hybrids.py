@@ -1,0 +1,271 @@
+"""How do families whose layers differ in kind spell themselves in a config.json?
+
+Shapes and defaults are those of the family's modules in transformers 5.
+"""
+
+from infer_jax.catalog.huggingface.attention import (
+    Piece,
+    gated_delta,
+    grouped_query,
+    heads,
+    mamba,
+)
+from infer_jax.catalog.huggingface.facts import LAYERS, Facts
+from infer_jax.catalog.huggingface.feedforward import dense, experts
+from infer_jax.catalog.huggingface.layers import (
+    FULL,
+    Decoder,
+    Layer,
+    decoder,
+    depth,
+    either,
+    periodic,
+    sparse_after_first,
+    sparse_by_step,
+    windows,
+)
+from infer_jax.catalog.huggingface.mixtures import deepseek_experts, qwen_experts
+from infer_jax.specs import UNBOUNDED
+
+LINEAR = "linear_attention"
+CHUNKED = "chunked_attention"
+MIXERS = {
+    "M": "mamba",
+    "-": "mlp",
+    "*": "attention",
+    "E": "moe",
+    LINEAR: "mamba",
+    FULL: "attention",
+    **{name: name for name in ("mamba", "mlp", "attention", "moe")},
+}
+
+
+def qwen3_next(facts: Facts) -> Decoder:
+    """Qwen3-Next and Qwen 3.5: gated delta layers, gated full attention on every fourth."""
+    width, layers = facts.count("hidden_size"), depth(facts)
+    shape = heads(facts, 256)
+    bias = facts.flag("attention_bias", default=False)
+    kinds = facts.items("layer_types", length=layers, allowed=(FULL, LINEAR))
+    if kinds is None:
+        every = facts.count("full_attention_interval", default=4)
+        kinds = [FULL if (i + 1) % every == 0 else LINEAR for i in range(layers)]
+    mixers = {
+        LINEAR: gated_delta(facts, width),
+        FULL: grouped_query(
+            width,
+            shape,
+            gate=facts.flag("attn_output_gate", default=True),
+            qkv_bias=bias,
+            output_bias=bias,
+            vectors=2 * shape[2],
+        ),
+    }
+
+    def plain() -> Piece:
+        return dense(width, facts.count("intermediate_size"))
+
+    if "num_experts" in facts:
+        feedforward = either(sparse_by_step(facts), qwen_experts(facts, shared=True), plain)
+    else:
+        mlp = plain()
+
+        def feedforward(i: int) -> Piece:
+            return mlp
+
+    made = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
+    drafts = facts.count("mtp_num_hidden_layers", default=0, low=0, silent=True)
+    return decoder(facts, made, drafts=drafts)
+
+
+def llama4(facts: Facts) -> Decoder:
+    """Llama 4: experts on every ``interleave_moe_layer_step``-th layer, chunked attention.
+
+    A query of a chunked layer sees its own chunk only; the chunk is taken as a window, which
+    is the most it sees.
+    """
+    width, layers, shape = facts.count("hidden_size"), depth(facts), heads(facts)
+    hidden = facts.count("intermediate_size")
+    bias = facts.flag("attention_bias", default=False)
+    step = facts.count("interleave_moe_layer_step")
+    chosen = facts.items("moe_layers", allowed=range(LAYERS))
+    feedforward = either(
+        lambda i: (i + 1) % step == 0 if chosen is None else i in chosen,
+        experts(
+            facts,
+            width,
+            hidden,
+            count=facts.count("num_local_experts"),
+            active=facts.count("num_experts_per_tok"),
+            module="feed_forward.experts",
+            shared=dense(width, hidden, module="feed_forward.shared_expert"),
+        ),
+        lambda: dense(width, facts.count("intermediate_size_mlp"), module="feed_forward"),
+    )
+    kinds = facts.items("layer_types", length=layers, allowed=(FULL, CHUNKED))
+    if kinds is None:
+        every = facts.count("no_rope_layer_interval", default=4, silent=True)
+        kinds = [FULL if (i + 1) % every == 0 else CHUNKED for i in range(layers)]
+    chunk = facts.count("attention_chunk_size", default=UNBOUNDED, silent=True)
+    if chunk < UNBOUNDED:
+        facts.note(f"attention in chunks of {chunk} tokens is taken as a window of {chunk}")
+    mixers = {
+        kind: grouped_query(width, shape, window=window, qkv_bias=bias, output_bias=bias)
+        for kind, window in ((FULL, UNBOUNDED), (CHUNKED, chunk))
+    }
+    made = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
+    return decoder(facts, made)
+
+
+def gemma4(facts: Facts) -> Decoder:
+    """Gemma 4: full layers with heads of their own, keys reused as values, experts beside.
+
+    Raises:
+        InputError: per-layer embeddings (E2B and E4B), which are not modelled.
+    """
+    width, layers = facts.count("hidden_size"), depth(facts)
+    hidden = facts.count("intermediate_size")
+    extra = facts.count("hidden_size_per_layer_input", default=256, low=0)
+    if extra:
+        raise facts.error(
+            "hidden_size_per_layer_input", extra, "0: per-layer embeddings are not modelled"
+        )
+    queries, shared, head = heads(facts, 256)
+    equal = facts.flag("attention_k_eq_v", default=False)
+    wide = facts.count("global_head_dim", default=512)
+    few = shared
+    if equal:
+        few = facts.count("num_global_key_value_heads", default=shared, silent=True)
+        facts.divided("num_attention_heads", queries, "num_global_key_value_heads", few)
+    reusing = layers - facts.count(
+        "num_kv_shared_layers", default=0, low=0, high=layers, silent=True
+    )
+    double = facts.flag("use_double_wide_mlp", default=False)
+    mixture = facts.flag("enable_moe_block", default=False)
+    made = []
+    for i, window in enumerate(windows(facts, periodic(layers, 6))):
+        sliding, reuse = window < UNBOUNDED, i >= reusing
+        shape = (queries, shared, head) if sliding else (queries, few, wide)
+        attention = grouped_query(
+            width,
+            shape,
+            window=window,
+            kv_matrices=0 if reuse else 2 if sliding or not equal else 1,
+            vectors=shape[2] * (1 if reuse else 2),
+        )
+        feedforward = dense(width, hidden * (2 if double and reuse else 1))
+        norms = 4
+        if mixture:
+            count = facts.count("num_experts")
+            feedforward = experts(
+                facts,
+                width,
+                facts.count("moe_intermediate_size", "expert_intermediate_size"),
+                count=count,
+                active=facts.count("top_k_experts"),
+                module="experts",
+                shared=feedforward,
+                vectors=width + count,  # scales of the router
+            )
+            norms = 7
+        made.append(Layer(attention, feedforward, norms * width))
+    return decoder(facts, made, tied=True)
+
+
+def nemotron_h(facts: Facts) -> Decoder:
+    """Nemotron-H and Nemotron 3: each layer is Mamba-2, attention, a plain MLP or experts.
+
+    The projections into and out of a latent width, which every token passes, have the shape
+    of a plain MLP and are counted with the shared expert.
+    """
+    width = facts.count("hidden_size")
+    pattern = facts.text("hybrid_override_pattern", default=None)
+    kinds = facts.items("layers_block_type", allowed=tuple(MIXERS))
+    named = "layers_block_type"
+    if pattern is not None:
+        named, kinds = "hybrid_override_pattern", list(pattern)
+        for letter in kinds:
+            if letter not in MIXERS:
+                raise facts.error(named, letter, "the letters M, E, * and -")
+    if not kinds or len(kinds) > LAYERS:
+        raise facts.error(named, "missing" if not kinds else len(kinds), "the kinds of layers")
+    if facts.count("num_hidden_layers", default=len(kinds), silent=True) != len(kinds):
+        raise facts.error(named, len(kinds), "as many layers as num_hidden_layers")
+
+    def attention() -> Layer:
+        queries = facts.count("num_attention_heads")
+        shared = facts.count("num_key_value_heads")
+        facts.divided("num_attention_heads", queries, "num_key_value_heads", shared)
+        shape = (queries, shared, facts.count("head_dim", "attention_head_dim"))
+        return Layer(grouped_query(width, shape, module="mixer"), None, width)
+
+    def mlp() -> Layer:
+        hidden, bias = facts.count("intermediate_size"), facts.flag("mlp_bias", default=False)
+        return Layer(None, dense(width, hidden, gated=False, bias=bias, module="mixer"), width)
+
+    def moe() -> Layer:
+        narrow = facts.count("moe_latent_size", default=0, low=0, silent=True)
+        always = facts.count("moe_shared_expert_intermediate_size", low=0) + narrow
+        count = facts.count("n_routed_experts")
+        mixture = experts(
+            facts,
+            width,
+            facts.count("moe_intermediate_size"),
+            count=count,
+            active=facts.count("num_experts_per_tok"),
+            outer=narrow,
+            gated=False,
+            module="mixer.experts",
+            shared=dense(width, always, gated=False, module="mixer.shared_experts"),
+            vectors=count,  # the bias that balances the load
+        )
+        if narrow:
+            facts.note("the projections around the experts' latent width count as shared expert")
+        return Layer(None, mixture, width)
+
+    makers = {
+        "mamba": lambda: Layer(mamba(facts, width), None, width),
+        "attention": attention,
+        "mlp": mlp,
+        "moe": moe,
+    }
+    made = {kind: makers[kind]() for kind in dict.fromkeys(MIXERS[kind] for kind in kinds)}
+    drafts = facts.count("num_nextn_predict_layers", default=0, low=0, silent=True)
+    return decoder(facts, [made[MIXERS[kind]] for kind in kinds], drafts=drafts)
+
+
+def mimo_v2_flash(facts: Facts) -> Decoder:
+    """MiMo V2 Flash: windows with sinks and heads of their own, values narrower than keys."""
+    width, layers = facts.count("hidden_size"), depth(facts)
+    flags = facts.items("hybrid_layer_pattern", length=layers, allowed=(0, 1))
+    if flags is None:
+        raise facts.error("hybrid_layer_pattern", "missing", f"a list of {layers}: 1 slides")
+    full = heads(facts)
+    queries = facts.count("swa_num_attention_heads")
+    shared = facts.count("swa_num_key_value_heads")
+    facts.divided("swa_num_attention_heads", queries, "swa_num_key_value_heads", shared)
+    sliding = (queries, shared, facts.count("swa_head_dim"))
+    bias = facts.flag("attention_bias", default=False)
+    mixers = {
+        0: grouped_query(
+            width,
+            full,
+            value_width=facts.count("v_head_dim"),
+            qkv_bias=bias,
+            vectors=full[0] * facts.flag("add_full_attention_sink_bias", default=False),
+        ),
+        1: grouped_query(
+            width,
+            sliding,
+            value_width=facts.count("swa_v_head_dim"),
+            window=facts.count("sliding_window", "sliding_window_size"),
+            qkv_bias=bias,
+            vectors=queries * facts.flag("add_swa_attention_sink_bias", default=True),
+        ),
+    }
+    feedforward = either(
+        sparse_after_first(facts),
+        deepseek_experts(facts, correction=True),
+        lambda: dense(width, facts.count("intermediate_size")),
+    )
+    made = [Layer(mixers[int(flag)], feedforward(i), 2 * width) for i, flag in enumerate(flags)]
+    return decoder(facts, made)

@@ -1,0 +1,234 @@
+"""How does each family of mixtures of experts spell itself in a config.json?
+
+Shapes and defaults are those of the family's modules in transformers 5.
+"""
+
+from infer_jax.catalog.huggingface.attention import (
+    Piece,
+    grouped_query,
+    heads,
+    latent,
+    sparse,
+)
+from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.catalog.huggingface.feedforward import dense, experts
+from infer_jax.catalog.huggingface.layers import (
+    FULL,
+    SLIDING,
+    Decoder,
+    Layer,
+    decoder,
+    depth,
+    either,
+    late_windows,
+    sparse_after_first,
+    sparse_by_step,
+    stack,
+    windows,
+)
+from infer_jax.specs import UNBOUNDED
+
+ROUTED = ("n_routed_experts", "num_routed_experts", "num_experts", "num_local_experts")
+SHARED = ("n_shared_experts", "num_shared_experts")
+
+
+def mixtral(facts: Facts) -> Decoder:
+    """Mixtral: experts on every layer."""
+    width, shape = facts.count("hidden_size"), heads(facts)
+    mixture = experts(
+        facts,
+        width,
+        facts.count("intermediate_size"),
+        count=facts.count("num_local_experts"),
+        active=facts.count("num_experts_per_tok"),
+        module="block_sparse_moe.experts",
+    )
+
+    def attention(window: float) -> Piece:
+        return grouped_query(width, shape, window=window)
+
+    return decoder(facts, stack(facts, attention, lambda i: mixture, windows(facts)))
+
+
+def qwen_experts(facts: Facts, *, shared: bool) -> Piece:
+    """Qwen's routed experts; beside them one shared expert behind a gate of one number."""
+    width = facts.count("hidden_size")
+    always = None
+    if shared:
+        hidden = facts.count("shared_expert_intermediate_size")
+        always = dense(width, hidden, module="mlp.shared_expert")
+    return experts(
+        facts,
+        width,
+        facts.count("moe_intermediate_size"),
+        count=facts.count("num_experts", "num_local_experts"),
+        active=facts.count("num_experts_per_tok"),
+        shared=always,
+        vectors=width * shared,
+    )
+
+
+def qwen2_moe(facts: Facts) -> Decoder:
+    """Qwen 1.5 and 2 mixtures: biased queries, keys and values, a shared expert."""
+    width, shape = facts.count("hidden_size"), heads(facts)
+    bias = facts.flag("qkv_bias", default=True)
+    feedforward = either(
+        sparse_by_step(facts),
+        qwen_experts(facts, shared=True),
+        lambda: dense(width, facts.count("intermediate_size")),
+    )
+
+    def attention(window: float) -> Piece:
+        return grouped_query(width, shape, window=window, qkv_bias=bias)
+
+    return decoder(facts, stack(facts, attention, feedforward, late_windows(facts)))
+
+
+def qwen3_moe(facts: Facts) -> Decoder:
+    """Qwen 3 mixtures, and the text part of Qwen 3 VL mixtures: no shared expert."""
+    width, shape = facts.count("hidden_size"), heads(facts)
+    bias = facts.flag("attention_bias", default=False)
+    feedforward = either(
+        sparse_by_step(facts),
+        qwen_experts(facts, shared=False),
+        lambda: dense(width, facts.count("intermediate_size")),
+    )
+
+    def attention(window: float) -> Piece:
+        return grouped_query(
+            width,
+            shape,
+            window=window,
+            qkv_bias=bias,
+            output_bias=bias,
+            vectors=2 * shape[2],
+        )
+
+    return decoder(facts, stack(facts, attention, feedforward, late_windows(facts)))
+
+
+def deepseek_experts(facts: Facts, *, correction: bool) -> Piece:
+    """Fine-grained experts and shared ones (arXiv 2401.06066)."""
+    width, hidden = facts.count("hidden_size"), facts.count("moe_intermediate_size")
+    count = facts.count(*ROUTED)
+    shares = facts.count(*SHARED, default=0, low=0, silent=True)
+    return experts(
+        facts,
+        width,
+        hidden,
+        count=count,
+        active=facts.count("num_experts_per_tok"),
+        shared=dense(width, shares * hidden, module="mlp.shared_experts") if shares else None,
+        vectors=correction * count,  # the bias that balances the load
+    )
+
+
+def _deepseek(facts: Facts, attention: Piece, *, correction: bool) -> list[Layer]:
+    width = facts.count("hidden_size")
+    feedforward = either(
+        sparse_after_first(facts),
+        deepseek_experts(facts, correction=correction),
+        lambda: dense(width, facts.count("intermediate_size")),
+    )
+    whole = [UNBOUNDED] * depth(facts)
+    return stack(facts, lambda window: attention, feedforward, whole)
+
+
+def deepseek_v2(facts: Facts) -> Decoder:
+    """DeepSeek V2: latent attention, shared experts."""
+    attention = latent(facts, facts.count("hidden_size"))
+    return decoder(facts, _deepseek(facts, attention, correction=False))
+
+
+def deepseek_v3(facts: Facts) -> Decoder:
+    """DeepSeek V3 and R1, Kimi K2: the same with a load-balancing bias."""
+    attention = latent(facts, facts.count("hidden_size"))
+    layers = _deepseek(facts, attention, correction=True)
+    return decoder(facts, layers, drafts=_drafts(facts))
+
+
+def deepseek_v32(facts: Facts) -> Decoder:
+    """DeepSeek V3.2 and GLM-5: latent attention over the tokens an indexer chose.
+
+    ``indexer_types`` names the layers that reuse the choice of an earlier one.
+    """
+    width = facts.count("hidden_size")
+    base = latent(facts, width)
+    kinds = facts.items("indexer_types", length=depth(facts), allowed=("full", "shared"))
+    made = {full: sparse(facts, base, width, full) for full in (True, False)}
+    layers = [
+        Layer(made[kinds is None or kinds[i] == "full"], layer.feedforward, layer.vectors)
+        for i, layer in enumerate(_deepseek(facts, base, correction=True))
+    ]
+    return decoder(facts, layers, drafts=_drafts(facts))
+
+
+def glm4_moe(facts: Facts) -> Decoder:
+    """GLM-4.5 to 4.7: grouped queries with DeepSeek's experts."""
+    width, shape = facts.count("hidden_size"), heads(facts)
+    attention = grouped_query(
+        width,
+        shape,
+        qkv_bias=facts.flag("attention_bias", default=False),
+        vectors=2 * shape[2] * facts.flag("use_qk_norm", default=False),
+    )
+    layers = _deepseek(facts, attention, correction=True)
+    return decoder(facts, layers, drafts=_drafts(facts))
+
+
+def _drafts(facts: Facts) -> int:
+    return facts.count("num_nextn_predict_layers", default=0, low=0, silent=True)
+
+
+def gpt_oss(facts: Facts) -> Decoder:
+    """gpt-oss: sinks, biases everywhere, a window on every other layer."""
+    width, hidden = facts.count("hidden_size"), facts.count("intermediate_size")
+    shape = heads(facts, 64)
+    count = facts.count("num_local_experts")
+    mixture = experts(
+        facts,
+        width,
+        hidden,
+        count=count,
+        active=facts.count("num_experts_per_tok", "experts_per_token"),
+        vectors=count * (1 + 2 * hidden + width),  # biases of router and experts
+    )
+    bias = facts.flag("attention_bias", default=True)
+
+    def attention(window: float) -> Piece:
+        return grouped_query(
+            width, shape, window=window, qkv_bias=bias, output_bias=bias, vectors=shape[0]
+        )
+
+    kinds = [SLIDING if i % 2 == 0 else FULL for i in range(depth(facts))]
+    layers = stack(facts, attention, lambda i: mixture, windows(facts, kinds))
+    return decoder(facts, layers)
+
+
+def minimax_m2(facts: Facts) -> Decoder:
+    """MiniMax M2: queries and keys normed over all heads at once."""
+    width, shape = facts.count("hidden_size"), heads(facts, 128)
+    layers = depth(facts)
+    facts.items("attn_type_list", length=layers, allowed=(1,))
+    if facts.count("shared_intermediate_size", default=0, low=0, silent=True):
+        value = facts.values["shared_intermediate_size"]
+        raise facts.error("shared_intermediate_size", value, "0: no shared expert")
+    count = facts.count("num_local_experts")
+    mixture = experts(
+        facts,
+        width,
+        facts.count("intermediate_size"),
+        count=count,
+        active=facts.count("num_experts_per_tok"),
+        module="block_sparse_moe.experts",
+        vectors=count * facts.flag("use_routing_bias", default=True),
+    )
+    normed = (shape[0] + shape[1]) * shape[2] * facts.flag("use_qk_norm", default=True)
+    attention = grouped_query(width, shape, vectors=normed)
+    drafts = 0
+    if facts.flag("use_mtp", default=False):
+        each = facts.count("mtp_transformer_layers", default=1, low=0, silent=True)
+        drafts = each * facts.count("num_mtp_modules", low=0)
+    whole = [UNBOUNDED] * layers
+    made = stack(facts, lambda window: attention, lambda i: mixture, whole)
+    return decoder(facts, made, drafts=drafts)

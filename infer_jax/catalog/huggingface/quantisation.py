@@ -1,0 +1,260 @@
+"""Which part of a checkpoint is stored in which format?"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from infer_jax.catalog.huggingface import schemes
+from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
+from infer_jax.catalog.huggingface.schemes import BF16, DTYPES, Scheme
+from infer_jax.errors import InputError
+from infer_jax.specs import Format
+
+PREFIXES = ("model.", "language_model.", "backbone.")  # wrappers around "layers.0.…"
+SLIGHT = 0.02  # share of a layer's elements: gates of linear attention, never quantised
+METHODS = (
+    "fp8, fbgemm_fp8, modelopt, compressed-tensors, mxfp4, awq, gptq, bitsandbytes; "
+    "or quant= to say it"
+)
+
+
+@dataclass(frozen=True)
+class Names:
+    """Module names as configs write them: plain, with wildcards, or regular after ``re:``.
+
+    A plain name matches itself, everything below it, and any module of which it is a run of
+    whole parts ("gate" is "mlp.gate" and not "mlp.gate_proj").
+    """
+
+    plain: re.Pattern[str] | None
+    regular: tuple[re.Pattern[str], ...] = ()
+
+    @classmethod
+    def of(cls, facts: Facts, key: str, names: Sequence[str]) -> "Names":
+        """Compile ``names``, found under ``key``.
+
+        Raises:
+            InputError: a regular expression that is not one.
+        """
+        plain, regular = [], []
+        for name in names:
+            if not name.startswith("re:"):
+                plain.append(re.escape(bare(name)).replace(r"\*", ".*"))
+                continue
+            try:
+                regular.append(re.compile(name[3:]))
+            except (re.error, RecursionError, OverflowError):
+                raise facts.error(key, name, "a regular expression after re:") from None
+        union = "|".join(dict.fromkeys(plain))
+        return cls(re.compile(rf"(?:^|.*\.)(?:{union})(?:\.|$)") if plain else None, tuple(regular))
+
+    def match(self, module: str) -> bool:
+        """Whether ``module`` ("layers.0.mlp.up_proj") is named."""
+        if self.plain is not None and self.plain.match(module):
+            return True
+        spelt = (module, f"model.{module}", f"language_model.model.{module}")
+        return any(pattern.match(name) for pattern in self.regular for name in spelt)
+
+
+EVERYTHING = Names(re.compile(""))
+NOTHING = Names(None)
+
+
+def bare(name: str) -> str:
+    """A module name without the wrappers around the language model.
+
+    >>> bare("model.language_model.layers.0.mlp")
+    'layers.0.mlp'
+    """
+    while name.startswith(PREFIXES):
+        name = name[name.index(".") + 1 :]
+    return name
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """The formats of a checkpoint: ``stored`` by module name, else ``unquantised``."""
+
+    unquantised: Scheme
+    stored: tuple[tuple[Names, Scheme], ...] = ()
+    excluded: Names = NOTHING
+    head: bool = False  # whether the output head is looked up like any other module
+    cache: Scheme | None = None
+
+    def scheme(self, module: str) -> Scheme:
+        """The format of one module; convolutions are never converted."""
+        if not module.endswith("conv1d") and not self.excluded.match(module):
+            for names, scheme in self.stored:
+                if names.match(module):
+                    return scheme
+        return self.unquantised
+
+    def format(self, matrices: Mapping[str, int], prefix: str = "") -> Format:
+        """The format of several modules as one: mean bytes per element, widest multiplication.
+
+        Convolutions, and modules of under ``SLIGHT`` of the others, do not set the latter.
+        """
+        found = {name: self.scheme(prefix + name) for name, count in matrices.items() if count}
+        if not found:
+            return self.unquantised.format()
+        products = [name for name in found if not name.endswith("conv1d")]
+        least = SLIGHT * sum(matrices[name] for name in products)
+        sizes = {scheme.bytes for scheme in found.values()}
+        # a mean of equal numbers need not be that number
+        mean = sum(scheme.bytes * matrices[name] for name, scheme in found.items()) / sum(
+            matrices.values()
+        )
+        return Format.of(
+            bytes=sizes.pop() if len(sizes) == 1 else mean,
+            bits=max(found[name].bits for name in products if matrices[name] >= least),
+        )
+
+    def sentence(self) -> str:
+        """The checkpoint's formats in words."""
+        formats = " and ".join(
+            dict.fromkeys(
+                f"{scheme.name} ({scheme.bytes:.6g} bytes, {scheme.bits}-bit products)"
+                for _, scheme in self.stored
+            )
+        )
+        rest = f"{'the rest ' if formats else ''}{self.unquantised.name}"
+        cache = self.cache or self.unquantised
+        return f"{formats + '; ' if formats else ''}{rest}; KV cache {cache.name}"
+
+
+def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
+    """What ``quantization_config`` (inside or around the text) and hf_quant_config.json say.
+
+    Raises:
+        InputError: a method, an algorithm or a number format that is not known.
+    """
+    base = _dtype(config, outer)
+    facts = config.section("quantization_config") or outer.section("quantization_config")
+    inner = published.section("quantization") if published is not None else None
+    if inner is not None:
+        found = _modelopt(inner, base)
+        cache = found.cache or (_cache(facts) if facts is not None else None)
+        return Quantisation(base, found.stored, found.excluded, found.head, cache)
+    if facts is None:
+        return Quantisation(base)
+    method = facts.text("quant_method", default="modelopt" if "quant_algo" in facts else REQUIRED)
+    if "quant_algo" in facts or method == "modelopt":
+        return _modelopt(facts, base)
+    if method == "compressed-tensors":
+        return _compressed(facts, base)
+    skipped = _names(facts, "modules_to_not_convert", "llm_int8_skip_modules")
+    if method in ("fp8", "fbgemm_fp8"):
+        scheme = schemes.of_blocks(facts)
+    elif method == "mxfp4":
+        scheme = schemes.MXFP4
+        # only the experts are ever converted
+        converted = Names.of(facts, "targets", ("experts",))
+        return Quantisation(base, ((converted, scheme),), skipped)
+    elif method in ("awq", "gptq"):
+        if facts.section("dynamic") is not None and facts.values["dynamic"]:
+            raise facts.error("dynamic", "a table", "none: one format for all modules")
+        scheme = schemes.of_packed(facts, method)
+    elif method == "bitsandbytes":
+        scheme = schemes.of_bitsandbytes(facts)
+    else:
+        raise facts.error("quant_method", method, METHODS)
+    return Quantisation(base, ((EVERYTHING, scheme),), skipped)
+
+
+def override(found: Quantisation, quant: str | None, kv_dtype: str | None) -> Quantisation:
+    """``found`` with all matrices in format ``quant`` and the cache in ``kv_dtype``.
+
+    Embedding and head stay as the checkpoint's unquantised numbers.
+
+    Raises:
+        InputError: a name that is not one of the choices.
+    """
+    stored, excluded, head, cache = found.stored, found.excluded, found.head, found.cache
+    if quant is not None:
+        if quant not in schemes.CHOICES:
+            raise InputError("load_model", "quant", quant, ", ".join(schemes.CHOICES))
+        stored, excluded, head = ((EVERYTHING, schemes.CHOICES[quant]),), NOTHING, False
+    if kv_dtype not in (None, "auto"):
+        if kv_dtype not in schemes.CACHES:
+            allowed = ", ".join((*schemes.CACHES, "auto"))
+            raise InputError("load_model", "kv_dtype", kv_dtype, allowed)
+        cache = schemes.CACHES[kv_dtype]
+    return Quantisation(found.unquantised, stored, excluded, head, cache)
+
+
+def _dtype(config: Facts, outer: Facts) -> Scheme:
+    for facts in (config, outer):
+        name = facts.text("torch_dtype", "dtype", default=None, allowed=tuple(DTYPES))
+        if name is not None:
+            return DTYPES[name]
+    config.note("torch_dtype is missing: bfloat16 is taken for what is not quantised")
+    return BF16
+
+
+def _modelopt(facts: Facts, base: Scheme) -> Quantisation:
+    algorithm = facts.text("quant_algo", default=None)
+    skipped = _names(facts, "exclude_modules", "ignore")
+    cache = _cache(facts)
+    if algorithm is None:
+        return Quantisation(base, cache=cache)
+    if algorithm != "MIXED_PRECISION":
+        scheme = _algorithm(facts, "quant_algo", algorithm)
+        return Quantisation(base, ((EVERYTHING, scheme),), skipped, True, cache)
+    layers = facts.section("quantized_layers")
+    if layers is None:
+        raise facts.error("quantized_layers", "missing", "a JSON object: module to quant_algo")
+    by_scheme: dict[Scheme, list[str]] = {}
+    for name, value in layers.values.items():
+        layer = layers.of(name, value)
+        scheme = _algorithm(layer, "quant_algo", layer.text("quant_algo"))
+        by_scheme.setdefault(scheme, []).append(name)
+    stored = tuple(
+        (Names.of(layers, "quantized_layers", names), scheme) for scheme, names in by_scheme.items()
+    )
+    return Quantisation(base, stored, skipped, True, cache)
+
+
+def _algorithm(facts: Facts, key: str, name: str) -> Scheme:
+    if name not in schemes.MODELOPT:
+        raise facts.error(key, name, ", ".join((*schemes.MODELOPT, "MIXED_PRECISION")))
+    return schemes.MODELOPT[name]
+
+
+def _compressed(facts: Facts, base: Scheme) -> Quantisation:
+    groups = facts.section("config_groups")
+    if groups is None:
+        raise facts.error("config_groups", "missing", "a JSON object")
+    stored = []
+    for name, value in groups.values.items():
+        group = groups.of(name, value)
+        targets = group.names("targets")
+        every = not targets or "Linear" in targets
+        stored.append(
+            (
+                EVERYTHING if every else Names.of(group, "targets", targets),
+                schemes.of_group(group),
+            )
+        )
+    return Quantisation(base, tuple(stored), _names(facts, "ignore"), True, _cache(facts))
+
+
+def _cache(facts: Facts) -> Scheme | None:
+    """The format of the KV cache: an algorithm's name, or a scheme of bits and type."""
+    key = "kv_cache_quant_algo" if "kv_cache_quant_algo" in facts else "kv_cache_scheme"
+    if key not in facts:
+        return None
+    if isinstance(facts.values[key], dict):
+        scheme = facts.of(key, facts.values[key])
+        kind = scheme.text("type", allowed=("float", "int"))
+        bits = scheme.count("num_bits", low=4, high=8)
+        name = f"{'FP' if kind == 'float' else 'INT'}{bits}"
+    else:
+        name = facts.text(key)
+    known = {"FP8": schemes.FP8, "INT8": schemes.INT8, "NVFP4": schemes.NVFP4}
+    if name not in known:
+        raise facts.error(key, name, ", ".join(known))
+    return known[name]
+
+
+def _names(facts: Facts, *keys: str) -> Names:
+    return Names.of(facts, keys[0], facts.names(*keys))

@@ -1,0 +1,144 @@
+"""Which model is served? By bundled name, or from a Hugging Face config.json."""
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from infer_jax.catalog.files import read_text
+from infer_jax.catalog.huggingface.assembly import architecture
+from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.errors import InputError
+from infer_jax.specs import Architecture
+
+BUNDLED = Path(__file__).parent / "architectures"
+LARGEST = 16 * 2**20  # bytes: configs are kilobytes, long exclusion lists a megabyte
+
+
+@dataclass(frozen=True)
+class Model:
+    """An architecture and what is known about where it came from.
+
+    ``published`` holds the publisher's own figures where there are any: parameters in
+    ``total`` and ``active`` per token, and their ``source``. ``notes`` tell what was assumed
+    or left out.
+    """
+
+    name: str
+    architecture: Architecture
+    model_type: str
+    source: str
+    quantisation: str
+    notes: tuple[str, ...] = ()
+    published: Mapping[str, float | str] = field(default_factory=dict)
+
+
+def list_models() -> tuple[str, ...]:
+    """The names of the bundled models.
+
+    >>> "llama-3.1-8b" in list_models()
+    True
+    """
+    return tuple(sorted(path.stem for path in BUNDLED.glob("*.json")))
+
+
+def load_model(
+    name_or_path: str | os.PathLike[str],
+    *,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+) -> Model:
+    """A bundled model by name, or the model a config.json describes.
+
+    Args:
+        name_or_path: a bundled name (in any case), a config.json, or a folder that holds one.
+            An hf_quant_config.json beside it is read too.
+        quant: a format for all matrices in place of the checkpoint's: bf16, fp8, fp8_block,
+            int8, int4, awq, gptq, nvfp4, mxfp4. Embedding and head stay unquantised.
+        kv_dtype: a format for the KV cache: bf16, fp16, fp8, or auto for the checkpoint's.
+
+    Raises:
+        InputError: an unknown name, an unreadable file, or a config that is not understood.
+
+    >>> load_model("Llama-3.1-8B", quant="fp8").quantisation
+    'fp8 (1 bytes, 8-bit products); the rest bfloat16; KV cache bfloat16'
+    """
+    if isinstance(name_or_path, str) and name_or_path.casefold() in list_models():
+        return _bundled(BUNDLED / f"{name_or_path.casefold()}.json", quant, kv_dtype)
+    path = _config_path(name_or_path)
+    config = Facts(_json(path), str(path))
+    published = None
+    beside = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
+    if path.name.endswith("config.json") and beside.is_file():
+        published = Facts(_json(beside), str(beside))
+    if path.name == "config.json":
+        name = path.absolute().parent.name
+    else:
+        name = path.name.removesuffix(".json").removesuffix("_config")
+    return _model(name, config, published, quant, kv_dtype)
+
+
+def _config_path(name_or_path: str | os.PathLike[str]) -> Path:
+    """The config.json meant: a file, or the one in a folder."""
+    shown = str(name_or_path)
+    known = list_models()
+    close = difflib.get_close_matches(shown.casefold(), known, n=1)
+    hint = f"{close[0]} is closest; " if close else ""
+    allowed = f"{hint}a config.json, a folder that holds one, or one of {', '.join(known)}"
+    try:
+        path = Path(name_or_path)
+        if shown and path.is_dir():
+            return path / "config.json"
+        if path.is_file() or path.name.endswith(".json"):
+            return path
+    except (TypeError, ValueError, OSError):  # not a path, a null byte, a name too long
+        pass
+    raise InputError("load_model", "model", shown, allowed)
+
+
+def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
+    facts = _json(path)
+    config = Facts(facts["config"], f"{path.stem} (bundled)")
+    return _model(facts["name"], config, None, quant, kv_dtype, facts["published"])
+
+
+def _model(
+    name: str,
+    config: Facts,
+    beside: Facts | None,
+    quant: str | None,
+    kv_dtype: str | None,
+    published: Mapping[str, Any] | None = None,
+) -> Model:
+    made, model_type, formats = architecture(config, beside, quant=quant, kv_dtype=kv_dtype)
+    return Model(
+        name=name,
+        architecture=made,
+        model_type=model_type,
+        source=config.where,
+        quantisation=formats,
+        notes=tuple(config.notes),
+        published=published or {},
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a file, infinities included.
+
+    Published Nemotron configs hold Python's ``Infinity`` in keys that are not read here;
+    where a number is read, infinity and NaN are refused.
+    """
+    text = read_text(path, LARGEST)
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise InputError(str(path), "", "nested too deeply", "a JSON object") from None
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(str(path), "", f"not JSON ({reason})", "valid JSON") from None
+    if not isinstance(value, dict):
+        raise InputError(str(path), "top level", type(value).__name__, "a JSON object")
+    return value

@@ -1,0 +1,156 @@
+"""What do the tables of a profile say? Every entry with its unit, its bounds and its source.
+
+The names, units and bounds of hardware come from the metadata of the specs; those of an
+estimator's coefficients are known to the estimator alone, here only their units are read.
+"""
+
+import dataclasses
+import difflib
+import math
+from typing import Any
+
+from infer_jax.catalog import units
+from infer_jax.errors import InputError
+from infer_jax.specs import Chip, Hardware, value_of
+
+TEXTS = ("title", "released", "notes")
+ENTRY = "a table { value = number, source = key of [sources] }"
+
+
+@dataclasses.dataclass
+class Sheet:
+    """What a file says, its base merged: every number by its dotted field."""
+
+    texts: dict[str, str] = dataclasses.field(default_factory=dict)
+    sources: dict[str, str] = dataclasses.field(default_factory=dict)
+    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
+    numbers: dict[str, float] = dataclasses.field(default_factory=dict)
+    citations: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def take_fields(cls: Any, body: dict[str, Any], part: str, sheet: Sheet, where: str) -> None:
+    """Put the numbers of a table, whose names and units ``cls`` declares, into ``sheet``.
+
+    Raises:
+        InputError: an unknown key, a wrong unit, a value out of bounds, a missing source.
+    """
+    fields = {f.name: f.metadata for f in dataclasses.fields(cls) if "unit" in f.metadata}
+    known = {
+        key: (name, factor)
+        for name, meta in fields.items()
+        for key, factor in units.keys(name, meta["unit"]).items()
+    }
+    dot, seen = f"{part}." if part else "", set()
+    for key, entry in body.items():
+        if key not in known:
+            raise _unknown(key, fields, list(known), dot, where)
+        name, factor = known[key]
+        if name in seen:
+            raise InputError(where, dot + key, f"a second value of {name}", "one key for one field")
+        seen.add(name)
+        raw, citation = _number(entry, dot + key, sheet, where)
+        try:
+            value = float(value_of(cls, name, raw * factor, where))
+        except InputError as error:
+            raise InputError(where, dot + key, raw, error.allowed) from None
+        if cls is Chip and value == 0.0:  # every theory divides by these
+            raise InputError(where, dot + key, raw, "a number above 0")
+        sheet.numbers[dot + name], sheet.citations[dot + name] = value, citation
+
+
+def take_coefficients(body: dict[str, Any], table: str, sheet: Sheet, where: str) -> None:
+    """Put the coefficients of an estimator, in SI, into ``sheet``.
+
+    Raises:
+        InputError: a misspelt table of hardware, an unknown unit, no finite number, no source.
+    """
+    parts = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
+    near = difflib.get_close_matches(table[:80], [*parts, "sources"], cutoff=0.75)
+    if near:
+        raise InputError(where, f"[{table}]", "not a table of a profile", f"[{near[0]}]")
+    seen = set()
+    for key, entry in body.items():
+        for name in (table, key):
+            if not name.isidentifier():
+                raise InputError(where, "a name", name, "letters, digits and underscores")
+        found = units.split(key)
+        if found is None:
+            rates = ", ".join(x for group in units.SUFFIXES.values() for x in group if "_per_" in x)
+            raise InputError(
+                where, f"{table}.{key}", "in an unknown unit", f"names ending in {rates}"
+            )
+        name, factor = found
+        if name in seen:
+            raise InputError(where, f"{table}.{key}", f"a second {name}", "one key for one number")
+        seen.add(name)
+        raw, citation = _number(entry, f"{table}.{key}", sheet, where)
+        if not math.isfinite(raw * factor):
+            raise InputError(where, f"{table}.{key}", raw, "a finite number")
+        sheet.numbers[f"{table}.{name}"] = raw * factor
+        sheet.citations[f"{table}.{name}"] = citation
+
+
+def _number(entry: Any, field: str, sheet: Sheet, where: str) -> tuple[float, str]:
+    """The value of one entry and the citation its source stands for."""
+    if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
+        raise InputError(where, field, short(entry), ENTRY)
+    extra = sorted(set(entry) - {"value", "source", "note"})
+    if extra:
+        raise InputError(where, f"{field}.{extra[0]}", "unknown", "value, source and note")
+    raw, source = entry["value"], entry["source"]
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        raise InputError(where, field, short(raw), "a number")
+    if abs(raw) > 1e300:  # beyond any unit times any factor; integers of TOML are unbounded
+        raise InputError(where, field, "too large", "a number below 1e300")
+    if not isinstance(source, str) or source not in sheet.sources:
+        named = ", ".join(sheet.sources) or "a key of [sources], which is empty"
+        raise InputError(where, f"{field}.source", short(source), named)
+    citation = sheet.sources[source]
+    if "note" in entry:
+        citation += f" ({text_of(where, f'{field}.note', entry['note'])})"
+    return float(raw), citation
+
+
+def _unknown(key: str, fields: Any, known: list[str], dot: str, where: str) -> InputError:
+    """A known field in a wrong unit, a misspelt key, or neither."""
+    owners = [name for name in fields if key == name or key.startswith(f"{name}_")]
+    if owners:
+        owner = max(owners, key=len)
+        unit = fields[owner]["unit"]
+        wrong = f"not in a unit of {owner} ({'a plain number' if unit == '1' else unit})"
+        return InputError(where, dot + key, wrong, " or ".join(units.keys(owner, unit)))
+    texts = [] if dot else [*TEXTS, "base", "sources"]
+    near = difflib.get_close_matches(key[:80], [*known, *texts], n=1)
+    allowed = f"did you mean {near[0]}? " if near else ""
+    allowed += f"{', '.join(fields)}, each with its unit"
+    return InputError(where, dot + key, "unknown", allowed)
+
+
+def table_of(where: str, key: str, value: Any) -> dict[str, Any]:
+    """``value`` where it is a table.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(value, dict):
+        raise InputError(where, key, short(value), "a table")
+    return value
+
+
+def text_of(where: str, key: str, value: Any) -> str:
+    """``value`` where it is a text that says something.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(where, key, short(value), "a text that is not empty")
+    return value
+
+
+def short(value: Any) -> str:
+    """A value as a user would recognise it, whatever its size."""
+    try:
+        return str(value)[:80]
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a deep table
+        return type(value).__name__

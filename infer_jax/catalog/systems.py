@@ -1,0 +1,199 @@
+"""What does this system have? One TOML file per system, every number with unit and source.
+
+A file mirrors `infer_jax.specs.Hardware`: its numbers at the top, one table for each of its
+parts, each key a field name and a unit. What a theory fits to a chip stands in a table named
+after the estimator. `docs/hardware-profiles.md` describes the format.
+"""
+
+import dataclasses
+import difflib
+import os
+import typing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from infer_jax.catalog import units
+from infer_jax.catalog.files import read_toml
+from infer_jax.catalog.sheets import (
+    TEXTS,
+    Sheet,
+    short,
+    table_of,
+    take_coefficients,
+    take_fields,
+    text_of,
+)
+from infer_jax.errors import InputError
+from infer_jax.specs import Chip, Hardware
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A system as its file describes it: data-sheet facts, and coefficients by estimator.
+
+    Not a pytree: names and citations stay outside of traces, ``hardware`` goes in.
+    """
+
+    name: str
+    title: str
+    released: str
+    hardware: Hardware
+    coefficients: dict[str, dict[str, float]]  # estimator -> field -> value in SI
+    sources: dict[str, str]  # dotted field -> citation
+    filled: tuple[str, ...]  # what the file left open and what was put there
+    path: Path
+    notes: str
+
+
+def profiles_folder() -> Path:
+    """Where the shipped profiles are: in the package (a wheel) or beside it (a checkout).
+
+    Raises:
+        InputError: neither exists.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "hw_profiles", package.parent / "hw_profiles"):
+        if folder.is_dir():
+            return folder
+    raise InputError(str(package), "hw_profiles", "missing", "an installation with its profiles")
+
+
+def list_systems() -> tuple[str, ...]:
+    """The names of all shipped profiles, sorted."""
+    return tuple(sorted(path.stem for path in profiles_folder().glob("*.toml")))
+
+
+def load_system(name_or_path: str | os.PathLike[str]) -> System:
+    """The system of a shipped profile (``"h100_sxm"``) or of a TOML file (``"mine.toml"``).
+
+    Raises:
+        InputError: no such profile or file; a misspelt or missing field, a wrong unit, a number
+            out of bounds, or a number without a source.
+
+    >>> float(load_system("h100_sxm").hardware.chip.memory_bandwidth)
+    3350000000000.0
+    """
+    path = _locate(name_or_path, None)
+    sheet = _read(path, ())
+    filled = _fill(sheet)
+    parts = {
+        name: cls.of(**_under(sheet.numbers, name))
+        for name, cls in _parts(sheet, str(path)).items()
+    }
+    own = {name: x for name, x in sheet.numbers.items() if "." not in name}
+    _require(Hardware, own, "", str(path))
+    coefficients: dict[str, dict[str, float]] = {}
+    for dotted, value in sheet.numbers.items():
+        table, _, field = dotted.rpartition(".")
+        if table and table not in parts:
+            coefficients.setdefault(table, {})[field] = value
+    return System(
+        name=path.stem,
+        title=sheet.texts["title"],
+        released=sheet.texts.get("released", ""),
+        hardware=Hardware.of(**own, **parts),
+        coefficients=coefficients,
+        sources=sheet.citations,
+        filled=filled,
+        path=path,
+        notes=sheet.texts.get("notes", ""),
+    )
+
+
+def _locate(name: str | os.PathLike[str], user: Path | None) -> Path:
+    """A path where one was given, relative to the file ``user``; else the shipped profile."""
+    given = os.fspath(name)
+    if isinstance(name, os.PathLike) or given.endswith(".toml") or Path(given).name != given:
+        return user.parent / given if user else Path(given)
+    known = list_systems()
+    if given in known:
+        return profiles_folder() / f"{given}.toml"
+    near = difflib.get_close_matches(given[:80].lower(), known)
+    allowed = f"{' or '.join(near)}, " if near else ""
+    allowed += f"a path to a .toml file, or: {', '.join(known)}"
+    where, field = (str(user), "base") if user else ("hardware profile", "name")
+    raise InputError(where, field, given, allowed)
+
+
+def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
+    """One file over the file it names as its base, number by number."""
+    where, table = str(path), read_toml(path)
+    sheet = Sheet()
+    if "base" in table:
+        base = text_of(where, "base", table.pop("base"))
+        if path.resolve() in chain:
+            raise InputError(where, "base", base, "a file that does not lead back to this one")
+        sheet = _read(_locate(base, path), (*chain, path.resolve()))
+    sheet.texts = {key: text_of(where, key, table.pop(key)) for key in TEXTS if key in table}
+    for key, citation in table_of(where, "sources", table.pop("sources", {})).items():
+        sheet.sources[key] = text_of(where, f"sources.{key}", citation)
+
+    for field in dataclasses.fields(Hardware):
+        if field.metadata["kind"] == "part" and field.name in table:
+            body = table_of(where, field.name, table.pop(field.name))
+            cls = _class_of(field.name, body, sheet, where)
+            take_fields(cls, body, field.name, sheet, where)
+    tables = {key: x for key, x in table.items() if isinstance(x, dict) and "value" not in x}
+    rest = {key: x for key, x in table.items() if key not in tables}
+    take_fields(Hardware, rest, "", sheet, where)
+    for key, body in tables.items():
+        take_coefficients(body, key, sheet, where)
+    if "title" not in sheet.texts:
+        raise InputError(where, "title", "missing", "what the system is called")
+    return sheet
+
+
+def _class_of(part: str, body: dict[str, Any], sheet: Sheet, where: str) -> Any:
+    """The spec a part is: the declared one, or the one of a union that ``kind`` names."""
+    hint = typing.get_type_hints(Hardware)[part]
+    classes = {cls.__name__.lower(): cls for cls in typing.get_args(hint)}
+    if not classes:
+        return hint
+    before = sheet.kinds.get(part)
+    kind = body.pop("kind", before)
+    if not isinstance(kind, str) or kind not in classes:
+        shown = "missing" if kind is None else short(kind)
+        raise InputError(where, f"{part}.kind", shown, " or ".join(classes))
+    if before not in (None, kind):  # another kind than the base: none of its numbers hold
+        for book in (sheet.numbers, sheet.citations):
+            for dotted in [d for d in book if d.startswith(f"{part}.")]:
+                del book[dotted]
+    sheet.kinds[part] = kind
+    return classes[kind]
+
+
+def _parts(sheet: Sheet, where: str) -> dict[str, Any]:
+    """The class of every part of the hardware, each with all the numbers it needs."""
+    parts = {}
+    for field in dataclasses.fields(Hardware):
+        if field.metadata["kind"] == "part":
+            parts[field.name] = cls = _class_of(field.name, {}, sheet, where)
+            _require(cls, _under(sheet.numbers, field.name), f"{field.name}.", where)
+    return parts
+
+
+def _require(cls: Any, numbers: dict[str, float], dot: str, where: str) -> None:
+    for field in dataclasses.fields(cls):
+        meta, missing = field.metadata, field.default_factory is dataclasses.MISSING
+        if "unit" in meta and missing and field.name not in numbers:
+            keys = " or ".join(units.keys(field.name, meta["unit"]))
+            raise InputError(where, dot + field.name, "missing", f"{keys}: {meta['doc']}")
+
+
+def _under(numbers: dict[str, float], part: str) -> dict[str, float]:
+    dot = f"{part}."
+    return {key[len(dot) :]: value for key, value in numbers.items() if key.startswith(dot)}
+
+
+def _fill(sheet: Sheet) -> tuple[str, ...]:
+    """Fill each missing matmul rate with the next wider one; Chip declares the widest first."""
+    rates = [f.name for f in dataclasses.fields(Chip) if f.metadata["unit"] == "FLOP/s"]
+    said = []
+    for wide, narrow in pairwise(rates):
+        source, target = f"chip.{wide}", f"chip.{narrow}"
+        if target not in sheet.numbers and source in sheet.numbers:
+            sheet.numbers[target] = sheet.numbers[source]
+            sheet.citations[target] = f"filled with {wide}: {sheet.citations[source]}"
+            said.append(f"{narrow} missing: filled with {wide}")
+    return tuple(said)

@@ -1,0 +1,65 @@
+"""In which unit is a number written, and what is it in SI? The suffix of its key says.
+
+``memory_bandwidth_tb_per_s = 3.35`` is 3.35e12 bytes/s. A field declares its SI unit once (see
+`infer_jax.specs.fields`); this file says which suffixes stand for multiples of that unit.
+"""
+
+SUFFIXES: dict[str, dict[str, float]] = {
+    "bytes": {
+        "bytes": 1.0,
+        "mb": 1e6,
+        "gb": 1e9,
+        "tb": 1e12,
+        "mib": 2.0**20,
+        "gib": 2.0**30,
+        "tib": 2.0**40,
+    },
+    "bytes/s": {
+        "bytes_per_s": 1.0,
+        "mb_per_s": 1e6,
+        "gb_per_s": 1e9,
+        "tb_per_s": 1e12,
+        "gib_per_s": 2.0**30,
+    },
+    "FLOP/s": {"flop_per_s": 1.0, "gflops": 1e9, "tflops": 1e12, "pflops": 1e15},
+    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    "USD/h": {"usd_per_hour": 1.0},
+    "W": {"w": 1.0, "kw": 1e3},
+    "tokens": {"tokens": 1.0},
+    "bits": {"bits": 1.0},
+    "1": {"": 1.0},
+}
+
+_FACTORS = {suffix: factor for unit in SUFFIXES.values() for suffix, factor in unit.items()}
+
+
+def keys(name: str, unit: str) -> dict[str, float]:
+    """Every key under which a field of this unit may be written, with its factor to SI.
+
+    >>> keys("power", "W")
+    {'power_w': 1.0, 'power_kw': 1000.0}
+    >>> keys("domain", "1")
+    {'domain': 1.0}
+    """
+    return {f"{name}_{suffix}".rstrip("_"): factor for suffix, factor in SUFFIXES[unit].items()}
+
+
+def split(key: str) -> tuple[str, float] | None:
+    """The name in a key and its factor to SI; None where the suffix is no known unit.
+
+    The longest suffix wins; a key without one is dimensionless.
+
+    >>> split("launch_us")
+    ('launch', 1e-06)
+    >>> split("flop_cap")
+    ('flop_cap', 1.0)
+    >>> split("page_kb_per_s") is None
+    True
+    """
+    words = key.split("_")
+    for start in range(1, len(words)):
+        factor = _FACTORS.get("_".join(words[start:]))
+        if factor is not None:
+            # "x_per_s" is some rate whose unit is not above, not a time called "x_per"
+            return None if words[start - 1] == "per" else ("_".join(words[:start]), factor)
+    return key, 1.0

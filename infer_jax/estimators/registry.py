@@ -1,0 +1,40 @@
+"""Which estimators and variants are there, by the names a command line or a file uses?"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from infer_jax.errors import InputError
+from infer_jax.estimators.economics import Economics
+
+
+class Variant(NamedTuple):
+    """A named way to make an estimator."""
+
+    make: Callable[[], Any]
+    summary: str
+    source: str
+
+
+ERDIL = "Erdil 2025, arXiv 2506.04645"
+
+VARIANTS: dict[str, Variant] = {
+    "economics": Variant(Economics.corrected, "level 4, corrected for users", ERDIL),
+    "economics.planned": Variant(Economics.as_planned, "the layout you give, no search", ERDIL),
+    "economics.level1": Variant(Economics.level1, "one chip, roofline", ERDIL),
+    "economics.level2": Variant(Economics.level2, "infinite bandwidth, latency only", ERDIL),
+    "economics.level3": Variant(Economics.level3, "2-D tensor parallelism", ERDIL),
+    "economics.pipeline": Variant(Economics.pipeline, "level 3 with 1-D layouts and stages", ERDIL),
+    "economics.level4": Variant(Economics.level4, "as published, all splits searched", ERDIL),
+}
+
+
+def make(name: str, coefficients: dict[str, dict[str, float]] | None = None) -> Any:
+    """The estimator of that name, with a profile's coefficients for its theory.
+
+    Raises:
+        InputError: no estimator has that name.
+    """
+    if name not in VARIANTS:
+        raise InputError("estimator", "name", name, ", ".join(VARIANTS))
+    theory = name.split(".")[0]
+    return VARIANTS[name].make().fitted((coefficients or {}).get(theory, {}))

@@ -1,0 +1,426 @@
+"""Reading config.json: every family by its modules' parameters, real files, bad files."""
+
+import copy
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from counting import parameters
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from infer_jax.catalog.huggingface.assembly import FAMILIES, architecture
+from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.catalog.models import BUNDLED, load_model
+from infer_jax.errors import InputError
+from infer_jax.specs import UNBOUNDED
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 100,
+    "max_position_embeddings": 64,
+    "torch_dtype": "bfloat16",
+}
+LLAMA = {"model_type": "llama", **SMALL}
+
+# Families (or their rarer keys) that no bundled model shows, with the parameters of the
+# modules of transformers 5.23 on the meta device. The latent mixture adds two load biases of 8.
+FAMILY = {
+    "gpt2": (
+        {
+            "model_type": "gpt2",
+            "n_embd": 768,
+            "n_layer": 12,
+            "n_head": 12,
+            "n_positions": 1024,
+            "vocab_size": 50257,
+        },
+        124439808,
+    ),
+    "falcon-7b": (
+        {
+            "model_type": "falcon",
+            "hidden_size": 4544,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 71,
+            "vocab_size": 65024,
+        },
+        6921720704,
+    ),
+    "falcon-40b": (
+        {
+            "model_type": "falcon",
+            "hidden_size": 8192,
+            "num_hidden_layers": 60,
+            "num_attention_heads": 128,
+            "num_kv_heads": 8,
+            "new_decoder_architecture": True,
+            "vocab_size": 65024,
+        },
+        41303293952,
+    ),
+    "gemma-7b": (
+        {
+            "model_type": "gemma",
+            "hidden_size": 3072,
+            "intermediate_size": 24576,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 16,
+            "head_dim": 256,
+            "vocab_size": 256000,
+        },
+        8537680896,
+    ),
+    "gemma-3-4b": (
+        {
+            "model_type": "gemma3",
+            "text_config": {
+                "model_type": "gemma3_text",
+                "hidden_size": 2560,
+                "intermediate_size": 10240,
+                "num_hidden_layers": 34,
+                "sliding_window": 1024,
+            },
+            "vision_config": {"hidden_size": 1152},
+        },
+        3880263168,
+    ),
+    "glm-4-9b-0414": (
+        {
+            "model_type": "glm4",
+            "hidden_size": 4096,
+            "intermediate_size": 13696,
+            "num_hidden_layers": 40,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "attention_bias": True,
+            "vocab_size": 151552,
+        },
+        9400279040,
+    ),
+    "phi-3-mini": (
+        {
+            "model_type": "phi3",
+            "hidden_size": 3072,
+            "intermediate_size": 8192,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "vocab_size": 32064,
+            "sliding_window": 2047,
+        },
+        3821079552,
+    ),
+    "qwen1.5-moe-a2.7b": (
+        {
+            "model_type": "qwen2_moe",
+            "hidden_size": 2048,
+            "intermediate_size": 5632,
+            "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632,
+            "num_experts": 60,
+            "num_experts_per_tok": 4,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 16,
+            "vocab_size": 151936,
+        },
+        14315784192,
+    ),
+    "llama with biases": (
+        {**LLAMA, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+        118976,
+    ),
+    "gemma 4 with shared caches": (
+        {
+            **SMALL,
+            "model_type": "gemma4_text",
+            "num_hidden_layers": 12,
+            "global_head_dim": 32,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "num_kv_shared_layers": 6,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 0,
+            "vocab_size": 1000,
+            "sliding_window": 32,
+        },
+        647056,
+    ),
+    "dense hybrid": (
+        {
+            **SMALL,
+            "model_type": "qwen3_5_text",
+            "num_hidden_layers": 5,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 16,
+            "linear_conv_kernel_dim": 4,
+            "full_attention_interval": 2,
+            "tie_word_embeddings": True,
+        },
+        208584,
+    ),
+    "experts of a latent width": (
+        {
+            **SMALL,
+            "model_type": "nemotron_h",
+            "num_hidden_layers": 6,
+            "hybrid_override_pattern": "ME*M-E",
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 16,
+            "n_groups": 2,
+            "conv_kernel": 4,
+            "moe_latent_size": 32,
+            "moe_intermediate_size": 48,
+            "moe_shared_expert_intermediate_size": 96,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+        },
+        160112 + 16,
+    ),
+}
+
+
+def read(config, **options):
+    facts = Facts(copy.deepcopy(config), "config.json")
+    return architecture(facts, **options)[0], facts.notes
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_families_have_the_parameters_of_their_modules(name):
+    config, expected = FAMILY[name]
+    assert parameters(read(config)[0]) == expected
+
+
+def test_at_least_22_model_types_are_known():
+    assert len(FAMILIES) >= 22
+
+
+def test_windows_follow_each_familys_rule():
+    def window(config):
+        return [float(b.attention.window) for b in read(config)[0].blocks]
+
+    mistral = {**LLAMA, "model_type": "mistral"}
+    assert window({**mistral, "sliding_window": 8}) == [8]
+    assert window({**mistral, "sliding_window": None}) == [UNBOUNDED]
+    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 8, "max_window_layers": 2}
+    assert window({**qwen, "use_sliding_window": False}) == [UNBOUNDED]
+    assert window({**qwen, "use_sliding_window": True}) == [UNBOUNDED, 8]
+    gemma = {**LLAMA, "model_type": "gemma2", "sliding_window": 8}
+    assert window(gemma) == [8, UNBOUNDED]
+    named = ["full_attention", "sliding_attention", "sliding_attention"]
+    blocks = read({**gemma, "layer_types": named})[0].blocks
+    assert [(float(b.count), float(b.attention.window)) for b in blocks] == [(1, UNBOUNDED), (2, 8)]
+
+
+def test_what_is_left_out_or_assumed_is_told():
+    notes = read(FAMILY["gemma-3-4b"][0])[1]
+    assert any("vision_config is left out" in note for note in notes)
+    assert any("num_attention_heads is missing: 8" in note for note in notes)
+    assert any("torch_dtype is missing" in note for note in notes)
+    assert read(LLAMA)[1] == []
+    assert any("multi-token-prediction" in note for note in load_model("deepseek-v3").notes)
+
+
+def test_a_layer_that_reuses_an_indexers_choice_has_no_indexer():
+    config = json.loads((BUNDLED / "glm-5.json").read_text())["config"]
+    kinds = ["full" if i < 3 or i % 4 == 2 else "shared" for i in range(78)]
+    blocks = read({**config, "indexer_types": kinds})[0].blocks
+    shared = blocks[-1]
+    assert float(shared.count) == kinds.count("shared")
+    assert float(shared.attention.index_heads) == 0 and float(shared.attention.top_k) == 2048
+
+
+def test_a_model_without_some_attention_layers():
+    block = {
+        "attention": {"n_heads_in_group": 2, "no_op": False},
+        "ffn": {"ffn_mult": 6.0, "no_op": False},
+    }
+    skipped = {"attention": {"no_op": True}, "ffn": {"ffn_mult": 3.0}}
+    config = {**LLAMA, "model_type": "nemotron-nas", "block_configs": [block, skipped, block]}
+    first, second = read(config)[0].blocks
+    assert (float(first.count), float(second.count)) == (2, 1)
+    assert second.attention is None
+    # 2 x 6 x 64 / 3 = 256 is a multiple of 256; 128 is rounded up to one
+    assert float(first.feedforward.width) == float(second.feedforward.width) == 256
+
+
+# --- real files
+
+
+def configs_of_aiconfigurator() -> list[Path]:
+    spec = find_spec("aiconfigurator_core")
+    if spec is None or spec.origin is None:
+        return []
+    folder = Path(spec.origin).parent / "model_configs"
+    return [p for p in sorted(folder.glob("*_config.json")) if "hf_quant" not in p.name]
+
+
+@pytest.mark.skipif(not configs_of_aiconfigurator(), reason="aiconfigurator-core is not installed")
+def test_configs_of_aiconfigurator_import_or_are_refused_by_type():
+    imported = 0
+    for path in configs_of_aiconfigurator():
+        try:
+            model = load_model(path)
+        except InputError as error:
+            assert error.field.endswith("model_type"), f"{path.name}: {error}"
+            assert str(error.value) not in FAMILIES
+        else:
+            imported += 1
+            assert parameters(model.architecture) > 1e8
+    assert imported >= 70
+
+
+SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "infersim_configs"
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no folder named shared beside the checkout")
+def test_configs_of_infersim_import():
+    paths = sorted(SHARED.glob("*.json"))
+    assert len(paths) == 8
+    for path in paths:
+        assert parameters(load_model(path).architecture) > 1e9
+
+
+# --- bad files
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"model_type": "llama", "hidden', "not JSON"),
+        (b"", "not JSON"),
+        (b"\x00\x01\x02", "binary"),
+        (b'{"model_type": "\xff"}', "byte 16"),
+        (b"[1, 2]", "top level is 'list'"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b" " * (16 * 2**20 + 1), "size"),
+    ],
+    ids=["truncated", "empty", "binary", "encoding", "list", "deep", "digits", "huge"],
+)
+def test_bad_files(tmp_path, content, told):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load_model(path)
+    assert told in str(caught.value) and str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_an_empty_folder(tmp_path):
+    for place in (tmp_path, tmp_path / "nothing.json"):
+        with pytest.raises(InputError, match="no such file"):
+            load_model(place)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"hidden_size": float("nan")}, "hidden_size"),
+        ({"hidden_size": float("inf")}, "hidden_size"),
+        ({"hidden_size": -64}, "hidden_size"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"hidden_size": "64"}, "hidden_size"),
+        ({"hidden_size": 64.5}, "hidden_size"),
+        ({"hidden_size": True}, "hidden_size"),
+        ({"hidden_size": None}, "hidden_size"),
+        ({"hidden_size": 10**400}, "hidden_size"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"num_key_value_heads": 8}, "num_key_value_heads"),
+        ({"head_dim": None, "num_attention_heads": 6}, "num_attention_heads"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+        ({"torch_dtype": "int3"}, "torch_dtype"),
+        ({"layer_types": ["full_attention"]}, "layer_types"),
+        ({"layer_types": ["full_attention", "odd", "odd"]}, "layer_types"),
+        ({"text_config": [1]}, "text_config"),
+        ({"model_type": None}, "model_type"),
+        ({"model_type": 5}, "model_type"),
+    ],
+)
+def test_bad_values_are_told_by_key(change, field):
+    config = {**LLAMA, **change}
+    with pytest.raises(InputError) as caught:
+        read(config)
+    assert caught.value.field == field and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "vocab_size", "num_hidden_layers", "model_type"])
+def test_a_missing_key_is_named(key):
+    config = {k: v for k, v in LLAMA.items() if k != key}
+    with pytest.raises(InputError, match=f"config.json: {key} is 'missing'"):
+        read(config)
+
+
+def test_more_active_experts_than_experts_are_refused():
+    config = json.loads((BUNDLED / "mixtral-8x7b.json").read_text())["config"]
+    with pytest.raises(InputError, match="num_experts_per_tok is 9; allowed: at most 8"):
+        read({**config, "num_experts_per_tok": 9})
+
+
+def test_per_layer_embeddings_are_refused():
+    config = {**FAMILY["gemma 4 with shared caches"][0], "hidden_size_per_layer_input": 256}
+    with pytest.raises(InputError, match="per-layer embeddings are not modelled"):
+        read(config)
+
+
+def test_an_unknown_type_is_named_with_the_closest_known():
+    with pytest.raises(InputError, match=r"model_type is 'llama5'; allowed: llama4? is closest"):
+        read({**LLAMA, "model_type": "llama5"})
+
+
+# --- anything else
+
+VALID = [json.loads(path.read_text())["config"] for path in sorted(BUNDLED.glob("*.json"))]
+VALID += [config for config, _ in FAMILY.values()]
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.integers(-2, 300)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["full_attention", "sliding_attention", "modelopt", "FP8", "re:(", "awq"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["quant_method", "bits", "weights", "x"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@settings(
+    derandomize=True, max_examples=300, deadline=None, suppress_health_check=list(HealthCheck)
+)
+@given(data=st.data())
+def test_any_mutation_imports_or_is_refused(data):
+    config = copy.deepcopy(data.draw(st.sampled_from(VALID)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        target = config
+        nested = [v for v in config.values() if isinstance(v, dict) and v]
+        if nested and data.draw(st.booleans()):
+            target = data.draw(st.sampled_from(nested))
+        key = data.draw(
+            st.sampled_from([*target, "quantization_config", "layer_types", "head_dim"])
+        )
+        if data.draw(st.booleans()):
+            target.pop(key, None)
+        else:
+            target[key] = data.draw(JUNK)
+    try:
+        read(config)
+    except InputError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,157 @@
+"""Bundled models: their parameters are those of the checkpoints, their names resolve."""
+
+import dataclasses
+import json
+
+import pytest
+from counting import parameters
+
+from infer_jax.catalog.models import BUNDLED, Model, list_models, load_model
+from infer_jax.errors import InputError
+from infer_jax.specs import UNBOUNDED, Dense, Experts, Linear, leaves
+
+# Parameters of the modules of transformers 5.23, built on the meta device from the same
+# facts. They leave out the bias that balances the load of experts (under 1e-7 of the total).
+MODULES = {
+    "deepseek-r1": 671026404352,
+    "deepseek-v2-lite": 15706484224,
+    "deepseek-v3": 671026404352,
+    "deepseek-v3.2": 671877929216,
+    "gemma-2-27b": 27227128320,
+    "gemma-3-27b": 27009346304,
+    "glm-4.5": 352797814784,
+    "glm-4.5-air": 106852245504,
+    "glm-5": 743911199232,
+    "gpt-oss-120b": 116829156672,
+    "gpt-oss-20b": 20914757184,
+    "kimi-k2": 1026408209408,
+    "llama-3.1-405b": 405853388800,
+    "llama-3.1-70b": 70553706496,
+    "llama-3.1-8b": 8030261248,
+    "llama-3.2-1b": 1235814400,
+    "llama-3.2-3b": 3212749824,
+    "llama-3.3-70b": 70553706496,
+    "llama-4-maverick": 400711848960,
+    "llama-4-scout": 107769861120,
+    "mimo-v2-flash": 308778768832,
+    "minimax-m2.5": 228689748992,
+    "mistral-7b": 7248023552,
+    "mistral-large-2": 122610069504,
+    "mistral-small-24b": 23572403200,
+    "mixtral-8x22b": 140620634112,
+    "mixtral-8x7b": 46702792704,
+    "nemotron-3-nano-30b-a3b": 31577937344,
+    "nemotron-h-8b": 8100852736,
+    "opt-13b": 12853473280,
+    "opt-175b": 174604468224,
+    "opt-30b": 29974540288,
+    "opt-6.7b": 6658473984,
+    "opt-66b": 65719701504,
+    "phi-3-medium": 13960238080,
+    "phi-4": 14659507200,
+    "qwen2.5-72b": 72706203648,
+    "qwen2.5-7b": 7615616512,
+    "qwen3-0.6b": 596049920,
+    "qwen3-1.7b": 1720574976,
+    "qwen3-235b-a22b": 235093634560,
+    "qwen3-30b-a3b": 30532122624,
+    "qwen3-32b": 32762123264,
+    "qwen3-8b": 8190735360,
+    "qwen3-coder-480b-a35b": 480154875392,
+    "qwen3-next-80b-a3b": 79674391296,
+    "qwen3.5-397b-a17b": 396346350336,
+}
+
+
+def test_every_bundled_model_is_counted_and_there_are_enough():
+    assert set(list_models()) == set(MODULES)
+    assert len(list_models()) >= 28
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_parameters_are_those_of_the_modules(name):
+    assert parameters(load_model(name).architecture) == pytest.approx(MODULES[name], rel=1.5e-7)
+
+
+# In 1e9. The publishers round, count vision towers or draft layers, or leave the embedding
+# out of the active ones; how far that takes them from the count is the tolerance.
+@pytest.mark.parametrize("name", [n for n in list_models() if load_model(n).published])
+def test_parameters_are_near_the_publishers_figures(name):
+    model = load_model(name)
+    total, active = model.published["total"], model.published["active"]
+    assert model.published["source"]
+    assert isinstance(total, int) and isinstance(active, int)
+    assert parameters(model.architecture) == pytest.approx(total, rel=0.06)
+    counted = parameters(model.architecture, active=True)
+    embedding = float(model.architecture.vocabulary * model.architecture.width)
+    assert min(abs(counted - active), abs(counted - embedding - active)) <= 0.2 * active
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_bundled_files_tell_name_source_and_figures(name):
+    facts = json.loads((BUNDLED / f"{name}.json").read_text())
+    assert facts["name"] == name
+    assert facts["source"]
+    assert set(facts["published"]) in (set(), {"total", "active", "source"})
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_models_are_checked_numbers_and_layers_add_up(name):
+    model = load_model(name)
+    config = json.loads((BUNDLED / f"{name}.json").read_text())["config"]
+    assert sum(float(b.count) for b in model.architecture.blocks) == config["num_hidden_layers"]
+    for path, meta, value in leaves(model.architecture):
+        assert meta["low"] <= float(value) <= meta["high"], path
+
+
+def test_a_model_is_plain_and_frozen():
+    model = load_model("Llama-3.1-8B")
+    assert (model.name, model.model_type) == ("llama-3.1-8b", "llama")
+    assert model.notes == ()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model.name = "other"  # type: ignore[misc]
+
+
+def test_layers_that_differ_are_blocks_of_their_own():
+    def blocks(name):
+        return load_model(name).architecture.blocks
+
+    dense, mixture = blocks("deepseek-v3")
+    assert (float(dense.count), float(mixture.count)) == (3, 58)
+    assert isinstance(dense.feedforward, Dense) and isinstance(mixture.feedforward, Experts)
+    sliding, full = blocks("gpt-oss-120b")
+    assert (float(sliding.attention.window), float(full.attention.window)) == (128, UNBOUNDED)
+    sliding, full = blocks("gemma-3-27b")
+    assert (float(sliding.count), float(full.count)) == (52, 10)  # every sixth of 62 is full
+    linear, full = blocks("qwen3-next-80b-a3b")
+    assert (float(linear.count), float(full.count)) == (36, 12)
+    assert isinstance(linear.attention, Linear) and float(full.attention.query_gate) == 1
+    mamba, mlp, attention = blocks("nemotron-h-8b")
+    assert [float(b.count) for b in (mamba, mlp, attention)] == [24, 24, 4]
+    assert mamba.feedforward is None and mlp.attention is None
+    assert float(load_model("llama-3.2-1b").architecture.tied) == 1
+
+
+def test_a_folder_and_a_file_are_read(tmp_path):
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    config = json.loads((BUNDLED / "qwen3-8b.json").read_text())["config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    model = load_model(folder)
+    assert isinstance(model, Model) and model.name == "my-model"
+    assert parameters(model.architecture) == MODULES["qwen3-8b"]
+    assert load_model(str(folder / "config.json")).architecture.width == 4096
+    published = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    (folder / "hf_quant_config.json").write_text(json.dumps(published))
+    arch = load_model(folder).architecture
+    assert float(arch.blocks[0].attention.weights.bytes) == 1  # type: ignore[union-attr]
+    assert float(arch.cache.bytes) == 1
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-9b", "", "no such model", "\0", "x" * 5000, 7, None])
+def test_unknown_names_are_refused_in_one_sentence(name):
+    with pytest.raises(InputError, match="load_model: model is") as caught:
+        load_model(name)
+    assert "\n" not in str(caught.value)
+    if name == "llama-3.1-9b":
+        assert "llama-3.1-8b is closest" in str(caught.value)

@@ -1,0 +1,253 @@
+"""Formats of checkpoints: bytes by definition of the format, parts by module name."""
+
+import json
+
+import pytest
+
+from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.catalog.huggingface.quantisation import Names, bare
+from infer_jax.catalog.models import load_model
+from infer_jax.errors import InputError
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 512,
+    "torch_dtype": "bfloat16",
+}
+MIXTURE = {
+    **LLAMA,
+    "model_type": "deepseek_v3",
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 32,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
+
+
+def load(tmp_path, config, published=None, **options):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if published is not None:
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(published))
+    return load_model(tmp_path, **options)
+
+
+def stored(spec) -> tuple[float, float]:
+    return float(spec.weights.bytes), float(spec.weights.bits)
+
+
+def parts(model):
+    """Formats of attention, dense, routed and shared parts of the last block, and the head."""
+    block = model.architecture.blocks[-1]
+    mixture = block.feedforward
+    head = model.architecture.head
+    return (
+        stored(block.attention),
+        stored(mixture),
+        stored(mixture.shared) if hasattr(mixture, "shared") else None,
+        (float(head.bytes), float(head.bits)),
+    )
+
+
+# (bits + scale and zero point bits / group) / 8, and the class of the product
+@pytest.mark.parametrize(
+    ("config", "bytes_", "bits"),
+    [
+        ({"quant_method": "fp8"}, 1.0, 8),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 1 + 4 / 16384, 8),
+        ({"quant_method": "fbgemm_fp8"}, 1.0, 8),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, (4 + 20 / 128) / 8, 16),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, (4 + 20 / 32) / 8, 16),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 1.0, 16),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 1.0, 8),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5 + 4 / 64, 16),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 0.5 + 1 / 16, 4),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}, 0.5 + 1 / 16, 16),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, 1 + 1 / 32, 8),
+        ({"quant_algo": "FP8"}, 1.0, 8),
+    ],
+)
+def test_methods(tmp_path, config, bytes_, bits):
+    model = load(tmp_path, {**LLAMA, "quantization_config": config})
+    attention, dense, _, _ = parts(model)
+    assert attention == dense == pytest.approx((bytes_, bits), rel=1e-12)
+    assert float(model.architecture.embedding.bytes) == 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "inputs", "bytes_", "bits"),
+    [
+        ({"type": "float", "num_bits": 8, "strategy": "channel"}, 8, 1.0, 8),
+        ({"type": "float", "num_bits": 8, "block_structure": [128, 128]}, 8, 1 + 4 / 16384, 8),
+        ({"type": "int", "num_bits": 8}, 8, 1.0, 8),
+        ({"type": "int", "num_bits": 4, "group_size": 128}, None, (4 + 16 / 128) / 8, 16),
+        (
+            {"type": "int", "num_bits": 4, "group_size": 128, "symmetric": False},
+            None,
+            (4 + 20 / 128) / 8,
+            16,
+        ),
+        ({"type": "float", "num_bits": 4, "group_size": 16}, 4, 0.5625, 4),
+        ({"type": "float", "num_bits": 4, "group_size": 32}, None, 0.53125, 16),
+        ({"type": "int", "num_bits": 4, "group_size": 128}, 8, (4 + 16 / 128) / 8, 8),
+    ],
+)
+def test_compressed_tensors(tmp_path, weights, inputs, bytes_, bits):
+    group = {
+        "targets": ["Linear"],
+        "weights": weights,
+        "input_activations": None if inputs is None else {"num_bits": inputs},
+    }
+    config = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head", "re:.*self_attn.*"],
+        "kv_cache_scheme": {"type": "float", "num_bits": 8},
+    }
+    model = load(tmp_path, {**LLAMA, "quantization_config": config})
+    attention, dense, _, head = parts(model)
+    assert attention == head == (2, 16)
+    assert dense == pytest.approx((bytes_, bits), rel=1e-12)
+    assert float(model.architecture.cache.bytes) == 1
+
+
+@pytest.mark.parametrize(
+    ("quant", "bytes_", "bits"),
+    [
+        ("bf16", 2.0, 16),
+        ("fp8", 1.0, 8),
+        ("fp8_block", 1 + 4 / 16384, 8),
+        ("int8", 1.0, 8),
+        ("int4", (4 + 20 / 128) / 8, 16),
+        ("awq", (4 + 20 / 128) / 8, 16),
+        ("gptq", (4 + 20 / 128) / 8, 16),
+        ("nvfp4", 0.5625, 4),
+        ("mxfp4", 0.53125, 16),
+    ],
+)
+def test_quant_overrides_all_matrices_but_embedding_and_head(tmp_path, quant, bytes_, bits):
+    config = {**MIXTURE, "quantization_config": {"quant_method": "fp8"}}
+    attention, routed, shared, head = parts(load(tmp_path, config, quant=quant))
+    assert attention == routed == shared == pytest.approx((bytes_, bits), rel=1e-12)
+    assert head == (2, 16)
+
+
+@pytest.mark.parametrize(("kv", "bytes_"), [("bf16", 2), ("fp16", 2), ("fp8", 1), ("auto", 1)])
+def test_kv_dtype(tmp_path, kv, bytes_):
+    published = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    model = load(tmp_path, LLAMA, published, kv_dtype=kv)
+    assert float(model.architecture.cache.bytes) == bytes_
+
+
+def test_excluded_modules_keep_their_format_and_split_blocks(tmp_path):
+    published = {
+        "quantization": {
+            "quant_algo": "NVFP4",
+            "group_size": 16,
+            "exclude_modules": [
+                "lm_head",
+                "model.layers.2.mlp.shared_experts*",
+                "model.layers.3*",
+                *[f"model.layers.{i}.self_attn.q_a_proj" for i in range(4)],
+            ],
+        }
+    }
+    model = load(tmp_path, MIXTURE, published)
+    blocks = model.architecture.blocks
+    assert [float(b.count) for b in blocks] == [1, 1, 1, 1]  # dense, then three mixtures
+    mixtures = [b.feedforward for b in blocks[1:]]
+    assert [stored(m)[0] for m in mixtures] == [0.5625, 0.5625, 2]
+    assert [stored(m.shared)[0] for m in mixtures] == [0.5625, 2, 2]
+    # by hand: q_a 64*24 in bf16; q_b 24*96, kv_a 64*24, kv_b 16*128, o 64*64 in nvfp4
+    wide, narrow = 64 * 24, 24 * 96 + 64 * 24 + 16 * 128 + 64 * 64
+    mean = (2 * wide + 0.5625 * narrow) / (wide + narrow)
+    assert stored(blocks[0].attention) == pytest.approx((mean, 16), rel=1e-12)
+
+
+def test_mixed_precision_is_looked_up_by_module(tmp_path):
+    layers = {
+        f"model.layers.{i}.self_attn.{p}_proj": {"quant_algo": "FP8"}
+        for i in range(4)
+        for p in "qkvo"
+    }
+    layers |= {f"model.layers.{i}.mlp": {"quant_algo": "W4A16_NVFP4"} for i in range(2)}
+    layers["lm_head"] = {"quant_algo": "NVFP4"}
+    published = {"quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}}
+    model = load(tmp_path, LLAMA, published)
+    first, last = model.architecture.blocks
+    assert stored(first.attention) == stored(last.attention) == (1, 8)
+    assert (stored(first.feedforward), stored(last.feedforward)) == ((0.5625, 16), (2, 16))
+    assert float(model.architecture.head.bytes) == 0.5625
+
+
+def test_mxfp4_converts_experts_only():
+    attention, routed, _, head = parts(load_model("gpt-oss-120b"))
+    assert (attention, routed, head) == ((2, 16), (0.53125, 16), (2, 16))
+
+
+def test_names_match_whole_parts():
+    facts = Facts({}, "here")
+    gate = Names.of(facts, "ignore", ["gate"])
+    assert gate.match("layers.0.mlp.gate")
+    assert not gate.match("layers.0.mlp.gate_proj")
+    layer = Names.of(facts, "ignore", ["model.layers.1.*", "*.attn.*"])
+    assert layer.match("layers.1.mlp.up_proj")
+    assert not layer.match("layers.11.mlp.up_proj")
+    assert layer.match("layers.7.attn.q_proj")
+    assert not Names.of(facts, "ignore", []).match("layers.0")
+    assert Names.of(facts, "ignore", ["re:model.layers.*down_proj"]).match("layers.0.mlp.down_proj")
+    assert bare("language_model.model.layers.3") == "layers.3"
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"quant_method": "magic"}, "quantization_config.quant_method"),
+        ({}, "quantization_config.quant_method"),
+        ("fp8", "quantization_config"),
+        ({"quant_algo": "FP3"}, "quantization_config.quant_algo"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size"),
+        ({"quant_method": "fp8", "weight_block_size": [0, -1]}, "weight_block_size"),
+        ({"quant_method": "fp8", "modules_to_not_convert": [3]}, "modules_to_not_convert"),
+        ({"quant_method": "awq", "bits": "four"}, "quantization_config.bits"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:x": {}}}, "dynamic"),
+        ({"quant_method": "bitsandbytes"}, "load_in_4bit"),
+        ({"quant_method": "compressed-tensors"}, "config_groups"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {}}}, "weights"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"type": "float", "num_bits": 5}}},
+            },
+            "num_bits",
+        ),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {}, "ignore": ["re:("]},
+            "ignore",
+        ),
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP2"}, "kv_cache_quant_algo"),
+        ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers"),
+    ],
+)
+def test_bad_formats_are_refused_in_one_sentence(tmp_path, config, field):
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, {**LLAMA, "quantization_config": config})
+    assert field in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"quant": "fp5"}, {"kv_dtype": "int2"}, {"quant": 8}])
+def test_unknown_choices_list_the_known(options):
+    with pytest.raises(InputError, match="allowed: bf16, fp"):
+        load_model("llama-3.1-8b", **options)

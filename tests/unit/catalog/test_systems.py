@@ -1,0 +1,397 @@
+"""Hardware profiles: what ships is whole, cited and plausible; what is wrong is one sentence."""
+
+import re
+import tomllib
+
+import jax
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from infer_jax.catalog import units
+from infer_jax.catalog.systems import list_systems, load_system, profiles_folder
+from infer_jax.errors import InputError
+from infer_jax.specs import Hierarchy, Torus, leaves
+
+SHIPPED = list_systems()
+
+GOOD = """\
+title = "A chip"
+price_usd_per_hour = { value = 2, source = "sheet" }
+power_w = { value = 700, source = "sheet" }
+
+[chip]
+flops_16_tflops = { value = 100, source = "sheet" }
+flops_8_tflops = { value = 0.2e3, source = "sheet", note = "FP8" }
+memory_gib = { value = 32, source = "sheet" }
+memory_bandwidth_tb_per_s = { value = 3.35, source = "sheet" }
+
+[network]
+kind = "hierarchy"
+domain = { value = 8, source = "sheet" }
+domain_bandwidth_gb_per_s = { value = 450, source = "sheet" }
+network_bandwidth_gb_per_s = { value = 50, source = "sheet" }
+
+[kernels]
+launch_us = { value = 4, source = "sheet" }
+flop_cap = { value = 0.7, source = "sheet" }
+
+[sources]
+sheet = "A data sheet, 2025"
+"""
+
+
+def load_text(folder, text, name="mine.toml"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return load_system(str(path))
+
+
+def message(folder, text):
+    with pytest.raises(InputError) as caught:
+        load_text(folder, text)
+    said = str(caught.value)
+    assert "mine.toml" in said and "allowed:" in said and "\n" not in said
+    return said
+
+
+def test_many_profiles_ship():
+    assert len(SHIPPED) >= 24
+    assert "h100_sxm" in SHIPPED and "tpu_v7" in SHIPPED and "mi355x" in SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_number_has_a_dated_source(name):
+    system = load_system(name)
+    assert system.name == name and system.title
+    for path, meta, value in leaves(system.hardware):
+        if path in system.sources:
+            assert re.search(r"\b(19|20)\d\d\b", system.sources[path]), path
+        else:  # only what a spec declares optional may be left out, and it is then zero
+            assert value == 0.0 and (path.startswith("host.") or path == "power"), path
+        assert meta["low"] <= value <= meta["high"]
+    for estimator, table in system.coefficients.items():
+        for field in table:
+            assert f"{estimator}.{field}" in system.sources
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_profile_is_plausible(name):
+    hardware = load_system(name).hardware
+    chip = hardware.chip
+    assert chip.flops_16 <= chip.flops_8 <= chip.flops_4
+    # native narrow rates are 1, 2, 3 (FP4 of Blackwell Ultra) or 4 (INT8 of Groq) times wider ones
+    for wide, narrow in ((chip.flops_16, chip.flops_8), (chip.flops_8, chip.flops_4)):
+        assert min(abs(narrow / wide - k) for k in (1, 2, 3, 4)) < 0.06
+    assert 0.2e9 < chip.memory < 400e9
+    assert 0.3e12 <= chip.memory_bandwidth <= 80e12
+    assert 0.1 < hardware.price < 20 and (hardware.power == 0 or 50 < hardware.power < 2000)
+    network = hardware.network
+    if isinstance(network, Hierarchy):
+        assert network.network_bandwidth <= network.domain_bandwidth < chip.memory_bandwidth
+    else:
+        assert isinstance(network, Torus) and network.axes in (2, 3)
+        assert network.link_bandwidth < chip.memory_bandwidth
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_source_is_used(name):
+    text = (profiles_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    named = set(re.findall(r'source = "([^"]+)"', text))
+    assert set(tomllib.loads(text)["sources"]) == named
+
+
+def test_profiles_stack_where_their_structure_agrees():
+    one, other = (load_system(name).hardware for name in ("h100_sxm", "t4_host"))
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+
+
+# Facts from elsewhere than the profiles: papers that measure on these machines.
+
+
+def test_peaks_and_bandwidths_of_the_economics_paper():
+    """Erdil 2025 (arXiv:2506.04645): rounded peaks (2 %), A100 at 2.0 TB/s."""
+    for name, peak_8, peak_16, bandwidth, memory, link in (
+        ("h100_sxm", 2e15, 1e15, 3.3e12, 8e10, 2.25e11),
+        ("h200_sxm", 2e15, 1e15, 4.8e12, 1.41e11, 2.25e11),
+        ("h800_sxm", 2e15, 1e15, 3.3e12, 8e10, 1e11),
+        ("h20_sxm", 2.96e14, 1.48e14, 4e12, 9.6e10, 2.25e11),
+        ("a100_sxm", 6.24e14, 3.12e14, 2e12, 8e10, 1.5e11),
+    ):
+        hardware = load_system(name).hardware
+        assert hardware.chip.flops_8 == pytest.approx(peak_8, rel=0.02), name
+        assert hardware.chip.flops_16 == pytest.approx(peak_16, rel=0.02), name
+        assert hardware.chip.memory_bandwidth == pytest.approx(bandwidth, rel=0.02), name
+        assert hardware.chip.memory == memory, name
+        assert isinstance(hardware.network, Hierarchy)
+        # its all-reduce bandwidth is half of one direction of NVLink
+        assert hardware.network.domain_bandwidth / 2 == pytest.approx(link), name
+
+
+def test_caps_are_those_of_the_economics_paper():
+    said = {n: load_system(n).coefficients["economics"] for n in SHIPPED if _has_caps(n)}
+    pairs = {name: (c["flop_cap"], c["memory_cap"]) for name, c in said.items()}
+    assert pairs.pop("v100_sxm_16gb") == pairs["v100_sxm"]
+    assert pairs.pop("a100_sxm_40gb") == pairs["a100_sxm"]
+    assert pairs == {
+        "h100_sxm": (0.7, 0.75),
+        "h800_sxm": (0.7, 0.75),
+        "h20_sxm": (1.0, 0.75),
+        "h200_sxm": (0.6, 0.75),
+        "a100_sxm": (0.8, 0.75),
+        "v100_sxm": (0.8, 0.75),
+    }
+
+
+def _has_caps(name):
+    return "economics" in load_system(name).coefficients
+
+
+def test_balance_points_of_infersim():
+    """InferSim 2025: FP8 peak over bandwidth is 591 for the H800 and 74 for the H20."""
+    for name, balance in (("h800_sxm", 591), ("h20_sxm", 74)):
+        chip = load_system(name).hardware.chip
+        assert round(float(chip.flops_8 / chip.memory_bandwidth)) == balance
+
+
+def test_tpu_v4_of_pope():
+    """Pope et al. 2022: 275 TFLOP/s, 32 GiB, 1200 GB/s, 270 GB/s of links (ours: 6 x 50)."""
+    hardware = load_system("tpu_v4").hardware
+    assert hardware.chip.flops_16 == 275e12 and hardware.chip.memory == 32 * 2**30
+    assert hardware.chip.memory_bandwidth == 1.2e12
+    assert isinstance(hardware.network, Torus)
+    assert hardware.network.link_bandwidth == pytest.approx(270e9, rel=0.12)
+
+
+def test_machine_of_flexgen():
+    """Sheng et al. 2023, table 1: T4 16 GB, 208 GB of host memory, 1.5 TB SSD at 2 and 1 GB/s."""
+    hardware = load_system("t4_host").hardware
+    assert hardware.chip.memory == 16e9
+    host = hardware.host
+    assert (host.memory, host.disk, host.disk_read, host.disk_write) == (208e9, 1.5e12, 2e9, 1e9)
+    # the bandwidth its authors fitted, 12.89 GiB/s, is below the data sheet's
+    assert 12.89 * 2**30 < host.link_bandwidth < 20e9
+
+
+def test_rates_are_dense():
+    """The tensor-core peak of Ampere is 1024 FMA per SM and clock: 108 SM at 1.41 GHz."""
+    a100 = load_system("a100_sxm").hardware.chip.flops_16
+    assert a100 == pytest.approx(108 * 1.41e9 * 1024 * 2, rel=0.01)
+    # Hopper has twice that: 132 SM at 1.83 GHz; a sparse rate would be off by two
+    h100 = load_system("h100_sxm").hardware.chip.flops_16
+    assert h100 == pytest.approx(132 * 1.83e9 * 2048 * 2, rel=0.01)
+    # eight matrix units of 128 x 128 at 1.05 GHz (Jouppi et al. 2023)
+    tpu = load_system("tpu_v4").hardware.chip.flops_16
+    assert tpu == pytest.approx(8 * 128 * 128 * 1.05e9 * 2, rel=0.01)
+
+
+# What a file says is what is loaded.
+
+
+def test_units_kinds_and_sources(tmp_path):
+    system = load_text(tmp_path, GOOD)
+    hardware = system.hardware
+    assert system.name == "mine" and system.path == tmp_path / "mine.toml"
+    assert hardware.chip.flops_16 == 1e14 and hardware.chip.memory == 2**35
+    assert hardware.chip.memory_bandwidth == pytest.approx(3.35e12, rel=1e-15)
+    assert hardware.host.memory == 0.0
+    assert system.coefficients == {"kernels": {"launch": 4 * 1e-6, "flop_cap": 0.7}}
+    assert system.sources["chip.flops_8"] == "A data sheet, 2025 (FP8)"
+    assert system.sources["kernels.launch"] == "A data sheet, 2025"
+
+
+def test_missing_rates_are_filled_and_said(tmp_path):
+    system = load_text(tmp_path, GOOD)
+    assert system.filled == ("flops_4 missing: filled with flops_8",)
+    assert system.hardware.chip.flops_4 == 2e14
+    assert system.sources["chip.flops_4"].startswith("filled with flops_8: A data sheet")
+    system = load_text(tmp_path, GOOD.replace("flops_8_tflops", "flops_4_tflops"))
+    assert system.filled == ("flops_8 missing: filled with flops_16",)
+    assert (system.hardware.chip.flops_8, system.hardware.chip.flops_4) == (1e14, 2e14)
+
+
+def test_a_base_is_overridden_number_by_number(tmp_path):
+    text = """
+    base = "h100_sxm"
+    title = "H100 with more memory"
+    [chip]
+    memory_tb = { value = 0.1, source = "guess" }
+    [sources]
+    guess = "assumed, 2026"
+    """
+    system, base = load_text(tmp_path, text), load_system("h100_sxm")
+    assert system.hardware.chip.memory == 1e11
+    assert system.hardware.chip.flops_16 == base.hardware.chip.flops_16
+    assert system.coefficients == base.coefficients
+    assert system.sources["chip.memory"] == "assumed, 2026"
+    assert system.sources["chip.flops_16"] == base.sources["chip.flops_16"]
+    # and from a file beside it, whose rates are filled after the change
+    (tmp_path / "child.toml").write_text(
+        'base = "mine.toml"\ntitle = "faster"\n'
+        '[chip]\nflops_8_pflops = { value = 4, source = "guess" }\n'
+    )
+    assert load_system(tmp_path / "child.toml").hardware.chip.flops_4 == 4e15
+    assert load_system(tmp_path / "child.toml").hardware.chip.memory == 1e11
+
+
+def test_another_network_replaces_that_of_the_base(tmp_path):
+    text = """
+    base = "h100_sxm"
+    title = "H100 on a torus"
+    [network]
+    kind = "torus"
+    axes = { value = 3, source = "guess" }
+    link_bandwidth_gb_per_s = { value = 300, source = "guess" }
+    [sources]
+    guess = "assumed, 2026"
+    """
+    network = load_text(tmp_path, text).hardware.network
+    assert isinstance(network, Torus) and network.link_bandwidth == 3e11
+    without = message(tmp_path, re.sub(r"link_bandwidth.*", "", text))
+    assert "network.link_bandwidth is 'missing'" in without
+
+
+def test_the_examples_of_the_documentation_load(tmp_path):
+    page = profiles_folder().parent / "docs" / "hardware-profiles.md"
+    if not page.exists():
+        pytest.skip("an installation without its documentation")
+    examples = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(examples) == 2
+    chip, faster = (load_text(tmp_path, text) for text in examples)
+    assert chip.hardware.power == 700 and chip.coefficients["economics"]["flop_cap"] == 0.7
+    twice = 2 * load_system("h100_sxm").hardware.chip.memory_bandwidth
+    assert faster.hardware.chip.memory_bandwidth == pytest.approx(twice)
+
+
+# What is wrong is told in one sentence with file, field, value and what is allowed.
+
+
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ("memory_gib", "memory_tflops", ("chip.memory_tflops", "memory (bytes)", "memory_gb")),
+        ("memory_gib", "memry_gib", ("chip.memry_gib", "did you mean memory_gib?")),
+        ("title =", "titel =", ("titel", "did you mean title?")),
+        ("title = 'A chip'", "", ("title is 'missing'", "called")),
+        ("power_w", "powr_w", ("powr_w", "did you mean power_w?")),
+        ("power_w", "power", ("not in a unit of power (W)", "power_w")),
+        ("[chip]", "[chips]", ("[chips]", "[chip]")),
+        ("[network]", "[netwrk]", ("[netwrk]", "[network]")),
+        ("memory_gib = { value = 32, source = 'sheet' }", "", ("chip.memory is 'missing'",)),
+        ("value = 700", "value = -700", ("power_w is -700", "at least 0 W")),
+        ("value = 700", "value = nan", ("power_w is nan", "at least 0 W")),
+        ("value = 700", "value = inf", ("power_w", "a number")),
+        ("value = 700", "value = true", ("power_w is 'True'", "a number")),
+        ("value = 700", "value = '700'", ("power_w is '700'", "a number")),
+        ("value = 700", f"value = {'9' * 400}", ("power_w", "below 1e300")),
+        ("value = 32", "value = 0", ("chip.memory_gib is 0", "a number above 0")),
+        ("domain = { value = 8", "domain = { value = 0.5", ("network.domain is 0.5", "least 1")),
+        ("{ value = 700, source = 'sheet' }", "700", ("power_w is '700'", "source = key")),
+        ("{ value = 700, source = 'sheet' }", "{ value = 7 }", ("power_w", "source = key")),
+        ("value = 700, source = 'sheet'", "value = 7, source = 'shet'", ("'shet'", "sheet")),
+        ("source = 'sheet' }\n\n[chip]", "source = 'sheet', unit = 1 }\n\n[chip]", ("unit",)),
+        ("note = 'FP8'", "note = 8", ("flops_8_tflops.note is '8'", "a text")),
+        ("'hierarchy'", "'ring'", ("network.kind is 'ring'", "hierarchy or torus")),
+        ("kind = 'hierarchy'\n", "", ("network.kind is 'missing'", "hierarchy or torus")),
+        ("[network]", "[host]", ("host.kind is 'unknown'", "link_bandwidth")),
+        ("launch_us", "launch_kb_per_s", ("kernels.launch_kb_per_s", "gb_per_s")),
+        ("launch_us", "launch_ms = { value = 1, source = 'sheet' }\nlaunch_us", ("a second",)),
+        ("power_w", "power_kw = { value = 1, source = 'sheet' }\npower_w", ("a second value",)),
+        ("'A data sheet, 2025'", "''", ("sources.sheet", "not empty")),
+        (
+            "sheet = 'A data sheet, 2025'",
+            "",
+            ("chip.flops_16_tflops.source", "[sources], which is empty"),
+        ),
+        ("title = 'A chip'", "title = 'A chip'\nbase = 'h100'", ("'h100'", "h100_sxm")),
+        ("title = 'A chip'", "title = 'A chip'\nbase = 'mine.toml'", ("base", "lead back")),
+        ("title = 'A chip'", "title = 'A chip'\nbase = 'none.toml'", ("none.toml", "no such file")),
+    ],
+)
+def test_a_bad_file_is_one_sentence(tmp_path, old, new, told):
+    text = GOOD.replace('"', "'")
+    assert old in text
+    with pytest.raises(InputError) as caught:
+        load_text(tmp_path, text.replace(old, new, 1))
+    said = str(caught.value)
+    assert ".toml: " in said and "allowed: " in said and "\n" not in said
+    assert all(word in said for word in told), said
+
+
+def test_truncated_and_binary_files(tmp_path):
+    assert "not TOML" in message(tmp_path, GOOD[: GOOD.index("domain_bandwidth") + 30])
+    (tmp_path / "binary.toml").write_bytes(b"\x00\x01\x02")
+    with pytest.raises(InputError, match="binary"):
+        load_system(tmp_path / "binary.toml")
+    with pytest.raises(InputError, match="no such file"):
+        load_system(tmp_path / "absent.toml")
+    with pytest.raises(InputError, match="a folder"):
+        load_system(tmp_path)
+
+
+@pytest.mark.parametrize("name, near", [("h100", "h100_sxm"), ("TPU_V5E", "tpu_v5e"), ("", "a100")])
+def test_an_unknown_name_lists_the_known_ones(name, near):
+    with pytest.raises(InputError) as caught:
+        load_system(name)
+    said = str(caught.value)
+    assert f"name is '{name}'" in said and near in said
+
+
+WORDS = st.sampled_from(
+    ["", "=", "{", "}", '"', "[chip]", "nan", "-1", "1e999", "0xff", "\n", "[[host]]", "a.b = 1"]
+)
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(
+    cuts=st.lists(
+        st.tuples(st.integers(0, len(GOOD)), st.integers(0, 30), WORDS | st.text(max_size=4)),
+        min_size=1,
+        max_size=3,
+    )
+)
+@example(cuts=[(GOOD.index("700"), 3, "0x" + "f" * 5000)])
+@example(cuts=[(GOOD.index('"hierarchy"'), 11, "0x" + "f" * 5000)])
+@example(cuts=[(GOOD.index("launch_us"), 9, '"two\\nlines.x"')])
+def test_a_mutated_file_loads_or_is_refused(cuts, tmp_path_factory):
+    text = GOOD
+    for start, length, put in cuts:
+        text = text[:start] + put + text[start + length :]
+    path = tmp_path_factory.getbasetemp() / "mutated.toml"
+    path.write_bytes(text.encode("utf-8", errors="replace"))
+    try:
+        system = load_system(path)
+    except InputError:
+        return
+    for _, meta, value in leaves(system.hardware):
+        assert meta["low"] <= value <= meta["high"]
+
+
+# Suffixes.
+
+
+def test_every_declared_unit_has_suffixes():
+    for name in ("h100_sxm", "tpu_v4"):
+        for path, meta, _ in leaves(load_system(name).hardware):
+            assert meta["unit"] in units.SUFFIXES, path
+
+
+def test_keys_of_different_units_do_not_collide():
+    """A coefficient's suffix is read without knowing its unit."""
+    suffixes = [suffix for group in units.SUFFIXES.values() for suffix in group]
+    assert len(suffixes) == len(set(suffixes))
+
+
+@pytest.mark.parametrize(
+    "key, expected",
+    [
+        ("link_gb_per_s", ("link", 1e9)),
+        ("t0_us", ("t0", 1e-6)),
+        ("flop_cap", ("flop_cap", 1.0)),
+        ("rent_usd_per_hour", ("rent", 1.0)),
+        ("page_gib", ("page", 2.0**30)),
+        ("gb", ("gb", 1.0)),
+        ("hops_per_s", None),
+    ],
+)
+def test_split(key, expected):
+    assert units.split(key) == expected
