@@ -26,6 +26,8 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
             raise InputError(where, "", "a folder", "a file")
         with path.open("rb") as stream:
             data = stream.read(largest + 1)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(where, "", reason.lower(), "a readable file") from None

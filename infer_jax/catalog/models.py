@@ -78,7 +78,7 @@ def load_model(
         name = path.absolute().parent.name
     else:
         name = path.name.removesuffix(".json").removesuffix("_config")
-    return _model(name, config, published, quant, kv_dtype)
+    return _model(name, str(path), config, published, quant, kv_dtype)
 
 
 def _config_path(name_or_path: str | os.PathLike[str]) -> Path:
@@ -102,11 +102,12 @@ def _config_path(name_or_path: str | os.PathLike[str]) -> Path:
 def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
     facts = _json(path)
     config = Facts(facts["config"], f"{path.stem} (bundled)")
-    return _model(facts["name"], config, None, quant, kv_dtype, facts["published"])
+    return _model(facts["name"], facts["source"], config, None, quant, kv_dtype, facts["published"])
 
 
 def _model(
     name: str,
+    source: str,
     config: Facts,
     beside: Facts | None,
     quant: str | None,
@@ -118,7 +119,7 @@ def _model(
         name=name,
         architecture=made,
         model_type=model_type,
-        source=config.where,
+        source=source,
         quantisation=formats,
         notes=tuple(config.notes),
         published=published or {},

@@ -3,6 +3,8 @@
 Written apart from the laws of the package, which the tests here do not lean on.
 """
 
+from typing import Any
+
 from infer_jax.specs import (
     Architecture,
     Dense,
@@ -14,7 +16,7 @@ from infer_jax.specs import (
 )
 
 
-def attention_elements(spec, width: float) -> float:
+def attention_elements(spec: Any, width: float) -> Any:
     """Elements of an attention layer's matrices, counted from their shapes."""
     match spec:
         case None:
@@ -46,7 +48,7 @@ def attention_elements(spec, width: float) -> float:
     raise TypeError(type(spec))
 
 
-def feedforward_elements(spec, width: float, active: bool) -> float:
+def feedforward_elements(spec: Any, width: float, active: bool) -> Any:
     """Elements of a feedforward's matrices; of a mixture, all experts or the active ones."""
     match spec:
         case None:

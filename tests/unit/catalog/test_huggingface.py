@@ -4,6 +4,7 @@ import copy
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counting import parameters
@@ -191,7 +192,7 @@ FAMILY = {
 }
 
 
-def read(config, **options):
+def read(config, **options) -> tuple[Any, list[str]]:
     facts = Facts(copy.deepcopy(config), "config.json")
     return architecture(facts, **options)[0], facts.notes
 
@@ -236,9 +237,9 @@ def test_a_layer_that_reuses_an_indexers_choice_has_no_indexer():
     config = json.loads((BUNDLED / "glm-5.json").read_text())["config"]
     kinds = ["full" if i < 3 or i % 4 == 2 else "shared" for i in range(78)]
     blocks = read({**config, "indexer_types": kinds})[0].blocks
-    shared = blocks[-1]
+    (shared,) = [block for block in blocks if float(block.attention.index_heads) == 0]
     assert float(shared.count) == kinds.count("shared")
-    assert float(shared.attention.index_heads) == 0 and float(shared.attention.top_k) == 2048
+    assert float(shared.attention.top_k) == 2048
 
 
 def test_a_model_without_some_attention_layers():
@@ -403,7 +404,7 @@ JUNK = st.recursive(
 
 
 @settings(
-    derandomize=True, max_examples=300, deadline=None, suppress_health_check=list(HealthCheck)
+    derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(data=st.data())
 def test_any_mutation_imports_or_is_refused(data):

@@ -1,6 +1,7 @@
 """Formats of checkpoints: bytes by definition of the format, parts by module name."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ MIXTURE = {
 }
 
 
-def load(tmp_path, config, published=None, **options):
+def load(tmp_path, config, published=None, **options) -> Any:
     (tmp_path / "config.json").write_text(json.dumps(config))
     if published is not None:
         (tmp_path / "hf_quant_config.json").write_text(json.dumps(published))
