@@ -51,7 +51,7 @@ class Phase(Spec):
     @property
     def shortfall(self) -> Array:
         """The largest relative excess over a limit; 0 where feasible."""
-        worst = jnp.zeros(())
+        worst = jnp.asarray(0.0)
         for limit in self.limits.values():
             worst = jnp.maximum(worst, limit.shortfall)
         return worst

@@ -1,6 +1,7 @@
 """How does an estimator take the best of many layouts, exactly or smoothly?"""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,34 +10,36 @@ from jax import Array, lax
 from infer_jax.estimators.estimate import Phase
 from infer_jax.physics.numerics import soft_weights
 
-Candidate = Callable[[Array], Phase]
+Numbered = Callable[..., Phase]  # a phase of a candidate's indices, outermost first
 
 
-def least(families: Sequence[Candidate], count: int) -> tuple[Array, Array]:
-    """(family, index) of the fastest feasible phase, else of the least infeasible one.
+def least(phase: Numbered, counts: tuple[int, ...]) -> tuple[Array, ...]:
+    """The indices of the fastest feasible phase, else of the least infeasible one.
 
-    Each family is a function of an index in 0 .. count - 1. Candidates pass one index at a
-    time, so that under ``vmap`` the loop over layouts is outside and each turn is one fused
-    pass over the grid. Give it stopped inputs: the winner is to be evaluated anew.
+    ``phase(i, j, ...)`` for i in 0 .. counts[0] - 1 and so on, as nested loops: what an inner
+    index does not touch is computed once per turn of the outer ones, and under ``vmap`` the
+    loops are outside and each turn is one pass over the grid. Give it stopped inputs: the
+    winner is to be evaluated anew, and its gradient is the gradient of the minimum.
     """
+    if math.prod(counts) == 1:
+        return (jnp.zeros((), jnp.int32),) * len(counts)
 
-    def challenge(best: tuple[Array, ...], family: int, i: Array) -> tuple[Array, ...]:
-        phase = families[family](i)
-        short, time = phase.shortfall, phase.time
-        better = (short < best[0]) | ((short == best[0]) & (time < best[1]))
-        new = (short, time, jnp.full_like(i, family), i)
-        return tuple(jnp.where(better, n, o) for n, o in zip(new, best, strict=True))
+    def loop(*outer: Array) -> tuple[Array, ...]:
+        if len(outer) == len(counts):
+            candidate = phase(*outer)
+            return candidate.shortfall, candidate.time
+        # stored before they are compared: a loop that compares as it goes has the compiler
+        # work each time out anew for each of its uses
+        count = counts[len(outer)]
+        turns = lax.map(lambda i: loop(*outer, i), jnp.arange(count, dtype=jnp.int32))
+        least = (turns[0][0], turns[1][0], jnp.asarray(0, jnp.int32), *(t[0] for t in turns[2:]))
+        for i in range(1, count):
+            new = (turns[0][i], turns[1][i], jnp.asarray(i, jnp.int32), *(t[i] for t in turns[2:]))
+            better = (new[0] < least[0]) | ((new[0] == least[0]) & (new[1] < least[1]))
+            least = tuple(jnp.where(better, n, o) for n, o in zip(new, least, strict=True))
+        return least
 
-    def turn(i: Array, best: tuple[Array, ...]) -> tuple[Array, ...]:
-        for family in range(len(families)):
-            best = challenge(best, family, i)
-        return best
-
-    zero = jnp.zeros((), jnp.int32)
-    if len(families) * count == 1:
-        return zero, zero
-    worst = jnp.full_like(jax.eval_shape(families[0], zero).time, jnp.inf)
-    return lax.fori_loop(0, count, turn, (worst, worst, zero, zero))[2:]
+    return loop()[2:]
 
 
 def best(one: Phase, others: Phase) -> Phase:
@@ -47,19 +50,10 @@ def best(one: Phase, others: Phase) -> Phase:
     return jax.tree.map(lambda x: x[jnp.argmin(time)], phases)
 
 
-def blend(families: Sequence[Candidate], count: int, smoothing: Array) -> Phase:
+def blend(phase: Numbered, counts: tuple[int, ...], smoothing: Array) -> Phase:
     """The mean of all phases by ``soft_weights``: the best one as ``smoothing`` goes to 0."""
-    indices = jnp.arange(count, dtype=jnp.int32)
-    each = [jax.vmap(family)(indices) for family in families]
-    phases = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
+    numbers = jnp.arange(math.prod(counts), dtype=jnp.int32)
+    phases = jax.vmap(lambda i: phase(*jnp.unravel_index(i, counts)))(numbers)
     short = jax.vmap(lambda p: p.shortfall)(phases)
     share = soft_weights(phases.time, short, smoothing)
     return jax.tree.map(lambda x: jnp.sum(share * x, axis=0), phases)
-
-
-def select(choices: Sequence[Phase], index: Array) -> Phase:
-    """The phase of number ``index`` among a few."""
-    result = choices[0]
-    for i, other in enumerate(choices[1:], start=1):
-        result = jax.tree.map(lambda a, b, i=i: jnp.where(index == i, b, a), result, other)
-    return result

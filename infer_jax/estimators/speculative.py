@@ -79,7 +79,7 @@ class Speculative(Spec):
             verify = self.target.step(arch, hardware, fed, plan)
             return _joined(verify, small, g, self.yields(self.acceptance, g), plain)
 
-        none = _joined(plain, small, jnp.zeros_like(plain.time), jnp.ones(()), plain)
+        none = _joined(plain, small, jnp.zeros_like(plain.time), jnp.asarray(1.0), plain)
         lengths = jnp.asarray(self.drafts, plain.time.dtype)
         # one length at a time: the target is compiled once, not once a length
         return best(none, lax.map(drafted, lengths))

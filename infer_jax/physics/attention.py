@@ -52,7 +52,7 @@ def matrices(attention: Attention, width: Array) -> tuple[Matrix, ...]:
 def convolution(attention: Attention) -> Array:
     """Weights of the short convolution over queries, keys and values; 0 where there is none."""
     if not isinstance(attention, Linear):
-        return jnp.zeros(())
+        return jnp.asarray(0.0)
     return _convolved(attention) * attention.conv_width
 
 
@@ -67,7 +67,7 @@ def output_width(attention: Attention) -> Array:
                 2.0 * attention.nope_width + attention.rope_width + attention.value_width
             )
         case Linear():
-            return matrices(attention, jnp.ones(()))[0].outputs
+            return matrices(attention, jnp.asarray(1.0))[0].outputs
         case Sparse():
             return output_width(attention.base)
 
@@ -101,17 +101,22 @@ def held_bytes(attention: Attention, cache: Format, context: Array) -> Array:
 def read_bytes(attention: Attention, cache: Format, context: Array) -> Array:
     """Bytes of cache that one pass of one sequence moves in a layer.
 
-    What is held, except: sparse attention reads at most ``top_k`` tokens of its base, and a
-    linear layer writes its state back.
+    What is held, except: a layer that owns neither K nor V reads those of another, as wide as
+    its own heads; sparse attention reads at most ``top_k`` tokens of its base; and a linear
+    layer writes its state back.
     """
     match attention:
+        case GroupedQuery():
+            owned = attention.kv_matrices
+            read = attention.replace(kv_matrices=jnp.where(owned > 0, owned, 2.0))
+            return held_bytes(read, cache, context)
         case Sparse():
             chosen = jnp.minimum(context, attention.top_k)
             index = attention.index_width * attention.index_cache.bytes * context
             return held_bytes(attention.base, cache, chosen) + index
         case Linear():
             return 2.0 * held_bytes(attention, cache, context)
-        case _:
+        case Latent():
             return held_bytes(attention, cache, context)
 
 
@@ -119,13 +124,16 @@ def pairs(new_tokens: Array, cached_tokens: Array, window: Array) -> Array:
     """Query-key pairs of a causal pass: sum over i = 1..s of min(c + i, window).
 
     In closed form, for real s: with a = clip(window - c, 0, s) positions below the window,
-    a c + a (a + 1) / 2 + (s - a) window.
+    a c + a (a + 1) / 2 + (s - a) window. A window that no token reaches leaves no trace in
+    float32 either, in value or gradient.
 
     >>> float(pairs(jnp.array(3.0), jnp.array(2.0), jnp.array(4.0)))
     11.0
     """
     below = jnp.clip(window - cached_tokens, 0.0, new_tokens)
-    return below * (cached_tokens + (below + 1.0) / 2.0) + (new_tokens - below) * window
+    # an unbounded window of 2^40 would swallow every other term of the gradient in float32
+    beyond = jnp.minimum(window, cached_tokens + new_tokens)
+    return below * (cached_tokens + (below + 1.0) / 2.0) + (new_tokens - below) * beyond
 
 
 def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
@@ -134,9 +142,10 @@ def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) ->
     Grouped query: 2 n_q (d_k + d_v) a pair. MLA: the cheaper of absorbed, 2 n_q (2 d_c + d_r)
     a pair, and expanded, 2 n_q (d_n + d_r + d_v) a pair with the cached latents expanded once
     more (new ones are expanded by the projections either way). Sparse: its base over at most
-    ``top_k`` tokens, and 2 n_i d_i a pair for the indexer. Linear: 2 d_k d_v to write and to
-    read a head's state, once more to read it first under the delta rule, d_k d_v to decay it,
-    and the convolution.
+    ``top_k`` tokens, of which each new token may choose others to expand, and 2 n_i d_i a
+    pair for the indexer. Linear: 2 d_k d_v to write and to read a head's state, once more to
+    read it first under the delta rule, d_k d_v to decay it, and the convolution; a chunked
+    form multiplies more.
     """
     match attention:
         case GroupedQuery():
@@ -150,15 +159,14 @@ def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) ->
             conv = 2.0 * _convolved(attention) * attention.conv_width
             return (reads * _state(attention) + conv) * new_tokens
         case Sparse(base=base):
-            seen = pairs(new_tokens, cached_tokens, attention.top_k)
             index = attention.index_heads * attention.index_width
-            scored = pairs(new_tokens, cached_tokens, _far())
-            chosen = (
-                _latent_core(base, seen, jnp.minimum(cached_tokens, attention.top_k))
-                if isinstance(base, Latent)
-                else 2.0 * base.query_heads * (base.head_width + base.value_width) * seen
-            )
-            return chosen + 2.0 * index * scored
+            scored = 2.0 * index * pairs(new_tokens, cached_tokens, _far())
+            if isinstance(base, GroupedQuery):
+                narrow = base.replace(window=jnp.minimum(base.window, attention.top_k))
+                return core_flops(narrow, new_tokens, cached_tokens) + scored
+            seen = pairs(new_tokens, cached_tokens, attention.top_k)
+            chosen = jnp.minimum(cached_tokens, new_tokens * attention.top_k)
+            return _latent_core(base, seen, chosen) + scored
 
 
 def absorbed_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:

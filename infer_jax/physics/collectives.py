@@ -57,15 +57,15 @@ def nccl_tree(
     Source: Erdil 2025 (arXiv 2506.04645), Sections 3.3 and 3.4, Eqs. 23, 26 to 28, 39 to 42.
     """
     passes, share = (2.0, 1.0) if reduces else (1.0, 0.5)
-    group = ranks / nodes
-    hops, levels = group - 1.0, jnp.log2(nodes)
-    inside = nodes * jnp.maximum(hops, 0.0) / link.intra
-    between = (nodes - 1.0) / link.inter
-    transfer = share * jnp.maximum(inside, between) * size / ranks
+    hops, levels = ranks / nodes - 1.0, jnp.log2(nodes)
+    # rates are inverted while they are scalars: a grid is spared the divisions
+    inside = nodes * jnp.maximum(hops, 0.0) * (share / link.intra)
+    between = (nodes - 1.0) * (share / link.inter)
+    transfer = jnp.maximum(inside, between) * size / ranks
     best = None
     for p in protocols:
-        latency = passes * (hops * p.intra + levels * p.inter) + p.base
-        time = latency + transfer / p.efficiency
+        latency = hops * (passes * p.intra) + levels * (passes * p.inter) + p.base
+        time = latency + transfer * (1.0 / p.efficiency)
         best = time if best is None else jnp.minimum(best, time)
     assert best is not None
     return jnp.where(ranks > 1.0, best, 0.0)

@@ -18,7 +18,7 @@ Projections = Callable[[Attention, Array], tuple[Matrix, ...]]
 
 def total(terms: Iterable[Array]) -> Array:
     """The sum of scalars; zero of none."""
-    return sum(terms, start=jnp.zeros(()))
+    return sum(terms, start=jnp.asarray(0.0))
 
 
 def layers(arch: Architecture) -> Array:
@@ -33,7 +33,7 @@ def parameters(arch: Architecture, projections: Projections = att.matrices) -> d
     ones; a tied head counts 0; ``other`` is norms, biases and convolutions.
     """
     kinds = dict.fromkeys(
-        ("attention", "feedforward", "experts", "shared", "router"), jnp.zeros(())
+        ("attention", "feedforward", "experts", "shared", "router"), jnp.asarray(0.0)
     )
     other = jnp.asarray(arch.vectors)
     for b in arch.blocks:
@@ -68,7 +68,7 @@ def active_parameters(arch: Architecture) -> Array:
 def weight_bytes(arch: Architecture, projections: Projections = att.matrices) -> dict[str, Array]:
     """Bytes of the stored weights by kind, as in ``parameters``; norms and router in 16 bits."""
     counts = parameters(arch, projections)
-    stored = dict.fromkeys(("attention", "feedforward", "experts", "shared"), jnp.zeros(()))
+    stored = dict.fromkeys(("attention", "feedforward", "experts", "shared"), jnp.asarray(0.0))
     for b in arch.blocks:
         if b.attention is not None:
             size = matmul.elements(projections(b.attention, arch.width))

@@ -30,14 +30,14 @@ def routed_elements(feedforward: Feedforward, width: Array) -> Array:
 def common_elements(feedforward: Feedforward, width: Array) -> Array:
     """Parameters every token passes beside the routed ones: shared experts."""
     if isinstance(feedforward, Dense):
-        return jnp.zeros(())
+        return jnp.asarray(0.0)
     return routed_elements(feedforward.shared, width)
 
 
 def router_elements(feedforward: Feedforward, width: Array) -> Array:
     """Parameters of the router: width x experts."""
     if isinstance(feedforward, Dense):
-        return jnp.zeros(())
+        return jnp.asarray(0.0)
     return feedforward.router * width * feedforward.experts
 
 
@@ -48,14 +48,14 @@ def sparsity(feedforward: Feedforward, smoothing: Smoothing = None) -> Array:
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.2.
     """
     if isinstance(feedforward, Dense):
-        return jnp.ones(())
+        return jnp.asarray(1.0)
     return jnp.maximum(flooring(feedforward.experts / feedforward.active, smoothing), 1.0)
 
 
 def share(feedforward: Feedforward, smoothing: Smoothing = None) -> Array:
     """Experts per active expert, E / A, not floored; 1 for a dense layer."""
     if isinstance(feedforward, Dense):
-        return jnp.ones(())
+        return jnp.asarray(1.0)
     return jnp.maximum(feedforward.experts / feedforward.active, 1.0)
 
 
@@ -76,12 +76,12 @@ def touched(sparsity: Array, tokens: Array) -> Array:
 
 def active_experts(feedforward: Feedforward) -> Array:
     """Experts a token visits, shared ones apart; 1 for a dense layer."""
-    return feedforward.active if isinstance(feedforward, Experts) else jnp.ones(())
+    return feedforward.active if isinstance(feedforward, Experts) else jnp.asarray(1.0)
 
 
 def experts(feedforward: Feedforward) -> Array:
     """Routed experts; 1 for a dense layer."""
-    return feedforward.experts if isinstance(feedforward, Experts) else jnp.ones(())
+    return feedforward.experts if isinstance(feedforward, Experts) else jnp.asarray(1.0)
 
 
 def load_of_tokens(sequences: Array, tokens: Array) -> Array:

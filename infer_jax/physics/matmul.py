@@ -26,7 +26,7 @@ class Matrix(NamedTuple):
 
 def elements(matrices: tuple[Matrix, ...]) -> Array:
     """Elements of several matrices together."""
-    return sum((m.elements for m in matrices), start=jnp.zeros(()))
+    return sum((m.elements for m in matrices), start=jnp.asarray(0.0))
 
 
 def flops(matrices: tuple[Matrix, ...], tokens: Array) -> Array:

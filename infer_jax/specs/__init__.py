@@ -31,5 +31,5 @@ from infer_jax.specs.hardware import (
     Network as Network,
     Torus as Torus,
 )
-from infer_jax.specs.plan import Plan as Plan
+from infer_jax.specs.plan import LAYOUTS as LAYOUTS, Plan as Plan
 from infer_jax.specs.workload import ForwardPass as ForwardPass, Workload as Workload

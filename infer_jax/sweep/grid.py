@@ -10,6 +10,7 @@ import numpy as np
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 
 POINTS = 400  # per axis of the paper's grid
+CHUNK = 8192  # pairs evaluated together
 LARGEST = 2.0**18  # chips, and sequences per active expert
 
 
@@ -52,20 +53,23 @@ def paper_axes(least: float, sparsity: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jax.jit
-def _decode(
-    estimator: Any,
-    arch: Architecture,
-    hardware: Hardware,
-    workload: Workload,
-    plan: Plan,
-    chips: Any,
-    batches: Any,
-) -> Any:
-    def one(n: Any, b: Any) -> Any:
-        life = estimator.estimate(arch, hardware, workload.replace(batch=b), plan.replace(tp=n))
+def _decode(world: tuple[Any, ...], pairs: Any) -> Any:
+    """Decode time, cost, feasibility and MFU of pairs of shape (chunks, CHUNK)."""
+    estimator, arch, hardware, workload = world
+
+    def one(pair: Any) -> Any:
+        chips, batch = pair
+        plan = Plan.of().replace(tp=chips)
+        life = estimator.estimate(arch, hardware, workload.replace(batch=batch), plan)
         return life.decode.time, life.cost, life.decode.feasible, life.decode.mfu
 
-    return jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(chips)
+    def share(pairs: Any) -> Any:
+        # chunk by chunk: what one layout needs of a chunk stays in the cache of the processor
+        return jax.lax.map(jax.vmap(one), pairs)
+
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("chunk",))
+    rows = jax.sharding.PartitionSpec("chunk")
+    return jax.shard_map(share, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)(pairs)
 
 
 def evaluate(
@@ -76,9 +80,13 @@ def evaluate(
     chips: np.ndarray,
     batches: np.ndarray,
 ) -> Grid:
-    """Every (chips, batch) pair of two axes, in one compiled call."""
-    results = _decode(estimator, arch, hardware, workload, Plan.of(), chips, batches)
-    time, cost, feasible, mfu = (np.asarray(r).ravel() for r in results)
-    n, b = np.meshgrid(chips, batches, indexing="ij")
+    """Every (chips, batch) pair of two axes, in one compiled call over all local devices."""
+    n, b = (axis.ravel() for axis in np.meshgrid(chips, batches, indexing="ij"))
+    rows = -(-n.size // (CHUNK * jax.local_device_count())) * jax.local_device_count()
+    # the last pair fills up what the last chunk lacks
+    filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
+    pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
+    results = _decode((estimator, arch, hardware, workload), pairs)
+    time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
     wide = partial(np.asarray, dtype=np.float64)
-    return Grid(n.ravel(), b.ravel(), wide(time), wide(cost), feasible, wide(mfu))
+    return Grid(wide(n), wide(b), wide(time), wide(cost), feasible, wide(mfu))

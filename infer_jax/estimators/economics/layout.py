@@ -58,11 +58,13 @@ class Split(Plan):
 
 
 class Ranks(NamedTuple):
-    """One layout: chips of a stage, stages, attention split, expert ranks (None: all it can)."""
+    """One layout: chips of a stage, stages, attention split, 1 for 2-D slices and 0 for 1-D,
+    expert ranks (None: all it can)."""
 
     stage: Array
     stages: Array
     split: Array
+    two_d: Array
     experts: Array | None = None
 
 
@@ -86,7 +88,6 @@ class Pass(NamedTuple):
     hardware: Hardware
     forward: ForwardPass
     ranks: Ranks
-    layout: str
 
     @property
     def micro(self) -> Array:
@@ -112,18 +113,18 @@ class Pass(NamedTuple):
         )
         return collectives.nccl_tree(ranks, nodes, size, link, model.protocols, reduces=reduces)
 
-    def reduce(self, chips: Array, inner: Array, outer: Array, divisor: Array) -> Array:
-        """Seconds of a layer's all-reduces over ``chips`` chips sliced 1-D or 2-D.
+    def rows(self, chips: Array) -> tuple[Array, Array]:
+        """(ranks that share one reduction, slices of its result): (t, 1) or (sqrt t, sqrt t)."""
+        root = square_root(chips)
+        two_d = self.ranks.two_d > 0.5
+        return jnp.where(two_d, root, chips), jnp.where(two_d, root, 1.0)
 
-        2-D: the inner and the outer result over sqrt(chips) ranks; 1-D: the outer over all.
-        """
-        nodes = self.nodes(chips)
-        if self.layout == "1d":
-            return self.collective(chips, nodes, outer / divisor, reduces=True)
-        rows, nodes = square_root(chips), square_root(nodes)
-        return total(
-            self.collective(rows, nodes, words / divisor, reduces=True) for words in (inner, outer)
-        )
+    def reduce(self, chips: Array, inner: Array, outer: Array) -> Array:
+        """Seconds of a layer's all-reduces: of the outer result, and of the inner one if 2-D."""
+        ranks, nodes = self.rows(chips)[0], self.rows(self.nodes(chips))[0]
+        first = self.collective(ranks, nodes, outer, reduces=True)
+        second = self.collective(ranks, nodes, inner, reduces=True)
+        return first + jnp.where(self.ranks.two_d > 0.5, second, 0.0)
 
     def nodes(self, chips: Array) -> Array:
         """Nodes that ``chips`` chips fill; every chip is its own node on a torus."""
@@ -140,7 +141,7 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     """One attention layer: two all-reduces, projections and cache through memory, FLOP."""
     arch, forward, split = p.arch, p.forward, p.ranks.split
     chips = p.ranks.stage / split
-    divisor = jnp.ones_like(chips) if p.layout == "1d" else square_root(chips)
+    slices = p.rows(chips)[1]
     weights, held = att.weights(attention), arch.activations.bytes
     projected = total(
         matmul.streamed_bytes(m, p.tokens, chips, weights.bytes, held)
@@ -151,7 +152,7 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     core = p.micro * p.model.laws.core(attention, forward.new_tokens, forward.cached_tokens)
     mixing, projecting = p.seconds(core, arch.activations.bits), p.seconds(flops, weights.bits)
     return Share(
-        network=p.reduce(chips, att.output_width(attention), arch.width, divisor),
+        network=p.reduce(chips, att.output_width(attention) / slices, arch.width / slices),
         traffic=split * projected + p.micro * cache,
         work=split * projecting + mixing,
         useful=projecting + mixing,
@@ -199,8 +200,8 @@ def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
         traffic += 2.0 * router
         work += p.seconds(2.0 * p.tokens * router, jnp.full_like(spread, 16.0))
         inner += shared.inward * shared.width
-    rows = chips if p.layout == "1d" else square_root(chips)
-    network = p.reduce(chips, inner, outer, p.ranks.stage / rows)
+    slices = p.ranks.stage / p.rows(chips)[0]
+    network = p.reduce(chips, inner / slices, outer / slices)
     peers = jnp.minimum(active, spread)
     exchanged = arch.width * peers / p.ranks.stage
     network += 2.0 * p.collective(peers, p.nodes(peers), exchanged, reduces=False)
@@ -213,13 +214,12 @@ def one_pass(
     hardware: Hardware,
     forward: ForwardPass,
     ranks: Ranks,
-    layout: str,
 ) -> Phase:
     """One pass at one layout: launches + collectives + max(memory, compute).
 
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.6 with 3.5; levels 3, 3b and 4.
     """
-    p = Pass(model, arch, hardware, forward, ranks, layout)
+    p = Pass(model, arch, hardware, forward, ranks)
     chip, chips = hardware.chip, ranks.stage * ranks.stages
     shares: list[tuple[Array, Share]] = []
     spread = jnp.ones_like(ranks.stage)
@@ -229,19 +229,22 @@ def one_pass(
         if block.feedforward is not None:
             shares.append((block.count, feedforward_layer(p, block.feedforward)))
             spread = jnp.maximum(spread, expert_ranks(p, block.feedforward))
-    two = jnp.full_like(chips, 2.0)
+    two = jnp.asarray(2.0)
     hand_over = p.collective(two, two, arch.width / ranks.stage, reduces=False)
     table = arch.vocabulary * arch.width
     head = p.seconds(2.0 * model.table_products * table * p.tokens, arch.head.bits)
     traffic = table * arch.head.bytes + total(count * s.traffic for count, s in shares)
     work = ranks.split * head + total(count * s.work for count, s in shares)
     useful = head + total(count * s.useful for count, s in shares)
+    # inverted where the search's inner loop does not reach
+    per_byte = 1.0 / (ranks.stage * chip.memory_bandwidth * model.memory_cap)
+    per_work = 1.0 / (ranks.stage * model.flop_cap)
     terms = {
         "launch": 2.0 * total(count for count, _ in shares) * model.launch,
         "network": total(count * s.network for count, s in shares)
         + (ranks.stages - 1.0) * hand_over,
-        "memory": traffic / (ranks.stage * chip.memory_bandwidth * model.memory_cap),
-        "compute": work / (ranks.stage * model.flop_cap),
+        "memory": traffic * per_byte,
+        "compute": work * per_work,
     }
     need = total(decoder.weight_bytes(arch, model.laws.projections).values())
     need = need + model.laws.resident(arch, forward, ranks.stages)
@@ -255,7 +258,7 @@ def one_pass(
         "pp": ranks.stages,
         "ep": spread,
         "attention_split": ranks.split,
-        "layout": jnp.full_like(chips, 0.0 if layout == "1d" else 1.0),
+        "layout": ranks.two_d,
     }
     return phase(model, terms, limits, useful / ranks.stage, chosen)
 

@@ -5,18 +5,17 @@ at the fastest split of N chips into tensor, pipeline and expert ranks. Levels 3
 assembly with more or less to search; levels 1 and 2 have a simpler one.
 """
 
-from functools import partial
-
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.economics.layout import PUBLISHED, Laws, Ranks, Split, one_pass, phase
 from infer_jax.estimators.estimate import Estimate, Limit, Phase, request_life, stopped
-from infer_jax.estimators.search import blend, least, select
+from infer_jax.estimators.search import blend, least
 from infer_jax.physics import collectives, decoder, matmul
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import tick
 from infer_jax.specs import (
+    LAYOUTS,
     Architecture,
     ForwardPass,
     Hardware,
@@ -151,22 +150,19 @@ class Economics(Spec):
         chips = plan.instance
         if not self.layouts:
             return self._simple(arch, hardware, forward, chips)
-        passes = [partial(one_pass, layout=name) for name in self.layouts]
         if not self.search:
-            split = plan.attention_split if isinstance(plan, Split) else jnp.ones(())
-            ranks = Ranks(plan.tp * plan.ep, plan.pp, split, plan.ep)
-            wanted = jnp.where(plan.layout == 1.0, 0, 1)
-            return select([p(self, arch, hardware, forward, ranks) for p in passes], wanted)
+            split = plan.attention_split if isinstance(plan, Split) else jnp.asarray(1.0)
+            ranks = Ranks(plan.tp * plan.ep, plan.pp, split, plan.layout, plan.ep)
+            return one_pass(self, arch, hardware, forward, ranks)
 
-        def families(model: Economics, a, h, f, n):
-            return [lambda i, p=p: p(model, a, h, f, model._ranks(a, f, n, i)) for p in passes]
+        def numbered(model: Economics, a, h, f, n):
+            return lambda *index: one_pass(model, a, h, f, model._ranks(a, f, n, *index))
 
-        count = (1 + self.pipeline_ticks) * self.split_ticks
+        counts = (len(self.layouts), 1 + self.pipeline_ticks, self.split_ticks)
         given = (self, arch, hardware, forward, chips)
         if self.smoothing is not None:
-            return blend(families(*given), count, self.smoothing)
-        family, index = least(families(*stopped(given)), count)
-        return select([winner(index) for winner in families(*given)], family)
+            return blend(numbered(*given), counts, self.smoothing)
+        return numbered(*given)(*least(numbered(*stopped(given)), counts))
 
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
@@ -174,18 +170,27 @@ class Economics(Spec):
         """A request's life by ``request_life``: prefill alone, then decode in the batch."""
         return request_life(self, arch, hardware, workload, plan)
 
-    def _ranks(self, arch: Architecture, forward: ForwardPass, chips: Array, index: Array) -> Ranks:
-        """Layout number ``index``: pipeline stages and attention split, each on its ticks."""
+    def _ranks(
+        self,
+        arch: Architecture,
+        forward: ForwardPass,
+        chips: Array,
+        slicing: Array,
+        stage: Array,
+        split: Array,
+    ) -> Ranks:
+        """The layout of these indices: slicing, pipeline stages, attention split on its ticks."""
+        kind = jnp.result_type(chips)
+        codes = jnp.asarray([float(LAYOUTS.index(name)) for name in self.layouts], kind)
         top = decoder.layers(arch)
         if self.pipeline_to_batch:
             top = jnp.minimum(forward.sequences, top)
         stages = jnp.ones_like(chips * top)
         if self.pipeline_ticks:
-            at = (index // self.split_ticks).astype(stages.dtype)
-            stages = jnp.where(at == 0, 1.0, tick(at - 1.0, self.pipeline_ticks, top))
-        stage = chips / stages
-        at = (index % self.split_ticks).astype(stages.dtype)
-        return Ranks(stage, stages, tick(at, self.split_ticks, stage))
+            at = stage.astype(kind) - 1.0
+            stages = jnp.where(stage == 0, 1.0, tick(at, self.pipeline_ticks, top))
+        each = chips / stages
+        return Ranks(each, stages, tick(split.astype(kind), self.split_ticks, each), codes[slicing])
 
     def _simple(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, chips: Array

@@ -1,0 +1,136 @@
+"""The estimators, models and systems that the contract is tried on."""
+
+from typing import Any, NamedTuple
+
+from infer_jax.estimators import Economics, Speculative, Split
+from infer_jax.specs import (
+    Architecture,
+    Block,
+    Chip,
+    Dense,
+    Experts,
+    Format,
+    ForwardPass,
+    GroupedQuery,
+    Hardware,
+    Hierarchy,
+    Latent,
+    Linear,
+    Plan,
+    Sparse,
+    Torus,
+)
+
+FP8 = Format.of(bytes=1.03, bits=8)
+
+
+def dense() -> Architecture:
+    attention = GroupedQuery.of(query_heads=32, kv_heads=8, head_width=128, value_width=128)
+    block = Block.of(
+        count=31, attention=attention, feedforward=Dense.of(width=14000, inward=2), vectors=8192
+    )
+    return Architecture.of(width=4096, vocabulary=128000, tied=0, blocks=(block,), vectors=4096)
+
+
+def mixture() -> Architecture:
+    """Latent attention with an indexer, a dense layer, then experts that do not divide."""
+    attention = Latent.of(
+        query_heads=64,
+        nope_width=128,
+        rope_width=64,
+        value_width=128,
+        kv_rank=512,
+        query_rank=1536,
+        weights=FP8,
+    )
+    sparse = Sparse.of(
+        base=attention, top_k=2048.5, index_heads=64, index_width=128, index_query_input=1536
+    )
+    experts = Experts.of(
+        experts=130,
+        active=7,
+        width=2048,
+        inward=2,
+        shared=Dense.of(width=2048, inward=2, weights=FP8),
+        weights=FP8,
+    )
+    blocks = (
+        Block.of(count=3, attention=attention, feedforward=Dense.of(width=18432, inward=2)),
+        Block.of(count=29, attention=sparse, feedforward=experts),
+    )
+    return Architecture.of(width=7168, vocabulary=129280, tied=0, blocks=blocks)
+
+
+def hybrid() -> Architecture:
+    """Linear layers, windowed ones, and layers without attention or without feedforward."""
+    linear = Linear.of(key_heads=16, key_width=128, value_heads=32, value_width=128)
+    window = GroupedQuery.of(
+        query_heads=16, kv_heads=2, head_width=256, value_width=256, window=1000.5, query_gate=1
+    )
+    moe = Experts.of(experts=101, active=10, width=512, inward=2)
+    blocks = (
+        Block.of(count=36, attention=linear, feedforward=moe),
+        Block.of(count=12, attention=window, feedforward=None),
+        Block.of(count=12, attention=None, feedforward=Dense.of(width=4000, inward=1)),
+    )
+    return Architecture.of(width=2048, vocabulary=151936, tied=1, blocks=blocks)
+
+
+def nodes() -> Hardware:
+    chip = Chip.of(
+        flops_16=9.9e14, flops_8=1.98e15, flops_4=1.98e15, memory=8e10, memory_bandwidth=3.35e12
+    )
+    network = Hierarchy.of(domain=8, domain_bandwidth=4.5e11, network_bandwidth=5e10)
+    return Hardware.of(chip=chip, network=network, price=3.0)
+
+
+def torus() -> Hardware:
+    chip = Chip.of(
+        flops_16=2.75e14, flops_8=2.75e14, flops_4=2.75e14, memory=3.4e10, memory_bandwidth=1.2e12
+    )
+    return Hardware.of(chip=chip, network=Torus.of(axes=3, link_bandwidth=2.7e11), price=3.2)
+
+
+MODELS = {"dense": dense, "mixture": mixture, "hybrid": hybrid}
+SYSTEMS = {"nodes": nodes, "torus": torus}
+
+
+class Row(NamedTuple):
+    """An estimator, and the laws it does not claim with the reason."""
+
+    make: Any
+    laws_not_claimed: dict[str, str] = {}
+
+
+DRAFT = "the draft of Speculative is a model of its own"
+ESTIMATORS: dict[str, Row] = {
+    "economics.level1": Row(Economics.level1),
+    "economics.level2": Row(Economics.level2),
+    "economics.level3": Row(Economics.level3),
+    "economics.pipeline": Row(Economics.pipeline),
+    "economics.level4": Row(Economics.level4),
+    "economics": Row(Economics.corrected),
+    "economics.planned": Row(Economics.as_planned),
+    "speculative.economics": Row(lambda: Speculative.economics(Economics.level4(), dense(), 0.8)),
+    "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),
+}
+
+
+def decode() -> ForwardPass:
+    return ForwardPass.of(sequences=37.3, new_tokens=1, cached_tokens=4100.7)
+
+
+def prefill() -> ForwardPass:
+    return ForwardPass.of(sequences=2.6, new_tokens=3000.3, cached_tokens=500.2)
+
+
+def crowded() -> ForwardPass:
+    """More cache than any of the systems here holds."""
+    return ForwardPass.of(sequences=5e5, new_tokens=1, cached_tokens=1e5)
+
+
+PASSES = {"decode": decode, "prefill": prefill, "crowded": crowded}
+
+
+def plan() -> Plan:
+    return Split.of(tp=6.3, pp=2.2, ep=3.1, attention_split=1.4, layout=1)

@@ -1,0 +1,236 @@
+"""Every estimator keeps every law of the contract, or says which it does not claim."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from infer_jax.estimators import Economics
+from infer_jax.estimators.registry import VARIANTS
+from infer_jax.specs import leaves
+from tests.contract.cases import ESTIMATORS, MODELS, PASSES, SYSTEMS, plan
+
+CASES = [
+    pytest.param(e, m, s, id=f"{e}-{m}-{s}")
+    for e in ESTIMATORS
+    for m, s in (("dense", "nodes"), ("mixture", "nodes"), ("hybrid", "torus"))
+]
+
+
+def world(estimator, model, system, forward="decode"):
+    """(estimator, arch, hardware, forward pass, plan) of a case."""
+    return (
+        ESTIMATORS[estimator].make(),
+        MODELS[model](),
+        SYSTEMS[system](),
+        PASSES[forward](),
+        plan(),
+    )
+
+
+@jax.jit
+def step(estimator, arch, hardware, forward, layout):
+    return estimator.step(arch, hardware, forward, layout)
+
+
+@jax.jit
+def log_time(everything):
+    estimator, arch, hardware, forward, layout = everything
+    return jnp.log(estimator.step(arch, hardware, forward, layout).time)
+
+
+slope = jax.jit(jax.grad(log_time))
+
+
+def claimed(name, law):
+    reason = ESTIMATORS[name].laws_not_claimed.get(law)
+    if reason:
+        pytest.skip(reason)
+
+
+def declared(everything):
+    """(index of leaf, path, metadata) for every number, in the order of ``jax.tree.leaves``.
+
+    The fields are declared in the order in which flax flattens them: a test holds that.
+    """
+    return [(path, meta) for tree in everything for path, meta, _ in leaves(tree)]
+
+
+def with_leaf(everything, index, value):
+    flat, structure = jax.tree.flatten(everything)
+    flat[index] = value
+    return jax.tree.unflatten(structure, flat)
+
+
+def test_every_leaf_is_declared():
+    for name in ESTIMATORS:
+        everything = world(name, "mixture", "nodes")
+        assert len(declared(everything)) == len(jax.tree.leaves(everything))
+        values = [value for tree in everything for _, _, value in leaves(tree)]
+        for ours, theirs in zip(values, jax.tree.leaves(everything), strict=True):
+            assert ours is theirs
+
+
+def test_every_variant_of_the_registry_is_in_the_contract():
+    assert set(VARIANTS) <= set(ESTIMATORS)
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
+@pytest.mark.parametrize("forward", PASSES)
+def test_value_and_gradient_are_finite_and_modes_agree(name, model, system, forward):
+    everything = world(name, model, system, forward)
+    phase = step(*everything)
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(phase))
+    reverse = slope(everything)
+    for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
+        assert np.isfinite(g), path
+    direction = jax.tree.map(lambda x: jnp.asarray(x, float), everything)
+    _, forward_slope = jax.jvp(log_time, (everything,), (direction,))
+    expected = sum(
+        float(g * x) for g, x in zip(jax.tree.leaves(reverse), jax.tree.leaves(everything))
+    )
+    # terms of both signs cancel in the sum, hence the absolute part
+    np.testing.assert_allclose(forward_slope, expected, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
+@pytest.mark.parametrize("forward", ["decode", "prefill"])
+def test_gradient_equals_finite_difference(name, model, system, forward):
+    everything = world(name, model, system, forward)
+    flat = jax.tree.leaves(everything)
+    reverse = jax.tree.leaves(slope(everything))
+    small = 1e-6
+
+    def moved(i, factor):
+        return float(log_time(with_leaf(everything, i, np.asarray(flat[i] * factor))))
+
+    for i, (path, meta) in enumerate(declared(everything)):
+        # at a choice there is no slope; at an exact integer the ceiling and floor have a step
+        if meta["kind"] == "choice" or flat[i] == 0.0 or path.endswith("domain"):
+            continue
+        # compared as elasticities, d log time / d log x
+        elasticity = (moved(i, 1 + small) - moved(i, 1 - small)) / (2 * small)
+        ours = float(reverse[i] * flat[i])
+        assert abs(elasticity - ours) < 2e-6 + 1e-5 * abs(ours), path
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
+def test_no_retrace_on_new_numbers(name, model, system):
+    everything = world(name, model, system)
+    step(*everything)
+    traces = step._cache_size()
+    step(*jax.tree.map(lambda x: np.asarray(x * 1.01), everything))
+    assert step._cache_size() == traces
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
+def test_float32_stays_float32_and_agrees(name, model, system):
+    everything = world(name, model, system)
+    narrow = step(*jax.tree.map(lambda x: np.asarray(x, np.float32), everything))
+    assert {x.dtype for x in jax.tree.leaves(narrow)} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(narrow.time, step(*everything).time, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_vmap_equals_loop(name):
+    estimator, arch, hardware, forward, layout = world(name, "mixture", "nodes")
+    batches = np.array([1.3, 7.7, 61.1, 530.9])
+    passes = jax.tree.map(lambda x: np.full(4, x), forward).replace(sequences=batches)
+    many = jax.jit(jax.vmap(step, in_axes=(None, None, None, 0, None)))(
+        estimator, arch, hardware, passes, layout
+    )
+    for i, b in enumerate(batches):
+        one = step(estimator, arch, hardware, forward.replace(sequences=b), layout)
+        np.testing.assert_allclose(many.time[i], one.time, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
+@pytest.mark.parametrize("forward", PASSES)
+def test_time_lies_between_largest_term_and_sum(name, model, system, forward):
+    phase = step(*world(name, model, system, forward))
+    terms = np.asarray([float(t) for t in phase.terms.values()])
+    assert np.all(terms >= 0)
+    assert terms.max() * (1 - 1e-12) <= float(phase.time) <= terms.sum() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
+def test_more_of_a_rate_or_capacity_never_hurts(name, model, system):
+    claimed(name, "monotone in rates")
+    everything = world(name, model, system)
+    before = float(step(*everything).time)
+    for i, (path, meta) in enumerate(declared(everything)):
+        if meta["kind"] in ("rate", "capacity"):
+            value = jax.tree.leaves(everything)[i]
+            after = step(*with_leaf(everything, i, np.asarray(value * 1.7)))
+            assert float(after.time) <= before * (1 + 1e-12), path
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
+def test_scaling_rates_up_and_times_down_scales_time(name, model, system):
+    claimed(name, "time scaling")
+    everything = world(name, model, system)
+    k = 1.7
+    factor = {"rate": k, "time": 1 / k}
+    flat, structure = jax.tree.flatten(everything)
+    scaled = [
+        np.asarray(value * factor.get(meta["kind"], 1.0))
+        for value, (_, meta) in zip(flat, declared(everything), strict=True)
+    ]
+    before, after = step(*everything), step(*jax.tree.unflatten(structure, scaled))
+    np.testing.assert_allclose(after.time, before.time / k, rtol=1e-12)
+    for term, value in before.terms.items():
+        np.testing.assert_allclose(after.terms[term], value / k, rtol=1e-12, err_msg=term)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rates_alone_scale_the_rate_limited_terms(model):
+    estimator, arch, hardware, forward, layout = world("economics.planned", model, "nodes")
+    chip = hardware.chip
+    faster = chip.replace(
+        **{
+            name: getattr(chip, name) * 3.0
+            for name in ("flops_16", "flops_8", "flops_4", "memory_bandwidth")
+        }
+    )
+    before = step(estimator, arch, hardware, forward, layout)
+    after = step(estimator, arch, hardware.replace(chip=faster), forward, layout)
+    for term in ("memory", "compute"):
+        np.testing.assert_allclose(after.terms[term], before.terms[term] / 3.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("make", [Economics.corrected, Economics.level4, Economics.as_planned])
+def test_smoothing_is_exact_in_the_limit_with_finite_gradients(make, model):
+    estimator, *rest = world("economics", model, "nodes")
+    exact = float(step(make(), *rest).time)
+    errors = []
+    for temperature in (1.0, 0.1, 0.01, 1e-4):
+        soft = make().replace(smoothing=np.asarray(temperature))
+        errors.append(abs(float(step(soft, *rest).time) / exact - 1))
+        assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(slope((soft, *rest))))
+    assert errors[-1] < 1e-3
+    assert errors[-1] <= errors[0]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    tp=st.floats(0.5, 5000),
+    sequences=st.floats(1, 1e6),
+    cached=st.floats(0, 1e6),
+    new=st.floats(0, 1e5),
+    name=st.sampled_from(["economics", "economics.level4", "economics.level2"]),
+    model=st.sampled_from(sorted(MODELS)),
+)
+def test_anything_in_bounds_gives_finite_time_and_gradient(tp, sequences, cached, new, name, model):
+    estimator, arch, hardware, forward, layout = world(name, model, "nodes")
+    forward = forward.replace(
+        sequences=np.asarray(sequences),
+        cached_tokens=np.asarray(cached),
+        new_tokens=np.asarray(new),
+    )
+    layout = layout.replace(tp=np.asarray(tp), pp=np.asarray(1.0), ep=np.asarray(1.0))
+    everything = (estimator, arch, hardware, forward, layout)
+    assert np.isfinite(step(*everything).time)
+    for (path, _), g in zip(declared(everything), jax.tree.leaves(slope(everything)), strict=True):
+        assert np.isfinite(g), path
