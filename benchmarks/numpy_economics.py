@@ -63,9 +63,9 @@ def one_layout(n: Any, b: Any, m: dict[str, float], h: dict[str, float], code: t
         return first + collective(ranks, nodes, outer * words / (stage / ranks), *h["net"], 2.0)
 
     two = np.full_like(t, 2.0)
-    net = layers * (
-        reduces(t_at, qkv, d, t_at) + reduces(t_ff, 2.0 * f, d, t)
-    ) + (stages - 1.0) * collective(two, two, d * words / t, *h["net"], 1.0)
+    net = layers * (reduces(t_at, qkv, d, t_at) + reduces(t_ff, 2.0 * f, d, t)) + (
+        stages - 1.0
+    ) * collective(two, two, d * words / t, *h["net"], 1.0)
     ff = 3.0 * streamed(d, f, u, t_ff, w, a)
     at = streamed(qkv, d, u, t_at, w, a) + streamed(d, q, u, t_at, w, a)
     traffic = layers * (ff + split * at) + w * m["vocabulary"] * d

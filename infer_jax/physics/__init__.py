@@ -1,0 +1,1 @@
+"""LAWS: one operation each, scalar in, scalar out, equation and source cited."""

@@ -1,5 +1,7 @@
 """The estimators, models and systems that the contract is tried on."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from infer_jax.estimators import Economics, Speculative, Split
@@ -99,10 +101,9 @@ class Row(NamedTuple):
     """An estimator, and the laws it does not claim with the reason."""
 
     make: Any
-    laws_not_claimed: dict[str, str] = {}
+    laws_not_claimed: Mapping[str, str] = MappingProxyType({})
 
 
-DRAFT = "the draft of Speculative is a model of its own"
 ESTIMATORS: dict[str, Row] = {
     "economics.level1": Row(Economics.level1),
     "economics.level2": Row(Economics.level2),

@@ -1,0 +1,1 @@
+"""Hugging Face configs: what a `config.json` says, as an Architecture."""

@@ -1,0 +1,1 @@
+"""One module per published source or case study; each prints ours beside theirs."""

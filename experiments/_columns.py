@@ -1,0 +1,163 @@
+"""How is a CSV file of points read: which columns, which rows, and what is wrong with a cell?
+
+Columns are matched by name in any order. Columns nobody knows are ignored and named; a column
+that may be absent has a value that is then taken, and said. A required column missing, a row
+of the wrong length or a malformed cell is an InputError with its line.
+"""
+
+import csv
+import io
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from infer_jax.catalog.files import read_text
+from infer_jax.errors import InputError
+
+Value = float | str
+
+
+def _number(cell: str, allowed: str, holds: Callable[[float], bool]) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        raise ValueError(allowed) from None
+    if not holds(value):
+        raise ValueError(allowed)
+    return value
+
+
+def positive(cell: str) -> float:
+    """A finite number above 0."""
+    return _number(cell, "a number above 0", lambda x: 0 < x < math.inf)
+
+
+def at_least_zero(cell: str) -> float:
+    """A finite number of at least 0."""
+    return _number(cell, "a number of at least 0", lambda x: 0 <= x < math.inf)
+
+
+def flag(cell: str) -> bool:
+    """0 or 1."""
+    return bool(_number(cell, "0 or 1", lambda x: x in (0.0, 1.0)))
+
+
+def quantity(cell: str) -> float:
+    """A number, or inf where the configuration is infeasible."""
+    return _number(cell, "a number, or inf where infeasible", lambda x: x > -math.inf)
+
+
+class Input(NamedTuple):
+    """A column that says what to evaluate; ``absent`` is taken where there is no such column."""
+
+    read: Callable[[str], Any] = str
+    absent: Any = None
+
+
+class Output(NamedTuple):
+    """A column to compare, within a relative tolerance; text must be equal."""
+
+    tolerance: float = 1e-9
+    read: Callable[[str], Value] = quantity
+
+
+class Point(NamedTuple):
+    """A row: its line, its inputs, and the output cells that are not empty."""
+
+    line: int
+    inputs: dict[str, Any]
+    outputs: dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Points:
+    """A file of points: what can be evaluated, and what was left aside and why."""
+
+    points: list[Point]
+    rows: int
+    columns: list[str]
+    ignored: list[str]
+    assumed: dict[str, Any]
+    skipped: Counter[str]
+
+
+def read_points(
+    path: str | os.PathLike[str], inputs: Mapping[str, Input], outputs: Mapping[str, Output]
+) -> Points:
+    """The points of a file.
+
+    Raises:
+        InputError: unreadable, a required column missing, a malformed row or cell.
+    """
+    where = str(path)
+    lines = _lines(where, read_text(path))
+    header = _header(where, next(lines, (0, []))[1], inputs, outputs)
+    columns = [name for name in header if name in outputs]
+    assumed = {name: i.absent for name, i in inputs.items() if name not in header}
+    points: list[Point] = []
+    skipped: Counter[str] = Counter()
+    rows = 0
+    for line, cells in lines:
+        rows += 1
+        if len(cells) != len(header):
+            width = f"{len(header)}, as the header has"
+            raise InputError(where, f"line {line}, number of cells", len(cells), width)
+        row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+
+        def read(names: Mapping[str, Input | Output], row=row, line=line) -> dict[str, Any]:
+            filled = [name for name in header if name in names and row[name]]
+            return {name: _cell(where, line, name, row[name], names[name].read) for name in filled}
+
+        given, theirs = read(inputs), read(outputs)
+        empty = [name for name in header if name in inputs and name not in given]
+        if empty:
+            skipped[f"{empty[0]} is empty"] += 1
+        elif not theirs:
+            skipped["no value to compare"] += 1
+        else:
+            points.append(Point(line, assumed | given, theirs))
+    ignored = [name for name in header if name not in inputs and name not in outputs]
+    return Points(points, rows, columns, ignored, assumed, skipped)
+
+
+def _lines(where: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells of the lines that are not blank."""
+    reader = csv.reader(io.StringIO(text), strict=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        at = f"line {reader.line_num}"
+        raise InputError(where, at, str(error), "comma-separated values") from None
+
+
+def _header(
+    where: str, cells: list[str], inputs: Mapping[str, Input], outputs: Mapping[str, Output]
+) -> list[str]:
+    """The column names, if they suffice."""
+    if not cells:
+        raise InputError(where, "", "an empty file", "CSV with a header")
+    header = [name.strip() for name in cells]
+    for name, count in Counter(header).items():
+        if count > 1:
+            raise InputError(where, f"column {name}", f"given {count} times", "once")
+    needed = [name for name, i in inputs.items() if i.absent is None]
+    for name in needed:
+        if name not in header:
+            allowed = f"a file with {', '.join(needed)}"
+            raise InputError(where, f"column {name}", "missing", allowed)
+    if not any(name in outputs for name in header):
+        allowed = f"at least one of {', '.join(outputs)}"
+        raise InputError(where, "columns to compare", "missing", allowed)
+    return header
+
+
+def _cell(where: str, line: int, name: str, cell: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(cell)
+    except ValueError as error:
+        raise InputError(where, f"line {line}, {name}", cell, str(error)) from None

@@ -1,0 +1,1 @@
+"""The parts of ``experiments/economics.py``: points, fronts, tables, figures, claims."""

@@ -1,0 +1,139 @@
+"""Does latency alone explain speed? Section 2: the toy model, its minimum and its laws."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments._economics.claim import Claim, lost, stated
+from experiments._economics.fronts import Front, draw, front_of
+from experiments._economics.tables import BANDWIDTH, hops, reads
+from infer_jax.catalog.published import economics_hardware, economics_model
+from infer_jax.estimators import Economics
+from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.specs import ForwardPass, Plan
+
+MODELS = ("Llama_3_8B", "Llama_3_70B", "GPT_3", "PaLM_540B", "GPT_4")
+BASIS = "Llama_3_70B"
+
+
+def elasticity(function: Callable[[Array], Array], at: float) -> float:
+    """d log function / d log x at x = ``at``."""
+    with jax.enable_x64(True):
+        value, slope = jax.value_and_grad(function)(jnp.asarray(at))
+        return float(slope * at / value)
+
+
+def toy_time(hop: Array | float, read: Array | float) -> Array:
+    """Seconds per token at the fastest instance, without base latency."""
+    return fastest_instance(jnp.asarray(hop), jnp.asarray(read)).time
+
+
+def with_base(bandwidth: float) -> float:
+    """Least seconds per token of Llama 3 70B at level 2 with its base latency of 6 us."""
+    hardware, _ = economics_hardware("H100")
+    chip = hardware.chip.but(memory_bandwidth=bandwidth, memory=1e15)
+    model = Economics.level2().but(memory_cap=1.0, flop_cap=1.0)
+    arch = economics_model(BASIS)
+
+    def time(n: Array) -> Array:
+        forward = ForwardPass.of(sequences=1.0)
+        plan = Plan.of().replace(tp=n)
+        return model.step(arch, hardware.replace(chip=chip), forward, plan).time
+
+    with jax.enable_x64(True):
+        return float(jax.jit(jax.vmap(time))(np.geomspace(1.0, 1e4, 4001)).min())
+
+
+def claims() -> list[Claim]:
+    """The claims of Section 2 and of Section 5.1 on latency."""
+    return [*_minimum(), *_scaling(), *_bandwidth(), *_steinhardt()]
+
+
+def _minimum() -> list[Claim]:
+    ratios, errors = [], []
+    for name in MODELS:
+        a, m = hops(name), reads(name)
+        with jax.enable_x64(True):
+            chips, time = map(float, fastest_instance(jnp.asarray(a), jnp.asarray(m)))
+        ratios.append(chips * time / m)
+        errors.append(abs(ratios[-1] - (3 - 2 ** (2 / 3) * (a / m) ** (1 / 3))))
+    at = "cost at least latency over least cost, models of Table 1"
+    ours = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    form = "N T/m = 3 - 2^(2/3) (a/m)^(1/3)"
+    layer, cache = 2 * 70e9 / 80, 50e6
+    return [
+        stated(at, "Eqs. 15-17", "around 3", ours, min(ratios) > 2 and max(ratios) < 3),
+        stated("that ratio in closed form", "Eqs. 13-17", form, f"off by {max(errors):.0e}",
+               max(errors) < 1e-12),
+        stated("Llama 2 70B: a layer of 16-bit weights", "Sec. 2.2", "1.75 GB",
+               f"{layer / 1e9:.2f} GB", round(layer / 1e9, 2) == 1.75),
+        stated("chips whose 50 MB of L2 hold it", "Sec. 2.2", "35", f"{layer / cache:.0f}",
+               round(layer / cache) == 35),
+    ]  # fmt: skip
+
+
+def _scaling() -> list[Claim]:
+    a, m = hops(BASIS), reads(BASIS)
+    exact = elasticity(lambda k: toy_time(a * k, m * k), 1.0)
+    width = elasticity(lambda k: toy_time(a, m * k**2), 1.0)
+    law = [400 * math.sqrt(8 / size) for size in (70, 405)]
+    sizes, times = np.log([8, 62, 540]), np.log([4, 13, 32])
+    slope = float(np.polyfit(sizes, times, 1)[0])
+    limit = f"L^1 d^0.667 in the limit; L^{exact:.3f} d^{width:.3f} at Llama 3 70B"
+    return [
+        lost("least latency by depth and width", "Eq. 18", limit),
+        stated("speed by size: 8B 400, so 70B and 405B", "Eq. 19", "135 and 56 tok/s",
+               f"{law[0]:.0f} and {law[1]:.0f} tok/s", [round(x) for x in law] == [135, 56]),
+        lost("growth of depth with size for that law", "Eq. 19",
+             f"L ~ P^{(1 / 2 - 1 / 3) / (2 / 3):.2f} by Eq. 18"),
+        stated("PaLM 8B, 62B, 540B: 4, 13, 32 ms", "Sec. 2.2.3", "P^0.5", f"P^{slope:.2f}",
+               abs(slope - 0.5) < 0.025),
+    ]  # fmt: skip
+
+
+def _bandwidth() -> list[Claim]:
+    a, m = hops(BASIS), reads(BASIS)
+    memory = -elasticity(lambda x: toy_time(a, x), m)
+    latency = elasticity(lambda x: toy_time(x, m), a)
+    more = [1 - float(toy_time(a, m / 2) / toy_time(a, m)), 1 - 2 ** (-1 / 3)]
+    lpu = float(economics_hardware("Groq_LPU")[0].chip.memory_bandwidth)
+    limit, based = (lpu / BANDWIDTH) ** (1 / 3), with_base(BANDWIDTH) / with_base(lpu)
+    bare = float(toy_time(a, m) / toy_time(a, m * BANDWIDTH / lpu))
+    agrees = 2 <= based <= 3 and 2 <= limit <= 3
+    ours = f"{limit:.1f} (Eq. 18), {based:.1f} (level 2)"
+    why = f"the closed form without the 6 us of base latency gives {bare:.1f}"
+    return [
+        stated("bandwidth matters less than all-reduce latency", "Eq. 18", "yes",
+               f"elasticities {memory:.3f} and {latency:.3f}", abs(memory) < latency),
+        lost("latency saved by twice the bandwidth", "Sec. 5.1",
+             f"{more[1]:.0%} (Eq. 18), {more[0]:.0%} (Eq. 14)"),
+        lost("speed gained by half the weight bytes", "Sec. 4.2",
+             f"{2 ** (1 / 3) - 1:.0%} (Eq. 18)"),
+        stated("Groq over H100 in speed", "Sec. 5.1", "2 to 3", ours, agrees, why=why),
+    ]  # fmt: skip
+
+
+def _steinhardt() -> list[Claim]:
+    """Speed per doubled cost at level 4, without any latency and with all of it."""
+    hardware, coefficients = economics_hardware("H100")
+    real = Economics.level4().fitted(coefficients)
+    none = tuple(p.but(base=0.0, intra=0.0, inter=0.0) for p in real.protocols)
+    ideal = real.but(launch=0.0).replace(protocols=none)
+    arch = economics_model(BASIS)
+    free, held = (front_of(draw(arch, hardware, model, 0.0)) for model in (ideal, real))
+
+    def gain(front: Front, times: float) -> float:
+        least = float(front.points.cost.min()) * times
+        return front.at_cost(2 * least) / front.at_cost(least)
+
+    slow, fast = gain(held, 2.0), gain(held, 16.0)
+    return [
+        stated("speed per halved utilisation, no latency", "Sec. 5.1", "4", f"{gain(free, 2):.2f}",
+               abs(gain(free, 2) - 4) < 0.2),
+        stated("why not in practice: the same with latency", "Sec. 5.1", "latency",
+               f"{slow:.2f} at 2 x least cost, {fast:.2f} at 16 x", slow < 2 and fast < slow),
+    ]  # fmt: skip

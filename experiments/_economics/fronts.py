@@ -1,0 +1,234 @@
+"""Which comparisons does the economics paper draw, and what is the frontier of each setting?
+
+The names are those of the authors' program: "comparison | setting". A front is drawn as the
+program draws it: a 400 x 400 grid of chips and batches, 1000 log-spaced latency limits, the
+cheapest configuration within each, repeated rows removed.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments._check import difference
+from infer_jax.catalog.files import read_json
+from infer_jax.catalog.published import economics_hardware, economics_model
+from infer_jax.errors import InputError
+from infer_jax.estimators import Economics, Speculative
+from infer_jax.physics import decoder
+from infer_jax.physics.feedforward import sparsity
+from infer_jax.specs import Architecture, Experts, Hardware, Workload
+from infer_jax.sweep import Grid, evaluate, paper_axes, preferred, thresholds
+
+TOLERANCE = 1e-3  # of a stored point, relative
+STRIDE = 40  # the program's output stores every 40th point
+ACCEPTANCE = 0.8
+LONG = 100_000.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One curve: a model on a chip at a context length, with or without a draft model."""
+
+    model: str
+    gpu: str = "H100"
+    context: float = 0.0
+    draft: str | None = None
+    multi_query: bool = False  # of the draft
+
+    def drafted(self, multi_query: bool = False) -> "Setting":
+        """The same with Llama 3 8B as the draft, or its variant with one KV head."""
+        return replace(self, draft="Llama_3_8B", multi_query=multi_query)
+
+
+def _by_context(short: Setting) -> dict[str, Setting]:
+    """Short and long context, with and without a draft of one KV head."""
+    long = replace(short, context=LONG)
+    return {
+        "Short context": short,
+        "Short context with speculative decoding": short.drafted(multi_query=True),
+        "Long context": long,
+        "Long context with speculative decoding": long.drafted(multi_query=True),
+    }
+
+
+COMPARISONS: dict[str, dict[str, Setting]] = {
+    "all_models_comparison": {
+        "GPT-4 16-bit (speculative)": Setting("GPT_4"),
+        "Llama 3.1 405B 8-bit": Setting("Llama_3_405B"),
+        "Llama 3 70B 8-bit": Setting("Llama_3_70B"),
+        "Mixtral 8x22B 16-bit": Setting("Mixtral_8x22B"),
+        "DeepSeek-V3 8-bit": Setting("DeepSeek_V3"),
+    },
+    "all_models_comparison_with_spec_dec": {
+        "GPT-4 16-bit (speculative)": Setting("GPT_4").drafted(),
+        "Llama 3.1 405B 8-bit": Setting("Llama_3_405B_8_bit").drafted(),
+        "Llama 3 70B 8-bit": Setting("Llama_3_70B_8_bit").drafted(),
+        "Mixtral 8x22B 16-bit": Setting("Mixtral_8x22B").drafted(),
+        "DeepSeek-V3 8-bit": Setting("DeepSeek_V3").drafted(),
+    },
+    "gpus_comparison": {
+        gpu: Setting("Llama_3_70B_8_bit", gpu=gpu) for gpu in ("H100", "A100", "V100")
+    },
+    # Drafts that are never accepted are never made: the settings without speculation need none.
+    "spec_dec_comparison": {
+        "Llama 3 70B (8B acceptance=0.8)": Setting("Llama_3_70B").drafted(),
+        "Llama 3 70B (no spec dec)": Setting("Llama_3_70B"),
+        "Llama 3.1 405B (8B acceptance=0.8)": Setting("Llama_3_405B").drafted(),
+        "Llama 3.1 405B (no spec dec)": Setting("Llama_3_405B"),
+    },
+    "quantization_comparison": {
+        "Llama 3 70B 16-bit": Setting("Llama_3_70B"),
+        "Llama 3 70B 8-bit": Setting("Llama_3_70B_8_bit"),
+        "Llama 3 70B 4-bit": Setting("Llama_3_70B_4_bit"),
+    },
+    "context_length_comparison": {
+        "Empty context": Setting("Llama_3_70B_8_bit"),
+        "Context of 1K tokens": Setting("Llama_3_70B_8_bit", context=1_000.0),
+        "Context of 10K tokens": Setting("Llama_3_70B_8_bit", context=10_000.0),
+    },
+    "mistral_large_comparison": _by_context(Setting("Mistral_Large_2")),
+    "deepseek_v3_context_len_comparison": _by_context(Setting("DeepSeek_V3")),
+}
+
+
+class Front(NamedTuple):
+    """The cheapest configuration within each latency limit, fastest first."""
+
+    points: Grid
+    preferred: int
+
+    @property
+    def best(self) -> dict[str, float]:
+        """Speed, cost, chips, batch and MFU of the preferred point."""
+        return _point(self.points, self.preferred)
+
+    @property
+    def fastest(self) -> dict[str, float]:
+        """Speed, cost, chips, batch and MFU of the fastest point."""
+        return _point(self.points, 0)
+
+    def at_cost(self, usd: float, column: str = "speed") -> float:
+        """Tokens/s (or chips) at a cost, between the points of the front in logarithm."""
+        costs, values = self.points.cost[::-1], getattr(self.points, column)[::-1]
+        return float(np.exp(np.interp(np.log(usd), np.log(costs), np.log(values))))
+
+
+def _point(grid: Grid, i: int) -> dict[str, float]:
+    names = ("speed", "cost", "chips", "batch", "mfu")
+    return {name: float(getattr(grid, name)[i]) for name in names}
+
+
+def axes(arch: Architecture, hardware: Hardware, model: Economics) -> tuple[Any, Any]:
+    """The program's grid: chips from those that hold the weights, batches up to 2^18 S."""
+    with jax.enable_x64(True):
+        stored = sum(map(float, decoder.weight_bytes(arch, model.laws.projections).values()))
+        routed = arch.blocks[0].feedforward
+        share = float(sparsity(routed, None)) if isinstance(routed, Experts) else 1.0
+    return paper_axes(stored / float(hardware.chip.memory), share)
+
+
+def draw(arch: Architecture, hardware: Hardware, model: Economics, context: float, **kw: Any):
+    """The evaluated grid of one setting in float64; ``kw``: a draft architecture."""
+    chips, batches = axes(arch, hardware, model)
+    estimator: Any = model
+    if kw.get("draft") is not None:
+        estimator = Speculative.economics(model, kw["draft"], ACCEPTANCE)
+    with jax.enable_x64(True):
+        return evaluate(estimator, arch, hardware, Workload.of(isl=context), chips, batches)
+
+
+def front_of(grid: Grid, demand: float | None = None) -> Front:
+    """The front of a grid as the program draws it, repeated rows removed."""
+    kept = thresholds(grid.under(demand))
+    kept = kept.take(np.unique(kept.time, return_index=True)[1])
+    return Front(kept, preferred(kept))
+
+
+@cache
+def front(setting: Setting) -> Front:
+    """The front of a setting at level 4."""
+    hardware, coefficients = economics_hardware(setting.gpu)
+    model = Economics.level4().fitted(coefficients)
+    draft = None
+    if setting.draft:
+        draft = economics_model(setting.draft, multi_query=setting.multi_query)
+    grid = draw(economics_model(setting.model), hardware, model, setting.context, draft=draft)
+    return front_of(grid)
+
+
+def named(comparison: str) -> dict[str, Front]:
+    """The fronts of a comparison by the labels of its settings."""
+    return {label: front(setting) for label, setting in COMPARISONS[comparison].items()}
+
+
+class Agreement(NamedTuple):
+    """How well a front agrees with stored points: how many, and the worst relative error."""
+
+    name: str
+    points: int
+    worst: float
+
+    @property
+    def agrees(self) -> bool:
+        """True where every figure is within the tolerance."""
+        return self.worst <= TOLERANCE
+
+
+_KEYS = {
+    "max_tok_s": ("fastest", "speed"),
+    "max_gpus": ("fastest", "chips"),
+    "max_batch": ("fastest", "batch"),
+    "pref_tok_s": ("best", "speed"),
+    "pref_usd": ("best", "cost"),
+    "pref_gpus": ("best", "chips"),
+    "pref_batch": ("best", "batch"),
+    "pref_util": ("best", "mfu"),
+}
+
+
+def stored(path: str | Path) -> dict[str, Any]:
+    """A file of stored fronts, its names and fields checked.
+
+    Raises:
+        InputError: unreadable, a comparison the paper has not, or a field that is no number.
+    """
+    table = read_json(path)
+    names = [f"{c} | {label}" for c, settings in COMPARISONS.items() for label in settings]
+    for name, row in table.items():
+        if name not in names:
+            raise InputError(str(path), "comparison", name, "; ".join(names))
+        if not _readable(row):
+            allowed = f"numbers {', '.join(_KEYS)}, and front: a list of rows of five numbers"
+            raise InputError(str(path), name, "something else", allowed)
+    return table
+
+
+def _readable(row: Any) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("front", []), list):
+        return False
+    rows = [[row.get(key) for key in _KEYS], *row.get("front", [])]
+    return all(isinstance(r, list) for r in rows) and all(
+        len(r) == (5 if i else len(_KEYS)) and all(isinstance(x, int | float) for x in r)
+        for i, r in enumerate(rows)
+    )
+
+
+def compare(name: str, theirs: dict[str, Any]) -> Agreement:
+    """A stored front beside ours, figure by figure."""
+    comparison, label = name.split(" | ")
+    ours = front(COMPARISONS[comparison][label])
+    errors = [
+        difference(float(theirs[key]), getattr(ours, which)[column])
+        for key, (which, column) in _KEYS.items()
+    ]
+    kept = [list(_point(ours.points, i).values()) for i in range(0, len(ours.points.time), STRIDE)]
+    rows = theirs.get("front", [])
+    if rows and len(rows) != len(kept):
+        return Agreement(name, len(rows), float("inf"))
+    for row, mine in zip(rows, kept, strict=False):
+        errors += map(difference, map(float, row), mine)
+    return Agreement(name, len(rows) + 2, max(errors))

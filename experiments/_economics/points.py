@@ -1,0 +1,123 @@
+"""How is a file of the economics paper's points evaluated? One call per (estimator, model, chip).
+
+The authors' program searches pipeline degrees on ticks that end at the batch, and PP = batch is
+just feasible; its last tick is 2^(log2 B), which for some B is an ulp above B and then refused.
+Such rows are found by moving every limit by 1e-12 to either side: where that changes the answer,
+the row is a tie, and theirs may be on either side.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments._check import Answer, Recipe, difference
+from experiments._columns import Input, Output, at_least_zero, flag, positive
+from infer_jax.catalog.published import (
+    economics_hardware,
+    economics_hardware_names,
+    economics_model,
+    economics_model_names,
+)
+from infer_jax.estimators import Economics
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
+
+VARIANTS: dict[str, Callable[[bool], Economics]] = {
+    "toy": lambda pipeline: Economics.level2(),
+    "paper": lambda pipeline: Economics.level3(),
+    "pipeline": Economics.pipeline,
+    "full": Economics.level4,
+}
+NUMBERS = ("n_gpu", "batch", "input_len", "seq_len")
+MARGINS = np.array([0.0, 1e-12, -1e-12])
+SHORTEST = 16  # rows of a call: a few lengths, so that few programs are compiled
+THREADS = 2
+
+
+# Thirty programs of a few rows each: compiling takes all the time, so compile quickly.
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+def _latencies(
+    model: Economics, arch: Architecture, hardware: Hardware, numbers: Any, margins: Any
+) -> Any:
+    """(margins, rows) seconds and feasibility of one pass."""
+
+    def one(margin: Any, n: Any, b: Any, c: Any, s: Any) -> Any:
+        forward = ForwardPass(sequences=b, new_tokens=s, cached_tokens=c)
+        plan = Plan.of().replace(tp=n)
+        phase = model.replace(headroom=margin).step(arch, hardware, forward, plan)
+        return phase.time, phase.feasible
+
+    rows = jax.vmap(one, in_axes=(None, 0, 0, 0, 0))
+    return jax.vmap(lambda margin: rows(margin, *numbers))(margins)
+
+
+def _group(key: tuple[str, str, str, bool], rows: list[dict[str, Any]]) -> list[Answer]:
+    """The answers of one (estimator, model, chip, pipeline): one vectorised call."""
+    estimator, model, gpu, pipeline = key
+    hardware, coefficients = economics_hardware(gpu)
+    variant = VARIANTS[estimator](pipeline).fitted(coefficients)
+    length = max(SHORTEST, 2 ** math.ceil(math.log2(len(rows))))
+    numbers = np.array([[row[name] for row in rows] for name in NUMBERS])
+    numbers = np.pad(numbers, ((0, 0), (0, length - len(rows))), mode="edge")
+    with jax.enable_x64(True):
+        time, feasible = _latencies(variant, economics_model(model), hardware, numbers, MARGINS)
+        seconds = np.where(feasible, time, np.inf)[:, : len(rows)].T.tolist()
+    return [_answer(*row) for row in seconds]
+
+
+def _answer(exact: float, tight: float, loose: float) -> Answer:
+    values = [{"latency_s": x} for x in (exact, tight, loose)]
+    tie = difference(tight, loose) > OUTPUTS["latency_s"].tolerance
+    return Answer(values[0], values[1:] if tie else ())
+
+
+def _evaluate(rows: list[dict[str, Any]]) -> list[Answer | str]:
+    """Every row's answer, or the reason why it has none."""
+    known = (
+        ("estimator", tuple(VARIANTS)),
+        ("model", economics_model_names()),
+        ("gpu", economics_hardware_names()),
+    )
+    answers: list[Answer | str] = [""] * len(rows)
+    groups: dict[tuple[str, str, str, bool], list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        unknown = [
+            f"{k} '{row[k]}' is not the paper's" for k, names in known if row[k] not in names
+        ]
+        if unknown:
+            answers[i] = unknown[0]
+        else:
+            groups[row["estimator"], row["model"], row["gpu"], row["use_pp"]].append(i)
+
+    def run(key: tuple[str, str, str, bool]) -> list[Answer]:
+        return _group(key, [rows[i] for i in groups[key]])
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for key, results in zip(groups, pool.map(run, groups), strict=True):
+            for i, result in zip(groups[key], results, strict=True):
+                answers[i] = result
+    return answers
+
+
+OUTPUTS = {"latency_s": Output(tolerance=1e-9)}
+
+RECIPE = Recipe(
+    source="Erdil 2025 (arXiv 2506.04645), points of the authors' program in float64",
+    inputs={
+        "estimator": Input(),
+        "model": Input(),
+        "gpu": Input(),
+        "n_gpu": Input(positive),
+        "batch": Input(positive),
+        "input_len": Input(at_least_zero, absent=0.0),
+        "seq_len": Input(positive, absent=1.0),
+        "use_pp": Input(flag, absent=False),
+    },
+    outputs=OUTPUTS,
+    evaluate=_evaluate,
+)

@@ -1,0 +1,79 @@
+"""How does an experiment print: tables, verdicts, the JSON line, and where its files go?"""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from infer_jax.errors import InputError
+
+OUT = Path(__file__).parent / "out"
+STYLES = {"pass": "green", "fail": "bold red", "figure lost": "yellow", "not compared": "yellow"}
+
+
+def console() -> Console:
+    """The terminal; where there is none, wide enough that no cell is cut."""
+    terminal = sys.stdout.isatty()
+    return Console(width=None if terminal else 160, soft_wrap=False, highlight=False)
+
+
+def show(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], note: str = ""
+) -> None:
+    """Print a table: words to the left, everything after the first column to the right.
+
+    A cell that is a verdict (pass, fail, figure lost, not compared) takes its colour.
+    """
+    table = Table()
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        cells = [str(cell) for cell in row]
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
+    out = console()
+    if title:
+        out.print(f"\n[bold]{title}[/]")
+    out.print(table)
+    if note:
+        out.print(note)
+
+
+def verdict(agrees: bool) -> str:
+    """'pass' or 'fail'."""
+    return "pass" if agrees else "fail"
+
+
+def finish(agrees: bool, headline: dict[str, Any], as_json: bool) -> None:
+    """End an experiment: the headline as JSON on the last line if asked; exit 0 or 1."""
+    if as_json:
+        sys.stdout.flush()
+        print(json.dumps(_finite(headline), allow_nan=False))
+    raise SystemExit(0 if agrees else 1)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: it is written as text."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+@contextmanager
+def door() -> Iterator[None]:
+    """What a user got wrong is one sentence on stderr and exit code 2, never a traceback."""
+    try:
+        yield
+    except InputError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,73 @@
+"""The command line: parse, call, print. One file a verb; errors are one sentence and code 2."""
+
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from infer_jax.cli import doctor, estimate, frontier, listing, memory
+from infer_jax.errors import InputError
+
+NAME, INTERRUPTED = "infer-jax: ", 130
+
+
+class Verbs(TyperGroup):
+    """The group of verbs, which tells every problem of the user's in one sentence."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
+        """Run one command; exit 0, 1 (`doctor`: a device disagrees), 2 or 130."""
+        given = list(sys.argv[1:] if args is None else args) or ["--help"]
+        extra |= {"prog_name": "infer-jax", "standalone_mode": False}
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # a name no ASCII terminal can print: no crash
+                stream.reconfigure(errors="replace")
+        try:
+            code = super().main(given, **extra)
+            sys.stdout.flush()
+        except InputError as error:
+            code = _complain(str(error))
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
+        except BrokenPipeError:  # `infer-jax ... | head`
+            sys.stdout = None
+            code = 1
+        except Exception as error:
+            # usage errors of typer, whose base class has no public name in all its versions
+            if not hasattr(error, "format_message"):
+                raise
+            code = _complain(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(sentence: str) -> int:
+    sentence = " ".join(sentence.split())
+    print(sentence if sentence.startswith(NAME) else f"{NAME}{sentence}", file=sys.stderr)
+    return 2
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="What LLM inference takes: time, memory and money, from a differentiable model.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+EXAMPLES = {
+    frontier.frontier: "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
+    estimate.estimate: "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
+    memory.memory: "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
+    listing.models: "models llama-3.1-8b",
+    listing.hardware: "hardware h100_sxm",
+    listing.estimators: "estimators",
+    doctor.doctor: "doctor",
+}
+for verb, example in EXAMPLES.items():
+    app.command(epilog=f"Example: infer-jax {example}")(verb)
+
+
+def main() -> None:
+    """The program ``infer-jax``."""
+    app()

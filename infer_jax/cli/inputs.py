@@ -1,0 +1,126 @@
+"""What did the user ask about: which model on which system, with which assumptions?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from infer_jax.catalog import Model, System, load_model, load_system
+from infer_jax.cli.options import refuse
+from infer_jax.errors import InputError
+from infer_jax.estimators import VARIANTS, Speculative, make
+from infer_jax.specs import Hardware, Workload
+
+
+@dataclass(frozen=True)
+class Given:
+    """A model, a system, and the hardware with what the command line changes of it."""
+
+    model: Model
+    system: System
+    hardware: Hardware
+    price_source: str
+
+    @property
+    def notes(self) -> list[str]:
+        """What the files assumed: model, formats, filled rates, price."""
+        system = self.system
+        return [
+            f"Formats: {self.model.quantisation}.",
+            *(f"Model: {note}." for note in self.model.notes),
+            *(f"Hardware: {note}." for note in system.filled),
+            f"Price: {float(self.hardware.price):g} USD/h per GPU, {self.price_source}.",
+        ]
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Which files answered, for JSON."""
+        return {
+            "model": self.model.name,
+            "formats": self.model.quantisation,
+            "hardware": self.system.name,
+            "price_per_hour_usd": self.hardware.price,
+            "price_source": self.price_source,
+        }
+
+
+def given(
+    config: str, hardware: str, quant: str | None, kv_dtype: str | None, price: float | None
+) -> Given:
+    """Load model and system, and set the price.
+
+    Raises:
+        InputError: an unknown or unreadable model or system, an unknown format.
+    """
+    system, model = load_system(hardware), load_model(config, quant=quant, kv_dtype=kv_dtype)
+    made, source = system.hardware, system.sources.get("price", "the profile")
+    if price is not None:
+        made, source = made.but(price=price), "given by --price"
+    return Given(model, system, made, source)
+
+
+def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:
+    """Requests of one shape.
+
+    Raises:
+        InputError: more cached tokens than prompt tokens.
+    """
+    if prefix > isl:
+        raise refuse("--prefix", prefix, f"at most --isl, {isl:.12g} tokens")
+    return Workload.of(isl=isl, osl=osl, prefix=prefix, batch=batch)
+
+
+def too_long(model: Model, work: Workload) -> list[str]:
+    """A note where requests are longer than the model's longest context."""
+    longest, asked = float(model.architecture.max_positions), float(work.isl + work.osl)
+    if asked <= longest:
+        return []
+    return [
+        f"isl + osl = {asked:.12g} tokens is beyond the model's longest context, {longest:.12g}."
+    ]
+
+
+def estimator(name: str, system: System) -> Any:
+    """The estimator of that name with the system's coefficients.
+
+    Raises:
+        InputError: no such estimator, or one that cannot price a single pass.
+    """
+    try:
+        made = make(name, system.coefficients)
+    except InputError as error:
+        if name in VARIANTS:
+            raise
+        raise refuse("--estimator", name, error.allowed) from None
+    if not hasattr(made, "step"):
+        allowed = ", ".join(n for n in VARIANTS if hasattr(VARIANTS[n].make(), "step"))
+        raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
+    return made
+
+
+def searches(made: Any) -> bool:
+    """Whether an estimator finds the split of the GPUs by itself."""
+    return bool(getattr(made, "search", False)) or not getattr(made, "layouts", True)
+
+
+def speculative(
+    made: Any, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
+) -> tuple[Any, list[str]]:
+    """``made`` with a drafting model where one is given, and what is to be said of it.
+
+    Raises:
+        InputError: a draft without an acceptance, or the other way round; an unknown draft.
+    """
+    if draft is None and acceptance is None:
+        return made, []
+    if draft is None or acceptance is None:
+        missing = "--draft" if draft is None else "--acceptance"
+        raise refuse(missing, "missing", "--draft and --acceptance together, or neither")
+    small = load_model(draft)
+    wrap = Speculative.economics if paper else Speculative.bonus
+    rule = "as the economics paper counts" if paper else "one token more than is accepted"
+    said = [
+        f"Draft: {small.name}, {acceptance:g} of drafts accepted; 0 to 5 drafts a pass, whichever "
+        f"is fastest; a pass yields {rule}.",
+        f"Draft formats: {small.quantisation}.",
+        *(f"Draft: {note}." for note in small.notes),
+    ]
+    return wrap(made, small.architecture, acceptance), said

@@ -1,0 +1,161 @@
+"""`infer-jax models`, `hardware`, `estimators`: what ships, with its key facts and sources."""
+
+from typing import Annotated, Any
+
+import typer
+
+from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
+from infer_jax.cli import options as opt, show
+from infer_jax.cli.starting import prepare
+from infer_jax.estimators import VARIANTS
+from infer_jax.physics import decoder
+from infer_jax.specs import UNBOUNDED, Hierarchy, leaves
+
+One = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="One of them, with all that is known of it.")
+]
+
+
+def models(name: One = None, as_json: opt.Json = False) -> None:
+    """The bundled models: layers, parameters in all and per token, longest context."""
+    prepare()
+    rows = [_model(load_model(one)) for one in ([name] if name else list_models())]
+    if as_json:
+        show.as_json({"models": rows})
+        return
+    show.table(
+        (
+            show.Column("model", left=True),
+            show.Column("type", left=True),
+            show.Column("layers"),
+            show.Column("parameters", "1e9"),
+            show.Column("active", "1e9"),
+            show.Column("context", "tokens"),
+        ),
+        [
+            [
+                row["name"],
+                row["type"],
+                show.digits(row["layers"]),
+                show.digits(row["parameters"] / 1e9),
+                show.digits(row["active_parameters"] / 1e9),
+                show.digits(row["context_tokens"]) if row["context_tokens"] else "any",
+            ]
+            for row in rows
+        ],
+    )
+    if name:
+        row = rows[0]
+        show.notes([f"Formats: {row['formats']}.", f"Source: {row['source']}.", *row["notes"]])
+
+
+def _model(model: Model) -> dict[str, Any]:
+    arch = model.architecture
+    longest = float(arch.max_positions)
+    return {
+        "name": model.name,
+        "type": model.model_type,
+        "layers": sum(float(b.count) for b in arch.blocks),
+        "parameters": float(decoder.total(decoder.parameters(arch).values())),
+        "active_parameters": float(decoder.active_parameters(arch)),
+        "context_tokens": None if longest >= UNBOUNDED else longest,
+        "formats": model.quantisation,
+        "published": dict(model.published),
+        "source": model.published.get("source", model.source),
+        "notes": list(model.notes),
+    }
+
+
+def hardware(name: One = None, as_json: opt.Json = False) -> None:
+    """The shipped systems: matmul rates, memory, network, price; of one, every source."""
+    rows = [_system(load_system(one)) for one in ([name] if name else list_systems())]
+    if as_json:
+        show.as_json({"hardware": rows})
+        return
+    if name:
+        row = rows[0]
+        show.say(row["title"], "")
+        show.table(
+            (
+                show.Column("number", left=True),
+                show.Column("value"),
+                show.Column("unit", left=True),
+            ),
+            [[x["field"], show.digits(x["value"], 4), x["unit"]] for x in row["numbers"]],
+        )
+        show.notes(
+            [
+                *(f"{x['field']}: {x['source']}" for x in row["numbers"] if x["source"]),
+                *row["filled"],
+                *([row["notes"]] if row["notes"] else []),
+            ]
+        )
+        return
+    show.table(
+        (
+            show.Column("name", left=True),
+            show.Column("16 bit", "TFLOP/s"),
+            show.Column("8 bit", "TFLOP/s"),
+            show.Column("memory", "GB"),
+            show.Column("bandwidth", "TB/s"),
+            show.Column("domain", "GPUs"),
+            show.Column("price", "USD/h"),
+        ),
+        [
+            [
+                row["name"],
+                show.digits(row["flops_16"] / 1e12, 4),
+                show.digits(row["flops_8"] / 1e12, 4),
+                show.digits(row["memory_bytes"] / 1e9, 4),
+                show.digits(row["memory_bandwidth_bytes_per_s"] / 1e12),
+                show.digits(row["domain"]) if row["domain"] else "torus",
+                show.digits(row["price_per_hour_usd"]),
+            ]
+            for row in rows
+        ],
+    )
+    show.notes(["Every number with its source: infer-jax hardware NAME."])
+
+
+def _system(system: System) -> dict[str, Any]:
+    made = system.hardware
+    network = made.network
+    return {
+        "name": system.name,
+        "title": system.title,
+        "released": system.released,
+        "flops_16": float(made.chip.flops_16),
+        "flops_8": float(made.chip.flops_8),
+        "flops_4": float(made.chip.flops_4),
+        "memory_bytes": float(made.chip.memory),
+        "memory_bandwidth_bytes_per_s": float(made.chip.memory_bandwidth),
+        "domain": float(network.domain) if isinstance(network, Hierarchy) else None,
+        "price_per_hour_usd": float(made.price),
+        "numbers": [
+            {
+                "field": path,
+                "value": float(value),
+                "unit": meta["unit"],
+                "source": system.sources.get(path, ""),
+            }
+            for path, meta, value in leaves(made)
+        ],
+        "coefficients": system.coefficients,
+        "filled": list(system.filled),
+        "notes": system.notes,
+    }
+
+
+def estimators(as_json: opt.Json = False) -> None:
+    """The estimators and their variants, by the names that --estimator takes."""
+    rows = [
+        {"name": name, "summary": variant.summary, "source": variant.source}
+        for name, variant in VARIANTS.items()
+    ]
+    if as_json:
+        show.as_json({"estimators": rows})
+        return
+    columns = ("name", "summary", "source")
+    show.table(
+        [show.Column(c, left=True) for c in columns], [[r[c] for c in columns] for r in rows]
+    )

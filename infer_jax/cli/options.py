@@ -1,0 +1,185 @@
+"""Which options do the verbs share, and how is each of them read?
+
+An option is read here once, checked, and refused in one sentence; verbs see plain numbers.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from infer_jax.errors import InputError
+
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1e-3}
+MOST = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
+
+
+def count(low: int) -> Callable[[str], float]:
+    """A parser of whole numbers of at least ``low``."""
+
+    def parse(text: str) -> float:
+        value = _number(text)
+        if value is None or value != math.floor(value) or not low <= value <= MOST:
+            raise typer.BadParameter(f"{short(text)} is not a whole number from {low} to {MOST:g}.")
+        return value
+
+    return parse
+
+
+def real(allowed: str, low: float, high: float = MOST) -> Callable[[str], float]:
+    """A parser of numbers above ``low`` and of at most ``high``, told as ``allowed``."""
+
+    def parse(text: str) -> float:
+        value = _number(text)
+        if value is None or not low < value <= high:
+            raise typer.BadParameter(f"{short(text)} is not {allowed}.")
+        return value
+
+    return parse
+
+
+def duration(text: str) -> float:
+    """Seconds of ``"300ms"``, ``"0.3s"`` or ``"80us"``; a bare number is milliseconds.
+
+    >>> duration("0.3s"), duration("300"), duration("2e2 ms")
+    (0.3, 0.3, 0.2)
+    """
+    match = re.fullmatch(r"([^a-zA-Zµ]+(?:[eE][+-]?\d+)?)\s*(us|ms|s|)", text.strip())
+    value = _number(match[1]) if match else None
+    if match is None or value is None or not 0.0 < value <= MOST:
+        raise typer.BadParameter(f"{short(text)} is not a time such as 300ms, 0.3s or 300 (ms).")
+    return value * SECONDS[match[2]]
+
+
+def _number(text: str | float) -> float | None:
+    """The finite number a text spells in plain ASCII, else None.
+
+    Some releases of typer send defaults, which are numbers, through parsers, others do not.
+    """
+    text = str(text)
+    try:
+        value = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def short(text: object) -> str:
+    """A value as a sentence can quote it: on one line, 60 characters at most."""
+    shown = "".join(c if c.isprintable() else "?" for c in str(text))
+    return repr(shown if len(shown) <= 60 else shown[:57] + "...")
+
+
+def refuse(option: str, value: Any, allowed: str) -> InputError:
+    """The sentence about one option of the command line."""
+    if isinstance(value, float):
+        value = f"{value:.12g}"
+    return InputError("infer-jax", option, value, allowed)
+
+
+Config = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG", help="A bundled model by name, a config.json, or a folder that holds one."
+    ),
+]
+HardwareName = Annotated[
+    str,
+    typer.Option("--hardware", metavar="NAME|FILE", help="A shipped profile, or a .toml file."),
+]
+Quant = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
+        "the checkpoint's where not given.",
+    ),
+]
+KvDtype = Annotated[
+    str | None, typer.Option("--kv-dtype", metavar="FORMAT", help="KV cache: bf16, fp16 or fp8.")
+]
+Isl = Annotated[
+    float,
+    typer.Option(parser=count(0), metavar="TOKENS", help="Input sequence length of a request."),
+]
+Osl = Annotated[
+    float,
+    typer.Option(parser=count(1), metavar="TOKENS", help="Output sequence length of a request."),
+]
+Prefix = Annotated[
+    float,
+    typer.Option(
+        parser=count(0), metavar="TOKENS", help="Tokens of the prompt that are in the cache."
+    ),
+]
+Batch = Annotated[
+    float | None,
+    typer.Option(parser=count(1), metavar="N", help="Requests running at once in one instance."),
+]
+Concurrency = Annotated[
+    float | None,
+    typer.Option(parser=count(1), metavar="N", help="Requests running at once in all dp copies."),
+]
+Tp = Annotated[
+    float | None, typer.Option(parser=count(1), metavar="N", help="Tensor parallel degree.")
+]
+Pp = Annotated[
+    float | None, typer.Option(parser=count(1), metavar="N", help="Pipeline parallel degree.")
+]
+Ep = Annotated[
+    float | None,
+    typer.Option(
+        parser=count(1),
+        metavar="N",
+        help="Expert parallel degree; an instance has tp x pp x ep GPUs.",
+    ),
+]
+Dp = Annotated[
+    float,
+    typer.Option(parser=count(1), metavar="N", help="Copies of the instance (data parallel)."),
+]
+TotalGpus = Annotated[
+    float | None, typer.Option("--total-gpus", parser=count(1), metavar="N", help="GPUs in all.")
+]
+Price = Annotated[
+    float | None,
+    typer.Option(
+        parser=real("a price above 0", 0.0),
+        metavar="USD/H",
+        help="Rent of one GPU; the profile's where not given.",
+    ),
+]
+Ttft = Annotated[
+    float | None,
+    typer.Option(
+        parser=duration,
+        metavar="TIME",
+        help="Limit of the time to first token: 300ms, 0.3s; a bare number is ms.",
+    ),
+]
+Tpot = Annotated[
+    float | None,
+    typer.Option(
+        parser=duration,
+        metavar="TIME",
+        help="Limit of the time per output token: 30ms; a bare number is ms.",
+    ),
+]
+Draft = Annotated[
+    str | None, typer.Option(metavar="CONFIG", help="A model that drafts (speculative decoding).")
+]
+Acceptance = Annotated[
+    float | None,
+    typer.Option(
+        parser=real("a probability from 0 to 1", -1e-300, 1.0),
+        metavar="P",
+        help="Probability that a drafted token is accepted.",
+    ),
+]
+EstimatorName = Annotated[
+    str | None,
+    typer.Option("--estimator", metavar="NAME", help="A name that `infer-jax estimators` lists."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]

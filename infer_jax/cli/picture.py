@@ -1,0 +1,49 @@
+"""Where does the picture of a frontier go, and what if it cannot be drawn?"""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from infer_jax.cli.options import refuse
+from infer_jax.sweep import Grid
+
+DEFAULT = "frontier.png"
+KINDS = (".png", ".svg", ".pdf")
+
+
+def check(out: str) -> None:
+    """Refuse a name that no picture can have, before anything is computed.
+
+    Raises:
+        InputError: another suffix, a folder, or a folder that cannot be written.
+    """
+    path = Path(out)
+    if path.suffix.lower() not in KINDS:
+        raise refuse("--out", out, f"a name that ends in {', '.join(KINDS)}")
+    try:
+        good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
+    except (OSError, ValueError):  # a null byte, a name too long
+        good = False
+    if not good:
+        raise refuse("--out", out, "a file in a folder that can be written, or --no-picture")
+
+
+def draw(front: Grid, chosen: int, out: str, title: str, label: str) -> tuple[str | None, str]:
+    """Save the picture, whole or not at all: (its path or None, a sentence about it).
+
+    Raises:
+        InputError: the place cannot be written.
+    """
+    if find_spec("matplotlib") is None:
+        return None, "No picture: matplotlib is not installed (pip install 'infer_jax[plots]')."
+    from infer_jax.plots import Curve, plot_frontier
+
+    plain = title.replace("$", r"\$"), label.replace("$", r"\$")  # no formulas in names
+    path = Path(out)
+    partial = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        plot_frontier({plain[1]: Curve(front, chosen)}, partial, title=plain[0])
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return out, f"Picture: {out}."

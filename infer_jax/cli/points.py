@@ -1,0 +1,127 @@
+"""Which points does `infer-jax frontier` look at, and what is each of them made of?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.cli import show
+from infer_jax.cli.inputs import Given
+from infer_jax.cli.starting import once
+from infer_jax.estimators import Limit
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.physics import decoder
+from infer_jax.physics.feedforward import sparsity
+from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.specs import Architecture, ForwardPass, Hierarchy, Plan
+from infer_jax.sweep import Grid, paper_axes
+
+EACH = 16  # GPUs up to which every number is tried
+PER_OCTAVE = 8  # GPUs tried per doubling beyond
+BATCHES = np.unique(np.round(np.r_[1:65, np.geomspace(64, 2**18, 12 * 24 + 1)]))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All evaluated points: a grid, and each point's terms, limits and layout."""
+
+    grid: Grid
+    terms: dict[str, np.ndarray]
+    limits: dict[str, Limit]
+    layout: dict[str, np.ndarray]
+
+
+def axes(
+    asked: Given, theory: Any, paper: bool, total: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(GPUs, batches): whole numbers up to ``total``, or the paper's real ones."""
+    if paper:
+        arch, chip = asked.model.architecture, asked.hardware.chip
+        laws = getattr(theory, "target", theory).laws
+        stored = once(
+            lambda a: decoder.total(decoder.weight_bytes(a, laws.projections).values()), arch
+        )
+        return paper_axes(float(stored) / float(chip.memory), _sparsity(arch))
+    total = 1024.0 if total is None else total
+    octaves = max(np.log2(total / EACH), 0.0)
+    chips = np.r_[1 : EACH + 1, EACH * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)]
+    network = asked.hardware.network
+    if isinstance(network, Hierarchy):  # whole domains: 72, 144, ... of an NVL72
+        domain = float(network.domain)
+        chips = np.r_[chips, domain * 2.0 ** np.arange(max(np.log2(total / domain), -1.0) + 1)]
+    chips = np.unique(np.round(np.r_[chips, total]))
+    return chips[chips <= total], BATCHES
+
+
+def _sparsity(arch: Architecture) -> float:
+    """The largest number of experts per active expert among the blocks."""
+    feeds = [b.feedforward for b in arch.blocks if b.feedforward is not None]
+    return max((float(s) for s in once(lambda f: [sparsity(x) for x in f], feeds)), default=1.0)
+
+
+def evaluate(theory: Any, asked: Given, work: Any, chips: Any, batches: Any) -> Answer:
+    """One decode pass at every (GPUs, batch) pair, in one compiled program."""
+
+    def all_pairs(theory: Any, arch: Any, hardware: Any, work: Any, chips: Any, batches: Any):
+        def one(n: Any, b: Any) -> Any:
+            plan = Plan.of().replace(tp=n)
+            forward = ForwardPass(
+                sequences=b, new_tokens=jnp.ones_like(b), cached_tokens=decode_context(work)
+            )
+            phase = theory.step(arch, hardware, forward, plan)
+            cost = usd_per_million_tokens(plan.instance, hardware.price, phase.time, b)
+            return phase, cost, phase.feasible
+
+        rows = jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(chips)
+        shape = (len(chips) * len(batches),)
+        return jax.tree.map(lambda x: x.reshape(shape), rows)
+
+    n, b = np.meshgrid(chips, batches, indexing="ij")
+    given = (theory, asked.model.architecture, asked.hardware, work, chips, batches)
+    phase, cost, feasible = once(all_pairs, *given, points=n.size)
+    grid = Grid(n.ravel(), b.ravel(), phase.time, cost, feasible, phase.mfu)
+    return Answer(grid, phase.terms, phase.limits, phase.layout)
+
+
+def row(
+    answer: Answer, front: Grid, i: int, chips: np.ndarray, batches: np.ndarray, is_best: bool
+) -> dict[str, Any]:
+    """One point of the frontier with its split and its terms."""
+    n, b = front.chips[i], front.batch[i]
+    at = int(np.searchsorted(chips, n) * len(batches) + np.searchsorted(batches, b))
+    terms = {name: float(t[at]) for name, t in answer.terms.items()}
+    return {
+        "speed_tokens_per_s": front.speed[i],
+        "cost_per_mtok_usd": front.cost[i],
+        "gpus": n,
+        "batch": b,
+        **{name: float(x[at]) for name, x in answer.layout.items()},
+        "mfu": front.mfu[i],
+        "tpot_ms": 1e3 * front.time[i],
+        "terms": {f"{name}_ms": 1e3 * t for name, t in terms.items()},
+        "binds": max(terms, key=lambda name: terms[name]),
+        "preferred": bool(is_best),
+    }
+
+
+def why_nothing(answer: Answer, fits: bool, demand: float | None, tpot: float | None) -> str:
+    """Why no row is left, in one sentence."""
+    if not fits:
+        at = int(np.lexsort((answer.grid.batch, -answer.grid.chips))[0])  # most GPUs, least batch
+        limits = {
+            k: Limit(need=v.need[at], capacity=v.capacity[at]) for k, v in answer.limits.items()
+        }
+        short = "; ".join(show.broken(k, v) for k, v in limits.items() if v.need > v.capacity)
+        size = f"{answer.grid.chips[at]:.12g} GPUs and a batch of {answer.grid.batch[at]:.12g}"
+        return f"Nothing fits: even with {size}, {short}."
+    left = answer.grid.under(demand)
+    if not len(left.time):
+        least = answer.grid.under(None)
+        rate = float((least.batch / least.time).min())
+        return f"Nothing serves so little as {demand:g} tokens/s: the least is {rate:.4g} tokens/s."
+    fastest = 1e3 * float(left.time.min())
+    return (
+        f"Nothing is within {1e3 * (tpot or 0):g} ms a token: the fastest takes {fastest:.4g} ms."
+    )

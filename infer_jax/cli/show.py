@@ -1,0 +1,123 @@
+"""How does an answer look: a table whose headers name units, sentences, or one JSON object?"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from infer_jax.estimators import Limit
+
+
+class Column(NamedTuple):
+    """A column: its title, its unit (printed under the title) and where its text stands."""
+
+    title: str
+    unit: str = ""
+    left: bool = False
+
+
+def as_json(answer: dict[str, Any]) -> None:
+    """Print one JSON object; a number that is not finite is null."""
+    print(json.dumps(plain(answer), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """``value`` in what JSON has: NumPy numbers become numbers, tuples become lists."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    return int(number) if number == int(number) and abs(number) < 2**53 else number
+
+
+def say(*sentences: str) -> None:
+    """Print sentences, each on lines of its own, within the width of the terminal."""
+    for sentence in sentences:
+        _console().print(sentence, markup=False)
+
+
+def notes(sentences: Iterable[str]) -> None:
+    """Print what was assumed, one item a sentence."""
+    listed = list(dict.fromkeys(sentences))
+    say(*([""] if listed else []), *(f"- {sentence}" for sentence in listed))
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], mark: int = -1) -> None:
+    """Print a table; row number ``mark`` stands out."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for i, column in enumerate(columns):
+        made.add_column(
+            Text(f"{column.title}\n{column.unit}".rstrip()),
+            justify="left" if column.left else "right",
+            no_wrap=i == 0 or not column.left,
+        )
+    for i, row in enumerate(rows):
+        made.add_row(*(Text(cell) for cell in row), style="bold" if i == mark else None)
+    _console().print(made)
+
+
+def digits(value: Any, count: int = 3) -> str:
+    """A number with ``count`` significant digits, never in powers of ten below 1e15.
+
+    >>> digits(0.0123456), digits(1234567.0), digits(16.0), digits(4.03)
+    ('0.0123', '1234567', '16', '4.03')
+    """
+    value = float(value)
+    if value == 0 or not math.isfinite(value) or not 1e-6 <= abs(value) < 1e15:
+        return f"{value:.{count}g}"
+    places = max(0, count - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text and value == round(value) else text
+
+
+def size(count: Any) -> str:
+    """Bytes in the decimal unit that suits them.
+
+    >>> size(16.06e9), size(-2.5e6)
+    ('16.1 GB', '-2.50 MB')
+    """
+    value = float(count)
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= factor:
+            return f"{digits(value / factor)} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def limit_of(name: str, limit: Limit) -> dict[str, Any]:
+    """A limit for JSON: bytes where it is one of memory, else plain numbers."""
+    unit = "_bytes" if name.endswith("memory") else ""
+    return {
+        f"need{unit}": limit.need,
+        f"capacity{unit}": limit.capacity,
+        f"slack{unit}": limit.capacity - limit.need,
+        "met": bool(limit.need <= limit.capacity),
+    }
+
+
+def broken(name: str, limit: Limit) -> str:
+    """By how much a limit is exceeded, in words."""
+    said = size if name.endswith("memory") else digits
+    short = float(limit.need - limit.capacity)
+    return (
+        f"{name} needs {said(limit.need)} of {said(limit.capacity)}: {said(short)} short"
+        f" ({short / max(float(limit.capacity), 1e-300):.1%})"
+    )
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False)

@@ -1,0 +1,80 @@
+"""How does a command start fast: 64-bit numbers, compiled programs kept, progress if watched?"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+MANY = 50_000  # points from which optimised code wins its compilation back
+
+
+def prepare(*, every_device: bool = False) -> None:
+    """Set up JAX for one command; call it before anything is traced.
+
+    64-bit numbers, and a folder that keeps compiled programs between commands. Unless
+    ``every_device`` or JAX_PLATFORMS says otherwise, the CPU alone is used: one
+    configuration or a small grid takes it milliseconds, an accelerator seconds to wake.
+    """
+    jax.config.update("jax_enable_x64", True)
+    if not every_device and not os.environ.get("JAX_PLATFORMS"):
+        jax.config.update("jax_platforms", "cpu")
+    if not os.environ.get("JAX_LOGGING_LEVEL"):
+        # XLA reports an error on every program it loads from the folder, without being in any
+        jax.config.update("jax_logging_level", "CRITICAL")
+    folder = cache_folder()
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept; None where no such folder can be written.
+
+    $JAX_COMPILATION_CACHE_DIR, else ``infer_jax`` in the user's cache folder.
+    """
+    try:
+        chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+        folder = Path(chosen) if chosen else _user_cache() / "infer_jax"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder if os.access(folder, os.W_OK | os.X_OK) else None
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: no home folder
+        return None
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def once(function: Callable[..., Any], *args: Any, points: int = 1) -> Any:
+    """``jax.jit(function)(*args)`` for a program that runs once, leaves as NumPy arrays.
+
+    Nearly all the time of such a program is compilation. On a CPU, one of few ``points`` is
+    done sooner unoptimised, and one of single numbers sooner still if nothing is fused.
+    """
+    options: dict[str, Any] = {}
+    if jax.default_backend() == "cpu" and points < MANY:
+        options["xla_backend_optimization_level"] = 0
+        if points == 1:
+            options["xla_disable_hlo_passes"] = "fusion"
+    return jax.device_get(jax.jit(function, compiler_options=options or None)(*args))
+
+
+@contextmanager
+def busy(doing: str) -> Iterator[None]:
+    """Say on stderr what is being done, where somebody watches a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(doing):
+        yield

@@ -1,0 +1,111 @@
+"""Can this machine's devices be trusted? Stored answers, computed again on each of them.
+
+Compilers have had releases that return wrong numbers on one kind of device. Before a long
+run, every device evaluates a small table whose answers another program computed.
+"""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from itertools import groupby
+from typing import Any
+
+import jax
+import numpy as np
+
+from infer_jax.catalog.published import economics_hardware, economics_model
+from infer_jax.estimators import Economics
+from infer_jax.specs import ForwardPass, Plan
+
+TABLE = "golden/economics.csv"
+# Relative errors that rounding alone explains: a few hundred operations of 1.2e-7 (float32) or
+# 2.2e-16 (float64) each, of which fractional powers multiply the error of their exponent.
+ALLOWED = {"float32": 1e-5, "float64": 1e-12}
+WIDE = ("cpu", "gpu", "cuda", "rocm")  # platforms with float64 in hardware
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one device made of the table in one precision."""
+
+    device: str
+    dtype: str
+    worst: float  # relative error; infinite where a row fits here and not there
+    row: str  # the row of the worst error
+    rows: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every row is within what rounding explains."""
+        return self.worst <= ALLOWED[self.dtype]
+
+
+def table() -> list[dict[str, str]]:
+    """The stored rows: variant, model, chip, chips, batch, cached and new tokens, seconds."""
+    text = files("infer_jax.catalog").joinpath(TABLE).read_text(encoding="utf-8")
+    return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+
+
+def examine(devices: Sequence[Any] | None = None) -> list[Verdict]:
+    """Evaluate the table on each device in float32, and in float64 where hardware has it."""
+    verdicts = []
+    for device in jax.devices() if devices is None else devices:
+        for dtype in ALLOWED:
+            if dtype == "float32" or device.platform in WIDE:
+                verdicts.append(_examine(device, dtype))
+    return verdicts
+
+
+def _examine(device: Any, dtype: str) -> Verdict:
+    worst, where, rows = 0.0, "", table()
+    with jax.enable_x64(dtype == "float64"), jax.default_device(device):
+        for _, group in groupby(rows, key=_structure):
+            batch = list(group)
+            times, fits = _evaluate(batch, dtype)
+            for row, time, fit in zip(batch, times, fits, strict=True):
+                error = _error(float(time), bool(fit), float(row["seconds"]))
+                if error > worst or not where:
+                    worst, where = error, " ".join(list(row.values())[:-1])
+    name = f"{device.platform}:{device.id} {device.device_kind}"
+    return Verdict(name, dtype, worst, where, len(rows))
+
+
+def _error(time: float, fits: bool, stored: float) -> float:
+    """The relative error of a time; a NaN, and a row that fits in one of the two, is infinite."""
+    if fits != math.isfinite(stored):
+        return math.inf
+    error = abs(time / stored - 1.0) if fits else 0.0
+    return error if math.isfinite(error) else math.inf
+
+
+def _structure(row: dict[str, str]) -> tuple[Any, ...]:
+    """Rows of equal structure are evaluated by one program."""
+    arch, (hardware, _) = economics_model(row["model"]), economics_hardware(row["chip"])
+    return row["variant"], jax.tree.structure((arch, hardware))
+
+
+def _evaluate(rows: list[dict[str, str]], dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    cases = [_case(row) for row in rows]
+    stacked = jax.tree.map(lambda *x: np.stack(x).astype(dtype), *cases)
+
+    def one(model: Any, arch: Any, hardware: Any, forward: Any, plan: Any) -> Any:
+        phase = model.step(arch, hardware, forward, plan)
+        return phase.time, phase.feasible
+
+    # one row at a time: what is tested is the program that single questions run
+    run = partial(jax.lax.map, lambda case: one(*case))
+    return jax.device_get(jax.jit(run)(stacked))
+
+
+def _case(row: dict[str, str]) -> tuple[Any, ...]:
+    hardware, coefficients = economics_hardware(row["chip"])
+    model = getattr(Economics, row["variant"])().fitted(coefficients)
+    forward = ForwardPass.of(
+        sequences=float(row["batch"]),
+        new_tokens=float(row["new_tokens"]),
+        cached_tokens=float(row["cached_tokens"]),
+    )
+    return model, economics_model(row["model"]), hardware, forward, Plan.of(tp=float(row["chips"]))

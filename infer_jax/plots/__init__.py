@@ -1,0 +1,7 @@
+"""PICTURES: what a sweep found, drawn so that it can be read in grey."""
+
+from infer_jax.plots.frontier import (
+    Curve as Curve,
+    draw_frontiers as draw_frontiers,
+    plot_frontier as plot_frontier,
+)

@@ -1,0 +1,116 @@
+"""How does every picture look: one style sheet, tones that differ in grey, one way to save."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infer_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, QUIET = "#222222", "#6b6b6b"
+
+# Dark to light, each with a dash and a marker of its own: none is told by its colour alone.
+TONES = ("#15133c", "#6a176e", "#bc3754", "#ea7b18", "#9aa000", "#3f9fb5")
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)), "-.")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+STYLE: dict[Any, Any] = {
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": QUIET,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 7,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.handlelength": 4.5,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The style sheet, for as long as a picture is drawn.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise InputError(
+            "pictures", "matplotlib", "not installed", "pip install 'infer_jax[plots]'"
+        ) from None
+    with mpl.rc_context(STYLE):
+        yield
+
+
+def line(i: int) -> dict[str, Any]:
+    """Colour, dash and marker of the curve number ``i`` of a panel."""
+    return {
+        "color": TONES[i % len(TONES)],
+        "linestyle": DASHES[i % len(DASHES)],
+        "marker": MARKERS[i % len(MARKERS)],
+    }
+
+
+def panels(count: int, title: str, caption: str) -> "tuple[Figure, Sequence[Axes]]":
+    """A figure of ``count`` panels side by side that share their axes, titled and captioned.
+
+    Call within ``style()``.
+    """
+    import textwrap
+
+    from matplotlib.figure import Figure
+
+    wide = 7.2 if count == 1 else 5.2 * count
+    lines = textwrap.wrap(caption, int(wide * 14.5))
+    low = 0.17 * len(lines) + 0.12
+    high = 4.6 + low
+    figure = Figure(figsize=(wide, high), layout="constrained")
+    layout: Any = figure.get_layout_engine()
+    layout.set(rect=(0, low / high, 1, 1 - low / high))
+    axes = figure.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0]
+    if title:
+        figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
+    at = 0.08 / high
+    figure.text(0.012, at, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
+    return figure, list(axes)
+
+
+def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
+    """Write a picture in the format of its suffix; the folder is made.
+
+    Raises:
+        InputError: the place cannot be written, or no such format.
+    """
+    path = Path(path)
+    formats = figure.canvas.get_supported_filetypes()
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix not in formats:
+        raise InputError(str(path), "suffix", path.suffix, ", ".join(sorted(formats)))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise InputError(str(path), "", reason, "a writable place") from None
+    return path

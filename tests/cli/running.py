@@ -1,0 +1,34 @@
+"""How a test runs a verb in this process: code, stdout and stderr."""
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, NamedTuple
+
+from infer_jax.cli import app
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*words: str) -> Ran:
+    """One command, as the shell would call it."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            app(list(words))
+        except SystemExit as ended:
+            return Ran(int(ended.code or 0), out.getvalue(), err.getvalue())
+    raise AssertionError("a command ends in SystemExit")
+
+
+def answer(*words: str) -> dict[str, Any]:
+    """What a command answers with --json, which must be all it prints."""
+    ran = run(*words, "--json")
+    assert (ran.code, ran.err) == (0, ""), ran.err
+    return json.loads(ran.out, parse_constant=lambda name: 1 / 0)

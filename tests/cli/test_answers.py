@@ -1,0 +1,226 @@
+"""What the verbs print is what the Python API answers, and fits a terminal."""
+
+import jax
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.cli.options import duration
+from infer_jax.estimators import VARIANTS
+from infer_jax.memory import Engine, memory
+from infer_jax.physics import decoder
+from infer_jax.physics.price import usd_per_million_tokens
+from tests.cli.running import answer, run
+
+FRONTIER = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
+PLANNED = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--isl", "1000")
+
+
+@pytest.fixture(scope="module")
+def world():
+    model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
+    return model.architecture, system.hardware, system.coefficients
+
+
+def close(a, b):
+    return a == pytest.approx(float(b), rel=1e-9)
+
+
+def test_estimate_is_the_estimate(world):
+    arch, hardware, coefficients = world
+    told = answer(*PLANNED, "--osl", "101", "--concurrency", "24", "--dp", "3", "--ttft", "0.3s")
+    work = ij.Workload.of(isl=1000, osl=101, batch=8)
+    theory = ij.make("economics.planned", coefficients)
+    life = jax.jit(theory.estimate)(arch, hardware, work, ij.Plan.of(tp=2, dp=3))
+    assert close(told["ttft_ms"], 1e3 * life.ttft)
+    assert close(told["tpot_ms"], 1e3 * life.tpot)
+    assert close(told["speed_tokens_per_s"], life.speed)
+    assert close(told["output_cost_per_mtok_usd"], life.cost)
+    assert close(told["input_cost_per_mtok_usd"], life.input_cost)
+    assert close(told["throughput_tokens_per_s"], 6 * life.throughput)
+    assert (told["batch"], told["gpus"], told["total_gpus"]) == (8, 2, 6)
+    assert told["limits"]["ttft"] == {
+        "limit_ms": 300,
+        "value_ms": told["ttft_ms"],
+        "met": bool(life.ttft <= 0.3),
+    }
+    for phase, made in (("prefill", life.prefill), ("decode", life.decode)):
+        assert told[phase]["feasible"]
+        assert set(told[phase]["terms"]) == {f"{name}_ms" for name in made.terms}
+        for name, term in made.terms.items():
+            assert close(told[phase]["terms"][f"{name}_ms"], 1e3 * term)
+        limit = made.limits["memory"]
+        assert close(told[phase]["limits"]["memory"]["slack_bytes"], limit.slack)
+
+
+def test_searched_split_is_the_searching_estimator(world):
+    arch, hardware, coefficients = world
+    words = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
+    told = answer(*words, "--dp", "2", "--batch", "16", "--price", "1.5")
+    work = ij.Workload.of(isl=4096, osl=512, batch=16)
+    theory = ij.make("economics", coefficients)
+    life = jax.jit(theory.estimate)(arch, hardware.but(price=1.5), work, ij.Plan.of(tp=4))
+    assert close(told["tpot_ms"], 1e3 * life.tpot)
+    assert close(told["output_cost_per_mtok_usd"], life.cost)
+    assert told["price_source"] == "given by --price"
+
+
+def test_not_fitting_is_an_answer():
+    told = answer("estimate", "llama-3.1-70b", "--hardware", "h100_sxm", "--tp", "1")
+    assert not told["feasible"]
+    limit = told["decode"]["limits"]["memory"]
+    assert limit["slack_bytes"] == limit["capacity_bytes"] - limit["need_bytes"] < 0
+    ran = run("estimate", "llama-3.1-70b", "--hardware", "h100_sxm", "--tp", "1")
+    assert ran.code == 0
+    assert "Not feasible: decode: memory needs" in ran.out
+
+
+def test_frontier_is_a_frontier_of_its_own_points(world):
+    arch, hardware, coefficients = world
+    told = answer(*FRONTIER, "--no-picture")
+    rows = told["rows"]
+    speed = np.array([row["speed_tokens_per_s"] for row in rows])
+    cost = np.array([row["cost_per_mtok_usd"] for row in rows])
+    assert len(rows) == told["frontier_points"] > 25
+    assert (np.diff(speed) < 0).all() and (np.diff(cost) < 0).all()
+    best = max(rows, key=lambda r: r["speed_tokens_per_s"] ** 3 / r["cost_per_mtok_usd"])
+    assert told["preferred"] == best
+    assert all(row["gpus"] % 1 == 0 and row["batch"] % 1 == 0 for row in rows)
+
+    theory = ij.make("economics", coefficients)
+    for row in (rows[0], best, rows[-1]):
+        one = ij.ForwardPass.of(
+            sequences=float(row["batch"]), new_tokens=1.0, cached_tokens=4096 + 511 / 2
+        )
+        phase = jax.jit(theory.step)(arch, hardware, one, ij.Plan.of(tp=float(row["gpus"])))
+        price = usd_per_million_tokens(row["gpus"], hardware.price, phase.time, row["batch"])
+        assert close(row["tpot_ms"], 1e3 * phase.time)
+        assert close(row["cost_per_mtok_usd"], price)
+        assert close(row["mfu"], phase.mfu)
+        assert close(row["terms"][f"{row['binds']}_ms"], 1e3 * max(phase.terms.values()))
+        assert close(row["tp"] * row["pp"] * row["ep"], row["gpus"])
+
+
+def test_frontier_prints_few_rows_and_saves_a_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    told = answer(*FRONTIER, "--no-picture")
+    ran = run(*FRONTIER, "--out", "here.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["here.svg"]
+    assert ran.out.count("\n*  ") == 1
+    for row in (told["rows"][0], told["preferred"], told["rows"][-1]):
+        assert f"{row['cost_per_mtok_usd']:.3g}" in ran.out
+    assert f"25 of {told['frontier_points']} points" in ran.out
+
+
+def test_frontier_without_matplotlib_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("infer_jax.cli.picture.find_spec", lambda name: None)
+    ran = run(*FRONTIER)
+    assert ran.code == 0
+    assert "matplotlib is not installed" in ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_frontier_limits(world):
+    whole = answer(*FRONTIER, "--no-picture")["rows"]
+    within = answer(*FRONTIER, "--no-picture", "--tpot", "8ms")["rows"]
+    assert within == [
+        dict(row, preferred=p["preferred"]) for row, p in zip(whole, within, strict=False)
+    ]
+    assert within[-1]["tpot_ms"] <= 8 < whole[len(within)]["tpot_ms"]
+    served = answer(*FRONTIER, "--no-picture", "--demand", "500")["rows"]
+    assert all(row["batch"] * row["speed_tokens_per_s"] <= 500 for row in served)
+
+
+def test_frontier_tells_why_there_is_nothing():
+    words = ("frontier", "llama-3.1-405b", "--hardware", "h100_sxm", "--total-gpus", "8")
+    told = answer(*words, "--no-picture")
+    assert told["rows"] == [] and told["preferred"] is None
+    # 405 853 388 800 parameters in 2 bytes and a little cache, against 8 x 80 GB
+    assert "8 GPUs and a batch of 1, memory needs 81" in told["why"]
+    assert "GB short" in told["why"]
+    slow = answer(*FRONTIER, "--no-picture", "--tpot", "1us")
+    assert slow["rows"] == [] and "the fastest takes" in slow["why"]
+
+
+def test_memory_is_the_memory(world):
+    arch, hardware, _ = world
+    words = ("memory", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2")
+    told = answer(*words, "--max-model-len", "8192", "--gpu-memory-utilization", "0.8")
+    engine = Engine.of(utilization=0.8, context=8192)
+    held = memory(arch, hardware, ij.Plan.of(tp=2), engine)
+    assert close(told["kv_cache_size_tokens"], held.tokens)
+    assert close(told["maximum_concurrency"], held.concurrency)
+    assert close(told["slack_bytes"], held.slack)
+    assert close(sum(told["weights"].values()), held.weight_bytes)
+    out = run(*words, "--max-model-len", "8192").out
+    assert "GPU KV cache size: " in out
+    assert "Maximum concurrency for 8,192 tokens per request: " in out
+
+
+def test_memory_that_does_not_fit_is_an_answer():
+    words = ("memory", "llama-3.1-405b", "--hardware", "h100_sxm", "--tp", "1")
+    assert not answer(*words)["fits"]
+    ran = run(*words)
+    assert ran.code == 0 and "Does not fit: " in ran.out
+
+
+def test_lists_are_complete():
+    models = answer("models")["models"]
+    assert tuple(row["name"] for row in models) == ij.list_models()
+    llama = next(row for row in models if row["name"] == "llama-3.1-8b")
+    arch = ij.load_model("llama-3.1-8b").architecture
+    assert close(llama["parameters"], decoder.total(decoder.parameters(arch).values()))
+    systems = answer("hardware")["hardware"]
+    assert tuple(row["name"] for row in systems) == ij.list_systems()
+    one = answer("hardware", "h100_sxm")["hardware"][0]
+    assert {x["field"]: x["source"] for x in one["numbers"]}["chip.memory"].startswith("NVIDIA")
+    assert [row["name"] for row in answer("estimators")["estimators"]] == list(VARIANTS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*FRONTIER, "--no-picture"),
+        (*PLANNED, "--tpot", "5ms"),
+        ("memory", "deepseek-v3", "--hardware", "h200_sxm", "--tp", "8"),
+        ("models",),
+        ("hardware",),
+        ("hardware", "tpu_v5e"),
+        ("estimators",),
+        ("frontier", "--help"),
+    ],
+)
+def test_fits_eighty_columns_without_colour(words):
+    ran = run(*words)
+    assert ran.code == 0
+    assert "\x1b" not in ran.out and "…" not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "verb", ["frontier", "estimate", "memory", "models", "hardware", "estimators", "doctor"]
+)
+def test_every_verb_helps_with_an_example(verb):
+    ran = run(verb, "--help")
+    assert ran.code == 0
+    assert f"Example: infer-jax {verb}" in ran.out
+
+
+def test_no_words_are_a_question_for_help():
+    assert run().out == run("--help").out
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("300ms", 0.3), ("0.3s", 0.3), ("300", 0.3), ("80us", 8e-5), (" 1e3 ms ", 1.0)],
+)
+def test_durations(text, seconds):
+    assert duration(text) == pytest.approx(seconds, rel=1e-12)
+
+
+def test_notes_tell_what_was_assumed():
+    told = answer(*PLANNED, "--osl", "200000")
+    notes = " ".join(told["notes"])
+    assert "flops_4 missing: filled with flops_8" in notes
+    assert "beyond the model's longest context, 131072" in notes
+    assert "Hyperstack GPU price list" in notes

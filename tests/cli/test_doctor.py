@@ -1,0 +1,59 @@
+"""The doctor agrees with stored answers on a sound device, and names one that is not."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import pytest
+
+from infer_jax import doctor
+from tests.cli.running import run
+
+
+def test_table_is_what_another_program_computed():
+    rows = doctor.table()
+    assert len(rows) == 24
+    assert {row["variant"] for row in rows} == {"level2", "level3", "level4"}
+    assert any(row["seconds"] == "inf" for row in rows)
+
+
+def test_this_device_is_sound(monkeypatch):
+    # a row of each structure: all of them are what `infer-jax doctor` is for
+    rows = [row for i, row in enumerate(doctor.table()) if i % 5 == 0]
+    monkeypatch.setattr(doctor, "table", lambda: rows)
+    before = jax.config.read("jax_enable_x64")
+    verdicts = doctor.examine(jax.devices()[:1])
+    assert jax.config.read("jax_enable_x64") == before
+    assert [v.dtype for v in verdicts] == ["float32", "float64"]
+    assert all(v.agrees and v.rows == len(rows) for v in verdicts)
+
+
+@pytest.mark.parametrize("wrong", ["1.001", "inf"])
+def test_a_wrong_answer_is_seen(monkeypatch, wrong):
+    row = next(row for row in doctor.table() if row["variant"] == "level2")
+    changed = dict(row, seconds=str(float(row["seconds"]) * float(wrong)))
+    monkeypatch.setattr(doctor, "table", lambda: [changed])
+    verdicts = doctor.examine(jax.devices()[:1])
+    assert not any(v.agrees for v in verdicts)
+    assert row["model"] in verdicts[0].row
+    if wrong == "inf":
+        assert math.isinf(verdicts[0].worst)
+    else:
+        assert verdicts[1].worst == pytest.approx(1 - 1 / 1.001, rel=1e-6)
+
+
+def test_not_a_number_is_wrong():
+    assert math.isinf(doctor._error(math.nan, True, 1.0))
+
+
+def test_verb_names_the_device_and_exits_1(monkeypatch):
+    good = doctor.Verdict("cpu:0 cpu", "float32", 1e-7, "a row", 24)
+    bad = dataclasses.replace(good, device="gpu:1 broken", worst=0.5)
+    monkeypatch.setattr("infer_jax.cli.doctor.examine", lambda: [good])
+    assert run("doctor").code == 0
+    monkeypatch.setattr("infer_jax.cli.doctor.examine", lambda: [good, bad])
+    ran = run("doctor")
+    assert ran.code == 1 and "gpu:1 broken is wrong in float32" in ran.out
+    told = json.loads(run("doctor", "--json").out)
+    assert [row["agrees"] for row in told["devices"]] == [True, False] and not told["agrees"]

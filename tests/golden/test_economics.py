@@ -1,0 +1,119 @@
+"""The economics paper (Erdil 2025, arXiv 2506.04645): its program's points, fronts and tables.
+
+``economics_points.csv`` is a small draw of the points of the authors' program. The whole set and
+its fronts are compared where a folder named shared lies beside the checkout.
+"""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from experiments import _check
+from experiments._economics import claims_latency, fronts, points, tables
+from infer_jax.physics.closed_form import fastest_instance
+
+HERE = Path(__file__).parent
+ALL = HERE.parents[1].parent / "shared" / "golden"
+
+
+def whole(name: str) -> Path:
+    """A file of the whole set, or a skip where it is not there."""
+    path = ALL / name
+    if not path.is_file():
+        pytest.skip(f"no shared/golden/{name} beside the checkout")
+    return path
+
+
+def agree(path: Path, least: int) -> _check.Report:
+    """The comparison of a file, which must agree on at least so many rows."""
+    report = _check.compare(path, points.RECIPE)
+    assert report.agrees, report.misses[:5]
+    assert report.compared >= least and not report.skipped
+    return report
+
+
+def test_points_of_the_authors_program():
+    report = agree(HERE / "economics_points.csv", 60)
+    assert report.turned == 1, "the row on which the program's last tick is an ulp above B"
+
+
+@pytest.mark.slow
+def test_all_points_of_the_authors_program():
+    report = agree(whole("economics_points.csv"), 9000)
+    assert report.worst["latency_s"][0] < 1e-9 and report.turned < 0.01 * report.compared
+
+
+def test_a_changed_coefficient_is_noticed(monkeypatch):
+    monkeypatch.setitem(
+        points.VARIANTS, "full", lambda on: fronts.Economics.level4(on).but(launch=4.001e-6)
+    )
+    report = _check.compare(HERE / "economics_points.csv", points.RECIPE)
+    assert not report.agrees and {miss.column for miss in report.misses} == {"latency_s"}
+
+
+# One program serves all of these: dense model, NVIDIA, no draft.
+QUICK = (
+    "gpus_comparison | H100",
+    "gpus_comparison | V100",
+    "quantization_comparison | Llama 3 70B 4-bit",
+    "context_length_comparison | Context of 10K tokens",
+)
+SETTINGS = [f"{c} | {label}" for c, settings in fronts.COMPARISONS.items() for label in settings]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SETTINGS],
+)
+def test_fronts_of_the_authors_program(name):
+    theirs = fronts.stored(whole("economics_fronts.json"))
+    result = fronts.compare(name, theirs[name])
+    assert result.points > 8 and result.worst <= 1e-3
+
+
+@pytest.mark.parametrize(
+    "number", [1, 4, 6, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))]
+)
+def test_tables_equal_the_printed_digits(number):
+    table = tables.TABLES[number]()
+    assert len(table.rows) >= 3
+    for row in table.rows:
+        assert table.agrees(row), (row, table.texts(row))
+
+
+def test_a_printed_digit_off_is_noticed():
+    table = tables.Printed("", tables.MOST, ())
+    assert table.agrees(tables.Row("", ("247", "24"), (246.51, 24.49)))
+    assert table.agrees(tables.Row("", ("247", "24"), (246.4958, 24.0)))  # by way of 246.5
+    assert not table.agrees(tables.Row("", ("247", "24"), (246.44, 24.0)))
+    assert not table.agrees(tables.Row("", ("247", "24"), (247.0, 25.0)))
+
+
+@pytest.mark.parametrize("model", claims_latency.MODELS)
+def test_closed_form_is_the_numeric_minimum(model):
+    a, m = tables.hops(model), tables.reads(model)
+    found = minimize_scalar(
+        lambda x: a * (np.exp(x / 2) - 1) + m * np.exp(-x), bounds=(0, 12), method="bounded",
+        options={"xatol": 1e-10},
+    )  # fmt: skip
+    chips, time = fastest_instance(jnp.asarray(a), jnp.asarray(m))
+    assert float(time) == pytest.approx(float(found.fun), rel=1e-12)
+    assert float(chips) == pytest.approx(float(np.exp(found.x)), rel=1e-6)
+    ratio = float(chips * time) / m
+    assert ratio == pytest.approx(3 - 2 ** (2 / 3) * (a / m) ** (1 / 3), rel=1e-12)
+
+
+def test_elasticities_of_the_toy_model():
+    """-0.383 in bandwidth and 0.617 in latency of a hop: Llama 3 70B, 16 bits, H100."""
+    a, m = tables.hops("Llama_3_70B"), tables.reads("Llama_3_70B")
+    x = (a / 2) ** (2 / 3) * m ** (1 / 3)
+    bandwidth = claims_latency.elasticity(lambda w: claims_latency.toy_time(a, m / w), 1.0)
+    hop = claims_latency.elasticity(lambda t: claims_latency.toy_time(t, m), a)
+    assert bandwidth == pytest.approx(-x / (3 * x - a), rel=1e-12)
+    assert hop == pytest.approx((2 * x - a) / (3 * x - a), rel=1e-12)
+    assert (round(bandwidth, 3), round(hop, 3)) == (-0.383, 0.617)
+    limit = claims_latency.elasticity(lambda w: claims_latency.toy_time(1e-12, 1.0 / w), 1.0)
+    assert limit == pytest.approx(-1 / 3, rel=1e-3)

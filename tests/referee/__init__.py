@@ -1,0 +1,1 @@
+"""A small decoder that really computes, to hold the counting laws against."""

@@ -1,0 +1,132 @@
+"""The economics model where it can be worked out by hand, and at its corners."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog.published import economics_hardware, economics_model
+from infer_jax.errors import InputError
+from infer_jax.estimators import Economics, Speculative, make
+from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.specs import ForwardPass, Plan, Workload
+
+H100, CAPS = economics_hardware("H100")
+
+
+@jax.jit
+def step(estimator, arch, hardware, forward, plan):
+    return estimator.step(arch, hardware, forward, plan)
+
+
+def token(batch, context=0.0):
+    return ForwardPass.of(sequences=batch, new_tokens=1, cached_tokens=context)
+
+
+def test_level1_is_the_roofline_of_one_chip():
+    arch = economics_model("Llama_3_8B")
+    d, f, v = 4096, 14336, 128256
+    p = 32 * ((32 + 16) * 128 * d + 128 * 32 * d + 3 * d * f) + 2 * v * d
+    for batch in (1.0, 1e4):
+        phase = step(Economics.level1().fitted(CAPS), arch, H100, token(batch), Plan.of())
+        expected = max(2 * p / (0.75 * 3.3e12), 2 * p * batch / (0.7 * 1e15))
+        assert float(phase.time) == pytest.approx(expected, rel=1e-12)
+
+
+def test_level2_meets_its_closed_form_where_memory_binds():
+    arch = economics_model("Llama_3_70B")
+    estimator = Economics.level2().but(root_base=0.0, memory_cap=1.0)
+    chips = np.geomspace(5, 100, 4001)
+    plans = jax.vmap(lambda n: Plan.of().replace(tp=n))(chips)
+    times = jax.jit(jax.vmap(lambda p: estimator.step(arch, H100, token(1e-6), p).time))(plans)
+    phase = step(estimator, arch, H100, token(1e-6), Plan.of(tp=1.0))
+    exact = fastest_instance(jnp.asarray(80 * 4 * 2e-6), phase.terms["memory"])
+    assert float(times.min()) == pytest.approx(float(exact.time), rel=1e-6)
+    assert chips[times.argmin()] == pytest.approx(float(exact.chips), rel=2e-3)
+
+
+def test_stages_equal_to_the_batch_are_feasible():
+    # 20 sequences: 2^log2(20) exceeds 20 by a rounding error, the last tick must not
+    arch, (torus, caps) = economics_model("DeepSeek_V3"), economics_hardware("TPU_v4")
+    plan = Plan.of(tp=15843.0)
+    free = step(Economics.level4().fitted(caps), arch, torus, token(20.0), plan)
+    kept = step(Economics.level4().but(headroom=1e-12, **caps), arch, torus, token(20.0), plan)
+    assert float(free.layout["pp"]) == 20.0 and bool(free.feasible)
+    assert float(free.time) < float(kept.time)
+
+
+def test_memory_equal_to_the_need_is_feasible():
+    arch = economics_model("Llama_3_8B")
+    need = step(Economics.level2(), arch, H100, token(1.0), Plan.of()).limits["memory"].need
+    exact = H100.replace(chip=H100.chip.replace(memory=need))
+    short = H100.replace(chip=H100.chip.replace(memory=need * (1 - 1e-12)))
+    assert bool(step(Economics.level2(), arch, exact, token(1.0), Plan.of()).feasible)
+    assert not bool(step(Economics.level2(), arch, short, token(1.0), Plan.of()).feasible)
+
+
+def test_infeasible_is_a_flag_beside_a_finite_time():
+    phase = step(Economics.corrected(), economics_model("GPT_4"), H100, token(1e6, 1e6), Plan.of())
+    assert not bool(phase.feasible)
+    assert np.isfinite(phase.time) and float(phase.limits["memory"].slack) < 0
+
+
+def test_the_search_is_no_slower_than_any_plan():
+    arch = economics_model("Llama_3_70B")
+    best = step(Economics.corrected(), arch, H100, token(64.0, 2e3), Plan.of(tp=16.0))
+    for plan in (Plan.of(tp=16), Plan.of(tp=16, layout="2d"), Plan.of(tp=4, pp=4)):
+        one = step(Economics.as_planned(), arch, H100, token(64.0, 2e3), plan)
+        # pipeline degrees of the search are ticks, so only its own are beaten for certain
+        if float(plan.pp) == 1.0:
+            assert float(best.time) <= float(one.time) * (1 + 1e-12)
+
+
+def test_all_micro_batches_count_in_the_corrected_capacity():
+    arch = economics_model("Llama_3_70B")
+    plan = Plan.of(tp=4, pp=4)
+    corrected = step(Economics.as_planned(), arch, H100, token(64.0, 1e4), plan)
+    published = step(Economics.level4().replace(search=False), arch, H100, token(64.0, 1e4), plan)
+    kappa = 2 * 8 * 128 * 80 * 2.0
+    weights = float(published.limits["memory"].need) - 16 * 1e4 * kappa
+    assert float(corrected.limits["memory"].need) == pytest.approx(weights + 64 * (1e4 + 1) * kappa)
+
+
+def test_speculation_without_acceptance_changes_nothing():
+    target, draft = Economics.level4(), economics_model("Llama_3_8B")
+    arch, plan = economics_model("Llama_3_70B"), Plan.of(tp=8)
+    never = Speculative.economics(target, draft, acceptance=0.0)
+    always = Speculative.economics(target, draft, acceptance=1.0)
+    plain = float(step(target, arch, H100, token(8.0), plan).time)
+    assert float(step(never, arch, H100, token(8.0), plan).time) == plain
+    sure = step(always, arch, H100, token(8.0), plan)
+    assert float(sure.time) < plain / 2
+    assert float(sure.layout["drafts"]) == 5.0
+
+
+def test_a_request_is_prefill_then_decode():
+    arch, work = (
+        economics_model("Llama_3_70B"),
+        Workload.of(isl=4000, osl=401, prefix=1000, batch=8),
+    )
+    estimator = Economics.as_planned()
+    life = jax.jit(lambda: estimator.estimate(arch, H100, work, Plan.of(tp=8)))()
+    first = step(
+        estimator,
+        arch,
+        H100,
+        ForwardPass.of(sequences=1, new_tokens=3000, cached_tokens=1000),
+        Plan.of(tp=8),
+    )
+    then = step(estimator, arch, H100, token(8.0, 4200.0), Plan.of(tp=8))
+    assert float(life.ttft) == pytest.approx(float(first.time), rel=1e-12)
+    assert float(life.tpot) == pytest.approx(float(then.time), rel=1e-12)
+    assert float(life.cost) == pytest.approx(8 * 2.1 / 3600 * float(life.tpot) / 8 * 1e6)
+    assert float(life.throughput) == pytest.approx(1.0 / float(life.tpot))
+
+
+def test_unknown_estimators_and_coefficients_are_refused():
+    with pytest.raises(InputError, match=r"economics\.level4"):
+        make("economic")
+    with pytest.raises(InputError, match="flop_cap"):
+        Economics.corrected().fitted({"flops_cap": 0.5})
+    with pytest.raises(InputError, match="from 0 to 1"):
+        Economics.corrected().fitted({"flop_cap": 1.5})

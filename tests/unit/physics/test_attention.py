@@ -1,0 +1,224 @@
+"""What an attention layer holds, reads and computes, for each kind, at points worked by hand."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, strategies as st
+
+from infer_jax.physics import attention as att, matmul
+from infer_jax.specs import UNBOUNDED, Format, GroupedQuery, Latent, Linear, Sparse
+
+from .derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+CACHE = Format.of(bytes=2.0, bits=16)
+GROUPED = GroupedQuery.of(query_heads=32, kv_heads=8, head_width=128, value_width=128)
+WINDOWED = GROUPED.but(window=100.0)
+LATENT = Latent.of(
+    query_heads=128, nope_width=128, rope_width=64, value_width=128, kv_rank=512, query_rank=1536
+)
+DELTA = Linear.of(key_heads=2, key_width=3, value_heads=4, value_width=5, conv_width=4)
+MAMBA = DELTA.but(head_gates=1, delta=0.0)
+INDEX = {"top_k": 2048, "index_heads": 64, "index_width": 128}
+SPARSE = Sparse.of(base=LATENT, index_query_input=1536, **INDEX)
+SPARSE_GROUPED = Sparse.of(base=GROUPED, index_query_input=4096, **INDEX)
+ALL = (GROUPED, WINDOWED, LATENT, DELTA, MAMBA, SPARSE, SPARSE_GROUPED)
+pairs = jax.jit(att.pairs)
+
+
+def number(x) -> float:
+    """A scalar as a Python float."""
+    return float(jnp.asarray(x))
+
+
+def core(attention, new: float, cached: float) -> float:
+    """Core FLOP as a Python float."""
+    return number(att.core_flops(attention, jnp.asarray(new), jnp.asarray(cached)))
+
+
+def held(attention, context: float) -> float:
+    """Cached bytes as a Python float."""
+    return number(att.held_bytes(attention, CACHE, jnp.asarray(context)))
+
+
+def read(attention, context: float) -> float:
+    """Cache traffic as a Python float."""
+    return number(att.read_bytes(attention, CACHE, jnp.asarray(context)))
+
+
+@pytest.mark.parametrize(
+    ("attention", "width", "expected"),
+    [
+        # Llama 3 8B: 4096 x (32 + 8 + 8) 128 and 4096 x 4096
+        (GROUPED, 4096, 4096 * 6144 + 4096 * 4096),
+        (GROUPED.but(query_gate=1.0), 4096, 4096 * (6144 + 4096) + 4096 * 4096),
+        (GROUPED.but(kv_matrices=1.0), 4096, 4096 * 5120 + 4096 * 4096),
+        (GROUPED.but(kv_matrices=0.0), 4096, 4096 * 4096 * 2),
+        # DeepSeek-V3: q_a, q_b, kv_a with rope, kv_b, o
+        (
+            LATENT,
+            7168,
+            7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168,
+        ),
+        (
+            LATENT.but(query_rank=0.0),
+            7168,
+            7168 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168,
+        ),
+        (DELTA, 7, 7 * (2 * 6 + 2 * 20 + 8) + 20 * 7),
+        (MAMBA, 7, 7 * (2 * 6 + 2 * 20 + 4) + 20 * 7),
+        (SPARSE_GROUPED, 4096, 4096 * 6144 + 4096**2 + 4096 * 64 * 128 + 4096 * (128 + 64)),
+    ],
+)
+def test_projections_by_hand(attention, width, expected):
+    made = att.matrices(attention, jnp.asarray(float(width)))
+    assert number(matmul.elements(made)) == expected
+
+
+def test_convolutions_and_widths_by_hand():
+    assert number(att.convolution(DELTA)) == (2 * 6 + 20) * 4
+    assert number(att.convolution(GROUPED)) == 0
+    assert number(att.output_width(GROUPED)) == 6144
+    assert number(att.output_width(LATENT)) == 128 * (192 + 128 + 128)
+    assert number(att.output_width(DELTA)) == 2 * 6 + 2 * 20 + 8
+    assert number(att.output_width(SPARSE)) == number(att.output_width(LATENT))
+    assert att.weights(SPARSE) is SPARSE.base.weights
+
+
+def test_cache_by_hand():
+    assert held(GROUPED, 10) == 10 * 8 * 256 * 2
+    assert held(WINDOWED, 99) == 99 * 8 * 256 * 2
+    assert held(WINDOWED, 5000) == held(WINDOWED, 100) == 100 * 8 * 256 * 2
+    assert held(LATENT, 10) == 10 * 576 * 2
+    assert held(DELTA, 0) == held(DELTA, 1e6) == 4 * 15 * 4 + 32 * 3 * 2
+    assert held(SPARSE, 10) == 10 * (576 + 128) * 2
+
+
+def test_traffic_by_hand():
+    for attention in (GROUPED, WINDOWED, LATENT):
+        assert read(attention, 500) == held(attention, 500)
+    assert read(DELTA, 500) == 2 * held(DELTA, 500)  # the state is written back
+    assert read(SPARSE, 3000) == (2048 * 576 + 3000 * 128) * 2
+    assert read(SPARSE, 1000) == held(SPARSE, 1000)
+
+
+def test_keys_that_are_values_and_keys_of_another_layer():
+    """One matrix is cached once; a layer without its own holds nothing, yet reads as others."""
+    assert held(WINDOWED.but(kv_matrices=1.0), 50) == 50 * 8 * 128 * 2
+    assert read(WINDOWED.but(kv_matrices=1.0), 50) == 50 * 8 * 128 * 2
+    assert held(WINDOWED.but(kv_matrices=0.0), 50) == 0
+    assert read(WINDOWED.but(kv_matrices=0.0), 500) == read(WINDOWED, 500) > 0
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 150))
+def test_pairs_are_the_sum_over_positions(new, cached, window):
+    expected = sum(min(cached + i, max(window, 0)) for i in range(1, new + 1))
+    assert float(pairs(float(new), float(cached), float(window))) == expected
+
+
+@given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 3e5))
+def test_pairs_of_chunks_add_up(first, second, cached, window):
+    # whole tokens: between them the closed form interpolates
+    first, second, cached, window = (float(round(x)) for x in (first, second, cached, window))
+    whole = float(pairs(first + second, cached, window))
+    parts = float(pairs(first, cached, window)) + float(pairs(second, cached + first, window))
+    assert parts == pytest.approx(whole, rel=1e-12)
+
+
+@given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(1, 2e4))
+def test_pairs_rise_with_tokens_and_window(new, cached, window):
+    base = float(pairs(new, cached, window))
+    slack = base * 1e-12
+    assert float(pairs(new + 1.0, cached, window)) >= base
+    assert float(pairs(new, cached, window + 1.0)) >= base - slack
+    assert base <= float(pairs(new, cached, UNBOUNDED)) + slack
+
+
+def test_an_unbounded_window_leaves_the_gradient_alone_in_float32():
+    slopes = jax.grad(att.pairs, (0, 1, 2))(*(jnp.float32(x) for x in (7.0, 5000.0, UNBOUNDED)))
+    # d/ds (s c + s (s + 1) / 2), d/dc, d/dw
+    assert [float(x) for x in slopes] == [5007.5, 7.0, 0.0]
+
+
+def test_core_by_hand():
+    assert core(GROUPED, 1, 9) == 2 * 32 * 256 * 10
+    assert core(GROUPED, 3, 9) == 2 * 32 * 256 * (10 + 11 + 12)
+    assert core(WINDOWED, 3, 98) == 2 * 32 * 256 * (99 + 100 + 100)
+    # one state of 3 x 5 a head: write 2, read 2, decay 1, delta read 2; and the convolution
+    assert core(DELTA, 6, 1000) == 6 * (4 * 15 * 7 + 2 * 32 * 4)
+    assert core(MAMBA, 6, 0) == 6 * (4 * 15 * 5 + 2 * 32 * 4)
+
+
+def test_latent_core_is_the_cheaper_form():
+    absorbed = 2 * 128 * (2 * 512 + 64)
+    expanded, expansion = 2 * 128 * (128 + 64 + 128), 2 * 128 * 512 * 256
+    assert core(LATENT, 1, 999) == absorbed * 1000  # decode: nothing is expanded again
+    assert core(LATENT, 100, 0) == expanded * 5050  # prefill: no cache to expand
+    seen = sum(range(1001, 2001))
+    assert core(LATENT, 1000, 1000) == min(absorbed * seen, expanded * seen + expansion * 1000)
+
+
+def test_sparse_core_by_hand():
+    absorbed, index = 2 * 128 * (2 * 512 + 64), 2 * 64 * 128
+    assert core(SPARSE, 1, 9999) == absorbed * 2048 + index * 10000
+    assert core(SPARSE, 1, 99) == absorbed * 100 + index * 100
+    assert core(SPARSE_GROUPED, 1, 9999) == 2 * 32 * 256 * 2048 + index * 10000
+    narrower = SPARSE_GROUPED.replace(base=WINDOWED)
+    assert core(narrower, 1, 9999) == 2 * 32 * 256 * 100 + index * 10000
+
+
+def test_sparse_tokens_may_choose_differently():
+    """Expanded, twelve tokens of five choices each may need all of twenty cached ones."""
+    base = LATENT.but(nope_width=1.0, value_width=1.0, rope_width=2.0, query_heads=1.0)
+    sparse = SPARSE.replace(base=base).but(top_k=5.0, index_heads=0.0)
+    per_pair, expansion = 2 * (1 + 2 + 1), 2 * 512 * 2
+    assert core(sparse, 12, 20) == per_pair * 60 + expansion * 20
+
+
+def test_published_core_counts_the_cache_alone():
+    def published(attention, new, cached):
+        return number(att.absorbed_flops(attention, jnp.asarray(new), jnp.asarray(cached)))
+
+    assert published(GROUPED, 3.0, 10.0) == 4 * 128 * 32 * 10 * 3
+    assert published(WINDOWED, 3.0, 1000.0) == 4 * 128 * 32 * 100 * 3
+    assert published(LATENT, 2.0, 10.0) == 2 * 128 * (2 * 512 + 64) * 10 * 2
+    assert published(DELTA, 2.0, 10.0) == core(DELTA, 2, 10)
+
+
+def everything(attention, cache, new, cached, width):
+    """One number that every law of a layer enters."""
+    context = new + cached
+    sizes = matmul.elements(att.matrices(attention, width)) + att.convolution(attention)
+    moved = att.held_bytes(attention, cache, context) + att.read_bytes(attention, cache, cached)
+    return sizes + moved + att.core_flops(attention, new, cached) + att.output_width(attention)
+
+
+@pytest.mark.parametrize("attention", ALL, ids=lambda a: type(a).__name__)
+def test_gradients(attention):
+    agrees_with_differences(everything, attention, CACHE, 7.3, 3001.7, 640.0)
+
+
+@pytest.mark.parametrize("attention", ALL, ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(("new", "cached"), [(0.0, 0.0), (1.0, 0.0), (0.0, 10.0), (1.0, 2.0**30)])
+def test_finite_at_bad_points(attention, new, cached):
+    finite(everything, attention, CACHE, new, cached, 64.0)
+
+
+@pytest.mark.parametrize(
+    ("attention", "new", "cached"),
+    [
+        (WINDOWED, 10.0, 90.0),  # the window ends with the context
+        (WINDOWED, 10.0, 100.0),  # it ends with the cache
+        (WINDOWED.but(window=0.0), 3.0, 5.0),
+        (GROUPED.but(kv_matrices=0.0), 3.0, 5.0),
+        (GROUPED.but(kv_matrices=1.0), 3.0, 5.0),
+        (LATENT.but(query_rank=0.0), 3.0, 5.0),
+        (LATENT.but(query_heads=0.0), 3.0, 5.0),  # absorbed and expanded tie at nothing
+        (SPARSE, 48.0, 2000.0),  # the top k ends with the context
+        (SPARSE.but(top_k=0.0, index_heads=0.0, index_width=0.0), 3.0, 5.0),
+        (DELTA.but(conv_width=1.0, key_heads=0.0), 3.0, 5.0),
+    ],
+)
+def test_finite_at_ties_and_empty_matrices(attention, new, cached):
+    finite(everything, attention, CACHE, new, cached, 64.0)

@@ -1,0 +1,57 @@
+"""The fastest instance in closed form against a search."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from infer_jax.physics.closed_form import fastest_instance
+
+from .derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+fastest = jax.jit(fastest_instance)
+
+
+@given(st.floats(1e-6, 1e-1), st.floats(1e-6, 1e2))
+def test_it_is_the_minimum(hops, read):
+    chips = np.geomspace(1.0, 1e6, 20001)
+    times = hops * (np.sqrt(chips) - 1.0) + read / chips
+    best = fastest(hops, read)
+    assert float(best.time) <= times.min() * (1 + 1e-12) + 1e-15
+    assert float(best.time) == pytest.approx(times.min(), rel=1e-5)
+    at = float(best.chips)
+    assert float(best.time) == pytest.approx(hops * (np.sqrt(at) - 1.0) + read / at, rel=1e-9)
+
+
+def test_by_hand():
+    # hops (sqrt N - 1) + read / N at hops 1, read 4: N = 8^(2/3) = 4, time 1 + 1
+    assert [float(x) for x in fastest(1.0, 4.0)] == pytest.approx([4.0, 2.0], rel=1e-12)
+    # a read shorter than half a hop: one chip, which reads everything
+    assert [float(x) for x in fastest(1.0, 0.4)] == [1.0, 0.4]
+
+
+def test_value_and_slope_are_continuous_where_one_chip_is_best():
+    below, above = (fastest(1.0, 0.5 * (1 + e)) for e in (-1e-9, 1e-9))
+    assert float(below.time) == pytest.approx(float(above.time), rel=1e-8)
+    slope = jax.grad(lambda h, r: fastest_instance(h, r).time, (0, 1))
+    for at in (0.5 * (1 - 1e-9), 0.5, 0.5 * (1 + 1e-9)):
+        np.testing.assert_allclose(slope(1.0, at), (0.0, 1.0), atol=1e-8)
+
+
+@pytest.mark.parametrize("point", [(1.0, 4.0), (1e-3, 2.0), (1.0, 0.3)])
+def test_gradient(point):
+    agrees_with_differences(lambda h, r: fastest_instance(h, r).time, *point)
+    agrees_with_differences(lambda h, r: fastest_instance(h, r).chips, *point)
+
+
+@pytest.mark.parametrize("point", [(1.0, 0.5), (1e-6, 1e6), (1e6, 1e-6)])
+def test_finite_at_ties_and_extremes(point):
+    finite(lambda h, r: sum(fastest_instance(h, r)), *point)
+
+
+def test_batches():
+    hops, reads = jnp.asarray([1.0, 1.0]), jnp.asarray([4.0, 0.4])
+    np.testing.assert_allclose(jax.vmap(fastest_instance)(hops, reads).time, [2.0, 0.4])

@@ -1,0 +1,133 @@
+"""Collectives against a plain NumPy loop, and at points worked by hand."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, strategies as st
+
+from infer_jax.physics import collectives
+from infer_jax.physics.collectives import Link
+
+from .derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+PROTOCOLS = collectives.nccl_protocols()
+LINK = Link.of(intra=200e9, inter=25e9)
+MICRO = 1e-6
+# latency inside a node, between nodes, launch (us); share of bandwidth: NCCL's tuning table
+TABLE = {"LL": (0.6, 5.0, 6.8, 0.5), "LL128": (1.25, 8.5, 14.0, 0.95), "Simple": (28, 28, 0, 1)}
+
+
+@jax.jit
+def _tree(ranks, nodes, size, link):
+    law = collectives.nccl_tree
+    return tuple(law(ranks, nodes, size, link, PROTOCOLS, reduces=r) for r in (True, False))
+
+
+def tree(ranks, nodes, size, *, reduces, link=LINK) -> float:
+    """Seconds as a Python float."""
+    return float(_tree(ranks, nodes, size, link)[0 if reduces else 1])
+
+
+def ring(ranks, size, bandwidth, *, reduces) -> float:
+    """Seconds as a Python float, hops of 1 us."""
+    given = (jnp.asarray(x) for x in (ranks, size, bandwidth, MICRO))
+    return float(collectives.torus_ring(*given, reduces=reduces))
+
+
+def by_loop(ranks, nodes, size, *, reduces, intra=200e9, inter=25e9) -> float:
+    """The same from the paper's words, one protocol after the other, in Python floats."""
+    if ranks <= 1:
+        return 0.0
+    times = []
+    for hop, jump, launch, share in TABLE.values():
+        once = (ranks / nodes - 1) * hop + math.log2(nodes) * jump
+        waits = (launch + (2 if reduces else 1) * once) * MICRO
+        local = size * nodes / ranks * max(ranks / nodes - 1, 0) / (intra * share)
+        remote = size * (nodes - 1) / ranks / (inter * share)
+        moves = max(local, remote)
+        times.append(waits + (moves if reduces else moves / 2))
+    return min(times)
+
+
+@given(st.floats(1.0, 4096), st.floats(1.0, 64), st.floats(0, 1e10), st.booleans())
+def test_tree_equals_the_loop(group, nodes, size, reduces):
+    ranks = group * nodes
+    expected = by_loop(ranks, nodes, size, reduces=reduces)
+    assert tree(ranks, nodes, size, reduces=reduces) == pytest.approx(expected, rel=1e-12)
+
+
+def test_tree_by_hand():
+    # eight ranks of one node, nothing to move: LL, 6.8 + 2 * 7 * 0.6 us
+    assert tree(8.0, 1.0, 0.0, reduces=True) == pytest.approx(15.2e-6)
+    assert tree(8.0, 1.0, 0.0, reduces=False) == pytest.approx(11.0e-6)
+    # four nodes of one rank: two levels of 5 us, twice
+    assert tree(4.0, 4.0, 0.0, reduces=True) == pytest.approx(26.8e-6)
+    # a gigabyte in one node: LL128 has the least sum, 14 + 2 * 7 * 1.25 us, 7/8 GB at 190 GB/s
+    seconds = 31.5e-6 + 0.875e9 / (0.95 * 200e9)
+    assert tree(8.0, 1.0, 1e9, reduces=True) == pytest.approx(min(seconds, 392e-6 + 4.375e-3))
+
+
+@pytest.mark.parametrize("ranks", [0.5, 1.0])
+def test_one_rank_takes_no_time(ranks):
+    for reduces in (True, False):
+        assert tree(ranks, 1.0, 1e9, reduces=reduces) == 0.0
+    assert ring(ranks, 1e9, 1e9, reduces=True) == 0.0
+
+
+@given(st.floats(2, 64), st.floats(1, 8), st.floats(0, 1e9), st.booleans())
+def test_more_bytes_take_longer_and_more_bandwidth_does_not(group, nodes, size, reduces):
+    base = tree(group * nodes, nodes, size, reduces=reduces)
+    assert tree(group * nodes, nodes, size * 1.5 + 1, reduces=reduces) >= base
+    faster = LINK.but(intra=300e9), LINK.but(inter=40e9)
+    for link in faster:
+        assert tree(group * nodes, nodes, size, reduces=reduces, link=link) <= base
+
+
+@pytest.mark.parametrize("nodes", [1.0, 3.0])
+@pytest.mark.parametrize("size", [1e3, 1e8])
+@pytest.mark.parametrize("reduces", [True, False])
+def test_tree_gradient(nodes, size, reduces):
+    def law(ranks, nodes, size, link, protocols):
+        return 1e6 * collectives.nccl_tree(ranks, nodes, size, link, protocols, reduces=reduces)
+
+    agrees_with_differences(law, 11.3, nodes + 0.1, size, LINK, PROTOCOLS)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "size"), [(1.0, 1.0, 0.0), (8.0, 8.0, 1e6), (2.0, 1.0, 0.0)]
+)
+def test_tree_is_finite_at_bad_points(ranks, nodes, size):
+    def law(ranks, nodes, size, link, protocols):
+        return collectives.nccl_tree(ranks, nodes, size, link, protocols, reduces=True)
+
+    finite(law, ranks, nodes, size, LINK, PROTOCOLS)
+
+
+def test_ring_by_hand():
+    # five chips, 10 GB at 2 GB/s: twice 4 hops of 1 us and 4/5 of 5 s; half of the rest else
+    assert ring(5.0, 1e10, 2e9, reduces=True) == 8e-6 + 4.0
+    assert ring(5.0, 1e10, 2e9, reduces=False) == 4e-6 + 2.0
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+def test_ring_gradient(reduces):
+    def law(*given):
+        return collectives.torus_ring(*given, reduces=reduces)
+
+    agrees_with_differences(law, 5.5, 1e6, 1e9, 1e-6)
+    finite(law, 1.0, 0.0, 1e9, 1e-6)
+
+
+def test_square_root_latency():
+    law = collectives.square_root_latency
+    assert float(law(jnp.asarray(16.0), jnp.asarray(2e-6), jnp.asarray(6e-6))) == pytest.approx(
+        12e-6
+    )
+    assert float(law(jnp.asarray(0.25), jnp.asarray(2e-6), jnp.asarray(6e-6))) == 6e-6
+    agrees_with_differences(law, 16.0, 2e-6, 6e-6)
+    for chips in (0.0, 1.0):
+        finite(law, chips, 2e-6, 6e-6)

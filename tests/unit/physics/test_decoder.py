@@ -1,0 +1,133 @@
+"""Whole decoders: published sizes, and sums over blocks worked by hand."""
+
+import jax.numpy as jnp
+import pytest
+
+from infer_jax.physics import decoder
+from infer_jax.specs import (
+    Architecture,
+    Block,
+    Dense,
+    Experts,
+    Format,
+    ForwardPass,
+    GroupedQuery,
+    Latent,
+    Linear,
+)
+
+from .derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def llama(layers: int, width: int, heads: int, hidden: int, vocabulary: int) -> Architecture:
+    """A Llama 3: eight key-value heads of 128, two norms a layer and one at the end."""
+    attention = GroupedQuery.of(query_heads=heads, kv_heads=8, head_width=128, value_width=128)
+    layer = Block.of(
+        count=layers,
+        attention=attention,
+        feedforward=Dense.of(width=hidden, inward=2),
+        vectors=2 * width,
+    )
+    return Architecture.of(
+        width=width, vocabulary=vocabulary, tied=0.0, blocks=(layer,), vectors=width
+    )
+
+
+def mixed() -> Architecture:
+    """Small: 2 dense attention layers, 3 with experts and a state, 1 with experts alone."""
+    experts = Experts.of(
+        experts=8, active=2, width=4, inward=2, shared=Dense.of(width=6.0, inward=2)
+    ).replace(weights=Format.of(bytes=0.5, bits=4))
+    attention = GroupedQuery.of(query_heads=4, kv_heads=2, head_width=3, value_width=3, window=7)
+    state = Linear.of(key_heads=1, key_width=2, value_heads=3, value_width=5, conv_width=4)
+    blocks = (
+        Block.of(count=2, attention=attention, feedforward=Dense.of(width=9, inward=1), vectors=5),
+        Block.of(count=3, attention=state, feedforward=experts),
+        Block.of(count=1, attention=None, feedforward=experts),
+    )
+    return Architecture.of(width=10, vocabulary=11, tied=1.0, blocks=blocks, vectors=10)
+
+
+def test_parameters_of_llama_3_8b():
+    """8,030,261,248: the element count in the index of the released safetensors."""
+    arch = llama(32, 4096, 32, 14336, 128256)
+    assert float(decoder.total(decoder.parameters(arch).values())) == 8_030_261_248
+    assert float(decoder.active_parameters(arch)) == 8_030_261_248
+    assert float(decoder.layers(arch)) == 32
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "heads", "kilobytes"), [(80, 8192, 64, 327.680), (126, 16384, 128, 516.096)]
+)
+def test_published_cache_per_token(layers, width, heads, kilobytes):
+    """Qwen 2.5 72B and Llama 3.1 405B, by Table 1 of arXiv 2505.09343."""
+    arch = llama(layers, width, heads, 1, 1)
+    assert float(decoder.cache_bytes(arch, jnp.asarray(1.0))) == 1e3 * kilobytes
+
+
+def test_published_cache_per_token_of_deepseek_v3():
+    """70.272 KB, by Table 1 of arXiv 2505.09343."""
+    latent = Latent.of(query_heads=128, nope_width=128, rope_width=64, value_width=128, kv_rank=512)
+    layer = Block.of(count=61, attention=latent, feedforward=None)
+    arch = Architecture.of(width=7168, vocabulary=1, tied=0.0, blocks=(layer,))
+    assert float(decoder.cache_bytes(arch, jnp.asarray(1.0))) == 70_272
+
+
+def test_parameters_by_hand():
+    counted = {k: float(v) for k, v in decoder.parameters(mixed()).items()}
+    grouped = 10 * (12 + 6 + 6) + 12 * 10
+    linear = 10 * (2 * 2 + 2 * 15 + 6) + 15 * 10
+    assert counted == {
+        "attention": 2 * grouped + 3 * linear,
+        "feedforward": 2 * 2 * 90,
+        "experts": 4 * 8 * 3 * 40,
+        "shared": 4 * 3 * 60,
+        "router": 4 * 80,
+        "embedding": 110,
+        "head": 0,
+        "other": 10 + 2 * 5 + 3 * (2 * 2 + 15) * 4,
+    }
+    idle = 4 * 6 * 3 * 40
+    assert float(decoder.active_parameters(mixed())) == sum(counted.values()) - idle
+
+
+def test_stored_bytes_by_hand():
+    stored = {k: float(v) for k, v in decoder.weight_bytes(mixed()).items()}
+    counted = {k: float(v) for k, v in decoder.parameters(mixed()).items()}
+    sizes = dict.fromkeys(counted, 2.0) | {"experts": 0.5}
+    assert stored == {kind: count * sizes[kind] for kind, count in counted.items()}
+
+
+def test_cache_by_hand():
+    arch, state = mixed(), 3 * (3 * 10 * 4 + 19 * 3 * 2)
+    assert float(decoder.cache_bytes(arch, jnp.asarray(5.0))) == 2 * 5 * 12 * 2 + state
+    assert float(decoder.cache_bytes(arch, jnp.asarray(9.0))) == 2 * 7 * 12 * 2 + state
+    assert float(decoder.cache_reads(arch, jnp.asarray(9.0))) == 2 * 7 * 12 * 2 + 2 * state
+
+
+def test_resident_caches():
+    arch, stages = mixed(), jnp.asarray(4.0)
+    forward = ForwardPass.of(sequences=8, new_tokens=2, cached_tokens=3)
+    after, before = (8.0 * decoder.cache_bytes(arch, jnp.asarray(c)) for c in (5.0, 3.0))
+    assert decoder.resident_bytes(arch, forward, stages) == after
+    assert decoder.resident_before(arch, forward, stages) == before
+    assert decoder.resident_micro_batch(arch, forward, stages) == before / 4
+
+
+def everything(arch, context):
+    """One number that every law of a decoder enters."""
+    sizes = decoder.total(decoder.weight_bytes(arch).values()) + decoder.active_parameters(arch)
+    return sizes + decoder.cache_bytes(arch, context) + decoder.cache_reads(arch, context)
+
+
+def test_gradient():
+    agrees_with_differences(everything, mixed(), 5.3)
+
+
+@pytest.mark.parametrize("context", [0.0, 7.0, 2.0**40])
+def test_finite_at_bad_points(context):
+    finite(everything, mixed(), context)
+    empty = Architecture.of(width=0, vocabulary=0, tied=0.0, blocks=())
+    finite(everything, empty, context)

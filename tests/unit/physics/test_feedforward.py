@@ -1,0 +1,111 @@
+"""Dense layers and experts: sizes, and how many experts a batch touches."""
+
+from itertools import combinations, product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from infer_jax.physics import feedforward as ffn
+from infer_jax.specs import Dense, Experts
+
+from .derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+WIDTH = jnp.asarray(10.0)
+DENSE = Dense.of(width=6.0, inward=2)
+MIXTURE = Experts.of(experts=8, active=3, width=4, inward=1, shared=DENSE)
+touched = jax.jit(ffn.touched)
+
+
+def test_dense_by_hand():
+    assert float(ffn.routed_elements(DENSE, WIDTH)) == 3 * 60
+    for none in (ffn.common_elements, ffn.router_elements):
+        assert float(none(DENSE, WIDTH)) == 0.0
+    for one in (ffn.share, ffn.sparsity, ffn.experts, ffn.active_experts):
+        assert float(one(DENSE)) == 1.0
+
+
+def test_experts_by_hand():
+    assert float(ffn.routed_elements(MIXTURE, WIDTH)) == 8 * 2 * 40
+    assert float(ffn.common_elements(MIXTURE, WIDTH)) == 3 * 60
+    assert float(ffn.router_elements(MIXTURE, WIDTH)) == 80
+    assert float(ffn.router_elements(MIXTURE.but(router=0.0), WIDTH)) == 0
+    assert float(ffn.share(MIXTURE)) == 8 / 3
+    assert float(ffn.sparsity(MIXTURE)) == 2.0
+    assert float(ffn.sparsity(MIXTURE, jnp.asarray(1.0))) == pytest.approx(8 / 3)
+    assert float(ffn.active_experts(MIXTURE)) == 3.0
+
+
+def test_experts_of_another_width():
+    narrow = MIXTURE.but(outer_width=5.0)
+    assert float(ffn.routed_elements(narrow, WIDTH)) == 8 * 2 * 20
+    assert float(ffn.router_elements(narrow, WIDTH)) == 80  # the router reads the model's width
+
+
+@pytest.mark.parametrize(
+    ("experts", "active", "tokens"), [(4, 1, 4), (5, 2, 3), (4, 3, 2), (3, 3, 2)]
+)
+def test_touched_is_the_mean_over_all_routings(experts, active, tokens):
+    choices = [set(c) for c in combinations(range(experts), active)]
+    visited = [len(set().union(*r)) for r in product(choices, repeat=tokens)]
+    expected = np.mean(visited) / experts
+    assert float(touched(experts / active, float(tokens))) == pytest.approx(expected, rel=1e-12)
+
+
+def test_touched_against_drawn_routings():
+    random = np.random.default_rng(0)
+    experts, active, tokens, draws = 64, 6, 20, 2000
+    order = np.argsort(random.random((draws, tokens, experts)), -1)[..., :active]
+    visited = np.array([len(np.unique(o)) for o in order]) / experts
+    error = visited.std() / draws**0.5
+    assert abs(float(touched(experts / active, float(tokens))) - visited.mean()) < 4 * error
+
+
+@given(st.floats(1.0, 1e12), st.floats(0.0, 1e6))
+def test_touched_is_a_share_and_at_most_one_per_visit(sparsity, tokens):
+    share = float(touched(sparsity, tokens))
+    assert 0.0 <= share <= 1.0
+    if tokens >= 1.0:
+        assert 1.0 / sparsity <= share * (1 + 1e-9) and share <= tokens / sparsity * (1 + 1e-9)
+        assert float(touched(sparsity, 2 * tokens)) >= share
+
+
+def test_touched_at_the_edges():
+    assert float(touched(7.0, 0.0)) == 0.0
+    assert float(touched(1.0, 5.0)) == 1.0
+    assert jax.grad(ffn.touched, (0, 1))(1.0, 5.0) == (0.0, 0.0)
+    tiny = ffn.touched(jnp.float32(1e12), jnp.float32(3.0))
+    assert tiny.dtype == jnp.float32 and float(tiny) == pytest.approx(3e-12, rel=1e-6)
+
+
+@pytest.mark.parametrize("sparsity", [1.0, 1.0 + 1e-7, 2.0, 1e12])
+@pytest.mark.parametrize("tokens", [0.0, 1.0, 1e7])
+def test_touched_is_finite_at_bad_points(sparsity, tokens):
+    finite(ffn.touched, sparsity, tokens)
+
+
+@pytest.mark.parametrize("point", [(1.3, 2.0), (8.0, 5.5), (200.0, 64.0)])
+def test_touched_gradient(point):
+    agrees_with_differences(ffn.touched, *point)
+
+
+def test_gradients_of_sizes():
+    def size(layer, width):
+        elements = ffn.routed_elements(layer, width) + ffn.common_elements(layer, width)
+        return elements / ffn.share(layer) + ffn.router_elements(layer, width)
+
+    agrees_with_differences(size, MIXTURE, 10.0)
+    agrees_with_differences(size, MIXTURE.but(outer_width=5.0), 10.0)
+    single = Experts.of(experts=1, active=1, width=4, inward=1)  # no shared expert either
+    finite(size, single, 10.0)
+    finite(lambda layer: ffn.sparsity(layer), single)
+    assert float(ffn.sparsity(single)) == float(ffn.share(single)) == 1.0
+
+
+def test_loads():
+    assert ffn.load_of_tokens(jnp.asarray(2.0), jnp.asarray(6.0)) == 6.0
+    assert ffn.load_of_sequences(jnp.asarray(2.0), jnp.asarray(6.0)) == 2.0

@@ -1,0 +1,93 @@
+"""FLOP, streamed bytes and rates of matrix products."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from infer_jax.physics.matmul import Matrix, elements, flops, rate, streamed_bytes
+from infer_jax.specs import Chip
+
+from .derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+size = st.floats(1.0, 1e5)
+count = st.floats(1.0, 1e4)
+streamed = jax.jit(lambda m, k, n, t, w, a: streamed_bytes(Matrix(m, k), n, t, w, a))
+
+
+def test_flops_by_hand():
+    pair = (Matrix(jnp.asarray(3.0), jnp.asarray(4.0)), Matrix(jnp.asarray(5.0), jnp.asarray(2.0)))
+    assert float(elements(pair)) == 22.0
+    assert float(flops(pair, jnp.asarray(7.0))) == 2 * 22 * 7
+    assert float(elements(())) == 0.0
+
+
+def test_streamed_bytes_by_hand():
+    # one chip: the weight once, inputs and outputs of 3 tokens
+    assert float(streamed(4.0, 5.0, 3.0, 1.0, 1.0, 2.0)) == 20 + (4 + 5) * 3 * 2
+    # four chips, square: 2 x 2 slices, so inputs and outputs twice each
+    assert float(streamed(4.0, 4.0, 3.0, 4.0, 2.0, 2.0)) == 16 * 2 + (2 * 4 + 2 * 4) * 3 * 2
+    # four chips, 1 x 64: slices along the long side only, the single input word read by all
+    assert float(streamed(64.0, 1.0, 1.0, 4.0, 0.0, 1.0)) == 4 * 1 + 64
+    # no tokens: the weight all the same
+    assert float(streamed(4.0, 5.0, 0.0, 8.0, 2.0, 2.0)) == 40.0
+
+
+@given(size, size, count, count)
+def test_streamed_bytes_are_symmetric(m, k, n, t):
+    assert float(streamed(m, k, n, t, 1.0, 2.0)) == pytest.approx(
+        float(streamed(k, m, n, t, 1.0, 2.0)), rel=1e-12
+    )
+
+
+@given(size, size, count)
+def test_no_slicing_moves_less(m, k, t):
+    rows = np.geomspace(1.0, t, 400)
+    best = (rows * k + t / rows * m).min()
+    moved = float(streamed(m, k, 1.0, t, 0.0, 1.0))
+    assert moved <= best * (1 + 1e-12)
+    assert moved == pytest.approx(best, rel=1e-3)  # the grid is finer than that
+
+
+@given(size, size, count, count)
+def test_streamed_bytes_rise_with_everything(m, k, n, t):
+    base = float(streamed(m, k, n, t, 1.0, 2.0))
+    for more in ((2 * m, k, n, t), (m, 2 * k, n, t), (m, k, 2 * n, t), (m, k, n, 2 * t)):
+        assert float(streamed(*more, 1.0, 2.0)) >= base
+
+
+@pytest.mark.parametrize("t", [1.5, 7.3, 900.0])
+@pytest.mark.parametrize(("m", "k"), [(3.0, 4.0), (400.0, 5.0), (5.0, 400.0)])
+def test_streamed_gradient(m, k, t):
+    agrees_with_differences(streamed, m, k, 2.0, t, 0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "t"),
+    [
+        (0.0, 4.0, 1.0, 2.0),
+        (4.0, 0.0, 1.0, 2.0),
+        (0.0, 0.0, 0.0, 1.0),
+        (4.0, 4.0, 1.0, 1.0),
+        (1.0, 4.0, 1.0, 4.0),
+        (1e6, 1e6, 1e6, 1e5),
+    ],
+)
+def test_streamed_bytes_are_finite_at_bad_points(m, k, n, t):
+    finite(streamed, m, k, n, t, 1.0, 2.0)
+
+
+@pytest.mark.parametrize(("m", "k"), [(0.0, 4.0), (4.0, 0.0)])
+def test_an_empty_matrix_moves_nothing(m, k):
+    assert float(streamed(m, k, 3.0, 2.0, 1.0, 2.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("bits", "expected"), [(16.0, 1e15), (8.0, 2e15), (6.0, 2e15), (4.0, 4e15), (2.0, 4e15)]
+)
+def test_rate(bits, expected):
+    chip = Chip.of(flops_16=1e15, flops_8=2e15, flops_4=4e15, memory=1.0, memory_bandwidth=1.0)
+    assert float(rate(chip, jnp.asarray(bits))) == expected

@@ -1,0 +1,127 @@
+"""Smooth maxima, staircases and ticks: values, limits, and gradients at the bad points."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from infer_jax.physics.numerics import (
+    ceiling,
+    flooring,
+    maximum,
+    soft_weights,
+    square_root,
+    tick,
+)
+
+from .derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+positive = st.floats(1e-9, 1e9)
+temperature = st.floats(1e-3, 1.0)
+compiled = jax.jit(maximum)
+
+
+@given(positive, positive, temperature)
+def test_maximum_is_the_p_norm_between_max_and_sum(a, b, s):
+    value = float(compiled(a, b, s))
+    assert max(a, b) <= value <= (a + b) * (1 + 1e-12)
+    top, low = max(a, b), min(a, b)
+    assert value == pytest.approx(top * (1 + (low / top) ** (1 / s)) ** s, rel=1e-12)
+    assert value == pytest.approx(float(compiled(b, a, s)), rel=1e-15)
+
+
+@given(positive, positive)
+def test_maximum_goes_to_the_exact_one(a, b):
+    # at a tie the p-norm is 2^s times the maximum, its farthest
+    assert float(compiled(a, b, 1e-6)) == pytest.approx(max(a, b), rel=0.7e-6)
+    assert float(maximum(jnp.asarray(a), jnp.asarray(b))) == max(a, b)
+
+
+@pytest.mark.parametrize("s", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize(("a", "b"), [(3.0, 4.0), (2.0, 2.0), (1e-6, 3e-6), (5.0, 1.0)])
+def test_maximum_gradient(a, b, s):
+    agrees_with_differences(lambda x, y, t: maximum(x * a, y * b, t), 1.0, 1.0, s)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1e-18, 1e18)])
+def test_maximum_is_finite_at_bad_points(a, b):
+    finite(lambda x, y: maximum(x, y, jnp.asarray(0.01)), a, b)
+    finite(maximum, a, b)
+
+
+def test_maximum_of_microseconds_in_float32():
+    a, b = jnp.float32(3e-6), jnp.float32(4e-6)
+    assert float(maximum(a, b, jnp.float32(1 / 16))) == pytest.approx(4.0024951e-6, rel=1e-6)
+
+
+@pytest.mark.xfail(reason="the slopes are 1/2 each, those of an exact tie", strict=True)
+def test_maximum_of_nothing_has_no_slope():
+    value, slopes = jax.value_and_grad(maximum, (0, 1))(0.0, 0.0, 0.5)
+    assert value == 0.0 and slopes == (0.0, 0.0)
+
+
+@pytest.mark.xfail(reason="the ratio underflows to 0 and its logarithm has no slope", strict=True)
+def test_maximum_of_terms_far_apart_in_float32():
+    slopes = jax.grad(maximum, (0, 1))(jnp.float32(1e-20), jnp.float32(1e20), jnp.float32(0.1))
+    assert slopes == (0.0, 1.0)
+
+
+@given(st.integers(-1000, 1000), st.one_of(st.none(), temperature))
+def test_integers_keep_their_value_at_any_temperature(n, s):
+    assert float(ceiling(jnp.asarray(float(n)), s)) == n
+    assert float(flooring(jnp.asarray(float(n)), s)) == n
+
+
+@given(st.floats(-50, 50), temperature)
+def test_staircases_lie_around_the_line_and_meet_the_exact_ones(x, s):
+    up, down = float(ceiling(jnp.asarray(x), s)), float(flooring(jnp.asarray(x), s))
+    slack = 1e-12
+    assert np.floor(x) <= down <= x + slack and x - slack <= up <= np.ceil(x)
+    if x - np.floor(x) > s:
+        assert up == np.ceil(x)
+    if np.ceil(x) - x > s:
+        assert down == np.floor(x)
+    assert float(ceiling(jnp.asarray(x), jnp.asarray(1.0))) == pytest.approx(x, abs=1e-12)
+
+
+@pytest.mark.parametrize("law", [ceiling, flooring])
+def test_staircase_gradients(law):
+    assert float(jax.grad(law)(2.5)) == 0.0
+    agrees_with_differences(law, 2.1, 0.4)
+    agrees_with_differences(law, -2.9, 0.4)
+    finite(law, 3.0)
+    finite(law, 3.0, 0.3)
+
+
+def test_square_root():
+    assert float(square_root(jnp.asarray(9.0))) == 3.0
+    assert float(square_root(jnp.asarray(-1.0))) == 0.0
+    assert float(jax.grad(square_root)(0.0)) == 0.0
+    agrees_with_differences(square_root, 2.0)
+
+
+@given(st.floats(1.0, 1e6), st.integers(1, 12))
+def test_ticks_end_exactly_and_rise_by_one_factor(top, count):
+    ticks = np.array(
+        [float(tick(jnp.asarray(float(j)), count, jnp.asarray(top))) for j in range(count)]
+    )
+    assert ticks[0] == 1.0 and (count == 1 or ticks[-1] == top)
+    if count > 1:
+        np.testing.assert_allclose(ticks, top ** (np.arange(count) / (count - 1)), rtol=1e-12)
+
+
+def test_tick_gradient():
+    agrees_with_differences(lambda top: tick(jnp.asarray(2.0), 5, top), 7.0)
+
+
+def test_soft_weights():
+    times, over = jnp.array([1.0, 2.0, 4.0]), jnp.array([0.0, 0.0, 0.0])
+    # softmax of -log t is proportional to 1 / t
+    np.testing.assert_allclose(soft_weights(times, over, jnp.asarray(1.0)), np.array([4, 2, 1]) / 7)
+    np.testing.assert_allclose(soft_weights(times, over, jnp.asarray(1e-3)), [1, 0, 0], atol=1e-12)
+    # a shortfall of log 4 makes the fastest as good as the slowest
+    shifted = soft_weights(times, jnp.array([np.log(4.0), 0.0, 0.0]), jnp.asarray(1.0))
+    np.testing.assert_allclose(shifted, np.array([1, 2, 1]) / 4)

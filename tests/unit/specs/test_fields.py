@@ -1,0 +1,84 @@
+"""Every number of a spec is declared once, checked at the door and free inside."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from infer_jax import specs
+from infer_jax.errors import InputError
+from infer_jax.specs import Format, Plan, Workload, leaves, value_of
+from infer_jax.specs.fields import KINDS
+
+SPECS = [c for c in vars(specs).values() if isinstance(c, type) and dataclasses.is_dataclass(c)]
+
+
+@pytest.mark.parametrize("cls", SPECS, ids=lambda c: c.__name__)
+def test_every_field_declares_doc_unit_kind_and_bounds(cls):
+    for field in dataclasses.fields(cls):
+        meta = field.metadata
+        assert meta["doc"]
+        if meta["kind"] not in ("part", "static"):
+            assert meta["kind"] in KINDS
+            assert meta["unit"]
+            assert meta["low"] <= meta["high"]
+
+
+def test_the_door_makes_float64_scalars_with_one_structure():
+    work = Workload.of(isl=4096, batch=3)
+    assert {(x.dtype, x.shape) for x in jax.tree.leaves(work)} == {(np.dtype(float), ())}
+    assert jax.tree.structure(work) == jax.tree.structure(Workload.of())
+
+
+def test_inside_nothing_is_checked_or_converted():
+    marker = object()
+    assert Workload(isl=marker).isl is marker
+    assert Workload.of().replace(batch=-1).batch == -1
+    axes = jax.tree.map(lambda _: None, Workload.of()).replace(batch=0)
+    assert axes.batch == 0 and axes.isl is None
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Workload.of(isl=-1), ("Workload", "isl", "-1", "at least 0")),
+        (lambda: Workload.of(isl=math.nan), ("isl", "nan", "at least 0")),
+        (lambda: Workload.of(isl=math.inf), ("isl", "inf", "at least 0")),
+        (lambda: Workload.of(isl="many"), ("isl", "many", "at least 0")),
+        (lambda: Workload.of(isl=None), ("isl", "None", "at least 0")),
+        (lambda: Workload.of(islands=3), ("islands", "isl, osl")),
+        (lambda: Format.of(bytes=1), ("Format", "bits", "missing")),
+        (lambda: Plan.of(layout=3), ("layout", "3", "0 (1d) or 1 (2d)")),
+        (lambda: Plan.of().but(tp=-2), ("tp", "-2")),
+    ],
+)
+def test_bad_input_is_one_sentence(make, words):
+    with pytest.raises(InputError) as caught:
+        make()
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_choices_are_taken_by_name():
+    assert Plan.of(layout="2d").layout == 1.0
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.one_of(st.floats(), st.integers(), st.text(), st.none(), st.lists(st.floats())))
+def test_a_value_is_taken_within_bounds_or_refused(value):
+    try:
+        taken = value_of(Workload, "batch", value)
+    except InputError:
+        return
+    assert np.all(np.isfinite(taken)) and np.all(taken >= 0)
+
+
+def test_leaves_are_those_of_the_pytree_in_order():
+    plan = Plan.of(tp=2, pp=3)
+    assert [float(v) for _, _, v in leaves(plan)] == [float(x) for x in jax.tree.leaves(plan)]
+    assert [path for path, _, _ in leaves(plan)] == ["tp", "pp", "ep", "dp", "layout"]

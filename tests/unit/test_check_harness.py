@@ -1,0 +1,231 @@
+"""Comparing a program's points with ours: what is read, what agrees, which exit code."""
+
+import contextlib
+import io
+import json
+import math
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from experiments import _check, _columns, _report
+from experiments._columns import Input, Output
+from experiments.economics import app
+from infer_jax.errors import InputError
+
+TIE = 7.0
+
+
+def product(rows):
+    """x * y; infeasible below x = 1, unknown at x = 13, a tie at x = 7 (either side is right)."""
+
+    def one(x, y):
+        if x == 13:
+            return "x is 13"
+        value = x * y if x >= 1 else math.inf
+        sides = ({"area": value}, {"area": math.inf}) if x == TIE else ()
+        values = {"area": value, "shape": "square" if x == y else "oblong"}
+        return _check.Answer(values, tuple({**values, **side} for side in sides))
+
+    return [one(row["x"], row["y"]) for row in rows]
+
+
+RECIPE = _check.Recipe(
+    source="a rectangle",
+    inputs={"x": Input(_columns.positive), "y": Input(_columns.positive, absent=2.0)},
+    outputs={"area": Output(), "shape": Output(read=str)},
+    evaluate=product,
+)
+
+
+@pytest.fixture
+def compare(tmp_path):
+    """Compares the lines of a CSV file."""
+
+    def run(*lines: str) -> _check.Report:
+        path = tmp_path / "points.csv"
+        path.write_text("\n".join(lines) + "\n")
+        return _check.compare(path, RECIPE)
+
+    return run
+
+
+def refused(compare, *lines):
+    with pytest.raises(InputError) as caught:
+        compare(*lines)
+    said = str(caught.value)
+    assert "\n" not in said and "points.csv: " in said
+    return said
+
+
+def test_columns_come_in_any_order_and_may_be_missing(compare):
+    for lines in (
+        ("x,y,area,shape", "2,3,6,oblong", "3,3,9,square"),
+        ("shape,area,y,x", "oblong,6,3,2", "square,9,3,3"),
+        (" area , x ", "4,2", "6,3"),
+    ):
+        report = compare(*lines)
+        assert report.agrees and report.compared == 2
+    assert report.read.assumed == {"y": 2.0}
+    assert report.cells == {"area": 2}
+
+
+def test_unknown_columns_are_named_and_ignored(compare):
+    report = compare("x,colour,area,when", "2,red,4,now")
+    assert report.agrees and report.read.ignored == ["colour", "when"]
+
+
+@pytest.mark.parametrize(
+    ("line", "agrees"), [("0.5,inf", True), ("0.5,1", False), ("2,inf", False)]
+)
+def test_infinite_is_infeasible_and_must_be_so_here(compare, line, agrees):
+    report = compare("x,area", line)
+    assert report.agrees is agrees
+    assert (report.worst["area"][0] == 0.0) is agrees
+
+
+def test_empty_cells_are_no_values_and_rows_without_any_are_skipped(compare):
+    report = compare("x,y,area,shape", "2,3,,oblong", "2,3,,", ",3,6,oblong", "13,1,13,", "3,3,9,")
+    assert report.agrees and report.read.rows == 5
+    assert report.compared == 2 and report.cells == {"area": 1, "shape": 1}
+    assert report.skipped == {"no value to compare": 1, "x is empty": 1, "x is 13": 1}
+
+
+def test_one_wrong_cell_is_found_with_its_line(compare):
+    report = compare("x,area", "2,4", "", "3,6.0000001", "4,8.0000000001")
+    assert not report.agrees
+    (miss,) = report.misses
+    assert (miss.line, miss.column, miss.theirs, miss.ours) == (4, "area", 6.0000001, 6.0)
+    assert miss.error == pytest.approx(1e-7 / 6, rel=1e-6)
+    assert report.worst["area"] == (miss.error, 4)
+
+
+def test_text_must_be_equal(compare):
+    assert not compare("x,y,shape", "2,2,oblong").agrees
+
+
+def test_ties_agree_with_either_side_and_are_counted_apart(compare):
+    report = compare("x,area", "7,14", "7,inf", "2,4")
+    assert report.agrees and (report.ties, report.turned) == (2, 1)
+    assert report.worst["area"] == (0.0, 4)
+    assert not compare("x,area", "7,15").agrees
+    assert not compare("x,area", "2,inf").agrees
+
+
+def test_nothing_compared_does_not_agree(compare):
+    assert not compare("x,area").agrees
+    assert not compare("x,area", "13,26").agrees
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ((), "an empty file"),
+        (("y,area", "2,4"), "column x is 'missing'"),
+        (("x,y", "2,4"), "columns to compare"),
+        (("x,x,area", "2,2,4"), "column x is 'given 2 times'"),
+        (("x,area", "2,4,8"), "line 2, number of cells is 3; allowed: 2"),
+        (("x,area", "2,4", "two,4"), "line 3, x is 'two'; allowed: a number above 0"),
+        (("x,area", "-1,4"), "line 2, x is '-1'"),
+        (("x,area", "inf,4"), "line 2, x is 'inf'"),
+        (("x,area", "2,nan"), "line 2, area is 'nan'"),
+        (("x,area", "2,-inf"), "line 2, area is '-inf'"),
+        (("x,area", '2,"4'), "line 2"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(compare, lines, words):
+    assert words in refused(compare, *lines)
+
+
+@given(
+    theirs=st.floats(1e-300, 1e300) | st.just(math.inf),
+    ours=st.floats(1e-300, 1e300) | st.just(math.inf),
+)
+@settings(derandomize=True)
+def test_difference_is_zero_only_where_equal(theirs, ours):
+    error = _check.difference(theirs, ours)
+    assert error >= 0.0 and not math.isnan(error)
+    assert (error == 0.0) or theirs != ours
+    if math.isinf(theirs) != math.isinf(ours):
+        assert error == math.inf
+    if theirs != ours and math.isfinite(theirs) and math.isfinite(ours):
+        assert error == pytest.approx(abs(ours - theirs) / theirs, rel=1e-6, abs=1e-15)
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*words) -> Ran:
+    """One command of the economics experiment, as the shell would call it."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        app([str(word) for word in words])
+    return Ran(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+POINT = "estimator,model,gpu,n_gpu,batch,latency_s"
+# 16-bit Llama 3 8B on one H100 at level 2: 8.03e9 parameters over 0.75 * 3.3e12 bytes/s, and
+# four all-reduces of 6 us in each of 32 layers
+PARAMETERS = 2 * 128256 * 4096 + 32 * (48 * 128 * 4096 + 32 * 128 * 4096 + 3 * 4096 * 14336)
+SECONDS = 2 * PARAMETERS / (0.75 * 3.3e12) + 32 * 4 * 6e-6
+
+
+def test_a_file_that_agrees_exits_0_and_ends_with_json(tmp_path):
+    file = tmp_path / "points.csv"
+    lines = [POINT, f"toy,Llama_3_8B,H100,1,1,{SECONDS!r}", "toy,GPT_4,H100,1,1,inf"]
+    file.write_text("\n".join([*lines, "toy,GPT_9,H100,1,1,1", "toy,GPT_4,abacus,1,1,1"]))
+    ran = run("check", file, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    last = json.loads(ran.out.splitlines()[-1])
+    assert (last["rows"], last["compared"], last["agrees"]) == (4, 2, True)
+    assert last["skipped"] == {
+        "model 'GPT_9' is not the paper's": 1,
+        "gpu 'abacus' is not the paper's": 1,
+    }
+    assert last["worst_error"]["latency_s"] < 1e-14
+
+
+def test_a_file_that_disagrees_exits_1(tmp_path):
+    file = tmp_path / "points.csv"
+    file.write_text(f"{POINT}\ntoy,Llama_3_8B,H100,1,1,{SECONDS * 1.000001!r}\n")
+    ran = run("check", file, "--json")
+    assert ran.code == 1 and json.loads(ran.out.splitlines()[-1])["disagreements"] == 1
+
+
+def test_nothing_compared_exits_1(tmp_path):
+    file = tmp_path / "points.csv"
+    file.write_text(f"{POINT}\ntoy,GPT_9,H100,1,1,1\n")
+    assert run("check", file).code == 1
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "estimator,latency_s\ntoy,1\n", f"{POINT}\ntoy,,,x,1,1"]
+)
+def test_a_file_that_cannot_be_read_exits_2_with_one_sentence(tmp_path, text):
+    file = tmp_path / "points.csv"
+    if text is not None:
+        file.write_text(text)
+    ran = run("check", file, "--json")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1 and "points.csv: " in ran.err
+
+
+def test_unknown_tables_and_figures_exit_2():
+    assert run("tables", 7).err == "command line: table is '7'; allowed: 1, 2, 3, 4, 5, 6\n"
+    assert run("figures", "2").code == 2
+
+
+def test_json_has_no_infinity(capsys):
+    with pytest.raises(SystemExit):
+        _report.finish(False, {"worst": math.inf, "of": [1.0, math.nan]}, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"worst": "inf", "of": [1.0, "nan"]}

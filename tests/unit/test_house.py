@@ -1,0 +1,81 @@
+"""The rooms of the house: imports go one way, and importing it stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import infer_jax
+
+PACKAGE = Path(infer_jax.__file__).parent
+# a room may import from those before it
+ORDER = (
+    "errors",
+    "specs",
+    "catalog",
+    "physics",
+    "estimators",
+    "memory",
+    "sweep",
+    "calibrate",
+    "codesign",
+    "measure",
+    "plots",
+    "doctor",
+    "cli",
+)
+FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
+
+
+def rooms():
+    """(room, file, imported room) for every import of the package within itself."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts == ("__init__",):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                if name.startswith("infer_jax."):
+                    yield parts[0], path.relative_to(PACKAGE), name.split(".")[1]
+
+
+def test_every_room_is_known():
+    found = {room for room, _, _ in rooms()}
+    assert found <= set(ORDER), (
+        f"a new room: give it a place in ORDER and in docs/design.md: {found}"
+    )
+
+
+def test_imports_go_one_way():
+    for room, path, imported in rooms():
+        assert ORDER.index(imported) <= ORDER.index(room), f"{path} imports {imported}"
+        assert imported not in FREE.get(room, ()), f"{path} imports {imported}"
+
+
+@pytest.mark.parametrize(
+    "module", ["matplotlib", "optax", "optimistix", "pyarrow", "scipy", "pandas"]
+)
+def test_import_leaves_optional_packages_alone(module):
+    light = "import sys, infer_jax; print(*sys.modules)"
+    base = "import sys, jax, flax.struct; print(*sys.modules)"
+    run = [
+        set(
+            subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True
+            ).stdout.split()
+        )
+        for code in (light, base)
+    ]
+    assert module not in run[0] - run[1]
+
+
+def test_modules_say_which_question_they_answer():
+    for path in PACKAGE.rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
