@@ -18,7 +18,7 @@ class Verbs(TyperGroup):
     """The group of verbs, which tells every problem of the user's in one sentence."""
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
-        """Run one command; exit 0, 1 (`doctor`: a device disagrees), 2 or 130."""
+        """Run one command; exit 0, 1 (a device disagrees, or no answer is written), 2 or 130."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra |= {"prog_name": "infer-jax", "standalone_mode": False}
         for stream in (sys.stdout, sys.stderr):
@@ -31,8 +31,10 @@ class Verbs(TyperGroup):
             code = _complain(str(error))
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
-        except BrokenPipeError:  # `infer-jax ... | head`
+        except OSError as error:  # `infer-jax ... | head`, or a full disk
             sys.stdout = None
+            if not isinstance(error, BrokenPipeError):
+                _complain(f"the answer cannot be written: {error.strerror or error}")
             code = 1
         except Exception as error:
             # usage errors of typer, whose base class has no public name in all its versions

@@ -114,7 +114,8 @@ def request_life(
     over the new prompt tokens. No waiting, no interference between the two. ``prefill`` prices
     the prompt where the estimator's own steps are decode steps only.
     """
-    fresh = workload.isl - workload.prefix
+    # at least one prompt token is computed, however much of the prompt is cached
+    fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
     one = jnp.ones_like(workload.batch)
     first = (prefill or estimator).step(
         arch,
@@ -132,7 +133,6 @@ def request_life(
     )
     chips = plan.instance
     rate = workload.batch / decode.time
-    prompted = jnp.maximum(fresh, 1.0)
     return Estimate(
         ttft=first.time,
         tpot=decode.time,
@@ -140,7 +140,7 @@ def request_life(
         speed=1.0 / decode.time,
         throughput=rate / chips,
         cost=usd_per_million_tokens(chips, hardware.price, decode.time, workload.batch),
-        input_cost=usd_per_million_tokens(chips, hardware.price, first.time, prompted),
+        input_cost=usd_per_million_tokens(chips, hardware.price, first.time, fresh),
         prefill=first,
         decode=decode,
     )

@@ -85,10 +85,10 @@ def experts(feedforward: Feedforward) -> Array:
 
 
 def load_of_tokens(sequences: Array, tokens: Array) -> Array:
-    """What decides whether experts are worth spreading: tokens in the micro-batch."""
+    """What a batch is split and experts are filled by: its tokens."""
     return tokens
 
 
 def load_of_sequences(sequences: Array, tokens: Array) -> Array:
-    """As the economics paper's program has it: sequences in the micro-batch."""
+    """What the economics paper's program splits a batch and fills experts by: sequences."""
     return sequences

@@ -99,6 +99,15 @@ def test_program_refuses_without_traceback(tmp_path):
     assert sentence(ended.stderr)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_full_disk_is_told_without_traceback(tmp_path):
+    words = [sys.executable, "-c", "from infer_jax.cli import main; main()", "estimators"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(words, cwd=tmp_path, stdout=full, stderr=-1, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert sentence(ended.stderr) and "cannot be written" in ended.stderr
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_interrupt_is_130(tmp_path):
     code = "import sys; from infer_jax.cli import main; print('up', flush=True); main()"

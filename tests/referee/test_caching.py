@@ -13,6 +13,8 @@ from flax import nnx
 from . import cases
 from .decoder import Decoder, drawn
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 PASSES = (3, 1, 2)  # prefill, a decode step, a chunk
 TOKENS = sum(PASSES)
 WINDOW = 2

@@ -18,6 +18,8 @@ import pytest
 from . import cases
 from .counting import Program, law
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 PASSES = {  # sequences, new tokens, cached tokens
     "prefill": ((2, 8, 0), (3, 5, 0), (4, 3, 0)),
     "decode": ((1, 1, 16), (2, 1, 200), (5, 1, 63)),

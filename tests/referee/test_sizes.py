@@ -9,6 +9,8 @@ from infer_jax.physics import decoder
 from . import cases
 from .counting import Program
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 CONTEXTS = (0, 2, 5, 19)  # below the window of 5, at it and beyond
 PUBLISHED = {  # bundled models whose vectors are the referee's norms: (name, head norms)
     "llama-3.2-1b": False,

@@ -34,7 +34,7 @@ class Laws(NamedTuple):
     products: Callable = att.matrices
     core: Callable = att.core_flops
     sparsity: Callable = ffn.share
-    expert_load: Callable = ffn.load_of_tokens
+    load: Callable = ffn.load_of_tokens
     resident: Callable = decoder.resident_bytes
 
 
@@ -43,7 +43,7 @@ PUBLISHED = Laws(
     products=att.economics_products,
     core=att.absorbed_flops,
     sparsity=ffn.sparsity,
-    expert_load=ffn.load_of_sequences,
+    load=ffn.load_of_sequences,
     resident=decoder.resident_micro_batch,
 )
 
@@ -169,7 +169,7 @@ def expert_ranks(p: Pass, feedforward: Feedforward) -> Array:
     if p.ranks.experts is not None:
         return jnp.minimum(p.ranks.experts, feedforward.experts)
     sparsity = p.model.laws.sparsity(feedforward, p.model.smoothing)
-    load = p.model.laws.expert_load(p.micro, p.tokens)
+    load = p.model.laws.load(p.micro, p.tokens)
     return jnp.where(load < 2.0 * sparsity, 1.0, jnp.minimum(p.ranks.stage, feedforward.experts))
 
 
@@ -251,7 +251,8 @@ def one_pass(
     free = 1.0 - model.headroom
     limits = {"memory": Limit(need=need, capacity=chips * chip.memory * free)}
     if model.staged:
-        most = jnp.minimum(chips, forward.sequences) * free
+        load = model.laws.load(forward.sequences, forward.sequences * forward.new_tokens)
+        most = jnp.minimum(chips, load) * free
         limits["pipeline"] = Limit(need=ranks.stages, capacity=most)
     chosen = {
         "tp": jnp.maximum(1.0, ranks.stage / spread),

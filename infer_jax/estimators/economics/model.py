@@ -115,7 +115,7 @@ class Economics(Spec):
     @classmethod
     def corrected(cls) -> "Economics":
         """Level 4 for users: the cache of all micro-batches must fit, MLA and causal attention
-        are counted as engines compute them, experts are loaded by tokens, one head."""
+        are counted as engines compute them, micro-batches are of tokens, one head."""
         return cls.of()
 
     @classmethod
@@ -184,7 +184,9 @@ class Economics(Spec):
         codes = jnp.asarray([float(LAYOUTS.index(name)) for name in self.layouts], kind)
         top = decoder.layers(arch)
         if self.pipeline_to_batch:
-            top = jnp.minimum(forward.sequences, top)
+            tokens = forward.sequences * forward.new_tokens
+            load = self.laws.load(forward.sequences, tokens)
+            top = jnp.clip(load, 1.0, jnp.maximum(top, 1.0))
         stages = jnp.ones_like(chips * top)
         if self.pipeline_ticks:
             at = stage.astype(kind) - 1.0

@@ -1,0 +1,168 @@
+"""What does InferSim read out of a config.json, and which constants does it use?
+
+Its reading differs from ours (see ``catalog/huggingface``): all layers are experts where the
+config has ``num_routed_experts`` or ``num_experts``, none where it spells the count otherwise;
+embedding, head, norms, router, shared expert widths and output gates are not seen.
+"""
+
+import os
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from infer_jax.catalog.files import read_json, read_toml
+from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.errors import InputError
+from infer_jax.specs import (
+    Architecture,
+    Block,
+    Chip,
+    Dense,
+    Experts,
+    Format,
+    GroupedQuery,
+    Hardware,
+    Hierarchy,
+    Latent,
+    Linear,
+)
+
+FP8, BF16 = Format.of(bytes=1.0, bits=8.0), Format.of(bytes=2.0, bits=16.0)
+NESTED = ("qwen3_5", "qwen3_5_moe")
+ROUTED = ("num_routed_experts", "num_experts")
+
+
+class PublishedChip(NamedTuple):
+    """A device of the tool's table: its hardware and the MFU taken where no table has one."""
+
+    hardware: Hardware
+    default_mfu: float
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return read_toml(str(files("infer_jax.catalog.published").joinpath("kernels.toml")))
+
+
+def kernels_constants() -> dict[str, float]:
+    """The tool's constants by name: shares, gigas (over 1e9), scheduling times in s, reserve."""
+    return dict(_tables()["constants"])
+
+
+def kernels_hardware_names() -> tuple[str, ...]:
+    """Names of the tool's devices."""
+    return tuple(_tables()["hardware"])
+
+
+def kernels_hardware(name: str) -> PublishedChip:
+    """A device of the tool by its name, NVLink halved to one direction; no price is known: 0.
+
+    Raises:
+        InputError: the tool has no such device.
+    """
+    table = _tables()["hardware"]
+    if name not in table:
+        raise InputError("kernels hardware", "name", name, ", ".join(table))
+    row = table[name]
+    chip = Chip.of(
+        flops_16=row["tflops_16"] * 1e12,
+        flops_8=row["tflops_8"] * 1e12,
+        flops_4=row["tflops_8"] * 1e12,
+        memory=row["memory_gb"] * 1e9,
+        memory_bandwidth=row["memory_gb_per_s"] * 1e9,
+    )
+    network = Hierarchy.of(
+        domain=8.0,  # not read: the tool is told the number of nodes
+        domain_bandwidth=row["nvlink_gb_per_s"] * 1e9 / 2,
+        network_bandwidth=row["rdma_gb_per_s"] * 1e9,
+    )
+    return PublishedChip(Hardware.of(chip=chip, network=network, price=0.0), row["mfu"])
+
+
+def kernels_model(
+    path: str | os.PathLike[str], *, fp8_gemm: bool = True, fp8_kv: bool = False
+) -> Architecture:
+    """The architecture that the tool sees in a config.json.
+
+    Args:
+        path: the config.json.
+        fp8_gemm: all weights in one byte and FP8 products, else bfloat16.
+        fp8_kv: a cache of one byte per element, else two.
+
+    Raises:
+        InputError: unreadable, a key that it needs missing or wrong.
+    """
+    config = Facts(read_json(path), str(path))
+    if config.values.get("model_type") in NESTED:
+        nested = config.section("text_config")
+        if nested is None:
+            raise config.error("text_config", "missing", "the language model's object")
+        config = nested
+    weights = FP8 if fp8_gemm else BF16
+    layers, width = config.count("num_hidden_layers"), config.count("hidden_size")
+    attention, feedforward = _attention(config, weights), _feedforward(config, weights)
+    if "full_attention_interval" in config:
+        full = layers // config.count("full_attention_interval")
+        linear = _linear(config, weights)
+        blocks = (
+            Block.of(count=full, attention=attention, feedforward=feedforward),
+            Block.of(count=layers - full, attention=linear, feedforward=feedforward),
+        )
+    else:
+        blocks = (Block.of(count=layers, attention=attention, feedforward=feedforward),)
+    return Architecture.of(
+        width=width,
+        vocabulary=0.0,
+        tied=1.0,
+        blocks=blocks,
+        cache=FP8 if fp8_kv else BF16,
+    )
+
+
+def _attention(config: Facts, weights: Format) -> GroupedQuery | Latent:
+    heads = config.count("num_attention_heads")
+    if "kv_lora_rank" in config:
+        return Latent.of(
+            query_heads=heads,
+            nope_width=config.count("qk_nope_head_dim"),
+            rope_width=config.count("qk_rope_head_dim"),
+            value_width=config.count("v_head_dim"),
+            kv_rank=config.count("kv_lora_rank"),
+            query_rank=config.count("q_lora_rank"),
+            weights=weights,
+        )
+    head = config.count("head_dim", default=config.count("hidden_size") // heads, silent=True)
+    return GroupedQuery.of(
+        query_heads=heads,
+        kv_heads=config.count("num_key_value_heads"),
+        head_width=head,
+        value_width=head,
+        weights=weights,
+    )
+
+
+def _linear(config: Facts, weights: Format) -> Linear:
+    return Linear.of(
+        key_heads=config.count("linear_num_key_heads"),
+        key_width=config.count("linear_key_head_dim"),
+        value_heads=config.count("linear_num_value_heads"),
+        value_width=config.count("linear_value_head_dim"),
+        conv_width=config.count("linear_conv_kernel_dim"),
+        weights=weights,
+    )
+
+
+def _feedforward(config: Facts, weights: Format) -> Dense | Experts:
+    if not any(key in config for key in ROUTED):
+        return Dense.of(width=config.count("intermediate_size"), inward=2.0, weights=weights)
+    width = config.count("moe_intermediate_size")
+    shared = config.count("num_shared_experts", default=0, low=0, silent=True)
+    return Experts.of(
+        experts=config.count(*ROUTED),
+        active=config.count("num_experts_per_tok"),
+        width=width,
+        inward=2.0,
+        router=0.0,
+        shared=Dense.of(width=width * shared, inward=2.0, weights=weights),
+        weights=weights,
+    )

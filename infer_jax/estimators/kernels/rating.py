@@ -1,0 +1,85 @@
+"""How efficient is a kernel, and who says so? What look-up tables and curves both answer.
+
+A source of efficiency is a pytree with five methods, one a family of kernels; each returns a
+``Rating``. Shapes are what one rank computes: heads and widths are already divided.
+"""
+
+from typing import NamedTuple, Protocol as Interface
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.specs import Chip, Experts, Format, GroupedQuery, Latent, Linear
+
+MEASURED, NO_TABLE, NO_ROW, NO_DTYPE, ZERO, HEADLESS = range(6)
+REFUSED = NO_DTYPE  # from here on the authors' tool crashes or reads a damaged file
+
+Core = GroupedQuery | Latent
+
+
+class Rating(NamedTuple):
+    """Model FLOP utilisation of the peak rate, whether it was measured, and by which row."""
+
+    mfu: Array
+    lack: Array  # MEASURED, or why a default was taken
+    row: Array
+
+
+class Gemm(NamedTuple):
+    """A matrix product: (m x k) times (k x n)."""
+
+    m: Array
+    k: Array
+    n: Array
+
+    @property
+    def flops(self) -> Array:
+        """FLOP: 2 m k n."""
+        return 2.0 * self.m * self.k * self.n
+
+
+class Routed(NamedTuple):
+    """A layer of routed experts: ``tokens`` a GPU, on ``gpus`` GPUs, experts over ``spread``."""
+
+    experts: Experts
+    width: Array
+    tokens: Array
+    gpus: Array
+    spread: Array
+
+
+class Source(Interface):
+    """Where efficiencies come from."""
+
+    def gemm(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
+        """A projection."""
+        ...
+
+    def grouped(self, chip: Chip, routed: Routed, stage: str) -> Rating:
+        """The three products of all routed experts of a layer."""
+        ...
+
+    def decode(
+        self, chip: Chip, core: Core, sequences: Array, context: Array, cache: Format
+    ) -> Rating:
+        """The attention core where each sequence has one new token, over the 16-bit peak."""
+        ...
+
+    def prefill(self, chip: Chip, core: Core, length: Array) -> Rating:
+        """The causal attention core of a prompt, half of its pairs counted, 16-bit peak."""
+        ...
+
+    def linear(
+        self, chip: Chip, core: Linear, count: Array, stage: str, state: Array
+    ) -> tuple[Array, Rating]:
+        """Seconds of linear attention for ``count`` sequences (decode) or tokens (prefill).
+
+        ``state`` is the bytes of state of one sequence.
+        """
+        ...
+
+
+def measured(mfu: Array) -> Rating:
+    """A rating that lacks nothing."""
+    none = jnp.zeros_like(mfu)
+    return Rating(mfu, none, none)

@@ -1,0 +1,219 @@
+"""Which efficiency does a look-up table give? The exact rule of the authors' tool, as arrays.
+
+No interpolation anywhere: a row is found, or the chip's default is taken and said. Arrays are
+of one device, padded to a common length, so that look-ups vmap and devices share a program.
+Source: InferSim (https://github.com/alibaba/InferSim), its look-ups as of May 2026.
+"""
+
+import math
+import os
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
+from infer_jax.errors import InputError
+from infer_jax.estimators.kernels.rating import (
+    HEADLESS,
+    MEASURED,
+    NO_DTYPE,
+    NO_ROW,
+    NO_TABLE,
+    ZERO,
+    Core,
+    Gemm,
+    Rating,
+    Routed,
+)
+from infer_jax.specs import Chip, Format, GroupedQuery, Latent, Linear, Spec, number, part, spec
+
+FARTHEST = 1e9  # squared distance in (k, n) from which a measured product is another one
+LENGTH = 64  # rows that a table is padded to a multiple of, by doubling
+NOWHERE = -1.0  # no shape has this size: padding
+
+
+@spec
+class Tables(Spec):
+    """The measured efficiencies of one device, and what is taken where there is none."""
+
+    default: Array = number("MFU where no row fits", kind="fraction", high=1)
+    missing_prefill: Array = number(
+        "MFU of attention prefill of a shape without a table", kind="fraction", high=1
+    )
+    rows: dict[str, Array] = part("measured rows by family")
+    shapes: dict[str, Array] = part("shapes that attention tables exist for, by family")
+    headless: dict[str, Array] = part("shapes whose table has no header, by family")
+    exists: dict[str, Array] = part("1 where the device has a file of that family")
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        device: str,
+        default: float,
+        missing_prefill: float,
+    ) -> "Tables":
+        """The tables of ``device`` in a folder of the authors' layout.
+
+        Raises:
+            InputError: as ``load_kernel_tables``.
+        """
+        return cls.pack(load_kernel_tables(folder, device), default, missing_prefill)
+
+    @classmethod
+    def pack(cls, tables: KernelTables, default: float, missing_prefill: float) -> "Tables":
+        """Tables that were read, as padded arrays."""
+        families = tables.families
+        return cls.of(
+            default=default,
+            missing_prefill=missing_prefill,
+            rows={name: _padded(rows.values) for name, rows in families.items()},
+            shapes={name: _padded(rows.shapes, 16) for name, rows in families.items()},
+            headless={
+                name: _padded(np.array([s for f, s in tables.headless if f == name]), 4, keys)
+                for name, keys in ((n, r.shapes.shape[1]) for n, r in families.items())
+            },
+            exists={n: np.asarray(float(r.exists)) for n, r in families.items()},
+        )
+
+    def gemm(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
+        """Least squared distance among k' >= k, n' >= n; of these the last row with m' <= m."""
+        rows = self.rows["gemm"]
+        m, k, n = rows[:, 0], rows[:, 1], rows[:, 2]
+        distance = (k - shape.k) ** 2 + (n - shape.n) ** 2
+        near = (k >= shape.k) & (n >= shape.n) & (distance < FARTHEST)
+        i = jnp.argmin(jnp.where(near, distance, jnp.inf))
+        i = _last(near[i] & (k == k[i]) & (n == n[i]) & (m <= shape.m))
+        return self._rating(rows, 4, i, jnp.where(self.exists["gemm"] > 0, NO_ROW, NO_TABLE))
+
+    def grouped(self, chip: Chip, routed: Routed, stage: str) -> Rating:
+        """Rows of exactly this layer: in decode the nearest batch, in prefill the floor.
+
+        The better of the up- and the down-product counts for all three.
+        """
+        family, experts = f"grouped.{stage}", routed.experts
+        rows = self.rows[family]
+        local = jnp.floor(experts.experts / jnp.maximum(routed.spread, 1.0))
+        wanted = (experts.experts, routed.gpus, local, experts.active, routed.width, experts.width)
+        same = jnp.all(rows[:, :6] == jnp.stack(jnp.broadcast_arrays(*wanted)), axis=1)
+        if stage == "decode":
+            i = _nearest(jnp.abs(rows[:, 6] - routed.tokens), same)
+        else:
+            i = _floor(rows[:, 6], routed.tokens, same)
+        best = jnp.maximum(rows[:, 9], rows[:, 11])
+        lack = jnp.where(self.exists[family] > 0, NO_ROW, NO_TABLE)
+        return self._rating(jnp.stack([best], axis=1), 0, i, lack)
+
+    def decode(
+        self, chip: Chip, core: Core, sequences: Array, context: Array, cache: Format
+    ) -> Rating:
+        """The row of this shape and cache format nearest in |batch| + |context|."""
+        family = "mha.decode" if isinstance(core, GroupedQuery) else "mla.decode"
+        rows, shape = self.rows[family], _key(core, "decode")
+        distance = jnp.abs(rows[:, 4] - sequences) + jnp.abs(rows[:, 5] - context)
+        stored = rows[:, 3] == cache.bytes
+        i = _nearest(distance, stored & _matches(rows, shape))
+        lack = jnp.where(self._has(family, shape), NO_DTYPE, self._absent(family, shape))
+        return self._rating(rows, 7, i, lack)
+
+    def prefill(self, chip: Chip, core: Core, length: Array) -> Rating:
+        """The last row of this shape before the first one that is longer."""
+        family = "mha.prefill" if isinstance(core, GroupedQuery) else "mla.prefill"
+        rows, shape = self.rows[family], _key(core, "prefill")
+        i = _floor(rows[:, 3], length, _matches(rows, shape))
+        has = self._has(family, shape)
+        lack = jnp.where(has, NO_ROW, self._absent(family, shape))
+        rated = self._rating(rows, 5, i, lack)
+        return rated._replace(mfu=jnp.where(has, rated.mfu, self.missing_prefill))
+
+    def linear(
+        self, chip: Chip, core: Linear, count: Array, stage: str, state: Array
+    ) -> tuple[Array, Rating]:
+        """The microseconds of the row nearest in size, in proportion to the size."""
+        family = f"gdn.{stage}"
+        rows, shape = self.rows[family], _key(core, stage)
+        i = _nearest(jnp.abs(rows[:, 5] - count), _matches(rows, shape))
+        row = rows[jnp.maximum(i, 0)]
+        found = i >= 0
+        seconds = jnp.where(found, row[6] * 1e-6 * count / jnp.where(found, row[5], 1.0), 0.0)
+        absent = self._absent(family, shape)
+        lack = jnp.where(found, MEASURED, jnp.where(absent == HEADLESS, absent, NO_DTYPE))
+        return seconds, Rating(self.default, 1.0 * lack, 1.0 * i)
+
+    def _has(self, family: str, shape: Array) -> Array:
+        return jnp.any(_matches(self.shapes[family], shape))
+
+    def _absent(self, family: str, shape: Array) -> Array:
+        damaged = jnp.any(_matches(self.headless[family], shape))
+        return jnp.where(damaged, HEADLESS, NO_TABLE)
+
+    def _rating(self, rows: Array, column: int, index: Array, lack: Array) -> Rating:
+        """The MFU in a row, or the default where there is no row or its MFU is zero."""
+        mfu, found = rows[jnp.maximum(index, 0), column], index >= 0
+        lack = jnp.where(found, jnp.where(mfu > 0, MEASURED, ZERO), lack)
+        rated = jnp.where(found & (mfu > 0), mfu, self.default)
+        return Rating(rated, 1.0 * lack, 1.0 * index)
+
+
+def places(tables: KernelTables, family: str, row: float) -> str:
+    """'file: line' of a row."""
+    file, line = tables.families[family].places[int(row)]
+    return f"{file}: line {line}"
+
+
+def refusal(tables: KernelTables, family: str, core: str, lack: float, row: float) -> InputError:
+    """What is wrong with the table that a look-up needs, with file and line where it has one."""
+    if lack == ZERO:
+        file, line = tables.families[family].places[int(row)]
+        return InputError(file, f"line {line}, mfu", 0, "a number above 0, for it is divided by")
+    if lack == HEADLESS:
+        shape = tuple(float(x) for x in core.split("-"))
+        return tables.headless[family, shape]
+    kind, stage = family.split(".")
+    file = f"{kind}/{stage}/{tables.device}/{core}.csv"
+    what = "no such table" if kind == "gdn" else "no row of this kv_dtype"
+    return InputError(file, "", what, "a table measured for this shape")
+
+
+def _key(core: Core | Linear, stage: str) -> Array:
+    """The numbers that an attention table's file name consists of."""
+    match core:
+        case GroupedQuery():
+            key = (core.query_heads, core.kv_heads, core.head_width)
+        case Latent():
+            inner = core.kv_rank if stage == "decode" else core.nope_width
+            key = (core.query_heads, inner, core.rope_width)
+        case Linear():
+            heads = (core.key_heads, core.key_width, core.value_heads, core.value_width)
+            key = (core.conv_width, *heads)
+    return jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, key)))
+
+
+def _matches(rows: Array, shape: Array) -> Array:
+    return jnp.all(rows[:, : len(shape)] == shape, axis=1)
+
+
+def _nearest(distance: Array, valid: Array) -> Array:
+    """The first index of the least distance among the valid ones; -1 where there is none."""
+    i = jnp.argmin(jnp.where(valid, distance, jnp.inf))
+    return jnp.where(valid[i], i, -1)
+
+
+def _floor(sizes: Array, size: Array, valid: Array) -> Array:
+    """The last valid index of a size of at most ``size`` before the first larger one; or -1."""
+    larger = jnp.cumsum(valid & (sizes > size)) > 0
+    return _last(valid & ~larger)
+
+
+def _last(valid: Array) -> Array:
+    return jnp.max(jnp.where(valid, jnp.arange(len(valid)), -1))
+
+
+def _padded(values: np.ndarray, least: int = LENGTH, columns: int | None = None) -> np.ndarray:
+    """Rows padded with shapes that nothing has, to a length that many tables share."""
+    rows, width = values.shape if values.ndim == 2 else (0, columns or 0)
+    length = least * 2 ** max(0, math.ceil(math.log2(max(rows, 1) / least)))
+    padded = np.full((length, width), NOWHERE)
+    padded[:rows] = values.reshape(rows, width)
+    return padded

@@ -1,0 +1,84 @@
+"""Where in the grid is this point? Mixed-radix digits and wide indices, exact at any size.
+
+A grid may have more points than 64 bits count. The host holds an index as a Python integer;
+a device gets the digits and the 32-bit limbs of a segment's first point and adds the offset
+of each lane, with carries. No number on the device is wider than 32 bits.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+MOST = 2**30  # points of one segment: an offset and a digit add up within 32 bits
+Limbs = tuple[Array, ...]  # most significant first, uint32
+
+
+def limbs_needed(size: int) -> int:
+    """32-bit limbs of an index below ``size``.
+
+    >>> limbs_needed(2**32), limbs_needed(2**32 + 1)
+    (1, 2)
+    """
+    return max(1, -(-(size - 1).bit_length() // 32))
+
+
+def to_limbs(index: int, count: int) -> np.ndarray:
+    """The ``count`` limbs of an index, most significant first."""
+    return np.array([(index >> 32 * i) & 0xFFFFFFFF for i in reversed(range(count))], np.uint32)
+
+
+def to_index(limbs: Sequence[int]) -> int:
+    """The index of limbs, most significant first.
+
+    >>> to_index(to_limbs(2**70 + 5, 3)) == 2**70 + 5
+    True
+    """
+    index = 0
+    for limb in limbs:
+        index = index << 32 | int(limb)
+    return index
+
+
+def add(limbs: Sequence[Array], offset: Array) -> Limbs:
+    """The limbs of index + offset; ``offset`` is below 2^32."""
+    carry, out = jnp.asarray(offset, jnp.uint32), []
+    for limb in reversed(limbs):
+        new = limb + carry
+        carry = (new < carry).astype(jnp.uint32)
+        out.append(new)
+    return tuple(reversed(out))
+
+
+def to_digits(index: int, sizes: Sequence[int]) -> np.ndarray:
+    """The digits of an index, the last one fastest.
+
+    >>> to_digits(7, (2, 3, 4)).tolist()
+    [0, 1, 3]
+    """
+    digits = []
+    for size in reversed(sizes):
+        index, digit = divmod(index, size)
+        digits.append(digit)
+    return np.array(digits[::-1], np.int32)
+
+
+def advance(digits: Sequence[Array], sizes: Sequence[int], offset: Array) -> tuple[Array, ...]:
+    """The digits of the point ``offset`` (at most 2^30) after the one with ``digits``."""
+    carry, out = jnp.asarray(offset, jnp.uint32), []
+    for digit, size in zip(reversed(digits), reversed(sizes), strict=True):
+        total = digit.astype(jnp.uint32) + carry
+        width = jnp.full_like(total, size)
+        out.append(lax.rem(total, width).astype(jnp.int32))
+        carry = lax.div(total, width)
+    return tuple(reversed(out))
+
+
+def before(a: Sequence[Array], b: Sequence[Array]) -> Array:
+    """Whether a comes before b, column by column: the order in which ties are broken."""
+    less, same = jnp.asarray(False), jnp.asarray(True)
+    for x, y in zip(a, b, strict=True):
+        less = less | (same & (x < y))
+        same = same & (x == y)
+    return less

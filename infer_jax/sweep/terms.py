@@ -1,0 +1,103 @@
+"""What can be asked of a point by name: inputs and the estimate's terms, with their units?"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from infer_jax.errors import InputError
+from infer_jax.specs import Plan
+from infer_jax.specs.fields import leaves
+
+# The derived totals of a plan, which are properties and so declare no field of their own.
+DERIVED = {"instance": "1", "chips": "1", "feasible": "bool", "shortfall": "1", "slack": "1"}
+LARGER_IS_BETTER = ("rate", "fraction")
+
+
+class Point(NamedTuple):
+    """One configuration, or a batch or a grid of them: the five pytrees of an estimate."""
+
+    estimator: Any
+    arch: Any
+    hardware: Any
+    workload: Any
+    plan: Any
+
+
+def look(path: str, point: Point, life: Any) -> Any:
+    """The value of a dotted name: ``plan.tp`` of the inputs, ``decode.terms.memory`` of the life.
+
+    Raises:
+        InputError: there is no such input or term.
+    """
+    head, *_ = path.split(".")
+    here, steps = (point, path.split(".")) if head in Point._fields else (life, path.split("."))
+    for step in steps:
+        here = _child(here, step, path)
+    return here
+
+
+def _child(here: Any, step: str, path: str) -> Any:
+    if isinstance(here, dict) and step in here:
+        return here[step]
+    if isinstance(here, tuple | list) and step.isdigit() and int(step) < len(here):
+        return here[int(step)]
+    if not isinstance(here, dict) and not step.startswith("_") and hasattr(here, step):
+        found = getattr(here, step)
+        if not callable(found):
+            return found
+    raise InputError("space", "term", path, f"here one of {', '.join(children(here))}")
+
+
+def children(here: Any) -> list[str]:
+    """The names one can go on with from here."""
+    if isinstance(here, dict):
+        return list(here)
+    if isinstance(here, tuple | list) and not hasattr(here, "_fields"):
+        return [str(i) for i in range(len(here))]
+    if dataclasses.is_dataclass(here):
+        names = [f.name for f in dataclasses.fields(here)]
+    else:
+        names = list(getattr(here, "_fields", ()))
+    return names + [n for n in DERIVED if isinstance(getattr(type(here), n, None), property)]
+
+
+def unit_of(path: str, point: Point, life: Any) -> str:
+    """The unit a term was declared with."""
+    return _declared(path, point, life)[0]
+
+
+def grows(path: str, point: Point, life: Any) -> bool:
+    """Whether more of a term is better: rates and fractions; less is of all else."""
+    return _declared(path, point, life)[1] in LARGER_IS_BETTER
+
+
+def _declared(path: str, point: Point, life: Any) -> tuple[str, str]:
+    head = path.split(".")[0]
+    here, steps = (point if head in Point._fields else life), path.split(".")
+    for step in steps[:-1]:
+        here = _child(here, step, path)
+    _child(here, steps[-1], path)
+    if dataclasses.is_dataclass(here):
+        for f in dataclasses.fields(here):
+            if f.name == steps[-1]:
+                return f.metadata.get("unit", "1"), f.metadata.get("kind", "")
+        return DERIVED.get(steps[-1], "1"), "count" if isinstance(here, Plan) else ""
+    if "terms" in steps[:-1]:
+        return "s", "time"
+    return "1", ""
+
+
+def numbers(tree: Any) -> dict[str, Any]:
+    """Every declared number below a tree by its dotted path, dictionaries included."""
+    found = {path: value for path, _, value in leaves(tree)}
+    for f in dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ():
+        value = getattr(tree, f.name)
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if dataclasses.is_dataclass(item):
+                    inner = numbers(item)
+                    found |= {f"{f.name}.{key}.{k}": v for k, v in inner.items()}
+                else:
+                    found[f"{f.name}.{key}"] = item
+        elif dataclasses.is_dataclass(value):
+            found |= {f"{f.name}.{k}": v for k, v in numbers(value).items()}
+    return found
