@@ -34,18 +34,25 @@ def streamed(m: float, k: float, tokens: Any, split: Any, weight: float, held: f
     return m * k * weight + (rows * k + split / rows * m) * tokens * held
 
 
-def tick(j: int, count: int, top: Any) -> Any:
-    """The j-th of ``count`` ticks from 1 to ``top``, both ends exact."""
-    if j == 0:
-        return np.ones_like(top)
-    return top if j == count - 1 else np.exp2(j * np.log2(top) / (count - 1))
+def tick(j: Any, count: int, top: Any) -> Any:
+    """The j-th of ``count`` ticks from 1 to ``top``, both ends exact; ``j`` an int or an array."""
+    if isinstance(j, int):
+        if j == 0:
+            return np.ones_like(top)
+        return top if j == count - 1 else np.exp2(j * np.log2(top) / (count - 1))
+    middle = np.exp2(j * np.log2(top) / (count - 1))
+    return np.where(j == 0, top.dtype.type(1), np.where(j == count - 1, top, middle))
 
 
 def one_layout(n: Any, b: Any, m: dict[str, float], h: dict[str, float], code: tuple) -> Any:
     """(seconds, feasible) at layout ``code``: 2-D or 1-D, pipeline tick, split tick."""
     two_d, stage_tick, split_tick = code
     top = np.minimum(b, m["layers"])
-    stages = np.ones_like(top) if stage_tick == 0 else tick(stage_tick - 1, 10, top)
+    if isinstance(stage_tick, int):
+        stages = np.ones_like(top) if stage_tick == 0 else tick(stage_tick - 1, 10, top)
+    else:
+        ticks = tick(np.maximum(stage_tick - 1, 0), 10, top)
+        stages = np.where(stage_tick == 0, top.dtype.type(1), ticks)
     t, u = n / stages, b / stages
     split = tick(split_tick, 6, t)
     w, a, d, f, layers = m["weight"], m["held"], m["d"], m["f"], m["layers"]
@@ -77,9 +84,20 @@ def one_layout(n: Any, b: Any, m: dict[str, float], h: dict[str, float], code: t
     return time, (n * h["memory"] >= stored) & (stages <= np.minimum(n, b))
 
 
-def level4(n: Any, b: Any, m: dict[str, float], h: dict[str, float]) -> Any:
-    """Seconds per pass at the best of 132 layouts; infinity where none is feasible."""
-    best = np.full(np.broadcast_shapes(n.shape, b.shape), np.inf, n.dtype)
+def whole(n: Any, b: Any, m: dict[str, float], h: dict[str, float]) -> Any:
+    """Seconds per pass at the best of 132 layouts, every axis an array axis; else infinity."""
+    stage = np.arange(11, dtype=n.dtype).reshape(11, 1, 1, 1)
+    split = np.arange(6, dtype=n.dtype).reshape(6, 1, 1)
+    best = np.full(n.shape, np.inf, n.dtype)
+    for two_d in (True, False):
+        time, ok = one_layout(n, b, m, h, (two_d, stage, split))
+        best = np.minimum(best, np.where(ok, time, np.inf).min((0, 1)))
+    return best
+
+
+def looped(n: Any, b: Any, m: dict[str, float], h: dict[str, float]) -> Any:
+    """The same with a loop over layouts: arrays over the grid alone."""
+    best = np.full(n.shape, np.inf, n.dtype)
     for two_d in (True, False):
         for stage in range(11):
             for split in range(6):

@@ -11,9 +11,7 @@ NAMES = sorted(p.stem for p in Path(__file__).parent.glob("[!_]*.py"))
 def main() -> None:
     """List every experiment with its question, or run the one that is named."""
     if len(sys.argv) > 1 and sys.argv[1] in NAMES:
-        name = sys.argv.pop(1)
-        sys.argv[0] = f"python -m experiments {name}"
-        runpy.run_module(f"experiments.{name}", run_name="__main__")
+        runpy.run_module(f"experiments.{sys.argv.pop(1)}", run_name="__main__", alter_sys=True)
         return
     print("usage: python -m experiments NAME [ARGUMENTS]\n")
     for name in NAMES:

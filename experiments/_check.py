@@ -18,6 +18,7 @@ from experiments._columns import Input, Output, Point, Points, Value, read_point
 from experiments._report import show, verdict
 
 SHOWN = 10  # disagreements printed
+NONE = "no answer"  # ours for a column that a row has no value of here
 
 
 class Answer(NamedTuple):
@@ -124,7 +125,7 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
     report.ties += bool(answer.sides)
 
     def errors(values: Mapping[str, Value]) -> dict[str, float]:
-        return {column: difference(value, values[column]) for column, value in theirs.items()}
+        return {name: difference(value, values.get(name, NONE)) for name, value in theirs.items()}
 
     nearest = min((answer.values, *answer.sides), key=lambda v: max(errors(v).values()))
     report.turned += nearest is not answer.values
@@ -135,7 +136,7 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
         elif error >= report.worst.get(column, (0.0, 0))[0]:
             report.worst[column] = (error, line)
         if not error <= recipe.outputs[column].tolerance:
-            report.misses.append(Miss(line, column, theirs[column], nearest[column], error))
+            report.misses.append(Miss(line, column, theirs[column], nearest.get(column, NONE), error))
 
 
 def print_report(path: object, recipe: Recipe, report: Report) -> None:

@@ -51,10 +51,15 @@ def quantity(cell: str) -> float:
 
 
 class Input(NamedTuple):
-    """A column that says what to evaluate; ``absent`` is taken where there is no such column."""
+    """A column that says what to evaluate.
+
+    ``absent`` is taken where there is no such column, ``blank`` where a cell is empty; without
+    the one the column is required, without the other the row is skipped.
+    """
 
     read: Callable[[str], Any] = str
     absent: Any = None
+    blank: Any = None
 
 
 class Output(NamedTuple):
@@ -112,6 +117,8 @@ def read_points(
             return {name: _cell(where, line, name, row[name], names[name].read) for name in filled}
 
         given, theirs = read(inputs), read(outputs)
+        taken = {n: i.blank for n, i in inputs.items() if n in row and i.blank is not None}
+        given = taken | given
         empty = [name for name in header if name in inputs and name not in given]
         if empty:
             skipped[f"{empty[0]} is empty"] += 1

@@ -54,13 +54,15 @@ def nccl_tree(
     latency = base + m ((r/n - 1) intra + log2(n) inter), m = 2 for all-reduce and 1 else;
     transfer = max(n max(0, r/n - 1) b / (r beta_i phi), (n - 1) b / (r beta_x phi)), halved
     unless all-reduce; the least sum over the protocols.
+    For ranks and nodes above 0.
     Source: Erdil 2025 (arXiv 2506.04645), Sections 3.3 and 3.4, Eqs. 23, 26 to 28, 39 to 42.
     """
     passes, share = (2.0, 1.0) if reduces else (1.0, 0.5)
     hops, levels = ranks / nodes - 1.0, jnp.log2(nodes)
-    # rates are inverted while they are scalars: a grid is spared the divisions
-    inside = nodes * jnp.maximum(hops, 0.0) * (share / link.intra)
-    between = (nodes - 1.0) * (share / link.inter)
+    # rates are inverted while they are scalars: a grid is spared the divisions; a tier that is
+    # absent has rate 0, which one byte a second stands for: never chosen, never 0 times infinity
+    inside = nodes * jnp.maximum(hops, 0.0) * (share / jnp.maximum(link.intra, 1.0))
+    between = (nodes - 1.0) * (share / jnp.maximum(link.inter, 1.0))
     transfer = jnp.maximum(inside, between) * size / ranks
     best = None
     for p in protocols:

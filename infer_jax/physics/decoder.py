@@ -1,7 +1,7 @@
 """What is a whole decoder: the laws of its layers summed over its blocks.
 
-Every figure is of the whole model; FLOP are kept apart by matmul class because a chip has a
-rate for each.
+Every figure is of the whole model. FLOP are not summed here: a chip has a rate for each matmul
+class, so estimators divide before they add.
 """
 
 from collections.abc import Callable, Iterable
@@ -125,3 +125,13 @@ def resident_before(arch: Architecture, forward: ForwardPass, stages: Array) -> 
 def resident_micro_batch(arch: Architecture, forward: ForwardPass, stages: Array) -> Array:
     """Bytes of cache as the economics paper's program counts them: one micro-batch's."""
     return resident_before(arch, forward, stages) / stages
+
+
+def by_tokens(sequences: Array, tokens: Array) -> Array:
+    """What a pass is counted by: its new tokens."""
+    return tokens
+
+
+def by_sequences(sequences: Array, tokens: Array) -> Array:
+    """What a pass is counted by: its sequences."""
+    return sequences

@@ -66,7 +66,7 @@ def touched(sparsity: Array, tokens: Array) -> Array:
     S = 1e12 in float32; at S = 1 it is 1 with gradient 0.
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.2, Eq. 22.
 
-    >>> float(touched(jnp.array(4.0), jnp.array(1.0)))
+    >>> round(float(touched(jnp.array(4.0), jnp.array(1.0))), 6)
     0.25
     """
     sparse = sparsity > 1.0 + 1e-9
@@ -82,13 +82,3 @@ def active_experts(feedforward: Feedforward) -> Array:
 def experts(feedforward: Feedforward) -> Array:
     """Routed experts; 1 for a dense layer."""
     return feedforward.experts if isinstance(feedforward, Experts) else jnp.asarray(1.0)
-
-
-def load_of_tokens(sequences: Array, tokens: Array) -> Array:
-    """What a batch is split and experts are filled by: its tokens."""
-    return tokens
-
-
-def load_of_sequences(sequences: Array, tokens: Array) -> Array:
-    """What the economics paper's program splits a batch and fills experts by: sequences."""
-    return sequences

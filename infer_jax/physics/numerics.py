@@ -15,7 +15,8 @@ def maximum(a: Array, b: Array, smoothing: Smoothing = None) -> Array:
     """The larger of two non-negative numbers, or their p-norm with p = 1/smoothing.
 
     (a^p + b^p)^(1/p), scaled by the larger first so that microseconds in float32 do not
-    underflow. At a = b = 0 the value and both gradients are 0.
+    underflow. Where exact, or both are 0, a tie shares the gradient equally; where one is 0 the
+    gradient is the other's.
 
     >>> float(maximum(jnp.array(3.0), jnp.array(4.0), jnp.array(0.5)))
     5.0
@@ -24,8 +25,8 @@ def maximum(a: Array, b: Array, smoothing: Smoothing = None) -> Array:
         return jnp.maximum(a, b)
     top, low = jnp.maximum(a, b), jnp.minimum(a, b)
     positive = low > 0
-    ratio = jnp.where(positive, low, 1.0) / jnp.where(positive, top, 1.0)
-    lift = jnp.exp(smoothing * jnp.log1p(jnp.exp(jnp.log(ratio) / smoothing)))
+    ratio = jnp.log(jnp.where(positive, low, 1.0)) - jnp.log(jnp.where(positive, top, 1.0))
+    lift = jnp.exp(smoothing * jnp.log1p(jnp.exp(ratio / smoothing)))
     return jnp.where(positive, top * lift, top)
 
 

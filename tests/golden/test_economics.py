@@ -5,6 +5,7 @@ its fronts are compared where a folder named shared lies beside the checkout.
 """
 
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,7 +96,7 @@ def test_a_printed_digit_off_is_noticed():
 @pytest.mark.parametrize("model", claims_latency.MODELS)
 def test_closed_form_is_the_numeric_minimum(model):
     a, m = tables.hops(model), tables.reads(model)
-    found = minimize_scalar(
+    found: Any = minimize_scalar(
         lambda x: a * (np.exp(x / 2) - 1) + m * np.exp(-x), bounds=(0, 12), method="bounded",
         options={"xatol": 1e-10},
     )  # fmt: skip

@@ -34,7 +34,8 @@ class Laws(NamedTuple):
     products: Callable = att.matrices
     core: Callable = att.core_flops
     sparsity: Callable = ffn.share
-    load: Callable = ffn.load_of_tokens
+    load: Callable = decoder.by_tokens  # what batches are split and experts filled by
+    logits: Callable = decoder.by_sequences  # what the head is multiplied with
     resident: Callable = decoder.resident_bytes
 
 
@@ -43,7 +44,8 @@ PUBLISHED = Laws(
     products=att.economics_products,
     core=att.absorbed_flops,
     sparsity=ffn.sparsity,
-    load=ffn.load_of_sequences,
+    load=decoder.by_sequences,
+    logits=decoder.by_tokens,
     resident=decoder.resident_micro_batch,
 )
 
@@ -232,7 +234,8 @@ def one_pass(
     two = jnp.asarray(2.0)
     hand_over = p.collective(two, two, arch.width / ranks.stage, reduces=False)
     table = arch.vocabulary * arch.width
-    head = p.seconds(2.0 * model.table_products * table * p.tokens, arch.head.bits)
+    logits = model.laws.logits(p.micro, p.tokens)
+    head = p.seconds(2.0 * model.table_products * table * logits, arch.head.bits)
     traffic = table * arch.head.bytes + total(count * s.traffic for count, s in shares)
     work = ranks.split * head + total(count * s.work for count, s in shares)
     useful = head + total(count * s.useful for count, s in shares)

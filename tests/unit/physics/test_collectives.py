@@ -131,3 +131,14 @@ def test_square_root_latency():
     agrees_with_differences(law, 16.0, 2e-6, 6e-6)
     for chips in (0.0, 1.0):
         finite(law, chips, 2e-6, 6e-6)
+
+
+def test_an_absent_tier_is_never_zero_times_infinity():
+    def alone(inter):
+        link = Link(intra=jnp.asarray(1e11), inter=inter)
+        size = jnp.asarray(1e6)
+        four, one, protocols = jnp.asarray(4.0), jnp.asarray(1.0), collectives.nccl_protocols()
+        return collectives.nccl_tree(four, one, size, link, protocols, reduces=True)
+
+    value, slope = jax.value_and_grad(alone)(jnp.asarray(0.0))
+    assert value == alone(jnp.asarray(1e10)) and slope == 0.0

@@ -104,8 +104,3 @@ def test_gradients_of_sizes():
     finite(size, single, 10.0)
     finite(lambda layer: ffn.sparsity(layer), single)
     assert float(ffn.sparsity(single)) == float(ffn.share(single)) == 1.0
-
-
-def test_loads():
-    assert ffn.load_of_tokens(jnp.asarray(2.0), jnp.asarray(6.0)) == 6.0
-    assert ffn.load_of_sequences(jnp.asarray(2.0), jnp.asarray(6.0)) == 2.0
