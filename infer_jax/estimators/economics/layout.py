@@ -231,7 +231,7 @@ def one_pass(
         if block.feedforward is not None:
             shares.append((block.count, feedforward_layer(p, block.feedforward)))
             spread = jnp.maximum(spread, expert_ranks(p, block.feedforward))
-    two = jnp.asarray(2.0)
+    two = jnp.asarray(2.0, jnp.result_type(chips))
     hand_over = p.collective(two, two, arch.width / ranks.stage, reduces=False)
     table = arch.vocabulary * arch.width
     logits = model.laws.logits(p.micro, p.tokens)
