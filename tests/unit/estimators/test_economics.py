@@ -23,6 +23,7 @@ def token(batch, context=0.0):
     return ForwardPass.of(sequences=batch, new_tokens=1, cached_tokens=context)
 
 
+@pytest.mark.usefixtures("x64")
 def test_level1_is_the_roofline_of_one_chip():
     arch = economics_model("Llama_3_8B")
     d, f, v = 4096, 14336, 128256
@@ -45,6 +46,7 @@ def test_level2_meets_its_closed_form_where_memory_binds():
     assert chips[times.argmin()] == pytest.approx(float(exact.chips), rel=2e-3)
 
 
+@pytest.mark.usefixtures("x64")
 def test_stages_equal_to_the_batch_are_feasible():
     # 20 sequences: 2^log2(20) exceeds 20 by a rounding error, the last tick must not
     arch, (torus, caps) = economics_model("DeepSeek_V3"), economics_hardware("TPU_v4")
@@ -55,6 +57,7 @@ def test_stages_equal_to_the_batch_are_feasible():
     assert float(free.time) < float(kept.time)
 
 
+@pytest.mark.usefixtures("x64")
 def test_memory_equal_to_the_need_is_feasible():
     arch = economics_model("Llama_3_8B")
     need = step(Economics.level2(), arch, H100, token(1.0), Plan.of()).limits["memory"].need
