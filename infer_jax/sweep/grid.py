@@ -1,4 +1,4 @@
-"""What does every (chips, batch) pair of a grid cost, evaluated in one compiled call?"""
+"""What does every (chips, batch) pair of a small grid cost, and which are worth choosing?"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +59,7 @@ def _decode(world: tuple[Any, ...], pairs: Any) -> Any:
 
     def one(pair: Any) -> Any:
         chips, batch = pair
-        plan = Plan.of().replace(tp=chips)
+        plan = jax.tree.map(lambda x: x.astype(chips.dtype), Plan.of()).replace(tp=chips)
         life = estimator.estimate(arch, hardware, workload.replace(batch=batch), plan)
         return life.decode.time, life.cost, life.decode.feasible, life.decode.mfu
 
@@ -90,3 +90,32 @@ def evaluate(
     time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
     wide = partial(np.asarray, dtype=np.float64)
     return Grid(wide(n), wide(b), wide(time), wide(cost), feasible, wide(mfu))
+
+
+def frontier(grid: Grid) -> Grid:
+    """The rows no other row beats in both speed and cost, fastest first; one row a tie.
+
+    Pass feasible rows: ``frontier(grid.under(demand=None))``.
+    """
+    order = np.lexsort((grid.cost, grid.time))
+    ranked = grid.take(order)
+    least = np.minimum.accumulate(ranked.cost)
+    first = np.ones(len(least), bool)
+    first[1:] = ranked.cost[1:] < least[:-1]
+    return ranked.take(first)
+
+
+def thresholds(grid: Grid, count: int = 1000, decades: float = 2.0) -> Grid:
+    """The cheapest row within each of ``count`` latency limits, as the economics paper draws.
+
+    Limits are evenly spaced in logarithm from the least time over ``decades`` decades.
+    """
+    front = frontier(grid)
+    limits = front.time[0] * np.logspace(0.0, decades, count)
+    limits[0] = front.time[0]
+    return front.take(np.searchsorted(front.time, limits, side="right") - 1)
+
+
+def preferred(front: Grid, preference: float = 3.0) -> int:
+    """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
+    return int(np.argmax(front.speed**preference / front.cost))

@@ -6,3 +6,16 @@ from infer_jax.catalog.published.economics import (
     economics_model as economics_model,
     economics_model_names as economics_model_names,
 )
+from infer_jax.catalog.published.kernels import (
+    PublishedChip as PublishedChip,
+    kernels_constants as kernels_constants,
+    kernels_hardware as kernels_hardware,
+    kernels_hardware_names as kernels_hardware_names,
+    kernels_model as kernels_model,
+)
+from infer_jax.catalog.published.partitioning import (
+    partitioning_hardware as partitioning_hardware,
+    partitioning_model as partitioning_model,
+    partitioning_model_names as partitioning_model_names,
+    partitioning_parameters as partitioning_parameters,
+)

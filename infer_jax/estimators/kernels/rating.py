@@ -51,11 +51,11 @@ class Routed(NamedTuple):
 class Source(Interface):
     """Where efficiencies come from."""
 
-    def gemm(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
+    def product(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
         """A projection."""
         ...
 
-    def grouped(self, chip: Chip, routed: Routed, stage: str) -> Rating:
+    def routed(self, chip: Chip, routed: Routed, stage: str) -> Rating:
         """The three products of all routed experts of a layer."""
         ...
 

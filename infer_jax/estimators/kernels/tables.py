@@ -13,7 +13,6 @@ import numpy as np
 from jax import Array
 
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
-from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.rating import (
     HEADLESS,
     MEASURED,
@@ -29,7 +28,7 @@ from infer_jax.estimators.kernels.rating import (
 from infer_jax.specs import Chip, Format, GroupedQuery, Latent, Linear, Spec, number, part, spec
 
 FARTHEST = 1e9  # squared distance in (k, n) from which a measured product is another one
-LENGTH = 64  # rows that a table is padded to a multiple of, by doubling
+LENGTH = 512  # rows a table is padded to, doubled where it has more
 NOWHERE = -1.0  # no shape has this size: padding
 
 
@@ -77,7 +76,7 @@ class Tables(Spec):
             exists={n: np.asarray(float(r.exists)) for n, r in families.items()},
         )
 
-    def gemm(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
+    def product(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
         """Least squared distance among k' >= k, n' >= n; of these the last row with m' <= m."""
         rows = self.rows["gemm"]
         m, k, n = rows[:, 0], rows[:, 1], rows[:, 2]
@@ -87,7 +86,7 @@ class Tables(Spec):
         i = _last(near[i] & (k == k[i]) & (n == n[i]) & (m <= shape.m))
         return self._rating(rows, 4, i, jnp.where(self.exists["gemm"] > 0, NO_ROW, NO_TABLE))
 
-    def grouped(self, chip: Chip, routed: Routed, stage: str) -> Rating:
+    def routed(self, chip: Chip, routed: Routed, stage: str) -> Rating:
         """Rows of exactly this layer: in decode the nearest batch, in prefill the floor.
 
         The better of the up- and the down-product counts for all three.
@@ -154,26 +153,6 @@ class Tables(Spec):
         lack = jnp.where(found, jnp.where(mfu > 0, MEASURED, ZERO), lack)
         rated = jnp.where(found & (mfu > 0), mfu, self.default)
         return Rating(rated, 1.0 * lack, 1.0 * index)
-
-
-def places(tables: KernelTables, family: str, row: float) -> str:
-    """'file: line' of a row."""
-    file, line = tables.families[family].places[int(row)]
-    return f"{file}: line {line}"
-
-
-def refusal(tables: KernelTables, family: str, core: str, lack: float, row: float) -> InputError:
-    """What is wrong with the table that a look-up needs, with file and line where it has one."""
-    if lack == ZERO:
-        file, line = tables.families[family].places[int(row)]
-        return InputError(file, f"line {line}, mfu", 0, "a number above 0, for it is divided by")
-    if lack == HEADLESS:
-        shape = tuple(float(x) for x in core.split("-"))
-        return tables.headless[family, shape]
-    kind, stage = family.split(".")
-    file = f"{kind}/{stage}/{tables.device}/{core}.csv"
-    what = "no such table" if kind == "gdn" else "no row of this kv_dtype"
-    return InputError(file, "", what, "a table measured for this shape")
 
 
 def _key(core: Core | Linear, stage: str) -> Array:

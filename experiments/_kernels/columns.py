@@ -1,0 +1,141 @@
+"""Which column of a file of InferSim's runs is which figure of ours?
+
+Names of kernels are the tool's; sizes are in binary units, as the tool prints them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.kernels.budget import budget, work
+from infer_jax.estimators.kernels.published import Job, communication, elapsed, layers
+from infer_jax.physics.decoder import total
+from infer_jax.specs import Architecture, Hardware, Linear
+
+FULL = ("attn_core", "kv_load", "qkv_proj", "q_down", "q_up", "kv_down", "bmm_q_wk", "bmm_o_wv")
+FULL += ("o_proj",)
+LINEAR = ("lin_core", "lin_state_load", "lin_qkvzba", "lin_o_proj")
+EXPERTS = ("moe", "moe_load", "shared")
+SENT = ("comm_before", "comm_after", "tp_allreduce")
+KIND = {
+    name: kind
+    for kind, names in (("full", FULL), ("linear", LINEAR), ("experts", EXPERTS))
+    for name in names
+}
+KINDS = {
+    f"{stage}_{name}_us": kind for stage in ("prefill", "decode") for name, kind in KIND.items()
+} | {"prefill_attn_mfu": "full", "decode_attn_mfu": "full"}
+STATIC = (
+    "kv_too_big_flag",
+    "slo_flag",
+    "avg_context_len",
+    "attn_params_MB",
+    "lin_attn_params_MB",
+    "expert_params_MB",
+    "weights_GB",
+    "kv_space_GB",
+    "resolved_bs",
+    "kv_target_per_token_KB",
+    "kv_per_token_KB",
+    "kv_target_per_req_MB",
+    "kv_full_per_req_MB",
+    "states_per_req_MB",
+    "cache_per_req_MB",
+    "gf_layer_attn_core",
+    "gf_layer_moe",
+    "gf_layer_others",
+    "gf_attn_core",
+    "gf_moe",
+    "gf_others",
+    "gf_total",
+)
+COLUMNS = (
+    *STATIC,
+    *KINDS,
+    *(f"{stage}_{name}_us" for stage in ("prefill", "decode") for name in SENT),
+    *("prefill_moe_mfu", "decode_moe_mfu", "prefill_ttft_ms", "decode_tpot_ms"),
+    *("prefill_tgs", "decode_tgs"),
+)
+KB, MB, GB = 2.0**10, 2.0**20, 2.0**30
+
+
+def columns_of(
+    model: Kernels, arch: Architecture, hardware: Hardware, row: Mapping[str, Array]
+) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
+    """Columns by what they are of (static, prefill, decode), and every kernel of both phases."""
+    context = jnp.floor(row["target_isl"] + row["target_osl"] / 2.0)
+
+    def job(stage: str, tokens: Array, length: Array) -> Job:
+        return Job(
+            model=model,
+            arch=arch,
+            hardware=hardware,
+            world=row["world_size"],
+            tp=row["tp_size"],
+            nodes=row["num_nodes"],
+            deepep=row["enable_deepep"],
+            two_batch=row["enable_tbo"],
+            sm_share=row["sm_ratio"],
+            stage=stage,
+            tokens=tokens,
+            length=length,
+        )
+
+    jobs = {
+        "prefill": job("prefill", row["max_prefill_tokens"], row["target_isl"]),
+        "decode": job("decode", row["batch"], context),
+    }
+    values = {"static": _static(jobs["decode"], row)}
+    kernels = {}
+    for stage, one in jobs.items():
+        values[stage], kernels[stage] = _phase(one, model.scheduling(arch, stage))
+    return values, kernels
+
+
+def _phase(job: Job, scheduling: Array) -> tuple[dict[str, Array], dict[str, Any]]:
+    kernels, spent = layers(job)
+    stage = job.stage
+    seconds = elapsed(job, spent)[0] + scheduling
+    twice = 1.0 if job.hybrid else 1.0 + job.two_batch
+    values = {f"{stage}_{name}_us": 1e6 * kernel.seconds for name, kernel in kernels.items()}
+    values |= {f"{stage}_{name}_us": 1e6 * x for name, x in communication(job).items()}
+    values[f"{stage}_attn_mfu"] = kernels["attn_core"].mfu
+    values[f"{stage}_moe_mfu"] = kernels["moe"].mfu
+    values["prefill_ttft_ms" if stage == "prefill" else "decode_tpot_ms"] = 1e3 * seconds
+    values[f"{stage}_tgs"] = job.tokens * twice / job.tp / seconds
+    return values, kernels
+
+
+def _static(job: Job, row: Mapping[str, Array]) -> dict[str, Array]:
+    held, done = budget(job), work(job)
+    batch, tokens = row["batch"], row["target_isl"] + row["target_osl"]
+    layers = total(b.count for b in job.arch.blocks)
+    full = total(b.count for b in job.arch.blocks if not isinstance(b.attention, Linear))
+    room, request = held.space / batch, held.token * tokens + held.state
+    # the same question asked per request and per token; where asked decides a tie's rounding
+    broken = request > room if job.hybrid else held.token > held.space / (batch * tokens)
+    times = {"attn_core": full, "moe": layers, "others": layers}
+    gf = {name: 1e-9 * done[name] for name in times}
+    return {
+        "kv_too_big_flag": jnp.where(broken, 1.0, 0.0),
+        "avg_context_len": job.length,
+        "attn_params_MB": held.attention / MB,
+        "lin_attn_params_MB": held.linear / MB,
+        "expert_params_MB": held.expert / MB,
+        "weights_GB": held.weights / GB,
+        "kv_space_GB": held.space / GB,
+        "resolved_bs": batch,
+        "kv_target_per_token_KB": held.space / (batch * tokens) / KB,
+        "kv_per_token_KB": held.token / KB,
+        "kv_target_per_req_MB": room / MB,
+        "kv_full_per_req_MB": held.token * tokens / MB,
+        "states_per_req_MB": held.state / MB,
+        "cache_per_req_MB": request / MB,
+        **{f"gf_layer_{name}": x for name, x in gf.items()},
+        **{f"gf_{name}": times[name] * x for name, x in gf.items()},
+        # linear layers are given the core of full ones in this figure alone
+        "gf_total": layers * total(gf.values()),
+    }

@@ -1,0 +1,230 @@
+"""How is a file of InferSim's runs evaluated? As published, all rows of a model in one call.
+
+A row in which the tool crashes is refused here, with a reason that names the table; both count
+as ``refused``. Of warnings the set is compared, by the table that each of them is about.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments._check import Answer, Recipe
+from experiments._columns import Input, Output, Value, flag, positive, quantity
+from experiments._kernels.columns import COLUMNS, KIND, KINDS, columns_of
+from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
+from infer_jax.catalog.published import (
+    kernels_constants,
+    kernels_hardware,
+    kernels_hardware_names,
+    kernels_model,
+)
+from infer_jax.errors import InputError
+from infer_jax.estimators.kernels import Kernels, Tables
+from infer_jax.estimators.kernels.lacks import Lack, lacks
+from infer_jax.specs import Architecture
+
+CHUNK = 16  # rows of a call: one program a structure
+CHOSEN = "from target_tgs and target_tpot"
+OK, REFUSED = "ok", "refused"
+# kinds of kernels that the tool has worked out when the look-up of one of another makes it crash
+BEFORE = {"attn_core": (), "lin_core": ("full",), "moe": ("full", "linear")}
+
+
+def whole(cell: str) -> float:
+    """A whole number above 0."""
+    value = positive(cell)
+    if value != math.floor(value):
+        raise ValueError("a whole number above 0")
+    return value
+
+
+def status(cell: str) -> str:
+    """'ok', or 'refused' for any crash."""
+    return OK if cell == OK else REFUSED
+
+
+def warnings(cell: str) -> str:
+    """The tables that the tool warns about, in order of their names."""
+    found = re.findall(r"bench_data/([\w./-]+)\.csv|(grouped_gemm \w+) mfu not found", cell)
+    return ", ".join(sorted({(file or rows).lower() for file, rows in found}))
+
+
+INPUTS = {
+    "config": Input(),
+    "device_type": Input(),
+    "world_size": Input(whole),
+    "num_nodes": Input(whole, absent=1.0),
+    "tp_size": Input(whole, absent=1.0),
+    "target_isl": Input(whole, absent=4096.0),
+    "target_osl": Input(whole, absent=2048.0),
+    "decode_bs": Input(whole, absent=CHOSEN, blank=CHOSEN),
+    "max_prefill_tokens": Input(whole, absent=kernels_constants()["prefill_tokens"]),
+    "target_tgs": Input(positive, absent=kernels_constants()["target_tgs"]),
+    "target_tpot": Input(positive, absent=kernels_constants()["target_tpot_ms"]),
+    "use_fp8_gemm": Input(flag, absent=False),
+    "use_fp8_kv": Input(flag, absent=False),
+    "enable_deepep": Input(flag, absent=False),
+    "enable_tbo": Input(flag, absent=False),
+    "sm_ratio": Input(positive, absent=kernels_constants()["sm_share"]),
+}
+TEXTS: Mapping[str, Callable[[str], Value]] = {
+    "model_class": str,
+    "status_static": status,
+    "status_prefill": status,
+    "status_decode": status,
+    "warn_prefill": warnings,
+    "warn_decode": warnings,
+}
+NUMBERS = (
+    "world_size",
+    "num_nodes",
+    "tp_size",
+    "target_isl",
+    "target_osl",
+    "batch",
+    "max_prefill_tokens",
+    "enable_deepep",
+    "enable_tbo",
+    "sm_ratio",
+)
+
+
+# a few programs of a few rows each: compiling takes all the time, so compile quickly
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+def _columns(model: Kernels, archs: Architecture, hardware: Any, numbers: Any) -> Any:
+    """Every column of the file, and every kernel, of rows of one structure and device."""
+
+    def one(arch: Architecture, row: Any) -> Any:
+        return columns_of(model, arch, hardware, dict(zip(NUMBERS, row, strict=True)))
+
+    return jax.vmap(one)(archs, numbers)
+
+
+def batch_of(row: Mapping[str, Any]) -> float:
+    """The decode batch per GPU: given, or what the target throughput keeps in flight."""
+    if row["decode_bs"] != CHOSEN:
+        return row["decode_bs"]
+    return float(math.ceil(row["target_tgs"] * row["target_tpot"] / 1000))
+
+
+class Evaluation:
+    """Evaluates rows against one folder of tables and one of configs; keeps what it refused."""
+
+    def __init__(self, tables: Path, configs: Path):
+        self.folder, self.configs = tables, configs
+        self.tables: dict[str, KernelTables] = {}
+        self.models: dict[tuple[str, bool, bool], Architecture | str] = {}
+        self.refused: dict[str, int] = defaultdict(int)
+        self.defaults: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def model(self, name: str, gemm: bool, cache: bool) -> Architecture | str:
+        """The architecture of a config, or the reason why there is none."""
+        key = (name, gemm, cache)
+        if key not in self.models:
+            path = self.configs / f"{name}_config.json"
+            if Path(name).name != name or not path.is_file():
+                self.models[key] = f"no {name}_config.json in {self.configs}"
+            else:
+                self.models[key] = kernels_model(path, fp8_gemm=gemm, fp8_kv=cache)
+        return self.models[key]
+
+    def rows(self, rows: list[dict[str, Any]]) -> list[Answer | str]:
+        """Every row's answer, or the reason why it has none."""
+        answers: list[Answer | str] = [""] * len(rows)
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for i, row in enumerate(rows):
+            arch = self.model(row["config"], row["use_fp8_gemm"], row["use_fp8_kv"])
+            if isinstance(arch, str):
+                answers[i] = arch
+            elif row["device_type"] not in kernels_hardware_names():
+                answers[i] = f"device '{row['device_type']}' is not the tool's"
+            else:
+                groups[row["device_type"], jax.tree.structure(arch)].append(i)
+        for (device, _), members in groups.items():
+            for start in range(0, len(members), CHUNK):
+                chunk = members[start : start + CHUNK]
+                made = self._chunk(device, [rows[i] for i in chunk])
+                for i, answer in zip(chunk, made, strict=True):
+                    answers[i] = answer
+        return answers
+
+    def _chunk(self, device: str, rows: list[dict[str, Any]]) -> Iterator[Answer]:
+        name = device.lower()
+        if name not in self.tables:
+            self.tables[name] = load_kernel_tables(self.folder, name)
+        tables, chip = self.tables[name], kernels_hardware(device)
+        missing = kernels_constants()["missing_prefill"]
+        model = Kernels.as_published(Tables.pack(tables, chip.default_mfu, missing))
+        filled = rows + [rows[-1]] * (CHUNK - len(rows))
+        archs = [self.model(r["config"], r["use_fp8_gemm"], r["use_fp8_kv"]) for r in filled]
+        stacked = jax.tree.map(lambda *x: np.stack(x), *archs)
+        numbers = np.array([[({"batch": batch_of(r)} | r)[n] for n in NUMBERS] for r in filled])
+        with jax.enable_x64(True):
+            values, kernels = jax.device_get(_columns(model, stacked, chip.hardware, numbers))
+        for i, row in enumerate(rows):
+            mine = jax.tree.map(lambda x, i=i: float(x[i]), (values, kernels))
+            yield self._answer(tables, archs[i], row, *mine)
+
+    def _answer(self, tables: KernelTables, arch: Any, row: Any, values: Any, kernels: Any):
+        """One row: numbers, statuses and warnings; a refused phase has what came before."""
+        hybrid = len(arch.blocks) > 1
+        answer: dict[str, Value] = {"model_class": "hybrid" if hybrid else "plain"}
+        answer |= {"status_static": OK} | values["static"]
+        for stage in ("prefill", "decode"):
+            found = lacks(tables, arch, kernels[stage], stage, row["tp_size"])
+            fatal = next((lack for lack in found if lack.error), None)
+            if fatal is not None and fatal.headless:
+                assert fatal.error is not None
+                raise fatal.error
+            for lack in found:
+                if lack.error is None:
+                    self.defaults[lack.sentence][lack.kernel] += 1
+            reason, before = (str(fatal.error), BEFORE[fatal.kernel]) if fatal else ("", ())
+            if fatal is None and row["tp_size"] > row["world_size"]:
+                reason, before = "tp_size is above world_size: experts have no GPU", BEFORE["moe"]
+            answer[f"status_{stage}"] = REFUSED if reason else OK
+            answer[f"warn_{stage}"] = warned(found, before if reason else None)
+            if reason:
+                self.refused[f"{stage}: {reason}"] += 1
+                kept = {k: v for k, v in values[stage].items() if KINDS.get(k) in before}
+                answer |= kept
+            else:
+                answer |= values[stage]
+        if answer["status_decode"] == OK:
+            answer["slo_flag"] = float(values["decode"]["decode_tpot_ms"] > row["target_tpot"])
+        else:
+            answer["slo_flag"] = 0.0
+        return Answer(answer)
+
+
+def warned(found: Iterable[Lack], before: tuple[str, ...] | None) -> str:
+    """The tables that the tool warns about; of a refused phase, by the kinds ``before`` it."""
+    names = {
+        lack.table
+        for lack in found
+        if lack.warned and lack.error is None and (before is None or KIND[lack.kernel] in before)
+    }
+    return ", ".join(sorted(names))
+
+
+def recipe(tables: Path, configs: Path) -> tuple[Recipe, Evaluation]:
+    """The comparison against these folders, and what will tell what it refused.
+
+    Raises:
+        InputError: a folder that is none.
+    """
+    for option, folder in (("--tables", tables), ("--configs", configs)):
+        if not folder.is_dir():
+            raise InputError("command line", option, str(folder), "a folder")
+    evaluation = Evaluation(tables, configs)
+    outputs = {name: Output(0.0, read) for name, read in TEXTS.items()}
+    outputs |= {name: Output(1e-9, quantity) for name in COLUMNS}
+    source = "InferSim (https://github.com/alibaba/InferSim), runs of its program in float64"
+    return Recipe(source, INPUTS, outputs, evaluation.rows), evaluation

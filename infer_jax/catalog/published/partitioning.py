@@ -1,0 +1,111 @@
+"""Which models and chips does the partitioning paper measure, with which constants?"""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from infer_jax.catalog.files import read_toml
+from infer_jax.catalog.models import load_model
+from infer_jax.errors import InputError
+from infer_jax.specs import (
+    Architecture,
+    Chip,
+    Format,
+    GroupedQuery,
+    Hardware,
+    Hierarchy,
+    Torus,
+)
+
+BYTES = {"bf16": 2.0, "int8": 1.0}
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return read_toml(str(files("infer_jax.catalog.published").joinpath("partitioning.toml")))
+
+
+def _row(kind: str, name: str) -> Any:
+    table = _tables()[kind]
+    if name not in table:
+        raise InputError("partitioning paper", kind, name, ", ".join(table))
+    return table[name]
+
+
+def partitioning_model_names() -> tuple[str, ...]:
+    """Names of the paper's models; PaLM_540B has its heads padded from 48 to 64."""
+    return tuple(_tables()["models"])
+
+
+def partitioning_parameters(name: str) -> float:
+    """Parameters that the paper's MFU counts: padded heads are not among them.
+
+    Raises:
+        InputError: the paper has no such model.
+    """
+    return _row("models", name)["parameters"]
+
+
+def partitioning_model(
+    name: str,
+    *,
+    weights: str = "bf16",
+    multihead: bool = False,
+    parallel: bool | None = None,
+    layers: float | None = None,
+) -> Architecture:
+    """A model of the paper, or the variant of it that a section studies.
+
+    Args:
+        name: one of ``partitioning_model_names``.
+        weights: bf16 or int8; either is multiplied in 16 bits (Section 3.6).
+        multihead: a key-value head a query head, of half the width (Section 4.2).
+        parallel: attention beside the feedforward, or after it (Section 4.3).
+        layers: another number of layers (Figure 8 has 8).
+
+    Raises:
+        InputError: the paper has no such model or format.
+    """
+    if weights not in BYTES:
+        raise InputError("partitioning paper", "weights", weights, " or ".join(BYTES))
+    arch = load_model(_row("models", name)["model"]).architecture
+    stored = Format.of(bytes=BYTES[weights], bits=16.0)
+    (block,) = arch.blocks
+    attention = block.attention
+    assert isinstance(attention, GroupedQuery)
+    if multihead:
+        half = attention.head_width / 2.0
+        attention = attention.but(
+            kv_heads=attention.query_heads, head_width=half, value_width=half
+        )
+    block = block.but(
+        attention=attention.but(weights=stored),
+        feedforward=block.feedforward.but(weights=stored),  # pyright: ignore[reportOptionalMemberAccess]
+        count=block.count if layers is None else layers,
+    )
+    wide = arch.but(blocks=(block,), embedding=stored, head=stored)
+    return wide if parallel is None else wide.but(parallel=float(parallel))
+
+
+def partitioning_hardware(name: str) -> Hardware:
+    """A chip as the paper describes it: tpu_v4, or a100 of the FasterTransformer benchmarks.
+
+    Raises:
+        InputError: the paper has no such chip.
+    """
+    row = _row("hardware", name)
+    wide = row["flops_16"]
+    chip = Chip.of(
+        flops_16=wide,
+        flops_8=row.get("flops_8", wide),
+        flops_4=row.get("flops_8", wide),
+        memory=row["memory"],
+        memory_bandwidth=row["memory_bandwidth"],
+    )
+    if "domain" in row:
+        names = ("domain", "domain_bandwidth", "network_bandwidth")
+        return Hardware.of(
+            chip=chip, network=Hierarchy.of(**{key: row[key] for key in names}), price=0.0
+        )
+    network = Torus.of(axes=row["axes"], link_bandwidth=row["link_bandwidth"])
+    return Hardware.of(chip=chip, network=network, price=0.0)

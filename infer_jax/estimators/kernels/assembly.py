@@ -1,0 +1,177 @@
+"""How do kernels become a phase? A pass of either assembly with its terms and its memory limit."""
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.estimate import Limit, Phase
+from infer_jax.estimators.kernels import layers as corrected_layers, published as as_published
+from infer_jax.estimators.kernels.budget import budget
+from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.estimators.kernels.rating import MEASURED
+from infer_jax.physics import capacity
+from infer_jax.physics.decoder import total
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
+
+if TYPE_CHECKING:
+    from infer_jax.estimators.kernels.model import Kernels
+
+Answer = tuple[Phase, list[dict[str, Kernel]]]
+
+
+def corrected(
+    model: "Kernels", arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+) -> Answer:
+    """One pass of the corrected assembly."""
+    rank = corrected_layers.Rank(model, arch, hardware, forward, plan)
+    found: list[dict[str, Kernel]] = []
+    terms = dict.fromkeys(("attention", "feedforward", "network"), jnp.asarray(0.0))
+    time, useful = jnp.asarray(0.0), jnp.asarray(0.0)
+    for block in arch.blocks:
+        kernels, spent = corrected_layers.layer(rank, block)
+        seconds, parts = corrected_layers.elapsed(rank, spent)
+        time = time + block.count * seconds
+        terms = {name: terms[name] + block.count * parts[name] for name in terms}
+        useful = useful + block.count * total(k.flops / k.peak for k in kernels.values())
+        found.append(kernels)
+    last = corrected_layers.head(rank)
+    batches = 1.0 + plan.two_batch
+    terms["head"] = batches * last.seconds
+    terms["scheduling"] = jnp.where(rank.decodes, model.schedule_decode, model.schedule_prefill)
+    time = time + terms["head"] + terms["scheduling"]
+    useful = batches * (useful + last.flops / last.peak)
+    found.append({"head": last})
+    limits = {"memory": _room(model, arch, hardware, forward, plan)} | _measured(model, found)
+    phase = Phase(
+        time=time, terms=terms, limits=limits, mfu=useful / time, layout=_layout(plan, rank.nodes)
+    )
+    return phase, found
+
+
+def _room(
+    model: "Kernels", arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+) -> Limit:
+    """Bytes of one GPU: weights, the cache of its sequences, and what the runtime takes."""
+    context = forward.cached_tokens + forward.new_tokens
+    held = forward.sequences / plan.ep * _request_bytes(arch, plan, context)
+    weights = total(capacity.weight_bytes(arch, plan).values())
+    return Limit(need=weights + held + model.reserve, capacity=hardware.chip.memory)
+
+
+def _request_bytes(arch: Architecture, plan: Serving, context: Array) -> Array:
+    """Bytes that one sequence takes on each rank of its group."""
+    stages = jnp.maximum(plan.pp, 1.0)
+    each = (
+        b.count
+        / stages
+        * (
+            context * capacity.token_bytes(b.attention, arch.cache, plan.tp)
+            + capacity.state_bytes(b.attention, arch.activations, plan.tp)
+        )
+        for b in arch.blocks
+        if b.attention is not None
+    )
+    return total(each)
+
+
+def largest_batch(
+    model: "Kernels", arch: Architecture, hardware: Hardware, workload: Workload, plan: Serving
+) -> Array:
+    """Requests of isl + osl tokens that fit beside the weights, whole ones in every group."""
+    tokens = workload.isl + workload.osl
+    if model.published:
+        blank = ForwardPass(
+            sequences=plan.ep, new_tokens=jnp.ones_like(tokens), cached_tokens=tokens
+        )
+        job = _job(model, arch, hardware, blank, plan, "decode")
+        held = budget(job)
+        room, each = held.space, held.token * tokens + held.state
+    else:
+        weights = total(capacity.weight_bytes(arch, plan).values())
+        room = hardware.chip.memory - weights - model.reserve
+        each = _request_bytes(arch, plan, tokens)
+    return plan.ep * jnp.floor(jnp.maximum(room, 0.0) / each)
+
+
+def _measured(model: "Kernels", found: list[dict[str, Kernel]]) -> dict[str, Limit]:
+    """Kernels that a look-up found no row for: none may lack one, where tables are the source."""
+    if model.published or not hasattr(model.efficiency, "rows"):
+        return {}
+    lacking = total(
+        jnp.where((k.lack != MEASURED) & (k.flops > 0), 1.0, 0.0)
+        for kernels in found
+        for k in kernels.values()
+    )
+    return {"kernels without a measurement": Limit(need=lacking, capacity=jnp.asarray(0.0))}
+
+
+def _layout(plan: Serving, nodes: Array) -> dict[str, Array]:
+    return {"tp": plan.tp, "ep": plan.ep, "pp": plan.pp, "nodes": nodes}
+
+
+def _job(
+    model: "Kernels",
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    plan: Serving,
+    stage: str,
+) -> as_published.Job:
+    """What the authors' program is told of a pass: counts of one GPU and one micro-batch."""
+    world = plan.tp * plan.ep
+    network = hardware.network
+    domain = 1.0 if isinstance(network, Torus) else network.domain
+    job = as_published.Job(
+        model=model,
+        arch=arch,
+        hardware=hardware,
+        world=world,
+        tp=plan.tp,
+        nodes=jnp.where(plan.nodes > 0, plan.nodes, jnp.ceil(world / domain)),
+        deepep=plan.deepep,
+        two_batch=plan.two_batch,
+        sm_share=plan.sm_share,
+        stage=stage,
+        tokens=forward.sequences,
+        length=forward.cached_tokens + forward.new_tokens,
+    )
+    batches = 1.0 if job.hybrid else 1.0 + plan.two_batch
+    each = forward.sequences / (plan.ep * batches)
+    if stage == "decode":
+        return job._replace(tokens=each, length=forward.cached_tokens)
+    return job._replace(tokens=each * forward.new_tokens)
+
+
+def published(
+    model: "Kernels", arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+) -> Answer:
+    """One pass of the authors' assembly; kernels of all blocks go by one set of names."""
+
+    def phase(stage: str) -> tuple[Phase, dict[str, Kernel]]:
+        job = _job(model, arch, hardware, forward, plan, stage)
+        kernels, spent = as_published.layers(job)
+        seconds, terms = as_published.elapsed(job, spent)
+        scheduling = model.scheduling(arch, stage)
+        time = seconds + scheduling
+        held = budget(job)
+        context = forward.cached_tokens + forward.new_tokens
+        each = held.token * context + held.state
+        need = held.weights + model.reserve + forward.sequences / plan.ep * each
+        ideal = total(k.flops / k.peak for k in kernels.values())
+        layers = total(b.count for b in arch.blocks)
+        made = Phase(
+            time=time,
+            terms=terms | {"scheduling": scheduling * jnp.ones_like(time)},
+            limits={"memory": Limit(need=need, capacity=hardware.chip.memory * model.byte_giga)},
+            mfu=layers * ideal / time,
+            layout=_layout(plan, job.nodes),
+        )
+        return made, kernels
+
+    decodes = forward.new_tokens <= model.decode_tokens
+    one, other = phase("decode"), phase("prefill")
+    picked = jax.tree.map(lambda a, b: jnp.where(decodes, a, b), one, other)
+    return picked[0], [picked[1]]

@@ -1,0 +1,304 @@
+"""How long is a layer, as engines run it? The corrected assembly, kernel by kernel.
+
+Differs from the authors' in: units; causal pairs counted one by one; every kernel divided over
+tensor ranks, caches of latents copied; windows, sparse and linear layers; dense layers beside
+experts, shared experts, router and head; remote nodes a token really visits; latencies of
+collectives; two micro-batches overlap a stage's kernels with that stage's transfers only.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from infer_jax.estimators.kernels.kernel import Kernel, rated
+from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.estimators.kernels.rating import Core, Gemm, Routed
+from infer_jax.physics import attention as att, collectives, exchange, feedforward as ffn
+from infer_jax.physics.capacity import cache_share
+from infer_jax.physics.decoder import total
+from infer_jax.physics.matmul import Matrix, rate
+from infer_jax.specs import (
+    Architecture,
+    Attention,
+    Block,
+    Dense,
+    Experts,
+    Feedforward,
+    Format,
+    ForwardPass,
+    GroupedQuery,
+    Hardware,
+    Latent,
+    Linear,
+    Sparse,
+    Torus,
+)
+
+if TYPE_CHECKING:
+    from infer_jax.estimators.kernels.model import Kernels
+
+Kernelled = dict[str, Kernel]
+
+
+class Layer(NamedTuple):
+    """What one layer spends: two stages of kernels, what each waits for, and all-reduces."""
+
+    attention: Array
+    feedforward: Array
+    dispatch: Array
+    combine: Array
+    reduce: Array
+
+
+class Rank(NamedTuple):
+    """One GPU in one pass, and everything its laws look at."""
+
+    model: "Kernels"
+    arch: Architecture
+    hardware: Hardware
+    forward: ForwardPass
+    plan: Serving
+
+    @property
+    def sequences(self) -> Array:
+        """Sequences of a micro-batch in one group of tensor ranks."""
+        groups = self.plan.ep * (1.0 + self.plan.two_batch)
+        return self.forward.sequences / groups
+
+    @property
+    def tokens(self) -> Array:
+        """New tokens of a micro-batch in one group."""
+        return self.sequences * self.forward.new_tokens
+
+    @property
+    def decodes(self) -> Array:
+        """True where the pass runs decode kernels: few new tokens a sequence."""
+        return self.forward.new_tokens <= self.model.decode_tokens
+
+    @property
+    def nodes(self) -> Array:
+        """Nodes of the instance, at least one."""
+        domain = 1.0 if isinstance(self.hardware.network, Torus) else self.hardware.network.domain
+        given = self.plan.nodes
+        return jnp.where(given > 0, given, jnp.ceil(self.plan.tp * self.plan.ep / domain))
+
+    def gemm(self, matrix: Matrix, weights: Format, tokens: Array | None = None) -> Kernel:
+        """A projection of the micro-batch."""
+        shape = Gemm(self.tokens if tokens is None else tokens, matrix.inputs, matrix.outputs)
+        chip = self.hardware.chip
+        rating = self.model.efficiency.product(chip, shape, weights)
+        moved = shape.k * shape.n * weights.bytes + shape.m * (shape.k + shape.n) * 2.0
+        return self._bounded(shape.flops, moved, rate(chip, weights.bits), rating)
+
+    def _bounded(self, flops: Array, moved: Array, peak: Array, rating) -> Kernel:
+        """A kernel at its efficiency, but no faster than memory."""
+        made = rated(flops, moved, peak, rating)
+        least = moved / (self.hardware.chip.memory_bandwidth * self.model.memory_share)
+        return made.replace(seconds=jnp.maximum(made.seconds, least))
+
+
+def of_rank(attention: Attention, tp: Array) -> Attention:
+    """What one of ``tp`` ranks computes of a layer: its heads, key-value heads never under one."""
+    match attention:
+        case GroupedQuery():
+            kept = attention.kv_heads * cache_share(attention, tp)
+            return attention.replace(query_heads=attention.query_heads / tp, kv_heads=kept)
+        case Latent():
+            return attention.replace(query_heads=attention.query_heads / tp)
+        case Sparse(base=base):
+            return attention.replace(base=of_rank(base, tp))
+        case Linear():
+            heads = {"key_heads": attention.key_heads / tp, "value_heads": attention.value_heads / tp}
+            return attention.replace(**heads)
+
+
+PRODUCTS = {
+    GroupedQuery: ("qkv", "output"),
+    Latent: ("latents down", "queries up", "keys and values up", "output"),
+    Linear: ("linear in", "linear out"),
+}
+
+
+def projections(r: Rank, attention: Attention) -> Kernelled:
+    """The projections of an attention layer on one rank."""
+    base = attention.base if isinstance(attention, Sparse) else attention
+    names = PRODUCTS[type(base)]
+    if isinstance(attention, Sparse):
+        names = (*names, "index queries", "index keys")
+    made = att.matrices(of_rank(attention, r.plan.tp), r.arch.width)
+    weights = att.weights(attention)
+    return {name: r.gemm(m, weights) for name, m in zip(names, made, strict=True)}
+
+
+def core(r: Rank, attention: Attention) -> Kernelled:
+    """The attention core of the micro-batch on one rank: in decode or in prefill kernels."""
+    chip, source, forward = r.hardware.chip, r.model.efficiency, r.forward
+    mine, cache = of_rank(attention, r.plan.tp), r.arch.cache
+    context = forward.cached_tokens + forward.new_tokens
+    moved = r.sequences * att.read_bytes(mine, cache, context)
+    new, peak = forward.new_tokens, chip.flops_16
+    if isinstance(mine, Linear):
+        held = att.held_bytes(mine, cache, context)
+        stepped, here = source.linear(chip, mine, r.tokens, "decode", held)
+        scanned, there = source.linear(chip, mine, r.tokens, "prefill", held)
+        rating = _either(r.decodes, here, there)
+        work = r.sequences * att.core_flops(mine, new, forward.cached_tokens)
+        made = rated(work, moved, peak, rating)
+        least = moved / (chip.memory_bandwidth * r.model.memory_share)
+        spent = jnp.where(r.decodes, stepped, scanned)
+        return {"linear attention": made.replace(seconds=jnp.maximum(spent, least))}
+    seen = jnp.minimum(context, _reach(mine))
+    base: Core = mine.base if isinstance(mine, Sparse) else mine
+    # each new token of a sequence is one more row of queries to the same keys
+    many = base.replace(query_heads=base.query_heads * new)
+    rating = _either(
+        r.decodes,
+        source.decode(chip, many, r.sequences, seen, cache),
+        source.prefill(chip, base, seen),
+    )
+    work = r.sequences * att.core_flops(mine, new, forward.cached_tokens)
+    return {"attention": r._bounded(work, moved, peak, rating)}
+
+
+def _reach(attention: Attention) -> Array:
+    match attention:
+        case Sparse():
+            return attention.top_k
+        case GroupedQuery():
+            return attention.window
+        case _:
+            return jnp.asarray(2.0**40)
+
+
+def _either(first, one, other):
+    return type(one)(*(jnp.where(first, a, b) for a, b in zip(one, other, strict=True)))
+
+
+def feedforward(r: Rank, layer: Feedforward) -> Kernelled:
+    """A dense layer, or router, routed and shared experts, on one rank."""
+    width, tp = r.arch.width, r.plan.tp
+
+    def dense(one: Dense, name: str) -> Kernelled:
+        inner = one.width / tp
+        return {
+            f"{name} up": r.gemm(Matrix(one.inward * inner, width), one.weights),
+            f"{name} down": r.gemm(Matrix(width, inner), one.weights),
+        }
+
+    if isinstance(layer, Dense):
+        return dense(layer, "dense")
+    chip, outer = r.hardware.chip, ffn.matrix(layer, width).inputs
+    mine = layer.replace(width=layer.width / tp)
+    routed = Routed(mine, outer, r.tokens, r.plan.tp * r.plan.ep, r.plan.ep)
+    source = r.model.efficiency
+    rating = _either(
+        r.decodes, source.routed(chip, routed, "decode"), source.routed(chip, routed, "prefill")
+    )
+    elements = ffn.routed_elements(mine, width)
+    flops = 2.0 * r.tokens * layer.active / layer.experts * elements
+    read = ffn.touched(ffn.share(layer), r.tokens * r.plan.ep) * elements / r.plan.ep
+    moved = read * layer.weights.bytes + 2.0 * r.tokens * layer.active * 2.0 * outer
+    experts = r._bounded(flops, moved, rate(chip, layer.weights.bits), rating)
+    plain = Format(bytes=2.0 * jnp.ones_like(width), bits=16.0 * jnp.ones_like(width))
+    made = {"router": r.gemm(Matrix(layer.router * layer.experts, width), plain)}
+    return made | {"experts": experts} | dense(layer.shared, "shared")
+
+
+class Wires(NamedTuple):
+    """Bandwidth and latency of one GPU inside its fast domain and beyond it."""
+
+    inside: Array
+    outside: Array
+    near: Array
+    far: Array
+
+
+def wires(r: Rank) -> Wires:
+    """What the network gives to one GPU; latencies are those of NCCL's LL protocol."""
+    network, share = r.hardware.network, r.model.link_share
+    quick = r.model.protocols[0]
+    near, far = quick.base + quick.intra, quick.base + quick.inter
+    if isinstance(network, Torus):
+        link = network.link_bandwidth * share
+        return Wires(link, link, near, near)
+    return Wires(network.domain_bandwidth * share, network.network_bandwidth * share, near, far)
+
+
+def all_reduce(r: Rank) -> Array:
+    """Seconds of one all-reduce of the micro-batch over the tensor ranks."""
+    network, tp = r.hardware.network, r.plan.tp
+    size = r.tokens * r.arch.width * r.arch.activations.bytes
+    wire = wires(r)
+    if isinstance(network, Torus):
+        hop = r.model.protocols[0].intra
+        return collectives.torus_ring(tp, size, wire.inside, hop, reduces=True)
+    nodes = jnp.ceil(tp / network.domain)
+    link = collectives.Link(intra=0.5 * wire.inside, inter=0.5 * wire.outside)
+    return collectives.nccl_tree(tp, nodes, size, link, r.model.protocols, reduces=True)
+
+
+def exchanged(r: Rank, layer: Experts, size: Array | float) -> Array:
+    """Seconds of handing the micro-batch to its experts, or back, ``size`` bytes an element.
+
+    DeepEP, normal: over the network once to each remote node visited, inside to each GPU;
+    low-latency: once per expert; without it every GPU gathers every token.
+    """
+    wire, ranks, nodes, width = wires(r), r.plan.ep, r.nodes, r.arch.width
+    slow = jnp.where(nodes > 1.0, wire.outside, wire.inside)
+    latency = jnp.where(nodes > 1.0, wire.far, wire.near)
+    remote = exchange.others_visited(nodes, layer.active)
+    peers = exchange.others_visited(ranks, layer.active)
+    beyond = exchange.seconds(r.tokens * remote, width, size, wire.outside)
+    within = exchange.seconds(r.tokens * peers, width, size, wire.inside)
+    normal = jnp.maximum(beyond, within)
+    quick = exchange.seconds(r.tokens * layer.active, width, size, slow)
+    gathered = exchange.seconds(r.tokens * (ranks - 1.0), width, 2.0, slow)
+    deep = jnp.where(r.decodes, quick, normal)
+    spent = latency + jnp.where(r.plan.deepep > 0.5, deep, gathered)
+    return jnp.where(ranks > 1.0, spent, 0.0)
+
+
+def layer(r: Rank, block: Block) -> tuple[Kernelled, Layer]:
+    """One layer of a block: its kernels on one rank, and what it spends for one micro-batch."""
+    zero = jnp.asarray(0.0)
+    mixing: Kernelled = {}
+    channel: Kernelled = {}
+    dispatch = combine = reduce = zero
+    if block.attention is not None:
+        mixing = projections(r, block.attention) | core(r, block.attention)
+        reduce = reduce + all_reduce(r)
+    if block.feedforward is not None:
+        channel = feedforward(r, block.feedforward)
+        reduce = reduce + all_reduce(r)
+        if isinstance(block.feedforward, Experts):
+            quantised = jnp.where(block.feedforward.weights.bits <= 8.0, 1.0, 2.0)
+            dispatch = exchanged(r, block.feedforward, quantised)
+            combine = exchanged(r, block.feedforward, 2.0)
+    seconds = [total(k.seconds for k in kernels.values()) for kernels in (mixing, channel)]
+    return mixing | channel, Layer(*seconds, dispatch, combine, reduce)
+
+
+def head(r: Rank) -> Kernel:
+    """The output head over the sampled token of each sequence."""
+    matrix = Matrix(r.arch.vocabulary / r.plan.tp, r.arch.width)
+    return r.gemm(matrix, r.arch.head, r.sequences)
+
+
+def elapsed(r: Rank, spent: Layer) -> tuple[Array, dict[str, Array]]:
+    """Seconds of one layer for the whole batch, and its terms.
+
+    One micro-batch: everything in turn. Two: while one computes a stage the other exchanges;
+    2 [max(A / s, dispatch) + max(F / s, combine) + all-reduces], s the share of SMs that
+    compute, 1 in decode, whose dispatch takes none.
+    """
+    twice = r.plan.two_batch > 0.5
+    share = jnp.where(r.decodes, 1.0, r.plan.sm_share)
+    a, f = (jnp.where(twice, 2.0 * x / share, x) for x in (spent.attention, spent.feedforward))
+    many = jnp.where(twice, 2.0, 1.0)
+    before, after, reduce = (many * x for x in (spent.dispatch, spent.combine, spent.reduce))
+    overlapped = jnp.maximum(a, before) + jnp.maximum(f, after)
+    in_turn = a + f + before + after
+    time = lax.select(jnp.broadcast_to(twice, in_turn.shape), overlapped, in_turn) + reduce
+    terms = {"attention": a, "feedforward": f, "network": before + after + reduce}
+    return time, terms

@@ -1,0 +1,207 @@
+"""InferSim's theory: a pass is a sum of kernels, each at its own measured efficiency.
+
+Two assemblies of the same kernels: the authors' own, with its units and quirks, and a corrected
+one; two sources of efficiency: look-up tables and smooth curves.
+Source: InferSim, Alibaba (2025), technical report and https://github.com/alibaba/InferSim.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.catalog.published import kernels_constants
+from infer_jax.errors import InputError
+from infer_jax.estimators.estimate import Estimate, Phase, decode_context
+from infer_jax.estimators.kernels import assembly
+from infer_jax.estimators.kernels.curves import Curves
+from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.estimators.kernels.plan import serving
+from infer_jax.estimators.kernels.tables import Tables
+from infer_jax.physics import collectives
+from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Linear,
+    Plan,
+    Spec,
+    Workload,
+    number,
+    part,
+    spec,
+    static,
+)
+
+TAKEN = (
+    "flop_giga",
+    "byte_giga",
+    "memory_share",
+    "link_share",
+    "causal",
+    "schedule_prefill",
+    "schedule_decode",
+    "schedule_decode_hybrid",
+)
+
+
+@spec
+class Kernels(Spec):
+    """The kernel-level model: where efficiencies come from, and what is added to kernels."""
+
+    efficiency: Any = part("look-up tables or curves", default_factory=Curves)
+    flop_giga: Array = number("work of a unit of peak rate, over 1e9", kind="size", default=1.0)
+    byte_giga: Array = number("bytes of a gigabyte, over 1e9", kind="size", default=1.0)
+    memory_share: Array = number(
+        "share of memory bandwidth that loading reaches", kind="fraction", high=1, default=1.0
+    )
+    link_share: Array = number(
+        "share of link bandwidth that transfers reach", kind="fraction", high=1, default=0.8
+    )
+    causal: Array = number("what causality divides prefill by", kind="size", default=2.0)
+    schedule_prefill: Array = number("scheduling a prefill", unit="s", kind="time", default=0.030)
+    schedule_decode: Array = number("scheduling a decode", unit="s", kind="time", default=0.005)
+    schedule_decode_hybrid: Array = number(
+        "scheduling a decode of a hybrid model", unit="s", kind="time", default=0.005
+    )
+    reserve: Array = number(
+        "memory of the runtime, not for weights and cache", unit="bytes", kind="size", default=15e9
+    )
+    decode_tokens: Array = number(
+        "new tokens a sequence up to which a pass runs decode kernels",
+        unit="tokens",
+        kind="size",
+        default=8.0,
+    )
+    protocols: tuple[collectives.Protocol, ...] = part(
+        "NCCL's protocols: latencies of collectives", default_factory=collectives.nccl_protocols
+    )
+    published: bool = static("assembled as the authors' program is", default=False)
+
+    @classmethod
+    def corrected(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":
+        """For users: plain units, every kernel of a layer, latencies; see the docs for the list.
+
+        Without an efficiency it is the roofline, until ``fitted`` to a chip.
+        """
+        return cls.of(efficiency=efficiency or Curves.of())
+
+    @classmethod
+    def as_published(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":
+        """The authors' program: 1024 and 2^30 for giga, 0.8 of every bandwidth, its quirks."""
+        constants = kernels_constants()
+        return cls.of(
+            efficiency=efficiency or Curves.of(),
+            reserve=constants["reserve_gb"] * 1e9 * constants["byte_giga"],
+            published=True,
+            **{name: constants[name] for name in TAKEN},
+        )
+
+    @classmethod
+    def from_tables(
+        cls, folder: str | os.PathLike[str], device: str, default_mfu: float
+    ) -> "Kernels":
+        """The corrected model on a folder of kernel tables; what they lack makes it infeasible.
+
+        Raises:
+            InputError: as ``load_kernel_tables``.
+        """
+        return cls.corrected(Tables.load(folder, device, default_mfu, default_mfu))
+
+    def fitted(self, coefficients: Mapping[str, float]) -> "Kernels":
+        """This variant with a chip's curves, as the ``[kernels]`` table of a profile has them.
+
+        Raises:
+            InputError: no coefficients; a name that is none, or a value out of bounds.
+        """
+        if not coefficients:
+            allowed = "a system whose profile has a [kernels] table, or one that measure wrote"
+            raise InputError("kernels", "curves of this system", "missing", allowed)
+        own = {k: v for k, v in coefficients.items() if k in OWN}
+        curves = {k: v for k, v in coefficients.items() if k not in OWN}
+        return self.but(**own).replace(efficiency=Curves.of().fitted(curves))
+
+    def scheduling(self, arch: Architecture, stage: str) -> Array:
+        """Seconds that scheduling adds to a pass."""
+        if stage == "prefill":
+            return self.schedule_prefill
+        hybrid = any(isinstance(b.attention, Linear) for b in arch.blocks)
+        return self.schedule_decode_hybrid if hybrid else self.schedule_decode
+
+    def step(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> Phase:
+        """One pass on tp x ep GPUs: scheduling, and for each layer its kernels and exchanges.
+
+        Attention runs in ``ep`` data-parallel groups of ``tp`` ranks, each with its share of the
+        sequences. Stages of a pipeline are passed in turn.
+        """
+        return self._pass(arch, hardware, forward, plan)[0]
+
+    def profile(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> list[dict[str, Kernel]]:
+        """Every kernel of one layer of each block on one rank for one micro-batch, by name."""
+        return self._pass(arch, hardware, forward, plan)[1]
+
+    def _pass(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> tuple[Phase, list[dict[str, Kernel]]]:
+        run = assembly.published if self.published else assembly.corrected
+        return run(self, arch, hardware, forward, serving(plan))
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Estimate:
+        """A request's life: TTFT of a pass that fills every group, TPOT at the mean context.
+
+        A prefill pass has ``plan.prefill_tokens`` tokens in each group, at least one prompt.
+        """
+        full = serving(plan)
+        fresh = workload.isl - workload.prefix
+        one = jnp.ones_like(workload.batch)
+        prompts = full.prefill_tokens / jnp.maximum(fresh, 1.0)
+        if not self.published:
+            prompts = jnp.maximum(prompts, 1.0)
+        prompts = jnp.where(full.prefill_tokens > 0, prompts, 1.0)
+        prompts = prompts * full.ep * (1.0 + full.two_batch)
+        context = decode_context(workload)
+        if self.published:
+            context = jnp.floor(workload.isl + workload.osl / 2.0)
+        first = self.step(
+            arch,
+            hardware,
+            ForwardPass(sequences=prompts, new_tokens=fresh, cached_tokens=workload.prefix),
+            full,
+        )
+        decode = self.step(
+            arch,
+            hardware,
+            ForwardPass(sequences=workload.batch, new_tokens=one, cached_tokens=context),
+            full,
+        )
+        chips = full.instance
+        prompted = jnp.maximum(prompts * fresh, 1.0)
+        return Estimate(
+            ttft=first.time,
+            tpot=decode.time,
+            chips=chips,
+            speed=1.0 / decode.time,
+            throughput=workload.batch / decode.time / chips,
+            cost=usd_per_million_tokens(chips, hardware.price, decode.time, workload.batch),
+            input_cost=usd_per_million_tokens(chips, hardware.price, first.time, prompted),
+            prefill=first,
+            decode=decode,
+        )
+
+    def largest_batch(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Array:
+        """Requests that fit in an instance at isl + osl tokens each; 0 where weights do not."""
+        return assembly.largest_batch(self, arch, hardware, workload, serving(plan))
+
+
+OWN = ("memory_share", "link_share", "schedule_prefill", "schedule_decode", "reserve")

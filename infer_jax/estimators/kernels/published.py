@@ -1,0 +1,314 @@
+"""How long is a layer as InferSim has it, with every quirk? Reproduced, not recommended.
+
+What differs from the corrected assembly: all layers alike but for linear ones; latent attention
+is computed with all heads on every tensor rank, linear attention is not divided at all; the
+cache load of hybrid models is divided by the layers twice; prompts are counted up to whole ones
+only in models that are not hybrid; dispatch and combine are charged to dense models, too, and
+an all-reduce once or twice, depending; no head, no router, no latency of any collective.
+Source: InferSim, technical report (2025) and program (https://github.com/alibaba/InferSim).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.kernels.kernel import Kernel, rated
+from infer_jax.estimators.kernels.rating import Core, Gemm, Rating, Routed, measured
+from infer_jax.physics import attention as att, exchange
+from infer_jax.physics.decoder import total
+from infer_jax.physics.matmul import rate
+from infer_jax.specs import (
+    Architecture,
+    Block,
+    Dense,
+    Experts,
+    Feedforward,
+    Format,
+    GroupedQuery,
+    Hardware,
+    Latent,
+    Linear,
+    Sparse,
+)
+
+if TYPE_CHECKING:
+    from infer_jax.estimators.kernels.model import Kernels
+
+
+class Job(NamedTuple):
+    """Everything that the laws of one phase look at; counts are per GPU."""
+
+    model: "Kernels"
+    arch: Architecture
+    hardware: Hardware
+    world: Array
+    tp: Array
+    nodes: Array
+    deepep: Array
+    two_batch: Array
+    sm_share: Array
+    stage: str
+    tokens: Array  # a layer is fed: a batch in decode, the prompts of a pass in prefill
+    length: Array  # of a prompt, or mean context
+
+    @property
+    def memory(self) -> Array:
+        """Bytes per second of memory as the tool counts them."""
+        chip = self.hardware.chip
+        return chip.memory_bandwidth * self.model.memory_share * self.model.byte_giga
+
+    @property
+    def groups(self) -> Array:
+        """Groups of tensor ranks that experts are spread over, w // t."""
+        return jnp.maximum(jnp.floor(self.world / self.tp), 1.0)
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether some layers are linear."""
+        return any(isinstance(b.attention, Linear) for b in self.arch.blocks)
+
+    @property
+    def prompts(self) -> Array:
+        """Prompts of a prefill pass: whole ones, in hybrid models as many as there are."""
+        share = self.tokens / self.length
+        return share if self.hybrid else jnp.ceil(share)
+
+    def gemm(self, k: Array, n: Array, weights: Format, *, looked_up: Array | None = None):
+        """A projection; its efficiency may be looked up under another width."""
+        shape = Gemm(self.tokens, k, n)
+        seen = shape if looked_up is None else shape._replace(n=looked_up)
+        rating = self.model.efficiency.product(self.hardware.chip, seen, weights)
+        moved = k * n * weights.bytes + self.tokens * (k + n) * 2.0
+        return self.kernel(shape.flops, moved, weights.bits, rating)
+
+    def kernel(self, flops: Array, moved: Array, bits: Array, rating: Rating) -> Kernel:
+        """A kernel at the tool's rate: 1024 giga where 1000 are meant."""
+        return rated(
+            flops, moved, rate(self.hardware.chip, bits), rating, self.model.flop_giga
+        )
+
+    def load(self, moved: Array) -> Kernel:
+        """Bytes through memory: a kernel without arithmetic."""
+        peak = rate(self.hardware.chip, jnp.asarray(16.0))
+        none = rated(0.0 * moved, moved, peak, measured(jnp.ones_like(peak)))
+        return none.replace(seconds=moved / self.memory)
+
+
+def sharded(attention: Core, tp: Array) -> Core:
+    """The heads of one tensor rank: whole ones, which may be none."""
+    heads = jnp.floor(attention.query_heads / tp)
+    if isinstance(attention, Latent):
+        return attention.replace(query_heads=heads)
+    return attention.replace(query_heads=heads, kv_heads=jnp.floor(attention.kv_heads / tp))
+
+
+def projections(job: Job, attention: Core | Linear) -> dict[str, Kernel]:
+    """The projections of an attention layer by the tool's names."""
+    width, weights = job.arch.width, attention.weights
+    match attention:
+        case Linear():
+            keys = attention.key_heads * attention.key_width
+            values = attention.value_heads * attention.value_width
+            fused = 2.0 * keys + 2.0 * values
+            first = job.gemm(width, fused, weights)
+            more = (fused + 2.0 * attention.value_heads) / fused
+            first = first.replace(seconds=first.seconds * more, flops=first.flops * more)
+            return {"lin_qkvzba": first, "lin_o_proj": job.gemm(values, width, weights)}
+        case GroupedQuery():
+            core = sharded(attention, job.tp)
+            heads = core.query_heads * core.head_width
+            fused = heads + 2.0 * core.kv_heads * core.head_width
+            return {
+                "qkv_proj": job.gemm(width, fused, weights),
+                "o_proj": job.gemm(heads, width, weights),
+            }
+        case Latent():
+            core = sharded(attention, job.tp)
+            heads, plain = core.query_heads, core.nope_width
+            shapes = {
+                "q_down": (width, core.query_rank),
+                "q_up": (core.query_rank, heads * (plain + core.rope_width)),
+                "kv_down": (width, core.kv_rank + core.rope_width),
+                "bmm_q_wk": (heads * plain, core.kv_rank),
+                "bmm_o_wv": (heads * core.kv_rank, core.value_width),
+                "o_proj": (heads * core.value_width, width),
+            }
+            return {name: job.gemm(k, n, weights) for name, (k, n) in shapes.items()}
+
+
+def per_pair(attention: Core, stage: str) -> Array:
+    """FLOP of scores and values per query and key; latent attention absorbed in decode."""
+    heads = 2.0 * attention.query_heads
+    if isinstance(attention, GroupedQuery):
+        return heads * (attention.head_width + attention.value_width)
+    if stage == "decode":
+        return heads * (2.0 * attention.kv_rank + attention.rope_width)
+    return heads * (attention.nope_width + attention.rope_width + attention.value_width)
+
+
+def core(job: Job, attention: Core | Linear) -> dict[str, Kernel]:
+    """The attention core, and what it loads from the cache, of one sequence or the batch."""
+    chip, source = job.hardware.chip, job.model.efficiency
+    batch = job.tokens if job.stage == "decode" else jnp.ones_like(job.tokens)
+    if isinstance(attention, Linear):
+        count = job.tokens if job.stage == "decode" else job.length
+        held = att.held_bytes(attention, Format.of(bytes=2.0, bits=16.0), job.length)
+        load = job.load(held * batch)
+        seconds, rating = source.linear(chip, attention, count, job.stage, held)
+        return {
+            "lin_core": load.replace(seconds=seconds, lack=rating.lack, row=rating.row),
+            "lin_state_load": load,
+        }
+    cut, cache = sharded(attention, job.tp), job.arch.cache
+    if job.stage == "decode":
+        rating = source.decode(chip, cut, job.tokens, job.length, cache)
+        pairs = job.tokens * job.length
+    else:
+        rating = source.prefill(chip, cut, job.length)
+        pairs = job.length * job.length / job.model.causal
+    whole = attention if isinstance(attention, Latent) else cut
+    again = _linear_share(job.arch) if job.hybrid else 1.0
+    held = att.held_bytes(cut, cache, job.length) * batch * again
+    work = per_pair(whole, job.stage) * pairs
+    return {
+        "attn_core": job.kernel(work, held, jnp.asarray(16.0), rating),
+        "kv_load": job.load(held),
+    }
+
+
+def feedforward(job: Job, layer: Feedforward) -> dict[str, Kernel]:
+    """Routed experts or the dense layer, the load of their weights, and shared experts."""
+    width, weights = job.arch.width, layer.weights
+    inner = jnp.floor(layer.width / job.tp)
+    held = 3.0 * width * inner * weights.bytes
+    if isinstance(layer, Dense):
+        flops = 6.0 * job.tokens * width * inner
+        seen = Gemm(job.tokens, width, jnp.floor(2.0 * layer.width / job.world))
+        rating = job.model.efficiency.product(job.hardware.chip, seen, weights)
+        moved = held / job.groups
+    else:
+        flops = 6.0 * job.tokens * layer.active * width * inner
+        routed = Routed(layer.replace(width=inner), width, job.tokens, job.world, job.groups)
+        rating = job.model.efficiency.routed(job.hardware.chip, routed, job.stage)
+        moved = held * layer.experts / job.groups
+    made = {"moe": job.kernel(flops, moved, weights.bits, rating), "moe_load": job.load(moved)}
+    if isinstance(layer, Experts):
+        common = inner * layer.shared.width / layer.width
+        exists = jnp.where(common > 0, 1.0, 0.0)
+        up = job.gemm(width, 2.0 * common, weights)
+        down = job.gemm(common, width, weights)
+        made["shared"] = up.replace(
+            seconds=exists * (up.seconds + down.seconds),
+            flops=up.flops + down.flops,
+            bytes=up.bytes + down.bytes,
+            lack=exists * jnp.maximum(up.lack, down.lack),
+        )
+    return made
+
+
+def communication(job: Job) -> dict[str, Array]:
+    """Seconds of dispatch, combine and all-reduce of a layer; the first two are 0 on one GPU."""
+    layers = [b.feedforward for b in job.arch.blocks if isinstance(b.feedforward, Experts)]
+    active = layers[0].active if layers else jnp.asarray(1.0)
+    width, share = job.arch.width, job.model.link_share * job.model.byte_giga
+    network = job.hardware.network
+    if hasattr(network, "link_bandwidth"):
+        inside = outside = network.link_bandwidth * share  # pyright: ignore[reportAttributeAccessIssue]
+    else:
+        inside, outside = network.domain_bandwidth * share, network.network_bandwidth * share  # pyright: ignore[reportAttributeAccessIssue]
+    slow = jnp.where(job.nodes > 1.0, outside, inside)
+
+    def moved(size: float) -> Array:
+        """Seconds of a dispatch or combine of ``size`` bytes an element."""
+        gathered = exchange.seconds(job.tokens * job.world, width, 2.0, slow)
+        if job.stage == "decode":
+            deep = exchange.seconds(job.tokens * active, width, size, slow)
+        else:
+            beyond = job.tokens * (job.nodes - 1.0)
+            deep = exchange.seconds(beyond, width, size, outside)
+            deep = deep + exchange.seconds(job.tokens, width, size, inside)
+        chosen = jnp.where(job.deepep > 0.5, deep, gathered)
+        return jnp.where(job.world > 1.0, chosen, 0.0)
+
+    ring = exchange.ring_bytes(job.tp, job.tokens * width * 2.0) / inside
+    return {"comm_before": moved(1.0), "comm_after": moved(2.0), "tp_allreduce": ring}
+
+
+class Layer(NamedTuple):
+    """What the layers of a phase spend, all of one kind summed over their count."""
+
+    attention: Array
+    feedforward: Array
+    dispatch: Array
+    combine: Array
+    reduce: Array
+
+
+def charged(job: Job, kernels: dict[str, Kernel], kind: str) -> Array:
+    """Seconds of an attention layer: projections, and the longer of computing and loading."""
+    work, load = ("lin_core", "lin_state_load") if kind == "linear" else ("attn_core", "kv_load")
+    spent = jnp.maximum(kernels[work].seconds, kernels[load].seconds)
+    times = job.prompts if job.stage == "prefill" else 1.0
+    rest = total(k.seconds for name, k in kernels.items() if name not in (work, load))
+    return spent * times + rest
+
+
+def _block(job: Job, block: Block) -> tuple[dict[str, Kernel], Array]:
+    attention = block.attention
+    if isinstance(attention, Sparse):
+        attention = attention.base
+    if attention is None:
+        return {}, jnp.asarray(0.0)
+    kernels = core(job, attention) | projections(job, attention)
+    kind = "linear" if isinstance(attention, Linear) else "full"
+    return kernels, charged(job, kernels, kind)
+
+
+def layers(job: Job) -> tuple[dict[str, Kernel], Layer]:
+    """Every kernel of a layer by the tool's names, and what all layers spend."""
+    kernels: dict[str, Kernel] = {}
+    attention, spent = jnp.asarray(0.0), jnp.asarray(0.0)
+    for block in job.arch.blocks:
+        made, seconds = _block(job, block)
+        kernels |= made
+        attention = attention + block.count * seconds
+        if block.feedforward is not None:
+            made = feedforward(job, block.feedforward)
+            kernels |= made
+            both = jnp.maximum(made["moe"].seconds, made["moe_load"].seconds)
+            shared = made["shared"].seconds if "shared" in made else 0.0
+            spent = spent + block.count * (both + shared)
+    count = total(b.count for b in job.arch.blocks)
+    sent = {name: count * seconds for name, seconds in communication(job).items()}
+    return kernels, Layer(
+        attention, spent, sent["comm_before"], sent["comm_after"], sent["tp_allreduce"]
+    )
+
+
+def _linear_share(arch: Architecture) -> Array:
+    """Full-attention layers over all layers of a hybrid model."""
+    full = total(b.count for b in arch.blocks if not isinstance(b.attention, Linear))
+    return full / total(b.count for b in arch.blocks)
+
+
+def elapsed(job: Job, spent: Layer) -> tuple[Array, dict[str, Array]]:
+    """Seconds of the phase without scheduling, and its terms."""
+    a, f, before, after, reduce = spent
+    if job.hybrid:
+        network = jnp.where(job.tp > 1.0, 2.0 * reduce, before + after)
+        return a + f + network, {"attention": a, "feedforward": f, "network": network}
+    plain = a + f + before + after + reduce
+    if job.stage == "decode":
+        both = 2.0 * jnp.maximum(a, f + before + after)
+        share = jnp.asarray(1.0)
+    else:
+        share = job.sm_share
+        both = total(jnp.maximum(x / share, c) for x in (a, f) for c in (before, after))
+    twice = job.two_batch > 0.5
+    terms = {
+        "attention": jnp.where(twice, 2.0 * a / share, a),
+        "feedforward": jnp.where(twice, 2.0 * f / share, f),
+        "network": jnp.where(twice, 2.0 * (before + after), before + after + reduce),
+    }
+    return jnp.where(twice, both, plain), terms
