@@ -7,7 +7,7 @@ is no first phase, and a violated row in which nothing can rise proves infeasibi
 is a ``while_loop``; ``vmap`` makes a batch of it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -16,15 +16,22 @@ PIVOTS = 8  # per row and column: far beyond what a program takes; ends a cycle 
 
 
 class Tolerance(NamedTuple):
-    """Rounding of a dtype: of a bound, of a pivot, and how far costs are moved apart."""
+    """Rounding of a dtype: of a bound while pivoting, of a pivot, how far costs are moved apart,
+    and by how much a solution may miss a row as it was given."""
 
     bound: float
     pivot: float
     cost: float
+    given: float
 
 
-EXACT = Tolerance(bound=1e-11, pivot=1e-11, cost=1e-10)
-SINGLE = Tolerance(bound=2e-6, pivot=1e-5, cost=1e-6)
+EXACT = Tolerance(bound=1e-11, pivot=1e-11, cost=1e-10, given=1e-8)
+SINGLE = Tolerance(bound=1e-6, pivot=1e-5, cost=1e-5, given=1e-4)
+
+
+def tolerance(kind: Any) -> Tolerance:
+    """The rounding of a dtype."""
+    return SINGLE if kind == jnp.float32 else EXACT
 
 
 class Optimum(NamedTuple):
@@ -67,7 +74,7 @@ def minimise(cost: Array, rows: Array, bounds: Array, relax: Array) -> Optimum:
     kind = jnp.result_type(cost, rows, bounds, relax, 0.0)
     m, n = rows.shape
     still = [lax.stop_gradient(jnp.asarray(x, kind)) for x in (cost, rows, bounds, relax)]
-    near = SINGLE if kind == jnp.float32 else EXACT
+    near = tolerance(kind)
     scale = jnp.max(jnp.abs(still[1]), axis=1)
     scale = jnp.where(scale > 0, scale, 1.0)
     end = _solve(*still, scale, near)
@@ -78,9 +85,12 @@ def minimise(cost: Array, rows: Array, bounds: Array, relax: Array) -> Optimum:
     slope = (basic.T @ body @ active) / scale
     found, excess = vertex[:n], vertex[n]
     residual = bounds - rows @ found - relax * excess
+    x = found + slope[:n] @ residual
+    # a pivot on nothing but rounding would show here
+    missed = jnp.max((bounds - rows @ x) / scale)
     return Optimum(
-        x=found + slope[:n] @ residual,
-        feasible=~end.relaxed & ~end.stuck,
+        x=x,
+        feasible=~end.relaxed & (jnp.min(constants) >= -near.bound) & (missed <= near.given),
         excess=excess,
         proof=end.proof,
         slope=slope[:n],
@@ -144,6 +154,8 @@ def _pivot(s: _State, near: Tolerance) -> _State:
     column, pivot = s.table[:, entering], row[entering]
     fresh = jnp.where(there, 1.0, -row) / pivot
     table = jnp.where(there, 0.0, s.table) + column[:, None] * fresh
+    # what rounding leaves of a zero must not decide between columns
+    table = table.at[m].set(jnp.where(jnp.abs(table[m]) < near.cost, 0.0, table[m]))
     return _State(
         table=jnp.where(stuck, s.table, jnp.where(here[:, None], fresh, table)),
         rows=jnp.where(here[:m], s.columns[entering], s.rows),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
+from infer_jax.physics.compression import padded
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, Attention, Experts, Feedforward, GroupedQuery, Latent
 from infer_jax.specs import Linear, Sparse
@@ -41,7 +42,8 @@ class Layer(NamedTuple):
     loaded: Array  # bytes as multiplied, in the format of activations
     flops: Array  # per token
     buffers: Buffers
-    cache: Callable[[Array], Array]  # bytes of one sequence's context of so many tokens
+    cache: Callable[[Array], Array]  # stored bytes of one sequence's context of so many tokens
+    opened: Callable[[Array], Array]  # the same as attention reads them
     attend: Callable[[Array, Array], Array]  # FLOP of so many queries over so many keys
 
 
@@ -84,9 +86,22 @@ def buffers(arch: Architecture) -> Buffers:
     return Buffers(*(size * x for x in (inner, arch.width, query, cache, score, mlp)))
 
 
-def mean_layer(arch: Architecture, weight_bytes: Array, cache_share: Array) -> Layer:
-    """The mean layer. ``weight_bytes``: stored bytes per element, 0: the model's own formats;
-    ``cache_share``: stored bytes of the cache over those of its format.
+def grouped_width(attention: Attention) -> Array:
+    """The dimension of the cache along which numbers are grouped: a head's, or the latent's."""
+    match attention:
+        case GroupedQuery():
+            return attention.head_width
+        case Latent():
+            return attention.kv_rank + attention.rope_width
+        case Sparse():
+            return grouped_width(attention.base)
+        case Linear():
+            return attention.value_width
+
+
+def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, group: Array) -> Layer:
+    """The mean layer. ``weight_bytes``, ``cache_bytes``: stored bytes per element, 0: the
+    model's own format; cache is compressed in groups of ``group`` elements, which pad a head.
 
     Embedding and head are left out, as FlexGen (arXiv 2303.06865, Section 4.1) leaves them.
     """
@@ -110,8 +125,19 @@ def mean_layer(arch: Architecture, weight_bytes: Array, cache_share: Array) -> L
     stored = decoder.weight_bytes(arch)
     own = total(stored[k] for k in ("attention", "feedforward", "experts", "shared")) / count
 
+    def opened(context: Array) -> Array:
+        return decoder.cache_bytes(arch, context) / count
+
     def cache(context: Array) -> Array:
-        return cache_share * decoder.cache_bytes(arch, context) / count
+        squeezed = total(
+            b.count
+            * padded(grouped_width(b.attention), group)
+            * att.held_bytes(b.attention, arch.cache, context)
+            for b in arch.blocks
+            if b.attention is not None
+        )
+        squeezed = squeezed * cache_bytes / arch.cache.bytes / count
+        return jnp.where(cache_bytes > 0, squeezed, opened(context))
 
     def attend(queries: Array, keys: Array) -> Array:
         return (
@@ -131,5 +157,6 @@ def mean_layer(arch: Architecture, weight_bytes: Array, cache_share: Array) -> L
         flops=2.0 * total([*matrices, *used]) / count,
         buffers=buffers(arch),
         cache=cache,
+        opened=opened,
         attend=attend,
     )

@@ -1,56 +1,14 @@
 """How is an offloading job laid out: block, places of the tensors, schedule, compression?"""
 
-from typing import NamedTuple
-
 from jax import Array
 
 from infer_jax.errors import InputError
+from infer_jax.physics.tiers import Moved, Placement, placed
 from infer_jax.specs import Plan, number, spec
 
 SCHEDULES = ("row-by-row", "zig-zag", "diagonal")
 NO_YES = ("no", "yes")
 SLACK = 1e-9  # by which fractions of a triple may sum to more than 1: rounding of percentages
-
-
-class Placement(NamedTuple):
-    """Fractions of weights, KV cache and hidden states on GPU, CPU and disk; triples sum to 1."""
-
-    weights_gpu: Array
-    weights_cpu: Array
-    cache_gpu: Array
-    cache_cpu: Array
-    hidden_gpu: Array
-    hidden_cpu: Array
-
-    @property
-    def weights_disk(self) -> Array:
-        """What of the weights is neither on the GPU nor on the CPU."""
-        return 1.0 - self.weights_gpu - self.weights_cpu
-
-    @property
-    def cache_disk(self) -> Array:
-        """What of the cache is neither on the GPU nor on the CPU."""
-        return 1.0 - self.cache_gpu - self.cache_cpu
-
-    @property
-    def hidden_disk(self) -> Array:
-        """What of the hidden states is neither on the GPU nor on the CPU."""
-        return 1.0 - self.hidden_gpu - self.hidden_cpu
-
-    @property
-    def weights_away(self) -> Array:
-        """What of the weights must cross to the GPU."""
-        return 1.0 - self.weights_gpu
-
-    @property
-    def cache_away(self) -> Array:
-        """What of the cache is not on the GPU."""
-        return 1.0 - self.cache_gpu
-
-    @property
-    def hidden_away(self) -> Array:
-        """What of the hidden states is not on the GPU."""
-        return 1.0 - self.hidden_gpu
 
 
 def _fraction(doc: str, default: float) -> Array:
@@ -97,7 +55,8 @@ class Offload(Plan):
     @property
     def placement(self) -> Placement:
         """The fractions of this plan."""
-        return Placement(*(getattr(self, name) for name in Placement._fields))
+        gpu = Moved(self.weights_gpu, self.cache_gpu, self.hidden_gpu)
+        return placed(gpu, Moved(self.weights_cpu, self.cache_cpu, self.hidden_cpu))
 
     @classmethod
     def at(cls, *, weights: tuple, cache: tuple, hidden: tuple, **others: object) -> "Offload":

@@ -1,0 +1,115 @@
+"""How is a file of fixed policies evaluated? By both published models, all rows in one call.
+
+``code_*``: the cost model that FlexGen's authors released; ``a3_*``: Appendix A.3 of the paper
+with the released constants. Times are of one layer in seconds, peaks in bytes.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments._check import Answer, Recipe
+from experiments._columns import Input, Output, at_least_zero, flag, positive, quantity
+from experiments._offloading.machine import opt, t4
+from infer_jax.errors import InputError
+from infer_jax.estimators.offloading import Offload, Offloading
+from infer_jax.estimators.offloading.model import Answer as Job
+from infer_jax.estimators.offloading.published import cpu_efficiency
+from infer_jax.physics.tiers import Moved, Placement
+from infer_jax.specs import Workload
+
+MODELS = {"code": Offloading.released(solve=False), "a3": Offloading.paper(solve=False)}
+SHAPE = ("l", "h1", "h2", "nh", "s", "n", "gbs", "nb")
+PLACES = ("wg", "wc", "wn", "cg", "cc", "cn", "hg", "hc", "hn")
+PHASES = (("p", "prefill"), ("g", "decode"))
+LINKS = {"ctog": "to_gpu", "gtoc": "to_cpu", "dtoc": "read", "ctod": "written"}
+
+
+def _named(answer: Job, samples: Any, time: Any) -> dict[str, Any]:
+    """One row's numbers under the names of the file."""
+    job, peaks = answer.job, answer.peaks._asdict()
+    values = {"T": time, "throughput": samples * job.tokens / time}
+    for short, phase in PHASES:
+        terms = getattr(answer, phase)
+        values |= {f"{name}{short}": getattr(terms, field) for name, field in LINKS.items()}
+        values[f"comp{short}"] = terms.compute + terms.attend
+        for memory in ("gpu", "cpu"):
+            peak = peaks[f"{memory}_{phase}"]
+            values |= {
+                f"{memory}_home_{short}": peak.home,
+                f"{memory}_w_{short}": peak.work + peak.largest,
+                f"{memory}_peak_{short}": peak.need,
+            }
+        values[f"inter_{short}"] = peaks[f"gpu_{phase}"].largest
+    values |= {
+        "Tpre": answer.prefill_time,
+        "Tgen": answer.decode_time,
+        "nvme_peak": peaks["disk"].need,
+    }
+    return values
+
+
+def _row(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Both models of one policy."""
+    arch = opt(*(numbers[name] for name in SHAPE[:4]))
+    work = Workload(
+        isl=numbers["s"], osl=numbers["n"], prefix=numbers["zero"], batch=numbers["nb"]
+    )
+    plan = Offload.of().replace(
+        gpu_batch=numbers["gbs"], batches=numbers["nb"], compress_weights=numbers["compress_w"]
+    )
+    tiers = [[numbers[kind + tier] / 100.0 for kind in "wch"] for tier in "gcn"]
+    at = Placement(*(Moved(*tier) for tier in tiers))
+    values = {}
+    for prefix, model in MODELS.items():
+        job = model.job(arch, t4(), work, plan)
+        answer = model.answer(job, at)
+        prefills, decodes = model.weights(job)
+        time = prefills * answer.prefill_time + decodes * answer.decode_time
+        named = _named(answer, job.block, time)
+        named["cpu_eff"] = cpu_efficiency(model.rates, job)
+        values |= {f"{prefix}_{name}": x for name, x in named.items()}
+    return values
+
+
+_rows = jax.jit(jax.vmap(_row))
+
+
+def _evaluate(rows: list[dict[str, Any]]) -> list[Answer | str]:
+    """Every row's answer; the released model refuses hidden states on disk."""
+    names = [*SHAPE, "compress_w", *(f"{p}_pct" for p in PLACES)]
+    numbers = {
+        name.removesuffix("_pct"): np.array([float(row[name]) for row in rows]) for name in names
+    }
+    numbers["zero"] = np.zeros(len(rows))
+    for i, row in enumerate(rows):
+        for kind in ("w", "c", "h"):
+            triple = [row[f"{kind}{tier}_pct"] for tier in "gcn"]
+            if abs(sum(triple) - 100.0) > 1e-6:
+                where = f"row {i + 1} of the policies, {kind}g_pct + {kind}c_pct + {kind}n_pct"
+                raise InputError(where, "", f"{sum(triple):g}", "percentages that sum to 100")
+    with jax.enable_x64(True):
+        found = {name: np.asarray(x) for name, x in _rows(numbers).items()}
+    return [Answer({name: float(x[i]) for name, x in found.items()}) for i in range(len(rows))]
+
+
+def _columns() -> list[str]:
+    """The columns a file may ask for, both models'."""
+    names = [f"{name}{short}" for short, _ in PHASES for name in (*LINKS, "comp", "inter_")]
+    for memory in ("gpu", "cpu"):
+        names += [f"{memory}_{k}_{s}" for k in ("home", "w", "peak") for s, _ in PHASES]
+    names += ["cpu_eff", "Tpre", "Tgen", "T", "throughput", "nvme_peak"]
+    return [f"{prefix}_{name}" for prefix in MODELS for name in names]
+
+
+RECIPE = Recipe(
+    source="FlexGen (arXiv 2303.06865): the released cost model and Appendix A.3 in float64",
+    inputs={
+        **{name: Input(positive) for name in SHAPE},
+        "compress_w": Input(flag, absent=False),
+        **{f"{name}_pct": Input(at_least_zero) for name in PLACES},
+    },
+    outputs={name: Output(1e-9, quantity) for name in _columns()},
+    evaluate=_evaluate,
+)

@@ -1,0 +1,130 @@
+"""What does a layer of an offloading job take on hardware that has memory bandwidths, too?
+
+What FlexGen's cost models leave out: the GPU reads its own memory (a roofline in decode), the CPU
+attends at the rate of its memory, the GPU may attend over cache that lives elsewhere, compressed
+tensors are opened before they are multiplied, new cache is written back, and transfers hide only
+partly. Ten constants, all shares of the data sheet but one.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.offloading.job import Job, Peak, Peaks, Terms
+from infer_jax.estimators.offloading.published import paper_memory
+from infer_jax.physics.tiers import (
+    Moved,
+    Placement,
+    decode_traffic,
+    prefill_traffic,
+    seconds,
+    spent,
+)
+from infer_jax.specs import Spec, number, spec
+
+HIDDEN = 1.0
+
+
+@spec
+class Attained(Spec):
+    """What of the data sheet a job attains."""
+
+    link: Array = number("weights and hidden states, of the link", kind="fraction", default=0.8)
+    cache_link: Array = number("KV cache, of the link", kind="fraction", default=0.3)
+    read: Array = number("disk to CPU, of the disk's rate", kind="fraction", default=1.0)
+    write: Array = number("CPU to disk, of the disk's rate", kind="fraction", default=1.0)
+    matmul: Array = number("of the chip's 16-bit rate", kind="fraction", default=0.32)
+    memory: Array = number("of the chip's memory bandwidth", kind="fraction", default=0.8)
+    host_memory: Array = number(
+        "attention on the CPU, of the host's memory bandwidth", kind="fraction", default=0.13
+    )
+    opening: Array = number(
+        "decompression, of the chip's memory bandwidth", kind="fraction", default=0.1
+    )
+    step: Array = number("of a layer for a GPU batch", unit="s", kind="time", default=1e-4)
+
+
+def fitted_rates() -> Attained:
+    """The constants fitted to FlexGen's measurements."""
+    return Attained.of()
+
+
+def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
+    """Seconds of one layer in prefill and for one token, by link and of arithmetic."""
+    layer, plan = job.layer, job.plan
+    chip, host = job.hardware.chip, job.hardware.host
+    b, k, s, width = job.block, job.batches, job.prompt, job.layer.buffers.hidden
+    link, cache_link = rates.link * host.link_bandwidth, rates.cache_link * host.link_bandwidth
+    crossing = Moved(link, cache_link, link)
+    read, write = rates.read * host.disk_read, rates.write * host.disk_write
+    flops, memory = rates.matmul * chip.flops_16, rates.memory * chip.memory_bandwidth
+    opening = rates.opening * chip.memory_bandwidth
+    streamed = seconds(k * layer.loaded, memory)  # every GPU batch reads the weights
+    opened = jnp.where(plan.compress_weights > 0.5, seconds(k * layer.loaded, opening), 0.0)
+    always = opened + k * rates.step
+    one = jnp.ones_like(s)
+
+    def unpacked(context: Array) -> Array:
+        """Seconds to compress or open the cache of the block."""
+        amount = seconds(b * layer.opened(context), opening)
+        return jnp.where(plan.compress_cache > 0.5, amount, 0.0)
+
+    new = b * layer.cache(s + 1.0)
+    moved = prefill_traffic(at, layer.weights, new, b * s * width)
+    prefill = Terms(
+        to_gpu=spent(moved.to_gpu, crossing),
+        to_cpu=spent(moved.to_cpu, crossing),
+        read=spent(moved.read, Moved(read, read, read)),
+        written=spent(moved.written, Moved(write, write, write)),
+        compute=jnp.maximum(seconds(b * s * layer.flops, flops), streamed)
+        + seconds(b * layer.attend(s, s), flops)
+        + unpacked(s)
+        + always,
+        attend=jnp.zeros_like(s),
+    )
+
+    dense = (1.0 + plan.values_read) / 2.0  # keys whole, of the values a share
+    held, fresh = b * dense * layer.cache(job.middle), b * layer.cache(one)
+    on_gpu = jnp.where(plan.cpu_attention > 0.5, 0.0, 1.0)
+    moved = decode_traffic(
+        at, layer.weights, held, fresh, b * width, crossing=on_gpu, returned=1.0
+    )
+    touched, products = b * dense * layer.opened(job.middle), b * layer.attend(one, job.middle)
+    products = dense * products
+    by_gpu = jnp.maximum(seconds(touched, memory), seconds(products, flops))
+    bandwidth = rates.host_memory * host.memory_bandwidth
+    by_cpu = jnp.maximum(seconds(touched, bandwidth), seconds(products, host.flops))
+    here, there = at.gpu.cache + on_gpu * at.away.cache, (1.0 - on_gpu) * at.away.cache
+    decode = Terms(
+        to_gpu=spent(moved.to_gpu, crossing),
+        to_cpu=spent(moved.to_cpu, crossing),
+        read=spent(moved.read, Moved(read, read, read)),
+        written=spent(moved.written, Moved(write, write, write)),
+        compute=jnp.maximum(seconds(b * layer.flops, flops), streamed)
+        + here * by_gpu
+        + dense * unpacked(job.middle)
+        + always,
+        attend=there * by_cpu,
+    )
+    return prefill, decode
+
+
+def memory(job: Job, at: Placement) -> Peaks:
+    """Peak bytes as in Appendix A.3, with what compression and GPU attention hold beside.
+
+    Opened: one layer's weights and a GPU batch's cache in the format they are multiplied in. A
+    GPU that attends over cache from elsewhere holds the batch's at hand and the next one's.
+    """
+    peaks, layer, plan = paper_memory(job, at), job.layer, job.plan
+    g = job.gpu_batch
+    opened = jnp.where(plan.compress_weights > 0.5, layer.loaded, 0.0)
+    unpacked = jnp.where(plan.compress_cache > 0.5, g * layer.opened(job.end), 0.0)
+    staged = 2.0 * at.away.cache * g * layer.cache(job.end)
+    staged = jnp.where(plan.cpu_attention > 0.5, 0.0, staged)
+
+    def more(peak: Peak, held: Array) -> Peak:
+        return peak._replace(work=peak.work + held)
+
+    return peaks._replace(
+        gpu_prefill=more(peaks.gpu_prefill, opened),
+        gpu_decode=more(peaks.gpu_decode, opened + unpacked + staged),
+    )

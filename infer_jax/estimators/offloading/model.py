@@ -1,0 +1,275 @@
+"""Offloading a model from a small GPU to its host and disk (FlexGen, arXiv 2303.06865).
+
+A job is a block of samples that is prefilled and decoded layer by layer, weights, cache and
+hidden states split over GPU, CPU and disk. A layer takes the longest of groups of transfers and
+arithmetic; the split that minimises the time per sample is a linear program. A block is priced
+as a whole, so this theory answers ``estimate`` alone.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.errors import InputError
+from infer_jax.estimators.estimate import Estimate, Limit, Phase
+from infer_jax.estimators.offloading import improved, published
+from infer_jax.estimators.offloading.job import Job, MemoryLaw, Peaks, TermLaw, Terms, job, largest
+from infer_jax.estimators.offloading.layer import mean_layer
+from infer_jax.estimators.offloading.plan import Offload
+from infer_jax.estimators.offloading.placing import best_placement
+from infer_jax.physics.compression import grouped_bytes
+from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.physics.tiers import Moved, Placement
+from infer_jax.specs import Architecture, Hardware, Plan, Spec, Workload, number, part, spec, static
+
+Groups = tuple[tuple[str, ...], ...]
+WORK = ("compute", "attend")  # GPU and CPU take turns
+LINKS = ("to_gpu", "to_cpu", "read", "written")
+EACH: Groups = (*((name,) for name in LINKS), WORK)
+PAIRED: Groups = (("to_gpu", "read"), ("to_cpu", "written"), WORK)
+FIRST: Groups = (*(("to_gpu", name) for name in LINKS[1:]), ("to_gpu", *WORK))
+# the CPU's memory feeds its attention and the transfers to the GPU
+SHARED: Groups = (*EACH, ("to_gpu", "attend"))
+
+
+class NoPasses(InputError, AttributeError):
+    """Asked for single passes. An AttributeError, too: ``hasattr(theory, "step")`` is False."""
+
+
+class Laws(NamedTuple):
+    """The named laws in which the variants differ; a phase takes the longest of its groups."""
+
+    terms: TermLaw
+    memory: MemoryLaw
+    prefill: Groups
+    decode: Groups
+
+
+PAPER = Laws(published.terms, published.paper_memory, EACH, EACH)
+RELEASED = Laws(published.terms, published.released_memory, PAIRED, FIRST)
+IMPROVED = Laws(improved.terms, improved.memory, EACH, SHARED)
+
+
+@spec
+class JobEstimate(Estimate):
+    """An estimate of a block: ``ttft`` is its prefill, ``tpot`` its step of one token each."""
+
+    time: Array = number("time of the block", unit="s", kind="time")
+    samples: Array = number("samples that finish in that time", kind="count")
+    decode_throughput: Array = number(
+        "output tokens per second and chip while decoding", unit="tokens/s", kind="rate"
+    )
+
+
+class Answer(NamedTuple):
+    """A job with its tensors placed: the layer's times and the peaks of the memories."""
+
+    job: Job
+    at: Placement
+    prefill: Terms
+    decode: Terms
+    prefill_time: Array
+    decode_time: Array
+    peaks: Peaks
+
+
+@spec
+class Offloading(Spec):
+    """The offloading model: its constants, and the laws that make a variant."""
+
+    rates: Any = part("what of the data sheet a job attains")
+    usable: Array = number("share of each memory that may be used", kind="fraction", default=1.0)
+    weight_bits: Array = number("bits of a compressed weight", kind="size", default=4.0)
+    cache_bits: Array = number("bits of a compressed cache; 16: none", kind="size", default=4.0)
+    group: Array = number(
+        "elements that share a scale and a minimum; 0: none are stored", kind="count", default=64.0
+    )
+    hidden: Array = number("share of time that transfers hide", kind="fraction", high=1, default=1)
+    laws: Laws = static("the named laws")
+    solve: bool = static("find the best places of the tensors", default=True)
+    hidden_on_disk: bool = static("hidden states may live on disk", default=True)
+
+    @classmethod
+    def paper(cls, solve: bool = True) -> "Offloading":
+        """Appendix A.3: a phase takes the longest of its five terms."""
+        rates = published.paper_rates()
+        none = {"group": 0.0, "cache_bits": 16.0}
+        return cls.of(rates=rates, laws=PAPER, solve=solve, **none)
+
+    @classmethod
+    def released(cls, solve: bool = True) -> "Offloading":
+        """The authors' released cost model: pairs of transfers add up, 0.8 of each memory."""
+        return cls.of(
+            rates=published.Measured.of(),
+            usable=0.8,
+            group=0.0,
+            cache_bits=16.0,
+            laws=RELEASED,
+            solve=solve,
+            hidden_on_disk=False,
+        )
+
+    @classmethod
+    def improved(cls, solve: bool = True) -> "Offloading":
+        """Rooflines of GPU and CPU memory, compression, GPU attention, partial overlap."""
+        rates = improved.fitted_rates()
+        return cls.of(rates=rates, hidden=improved.HIDDEN, laws=IMPROVED, solve=solve)
+
+    @classmethod
+    def as_planned(cls) -> "Offloading":
+        """``improved`` with the places that the plan gives, not solved for."""
+        return cls.improved(solve=False)
+
+    def fitted(self, coefficients: dict[str, float]) -> "Offloading":
+        """This variant with a profile's constants: names of its rates, or of its own.
+
+        Raises:
+            InputError: a name that is no constant, or a value out of bounds.
+        """
+        own = {k: v for k, v in coefficients.items() if k in ("usable", "hidden")}
+        rest = {k: v for k, v in coefficients.items() if k not in own}
+        return self.but(**own).replace(rates=self.rates.but(**rest))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "step":
+            allowed = "estimate: FlexGen prices a whole block of samples, not single passes"
+            raise NoPasses("offloading", "step", "asked for", allowed)
+        raise AttributeError(name)
+
+    def job(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Offload
+    ) -> Job:
+        """What the laws look at."""
+        weight = jnp.where(
+            plan.compress_weights > 0.5, grouped_bytes(self.weight_bits, self.group), 0.0
+        )
+        squeezes = (plan.compress_cache > 0.5) & (self.cache_bits < 16.0)
+        cache = jnp.where(squeezes, grouped_bytes(self.cache_bits, self.group), 0.0)
+        return job(mean_layer(arch, weight, cache, self.group), hardware, workload, plan)
+
+    def answer(self, job: Job, at: Placement) -> Answer:
+        """The times and peaks of a job whose tensors are placed."""
+        prefill, decode = self.laws.terms(self.rates, job, at)
+        return Answer(
+            job=job,
+            at=at,
+            prefill=prefill,
+            decode=decode,
+            prefill_time=largest(self.lengths(prefill, self.laws.prefill, job)),
+            decode_time=largest(self.lengths(decode, self.laws.decode, job)),
+            peaks=self.laws.memory(job, at),
+        )
+
+    def lengths(self, terms: Terms, groups: Groups, job: Job) -> tuple[Array, ...]:
+        """What a layer may take, the longest of which it does: by group, h group + (1 - h) sum.
+
+        h is 1 where all transfers hide behind the longest, 0 without overlap.
+        """
+        every = {name: getattr(terms, name) for name in (*LINKS, *WORK)}
+        whole = sum(every.values(), start=jnp.asarray(0.0))
+        hides = jnp.where(job.plan.overlap > 0.5, self.hidden, 0.0)
+        sums = [sum((every[name] for name in names), start=jnp.asarray(0.0)) for names in groups]
+        return tuple(hides * x + (1.0 - hides) * whole for x in sums)
+
+    def weights(self, job: Job) -> tuple[Array, Array]:
+        """How often a layer's prefill and decode times count in the time of a block.
+
+        T = (2 m - 1) L / m T_pre + (n - 1) L T_gen for the m L-layer blocks that a pipeline of m
+        GPUs has in flight; m = 1 is Section 4.3 of the paper, row-by-row repeats it per GPU batch.
+        """
+        repeats = jnp.where(job.plan.schedule < 0.5, job.plan.batches, 1.0)
+        layers, stages = job.layer.count, job.plan.pp
+        prefill = (2.0 * stages - 1.0) * layers / stages
+        return repeats * prefill, repeats * (job.tokens - 1.0) * layers
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> JobEstimate:
+        """One block of gpu_batch x batches samples of ``workload.isl`` and ``workload.osl``.
+
+        The places of the tensors are the best ones (``solve``) or the plan's. Latency of the
+        block is ``time``; ``throughput`` is b n / T per GPU. A plain ``Plan`` is a block of one
+        sample with everything on the CPU.
+        """
+        plan = plan if isinstance(plan, Offload) else Offload.of().replace(pp=plan.pp)
+        made = self.job(arch, hardware, workload, plan)
+        at = best_placement(self, made).placement if self.solve else plan.placement
+        return self.priced(self.answer(made, at), hardware)
+
+    def limits(self, answer: Answer) -> tuple[dict[str, Limit], dict[str, Limit]]:
+        """What must not be exceeded in prefill and in decode."""
+        peaks, chip, host = answer.peaks, answer.job.hardware.chip, answer.job.hardware.host
+        both = []
+        for gpu, cpu in (
+            (peaks.gpu_prefill, peaks.cpu_prefill),
+            (peaks.gpu_decode, peaks.cpu_decode),
+        ):
+            held = {
+                "GPU memory": Limit(need=gpu.need, capacity=self.usable * chip.memory),
+                "CPU memory": Limit(need=cpu.need, capacity=self.usable * host.memory),
+                "disk memory": Limit(need=peaks.disk.need, capacity=self.usable * host.disk),
+            }
+            if not self.hidden_on_disk:
+                none = jnp.zeros_like(answer.at.disk.hidden)
+                held["hidden states on disk"] = Limit(need=answer.at.disk.hidden, capacity=none)
+            both.append(held)
+        return both[0], both[1]
+
+    def priced(self, answer: Answer, hardware: Hardware) -> JobEstimate:
+        """The estimate of a job whose tensors are placed."""
+        j, chip = answer.job, hardware.chip
+        prefills, decodes = self.weights(j)
+        steps = decodes / jnp.maximum(j.tokens - 1.0, 1.0)
+        stages = j.plan.pp
+        repeats = jnp.where(j.plan.schedule < 0.5, j.plan.batches, 1.0)
+        samples = stages * repeats * j.block
+        first, each = prefills * answer.prefill_time, steps * answer.decode_time
+        time = first + decodes * answer.decode_time
+        in_prefill, in_decode = self.limits(answer)
+        peak = stages * chip.flops_16
+        one = jnp.ones_like(j.prompt)
+        prompt = samples * j.layer.count * (j.prompt * j.layer.flops)
+        prompt = prompt + samples * j.layer.count * j.layer.attend(j.prompt, j.prompt)
+        token = samples * j.layer.count * (j.layer.flops + j.layer.attend(one, j.middle))
+        layout = {
+            f"{kind}_{tier}": getattr(getattr(answer.at, tier), kind)
+            for kind in Moved._fields
+            for tier in answer.at._fields
+        } | {
+            "gpu_batch": j.plan.gpu_batch,
+            "batches": j.plan.batches,
+            "pp": stages,
+        }
+        return JobEstimate(
+            ttft=first,
+            tpot=each,
+            chips=stages,
+            speed=1.0 / each,
+            throughput=samples * j.tokens / time / stages,
+            cost=usd_per_million_tokens(stages, hardware.price, time, samples * j.tokens),
+            input_cost=usd_per_million_tokens(
+                stages, hardware.price, first, jnp.maximum(samples * j.prompt, 1.0)
+            ),
+            prefill=Phase(
+                time=first,
+                terms=_scaled(answer.prefill, prefills),
+                limits=in_prefill,
+                mfu=prompt / (first * peak),
+                layout=layout,
+            ),
+            decode=Phase(
+                time=each,
+                terms=_scaled(answer.decode, steps),
+                limits=in_decode,
+                mfu=token / (each * peak),
+                layout=layout,
+            ),
+            time=time,
+            samples=samples,
+            decode_throughput=samples / each / stages,
+        )
+
+
+def _scaled(terms: Terms, factor: Array) -> dict[str, Array]:
+    return {name: factor * getattr(terms, name) for name in (*LINKS, *WORK)}

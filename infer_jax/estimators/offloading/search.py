@@ -1,0 +1,140 @@
+"""Which block is best? Every GPU batch and number of batches on a grid, each placed exactly.
+
+FlexGen stops at the first number of batches that does not help; here the whole grid is solved in
+one batched program, and the placement of every point is the exact optimum of its linear program.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.estimators.offloading.placing import MEMORIES, best_placement
+from infer_jax.estimators.offloading.plan import Offload
+from infer_jax.specs import Architecture, Hardware, Workload
+
+if TYPE_CHECKING:
+    from infer_jax.estimators.offloading.model import Offloading
+
+GPU_BATCHES = (
+    *(1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 96, 128, 160, 192, 256),
+    *(2**i for i in range(9, 13)),
+)
+EVERY = 1024  # number of batches up to which each is tried; beyond, steps of one percent
+CHUNK = 1024  # linear programs of one call
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every point of the grid: its block, time, rates, placement, and whether it fits."""
+
+    gpu_batch: np.ndarray
+    batches: np.ndarray
+    time: np.ndarray
+    throughput: np.ndarray
+    decode_throughput: np.ndarray
+    feasible: np.ndarray
+    binding: np.ndarray  # (points, 3): memories that rule the point out
+
+    def best(self, latency: float | None = None) -> int | None:
+        """The point of most throughput within a latency of the block; None where none is.
+
+        Of equals, the smallest block: throughput alone is compared, within 1e-12.
+        """
+        fits = self.feasible & (self.time <= (np.inf if latency is None else latency))
+        if not fits.any():
+            return None
+        rate = np.where(fits, self.throughput, -np.inf)
+        near = np.flatnonzero(rate >= rate.max() * (1.0 - 1e-12))
+        return int(near[np.argmin(self.gpu_batch[near] * self.batches[near])])
+
+    def frontier(self) -> np.ndarray:
+        """Points that no other beats in both latency and throughput, fastest first."""
+        order = np.lexsort((-self.throughput, self.time))
+        order = order[self.feasible[order]]
+        best = np.maximum.accumulate(np.concatenate([[-np.inf], self.throughput[order]]))
+        return order[self.throughput[order] > best[:-1] * (1.0 + 1e-12)]
+
+    @property
+    def why(self) -> str:
+        """Where nothing fits: the memories that rule out the smallest block."""
+        names = [m for m, b in zip(MEMORIES, self.binding[0], strict=True) if b]
+        return f"infeasible: {' and '.join(names)} memory cannot hold even a block of one sample"
+
+
+def check_system(hardware: Hardware, where: str) -> None:
+    """Raise InputError where a tier has capacity and no bandwidth.
+
+    Raises:
+        InputError: host or disk memory beside a bandwidth of zero.
+    """
+    host = hardware.host
+    for memory, rates in (
+        ("memory", ("link_bandwidth", "memory_bandwidth", "flops")),
+        ("disk", ("disk_read", "disk_write")),
+    ):
+        for rate in rates:
+            if float(getattr(host, memory)) > 0 and not float(getattr(host, rate)) > 0:
+                allowed = f"a rate above 0, for host.{memory} is above 0"
+                raise InputError(where, f"host.{rate}", float(getattr(host, rate)), allowed)
+
+
+def most_batches(
+    model: "Offloading", arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
+) -> float:
+    """The samples of a block that all memories together could hold, were they one."""
+    host, chip = hardware.host, hardware.chip
+    total = float(model.usable) * float(chip.memory + host.memory + host.disk)
+    job = model.job(arch, hardware, work, plan)
+    each = float(job.layer.cache(job.resident) * job.layer.count)
+    each = each + float(job.layer.buffers.hidden * job.prompt)
+    return total / each
+
+
+def blocks(most: float, gpu_batches: Any = GPU_BATCHES) -> tuple[np.ndarray, np.ndarray]:
+    """(GPU batches, numbers of batches) of the grid, of at most ``most`` samples each."""
+    every = np.arange(1.0, EVERY + 1)
+    beyond = np.unique(np.round(np.geomspace(EVERY, 1e7, 926)))[1:]
+    counts = np.concatenate([every, beyond])
+    pairs = [(g, k) for g in gpu_batches for k in counts[counts <= max(most / g, 1.0)]]
+    g, k = np.array(sorted(pairs, key=lambda p: p[0] * p[1]), np.float64).T
+    return g, k
+
+
+@jax.jit
+def _solve(model: Any, arch: Any, hardware: Any, work: Any, plan: Any, g: Any, k: Any):
+    def one(g: Any, k: Any) -> Any:
+        job = model.job(arch, hardware, work, plan.replace(gpu_batch=g, batches=k))
+        found = best_placement(model, job)
+        life = model.priced(model.answer(job, found.placement), hardware)
+        answer = life.time, life.throughput, life.decode_throughput
+        return *answer, found.feasible, found.binding
+
+    return jax.vmap(one)(g, k)
+
+
+def search(
+    model: "Offloading",
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    plan: Offload | None = None,
+    gpu_batches: Any = GPU_BATCHES,
+) -> Grid:
+    """Every block of the grid with its best placement; choices (schedule, ...) are ``plan``'s.
+
+    Raises:
+        InputError: a tier with capacity and no bandwidth.
+    """
+    check_system(hardware, "hardware")
+    plan = plan or Offload.of()
+    g, k = blocks(most_batches(model, arch, hardware, work, plan), gpu_batches)
+    parts = []
+    for at in range(0, len(g), CHUNK):
+        pad = (0, CHUNK - len(g[at : at + CHUNK]))
+        pairs = [np.pad(x[at : at + CHUNK], pad, mode="edge") for x in (g, k)]
+        parts.append(jax.device_get(_solve(model, arch, hardware, work, plan, *pairs)))
+    found = [np.concatenate(x)[: len(g)] for x in zip(*parts, strict=True)]
+    return Grid(g, k, *found)
