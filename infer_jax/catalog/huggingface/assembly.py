@@ -8,6 +8,7 @@ from infer_jax.catalog.huggingface import dense, hybrids, mixtures, quantisation
 from infer_jax.catalog.huggingface.attention import Piece
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.huggingface.layers import Decoder, Layer
+from infer_jax.catalog.huggingface.palm import palm
 from infer_jax.catalog.huggingface.quantisation import Quantisation
 from infer_jax.specs import UNBOUNDED, Architecture, Block, Sparse, leaves
 
@@ -42,6 +43,7 @@ FAMILIES: dict[str, Callable[[Facts], Decoder]] = {
     "nemotron-nas": dense.nemotron_nas,
     "nemotron_h": hybrids.nemotron_h,
     "opt": dense.opt,
+    "palm": palm,
     "phi3": dense.phi3,
     "qwen2": dense.qwen2,
     "qwen2_moe": mixtures.qwen2_moe,

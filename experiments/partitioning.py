@@ -1,0 +1,100 @@
+"""Efficiently scaling Transformer inference (Pope et al. 2022, arXiv 2211.05102): ours and theirs.
+
+``python experiments/partitioning.py COMMAND`` and ``python -m experiments.partitioning COMMAND``
+are the same program. Every command takes ``--json`` and then ends with its figures on one line.
+Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import typer
+
+from experiments import _report
+from experiments._partitioning import (
+    calibration,
+    claims as paper_claims,
+    figures as drawn,
+    measured,
+    tables as ours,
+)
+from infer_jax.errors import InputError
+
+app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
+File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables D.2 to D.4.")]
+
+
+@app.command()
+def tables(
+    file: File = measured.FILE,
+    folds: Annotated[bool, typer.Option(help="Fit with each table left out.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Print Tables 1, 2, 3 and D.2 to D.4 beside ours, with the profile's coefficients.
+
+    Tables 2 and 3 are predicted: the coefficients come from Tables D.2 to D.4.
+    """
+    with _report.door():
+        headline: dict[str, Any] = {**ours.contexts(), **ours.settings()}
+        headline |= ours.cells(measured.cells(file), folds)
+    agrees = all(value for key, value in headline.items() if key.endswith("agree"))
+    _report.finish(agrees, {**headline, "agrees": agrees}, as_json)
+
+
+@app.command()
+def fit(file: File = measured.FILE, as_json: Json = False) -> None:
+    """Fit the coefficients of TPU v4 and of the A100, with intervals of 80 %."""
+    headline: dict[str, Any] = {}
+    with _report.door():
+        rows = measured.cells(file)
+        own, gpus = measured.own(rows), [c for c in rows if c.gpu]
+        for name, found, used in (
+            ("tpu_v4", calibration.fitted(own), own),
+            ("a100_sxm", calibration.gpus(gpus), gpus),
+        ):
+            spread = calibration.spreads(found, used)
+            shown = [
+                (k, f"{v:.4g}", f"{spread[k][0]:.3g} to {spread[k][1]:.3g}")
+                for k, v in found.values.items()
+            ]
+            median, worst = calibration.summary(found)
+            note = f"{len(used)} cells, median error {median:.1%}, worst {worst:.1%}"
+            _report.show(name, ("coefficient", "value", "80 % interval"), shown, note)
+            headline[name] = {"median_error": median, "worst_error": worst, **found.values}
+    _report.finish(True, headline, as_json)
+
+
+@app.command()
+def claims(as_json: Json = False) -> None:
+    """Print each claim of the paper's text beside ours: pass, fail or figure lost."""
+    results = paper_claims.all_claims()
+    paper_claims.print_claims(results)
+    agrees = all(claim.verdict != "fail" or claim.why for claim in results)
+    headline = {claim.name: {"ours": claim.ours, "verdict": claim.verdict} for claim in results}
+    _report.finish(agrees, {"claims": headline, "agrees": agrees}, as_json)
+
+
+@app.command()
+def figures(
+    names: Annotated[list[str] | None, typer.Argument(help="1, 3, 6, 7, 8, 9, B1, C1.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
+    as_json: Json = False,
+) -> None:
+    """Draw Figures 1, 3, 6, 7, 8, 9, B.1 and C.1 as PNG files."""
+    files: list[str] = []
+    with _report.door():
+        for name in names or list(drawn.FIGURES):
+            if name not in drawn.FIGURES:
+                raise InputError("command line", "figure", name, ", ".join(drawn.FIGURES))
+            files.append(str(drawn.draw_figure(name, out)))
+            print(files[-1])
+    _report.finish(True, {"files": files}, as_json)
+
+
+if __name__ == "__main__":
+    app()

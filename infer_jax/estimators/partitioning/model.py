@@ -1,0 +1,162 @@
+"""Efficiently scaling Transformer inference (Pope et al. 2022, arXiv 2211.05102).
+
+One pass on a slice of a torus costs arithmetic, memory, collectives and their latency, at one
+of five weight layouts and two attention layouts. The paper gives the volumes; what it measured
+calibrates the coefficients, which stand in a hardware profile.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.estimate import Estimate, Phase, request_life, stopped
+from infer_jax.estimators.partitioning.layout import one_pass
+from infer_jax.estimators.partitioning.slices import (
+    ATTENTION,
+    LAYOUTS,
+    ORDERS,
+    ROWS,
+    TRIED,
+    Sharding,
+    Slice,
+    sharding_of,
+)
+from infer_jax.estimators.search import blend, least
+from infer_jax.physics.numerics import tick
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Spec,
+    Workload,
+    number,
+    part,
+    spec,
+    static,
+)
+
+
+@spec
+class Partitioning(Spec):
+    """The partitioning model: coefficients of a chip, which a profile gives, and a search.
+
+    Without a profile's coefficients every rate is the data sheet's and nothing has a latency.
+    """
+
+    flop_cap: Array = number(
+        "share of the peak rate that a large matmul reaches", kind="fraction", high=1, default=1.0
+    )
+    memory_cap: Array = number(
+        "share of memory bandwidth sustained", kind="fraction", high=1, default=1.0
+    )
+    network_cap: Array = number(
+        "share of network bandwidth sustained", kind="fraction", high=1, default=1.0
+    )
+    half_width: Array = number(
+        "width of a weight shard at which half the matmul rate is reached",
+        kind="size",
+        default=0.0,
+    )
+    half_rows: Array = number(
+        "tokens at which half the matmul rate is reached", unit="tokens", kind="size", default=0.0
+    )
+    collective: Array = number(
+        "latency of a collective for every doubling of its chips",
+        unit="s",
+        kind="time",
+        default=0.0,
+    )
+    layer_overhead: Array = number("fixed time of one layer", unit="s", kind="time", default=0.0)
+    hidden_memory: Array = number(
+        "part of the shorter of compute and memory that hides behind the longer",
+        kind="fraction",
+        high=1,
+        default=1.0,
+    )
+    hidden_network: Array = number(
+        "part of the shorter of those and the network that hides behind the longer",
+        kind="fraction",
+        high=1,
+        default=1.0,
+    )
+    closing: Array = number(
+        "chips from which a slice closes into a torus", kind="count", default=64.0
+    )
+    open_share: Array = number(
+        "share of link bandwidth in a slice that is not closed",
+        kind="fraction",
+        high=1,
+        default=0.5,
+    )
+    headroom: Array = number(
+        "share of the memory kept free", kind="fraction", low=-1, high=1, default=0.0
+    )
+    smoothing: Array | None = part(
+        "None: exact; a number: the temperature of every maximum and of the search",
+        default_factory=lambda: None,
+    )
+    search: bool = static("search axes, weight and attention layouts", default=True)
+
+    @classmethod
+    def searched(cls) -> "Partitioning":
+        """The fastest layout on the plan's slice, in every phase anew."""
+        return cls.of()
+
+    @classmethod
+    def as_planned(cls) -> "Partitioning":
+        """The layout that the plan gives."""
+        return cls.of(search=False)
+
+    def fitted(self, coefficients: dict[str, float]) -> "Partitioning":
+        """This variant with a chip's coefficients, as a profile gives them.
+
+        Raises:
+            InputError: a name that is no coefficient, or a value out of bounds.
+        """
+        return self.but(**coefficients)
+
+    def step(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> Phase:
+        """One pass over ``forward.sequences`` sequences on the plan's slice.
+
+        The search tries the five weight layouts, both attention layouts, and every way to make
+        x, y and z of the slice's axes (``ORDERS``); a plan without axes has tp * ep chips, x on
+        ticks from 1 to all of them, y and z alike. The gradient is the winner's.
+        Source: Pope et al. 2022 (arXiv 2211.05102), Sections 2 and 3.
+        """
+        if not self.search:
+            return one_pass(self, arch, hardware, forward, plan, sharding_of(plan, arch))
+
+        def numbered(model: Partitioning, a, h, f, q):
+            return lambda *index: one_pass(model, a, h, f, q, _candidate(q, a, *index))
+
+        orders = len(ORDERS) if isinstance(plan, Slice) else ROWS
+        counts = (len(LAYOUTS), orders, len(ATTENTION))
+        given = (self, arch, hardware, forward, plan)
+        if self.smoothing is not None:
+            return blend(numbered(*given), counts, self.smoothing)
+        return numbered(*given)(*least(numbered(*stopped(given)), counts))
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Estimate:
+        """A request's life by ``request_life``: prefill alone, then decode in the batch."""
+        return request_life(self, arch, hardware, workload, plan)
+
+
+def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: Array) -> Sharding:
+    """The sharding of these indices: which axes are x, y and z, and the two layouts."""
+    own = sharding_of(plan, arch)
+    kind = jnp.result_type(own.chips)
+    # the first of equals wins, by the paper's names: 2-D at x = 1 is 1-D, gathering over x y at
+    # z = 1 is over all, and there attention by batch is attention by heads
+    codes = {"layout": jnp.asarray(TRIED, kind)[layout], "attention": 1.0 - by.astype(kind)}
+    if isinstance(plan, Slice):
+        one = jnp.ones_like(own.chips)
+        axes = jnp.stack([own.x, own.y, own.z, one, own.x * own.y, own.x * own.z, own.y * own.z])
+        x, y, z = axes[jnp.asarray(ORDERS)[order]]
+        return Sharding(x, y, z, **codes)
+    rows = tick(order.astype(kind), ROWS, jnp.maximum(own.chips, 1.0))
+    rest = jnp.sqrt(own.chips / rows)
+    return Sharding(rows, rest, rest, **codes)

@@ -1,0 +1,126 @@
+"""How much does a layer send when its matrices are cut over chips, and which cut sends least?
+
+One family holds the five layouts of Pope et al. 2022 (arXiv 2211.05102), Section 3.2. Weights
+rest cut in E over x chips and in F over y z chips. For a pass they are gathered over N chips
+(N = 1: stationary) and the tokens are dealt to N groups; each group of m = n / N chips
+multiplies its tokens with matrices that it cuts into s parts of E and m / s parts of F:
+
+| layout | N | s |
+|---|---|---|
+| 1-D weight-stationary | 1 | 1 |
+| 2-D weight-stationary | 1 | x |
+| weight-gathered over x, over x y, over x y z | x, x y, x y z | 1 |
+
+Volumes are elements that a chip sends in one layer; a chip's part of a collective over K chips
+is (K - 1) / K of its larger buffer.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.numerics import square_root
+from infer_jax.physics.torus import others
+
+
+class Cut(NamedTuple):
+    """A layout: n chips, gathered over N of them, E in s parts within a group."""
+
+    chips: Array
+    gathered: Array
+    rows: Array
+
+    @property
+    def group(self) -> Array:
+        """Chips that work on the same tokens: n / N."""
+        return self.chips / self.gathered
+
+    @property
+    def columns(self) -> Array:
+        """Parts of F within a group: n / (N s)."""
+        return self.group / self.rows
+
+
+def outer_elements(width: Array, cut: Cut) -> Array:
+    """Elements per token to gather the input and to scatter the output: 2 E / s (K-1)/K, K = m/s.
+
+    Source: Pope et al. 2022, Sections 3.2.1 to 3.2.3, Appendix A.2.1.
+    """
+    return 2.0 * width / cut.rows * others(cut.columns)
+
+
+def inner_elements(inward: Array, outward: Array, cut: Cut) -> Array:
+    """Elements per token to sum the hidden layer and to spread it again: (F_in + F_out)/(m/s).
+
+    ``inward`` is all that the input matrices make (two matrices of F where gated), which is
+    reduce-scattered over the s parts; ``outward`` what the output matrix reads, which is
+    all-gathered over them: (K - 1)/K with K = s. Plain feedforward: 2 F / (y z).
+    Source: Pope et al. 2022, Section 3.2.2, Appendix A.2.1, there with one inward matrix.
+    """
+    return (inward + outward) / cut.columns * others(cut.rows)
+
+
+def gathered_elements(weights: Array, cut: Cut) -> Array:
+    """Elements of weights that a chip fetches in one layer: W N / n (N - 1) / N.
+
+    Source: Pope et al. 2022, Section 3.2.3, Appendix A.2.2 (W = 2 E F there).
+    """
+    return weights / cut.group * others(cut.gathered)
+
+
+def best_rows(chips: Array, width: Array, hidden: Array, inward: Array) -> Array:
+    """The real number of parts of E that makes 2-D weight-stationary send least.
+
+    X* = sqrt(2 n E / ((inward + 1) F)), at which Y Z* = n / X*; with one inward matrix the
+    paper's sqrt(n E / F), 0.5 sqrt(n) at F = 4 E. Two inward matrices (SwiGLU) move it by
+    sqrt(2/3) = 0.816. The (K - 1)/K of both sides is taken as 1.
+    Source: Pope et al. 2022, Appendix A.2.1.
+
+    >>> [round(float(best_rows(*map(jnp.asarray, (64.0, 1.0, 4.0, i)))), 3) for i in (1.0, 2.0)]
+    [4.0, 3.266]
+    """
+    return square_root(2.0 * chips * width / ((inward + 1.0) * hidden))
+
+
+def best_gathered(tokens: Array, chips: Array, hidden: Array, inward: Array) -> Array:
+    """The real number of chips to gather weights over that makes a layer send least.
+
+    N* = sqrt(2 B L n / ((inward + 1) F)); with one inward matrix the paper's sqrt(B L n / F).
+    Source: Pope et al. 2022, Appendix A.2.2.
+
+    >>> float(best_gathered(*map(jnp.asarray, (4096.0, 64.0, 1024.0, 1.0))))
+    16.0
+    """
+    return square_root(2.0 * tokens * chips / ((inward + 1.0) * hidden))
+
+
+def stationary_volume(rows: Array, chips: Array, width: Array, hidden: Array) -> Array:
+    """Elements per token of 2-D weight-stationary in the paper's algebra: 2 (E/X + F X/n).
+
+    Without (K - 1)/K, one inward matrix; its gradient vanishes at ``best_rows``, where it is
+    4 sqrt(E F / n), 8 E / sqrt(n) at F = 4 E. Source: Pope et al. 2022, Appendix A.2.1.
+    """
+    return 2.0 * (width / rows + hidden * rows / chips)
+
+
+def weight_gathered_volume(
+    gathered: Array, tokens: Array, chips: Array, width: Array, hidden: Array
+) -> Array:
+    """Elements of a weight-gathered layer in the paper's algebra: 2 E F N / n + 2 B L E / N.
+
+    Without (K - 1)/K, one inward matrix; its gradient vanishes at ``best_gathered``, where it
+    is 4 E sqrt(B L F / n). Source: Pope et al. 2022, Appendix A.2.2.
+    """
+    return 2.0 * width * (hidden * gathered / chips + tokens / gathered)
+
+
+def fill(rows: Array, columns: Array, tokens: Array, half_width: Array, half_rows: Array) -> Array:
+    """By how much a matmul on a shard takes longer than a large one: at least 1.
+
+    1 + w/2 (1/k + 1/m) + r/t for a k x m shard and t tokens: at widths of ``half_width`` (w),
+    or at ``half_rows`` (r) tokens, half of the rate is reached. The form is that of an
+    arithmetic unit that waits for k t + m t + k m operands per 2 k m t FLOP.
+    """
+    ready = half_width / 2.0 * (1.0 / jnp.maximum(rows, 1.0) + 1.0 / jnp.maximum(columns, 1.0))
+    return 1.0 + ready + half_rows / jnp.maximum(tokens, 1e-6)
