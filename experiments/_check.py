@@ -136,7 +136,9 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
         elif error >= report.worst.get(column, (0.0, 0))[0]:
             report.worst[column] = (error, line)
         if not error <= recipe.outputs[column].tolerance:
-            report.misses.append(Miss(line, column, theirs[column], nearest.get(column, NONE), error))
+            report.misses.append(
+                Miss(line, column, theirs[column], nearest.get(column, NONE), error)
+            )
 
 
 def print_report(path: object, recipe: Recipe, report: Report) -> None:

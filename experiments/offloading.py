@@ -7,7 +7,7 @@ Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -15,7 +15,14 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _report
-from experiments._offloading import policies, searches
+from experiments._offloading import (
+    figures as drawn,
+    policies,
+    predicted,
+    searches,
+    tables as printed,
+)
+from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
@@ -67,6 +74,50 @@ def check_search(file: File, as_json: Json = False) -> None:
         "agrees": agrees,
     }
     _report.finish(agrees, headline, as_json)
+
+
+@app.command()
+def tables(as_json: Json = False) -> None:
+    """Print Tables 2 to 5 beside the released model and ours, tokens per dollar, two findings."""
+    agrees, headline = printed.print_all()
+    _report.finish(agrees, headline, as_json)
+
+
+@app.command()
+def figures(
+    names: Annotated[list[str] | None, typer.Argument(help="1, 5; both if none.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
+    as_json: Json = False,
+) -> None:
+    """Draw Figures 1 and 5 as PNG files, and print what Section 6.4 says of Figure 5."""
+    headline: dict[str, Any] = {"files": []}
+    with _report.door():
+        for name in names or list(drawn.FIGURES):
+            if name not in drawn.FIGURES:
+                raise InputError("command line", "figure", name, ", ".join(drawn.FIGURES))
+            path, panels = drawn.draw(name, out)
+            headline["files"].append(str(path))
+            print(path)
+            if name == "5":
+                headline["section 6.4"] = found = drawn.claims(panels)
+                columns = ("network", *next(iter(found.values())))
+                rows = [(k, *(f"{x:.3g}" if isinstance(x, float) else x for x in v.values()))
+                        for k, v in found.items()]  # fmt: skip
+                _report.show("Section 6.4", columns, rows)
+    _report.finish(True, headline, as_json)
+
+
+@app.command()
+def fit(as_json: Json = False) -> None:
+    """Fit the constants of our model to Table 2 (512 tokens) and Table 4 anew."""
+    with _report.door():
+        found = predicted.calibrated(printed.improved())
+    stored = {name: float(x) for name, x in predicted.constants(printed.improved()).items()}
+    rows = [(name, f"{value:.4g}", f"{stored[name]:.4g}") for name, value in found.values.items()]
+    _report.show("Constants", ("constant", "fitted", "stored"), rows)
+    worst = max(abs(x) for x in found.errors)
+    agrees = all(abs(found.values[k] / v - 1) < 0.02 for k, v in stored.items())
+    _report.finish(agrees, {"fitted": found.values, "worst": worst, "agrees": agrees}, as_json)
 
 
 if __name__ == "__main__":

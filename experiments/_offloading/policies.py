@@ -53,9 +53,7 @@ def _named(answer: Job, samples: Any, time: Any) -> dict[str, Any]:
 def _row(numbers: dict[str, Any]) -> dict[str, Any]:
     """Both models of one policy."""
     arch = opt(*(numbers[name] for name in SHAPE[:4]))
-    work = Workload(
-        isl=numbers["s"], osl=numbers["n"], prefix=numbers["zero"], batch=numbers["nb"]
-    )
+    work = Workload(isl=numbers["s"], osl=numbers["n"], prefix=numbers["zero"], batch=numbers["nb"])
     plan = Offload.of().replace(
         gpu_batch=numbers["gbs"], batches=numbers["nb"], compress_weights=numbers["compress_w"]
     )

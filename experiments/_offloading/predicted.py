@@ -11,7 +11,7 @@ from experiments._offloading.machine import named, t4
 from experiments._offloading.measured import BREAKDOWN, RUNS, TOKENS, Run
 from infer_jax.calibrate import Fit, fit
 from infer_jax.estimators.offloading import Offload, Offloading
-from infer_jax.specs import Workload
+from infer_jax.specs import Workload, leaves
 
 HARDWARE = t4(16e9 / 2**30, 208e9 / 2**30, 1.5e12 / 2**30)  # Table 1 of the paper
 # what T4 physics leaves: shares of PCIe at 16 GB/s, of 320 GB/s, of 65 TFLOP/s; the SSD reads
@@ -98,6 +98,11 @@ def breakdown(model: Offloading) -> dict[str, dict[str, Any]]:
         }
     parts["decode"]["cache written"] = steps * answer.decode.written
     return parts
+
+
+def constants(model: Offloading) -> dict[str, Any]:
+    """The ten fitted constants of a model."""
+    return {path: value for path, _, value in leaves(model) if path in BOUNDS}
 
 
 FITTED_PARTS = (

@@ -131,7 +131,7 @@ def _attention() -> list[Claim]:
         "the cache of both is equally large, 2 GB a chip at 0.74 TB/s; that 31 % at batch 128 is "
         "twice ours means each chip read twice as much, as if the batch lay on 32 chips"
     )
-    agrees = 0.04 <= shares[0] <= 0.16 and 0.16 <= shares[1] <= 0.46
+    agrees = near(shares[0], 0.08, 0.25) and near(shares[1], 0.31, 0.25)
     return [
         stated(
             "attention's share of runtime at 8k (batch 512) and 32k (batch 128)",

@@ -85,7 +85,8 @@ def cells(path: Path = FILE) -> list[Cell]:
             numbers = [float(row[name]) for name in COLUMNS if name not in ("table", "series")]
         except ValueError:
             raise InputError(str(path), f"line {i}", "not numbers", "numbers") from None
-        made.append(Cell(row["table"], *numbers[:3], row["series"], numbers[3] / 1e3, numbers[4]))
+        inputs, outputs, batch, time, mfu = numbers
+        made.append(Cell(row["table"], inputs, outputs, batch, row["series"], time / 1e3, mfu))
     return made
 
 

@@ -19,7 +19,8 @@ GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 RESERVED = 0.3  # of the memory is kept for the cache, Table 1
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def rows(name: str) -> list[dict[str, str]]:
+    """The rows of a file of printed figures."""
     return list(csv.DictReader((GOLDEN / name).read_text().splitlines()))
 
 
@@ -35,7 +36,7 @@ class Context(NamedTuple):
 def contexts() -> list[Context]:
     """Table 1: the longest contexts of PaLM 540B, heads padded to 64, on 64 chips."""
     hardware, made = partitioning_hardware("tpu_v4"), []
-    for row in _rows("partitioning_contexts.csv"):
+    for row in rows("partitioning_contexts.csv"):
         arch = partitioning_model("PaLM_540B", multihead=row["attention"] == "multihead")
         by = float(row["attention"] == "multiquery_batch")
         plan, batch = slice_of(64, layout=1.0, attention=by), float(row["batch"])
@@ -99,7 +100,7 @@ class Setting(NamedTuple):
 def settings() -> tuple[Setting, ...]:
     """Tables 2 and 3, predicted: coefficients are fitted to Tables D.2 to D.4 alone."""
     made = []
-    for row in _rows("partitioning_tables.csv"):
+    for row in rows("partitioning_tables.csv"):
         arch = partitioning_model(row["model"], weights=row["weights"])
         tokens, context = float(row["tokens"]), float(row["context"])
         decoding = row["phase"] == "decode"

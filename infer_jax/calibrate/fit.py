@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from infer_jax.calibrate.parameters import Parameters, parameters
 from infer_jax.errors import InputError
@@ -59,9 +60,9 @@ class Fit:
         return self.predicted / self.measured - 1.0
 
 
-def residuals(predicted: Array, measured: Array, weights: Array | float = 1.0) -> Array:
+def residuals(predicted: Array, measured: ArrayLike, weights: ArrayLike = 1.0) -> Array:
     """Differences of logarithms, weighted: w (log predicted - log measured)."""
-    return weights * (jnp.log(predicted) - jnp.log(measured))
+    return jnp.asarray(weights) * (jnp.log(predicted) - jnp.log(jnp.asarray(measured)))
 
 
 def robust(residual: Array, scale: float) -> Array:

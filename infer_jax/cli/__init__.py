@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from infer_jax.cli import doctor, estimate, frontier, listing, memory
+from infer_jax.cli import doctor, estimate, frontier, layout, listing, memory, offload, sweep
 from infer_jax.errors import InputError
 
 NAME, INTERRUPTED = "infer-jax: ", 130
@@ -61,10 +61,13 @@ EXAMPLES = {
     frontier.frontier: "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
     estimate.estimate: "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
     memory.memory: "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
+    layout.layout: "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
+    offload.offload: "offload opt-175b --hardware t4_host --isl 512 --osl 32",
     listing.models: "models llama-3.1-8b",
     listing.hardware: "hardware h100_sxm",
     listing.estimators: "estimators",
     doctor.doctor: "doctor",
+    sweep.sweep: "sweep SPACE.toml --out result.parquet",
 }
 for verb, example in EXAMPLES.items():
     app.command(epilog=f"Example: infer-jax {example}")(verb)

@@ -5,6 +5,9 @@ from typing import Any, NamedTuple
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.economics import Economics
+from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.offloading import Offloading
+from infer_jax.estimators.partitioning import Partitioning
 
 
 class Variant(NamedTuple):
@@ -16,6 +19,9 @@ class Variant(NamedTuple):
 
 
 ERDIL = "Erdil 2025, arXiv 2506.04645"
+SHENG = "Sheng et al. 2023 (FlexGen), arXiv 2303.06865"
+ALIBABA = "Alibaba 2025 (InferSim), github.com/alibaba/InferSim"
+POPE = "Pope et al. 2022, arXiv 2211.05102"
 
 VARIANTS: dict[str, Variant] = {
     "economics": Variant(Economics.corrected, "level 4, corrected for users", ERDIL),
@@ -25,6 +31,22 @@ VARIANTS: dict[str, Variant] = {
     "economics.level3": Variant(Economics.level3, "2-D tensor parallelism", ERDIL),
     "economics.pipeline": Variant(Economics.pipeline, "level 3 with 1-D layouts and stages", ERDIL),
     "economics.level4": Variant(Economics.level4, "as published, all splits searched", ERDIL),
+    "partitioning": Variant(
+        Partitioning.searched, "layouts on a torus slice, the fastest in every phase", POPE
+    ),
+    "partitioning.planned": Variant(
+        Partitioning.as_planned, "layouts on a torus slice, the one you give", POPE
+    ),
+    "kernels": Variant(Kernels.corrected, "a sum of kernels at fitted efficiencies", ALIBABA),
+    "kernels.published": Variant(
+        Kernels.as_published, "the authors' sum of kernels, its units and quirks", ALIBABA
+    ),
+    "offloading": Variant(
+        Offloading.improved, "GPU, CPU and disk, with memory bandwidths and compression", SHENG
+    ),
+    "offloading.planned": Variant(Offloading.as_planned, "the places of tensors you give", SHENG),
+    "offloading.paper": Variant(Offloading.paper, "Appendix A.3 as published", SHENG),
+    "offloading.released": Variant(Offloading.released, "the authors' released model", SHENG),
 }
 
 

@@ -41,7 +41,7 @@ def cache_share(attention: Attention, tp: Array) -> Array:
         case Linear():
             return 1.0 / tp
         case Latent():
-            return jnp.ones(())
+            return jnp.asarray(1.0)
         case Sparse(base=base):
             return cache_share(base, tp)
 

@@ -75,8 +75,7 @@ def minimise(cost: Array, rows: Array, bounds: Array, relax: Array) -> Optimum:
     m, n = rows.shape
     still = [lax.stop_gradient(jnp.asarray(x, kind)) for x in (cost, rows, bounds, relax)]
     near = tolerance(kind)
-    scale = jnp.max(jnp.abs(still[1]), axis=1)
-    scale = jnp.where(scale > 0, scale, 1.0)
+    scale = _middle(jnp.abs(still[1]))
     end = _solve(*still, scale, near)
     constants, body = end.table[:m, -1], end.table[:m, :-1]
     basic = (end.rows[:, None] == jnp.arange(n + 1)).astype(kind)
@@ -96,6 +95,17 @@ def minimise(cost: Array, rows: Array, bounds: Array, relax: Array) -> Optimum:
         slope=slope[:n],
         pivots=end.pivots,
     )
+
+
+def _middle(sizes: Array) -> Array:
+    """The geometric mean of each row's entries that are not 0; 1 where all are.
+
+    Scaled by it, a row's largest and smallest entry are equally far from 1, so that float32
+    neither takes rounding for a pivot nor a pivot for rounding.
+    """
+    some = sizes > 0
+    logs = jnp.sum(jnp.log(jnp.where(some, sizes, 1.0)), axis=1)
+    return jnp.exp(logs / jnp.maximum(jnp.sum(some, axis=1), 1))
 
 
 def _solve(
@@ -155,7 +165,8 @@ def _pivot(s: _State, near: Tolerance) -> _State:
     fresh = jnp.where(there, 1.0, -row) / pivot
     table = jnp.where(there, 0.0, s.table) + column[:, None] * fresh
     # what rounding leaves of a zero must not decide between columns
-    table = table.at[m].set(jnp.where(jnp.abs(table[m]) < near.cost, 0.0, table[m]))
+    noise = (jnp.arange(m + 2) == m)[:, None] & (jnp.abs(table) < near.cost)
+    table = jnp.where(noise, 0.0, table)
     return _State(
         table=jnp.where(stuck, s.table, jnp.where(here[:, None], fresh, table)),
         rows=jnp.where(here[:m], s.columns[entering], s.rows),

@@ -54,7 +54,7 @@ def steps(ranks: Array) -> Array:
     that a collective over x y z takes as many steps as one over x and one over y z. On a ring
     of 2 or 4 with links both ways it is the hops to the farthest chip; longer ones take more.
 
-    >>> float(steps(jnp.asarray(64.0))), float(steps(jnp.asarray(0.5)))
+    >>> round(float(steps(jnp.asarray(64.0))), 3), float(steps(jnp.asarray(0.5)))
     (6.0, 0.0)
     """
     return jnp.log2(jnp.maximum(ranks, 1.0))

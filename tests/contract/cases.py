@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from infer_jax.estimators import Economics, Speculative, Split
+from infer_jax.estimators import Economics, Offload, Offloading, Partitioning, Speculative, Split
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -16,6 +16,7 @@ from infer_jax.specs import (
     GroupedQuery,
     Hardware,
     Hierarchy,
+    Host,
     Latent,
     Linear,
     Plan,
@@ -93,6 +94,24 @@ def torus() -> Hardware:
     return Hardware.of(chip=chip, network=Torus.of(axes=3, link_bandwidth=2.7e11), price=3.2)
 
 
+def offloaded() -> Hardware:
+    """A small GPU with a host and a disk."""
+    chip = Chip.of(
+        flops_16=6.5e13, flops_8=1.3e14, flops_4=1.3e14, memory=1.63e10, memory_bandwidth=3.1e11
+    )
+    network = Hierarchy.of(domain=1, domain_bandwidth=1.6e10, network_bandwidth=4e9)
+    host = Host.of(
+        memory=7.1e10,
+        memory_bandwidth=1.28e11,
+        flops=2.1e12,
+        link_bandwidth=1.6e10,
+        disk=1.5e12,
+        disk_read=2.1e9,
+        disk_write=1.1e9,
+    )
+    return Hardware.of(chip=chip, network=network, host=host, price=0.5)
+
+
 MODELS = {"dense": dense, "mixture": mixture, "hybrid": hybrid}
 SYSTEMS = {"nodes": nodes, "torus": torus}
 
@@ -104,6 +123,19 @@ class Row(NamedTuple):
     laws_not_claimed: Mapping[str, str] = MappingProxyType({})
 
 
+# no coefficient at its default, at which many laws of the partitioning model are silent
+TORUS = {
+    "flop_cap": 0.8,
+    "memory_cap": 0.7,
+    "network_cap": 0.6,
+    "half_width": 900.0,
+    "half_rows": 30.0,
+    "collective": 4e-6,
+    "layer_overhead": 9e-6,
+    "hidden_memory": 0.4,
+    "hidden_network": 0.3,
+}
+
 ESTIMATORS: dict[str, Row] = {
     "economics.level1": Row(Economics.level1),
     "economics.level2": Row(Economics.level2),
@@ -112,8 +144,17 @@ ESTIMATORS: dict[str, Row] = {
     "economics.level4": Row(Economics.level4),
     "economics": Row(Economics.corrected),
     "economics.planned": Row(Economics.as_planned),
+    "partitioning": Row(lambda: Partitioning.searched().but(**TORUS)),
+    "partitioning.planned": Row(lambda: Partitioning.as_planned().but(**TORUS)),
     "speculative.economics": Row(lambda: Speculative.economics(Economics.level4(), dense(), 0.8)),
     "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),
+}
+
+JOBS: dict[str, Row] = {  # those that price a whole job: ``estimate`` alone
+    "offloading": Row(Offloading.improved),
+    "offloading.planned": Row(Offloading.as_planned),
+    "offloading.paper": Row(Offloading.paper),
+    "offloading.released": Row(Offloading.released),
 }
 
 
@@ -135,3 +176,25 @@ PASSES = {"decode": decode, "prefill": prefill, "crowded": crowded}
 
 def plan() -> Plan:
     return Split.of(tp=6.3, pp=2.2, ep=3.1, attention_split=1.4, layout=1)
+
+
+def block() -> Offload:
+    """A job that fits on the offloaded system, with a bit on the disk."""
+    return Offload.of(
+        gpu_batch=11.3,
+        batches=3.2,
+        weights_gpu=0.13,
+        weights_cpu=0.61,
+        cache_gpu=0.07,
+        cache_cpu=0.72,
+        hidden_gpu=0.21,
+        hidden_cpu=0.79,
+    )
+
+
+def crowd() -> Offload:
+    """The same with far more samples than all tiers hold."""
+    return block().but(gpu_batch=3001.0, batches=40.0)
+
+
+BLOCKS = {"block": block, "crowd": crowd}

@@ -18,12 +18,12 @@ ORDER = (
     "physics",
     "estimators",
     "memory",
+    "doctor",
     "sweep",
     "calibrate",
     "codesign",
     "measure",
     "plots",
-    "doctor",
     "cli",
 )
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all

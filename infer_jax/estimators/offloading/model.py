@@ -113,8 +113,13 @@ class Offloading(Spec):
     @classmethod
     def improved(cls, solve: bool = True) -> "Offloading":
         """Rooflines of GPU and CPU memory, compression, GPU attention, partial overlap."""
-        rates = improved.fitted_rates()
-        return cls.of(rates=rates, hidden=improved.HIDDEN, laws=IMPROVED, solve=solve)
+        return cls.of(
+            rates=improved.Attained.of(),
+            hidden=improved.HIDDEN,
+            laws=IMPROVED,
+            solve=solve,
+            hidden_on_disk=False,  # no runtime does it
+        )
 
     @classmethod
     def as_planned(cls) -> "Offloading":

@@ -136,9 +136,15 @@ def _cpu_work(job: Job, at: Placement) -> tuple[Array, Array]:
         at.disk.weights * layer.weights
         + 2.0 * at.disk.hidden * made.hidden * g
         + 2.0 * at.disk.cache * layer.cache(end) * g
-        + (made.score * end + made.hidden) * g
+        + cpu_scratch(job)
     )
     return prefill, decode
+
+
+def cpu_scratch(job: Job) -> Array:
+    """Bytes of scores and results of attention on the CPU, for a GPU batch."""
+    made = job.layer.buffers
+    return (made.score * job.end + made.hidden) * job.gpu_batch
 
 
 def paper_memory(job: Job, at: Placement) -> Peaks:

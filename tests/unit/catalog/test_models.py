@@ -62,6 +62,20 @@ MODULES = {
     "qwen3-next-80b-a3b": 79674391296,
     "qwen3.5-397b-a17b": 396346350336,
 }
+# No module of transformers has these shapes: counted from the papers' tables. PaLM: a layer has
+# 2 H d_h E of Q and O, 2 d_h E of K and V, 3 E F, and a norm; the embedding is tied, with a final
+# norm (arXiv 2204.02311, Table 1). Megatron-Turing: a GPT-2 of 105 layers, 12 E^2 + 13 E each,
+# 2048 learned positions, a final norm (arXiv 2201.11990).
+MODULES |= {
+    name: layers * (2 * heads * 256 * e + 2 * 256 * e + 12 * e * e + e) + 256000 * e + e
+    for name, layers, e, heads in (
+        ("palm-540b", 118, 18432, 48),
+        ("palm-540b-padded", 118, 18432, 64),
+        ("palm-62b", 64, 8192, 32),
+        ("palm-8b", 32, 4096, 16),
+    )
+}
+MODULES["mt-nlg-530b"] = 105 * (12 * 20480**2 + 13 * 20480) + (51200 + 2048 + 2) * 20480
 
 
 def test_every_bundled_model_is_counted_and_there_are_enough():

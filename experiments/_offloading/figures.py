@@ -1,0 +1,133 @@
+"""What do FlexGen's Figures 1 and 5 look like by our model?
+
+The points of the originals are lost with their pictures: what is drawn is ours, and held against
+what the text says of them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments._offloading.machine import named
+from experiments._offloading.measured import HOST, NVME, TOKENS, Run
+from experiments._offloading.predicted import HARDWARE, inputs
+from experiments._report import OUT
+from infer_jax.estimators.offloading import Offload, Offloading
+from infer_jax.estimators.offloading.search import search
+from infer_jax.physics import collaborative
+from infer_jax.plots.tradeoff import plot_tradeoff
+from infer_jax.specs import Workload
+
+Curve = tuple[np.ndarray, np.ndarray]
+WORK = Workload.of(isl=512, osl=TOKENS)
+SOURCE = "Model: FlexGen (arXiv 2303.06865), our variant with memory bandwidths. "
+NETWORKS = {  # Section 6.4: delay in seconds, bytes/s
+    "10 ms, 1 Gb/s": (0.010, 1e9 / 8),
+    "10 ms, 0.1 Gb/s": (0.010, 0.1e9 / 8),
+    "100 ms, 0.1 Gb/s": (0.100, 0.1e9 / 8),
+}
+STAGES = 12.0  # T4s of the cluster, Section 6.4
+MOST = 64  # samples of a batch that are drawn
+
+
+def best_blocks(model: str, *, compressed: bool = False) -> Curve:
+    """(seconds, tokens/s) of FlexGen's best blocks, fastest first."""
+    flag = float(compressed)
+    plan = Offload.of(compress_weights=flag, compress_cache=flag, cpu_attention=1.0 - flag)
+    with jax.enable_x64(True):
+        grid = search(Offloading.improved(), named(model), HARDWARE, WORK, plan)
+    front = grid.frontier()
+    return grid.time[front], grid.throughput[front]
+
+
+def row_by_row(model: str) -> Curve:
+    """The policy of DeepSpeed and Accelerate: cache on the GPU, batches while they fit."""
+    theory, seconds, rates = Offloading.improved(solve=False), [], []
+    percent = NVME if model == "opt-175b" else HOST
+    with jax.enable_x64(True):
+        price = jax.jit(theory.estimate)
+        for g in range(1, 65):
+            run = Run("", "", model, 512.0, (g, 1), percent, 0.0, cpu_attention=False,
+                      schedule="row-by-row")  # fmt: skip
+            arch, work, plan = inputs(run)
+            life = price(arch, HARDWARE, work, plan)
+            if bool(life.feasible):
+                seconds.append(float(life.time))
+                rates.append(float(life.throughput))
+    return np.array(seconds), np.array(rates)
+
+
+def figure1() -> dict[str, dict[str, Curve]]:
+    """Latency against throughput of OPT-175B and OPT-30B."""
+    return {
+        model.upper(): {
+            "FlexGen": best_blocks(model),
+            "FlexGen (c)": best_blocks(model, compressed=True),
+            "DeepSpeed, Accelerate": row_by_row(model),
+        }
+        for model in ("opt-175b", "opt-30b")
+    }
+
+
+def petals(delay: float, bandwidth: float) -> Curve:
+    """OPT-30B on the chain of twelve T4, by batch; each as fast as improved has a T4."""
+    rates = Offloading.improved().rates
+    chain = collaborative.Chain(
+        np.asarray(STAGES), np.asarray(delay), np.asarray(bandwidth),
+        rates.matmul * HARDWARE.chip.flops_16, rates.memory * HARDWARE.chip.memory_bandwidth,
+    )  # fmt: skip
+    theory = Offloading.improved()
+    layer = theory.job(named("opt-30b"), HARDWARE, WORK, Offload.of()).layer
+    served = collaborative.Served(
+        layer.count * layer.weights, layer.count * layer.flops, layer.buffers.hidden
+    )
+    samples = np.arange(1.0, MOST + 1.0)
+    with jax.enable_x64(True):
+        time = np.asarray(collaborative.job(chain, served, samples, WORK.isl, WORK.osl))
+    return time, samples * TOKENS / time
+
+
+def figure5() -> dict[str, dict[str, Curve]]:
+    """OPT-30B: FlexGen on one T4 against a chain of twelve on three networks, per GPU."""
+    curves = {"FlexGen, 1 T4": best_blocks("opt-30b")}
+    for name, network in NETWORKS.items():
+        time, rate = petals(*network)
+        curves[f"Petals, {name}, each of 12 T4"] = (time, rate / STAGES)
+    return {"OPT-30B, 512 + 32 tokens": curves}
+
+
+def claims(panels: dict[str, dict[str, Curve]]) -> dict[str, Any]:
+    """What Section 6.4 says of Figure 5, by our curves."""
+    (curves,) = panels.values()
+    flexgen, *others = curves.items()
+    least, most = float(flexgen[1][0].min()), float(flexgen[1][1].max())
+    found = {}
+    for name, (time, rate) in others:
+        at = np.interp(time, *flexgen[1], left=0.0)
+        found[name] = {
+            "FlexGen has the higher throughput per GPU": bool(most > rate.max()),
+            "Petals' least latency, s": float(time.min()),
+            "FlexGen's least latency, s": least,
+            "curves cross": bool(np.any(at > rate) and np.any(at < rate)),
+        }
+    return found
+
+
+FIGURES = {
+    "1": ("figure-01-offloading.png", "Figure 1: latency and throughput", figure1,
+          "Section 6.1, 512 prompt tokens, 32 generated; all blocks within the memories."),
+    "5": ("figure-05-petals.png", "Figure 5: one GPU with offloading against a chain of GPUs",
+          figure5, "Section 6.4: delay and bandwidth of the links between twelve T4 (Petals), which "
+          "offload nothing; one batch at a time of up to 64 samples, rate per GPU."),
+}  # fmt: skip
+
+
+def draw(name: str, folder: Path = OUT) -> tuple[Path, dict[str, dict[str, Curve]]]:
+    """Draw a figure into ``folder``: where it is, and its curves."""
+    file, title, make, note = FIGURES[name]
+    panels = make()
+    path = folder / file
+    plot_tradeoff(panels, path, title=title, caption=SOURCE + note)
+    return path, panels

@@ -1,0 +1,236 @@
+"""Do we find what FlexGen's authors measured? Tables 2 to 5, tokens per dollar, two findings.
+
+Each row has the measured rate, the released cost model's, and ``improved``'s; the latter was
+fitted to the rows marked so and predicts the others, which must be within 30 %.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments._offloading.measured import BASELINES, BREAKDOWN, DISK, RUNS, Run
+from experiments._offloading.predicted import breakdown, predict
+from experiments._report import show, verdict
+from infer_jax.estimators.offloading import Offloading
+from infer_jax.estimators.offloading.published import GIB, READ
+
+ALLOWED = 0.30
+NAMED = {  # cells that the model cannot express, and why
+    ("Table 3, decode", "4 GPUs", "opt-6.7b"): "decode of a pipeline over four machines is priced "
+    "by stages alone: what messages between them cost is not in the paper",
+}
+COLUMNS = ("run", "policy", "measured", "released", "improved", "improved / measured - 1", "as")
+
+
+class Line(NamedTuple):
+    """A printed run: ours beside theirs."""
+
+    run: Run
+    released: float
+    improved: float
+
+    @property
+    def error(self) -> float:
+        """Improved over measured, less 1."""
+        return self.improved / self.run.measured - 1.0
+
+    @property
+    def named(self) -> str:
+        """Why the model cannot express the run; empty where it can."""
+        if self.run.measured == 0.01 and f"{self.improved:.2f}" == "0.01":
+            return "printed to one digit, which is ours"
+        return NAMED.get((self.run.where, self.run.label, self.run.model), "")
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the run is within 30 %, or named."""
+        return abs(self.error) <= ALLOWED or bool(self.named)
+
+
+def lines() -> list[Line]:
+    """Every measured run by both models."""
+    found = [predict(m, RUNS) for m in (Offloading.released(solve=False), improved())]
+    return [Line(r, float(a), float(b)) for r, a, b in zip(RUNS, *found, strict=True)]
+
+
+def improved() -> Offloading:
+    """Our model at the policies that were run."""
+    return Offloading.improved(solve=False)
+
+
+def print_runs(found: list[Line]) -> None:
+    """Tables 2, 3 and 5."""
+    for where in dict.fromkeys(line.run.where for line in found):
+        rows = []
+        for line in (x for x in found if x.run.where == where):
+            run = line.run
+            g, k = run.block
+            policy = f"{g:g} x {k:g}, " + " ".join(f"{x:g}" for x in run.percent)
+            state = "fitted" if run.fitted else "prediction"
+            state = "cannot express" if line.named else state
+            rows.append(
+                (f"{run.model} {run.label}", policy, f"{run.measured:g}", f"{line.released:.4g}",
+                 f"{line.improved:.4g}", f"{line.error:+.0%}", state)
+            )  # fmt: skip
+        others = [
+            f"Measured for {system}: "
+            + ", ".join(f"{model} {rate:g}" for model, rate in rates.items())
+            for (length, system), rates in BASELINES.items()
+            if where == f"Table 2, {length:g}"
+        ]
+        note = "\n".join(others) + "\n".join(
+            f"{x.run.model} {x.run.label}: {x.named}."
+            for x in found
+            if x.run.where == where and x.named
+        )
+        show(f"{where}: tokens/s", COLUMNS, rows, note)
+
+
+def ordered(found: list[Line]) -> bool:
+    """Whether the ablations of Table 5 are in the order measured; equal ones may stand so."""
+    for model in ("opt-30b", "opt-175b"):
+        rows = [x for x in found if x.run.where == "Table 5" and x.run.model == model]
+        rates = [x.improved for x in sorted(rows, key=lambda x: -x.run.measured)]
+        if any(b > a * (1.0 + 1e-9) for a, b in zip(rates, rates[1:], strict=False)):
+            return False
+    return True
+
+
+def print_breakdown() -> dict[str, Any]:
+    """Table 4: OPT-175B without overlap, seconds by component."""
+    with jax.enable_x64(True):
+        ours = jax.device_get(jax.jit(breakdown)(improved()))
+        theirs = jax.device_get(jax.jit(breakdown)(Offloading.released(solve=False)))
+    rows = [
+        (f"{phase} {part}", f"{value:g}", f"{theirs[phase][part]:.0f}", f"{ours[phase][part]:.0f}",
+         f"{ours[phase][part] / value - 1:+.0%}")
+        for phase, parts in BREAKDOWN.items()
+        for part, value in parts.items()
+    ]  # fmt: skip
+    note = (
+        "Weights of prefill are read from a cold disk (175 GB in 768 s), which a constant of a warm "
+        "one does not give; cache written lands in the page cache of the host. Neither is on the "
+        "longest path. The released model is taken without overlap as the sum of its terms."
+    )
+    columns = ("component, s", "measured", "released", "improved", "improved / measured - 1")
+    show("Table 4: OPT-175B, 512 tokens, no overlap", columns, rows, note)
+    return {row[0]: float(row[3]) for row in rows}
+
+
+def print_ratios(found: list[Line]) -> dict[str, float]:
+    """How many times FlexGen is faster than the policy of DeepSpeed and Accelerate."""
+    at = {(x.run.where, x.run.label, x.run.model): x for x in found}
+    base = at["Table 5", "DeepSpeed policy", "opt-175b"]
+    whole = at["Table 2, 512", "FlexGen", "opt-175b"]
+    squeezed = at["Table 2, 512", "FlexGen (c)", "opt-175b"]
+    rows, ours = [], {}
+    for claim, name, line in (
+        ("69x, 65x at equal latency", "in 16 bits", whole),
+        ("112x, 100x in the abstract", "compressed", squeezed),
+    ):
+        measured = line.run.measured / base.run.measured
+        spread = [line.run.measured / x for x in (0.015, 0.005)]
+        ours[name] = line.improved / base.improved
+        rows.append((name, claim, f"{measured:.0f}", f"{spread[0]:.0f} to {spread[1]:.0f}",
+                     f"{ours[name]:.0f}"))  # fmt: skip
+    columns = ("OPT-175B, 512 tokens", "claimed", "printed rates", "0.01 unrounded", "improved")
+    note = (
+        "Accelerate and DeepSpeed both print 0.01 token/s: the ratio is known to one digit. In "
+        "improved their policy (row-by-row, batch 2, weights on disk, all else on the GPU) runs in "
+        f"FlexGen's runtime at {base.improved:.4f} token/s."
+    )
+    show("FlexGen over DeepSpeed and Accelerate", columns, rows, note)
+    return ours
+
+
+def tokens_per_dollar() -> dict[str, float]:
+    """Section 6.3: a T4 at home by its electricity, eight A100 by their rent; measured rates."""
+    home = 3600.0 * 0.69 / (0.250 * 0.2)
+    cloud = 497355.0 / 40.96
+    return {"T4 at home": home, "8 A100": cloud, "times": home / cloud}
+
+
+def print_dollars() -> dict[str, float]:
+    """Tokens per dollar beside the printed figures."""
+    ours = tokens_per_dollar()
+    rows = [
+        ("FlexGen on a T4 at home, token/$", "49680", f"{ours['T4 at home']:.0f}"),
+        ("FasterTransformer on 8 A100, token/$", "12142", f"{ours['8 A100']:.0f}"),
+        ("times", "4.2 (introduction: 4)", f"{ours['times']:.2f}"),
+    ]
+    note = "The quotient of the printed figures is 4.09, not 4.2. Electricity against rent."
+    show("Section 6.3: tokens per dollar", ("", "printed", "ours"), rows, note)
+    return ours
+
+
+def print_findings(found: list[Line]) -> dict[str, dict[str, float]]:
+    """The two constants that part the released model from what was measured."""
+    released = Offloading.released(solve=False)
+    slow = released.rates
+    warm = released.replace(rates=slow.but(read=2.659 * GIB / READ))
+    extra = Run("suite", "256", "opt-175b", 256.0, (64, 8), DISK, 1.36)
+    runs = [extra] + [x.run for x in found if x.run.model == "opt-175b" and _on_disk(x.run)]
+    disk = {}
+    for run, a, b in zip(runs, predict(released, runs), predict(warm, runs), strict=True):
+        name = f"{run.prompt:g} {run.label} {run.block[0]:g} x {run.block[1]:g}" + (
+            ", decode" * run.decode
+        )
+        disk[name] = (a / run.measured, b / run.measured)
+    rows = [(k, f"{a:.2f}", f"{b:.2f}") for k, (a, b) in disk.items()]
+    columns = ("OPT-175B on disk, predicted / measured", "0.473 GiB/s", "2.659 GiB/s")
+    show("Finding 1: the disk constant of the released model", columns, rows)
+    small = [
+        x for x in found
+        if x.run.model == "opt-6.7b" and not x.run.compress and x.run.gpus == 1.0
+    ]  # fmt: skip
+    band = {f"{x.run.prompt:g} {x.run.where}": (x.released / x.run.measured,
+            x.improved / x.run.measured) for x in small}  # fmt: skip
+    rows = [(k, f"{a:.2f}", f"{b:.2f}") for k, (a, b) in band.items()]
+    columns = ("OPT-6.7B all on the GPU, predicted / measured", "released", "improved")
+    show("Finding 2: no term for the bandwidth of GPU memory", columns, rows)
+    return {
+        "disk": {k: float(b) for k, (_, b) in disk.items()},
+        "bandwidth": {k: float(a) for k, (a, _) in band.items()},
+    }
+
+
+def _on_disk(run: Run) -> bool:
+    return run.percent == DISK and run.overlap and run.cpu_attention and run.gpus == 1.0
+
+
+def print_all() -> tuple[bool, dict[str, Any]]:
+    """Everything; whether every prediction is within 30 % or named, and the figures."""
+    found = lines()
+    print_runs(found)
+    parts = print_breakdown()
+    ratios, dollars, findings = print_ratios(found), print_dollars(), print_findings(found)
+    predictions = [x for x in found if not x.run.fitted]
+    worst = max(abs(x.error) for x in predictions if not x.named)
+    order = ordered(found)
+    agrees = all(x.agrees for x in found) and order
+    print(
+        f"\n{len(predictions)} predictions, {sum(bool(x.named) for x in predictions)} of them "
+        f"named as not expressible; the worst other is {worst:.0%} off; Table 5 in order: "
+        f"{verdict(order)}"
+    )
+    rows = {
+        f"{x.run.where} {x.run.model} {x.run.label}": {
+            "measured": x.run.measured,
+            "released": x.released,
+            "improved": x.improved,
+            "fitted": x.run.fitted,
+            "named": x.named or None,
+        }
+        for x in found
+    }
+    return agrees, {
+        "runs": rows,
+        "table 4": parts,
+        "ratios": ratios,
+        "tokens_per_dollar": dollars,
+        "findings": findings,
+        "worst_prediction": float(np.round(worst, 4)),
+        "table_5_in_order": order,
+        "agrees": agrees,
+    }

@@ -1,0 +1,140 @@
+"""`infer-jax sweep`: all points of a SPACE.toml, what it keeps of them, in a file."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+
+from infer_jax.cli import options as opt, show
+from infer_jax.cli.starting import busy, prepare as prepare_jax
+from infer_jax.sweep import explain, prepare, start, tables
+from infer_jax.sweep.stream import Progress
+from infer_jax.sweep.toml import load_space
+
+SHOWN = 10  # rows of the printed table
+
+
+def sweep(
+    space: Annotated[Path, typer.Argument(metavar="SPACE.toml", help="Axes, and what to keep.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The result: .parquet, .csv or .json."),
+    ] = None,
+    precision: Annotated[
+        str,
+        typer.Option(help="float32, decided in float64 where it is close; or float64."),
+    ] = "float32",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to carry on from; beside --out if not given."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="INDEX", help="Sweep nothing: one point in full, by its index."),
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Which of millions of configurations are worth choosing? The same command carries on."""
+    _all_cores()
+    asked = load_space(space)
+    with busy("reading the space"):
+        ready = prepare(
+            asked.estimator, asked.space, asked.keep, precision=precision, feasible=asked.feasible
+        )
+    if at is not None:
+        if not (at.isascii() and at.isdigit() and len(at) < 100):
+            raise opt.refuse("--at", opt.short(at), "an index, a whole number from 0")
+        _explain(explain(ready, int(at), str(space)), as_json)
+        return
+    if out is not None:
+        tables.check(out, ready.mark)
+        checkpoint = checkpoint or out.with_name(f".{out.name}.checkpoint.npz")
+    with _bar() as report:
+        result = start(ready, checkpoint=checkpoint, progress=report)
+    result.source = str(space)
+    if out is not None:
+        result.write(out)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    _print(result, str(out) if out else None, as_json)
+
+
+def _all_cores() -> None:
+    prepare_jax(every_device=True)
+    with suppress(RuntimeError):  # devices are in use already, in a program that embeds this
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None] | None]:
+    """A bar with points per second and the time left, where somebody watches a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress as Bar,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    text = TextColumn("{task.fields[rate]:.3g} points/s, {task.fields[left]:.0f} s left")
+    columns = (BarColumn(), TaskProgressColumn(), text, TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=1.0, rate=0.0, left=0.0)
+
+        def report(p: Progress) -> None:
+            bar.update(task, completed=p.done / p.total, rate=p.rate, left=p.seconds_left)
+
+        yield report
+
+
+def _explain(told: Any, as_json: bool) -> None:
+    if as_json:
+        terms = {name: {"value": x, "unit": unit} for name, (x, unit) in told.terms.items()}
+        show.as_json({"index": str(told.index), "axes": told.axes, "terms": terms})
+        return
+    show.say(str(told))
+
+
+def _print(result: Any, out: str | None, as_json: bool) -> None:
+    columns = result.columns
+    facts = {**result.provenance, "notes": result.notes, "out": out}
+    if as_json:
+        rows = [
+            {name: column[i].item() for name, column in columns.items()} for i in range(len(result))
+        ]
+        show.as_json({**facts, "met": result.met, "rows": rows, "answer": result.answer})
+        return
+    show.say(
+        f"{int(facts['points']):,} points, {int(facts['counts']['feasible']):,} feasible, "
+        f"{facts['seconds']:.1f} s: {len(result):,} kept."
+    )
+    if result.answer is not None:
+        show.say("", str(result.answer))
+    elif len(result):
+        asked = [n for n in ("speed", "cost", "ttft", "chips") if n in columns]
+        axes = list(result.axes(0))
+        if not result.met:
+            show.say("", "Nothing meets the limits; these come nearest.")
+            asked.append("violates")
+        heads = [
+            show.Column(n.rpartition(".")[2], result.units.get(n, ""), left=n == "violates")
+            for n in axes + asked
+        ]
+        cells = [[_cell(columns[n][i]) for n in axes + asked] for i in range(len(result))][:SHOWN]
+        show.table(tuple(heads), cells)
+        if len(result) > SHOWN:
+            show.say("", f"The first {SHOWN} of {len(result)} rows.")
+    show.notes([*result.notes, *([f"Written to {out}."] if out else [])])
+
+
+def _cell(value: Any) -> str:
+    return str(value) if isinstance(value, str) else show.digits(float(value), 4)

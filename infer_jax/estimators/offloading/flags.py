@@ -1,0 +1,150 @@
+"""What does a placement become on FlexGen's command line, and what does rounding cost?
+
+FlexGen takes whole percentages and puts whole weight tensors: the tensors of an attention or a
+feedforward layer stand in line, disk first, then CPU, then GPU, and each goes where its middle
+falls. Cache and hidden states are cut at any percentage. Source: the released runtime of FlexGen.
+"""
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.estimators.offloading.plan import Offload
+from infer_jax.physics import attention as att, feedforward as ffn
+from infer_jax.specs import Architecture, Block, GroupedQuery, Hardware, Workload
+
+if TYPE_CHECKING:
+    from infer_jax.estimators.offloading.model import Offloading
+
+SHRINK = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.925, 0.9, 0.85, 0.8, 0.75)
+
+
+class Flags(NamedTuple):
+    """A policy as FlexGen takes it, what it gives, and the share of throughput that it loses."""
+
+    percent: tuple[int, int, int, int, int, int]  # wg wc cg cc hg hc
+    weights: tuple[float, float, float]  # where whole tensors put them: GPU, CPU, disk
+    gpu_batch: int
+    batches: int
+    throughput: float
+    loss: float
+
+    @property
+    def text(self) -> str:
+        """The flags."""
+        percent = " ".join(map(str, self.percent))
+        block = f"--gpu-batch-size {self.gpu_batch} --num-gpu-batches {self.batches}"
+        return f"--percent {percent} {block}"
+
+
+def tensors(block: Block, width: Any) -> list[list[float]]:
+    """Sizes of the weight tensors of a block's attention and of its feedforward, in order."""
+    lines = []
+    if block.attention is not None:
+        matrices = att.matrices(block.attention, width)
+        sizes = [float(m.elements) for m in matrices]
+        if isinstance(block.attention, GroupedQuery):
+            a = block.attention
+            queries = float(a.query_heads * a.head_width * (1.0 + a.query_gate) * width)
+            key = (sizes[0] - queries) / 2.0
+            sizes = [queries, key, key, sizes[1]]
+        lines.append(sizes)
+    if block.feedforward is not None:
+        f = block.feedforward
+        count = int(float(ffn.matrices(f)))
+        whole = float(ffn.routed_elements(f, width) + ffn.common_elements(f, width))
+        lines.append([whole / count] * count)
+    return lines
+
+
+def settled(arch: Architecture, gpu: int, cpu: int) -> tuple[float, float, float]:
+    """Shares of the weights on GPU, CPU and disk when whole tensors are put by percentages."""
+    held = np.zeros(3)
+    for block in arch.blocks:
+        for sizes in tensors(block, arch.width):
+            ends = np.cumsum(sizes)
+            middle = (ends - np.array(sizes) / 2.0) / ends[-1] * 100.0
+            disk = middle < 100 - gpu - cpu
+            on_cpu = ~disk & (middle < 100 - gpu)
+            on_gpu = ~disk & ~on_cpu
+            for i, chosen in enumerate((on_gpu, on_cpu, disk)):
+                held[i] += float(block.count) * float(np.sum(np.array(sizes)[chosen]))
+    gpu_share, cpu_share, disk_share = held / held.sum()
+    return float(gpu_share), float(cpu_share), float(disk_share)
+
+
+def _candidates(arch: Architecture, placement: Any) -> list[tuple[tuple, tuple]]:
+    """(percentages, shares of the weights) worth trying: every distinct way that weights settle,
+    and cache and hidden states cut at the percentages on either side."""
+    ways: dict[tuple, tuple[int, int]] = {}
+    wanted = (float(placement.gpu.weights) * 100, float(placement.cpu.weights) * 100)
+    for gpu in range(101):
+        for cpu in range(101 - gpu):
+            # of percentages that settle alike, the nearest to the exact placement
+            key = tuple(round(x, 12) for x in settled(arch, gpu, cpu))
+            near = abs(gpu - wanted[0]) + abs(cpu - wanted[1])
+            known = ways.get(key)
+            if known is None or near < abs(known[0] - wanted[0]) + abs(known[1] - wanted[1]):
+                ways[key] = (gpu, cpu)
+
+    def sides(gpu: Any, cpu: Any) -> list[tuple[int, int]]:
+        each = [sorted({int(np.floor(100 * x)), int(np.ceil(100 * x))}) for x in (gpu, cpu)]
+        return [(g, c) for g, c in itertools.product(*each) if g + c <= 100]
+
+    caches = sides(float(placement.gpu.cache), float(placement.cpu.cache))
+    hidden = sides(float(placement.gpu.hidden), float(placement.cpu.hidden))
+    return [
+        ((*pair, *cache, *states), shares)
+        for (shares, pair), cache, states in itertools.product(ways.items(), caches, hidden)
+    ]
+
+
+def rounded(
+    model: "Offloading",
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    plan: Offload,
+    exact: float,
+) -> Flags | None:
+    """The best policy in whole percentages and tensors near the block and placement of ``plan``.
+
+    Where the block fills every memory no rounding of it may fit: blocks of fewer batches, down
+    to three quarters, are tried too. ``exact`` is the throughput without rounding, of which
+    ``loss`` is told. None where nothing fits.
+    """
+    batches = float(plan.batches)
+    fewer = np.unique(np.maximum(np.floor(batches * np.array(SHRINK)), 1.0))
+    tried = list(itertools.product(fewer, _candidates(arch, plan.placement)))
+    rows = [[k, *w[:2], *(x / 100.0 for x in p[2:])] for k, (p, w) in tried]
+    names = ["batches"]
+    names += [f"{kind}_{tier}" for kind in ("weights", "cache", "hidden") for tier in ("gpu", "cpu")]
+    given = model.replace(solve=False)
+
+    def price(columns: Any) -> Any:
+        def one(values: Any) -> Any:
+            placed = plan.replace(**dict(zip(names, values, strict=True)))
+            life = given.estimate(arch, hardware, work, placed)
+            return life.throughput, life.feasible
+
+        return jax.vmap(one)(list(columns))
+
+    rate, fits = (np.asarray(x) for x in jax.jit(price)(np.array(rows).T))
+    if not fits.any():
+        return None
+    rate = np.where(fits, rate, -np.inf)
+    # of equally fast ones the nearest to the exact placement
+    exactly = 100.0 * np.array([getattr(plan, name) for name in names[1:]], float)
+    far = np.abs(np.array([p for _, (p, _) in tried]) - exactly).sum(axis=1)
+    best = int(np.argmin(np.where(rate >= rate.max() * (1.0 - 1e-9), far, np.inf)))
+    k, (percent, shares) = tried[best]
+    return Flags(
+        percent=percent,
+        weights=shares,
+        gpu_batch=int(float(plan.gpu_batch)),
+        batches=int(k),
+        throughput=float(rate[best]),
+        loss=1.0 - float(rate[best]) / exact,
+    )

@@ -1,0 +1,39 @@
+"""`infer-jax layout`: the winner, where it changes, and what is refused."""
+
+import itertools
+
+import pytest
+
+from tests.cli.running import answer, run
+
+ASKED = ("layout", "palm-540b-padded", "--hardware", "tpu_v4", "--total-gpus", "64")
+
+
+def test_layout_tells_the_winner_and_where_it_changes():
+    told = answer(*ASKED, "--batch", "512", "--phase", "prefill")
+    assert (told["fastest"]["layout"], told["fastest"]["attention"]) == ("wg_xyz", "batch")
+    times = [row["time_ms"] for row in told["layouts"] if row["feasible"]]
+    assert times == sorted(times)
+    runs = told["by_batch"]
+    assert runs[0]["fastest"].startswith("ws_2d") and runs[-1]["fastest"].startswith("wg_")
+    assert all(a["to"] < b["from"] for a, b in itertools.pairwise(runs))
+    first = told["layouts"][0]
+    assert max(first["terms"].values()) <= first["time_ms"] <= sum(first["terms"].values()) * 1.001
+    assert first["memory_bytes"] <= first["memory_capacity_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("layout", "palm-540b", "--hardware", "tpu_v4", "--total-gpus", "7"), "chips is 7"),
+        (("layout", "palm-540b", "--hardware", "tpu_v4"), "--total-gpus"),
+        ((*ASKED, "--phase", "decode", "--layout", "wg_x"), "in decode ws_1d, ws_2d"),
+        ((*ASKED, "--layout", "3d"), "--layout is '3d'"),
+        ((*ASKED, "--phase", "training"), "prefill or decode"),
+        (("layout", "mixtral-8x7b", "--hardware", "tpu_v4", "--total-gpus", "8"), "dense model"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(words, said):
+    ran = run(*words)
+    assert ran.code == 2 and ran.out == ""
+    assert said in ran.err and ran.err.count("\n") == 1

@@ -1,0 +1,96 @@
+"""`infer-jax sweep`: a file in, a file out, the same point again, and every mistake told."""
+
+import json
+
+import pytest
+
+from tests.cli.running import answer, run
+
+SPACE = """
+estimator = "economics.planned"
+feasible = "decode.feasible"
+zip = [["plan.pp", "plan.dp"]]
+[arch]
+models = ["llama-3.1-8b", "llama-3.1-70b"]
+quant = "fp8"
+[hardware]
+systems = ["h100_sxm", "h200_sxm"]
+price = { linear = [2, 4, 3] }
+[workload]
+isl = 4096
+osl = 512
+batch = { log2 = [1, 64, 4] }
+[plan]
+tp = { values = [1, 2, 4, 8] }
+pp = { values = [1, 2] }
+dp = { values = [2, 1] }
+[[where]]
+product = ["plan.tp", "plan.pp", "plan.dp"]
+at_most = 8
+[keep]
+pareto = ["speed", "cost"]
+"""
+
+
+@pytest.fixture
+def space(tmp_path):
+    path = tmp_path / "space.toml"
+    path.write_text(SPACE)
+    return path
+
+
+def test_a_frontier_and_its_points_again(space):
+    told = answer("sweep", "space.toml", "--out", "out.json")
+    assert told["points"] == str(2 * 2 * 3 * 4 * 4 * 2)
+    rows = told["rows"]
+    assert {row["arch"] for row in rows} == {"llama-3.1-8b"}
+    assert {row["hardware.price"] for row in rows} == {2.0}
+    speeds = [row["speed"] for row in rows]
+    assert speeds == sorted(speeds, reverse=True)
+    assert [row["cost"] for row in rows] == sorted((r["cost"] for r in rows), reverse=True)
+    body = json.loads((space.parent / "out.json").read_text())
+    assert body["columns"]["speed"] == {"unit": "tokens/s", "values": speeds}
+    assert sorted(p.name for p in space.parent.iterdir()) == ["out.json", "space.toml"]
+    # the estimate of one verb is the estimate of the other
+    first = rows[0]
+    words = ["--isl", "4096", "--osl", "512", "--batch", f"{first['workload.batch']:g}"]
+    words += ["--tp", f"{first['plan.tp']:g}", "--pp", f"{first['plan.pp']:g}", "--quant", "fp8"]
+    one = answer("estimate", first["arch"], "--hardware", first["hardware"], *words)
+    assert one["tpot_ms"] == pytest.approx(1e3 * first["tpot"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("quant", "quantt", "arch.quantt"),
+        ("tp =", "tpp =", "plan.tpp"),
+        ("tp = { values = [1, 2, 4, 8] }", "tp = { values = [] }", "plan.tp"),
+        ("log2 = [1, 64, 4]", "log2 = [1, 64]", "workload.batch.log2"),
+        ("log2 = [1, 64, 4]", "log2 = [0, 64, 4]", "workload.batch"),
+        ('"h200_sxm"', '"h200_xm"', "h200_xm"),
+        ("product", "products", "where.products"),
+        ("at_most = 8", "at_most = 0.5", "none of 384"),
+        ('pareto = ["speed", "cost"]', 'pareto = ["speed", "costs"]', "costs"),
+        ('pareto = ["speed", "cost"]', "", "keep"),
+        ('estimator = "economics.planned"', 'estimator = "economist"', "economist"),
+        ("isl = 4096", "isl = true", "workload.isl"),
+        ("isl = 4096", "isl = -1", "isl"),
+        ("[keep]", "[kept]", "kept"),
+    ],
+)
+def test_mistakes_in_the_file(space, old, new, named):
+    space.write_text(SPACE.replace(old, new))
+    ran = run("sweep", "space.toml", "--out", "out.json")
+    assert ran.code == 2 and ran.out == "" and named in ran.err and ran.err.count("\n") == 1, ran
+    assert "Traceback" not in ran.err
+
+
+def test_nothing_is_overwritten(space):
+    other = space.parent / "out.csv"
+    other.write_text("mine")
+    ran = run("sweep", "space.toml", "--out", "out.csv")
+    assert ran.code == 2 and "not of this sweep" in ran.err and other.read_text() == "mine"
+    ran = run("sweep", "space.toml", "--out", "out.xls")
+    assert ran.code == 2 and ".parquet" in ran.err
+    ran = run("sweep", "space.toml", "--at", "384")
+    assert ran.code == 2 and "383" in ran.err

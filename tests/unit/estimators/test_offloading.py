@@ -1,0 +1,302 @@
+"""The offloading models where they can be worked out by hand, at corners, and against HiGHS."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from infer_jax.catalog import load_model, load_system
+from infer_jax.errors import InputError
+from infer_jax.estimators import Offload, Offloading, Speculative, make
+from infer_jax.estimators.offloading.flags import rounded, settled
+from infer_jax.estimators.offloading.placing import program
+from infer_jax.estimators.offloading.search import blocks, check_system, search
+from infer_jax.physics.linear_program import minimise
+from infer_jax.specs import Architecture, Block, Dense, GroupedQuery, Workload
+
+GIB = 2.0**30
+SYSTEM = load_system("t4_host").hardware
+OPT = {"opt-6.7b": (32, 4096, 32), "opt-30b": (48, 7168, 56), "opt-175b": (96, 12288, 96)}
+
+
+def opt(name):
+    layers, width, heads = OPT[name]
+    attention = GroupedQuery.of(
+        query_heads=heads, kv_heads=heads, head_width=width / heads, value_width=width / heads
+    )
+    block = Block.of(
+        count=layers, attention=attention, feedforward=Dense.of(width=4 * width, inward=1)
+    )
+    return Architecture.of(width=width, vocabulary=50272, tied=1, blocks=(block,))
+
+
+@jax.jit
+def estimate(model, arch, hardware, work, plan):
+    return model.estimate(arch, hardware, work, plan)
+
+
+WORK = Workload.of(isl=512, osl=32)
+MIXED = {"weights": (0.2, 0.8, 0), "cache": (0, 1, 0), "hidden": (0, 1, 0)}
+
+
+def test_the_released_unit_case():
+    """OPT-30B, 512 + 32 tokens, 48 x 3: the released model's own example, 8 printed digits."""
+    plan = Offload.at(**MIXED, gpu_batch=48, batches=3)
+    life = estimate(Offloading.released(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
+    per_layer = {k: float(v) / 48 for k, v in life.prefill.terms.items()}
+    decode = {k: float(v) / 48 for k, v in life.decode.terms.items()}
+    np.testing.assert_allclose(
+        [per_layer["to_gpu"], per_layer["to_cpu"], per_layer["compute"]],
+        [0.14764352, 2.2378305, 4.3889669], rtol=5e-8,
+    )  # fmt: skip
+    assert per_layer["read"] == per_layer["written"] == 0.0
+    np.testing.assert_allclose(
+        [decode["to_gpu"], decode["to_cpu"], decode["compute"] + decode["attend"]],
+        [0.071425338, 0.00039888121, 0.22097632], rtol=5e-8,
+    )  # fmt: skip
+    np.testing.assert_allclose(float(life.time), 645.76408, rtol=5e-8)
+    np.testing.assert_allclose(float(life.throughput), 7.1357, rtol=1e-5)
+    peaks = [
+        float(phase.limits[f"{tier} memory"].need) / GIB
+        for tier in ("GPU", "CPU") for phase in (life.prefill, life.decode)
+    ]  # fmt: skip
+    np.testing.assert_allclose(peaks, [18.769, 12.870, 140.831, 144.512], atol=5e-4)
+
+
+def test_solving_is_never_slower_than_a_given_feasible_placement():
+    thin = MIXED | {"weights": (0.1, 0.9, 0)}
+    plan = Offload.at(**thin, gpu_batch=8, batches=3)
+    for variant in (Offloading.paper, Offloading.released, Offloading.improved):
+        given = estimate(variant(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
+        best = estimate(variant(), opt("opt-30b"), SYSTEM, WORK, plan)
+        assert bool(given.feasible)
+        assert bool(best.feasible)
+        assert float(best.time) <= float(given.time) * (1 + 1e-9)
+
+
+def _programs(variant, count, seed):
+    """Programs of random jobs: models, lengths, blocks, compression and headroom."""
+    rng = np.random.default_rng(seed)
+    shape = np.array(list(OPT.values()), float)[rng.integers(0, 3, count)]
+    values = {
+        "gpu_batch": 2.0 ** rng.integers(0, 8, count),
+        "batches": np.round(10 ** rng.uniform(0, 1.6, count)),
+        "compress_weights": rng.integers(0, 2, count).astype(float),
+    }
+    s, n = rng.choice([128.0, 512.0, 1920.0], count), rng.choice([8.0, 32.0, 128.0], count)
+    usable = rng.choice([0.6, 0.8, 1.0, 1.2], count)
+    base = opt("opt-6.7b")
+
+    def one(shape, values, s, n, usable):
+        layers, width, heads = shape
+        block = base.blocks[0]
+        attention = block.attention.replace(
+            query_heads=heads, kv_heads=heads, head_width=width / heads, value_width=width / heads
+        )
+        wide = block.replace(
+            count=layers, attention=attention, feedforward=block.feedforward.replace(width=4 * width)
+        )
+        arch = base.replace(width=width, blocks=(wide,))
+        model = variant.replace(usable=usable)
+        work = WORK.replace(isl=s, osl=n)
+        return program(model, model.job(arch, SYSTEM, work, Offload.of().replace(**values)))[0]
+
+    return jax.jit(jax.vmap(one))(shape, values, s, n, usable)
+
+
+@pytest.mark.parametrize(("make_variant", "shape"),
+                         [(Offloading.paper, (20, 8)), (Offloading.released, (15, 7))])  # fmt: skip
+def test_a_thousand_placements_agree_with_highs(make_variant, shape, x64):
+    """500 jobs of each form, some infeasible: status exactly, optimum to 1e-8 and 1e-4."""
+    made = _programs(make_variant(), 500, seed=7)
+    assert made.rows.shape[1:] == shape
+    wide = jax.jit(jax.vmap(minimise))(*made)
+    narrow = jax.jit(jax.vmap(minimise))(*(np.asarray(x, np.float32) for x in made))
+    infeasible = 0
+    for i in range(500):
+        c, a, b, _ = (np.asarray(x[i]) for x in made)
+        scale, top = np.abs(a).max(axis=1), c.max()
+        scale[scale == 0] = 1.0
+        tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+        found = linprog(
+            c / top, A_ub=-a / scale[:, None], b_ub=-b / scale, method="highs", options=tight
+        )
+        assert (found.status == 0) == bool(wide.feasible[i]) == bool(narrow.feasible[i]), i
+        infeasible += found.status != 0
+        if found.status == 0:
+            assert abs(c @ wide.x[i] / top / found.fun - 1) < 1e-8
+            assert abs(c @ np.asarray(narrow.x[i], float) / top / found.fun - 1) < 1e-4
+    assert 20 < infeasible < 300
+
+
+def test_elasticities_of_hardware_are_the_envelope():
+    """d log T / d log of every tier's size and rate by the vertex is the finite difference."""
+    plan = Offload.of(gpu_batch=32, batches=6)
+    model, arch = Offloading.released(), opt("opt-30b")
+
+    @jax.jit
+    def log_time(host):
+        return jnp.log(model.estimate(arch, SYSTEM.replace(host=host), WORK, plan).time)
+
+    slope = jax.grad(log_time)(SYSTEM.host)
+    moves = 0
+    for name in ("memory", "disk", "link_bandwidth", "disk_read", "flops"):
+        at, h = float(getattr(SYSTEM.host, name)), 1e-6
+        ends = [
+            float(log_time(SYSTEM.host.replace(**{name: np.asarray(at * (1 + s * h))})))
+            for s in (1, -1)
+        ]
+        ours = float(getattr(slope, name)) * at
+        assert abs((ends[0] - ends[1]) / (2 * h) - ours) < 1e-6, name
+        moves += abs(ours) > 1e-3
+    assert moves >= 3
+
+
+def test_exhaustive_search_beats_stopping_at_the_first_drop():
+    """The grid's best is at least that of every number of batches tried one by one."""
+    model = Offloading.released()
+    grid = search(model, opt("opt-30b"), SYSTEM, WORK, gpu_batches=(16, 48))
+    best = grid.best()
+    assert best is not None
+    assert grid.throughput[best] == grid.throughput[grid.feasible].max()
+    front = grid.frontier()
+    assert np.all(np.diff(grid.time[front]) > 0)
+    assert np.all(np.diff(grid.throughput[front]) > 0)
+    limit = float(grid.time[front[0]] * 1.001)
+    quick = grid.best(limit)
+    assert quick is not None
+    assert grid.time[quick] <= limit
+    assert grid.best(1e-9) is None
+
+
+def test_infeasible_names_the_binding_memory():
+    tiny = SYSTEM.replace(host=SYSTEM.host.but(memory=1e9, disk=0, disk_read=0, disk_write=0))
+    grid = search(Offloading.improved(), opt("opt-175b"), tiny, WORK, gpu_batches=(1,))
+    assert not grid.feasible.any()
+    assert "GPU and CPU and disk memory" in grid.why
+    # all on the GPU fits but for the GPU's own buffers
+    small = SYSTEM.replace(chip=SYSTEM.chip.but(memory=1e8))
+    grid = search(Offloading.improved(), opt("opt-6.7b"), small, WORK, gpu_batches=(1,))
+    assert grid.why.startswith("infeasible: GPU memory")
+
+
+def test_a_system_without_host_keeps_all_on_the_gpu():
+    model = load_model("llama-3.1-8b")
+    life = estimate(
+        Offloading.improved(), model.architecture, load_system("h100_sxm").hardware,
+        WORK, Offload.of(gpu_batch=8),
+    )  # fmt: skip
+    assert bool(life.feasible)
+    assert float(life.decode.layout["weights_gpu"]) == 1.0
+    assert float(life.decode.layout["cache_gpu"]) == 1.0
+
+
+def test_hidden_states_on_disk_are_refused_by_the_released_model():
+    plan = Offload.at(weights=(0.2, 0.8, 0), cache=(0, 1, 0), hidden=(0, 0.5, 0.5), gpu_batch=4)
+    life = estimate(Offloading.released(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
+    assert not bool(life.feasible)
+    assert float(life.decode.limits["hidden states on disk"].need) == 0.5
+    assert bool(estimate(Offloading.paper(solve=False), opt("opt-30b"), SYSTEM, WORK, plan).feasible)
+
+
+def test_bad_fractions_and_rates_are_one_sentence():
+    with pytest.raises(InputError, match="sum to 1"):
+        Offload.at(weights=(0.2, 0.7, 0.0), cache=(0, 1, 0), hidden=(0, 1, 0))
+    with pytest.raises(InputError, match="weights_gpu \\+ weights_cpu is 1.3"):
+        Offload.of(weights_gpu=0.5, weights_cpu=0.8)
+    with pytest.raises(InputError, match="gpu_batch is 0"):
+        Offload.of(gpu_batch=0)
+    broken = SYSTEM.replace(host=SYSTEM.host.but(link_bandwidth=0))
+    with pytest.raises(InputError, match="host.link_bandwidth is 0"):
+        check_system(broken, "t4.toml")
+    with pytest.raises(InputError, match="speed"):
+        make("offloading", {"offloading": {"speed": 1.0}})
+
+
+def test_a_wrapper_of_steps_refuses_a_model_of_jobs():
+    wrapped = Speculative.bonus(Offloading.paper(), opt("opt-6.7b"), 0.7, 3)
+    with pytest.raises(InputError, match="step"):
+        wrapped.estimate(opt("opt-6.7b"), SYSTEM, WORK, Offload.of())
+
+
+def test_choices_of_the_plan_do_what_they_say():
+    model, arch = Offloading.as_planned(), opt("opt-30b")
+    base = Offload.at(**MIXED, gpu_batch=32, batches=4)
+
+    def life(**changes):
+        return estimate(model, arch, SYSTEM, WORK, base.but(**changes))
+
+    usual = life()
+    assert float(life(overlap="no").time) > float(usual.time)
+    # row-by-row loads the weights for every GPU batch: as many blocks of one batch
+    single = life(batches=1)
+    np.testing.assert_allclose(
+        float(life(schedule="row-by-row").time), 4 * float(single.time), rtol=1e-12
+    )
+    # the cache crosses, compressed to 4.5 of 16 bits
+    crossing = life(cpu_attention="no").decode.terms["to_gpu"] - usual.decode.terms["to_gpu"]
+    squeezed = life(cpu_attention="no", compress_cache="yes").decode.terms["to_gpu"]
+    np.testing.assert_allclose(
+        float(squeezed - usual.decode.terms["to_gpu"]) / float(crossing), 4.5 / 16, rtol=1e-9
+    )
+    # a tenth of the values: (1 + 0.1) / 2 of the cache is read
+    sparse = life(values_read=0.1).decode.terms["attend"]
+    np.testing.assert_allclose(float(sparse / usual.decode.terms["attend"]), 0.55, rtol=1e-12)
+    # weights of 4.5 bits
+    packed = life(compress_weights="yes").decode.limits["CPU memory"]
+    assert float(packed.need) < float(usual.decode.limits["CPU memory"].need)
+    # diagonal: cache of the mean token, (2 s + n)(n - 1) / (2 n) in place of s + n
+    diagonal = life(schedule="diagonal")
+    saved = usual.decode.limits["CPU memory"].need - diagonal.decode.limits["CPU memory"].need
+    cache = 4.0 * 7168 * 128 * 48
+    np.testing.assert_allclose(
+        float(saved), cache * (544 - (2 * 512 + 32) * 31 / 64), rtol=1e-9
+    )
+
+
+def test_a_pipeline_of_stages_composes():
+    """m blocks in flight: (2 m - 1) T_pre L / m + (n - 1) T_gen L for m b samples."""
+    model, arch = Offloading.released(solve=False), opt("opt-30b")
+    plan = Offload.at(**MIXED, gpu_batch=48, batches=2)
+    one = estimate(model, arch, SYSTEM, WORK, plan)
+    four = estimate(model, arch, SYSTEM, WORK, plan.but(pp=4))
+    np.testing.assert_allclose(float(four.ttft), 7 / 4 * float(one.ttft), rtol=1e-12)
+    np.testing.assert_allclose(float(four.tpot), float(one.tpot), rtol=1e-12)
+    assert float(four.samples) == 4 * 96
+    np.testing.assert_allclose(
+        float(four.throughput * four.chips), 4 * 96 * 32 / float(four.time), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize(("gpu", "cpu", "shares"),
+                         [(100, 0, (1, 0, 0)), (0, 100, (0, 1, 0)), (0, 50, (0, 0.5, 0.5)),
+                          (20, 80, (1 / 12, 11 / 12, 0)), (30, 70, (5 / 12, 7 / 12, 0))])  # fmt: skip
+def test_weights_settle_as_whole_tensors(gpu, cpu, shares):
+    """Attention: four equal matrices, middles at 12.5 to 87.5 %; feedforward: two, 25 and 75 %.
+
+    20 % on the GPU takes one of attention's four (1/12 of a layer), 30 % one of the two of the
+    feedforward as well (4/12).
+    """
+    np.testing.assert_allclose(settled(opt("opt-30b"), gpu, cpu), shares, atol=1e-12)
+
+
+def test_rounded_flags_are_feasible_and_cost_little():
+    model, arch = Offloading.improved(), opt("opt-30b")
+    plan = Offload.of(gpu_batch=24, batches=4)
+    life = estimate(model, arch, SYSTEM, WORK, plan)
+    layout = life.decode.layout
+    names = [f"{k}_{t}" for k in ("weights", "cache", "hidden") for t in ("gpu", "cpu")]
+    placed = plan.replace(**{name: layout[name] for name in names})
+    flags = rounded(model, arch, SYSTEM, WORK, placed, float(life.throughput))
+    assert flags is not None
+    assert -1e-9 <= flags.loss < 0.3
+    assert flags.text.endswith(f"--gpu-batch-size 24 --num-gpu-batches {flags.batches}")
+    wg, wc, cg, cc, hg, hc = flags.percent
+    assert max(wg + wc, cg + cc, hg + hc) <= 100
+
+
+def test_the_grid_has_every_block_up_to_the_most():
+    g, k = blocks(20.0, gpu_batches=(1, 4, 16))
+    pairs = set(zip(g, k, strict=True))
+    assert pairs == {(1, i) for i in range(1, 21)} | {(4, i) for i in range(1, 6)} | {(16, 1)}

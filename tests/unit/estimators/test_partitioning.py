@@ -1,0 +1,226 @@
+"""The partitioning model: optima, identities between layouts, limits, slices and the verb."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog.published import partitioning_hardware, partitioning_model
+from infer_jax.errors import InputError
+from infer_jax.estimators.partitioning import (
+    ATTENTION,
+    LAYOUTS,
+    Partitioning,
+    Slice,
+    arrangements,
+    factorisations,
+    slice_of,
+)
+from infer_jax.physics import sharding, torus
+from infer_jax.specs import ForwardPass, Hierarchy
+
+THEORY = Partitioning.as_planned().but(
+    flop_cap=0.8, memory_cap=0.7, network_cap=0.6, half_width=900.0, collective=4e-6
+)
+PALM = partitioning_model("PaLM_540B")
+TPU = partitioning_hardware("tpu_v4")
+
+
+@jax.jit
+def step(theory, arch, hardware, forward, plan):
+    return theory.step(arch, hardware, forward, plan)
+
+
+def phase(plan, sequences=512.0, new=1.0, cached=100.0, theory=THEORY, arch=PALM):
+    forward = ForwardPass.of(sequences=sequences, new_tokens=new, cached_tokens=cached)
+    return step(theory, arch, TPU, forward, plan)
+
+
+# ---- laws
+
+
+@pytest.mark.parametrize("inward", [1.0, 2.0])
+@pytest.mark.parametrize("chips", [16.0, 64.0, 200.0])
+def test_the_gradient_of_the_volume_vanishes_at_the_closed_optima(x64, chips, inward):
+    width, hidden, tokens, chips, inward = map(
+        jnp.asarray, (18432.0, 73728.0, 40960.0, chips, inward)
+    )
+    effective = hidden * (inward + 1.0) / 2.0
+    rows = sharding.best_rows(chips, width, hidden, inward)
+    volume = lambda x: sharding.stationary_volume(x, chips, width, effective)  # noqa: E731
+    assert abs(float(jax.grad(volume)(rows) * rows / volume(rows))) < 1e-9
+    assert float(volume(rows)) == pytest.approx(
+        4.0 * float(width * effective / chips) ** 0.5, rel=1e-12
+    )
+    columns = chips / rows
+    by_columns = lambda yz: 2.0 * (width * yz / chips + effective / yz)  # noqa: E731
+    assert abs(float(jax.grad(by_columns)(columns) * columns / by_columns(columns))) < 1e-9
+
+    most = sharding.best_gathered(tokens, chips, hidden, inward)
+    gathered = lambda n: sharding.weight_gathered_volume(n, tokens, chips, width, effective)  # noqa: E731
+    assert abs(float(jax.grad(gathered)(most) * most / gathered(most))) < 1e-9
+    least = 4.0 * float(width) * float(tokens * effective / chips) ** 0.5
+    assert float(gathered(most)) == pytest.approx(least, rel=1e-12)
+
+
+def test_at_four_times_the_width_the_optimum_is_the_papers():
+    x = sharding.best_rows(*map(jnp.asarray, (64.0, 100.0, 400.0, 1.0)))
+    assert float(x) == pytest.approx(0.5 * 8.0)
+    volume = sharding.stationary_volume(x, *map(jnp.asarray, (64.0, 100.0, 400.0)))
+    assert float(volume) == pytest.approx(8.0 * 100.0 / 8.0)
+
+
+def test_volumes_without_the_ring_factor_are_those_of_the_algebra():
+    """With very many chips (K - 1)/K is 1, and the layout family gives the paper's formulas."""
+    chips, rows, width, hidden = 1e12, 1e6, 1000.0, 4000.0
+    cut = sharding.Cut(*map(jnp.asarray, (chips, 1.0, rows)))
+    ours = sharding.outer_elements(jnp.asarray(width), cut) + sharding.inner_elements(
+        jnp.asarray(hidden), jnp.asarray(hidden), cut
+    )
+    theirs = sharding.stationary_volume(*map(jnp.asarray, (rows, chips, width, hidden)))
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-5)
+
+
+def test_an_all_reduce_is_two_gathers_and_nodes_join_at_the_domain():
+    size, rate = jnp.asarray(3e6), jnp.asarray(1e11)
+    for ranks in map(jnp.asarray, (1.0, 4.0, 64.0)):
+        both = torus.all_gather(size, ranks, rate) + torus.reduce_scatter(size, ranks, rate)
+        assert float(torus.all_reduce(size, ranks, rate)) == pytest.approx(float(both))
+    net = Hierarchy.of(domain=8, domain_bandwidth=3e11, network_bandwidth=2.5e10)
+    inside = torus.node_gather(size, jnp.asarray(8.0), net)
+    assert float(inside) == pytest.approx(float(torus.all_gather(size, 8.0, 3e11)))  # pyright: ignore[reportArgumentType]
+    beyond = [float(torus.node_gather(size, jnp.asarray(n), net)) for n in (8.0, 16.0, 32.0)]
+    assert beyond == sorted(beyond) and beyond[1] > 1.5 * beyond[0]
+
+
+# ---- layouts
+
+
+def test_two_dimensional_at_one_row_is_one_dimensional():
+    plan = Slice.of(x=1, y=4, z=16, layout=1)
+    one, two = phase(plan.but(layout=0)), phase(plan)
+    assert float(one.time) == pytest.approx(float(two.time), rel=1e-12)
+
+
+def test_gathered_over_all_axes_sends_no_activations_and_treats_both_attentions_alike():
+    plan = slice_of(64, layout=4)
+    few, many = (phase(plan, sequences=s, new=2048.0, cached=0.0) for s in (64.0, 512.0))
+    assert float(few.terms["network"]) == pytest.approx(float(many.terms["network"]), rel=1e-6)
+    by_batch = phase(plan.but(attention=1), sequences=512.0, new=2048.0, cached=0.0)
+    assert float(by_batch.time) == pytest.approx(float(many.time), rel=1e-12)
+
+
+def test_one_shared_head_is_read_by_every_chip_unless_attention_is_cut_by_batch():
+    heads, batch = (phase(slice_of(64, attention=a), cached=8192.0) for a in (0, 1))
+    bare = phase(slice_of(64), cached=0.0).terms["memory"]
+    ratio = (heads.terms["memory"] - bare) / (batch.terms["memory"] - bare)
+    assert float(ratio) == pytest.approx(64.0, rel=0.02)
+
+
+def test_overlap_lies_between_sum_and_maximum():
+    plan = slice_of(64)
+    off, on = (
+        phase(plan, theory=THEORY.but(hidden_memory=h, hidden_network=h)) for h in (0.0, 1.0)
+    )
+    terms = [float(t) for t in off.terms.values()]
+    assert float(off.time) == pytest.approx(sum(terms), rel=1e-12)
+    fixed = float(on.terms["latency"] + on.terms["overhead"])
+    largest = max(float(on.terms[name]) for name in ("compute", "memory", "network"))
+    assert float(on.time) == pytest.approx(largest + fixed, rel=1e-12)
+
+
+def test_serial_blocks_send_the_outer_pair_twice():
+    serial = partitioning_model("PaLM_540B", parallel=False)
+    one, two = phase(slice_of(64)), phase(slice_of(64), arch=serial)
+    assert float(two.terms["network"]) > 1.2 * float(one.terms["network"])
+    assert float(two.terms["latency"]) == pytest.approx(2.0 * float(one.terms["latency"]))
+
+
+def test_int8_halves_weight_traffic_and_what_gathering_moves():
+    small = partitioning_model("PaLM_540B", weights="int8")
+    plan = slice_of(64, layout=4)
+    wide, narrow = (phase(plan, new=2048.0, cached=0.0, arch=a) for a in (PALM, small))
+    ratio = float(narrow.terms["network"] / wide.terms["network"])
+    assert ratio == pytest.approx(0.5, rel=1e-6)
+    assert float(narrow.terms["compute"]) == pytest.approx(float(wide.terms["compute"]))
+
+
+def test_stages_with_one_micro_batch_take_turns_and_with_many_they_overlap():
+    whole = phase(Slice.of(z=8, layout=0, pp=1), new=128.0, cached=0.0)
+    three = phase(Slice.of(z=8, layout=0, pp=3), new=128.0, cached=0.0)
+    assert float(three.time) == pytest.approx(float(whole.time), rel=0.02)
+    many = phase(Slice.of(z=8, layout=0, pp=3, micro_batches=16), new=128.0, cached=0.0)
+    assert 1 / 3 < float(many.time / three.time) < 0.5
+
+
+def test_history_costs_attention_alone():
+    plan = slice_of(64)
+    first = phase(plan, sequences=1.0, new=64.0, cached=1920.0)
+    whole = phase(plan, sequences=1.0, new=1984.0, cached=0.0)
+    fresh = phase(plan, sequences=1.0, new=64.0, cached=0.0)
+    assert float(fresh.time) <= float(first.time) < 0.2 * float(whole.time)
+
+
+# ---- search
+
+
+@pytest.mark.parametrize(("sequences", "new"), [(64.0, 1.0), (8.0, 2048.0), (512.0, 2048.0)])
+def test_the_search_finds_the_best_of_all_plans(sequences, new):
+    found = phase(slice_of(64), sequences, new, 0.0, THEORY.replace(search=True))
+    best = np.inf
+    for code, by, (x, y, z) in itertools.product(
+        range(len(LAYOUTS)), range(len(ATTENTION)), arrangements((4, 4, 4))
+    ):
+        plan = Slice.of(x=x, y=y, z=z, layout=code, attention=by)
+        one = phase(plan, sequences, new, 0.0)
+        if one.feasible:
+            best = min(best, float(one.time))
+    assert bool(found.feasible)
+    assert float(found.time) == pytest.approx(best, rel=1e-12)
+
+
+def test_the_layout_is_a_leaf_that_vmap_reaches():
+    forward = ForwardPass.of(sequences=512.0, new_tokens=2048.0)
+    plans = slice_of(64).replace(layout=np.arange(5.0))
+    axes = jax.tree.map(lambda x: 0 if np.ndim(x) else None, plans)
+    one = jax.vmap(lambda p: THEORY.step(PALM, TPU, forward, p).time, in_axes=(axes,))
+    assert LAYOUTS[int(jnp.argmin(one(plans)))].startswith("wg")
+
+
+# ---- doors
+
+
+def test_slices_are_those_that_exist():
+    assert factorisations(64) == ((4, 4, 4),)
+    assert factorisations(256) == ((4, 4, 16), (4, 8, 8))
+    assert factorisations(16, axes=2) == ((1, 4, 4),)
+    for chips in (7, 48, 96, 0, -4):
+        with pytest.raises(InputError, match="slice: chips is") as caught:
+            factorisations(chips)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_batch_smaller_than_an_axis_is_infeasible_and_finite():
+    for plan in (slice_of(64, attention=1), slice_of(64, layout=3)):
+        few = phase(plan, sequences=2.0, new=2048.0, cached=0.0)
+        assert not bool(few.feasible)
+        assert float(few.limits["batch"].slack) < 0
+        assert np.isfinite(few.time)
+    assert bool(phase(slice_of(64, attention=1), sequences=4.0).feasible)
+
+
+def test_a_model_that_does_not_fit_is_infeasible():
+    small = phase(slice_of(8), sequences=1.0)
+    assert not bool(small.feasible)
+    assert float(small.limits["memory"].slack) < 0
+
+
+def test_bad_coefficients_and_choices_are_refused():
+    with pytest.raises(InputError, match="flop_cap"):
+        Partitioning.searched().fitted({"flop_cap": 1.2})
+    with pytest.raises(InputError, match="layout"):
+        slice_of(64, layout=5)
+    with pytest.raises(InputError, match="partitioning paper"):
+        partitioning_model("PaLM_541B")

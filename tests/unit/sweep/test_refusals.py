@@ -1,0 +1,190 @@
+"""What a user gets wrong is one sentence that names it, and nothing is overwritten."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.errors import InputError
+from infer_jax.sweep import Axis, Constraint, Everything, Pareto, Space, TopK, checkpoint, sweep
+from tests.unit.sweep.toy import Toy, arch, hardware, plan, workload
+
+
+def small(keep=None, estimator=None, chunk=8, precision="float64", where=(), **fields):
+    parts = {"arch": arch(), "hardware": hardware(), "workload": workload(), "plan": plan()}
+    axes = fields.pop("axes", {})
+    more = {name: fields.pop(name) for name in ("zips",) if name in fields}
+    space = Space(**{**parts, **fields}, axes=axes, where=where, **more)
+    return sweep(
+        estimator or Toy.of(), space, keep or TopK(1, "cost"), chunk=chunk, precision=precision
+    )
+
+
+TP = Axis.values(1, 2)
+CASES = {
+    "unknown field": (lambda: small(axes={"plan.tpp": TP}), "plan.tpp", "tp, pp"),
+    "unknown part": (lambda: small(axes={"plam.tp": TP}), "plam.tp", "estimator, arch"),
+    "a part": (lambda: small(axes={"hardware.chip": TP}), "hardware.chip", "leaf"),
+    "unread": (lambda: small(plan=plan(ep=TP)), "plan.ep", "cost"),
+    "unread hardware": (
+        lambda: small(axes={"hardware.power": Axis.linear(1, 2, 3)}), "hardware.power", "cost"),
+    "empty axis": (lambda: Axis.values(), "empty", "one value"),
+    "empty list": (lambda: small(hardware=[]), "empty", "one value"),
+    "low bound": (lambda: small(plan=plan(tp=Axis.values(1, -2))), "plan.tp", "at least 0"),
+    "not a number": (lambda: small(plan=plan(tp=Axis.values(1, "two"))), "two", "at least 0"),
+    "rejects all": (
+        lambda: small(plan=plan(tp=TP), where=(lambda p: p.plan.tp > 5,)), "none of 2", "keeps"),
+    "no such term": (lambda: small(TopK(1, "costs"), plan=plan(tp=TP)), "costs", "cost, "),
+    "no such per": (lambda: small(TopK(1, "cost", per="arch"), plan=plan(tp=TP)), "arch", "tp"),
+    "zip lengths": (
+        lambda: small(plan=plan(tp=TP, pp=Axis.values(1, 2, 3)), zips=[("plan.tp", "plan.pp")]),
+        "plan.tp", "one length"),
+    "one objective": (lambda: Pareto("cost"), "cost", "two or more"),
+    "axis in a list": (lambda: small(hardware=[hardware().replace(price=TP)]), "list", "axes="),
+    "log of 0": (lambda: Axis.log(0, 1, 5), "(0, 1)", "0 < low"),
+    "half an integer": (lambda: Axis.integers(1, 5, -2), "-2", "whole"),
+    "constraint": (lambda: Constraint(product=("plan.tp",)), "relation", "at_most"),
+    "too large": (
+        lambda: small(Everything("cost"), plan=plan(tp=Axis.integers(1, 3000)),
+                      workload=workload(batch=Axis.integers(1, 3000))), "9000000", "Pareto"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused_in_one_sentence(case):
+    work, value, allowed = CASES[case]
+    with pytest.raises(InputError) as told:
+        work()
+    sentence = str(told.value)
+    assert value in sentence and allowed in sentence.split("allowed:")[1] and "\n" not in sentence
+
+
+def test_nan_everywhere():
+    with pytest.raises(InputError, match="NaN everywhere"):
+        small(plan=plan(tp=TP), estimator=Toy.of().replace(scale=np.float64(np.nan)),
+              keep=TopK(1, "tpot"))  # fmt: skip
+
+
+def test_a_frontier_beyond_the_memory_names_the_ways_out():
+    batch = Axis.linear(1, 4, 200)
+    space = Space(arch(), hardware(), workload(batch=batch, isl=batch), plan(tp=TP))
+    keep = Pareto("ttft", "max throughput", "max workload.isl", capacity=16)
+    with pytest.raises(InputError, match=r"epsilon=0.01.*coarser grid.*memory="):
+        sweep(Toy.of(), space, keep, memory=2000, chunk=256)
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    result = small(plan=plan(tp=TP))
+    for name in ("a.json", "a.csv"):
+        other = tmp_path / name
+        other.write_text("mine")
+        with pytest.raises(InputError, match="not of this sweep"):
+            result.write(other)
+        assert other.read_text() == "mine"
+    with pytest.raises(InputError, match=r"\.parquet, \.csv, \.json"):
+        result.write(tmp_path / "a.txt")
+    with pytest.raises(InputError, match="folder"):
+        result.write(tmp_path / "none" / "a.csv")
+    result.write(tmp_path / "b.json")
+    result.write(tmp_path / "b.json")  # of this sweep: replaced
+
+
+@pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])
+def test_files_have_axes_units_and_provenance(tmp_path, end):
+    if end == ".parquet":
+        pytest.importorskip("pyarrow")
+    result = small(TopK(2, "cost"), plan=plan(tp=TP))
+    path = tmp_path / f"out{end}"
+    result.write(path)
+    if end == ".csv":
+        first, head, *rows = path.read_text().splitlines()
+        facts, columns = json.loads(first[2:]), head.split(",")
+        assert "cost [USD]" in columns and "plan.tp [1]" in columns
+        assert float(rows[0].split(",")[columns.index("plan.tp [1]")]) == 1.0
+    elif end == ".json":
+        body = json.loads(path.read_text())
+        facts = body["provenance"]
+        assert body["columns"]["tpot"]["unit"] == "s"
+        assert body["columns"]["plan.tp"]["values"] == [1.0, 2.0]
+    else:
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        facts = json.loads(table.schema.metadata[b"infer_jax"])
+        assert table.schema.field("tpot").metadata == {b"unit": b"s"}
+        assert table.column("plan.tp").to_pylist() == [1.0, 2.0]
+    assert facts["precision"] == "float64" and facts["points"] == "2" and facts["fingerprint"]
+
+
+def test_damaged_checkpoints_are_refused(tmp_path):
+    path = tmp_path / "c.npz"
+    point = checkpoint.Checkpoint(5, {"accepted": 1}, 0, [np.arange(4.0)])
+    checkpoint.save(path, "mark", point)
+    held = checkpoint.load(path, "mark")
+    assert held is not None and held.leaves[0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="another sweep"):
+        checkpoint.load(path, "other")
+    whole = path.read_bytes()
+    for damage in (whole[: len(whole) // 2], b"text", whole.replace(b"\x08@", b"\x09@"), b""):
+        path.write_bytes(damage)
+        with pytest.raises(InputError, match="damaged"):
+            checkpoint.load(path, "mark")
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "c.npz"
+    point = checkpoint.Checkpoint(5, {}, 0, [np.arange(4.0)])
+    checkpoint.save(path, "mark", point)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(OSError):
+        checkpoint.save(path, "mark", point._replace(position=9))
+    held = checkpoint.load(path, "mark")
+    assert held is not None and held.position == 5
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+    # and the sweep itself goes on, and says so
+    space = Space(arch(), hardware(), workload(), plan(tp=Axis.integers(1, 64)))
+    result = sweep(
+        Toy.of(), space, TopK(1, "cost"), chunk=8, checkpoint=tmp_path / "d.npz", every=0.0
+    )
+    assert any("No space left" in note for note in result.notes) and len(result) == 1
+
+
+def test_nothing_is_traced_twice():
+    import jax._src.test_util as jtu
+
+    def once(low):
+        space = Space(arch(), hardware(price=low), workload(),
+                      plan(tp=Axis.linear(low, 9, 40)))  # fmt: skip
+        return sweep(Toy.of(), space, Pareto("speed", "cost"), chunk=8)
+
+    once(1.0)
+    with jtu.count_jit_tracing_cache_miss() as misses, jtu.count_jit_compilation_cache_miss() as c:
+        once(2.0)
+    assert c() == 0
+    assert misses() == 0
+
+
+def test_out_of_memory_halves_the_chunk(monkeypatch):
+    import jax
+
+    from infer_jax.sweep import stream
+
+    real, tried = stream.segment, []
+
+    def scarce(program, *rest):
+        tried.append(program.chunk)
+        if program.chunk > 1024:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return real(program, *rest)
+
+    monkeypatch.setattr(stream, "segment", scarce)
+    result = small(plan=plan(tp=Axis.integers(1, 5000)), chunk=4096, keep=TopK(3, "cost"))
+    assert tried[:3] == [4096, 2048, 1024]
+    assert result.index == small(plan=plan(tp=Axis.integers(1, 5000)), chunk=512,
+                                 keep=TopK(3, "cost")).index  # fmt: skip
+    assert jnp.all(jnp.asarray(result.columns["cost"]) > 0)
