@@ -61,7 +61,10 @@ class Constraint:
                 allowed = "a list of names" if many else "a name" if key == "value" else "a number"
                 raise InputError(where, f"where.{key}", value, allowed)
         try:
-            return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
+            made: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
+            }
+            return cls(**made)
         except InputError as error:
             raise InputError(where, f"where.{error.field}", error.value, error.allowed) from None
 

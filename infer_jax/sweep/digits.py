@@ -5,7 +5,7 @@ a device gets the digits and the 32-bit limbs of a segment's first point and add
 of each lane, with carries. No number on the device is wider than 32 bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +29,7 @@ def to_limbs(index: int, count: int) -> np.ndarray:
     return np.array([(index >> 32 * i) & 0xFFFFFFFF for i in reversed(range(count))], np.uint32)
 
 
-def to_index(limbs: Sequence[int]) -> int:
+def to_index(limbs: Iterable[int]) -> int:
     """The index of limbs, most significant first.
 
     >>> to_index(to_limbs(2**70 + 5, 3)) == 2**70 + 5

@@ -1,34 +1,230 @@
-"""Which rows of a grid are worth choosing: speed against cost, and the preferred point?"""
+"""Which points does no other point beat in every objective? The exact Pareto frontier.
 
+A beats B where it is at least as good in every objective and better in one, or equal in all
+with a lower index. With a ``margin`` (float32 sweeps) A beats B only if it is better by that
+share in all, so that what rounding may have put aside is kept for float64. With ``epsilon``
+points are compared box by box of that relative size, and a box keeps its best point. All
+three are strict partial orders, so the maximal points of a union come from the maximal points
+of its parts: the state is exact as long as it holds them all, and says where it does not.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
 
-from infer_jax.sweep.grid import Grid
+from infer_jax.errors import InputError
+from infer_jax.sweep.digits import before, to_index
+from infer_jax.sweep.reducers import Chunk, Rows, fill_index, insert_survivors, key
+
+BLOCK = 128  # kept rows compared with the lanes at a time
+START = {2: 2048}  # rows to begin with, by objectives
+ROWS = 4096
 
 
-def frontier(grid: Grid) -> Grid:
-    """The rows no other row beats in both speed and cost, fastest first; one row a tie.
+@dataclasses.dataclass(frozen=True)
+class Pareto:
+    """The frontier of two or more objectives: ``Pareto("speed", "cost")``.
 
-    Pass feasible rows: ``frontier(grid.under(demand=None))``.
+    Rates and fractions are maximised, all else minimised; ``"max chips"`` says otherwise.
+    ``per`` gives each position of these axes a frontier of its own; ``epsilon`` keeps one
+    point a box, so that every point is within that share of a kept one.
     """
-    order = np.lexsort((grid.cost, grid.time))
-    ranked = grid.take(order)
-    least = np.minimum.accumulate(ranked.cost)
-    first = np.ones(len(least), bool)
-    first[1:] = ranked.cost[1:] < least[:-1]
-    return ranked.take(first)
+
+    objectives: tuple[str, ...]
+    per: tuple[str, ...] = ()
+    epsilon: float = 0.0
+    capacity: int = 0
+    margin: float = 0.0
+
+    def __init__(
+        self,
+        *objectives: str,
+        per: str | tuple[str, ...] = (),
+        epsilon: float = 0.0,
+        capacity: int = 0,
+        margin: float = 0.0,
+    ):
+        if len(objectives) < 2 or len(set(objectives)) < len(objectives):
+            raise InputError("Pareto", "objectives", objectives, "two or more, all different")
+        if not (math.isfinite(epsilon) and 0 <= epsilon < 1):
+            raise InputError("Pareto", "epsilon", epsilon, "a share from 0 to below 1")
+        given = {
+            "objectives": tuple(objectives),
+            "per": (per,) if isinstance(per, str) else tuple(per),
+            "epsilon": float(epsilon),
+            "capacity": capacity or START.get(len(objectives), ROWS),
+            "margin": margin,
+        }
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The objectives."""
+        return self.objectives
+
+    def changed(self, **changes: Any) -> "Pareto":
+        """With some fields changed."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | changes
+        return Pareto(*fields.pop("objectives"), **fields)
+
+    def grown(self) -> "Pareto":
+        """With twice the capacity."""
+        return self.changed(capacity=2 * self.capacity)
+
+    @property
+    def _keys(self) -> int:
+        return len(self.objectives)
+
+    @property
+    def _sorted(self) -> bool:
+        """Whether rows are a staircase, sorted by the first of two objectives."""
+        return self._keys == 2 and not self.per
+
+    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
+        """No rows."""
+        shape, ties = (self.capacity,), self._keys if self.epsilon else 0
+        rows = tuple(jnp.full(shape, jnp.inf, dtype) for _ in range(self._keys + ties))
+        owner = () if self._sorted else (jnp.full(shape, groups, jnp.int32),)
+        return {
+            "rows": (*owner, *rows, *fill_index(limbs, shape)),
+            "count": jnp.asarray(0, jnp.int32),
+            "overflow": jnp.asarray(False),
+        }
+
+    def grow(self, state: Any, capacity: int) -> Any:
+        """The state with room for ``capacity`` rows."""
+
+        def pad(x: Any) -> Any:
+            rest = np.full((*x.shape[:-1], capacity - x.shape[-1]), _worst(x.dtype), x.dtype)
+            return np.concatenate([x, rest], axis=-1)
+
+        return {**state, "rows": tuple(pad(np.asarray(x)) for x in state["rows"])}
+
+    def absorb(self, state: Any, chunk: Chunk) -> Any:
+        """The frontier of the rows and of the chunk's feasible lanes."""
+        keys = [key(chunk, term) for term in self.objectives]
+        alive = chunk.ok
+        for k in keys:
+            alive &= jnp.isfinite(k)
+        if self.epsilon:
+            alive &= jnp.all(jnp.stack([k != 0 for k in keys]), axis=0)
+            keys = [self._box(k) for k in keys] + keys
+        owner = () if self._sorted else (chunk.group,)
+        return self._insert_all(state, (*owner, *keys, *chunk.index), alive)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """The frontier of both."""
+        alive = jnp.arange(self.capacity) < b["count"]
+        merged = self._insert_all(a, b["rows"], alive)
+        return {**merged, "overflow": merged["overflow"] | b["overflow"]}
+
+    def rows(self, state: Any) -> list[int]:
+        """The indices kept, by position of ``per`` and then from the best first objective."""
+        count = int(state["count"])
+        columns = [np.asarray(x)[:count] for x in state["rows"]]
+        ties = self._keys if self.epsilon else 0
+        limbs = columns[(0 if self._sorted else 1) + self._keys + ties :]
+        order = np.lexsort(columns[::-1]) if count else []
+        return [to_index(int(x[i]) for x in limbs) for i in order]
+
+    def _box(self, x: Array) -> Array:
+        """The number of the box of relative size epsilon that holds x."""
+        size = jnp.floor(jnp.log(jnp.abs(x)) / math.log1p(self.epsilon))
+        return jnp.where(x < 0, -size, size)
+
+    def _pushed(self, x: Array) -> Array:
+        """What a row must be within to be beaten: worse by the margin."""
+        return x + self.margin * jnp.abs(x) if self.margin else x
+
+    def _insert_all(self, state: Any, rows: Rows, alive: Array) -> Any:
+        if self._sorted:
+            return insert_survivors(state, rows, alive, self._above_stair, self._insert_stair)
+        return insert_survivors(state, rows, alive, self._unbeaten, self._insert)
+
+    # Two objectives: rows sorted by the first; the least second one so far decides.
+
+    def _above_stair(self, state: Any, rows: Rows) -> Array:
+        held = state["rows"]
+        first, second = self._pushed(held[0]), lax.cummin(self._pushed(held[1]))
+        at = jnp.searchsorted(first, rows[0], side="right") - 1
+        last = jnp.maximum(at, 0)
+        beaten = (at >= 0) & (second[last] <= rows[1])
+        # the row it would be beaten by may be its equal with a higher index
+        same = (held[0][last] == rows[0]) & (held[1][last] == rows[1])
+        later = same & before(rows[2:], [h[last] for h in held[2:]])
+        return ~beaten | later
+
+    def _insert_stair(self, state: Any, rows: Rows, alive: Array) -> Any:
+        fresh = [jnp.where(alive, r, jnp.inf) for r in rows[:2]] + list(rows[2:])
+        columns = [jnp.concatenate(pair) for pair in zip(state["rows"], fresh, strict=True)]
+        columns = lax.sort(columns, num_keys=len(columns), is_stable=False)
+        first, second = self._pushed(columns[0]), lax.cummin(self._pushed(columns[1]))
+        reach = jnp.searchsorted(first, columns[0], side="right") if self.margin else None
+        at = jnp.arange(columns[0].shape[0])
+        at = (at if reach is None else jnp.minimum(reach, at)) - 1
+        beaten = (at >= 0) & (second[jnp.maximum(at, 0)] <= columns[1])
+        return self._packed(state, columns, ~beaten & jnp.isfinite(columns[0]))
+
+    # Any number of objectives: every row against every lane, in blocks.
+
+    def _beats(self, a: Rows, b: Rows) -> Array:
+        keys = slice(1, 1 + self._keys)
+        within, better, same = a[0] == b[0], jnp.asarray(False), jnp.asarray(True)
+        for x, y in zip(a[keys], b[keys], strict=True):
+            within = within & (self._pushed(x) <= y)
+            better = better | (x < y)
+            same = same & (x == y)
+        if not self.margin:
+            ties = slice(1 + self._keys, None)
+            better = better | (same & before(a[ties], b[ties]))
+        return within & better
+
+    def _unbeaten(self, state: Any, rows: Rows) -> Array:
+        lanes = tuple(r[None, :] for r in rows)
+
+        def block(i: Array, kept: Array) -> Array:
+            start = jnp.minimum(i * BLOCK, self.capacity - size)
+            some = tuple(lax.dynamic_slice(h, (start,), (size,))[:, None] for h in state["rows"])
+            return kept & ~jnp.any(self._beats(some, lanes), axis=0)
+
+        size = min(BLOCK, self.capacity)
+        blocks = (state["count"] + size - 1) // size
+        return lax.fori_loop(0, blocks, block, jnp.ones(rows[0].shape, bool))
+
+    def _insert(self, state: Any, rows: Rows, alive: Array) -> Any:
+        fresh = (jnp.where(alive, rows[0], jnp.iinfo(jnp.int32).max), *rows[1:])
+        beats = self._beats(tuple(r[:, None] for r in fresh), tuple(r[None, :] for r in fresh))
+        alive = alive & ~jnp.any(beats & alive[:, None], axis=0)
+        held = state["rows"]
+        old = self._beats(tuple(r[:, None] for r in fresh), tuple(h[None, :] for h in held))
+        stays = ~jnp.any(old & alive[:, None], axis=0) & (
+            jnp.arange(self.capacity) < state["count"]
+        )
+        columns = [jnp.concatenate(pair) for pair in zip(held, fresh, strict=True)]
+        return self._packed(state, columns, jnp.concatenate([stays, alive]))
+
+    def _packed(self, state: Any, columns: Sequence[Array], kept: Array) -> Any:
+        """The kept rows at the front, in their order."""
+        to = jnp.where(kept, jnp.cumsum(kept) - 1, self.capacity)
+        rows = tuple(
+            jnp.full(self.capacity, _worst(c.dtype), c.dtype).at[to].set(c, mode="drop")
+            for c in columns
+        )
+        count = jnp.sum(kept, dtype=jnp.int32)
+        full = count > self.capacity
+        return {
+            "rows": rows,
+            "count": jnp.minimum(count, self.capacity),
+            "overflow": state["overflow"] | full,
+        }
 
 
-def thresholds(grid: Grid, count: int = 1000, decades: float = 2.0) -> Grid:
-    """The cheapest row within each of ``count`` latency limits, as the economics paper draws.
-
-    Limits are evenly spaced in logarithm from the least time over ``decades`` decades.
-    """
-    front = frontier(grid)
-    limits = front.time[0] * np.logspace(0.0, decades, count)
-    limits[0] = front.time[0]
-    return front.take(np.searchsorted(front.time, limits, side="right") - 1)
-
-
-def preferred(front: Grid, preference: float = 3.0) -> int:
-    """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
-    return int(np.argmax(front.speed**preference / front.cost))
+def _worst(dtype: Any) -> Any:
+    """What an empty row holds: it comes after every row there is."""
+    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from infer_jax.catalog import load_system
 from infer_jax.estimators import Economics, Offload, Offloading, Partitioning, Speculative, Split
+from infer_jax.estimators.kernels import Kernels
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -136,6 +138,9 @@ TORUS = {
     "hidden_network": 0.3,
 }
 
+# measured curves: at their defaults, which are the roofline, many laws are silent
+H20 = load_system("h20_sxm").coefficients["kernels"]
+
 ESTIMATORS: dict[str, Row] = {
     "economics.level1": Row(Economics.level1),
     "economics.level2": Row(Economics.level2),
@@ -146,6 +151,8 @@ ESTIMATORS: dict[str, Row] = {
     "economics.planned": Row(Economics.as_planned),
     "partitioning": Row(lambda: Partitioning.searched().but(**TORUS)),
     "partitioning.planned": Row(lambda: Partitioning.as_planned().but(**TORUS)),
+    "kernels": Row(lambda: Kernels.corrected().fitted(H20)),
+    "kernels.published": Row(lambda: Kernels.as_published().fitted(H20)),
     "speculative.economics": Row(lambda: Speculative.economics(Economics.level4(), dense(), 0.8)),
     "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),
 }

@@ -83,7 +83,7 @@ def test_the_released_model_misses_the_disk_and_the_bandwidth(lines):
     """The two findings: one constant explains the disk runs, a missing term OPT-6.7B."""
     found = tables.print_findings(lines)
     assert all(abs(ratio - 1.0) < 0.03 for ratio in found["disk"].values())
-    assert 1.9 < min(found["bandwidth"].values())
+    assert min(found["bandwidth"].values()) > 1.9
     assert abs(found["bandwidth"]["512 Table 3, decode"] - 4.0) < 0.05
 
 

@@ -95,7 +95,9 @@ def _programs(variant, count, seed):
             query_heads=heads, kv_heads=heads, head_width=width / heads, value_width=width / heads
         )
         wide = block.replace(
-            count=layers, attention=attention, feedforward=block.feedforward.replace(width=4 * width)
+            count=layers,
+            attention=attention,
+            feedforward=block.feedforward.replace(width=4 * width),
         )
         arch = base.replace(width=width, blocks=(wide,))
         model = variant.replace(usable=usable)
@@ -197,18 +199,20 @@ def test_hidden_states_on_disk_are_refused_by_the_released_model():
     life = estimate(Offloading.released(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
     assert not bool(life.feasible)
     assert float(life.decode.limits["hidden states on disk"].need) == 0.5
-    assert bool(estimate(Offloading.paper(solve=False), opt("opt-30b"), SYSTEM, WORK, plan).feasible)
+    assert bool(
+        estimate(Offloading.paper(solve=False), opt("opt-30b"), SYSTEM, WORK, plan).feasible
+    )
 
 
 def test_bad_fractions_and_rates_are_one_sentence():
     with pytest.raises(InputError, match="sum to 1"):
         Offload.at(weights=(0.2, 0.7, 0.0), cache=(0, 1, 0), hidden=(0, 1, 0))
-    with pytest.raises(InputError, match="weights_gpu \\+ weights_cpu is 1.3"):
+    with pytest.raises(InputError, match=r"weights_gpu \+ weights_cpu is 1\.3"):
         Offload.of(weights_gpu=0.5, weights_cpu=0.8)
     with pytest.raises(InputError, match="gpu_batch is 0"):
         Offload.of(gpu_batch=0)
     broken = SYSTEM.replace(host=SYSTEM.host.but(link_bandwidth=0))
-    with pytest.raises(InputError, match="host.link_bandwidth is 0"):
+    with pytest.raises(InputError, match=r"host\.link_bandwidth is 0"):
         check_system(broken, "t4.toml")
     with pytest.raises(InputError, match="speed"):
         make("offloading", {"offloading": {"speed": 1.0}})
@@ -250,9 +254,7 @@ def test_choices_of_the_plan_do_what_they_say():
     diagonal = life(schedule="diagonal")
     saved = usual.decode.limits["CPU memory"].need - diagonal.decode.limits["CPU memory"].need
     cache = 4.0 * 7168 * 128 * 48
-    np.testing.assert_allclose(
-        float(saved), cache * (544 - (2 * 512 + 32) * 31 / 64), rtol=1e-9
-    )
+    np.testing.assert_allclose(float(saved), cache * (544 - (2 * 512 + 32) * 31 / 64), rtol=1e-9)
 
 
 def test_a_pipeline_of_stages_composes():
@@ -271,7 +273,8 @@ def test_a_pipeline_of_stages_composes():
 
 @pytest.mark.parametrize(("gpu", "cpu", "shares"),
                          [(100, 0, (1, 0, 0)), (0, 100, (0, 1, 0)), (0, 50, (0, 0.5, 0.5)),
-                          (20, 80, (1 / 12, 11 / 12, 0)), (30, 70, (5 / 12, 7 / 12, 0))])  # fmt: skip
+                          (20, 80, (1 / 12, 11 / 12, 0)),
+                          (30, 70, (5 / 12, 7 / 12, 0))])  # fmt: skip
 def test_weights_settle_as_whole_tensors(gpu, cpu, shares):
     """Attention: four equal matrices, middles at 12.5 to 87.5 %; feedforward: two, 25 and 75 %.
 

@@ -154,9 +154,7 @@ def least_loads(rows, layers, tokens, prompt, memory):
         for r in range(rows):
             if progress[r] == columns:
                 continue
-            under_way = [
-                holds(p) for i, p in enumerate(progress) if i == r or 0 < p < columns
-            ]
+            under_way = [holds(p) for i, p in enumerate(progress) if i == r or 0 < p < columns]
             if sum(under_way) > memory:
                 continue
             layer = progress[r] % layers

@@ -1,0 +1,48 @@
+"""What does throughput cost in latency? Draws seconds of a job against tokens per second."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from infer_jax.plots.style import line, panels, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LATENCY, THROUGHPUT = "latency of a job, seconds", "output tokens per second"
+
+
+def plot_tradeoff(
+    curves: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str = "",
+    caption: str = "",
+    log: bool = True,
+) -> "Figure":
+    """A picture of (seconds, tokens/s) curves by panel and label, with logarithmic axes.
+
+    With a path the format is that of its suffix (png, svg, pdf).
+
+    Raises:
+        InputError: matplotlib is missing, or the path cannot be written.
+    """
+    with style():
+        figure, every = panels(len(curves), title, caption)
+        for axes, (name, group) in zip(every, curves.items(), strict=True):
+            for i, (label, (seconds, rate)) in enumerate(group.items()):
+                seconds, rate = np.asarray(seconds), np.asarray(rate)
+                few = max(1, len(seconds) // 12)
+                axes.plot(seconds, rate, **line(i), markevery=few, label=label)
+            if log:
+                axes.set_xscale("log")
+                axes.set_yscale("log")
+            axes.set_xlabel(LATENCY)
+            axes.set_title(name)
+            axes.legend(loc="best")
+        every[0].set_ylabel(THROUGHPUT)
+        if path is not None:
+            save(figure, path)
+    return figure

@@ -1,0 +1,102 @@
+"""How does a sweep survive a crash? One small file, replaced whole, that knows its sweep."""
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.sweep.dependency import Reading
+from infer_jax.sweep.space import Group
+
+FORMAT = "infer_jax sweep 1"
+
+
+class Checkpoint(NamedTuple):
+    """How far a sweep has come: points absorbed, their counts, and the one merged state."""
+
+    position: int
+    counts: dict[str, int]
+    capacity: int
+    leaves: list[np.ndarray]
+
+
+def fingerprint(
+    groups: list[tuple[Group, Reading]], reducer: Any, feasible: str, dtype: Any
+) -> str:
+    """What a sweep is: points' programs, all numbers, axes, reducer, precision, jax version.
+
+    Chunk size, devices and processes are left out: they change no answer.
+    """
+    digest = hashlib.sha256()
+    facts = (repr(reducer), feasible, np.dtype(dtype).name, jax.__version__)
+    digest.update("\n".join((*facts, jax.default_backend())).encode())
+    for group, reading in groups:
+        digest.update(f"{reading.text}\n{group.sizes}\n{reading.signs}".encode())
+        digest.update(repr([(s.leaf, s.digit) for s in group.slots]).encode())
+        digest.update(repr([(c.path, c.order) for c in group.columns]).encode())
+        for x in (*jax.tree.leaves(group.base), *group.tables):
+            digest.update(np.ascontiguousarray(x, np.float64).tobytes())
+    return digest.hexdigest()
+
+
+def save(path: Path, mark: str, point: Checkpoint) -> None:
+    """Write the file whole or not at all.
+
+    Raises:
+        OSError: the disk is full or the place not writable; an older file is then untouched.
+    """
+    arrays = {f"leaf{i}": x for i, x in enumerate(point.leaves)}
+    facts = {"format": FORMAT, "fingerprint": mark, "position": str(point.position)}
+    facts |= {"counts": point.counts, "capacity": point.capacity, "sum": _sum(point.leaves)}
+    arrays["facts"] = np.array(json.dumps(facts))
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path, mark: str) -> Checkpoint | None:
+    """The checkpoint of the sweep ``mark``; None where there is no file.
+
+    Raises:
+        InputError: not a checkpoint, a damaged one, or one of another sweep.
+    """
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            facts = json.loads(str(file["facts"]))
+            leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
+        intact = facts["format"] == FORMAT and facts["sum"] == _sum(leaves)
+        found = Checkpoint(int(facts["position"]), facts["counts"], facts["capacity"], leaves)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = f"a file that is damaged or no checkpoint ({type(error).__name__})"
+        raise InputError(str(path), "checkpoint", reason, "delete it to start anew") from None
+    if not intact:
+        raise InputError(str(path), "checkpoint", "damaged", "delete it to start anew")
+    if facts["fingerprint"] != mark:
+        raise InputError(
+            str(path), "checkpoint", "of another sweep (other points, program, or versions)",
+            "the same sweep, another checkpoint file, or delete it to start anew",
+        )  # fmt: skip
+    return found
+
+
+def _sum(leaves: list[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for x in leaves:
+        digest.update(f"{x.dtype} {x.shape}".encode() + np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,26 @@
+"""Can the devices of a long sweep be trusted? Stored answers, computed on each of them first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from infer_jax.doctor import examine
+from infer_jax.errors import InputError
+
+LONG = 600.0  # seconds still to go from which the check, a minute a device, is worth it
+
+
+def check(devices: Sequence[Any], dtype: str) -> None:
+    """Compare stored answers on each device.
+
+    Raises:
+        InputError: a device disagrees by more than rounding explains.
+    """
+    cores = [d for d in devices if d.platform == "cpu"][:1]  # the others are the same chip
+    others = [d for d in devices if d.platform != "cpu"]
+    for verdict in examine([*cores, *others]):
+        if verdict.dtype == dtype and not verdict.agrees:
+            raise InputError(
+                "sweep", f"device {verdict.device}",
+                f"off by {verdict.worst:.2g} at {verdict.row} in {dtype}",
+                "a device that agrees with the stored answers (infer-jax doctor)",
+            )  # fmt: skip

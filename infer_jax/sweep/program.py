@@ -1,0 +1,159 @@
+"""What runs on the devices: decode lanes, evaluate them, absorb them; one compiled segment."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, PartitionSpec
+
+from infer_jax.sweep import digits as wide
+from infer_jax.sweep.constraint import Predicate, holds
+from infer_jax.sweep.reducers import Chunk, fold, parse
+from infer_jax.sweep.space import Group, Slot
+from infer_jax.sweep.terms import Point, look
+
+LANES = "lanes"  # the one axis of the mesh
+COUNTS = ("accepted", "feasible", "undefined")
+
+
+class Program(NamedTuple):
+    """What is structure: everything of a segment that is not a number. Hashable."""
+
+    slots: tuple[Slot, ...]
+    sizes: tuple[int, ...]
+    per: tuple[int, ...]  # digits whose positions have answers of their own
+    signs: tuple[tuple[str, float], ...]  # by term: -1 where more is better
+    where: tuple[Predicate, ...]
+    feasible: str
+    reducer: Any
+    chunk: int
+    limbs: int
+
+
+class Task(NamedTuple):
+    """The numbers of a group: its base, a table for each slot, the positions of ``per``."""
+
+    base: Point
+    tables: tuple[Any, ...]
+    orders: tuple[Any, ...]
+
+
+def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: Any) -> Task:
+    """A group's numbers in one precision; ``spans`` are the user's positions per ``per`` digit."""
+    cast = partial(np.asarray, dtype=dtype)
+    orders, stride = [], 1
+    for digit, span in reversed(list(zip(per, spans, strict=True))):
+        order = next(c.order for c in group.columns if c.digit == digit)
+        orders.insert(0, np.asarray(order, np.int32) * stride)
+        stride *= span
+    base = jax.tree.map(cast, group.base)
+    return Task(base, tuple(cast(t) for t in group.tables), tuple(orders))
+
+
+def one_point(program: Program, base: Point, steps: list[Any], seen: Any = None) -> Any:
+    """Terms, whether the constraints hold, whether the limits do, and by how much not.
+
+    ``seen`` is shown the point and its estimate while they are traced.
+    """
+    group = Group(base, program.sizes, program.slots, (), (), 0)
+    point = group.fill(steps)
+    life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    if seen is not None:
+        seen(point, life)
+    kind = jnp.result_type(*jax.tree.leaves(base))
+    values = {name: jnp.asarray(look(name, point, life), kind) for name, _ in program.signs}
+    accepted = jnp.asarray(True)
+    for predicate in program.where:
+        accepted &= jnp.asarray(holds(predicate, point, life), bool)
+    feasible = look(program.feasible, point, life)
+    above = program.feasible.rpartition(".")[0]
+    phases = [look(above, point, life)] if above else [life.prefill, life.decode]
+    short = jnp.asarray(0.0)
+    for phase in phases:
+        short = jnp.maximum(short, phase.shortfall)
+    return values, accepted, jnp.asarray(feasible, bool), short
+
+
+def chunk_of(
+    program: Program, task: Task, start: Array, limbs: Array, offset: Array, count: Array
+) -> tuple[Chunk, Array]:
+    """The chunk of lanes that begins ``offset`` points after a segment's start; its counts."""
+    lanes = offset + jnp.arange(program.chunk, dtype=jnp.int32)
+    digits = wide.advance(tuple(start), program.sizes, lanes)
+    steps = [t[digits[s.digit]] for s, t in zip(program.slots, task.tables, strict=True)]
+    point = partial(one_point, program, task.base)
+    values, accepted, feasible, short = jax.vmap(point, axis_size=program.chunk)(steps)
+    accepted &= lanes < count
+    group = jnp.zeros(program.chunk, jnp.int32)
+    for digit, order in zip(program.per, task.orders, strict=True):
+        group += order[digits[digit]]
+    index = wide.add(tuple(limbs), lanes.astype(jnp.uint32))
+    ok = accepted & feasible
+    undefined = jnp.asarray(False)
+    for term in program.reducer.terms:
+        undefined |= jnp.isnan(values[parse(term)[0]])
+    sums = [jnp.sum(m, dtype=jnp.int32) for m in (accepted, ok, accepted & undefined)]
+    chunk = Chunk(values, accepted, ok, short, index, group, dict(program.signs))
+    return chunk, jnp.stack(sums)
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def segment(
+    program: Program,
+    mesh: Mesh,
+    state: Any,
+    task: Task,
+    start: Any,
+    limbs: Any,
+    count: Any,
+    wishes: Any,
+) -> Any:
+    """Absorb ``count`` points (at most 2^30) after a start on all devices.
+
+    Returns the states, the counts of all devices, whether a state overflowed anywhere, and
+    the least and the largest wish: what processes agree on without talking otherwise.
+    """
+
+    def share(state: Any, task: Task, start: Array, limbs: Array, count: Array, wishes: Array):
+        mine = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
+        stride = mesh.size * program.chunk
+
+        def step(i: Array, carry: Any) -> Any:
+            state, sums = carry
+            chunk, new = chunk_of(program, task, start, limbs, mine + i * stride, count)
+            return program.reducer.absorb(state, chunk), sums + new
+
+        held = jax.tree.map(lambda x: x[0], state)
+        steps = (count + stride - 1) // stride
+        begin = (held, jnp.zeros(len(COUNTS), jnp.int32))
+        held, sums = lax.fori_loop(0, steps, step, begin)
+        full = held["overflow"] if isinstance(held, dict) and "overflow" in held else False
+        sums = lax.psum(sums, LANES)
+        full = lax.pmax(jnp.asarray(full, jnp.int32), LANES)
+        agreed = jnp.stack([lax.pmin(wishes[0, 0], LANES), lax.pmax(wishes[0, 1], LANES)])
+        return jax.tree.map(lambda x: x[None], held), sums, full, agreed
+
+    split, whole = PartitionSpec(LANES), PartitionSpec()
+    return jax.shard_map(
+        share,
+        mesh=mesh,
+        in_specs=(split, whole, whole, whole, whole, split),
+        out_specs=(split, whole, whole, whole),
+        check_vma=False,
+    )(state, task, start, limbs, count, wishes)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def collect(reducer: Any, mesh: Mesh, state: Any) -> Any:
+    """One state out of the states of all devices, the same on all of them."""
+
+    def share(state: Any) -> Any:
+        return fold(reducer, jax.tree.map(lambda x: lax.all_gather(x[0], LANES), state), mesh.size)
+
+    split, whole = PartitionSpec(LANES), PartitionSpec()
+    return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(
+        state
+    )

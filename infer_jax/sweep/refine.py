@@ -1,0 +1,195 @@
+"""What are the kept points exactly? Decoded again, evaluated in float64, and filtered again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.sweep.best import Best
+from infer_jax.sweep.constraint import holds
+from infer_jax.sweep.pareto import Pareto
+from infer_jax.sweep.program import Program, one_point
+from infer_jax.sweep.reducers import parse
+from infer_jax.sweep.space import Group, locate
+from infer_jax.sweep.terms import look, numbers
+from infer_jax.sweep.topk import TopK
+
+MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
+
+
+MANY = 2**14  # points from which optimised code wins its compilation back
+
+
+class Rows:
+    """Points in float64: index, terms by path, whether they are feasible, and their excess."""
+
+    def __init__(self, index: Sequence[int], terms: dict[str, np.ndarray], group: np.ndarray):
+        self.index, self.terms, self.group = list(index), terms, group
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, order: Any) -> "Rows":
+        """The chosen rows, in that order."""
+        chosen = np.asarray(order, int)
+        terms = {k: v[chosen] for k, v in self.terms.items()}
+        return Rows([self.index[i] for i in chosen], terms, self.group[chosen])
+
+
+KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
+
+
+def _lives(program: Program, base: Any, steps: Any) -> dict[str, Any]:
+    asked = [name for name, _ in program.signs]
+
+    def one(steps: Any) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+
+        def seen(point: Any, life: Any) -> None:
+            told.update(numbers(life))
+            told.update({name: look(name, point, life) for name in asked})
+            told["feasible"] = look(program.feasible, point, life)
+            told[KEPT] = jnp.asarray(True)
+            for predicate in program.where:
+                told[KEPT] &= jnp.asarray(holds(predicate, point, life), bool)
+
+        told[SHORT] = one_point(program, base, steps, seen)[3]
+        return told
+
+    return jax.vmap(one, axis_size=len(steps[0]) if steps else 1)(steps)
+
+
+# Few points: nearly all the time is compilation, and unoptimised code wins.
+_QUICKLY = jax.jit(_lives, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+_LIVES = jax.jit(_lives, static_argnums=0)
+
+
+def evaluate(
+    parts: Sequence[Any], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
+) -> Rows:
+    """All numbers of the estimates at these global indices, in float64."""
+    groups = [p.group for p in parts]
+    found = [locate(groups, i) for i in index]
+    terms: dict[str, np.ndarray] = {}
+    owner = np.zeros(len(index), np.int64)
+    for part in parts:
+        at = [i for i, (group, _) in enumerate(found) if group is part.group]
+        if not at:
+            continue
+        digits = np.array([found[i][1] for i in at], np.int64).reshape(len(at), -1)
+        owner[at] = positions(part.group, digits, per, spans)
+        for name, column in _wide(part.group, part.program, digits).items():
+            full = terms.setdefault(name, np.full(len(index), np.nan, column.dtype))
+            full[at] = column
+    return Rows(index, terms, owner)
+
+
+def positions(group: Group, digits: np.ndarray, per: Sequence[str], spans: Sequence[int]) -> Any:
+    """The position of each point on the axes of ``per``, as one number."""
+    owner = np.zeros(len(digits), np.int64)
+    for path, span in zip(per, spans, strict=True):
+        column = next(c for c in group.columns if c.path == path)
+        owner = owner * span + np.asarray(column.order)[digits[:, column.digit]]
+    return owner
+
+
+def _wide(group: Group, program: Program, digits: np.ndarray) -> dict[str, np.ndarray]:
+    count = len(digits)
+    # a power of two, so that other numbers of points find a compiled program
+    padded = np.concatenate([digits, np.repeat(digits[:1], _power(count) - count, 0)])
+    steps = group.steps(padded.T)
+    host = [d for d in jax.local_devices() if d.platform == "cpu"] or _cpu() or jax.local_devices()
+    lean = program._replace(reducer=None, chunk=0, limbs=0, per=())
+    with jax.enable_x64(True), jax.default_device(host[0]):
+        base = jax.tree.map(lambda x: np.asarray(x, np.float64), group.base)
+        run = _QUICKLY if host[0].platform == "cpu" and len(padded) <= MANY else _LIVES
+        columns = jax.device_get(run(lean, base, steps))
+    return {k: np.broadcast_to(v, (len(padded),))[:count] for k, v in columns.items()}
+
+
+def _cpu() -> list[Any]:
+    try:
+        return jax.local_devices(backend="cpu")
+    except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
+        return []
+
+
+def _power(count: int) -> int:
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def select(reducer: Any, rows: Rows, signs: dict[str, float]) -> Rows:
+    """What the reducer keeps of these points, exactly, in the reducer's order."""
+    ok = rows.terms["feasible"].astype(bool) & rows.terms[KEPT].astype(bool)
+    if isinstance(reducer, Pareto):
+        keys = np.stack([_key(rows, term, signs) for term in reducer.objectives])
+        live = np.flatnonzero(ok & np.all(np.isfinite(keys), axis=0))
+        return rows.take(live[_frontier(reducer, keys[:, live], rows.group[live])])
+    if isinstance(reducer, Best):
+        return _best(reducer, rows, signs, ok)
+    if isinstance(reducer, TopK):
+        value = _key(rows, reducer.by, signs)
+        return rows.take(_ranked(rows, value, ok & np.isfinite(value), reducer.k))
+    return rows
+
+
+def _key(rows: Rows, term: str, signs: dict[str, float]) -> np.ndarray:
+    name, sign = parse(term)
+    return rows.terms[name] * (signs[name] if sign is None else sign)
+
+
+def _ranked(rows: Rows, value: np.ndarray, alive: np.ndarray, k: int) -> list[int]:
+    order = sorted(np.flatnonzero(alive), key=lambda i: (rows.group[i], value[i], rows.index[i]))
+    taken: dict[int, int] = {}
+    kept = []
+    for i in order:
+        taken[rows.group[i]] = taken.get(rows.group[i], 0) + 1
+        if taken[rows.group[i]] <= k:
+            kept.append(int(i))
+    return kept
+
+
+def _best(reducer: Best, rows: Rows, signs: dict[str, float], ok: np.ndarray) -> Rows:
+    excess = np.maximum(rows.terms[SHORT], 0.0)
+    meets = ok.copy()
+    for name, limit in reducer.under:
+        value = rows.terms[name]
+        larger = signs[name] < 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = np.fmax(excess, (limit / value if larger else value / limit) - 1.0)
+        meets &= (value >= limit) if larger else (value <= limit)
+    value = _key(rows, reducer.by, signs)
+    met = _ranked(rows, value, meets & np.isfinite(value), reducer.k)
+    kept = rows.terms[KEPT].astype(bool)
+    return rows.take(met or _ranked(rows, excess, kept & np.isfinite(excess), reducer.misses))
+
+
+def _frontier(reducer: Pareto, keys: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Positions of the frontier; the columns of ``keys`` come in the order of the index."""
+    ties = np.arange(keys.shape[1])
+    compared = keys
+    if reducer.epsilon:
+        size = np.floor(np.log(np.abs(keys)) / np.log1p(reducer.epsilon))
+        compared = np.where(keys < 0, -size, size)
+    order = np.lexsort((ties, *keys[::-1], *compared[::-1], group))
+    kept: list[int] = []
+    for owner in np.unique(group):
+        mine = order[group[order] == owner]
+        kept += [int(i) for i in mine[_unbeaten(compared[:, mine])]]
+    return np.array(kept, int)
+
+
+def _unbeaten(keys: np.ndarray) -> np.ndarray:
+    """Which of lexicographically sorted columns no earlier one is at least as good as."""
+    if len(keys) == 2:
+        least = np.minimum.accumulate(keys[1])
+        return np.concatenate([[True], keys[1][1:] < least[:-1]])[: keys.shape[1]]
+    front: list[int] = []
+    for i in range(keys.shape[1]):
+        if not front or not np.any(np.all(keys[:, front] <= keys[:, i : i + 1], axis=0)):
+            front.append(i)
+    mask = np.zeros(keys.shape[1], bool)
+    mask[front] = True
+    return mask

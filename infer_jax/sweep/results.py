@@ -1,0 +1,162 @@
+"""What came out? Rows in the user's own terms, with units, where they came from, and why."""
+
+import dataclasses
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.sweep import refine, tables
+from infer_jax.sweep.refine import KEPT, SHORT, Rows
+from infer_jax.sweep.space import locate
+
+HEAD = ("feasible", "ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips")
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """One point in full: its axes, every term of its estimate, and how to get it again."""
+
+    index: int
+    axes: dict[str, Any]
+    terms: dict[str, tuple[Any, str]]
+    estimate: Any
+    command: str
+
+    def __str__(self) -> str:
+        lines = [f"point {self.index}", *(f"  {k} = {v}" for k, v in self.axes.items())]
+        lines += [f"  {k:40} {v:.6g} {unit}" for k, (v, unit) in self.terms.items()]
+        return "\n".join([*lines, f"again: {self.command}"])
+
+
+class Result:
+    """What a sweep kept: rows, best first, or one answer (a histogram, quantiles)."""
+
+    def __init__(
+        self,
+        ready: Any,
+        rows: Rows | None,
+        units: dict[str, str],
+        answer: dict[str, Any] | None,
+        facts: dict[str, Any],
+        notes: Sequence[str],
+    ):
+        self._ready, self._rows, self.units = ready, rows, units
+        self.answer, self.provenance, self.notes = answer, facts, list(notes)
+        self.source = ""  # the file the sweep was read from, where there is one
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._rows is not None else 0
+
+    @property
+    def index(self) -> list[int]:
+        """The global indices of the rows: the whole answer in one list of integers."""
+        return list(self._rows.index) if self._rows is not None else []
+
+    @property
+    def met(self) -> bool:
+        """Whether the rows are answers; False where ``Best`` found near misses only."""
+        return len(self) > 0 and not any(self.violated(0))
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """Axes, then the terms of the estimates, in float64, by dotted path."""
+        if self._rows is None:
+            return {}
+        named = [self.axes(i) for i in range(len(self))]
+        # an axis of one group may be absent from another structure's
+        paths = dict.fromkeys(path for row in named for path in row)
+        columns = {path: np.array([row.get(path) for row in named]) for path in paths}
+        asked = [name for name, _ in self._ready.readings[0].signs]
+        head = list(dict.fromkeys([*HEAD, *asked]))
+        rest = [k for k in self._rows.terms if k not in head and k not in (KEPT, SHORT)]
+        for name in (*head, *rest):
+            if name not in columns and name in self._rows.terms:
+                columns[name] = self._rows.terms[name]
+        if getattr(self._ready.reducer, "under", None) is not None:
+            columns["violates"] = np.array([self.violated(i) for i in range(len(self))])
+        return columns
+
+    def axes(self, i: int) -> dict[str, Any]:
+        """The axes of row ``i`` as the user gave them: numbers, and names of specs."""
+        group, digits = locate([p.group for p in self._ready.parts], self.index[i])
+        return {c.path: c.labels[digits[c.digit]] for c in group.columns}
+
+    def violated(self, i: int) -> str:
+        """The limits that row ``i`` breaks, or nothing."""
+        assert self._rows is not None
+        signs, terms = dict(self._ready.readings[0].signs), self._rows.terms
+        broken = []
+        for name, limit in getattr(self._ready.reducer, "under", ()):
+            value = terms[name][i]
+            if (value < limit) if signs[name] < 0 else (value > limit):
+                word = "under" if signs[name] < 0 else "over"
+                broken.append(f"{name} {value:.4g} {word} {limit:.4g} {self.units[name]}")
+        for name in terms:
+            if name.endswith(".need") and not terms["feasible"][i]:
+                capacity = terms[name.removesuffix("need") + "capacity"][i]
+                if terms[name][i] > capacity:
+                    limit = name.removesuffix(".need").replace(".limits.", " ")
+                    broken.append(f"{limit} {terms[name][i]:.4g} over {capacity:.4g}")
+        return "; ".join(broken)
+
+    def explain(self, i: int) -> Explanation:
+        """The full estimate of row ``i``, and the command that computes it again."""
+        if not 0 <= i < len(self):
+            raise InputError("explain", "row", i, f"0 to {len(self) - 1}")
+        return explain(self._ready, self.index[i], self.source)
+
+    def write(self, path: str | Path) -> None:
+        """Write rows and provenance as Parquet, CSV or JSON, by the ending of the name.
+
+        Raises:
+            InputError: another ending, an unwritable place, a file of another sweep.
+        """
+        tables.check(path, self._ready.mark)
+        columns = self.columns
+        units = {name: self.units.get(name, "") for name in columns}
+        facts = {**self.provenance, "notes": self.notes}
+        tables.write(Path(path), columns, units, facts, self.answer)
+
+
+def explain(ready: Any, index: int, source: str = "") -> Explanation:
+    """One point of a prepared sweep in full, by its global index."""
+    groups = [p.group for p in ready.parts]
+    if index < 0:
+        raise InputError("space", "index", index, f"from 0 to {ready.size - 1}")
+    group, digits = locate(groups, index)
+    with jax.enable_x64(True):
+        steps = [np.asarray(x, np.float64) for x in group.steps(digits)]
+        point = group.fill(steps)
+        life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+        life = jax.tree.map(np.asarray, life)
+    reading = ready.readings[groups.index(group)]
+    rows = refine.numbers(life)
+    terms = {name: (float(value), reading.units.get(name, "1")) for name, value in rows.items()}
+    axes = {c.path: c.labels[digits[c.digit]] for c in group.columns}
+    command = f"explain(prepare(estimator, space, keep), {index})"
+    if source:
+        command = f"infer-jax sweep {source} --at {index}"
+    return Explanation(index, axes, terms, life, command)
+
+
+def provenance(ready: Any, outcome: Any, devices: list[str], chunk: int) -> dict[str, Any]:
+    """Version, estimator, sources, precision, and what was counted."""
+    estimators = ready.estimator if isinstance(ready.estimator, list | tuple) else [ready.estimator]
+    return {
+        "program": f"infer_jax {version('infer_jax')}",
+        "jax": jax.__version__,
+        "fingerprint": ready.mark,
+        "estimator": [type(e).__name__ for e in estimators],
+        "keep": repr(ready.reducer),
+        "precision": ready.precision,
+        "points": str(ready.size),
+        "counts": {k: str(v) for k, v in outcome.counts.items()},
+        "seconds": outcome.seconds,
+        "devices": devices,
+        "chunk": chunk,
+    }

@@ -1,0 +1,193 @@
+"""One call: a space, an estimator and what to keep of it; back comes a result."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.sweep import refine
+from infer_jax.sweep.checkpoint import fingerprint
+from infer_jax.sweep.dependency import Reading, read, refuse_unread
+from infer_jax.sweep.digits import limbs_needed
+from infer_jax.sweep.everything import Everything
+from infer_jax.sweep.pareto import Pareto
+from infer_jax.sweep.program import Program, task_of
+from infer_jax.sweep.reducers import parse
+from infer_jax.sweep.results import Result, provenance
+from infer_jax.sweep.space import Group, Space
+from infer_jax.sweep.stream import Outcome, Part, Progress, Stream
+
+PRECISIONS = {"float32": np.float32, "float64": np.float64}
+MEMORY = 2**28  # bytes of a frontier's rows
+
+
+class Prepared(NamedTuple):
+    """A sweep that was read and checked, and not yet run."""
+
+    parts: tuple[Part, ...]
+    reducer: Any
+    keeping: Any  # the reducer as it runs: with a margin where another precision follows
+    readings: tuple[Reading, ...]
+    spans: tuple[int, ...]
+    precision: str
+    mark: str
+    estimator: Any
+
+    @property
+    def size(self) -> int:
+        """Points of the grid."""
+        return sum(p.group.size for p in self.parts)
+
+
+def sweep(
+    estimator: Any,
+    space: Space,
+    keep: Any,
+    *,
+    precision: str = "float32",
+    feasible: str = "feasible",
+    chunk: int | None = None,
+    devices: Sequence[Any] | None = None,
+    checkpoint: str | Path | None = None,
+    every: float = 30.0,
+    memory: int = MEMORY,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """What ``keep`` keeps of all points of a space, under one estimator or a list of them.
+
+    ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything``.
+    In float32 what lies within a margin is kept too, and decided in float64. ``feasible``
+    names what makes a point count: ``"decode.feasible"`` where prefill is not asked about.
+    ``checkpoint`` names a file from which the same call carries on; ``every`` is in seconds,
+    ``memory`` in bytes. Points, devices and chunks may be any number; the answer is the same.
+
+    Raises:
+        InputError: an unknown or unread axis, constraints that nothing keeps, an objective
+            that is NaN everywhere, a frontier beyond ``memory``, a foreign checkpoint.
+    """
+    ready = prepare(estimator, space, keep, precision=precision, feasible=feasible)
+    return start(
+        ready,
+        chunk=chunk,
+        devices=devices,
+        checkpoint=checkpoint,
+        every=every,
+        memory=memory,
+        progress=progress,
+    )
+
+
+def prepare(
+    estimator: Any,
+    space: Space,
+    keep: Any,
+    *,
+    precision: str = "float32",
+    feasible: str = "feasible",
+) -> Prepared:
+    """Read and check a sweep, without running it."""
+    if precision not in PRECISIONS:
+        raise InputError("sweep", "precision", precision, " or ".join(PRECISIONS))
+    dtype = PRECISIONS[precision]
+    groups = space.groups(estimator)
+    total = sum(g.size for g in groups)
+    if isinstance(keep, Everything):
+        keep = keep.sized(total)
+    paths = {c.path: c.digit for c in groups[0].columns}
+    for path in keep.per:
+        if path not in paths:
+            raise InputError("sweep", "per", path, f"axes: {', '.join(paths)}")
+    per = tuple(paths[path] for path in keep.per)
+    spans = tuple(_span(groups, path) for path in keep.per)
+    keeping = keep
+    if precision == "float32" and hasattr(keep, "widened"):
+        keeping = keep.widened()
+    elif precision == "float32" and isinstance(keep, Pareto) and not keep.epsilon:
+        keeping = keep.changed(margin=refine.MARGIN)
+    names = tuple(dict.fromkeys(parse(term)[0] for term in keep.terms))
+    parts, readings = [], []
+    with jax.enable_x64(precision == "float64"):
+        for group in groups:
+            program = Program(
+                group.slots, group.sizes, per, (), tuple(space.where), feasible, keeping, 0,
+                limbs_needed(total),
+            )  # fmt: skip
+            reading = read(program, group, names, dtype)
+            program = program._replace(signs=reading.signs)
+            parts.append(Part(group, program, task_of(group, per, spans, dtype)))
+            readings.append(reading)
+    refuse_unread(list(zip(groups, readings, strict=True)), names)
+    mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype)
+    made = (tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator)
+    return Prepared(*made)
+
+
+def start(
+    ready: Prepared,
+    *,
+    chunk: int | None = None,
+    devices: Sequence[Any] | None = None,
+    checkpoint: str | Path | None = None,
+    every: float = 30.0,
+    memory: int = MEMORY,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Run a prepared sweep; see ``sweep``."""
+    if chunk is not None and (chunk < 1 or chunk > 2**24 or chunk & (chunk - 1)):
+        raise InputError("sweep", "chunk", chunk, "a power of two from 1 to 2^24")
+    path = Path(checkpoint) if checkpoint else None
+    if path is not None and not path.parent.is_dir():
+        raise InputError(str(path), "checkpoint", "in no folder", "a file in a folder that exists")
+    with jax.enable_x64(ready.precision == "float64"):
+        stream = Stream(
+            ready.parts,
+            ready.keeping,
+            int(np.prod(ready.spans, dtype=np.int64)) if ready.spans else 1,
+            PRECISIONS[ready.precision],
+            devices=jax.devices() if devices is None else devices,
+            chunk=chunk,
+            memory=memory,
+            path=path,
+            mark=ready.mark,
+            every=every,
+            progress=progress,
+        )
+        outcome = stream.run()
+    _refuse_nothing(ready, outcome)
+    return _result(ready, outcome, stream)
+
+
+def _result(ready: Prepared, outcome: Outcome, stream: Stream) -> Result:
+    facts = provenance(ready, outcome, [str(d) for d in stream.mesh.devices.flat], stream.chunk)
+    if hasattr(ready.reducer, "answer"):
+        answer = outcome.reducer.answer(outcome.state)
+        return Result(ready, None, {}, answer, facts, outcome.notes)
+    index = outcome.reducer.rows(outcome.state)
+    rows = refine.evaluate(ready.parts, sorted(index), ready.reducer.per, ready.spans)
+    signs = dict(ready.readings[0].signs)
+    if ready.precision == "float32":
+        chosen = refine.select(ready.reducer, rows, signs)
+        facts["kept_within_margin"], facts["rows"] = len(rows), len(chosen)
+    else:  # what ran was exact already: only the order is still to be restored
+        place = {point: i for i, point in enumerate(rows.index)}
+        chosen = rows.take([place[i] for i in index])
+    units = {k: v for reading in ready.readings for k, v in reading.units.items()}
+    return Result(ready, chosen, units, None, facts, outcome.notes)
+
+
+def _span(groups: Sequence[Group], path: str) -> int:
+    """Positions of an axis over all groups."""
+    return 1 + max(max(c.order) for g in groups for c in g.columns if c.path == path)
+
+
+def _refuse_nothing(ready: Prepared, outcome: Outcome) -> None:
+    counts = outcome.counts
+    if not counts["accepted"]:
+        held = f"the constraints leave none of {ready.size} points"
+        raise InputError("sweep", "where", held, "constraints that some point keeps")
+    if counts["undefined"] == counts["accepted"]:
+        named = ", ".join(ready.reducer.terms)
+        raise InputError("sweep", "objective", f"{named}: NaN everywhere", "a defined term")

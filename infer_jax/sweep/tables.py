@@ -1,0 +1,110 @@
+"""How are rows written so that others can read them: Parquet, CSV or JSON, units included?"""
+
+import csv
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infer_jax.catalog.files import write_text
+from infer_jax.errors import InputError
+
+KINDS = (".parquet", ".csv", ".json")
+
+
+def check(path: str | Path, mark: str) -> None:
+    """Whether a result may be written there; ask before a long sweep.
+
+    Raises:
+        InputError: another ending, no such folder, no permission, no pyarrow for Parquet, or a
+            file that is not of the sweep ``mark``.
+    """
+    path = Path(path)
+    if path.suffix not in KINDS:
+        raise InputError("sweep", "out", str(path), f"a name that ends in {', '.join(KINDS)}")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+        raise InputError("sweep", "out", str(path), "a file in a folder that can be written")
+    if path.suffix == ".parquet":
+        _pyarrow()
+    if path.exists() and _mark(path) != mark:
+        raise InputError("sweep", "out", str(path), "a new name: that file is not of this sweep")
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        allowed = "pip install 'infer_jax[parquet]', or a name that ends in .csv or .json"
+        raise InputError("sweep", "out", "Parquet without pyarrow", allowed) from None
+    return pyarrow
+
+
+def _mark(path: Path) -> str:
+    """The fingerprint a result file carries; empty where it carries none."""
+    try:
+        if path.suffix == ".parquet":
+            held = _pyarrow().parquet.read_schema(path).metadata or {}
+            facts = json.loads(held.get(b"infer_jax", b"{}"))
+        elif path.suffix == ".csv":
+            with path.open(encoding="utf-8") as stream:
+                facts = json.loads(stream.readline().removeprefix("# "))
+        else:
+            facts = json.loads(path.read_text(encoding="utf-8"))["provenance"]
+        return str(facts["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are ValueErrors
+        return ""
+
+
+def write(
+    path: Path,
+    columns: dict[str, np.ndarray],
+    units: dict[str, str],
+    facts: dict[str, Any],
+    answer: dict[str, Any] | None,
+) -> None:
+    """Write one file whole: columns, the unit of each, and the provenance."""
+    if answer is not None:
+        facts = {**facts, "answer": answer}
+    if path.suffix == ".parquet":
+        _parquet(path, columns, units, facts)
+        return
+    if path.suffix == ".json":
+        body = {
+            "provenance": facts,
+            "columns": {n: {"unit": units[n], "values": c.tolist()} for n, c in columns.items()},
+        }
+        write_text(path, json.dumps(body, indent=1) + "\n")
+        return
+    text = io.StringIO()
+    text.write(f"# {json.dumps(facts)}\n")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([f"{name} [{units[name]}]" if units[name] else name for name in columns])
+    table.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
+    write_text(path, text.getvalue())
+
+
+def _parquet(
+    path: Path, columns: dict[str, np.ndarray], units: dict[str, str], facts: dict[str, Any]
+) -> None:
+    arrow = _pyarrow()
+    arrays = [arrow.array(c.tolist()) for c in columns.values()]
+    fields = [
+        arrow.field(name, a.type, metadata={"unit": units[name]})
+        for name, a in zip(columns, arrays, strict=True)
+    ]
+    schema = arrow.schema(fields, metadata={"infer_jax": json.dumps(facts)})
+    table = arrow.Table.from_arrays(arrays, schema=schema)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            arrow.parquet.write_table(table, stream)
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        reason = (error.strerror or type(error).__name__).lower()
+        raise InputError(str(path), "", reason, "a writable place") from None

@@ -1,0 +1,206 @@
+"""What does a SPACE.toml say? Tables become a space, an estimator and what to keep."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from infer_jax.catalog import list_models, list_systems, load_model, load_system
+from infer_jax.catalog.files import read_toml
+from infer_jax.errors import InputError
+from infer_jax.estimators import make
+from infer_jax.specs import Plan, Workload, value_of
+from infer_jax.sweep.axis import Axis
+from infer_jax.sweep.best import Best
+from infer_jax.sweep.constraint import Constraint
+from infer_jax.sweep.histogram import Histogram, Quantiles
+from infer_jax.sweep.pareto import Pareto
+from infer_jax.sweep.space import Space, fit
+from infer_jax.sweep.topk import TopK
+
+KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coefficients", "zip",
+        "where", "keep")  # fmt: skip
+AXES = {
+    "values": (Axis.values, 1, None),
+    "linear": (Axis.linear, 3, 3),
+    "log": (Axis.log, 3, 3),
+    "log2": (Axis.log2, 3, 3),
+    "integers": (Axis.integers, 2, 3),
+}
+
+
+class Asked(NamedTuple):
+    """A sweep as a file describes it."""
+
+    estimator: Any
+    space: Space
+    keep: Any
+    feasible: str
+
+
+def load_space(path: str | Path) -> Asked:
+    """The sweep of a file.
+
+    Raises:
+        InputError: an unreadable file, an unknown key, model, system or estimator, an axis or
+            a constraint of the wrong form.
+    """
+    where, table = str(path), read_toml(path)
+    _known(where, "", table, KEYS)
+    for key in ("arch", "hardware", "keep"):
+        if not isinstance(table.get(key), dict):
+            raise InputError(where, key, "missing", f"a table [{key}]")
+    arch, arch_axes = _arch(where, dict(table["arch"]))
+    hardware, hardware_axes = _hardware(where, dict(table["hardware"]))
+    axes = {**arch_axes, **hardware_axes}
+    work, plan = Workload.of(), Plan.of()
+    parts: dict[str, Any] = {}
+    for name, base in (("workload", work), ("plan", plan)):
+        plain, varied = _numbers(where, name, table.get(name, {}))
+        parts[name] = base.replace(
+            **{k: value_of(type(base), k, v, f"{where}: {name}") for k, v in plain.items()}
+        )
+        axes |= varied
+    estimator, varied = _estimators(where, table)
+    axes |= varied
+    where_tables = table.get("where", [])
+    if not isinstance(where_tables, list):
+        raise InputError(where, "where", where_tables, "[[where]] tables")
+    zips = table.get("zip", [])
+    if not (isinstance(zips, list) and all(_texts(z) for z in zips)):
+        raise InputError(where, "zip", zips, "lists of axes")
+    feasible = table.get("feasible", "feasible")
+    if not isinstance(feasible, str):
+        raise InputError(where, "feasible", feasible, "the name of a term")
+    space = Space(
+        arch,
+        hardware,
+        parts["workload"],
+        parts["plan"],
+        axes=axes,
+        zips=zips,
+        where=tuple(Constraint.of(where, one) for one in where_tables),
+    )
+    return Asked(estimator, space, _keep(where, table["keep"]), feasible)
+
+
+def _known(where: str, table: str, given: Mapping[str, Any], keys: Any) -> None:
+    for key in given:
+        if key not in keys:
+            field = f"{table}.{key}" if table else key
+            raise InputError(where, field, "an unknown key", ", ".join(keys))
+
+
+def _texts(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(x, str) for x in given)
+
+
+def _names(where: str, field: str, body: dict[str, Any], one: str, many: str, every: Any) -> Any:
+    """One name, or a list of names; "all" is every one there is."""
+    single, several = body.pop(one, None), body.pop(many, None)
+    if several == "all":
+        several = list(every())
+    if isinstance(single, str) and several is None:
+        return single
+    if single is None and _texts(several):
+        return several
+    allowed = f"{one} = a name, or {many} = a list of names or 'all'"
+    raise InputError(where, field, single or several or "missing", allowed)
+
+
+def _arch(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+    formats = {key: body.pop(key) for key in ("quant", "kv_dtype") if key in body}
+    if not all(isinstance(x, str) for x in formats.values()):
+        raise InputError(where, "arch", formats, "formats by name")
+    names = _names(where, "arch", body, "model", "models", list_models)
+    plain, axes = _numbers(where, "arch", body)
+    axes |= {f"arch.{k}": Axis.values(v) for k, v in plain.items()}
+    if isinstance(names, str):
+        return load_model(names, **formats), axes
+    return [load_model(name, **formats) for name in names], axes
+
+
+def _hardware(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+    names = _names(where, "hardware", body, "system", "systems", list_systems)
+    plain, axes = _numbers(where, "hardware", body)
+    axes |= {f"hardware.{k}": Axis.values(v) for k, v in plain.items()}
+    return (load_system(names) if isinstance(names, str) else [load_system(n) for n in names]), axes
+
+
+def _estimators(where: str, table: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+    names = table.get("estimator", "economics")
+    if not (isinstance(names, str) or _texts(names)):
+        raise InputError(where, "estimator", names, "a name, or a list of names")
+    plain, axes = _numbers(where, "estimator", table.get("coefficients", {}))
+    axes |= {f"estimator.{k}": Axis.values(v) for k, v in plain.items()}
+    made = [fit(make(n), {}) for n in ([names] if isinstance(names, str) else names)]
+    return (made[0] if isinstance(names, str) else made), axes
+
+
+def _numbers(where: str, head: str, body: Any) -> tuple[dict[str, Any], dict[str, Axis]]:
+    """Plain numbers by field, and axes by path; nested tables are parts."""
+    if not isinstance(body, dict):
+        raise InputError(where, head, body, f"a table [{head}]")
+    plain: dict[str, Any] = {}
+    axes: dict[str, Axis] = {}
+    for key, value in body.items():
+        path = f"{head}.{key}"
+        if isinstance(value, dict) and not set(value) & set(AXES):
+            inner, varied = _numbers(where, path, value)
+            plain |= {f"{key}.{k}": v for k, v in inner.items()}
+            axes |= varied
+        elif isinstance(value, dict):
+            axes[path] = _axis(where, path, value)
+        elif isinstance(value, int | float | str) and not isinstance(value, bool):
+            plain[key] = value
+        else:
+            raise InputError(where, path, value, "a number, or a table such as { values = [1, 2] }")
+    return plain, axes
+
+
+def _axis(where: str, path: str, table: dict[str, Any]) -> Axis:
+    [(kind, given), *rest] = table.items()
+    if rest or kind not in AXES:
+        raise InputError(where, path, list(table), f"one of {', '.join(AXES)}")
+    maker, least, most = AXES[kind]
+    good = isinstance(given, list) and len(given) >= least and (not most or len(given) <= most)
+    if not good or not all(isinstance(x, int | float | str) for x in given):
+        if given == []:
+            raise InputError(where, path, "empty", "one value or more")
+        wanted = "[low, high, count]" if most == least else "[low, high] or [low, high, step]"
+        raise InputError(where, f"{path}.{kind}", given, wanted if most else "a list of numbers")
+    try:
+        return maker(*given)
+    except InputError as error:
+        raise InputError(where, path, error.value, error.allowed) from None
+    except TypeError:
+        raise InputError(where, path, given, "numbers") from None
+
+
+def _keep(where: str, table: dict[str, Any]) -> Any:
+    """The reducer of a [keep] table: the one key that names it, and its options."""
+    makers = {
+        "pareto": (lambda names, **o: Pareto(*names, **o), ("per", "epsilon"), _texts),
+        "top": (lambda k, **o: TopK(k, **o), ("by", "per"), lambda x: type(x) is int),
+        "best": (lambda by, **o: Best(by, **o), ("under", "misses", "per"), _text),
+        "histogram": (lambda term, **o: Histogram(term, **o), ("edges",), _text),
+        "quantiles": (lambda term, **o: Quantiles(term, **o), ("q",), _text),
+    }
+    kinds = [key for key in table if key in makers]
+    if len(kinds) != 1:
+        raise InputError(where, "keep", list(table), f"exactly one of {', '.join(makers)}")
+    maker, options, fits = makers[kinds[0]]
+    given = {k: v for k, v in table.items() if k != kinds[0]}
+    _known(where, "keep", given, options)
+    if not fits(table[kinds[0]]):
+        raise InputError(where, f"keep.{kinds[0]}", table[kinds[0]], "names of terms, or a count")
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    try:
+        return maker(table[kinds[0]], **given)
+    except InputError as error:
+        raise InputError(where, f"keep.{error.field}", error.value, error.allowed) from None
+    except (TypeError, ValueError):
+        raise InputError(where, "keep", given, f"options of {kinds[0]}") from None
+
+
+def _text(given: Any) -> bool:
+    return isinstance(given, str)
