@@ -128,9 +128,9 @@ def test_gradient_equals_finite_difference(name, model, system, forward):
 def test_no_retrace_on_new_numbers(name, model, system):
     everything = world(name, model, system)
     step(*everything)
-    traces = step._cache_size()
+    traces = step._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
     step(*jax.tree.map(lambda x: np.asarray(x * 1.01), everything))
-    assert step._cache_size() == traces
+    assert step._cache_size() == traces  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(("name", "model", "system"), CASES)

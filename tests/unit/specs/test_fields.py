@@ -35,7 +35,7 @@ def test_the_door_makes_float64_scalars_with_one_structure():
 
 def test_inside_nothing_is_checked_or_converted():
     marker = object()
-    assert Workload(isl=marker).isl is marker
+    assert Workload(isl=marker).isl is marker  # pyright: ignore[reportArgumentType]
     assert Workload.of().replace(batch=-1).batch == -1
     axes = jax.tree.map(lambda _: None, Workload.of()).replace(batch=0)
     assert axes.batch == 0 and axes.isl is None
