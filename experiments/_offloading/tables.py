@@ -4,6 +4,7 @@ Each row has the measured rate, the released cost model's, and ``improved``'s; t
 fitted to the rows marked so and predicts the others, which must be within 30 %.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -92,7 +93,7 @@ def ordered(found: list[Line]) -> bool:
     for model in ("opt-30b", "opt-175b"):
         rows = [x for x in found if x.run.where == "Table 5" and x.run.model == model]
         rates = [x.improved for x in sorted(rows, key=lambda x: -x.run.measured)]
-        if any(b > a * (1.0 + 1e-9) for a, b in zip(rates, rates[1:], strict=False)):
+        if any(b > a * (1.0 + 1e-9) for a, b in pairwise(rates)):
             return False
     return True
 
@@ -109,9 +110,9 @@ def print_breakdown() -> dict[str, Any]:
         for part, value in parts.items()
     ]  # fmt: skip
     note = (
-        "Weights of prefill are read from a cold disk (175 GB in 768 s), which a constant of a warm "
-        "one does not give; cache written lands in the page cache of the host. Neither is on the "
-        "longest path. The released model is taken without overlap as the sum of its terms."
+        "Weights of prefill are read from a cold disk (175 GB in 768 s), which a constant of a "
+        "warm one does not give; cache written lands in the page cache of the host. Neither is on "
+        "the longest path. The released model is taken without overlap as the sum of its terms."
     )
     columns = ("component, s", "measured", "released", "improved", "improved / measured - 1")
     show("Table 4: OPT-175B, 512 tokens, no overlap", columns, rows, note)

@@ -8,7 +8,17 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from infer_jax.cli import doctor, estimate, frontier, layout, listing, memory, offload, sweep
+from infer_jax.cli import (
+    doctor,
+    estimate,
+    frontier,
+    kernels,
+    layout,
+    listing,
+    memory,
+    offload,
+    sweep,
+)
 from infer_jax.errors import InputError
 
 NAME, INTERRUPTED = "infer-jax: ", 130
@@ -62,6 +72,7 @@ EXAMPLES = {
     estimate.estimate: "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
     memory.memory: "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
     layout.layout: "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
+    kernels.kernels: "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 4096",
     offload.offload: "offload opt-175b --hardware t4_host --isl 512 --osl 32",
     listing.models: "models llama-3.1-8b",
     listing.hardware: "hardware h100_sxm",

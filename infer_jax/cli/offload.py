@@ -41,8 +41,9 @@ def offload(
     compress: Annotated[
         str,
         typer.Option(
-            parser=_one_of(COMPRESSIONS), metavar="WHAT", help="Store in 4 bits: none, weights, "
-            "cache or both."
+            parser=_one_of(COMPRESSIONS),
+            metavar="WHAT",
+            help="Store in 4 bits: none, weights, cache or both.",
         ),
     ] = "none",
     schedule: Annotated[

@@ -7,11 +7,11 @@ from infer_jax.estimators.estimate import (
     Limit as Limit,
     Phase as Phase,
 )
-from infer_jax.estimators.partitioning import Partitioning as Partitioning, Slice as Slice
 from infer_jax.estimators.offloading import (
     JobEstimate as JobEstimate,
     Offload as Offload,
     Offloading as Offloading,
 )
+from infer_jax.estimators.partitioning import Partitioning as Partitioning, Slice as Slice
 from infer_jax.estimators.registry import VARIANTS as VARIANTS, make as make
 from infer_jax.estimators.speculative import Speculative as Speculative

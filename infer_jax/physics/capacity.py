@@ -51,10 +51,10 @@ def token_bytes(attention: Attention, cache: Format, tp: Array) -> Array:
 
     The index keys of sparse attention are copied to every rank.
     """
-    one = jnp.ones(())
+    one = jnp.asarray(1.0)
     match attention:
         case Linear():
-            return jnp.zeros(())
+            return jnp.asarray(0.0)
         case Sparse(base=base):
             whole = att.held_bytes(base, cache, one)
             index = att.held_bytes(attention, cache, one) - whole
@@ -69,8 +69,8 @@ def state_bytes(attention: Attention, activations: Format, tp: Array) -> Array:
     The recurrent state in its own format, the inputs of the convolution as activations.
     """
     if not isinstance(attention, Linear):
-        return jnp.zeros(())
-    return att.held_bytes(attention, activations, jnp.zeros(())) * cache_share(attention, tp)
+        return jnp.asarray(0.0)
+    return att.held_bytes(attention, activations, jnp.asarray(0.0)) * cache_share(attention, tp)
 
 
 def projection_bytes(attention: Attention, width: Array, tp: Array) -> Array:
@@ -119,8 +119,10 @@ def weight_bytes(arch: Architecture, plan: Plan, multiple: Array | float = 1.0) 
     Source: vLLM, model_executor/layers/linear.py and vocab_parallel_embedding.py (v0.19).
     """
     tp, stages = plan.tp, jnp.maximum(plan.pp, 1.0)
-    held = dict.fromkeys(("attention", "feedforward", "experts", "shared", "router"), jnp.zeros(()))
-    other = jnp.zeros(())
+    held = dict.fromkeys(
+        ("attention", "feedforward", "experts", "shared", "router"), jnp.asarray(0.0)
+    )
+    other = jnp.asarray(0.0)
     for b in arch.blocks:
         layers = b.count / stages
         other = other + layers * 2.0 * b.vectors
@@ -163,7 +165,7 @@ def activation_peak(
     """
     size, tp = arch.activations.bytes, plan.tp
     hidden = tokens * arch.width * size
-    workspace, widest = jnp.zeros(()), jnp.zeros(())
+    workspace, widest = jnp.asarray(0.0), jnp.asarray(0.0)
     for b in arch.blocks:
         if b.attention is not None:
             widest = jnp.maximum(widest, att.output_width(b.attention) / tp)
@@ -192,7 +194,7 @@ def _workspace_width(feedforward: Feedforward, width: Array, tp: Array) -> Array
     Source: vLLM, model_executor/layers/fused_moe/fused_moe.py (v0.19).
     """
     if isinstance(feedforward, Dense):
-        return jnp.zeros(())
+        return jnp.asarray(0.0)
     inner = feedforward.width / tp
     outer = ffn.matrix(feedforward, width).inputs
     return feedforward.active * (jnp.maximum(feedforward.inward * inner, outer) + inner)
@@ -202,4 +204,4 @@ def owns_cache(attention: Attention) -> Array:
     """1 where a layer has a cache of its own, 0 where it reads another layer's."""
     if isinstance(attention, GroupedQuery):
         return jnp.where(attention.kv_matrices > 0, 1.0, 0.0)
-    return jnp.ones(())
+    return jnp.asarray(1.0)

@@ -4,31 +4,32 @@ A collaborative pipeline (Petals: Borzunov et al. 2022, arXiv 2209.01188): nothi
 one batch passes through all stages, and hidden states cross a slow link between any two.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+
+Number = Any  # an array or a plain number
 
 
 class Chain(NamedTuple):
     """A chain of GPUs: its links and what each GPU attains."""
 
-    stages: Array
-    delay: Array  # seconds of a link
-    bandwidth: Array  # bytes/s of a link
-    flops: Array  # FLOP/s of a GPU
-    memory_bandwidth: Array  # bytes/s of a GPU
+    stages: Number
+    delay: Number  # seconds of a link
+    bandwidth: Number  # bytes/s of a link
+    flops: Number  # FLOP/s of a GPU
+    memory_bandwidth: Number  # bytes/s of a GPU
 
 
 class Served(NamedTuple):
     """The whole model and one sample: bytes of weights, FLOP a token, bytes of a hidden state."""
 
-    weights: Array
-    flops: Array
-    hidden: Array
+    weights: Number
+    flops: Number
+    hidden: Number
 
 
-def step(chain: Chain, model: Served, samples: Array, tokens: Array) -> Array:
+def step(chain: Chain, model: Served, samples: Number, tokens: Number) -> Number:
     """Seconds for ``tokens`` tokens of each sample to pass through all stages.
 
     max(FLOP, weights through memory) + stages (delay + hidden states / bandwidth): stages work
@@ -40,7 +41,7 @@ def step(chain: Chain, model: Served, samples: Array, tokens: Array) -> Array:
     return jnp.maximum(work, read) + chain.stages * hop
 
 
-def job(chain: Chain, model: Served, samples: Array, prompt: Array, tokens: Array) -> Array:
+def job(chain: Chain, model: Served, samples: Number, prompt: Number, tokens: Number) -> Number:
     """Seconds of a batch: its prompt, then every token after the first."""
     first = step(chain, model, samples, prompt)
     return first + (tokens - 1.0) * step(chain, model, samples, jnp.ones_like(tokens))

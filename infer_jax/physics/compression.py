@@ -23,7 +23,7 @@ def padded(width: Array, group: Array) -> Array:
 
     group ceil(width / group) / width; a group of 0 pads nothing.
 
-    >>> float(padded(jnp.array(80.0), jnp.array(64.0)))
+    >>> round(float(padded(jnp.array(80.0), jnp.array(64.0))), 6)
     1.6
     """
     size = jnp.where(group > 0, group, 1.0)

@@ -5,6 +5,7 @@ bandwidth; x (+)_q y = (x^q + y^q)^(1/q) is the larger of two for large q and th
 Coefficients are per chip and family of kernels, fitted to measurements; they do not transfer.
 """
 
+import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.numerics import maximum
@@ -72,7 +73,7 @@ class Unsplit(Spec):
 
 def combined(x: Array, y: Array, sharpness: Array | float) -> Array:
     """x (+)_q y = (x^q + y^q)^(1/q), finite in value and gradient at zero."""
-    return maximum(x, y, 1.0 / sharpness)
+    return maximum(x, y, jnp.asarray(1.0 / sharpness))
 
 
 def product(m: Array, k: Array, n: Array, moved: Array, P: Array, W: Array, c: Product) -> Array:

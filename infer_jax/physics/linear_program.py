@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 PIVOTS = 8  # per row and column: far beyond what a program takes; ends a cycle of rounding
 
@@ -55,7 +56,7 @@ class _State(NamedTuple):
     pivots: Array
 
 
-def minimise(cost: Array, rows: Array, bounds: Array, relax: Array) -> Optimum:
+def minimise(cost: ArrayLike, rows: ArrayLike, bounds: ArrayLike, relax: ArrayLike) -> Optimum:
     """The vertex that minimises c.x subject to A x >= b and x >= 0, for c >= 0.
 
     Args:
@@ -72,11 +73,13 @@ def minimise(cost: Array, rows: Array, bounds: Array, relax: Array) -> Optimum:
     Source: the dual simplex method, Lemke 1954; Dantzig 1963, chapter 11.
     """
     kind = jnp.result_type(cost, rows, bounds, relax, 0.0)
+    given = [jnp.asarray(x, kind) for x in (cost, rows, bounds, relax)]
+    _, rows, bounds, relax = given
     m, n = rows.shape
-    still = [lax.stop_gradient(jnp.asarray(x, kind)) for x in (cost, rows, bounds, relax)]
+    still = [lax.stop_gradient(x) for x in given]
     near = tolerance(kind)
     scale = _middle(jnp.abs(still[1]))
-    end = _solve(*still, scale, near)
+    end = _solve(still[0], still[1], still[2], still[3], scale, near)
     constants, body = end.table[:m, -1], end.table[:m, :-1]
     basic = (end.rows[:, None] == jnp.arange(n + 1)).astype(kind)
     active = (end.columns[:, None] == n + 1 + jnp.arange(m)).astype(kind)

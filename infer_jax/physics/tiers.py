@@ -4,7 +4,7 @@ Traffic is of one layer and one block; W the bytes of its weights, KV the bytes 
 cache, hidden states likewise. Source: FlexGen (Sheng et al. 2023, arXiv 2303.06865), A.3.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -15,9 +15,9 @@ ABSENT = 1e6  # bytes/s or FLOP/s in place of zero: an absent tier is slow, not 
 class Moved(NamedTuple):
     """An amount for weights, for KV cache and for hidden states."""
 
-    weights: Array | float = 0.0
-    cache: Array | float = 0.0
-    hidden: Array | float = 0.0
+    weights: Any = 0.0
+    cache: Any = 0.0
+    hidden: Any = 0.0
 
     def times(self, other: "Moved") -> "Moved":
         """The product, kind by kind."""

@@ -6,23 +6,23 @@ layer; ``hidden``: bytes of a hidden state of one token; ``cache``: bytes of a t
 layer. Source: FlexGen (Sheng et al. 2023, arXiv 2303.06865), Appendix A.2.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jax import Array
+Number = Any  # an array or a plain number
 
 
 class Graph(NamedTuple):
     """A model and its requests: layers, prompt s, tokens n, and bytes as above."""
 
-    layers: Array
-    prompt: Array
-    tokens: Array
-    weights: Array
-    hidden: Array
-    cache: Array
+    layers: Number
+    prompt: Number
+    tokens: Number
+    weights: Number
+    hidden: Number
+    cache: Number
 
 
-def weight_traffic(graph: Graph, blocks: Array) -> Array:
+def weight_traffic(graph: Graph, blocks: Number) -> Number:
     """Bytes of weights for ``blocks`` blocks: each loads the whole model once a token, n L W.
 
     A block is a GPU batch where the schedule is row-by-row.
@@ -30,44 +30,44 @@ def weight_traffic(graph: Graph, blocks: Array) -> Array:
     return blocks * graph.tokens * graph.layers * graph.weights
 
 
-def hidden_traffic(graph: Graph, samples: Array) -> Array:
+def hidden_traffic(graph: Graph, samples: Number) -> Number:
     """Bytes of hidden states, each square's in and out: 2 b L h (s + n - 1)."""
     positions = graph.prompt + graph.tokens - 1.0
     return 2.0 * samples * graph.layers * graph.hidden * positions
 
 
-def cache_traffic(graph: Graph, samples: Array) -> Array:
+def cache_traffic(graph: Graph, samples: Number) -> Number:
     """Bytes of cache, each square's once: b L c (s n + n (n - 1) / 2)."""
     n = graph.tokens
     return samples * graph.layers * graph.cache * (graph.prompt * n + n * (n - 1.0) / 2.0)
 
 
-def zigzag_peak(graph: Graph, samples: Array) -> Array:
+def zigzag_peak(graph: Graph, samples: Number) -> Number:
     """Peak bytes of a zig-zag block: W + h b + c b L (s + n)."""
     held = graph.hidden + graph.cache * graph.layers * (graph.prompt + graph.tokens)
     return graph.weights + samples * held
 
 
-def diagonal_peak(graph: Graph, samples: Array) -> Array:
+def diagonal_peak(graph: Graph, samples: Number) -> Number:
     """Peak bytes of a diagonal block: W + h b + c b L (2 s + n)(n - 1) / (2 n)."""
     s, n = graph.prompt, graph.tokens
     mean = (2.0 * s + n) * (n - 1.0) / (2.0 * n)
     return graph.weights + samples * (graph.hidden + graph.cache * graph.layers * mean)
 
 
-def zigzag_block(graph: Graph, memory: Array) -> Array:
+def zigzag_block(graph: Graph, memory: Number) -> Number:
     """Samples of the largest zig-zag block: (M - W) / (h + c L (s + n))."""
     one = zigzag_peak(graph, 0.0 * memory + 1.0) - graph.weights
     return (memory - graph.weights) / one
 
 
-def diagonal_block(graph: Graph, memory: Array) -> Array:
+def diagonal_block(graph: Graph, memory: Number) -> Number:
     """Samples of the largest diagonal block, in which samples stand at all tokens."""
     one = diagonal_peak(graph, 0.0 * memory + 1.0) - graph.weights
     return (memory - graph.weights) / one
 
 
-def zigzag_over_optimal(prompt: Array, tokens: Array) -> Array:
+def zigzag_over_optimal(prompt: Number, tokens: Number) -> Number:
     """Weight traffic of zig-zag over the least there can be, for large graphs: at most 2.
 
     A load serves squares whose caches fit together; over a row these average s + (n + 1) / 2

@@ -22,7 +22,6 @@ ORDER = (
     "sweep",
     "calibrate",
     "codesign",
-    "measure",
     "plots",
     "cli",
 )

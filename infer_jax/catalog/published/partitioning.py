@@ -75,9 +75,7 @@ def partitioning_model(
     assert isinstance(attention, GroupedQuery)
     if multihead:
         half = attention.head_width / 2.0
-        attention = attention.but(
-            kv_heads=attention.query_heads, head_width=half, value_width=half
-        )
+        attention = attention.but(kv_heads=attention.query_heads, head_width=half, value_width=half)
     block = block.but(
         attention=attention.but(weights=stored),
         feedforward=block.feedforward.but(weights=stored),  # pyright: ignore[reportOptionalMemberAccess]

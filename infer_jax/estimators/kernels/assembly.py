@@ -28,7 +28,8 @@ def corrected(
     """One pass of the corrected assembly."""
     rank = corrected_layers.Rank(model, arch, hardware, forward, plan)
     found: list[dict[str, Kernel]] = []
-    terms = dict.fromkeys(("attention", "feedforward", "network"), jnp.asarray(0.0))
+    kinds = ("attention", "feedforward", "network")
+    terms: dict[str, Array] = {kind: jnp.asarray(0.0) for kind in kinds}
     time, useful = jnp.asarray(0.0), jnp.asarray(0.0)
     for block in arch.blocks:
         kernels, spent = corrected_layers.layer(rank, block)

@@ -134,5 +134,3 @@ def _projected(cut: GroupedQuery | Latent, width: Array) -> Array:
     up = cut.query_rank * heads * (plain + cut.rope_width)
     absorbed = heads * cut.kv_rank * (plain + cut.value_width)
     return 2.0 * (down + up + absorbed + heads * cut.value_width * width)
-
-

@@ -97,9 +97,7 @@ class Curves(Spec):
             c, width = self.mla_decode, 2.0 * core.kv_rank + core.rope_width
         flops = 2.0 * core.query_heads * width * sequences * context
         moved = sequences * att.held_bytes(core, cache, context)
-        seconds = eff.attending(
-            flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c
-        )
+        seconds = eff.attending(flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c)
         return _over(flops, seconds, chip.flops_16)
 
     def prefill(self, chip: Chip, core: Core, length: Array) -> Rating:

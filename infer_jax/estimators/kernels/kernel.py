@@ -33,7 +33,9 @@ class Kernel(Spec):
         return self.intensity * chip.memory_bandwidth > self.peak
 
 
-def rated(flops: Array, moved: Array, peak: Array, rating: Rating, scale: Array = 1.0) -> Kernel:  # pyright: ignore[reportArgumentType]
+def rated(
+    flops: Array, moved: Array, peak: Array, rating: Rating, scale: Array | float = 1.0
+) -> Kernel:
     """A kernel at its efficiency: FLOP / (peak mfu scale), 0 for none."""
     return Kernel(
         seconds=flops / (peak * scale * rating.mfu),

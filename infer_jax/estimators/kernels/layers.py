@@ -109,8 +109,8 @@ def of_rank(attention: Attention, tp: Array) -> Attention:
         case Sparse(base=base):
             return attention.replace(base=of_rank(base, tp))
         case Linear():
-            heads = {"key_heads": attention.key_heads / tp, "value_heads": attention.value_heads / tp}
-            return attention.replace(**heads)
+            keys, values = attention.key_heads / tp, attention.value_heads / tp
+            return attention.replace(key_heads=keys, value_heads=values)
 
 
 PRODUCTS = {
@@ -275,8 +275,8 @@ def layer(r: Rank, block: Block) -> tuple[Kernelled, Layer]:
             quantised = jnp.where(block.feedforward.weights.bits <= 8.0, 1.0, 2.0)
             dispatch = exchanged(r, block.feedforward, quantised)
             combine = exchanged(r, block.feedforward, 2.0)
-    seconds = [total(k.seconds for k in kernels.values()) for kernels in (mixing, channel)]
-    return mixing | channel, Layer(*seconds, dispatch, combine, reduce)
+    mixed, fed = (total(k.seconds for k in kernels.values()) for kernels in (mixing, channel))
+    return mixing | channel, Layer(mixed, fed, dispatch, combine, reduce)
 
 
 def head(r: Rank) -> Kernel:

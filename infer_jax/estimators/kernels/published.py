@@ -8,7 +8,7 @@ an all-reduce once or twice, depending; no head, no router, no latency of any co
 Source: InferSim, technical report (2025) and program (https://github.com/alibaba/InferSim).
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -34,6 +34,8 @@ from infer_jax.specs import (
 
 if TYPE_CHECKING:
     from infer_jax.estimators.kernels.model import Kernels
+
+Sharded = TypeVar("Sharded", bound=Core)
 
 
 class Job(NamedTuple):
@@ -84,9 +86,7 @@ class Job(NamedTuple):
 
     def kernel(self, flops: Array, moved: Array, bits: Array, rating: Rating) -> Kernel:
         """A kernel at the tool's rate: 1024 giga where 1000 are meant."""
-        return rated(
-            flops, moved, rate(self.hardware.chip, bits), rating, self.model.flop_giga
-        )
+        return rated(flops, moved, rate(self.hardware.chip, bits), rating, self.model.flop_giga)
 
     def load(self, moved: Array) -> Kernel:
         """Bytes through memory: a kernel without arithmetic."""
@@ -95,7 +95,7 @@ class Job(NamedTuple):
         return none.replace(seconds=moved / self.memory)
 
 
-def sharded(attention: Core, tp: Array) -> Core:
+def sharded(attention: Sharded, tp: Array) -> Sharded:
     """The heads of one tensor rank: whole ones, which may be none."""
     heads = jnp.floor(attention.query_heads / tp)
     if isinstance(attention, Latent):

@@ -120,7 +120,9 @@ def rounded(
     tried = list(itertools.product(fewer, _candidates(arch, plan.placement)))
     rows = [[k, *w[:2], *(x / 100.0 for x in p[2:])] for k, (p, w) in tried]
     names = ["batches"]
-    names += [f"{kind}_{tier}" for kind in ("weights", "cache", "hidden") for tier in ("gpu", "cpu")]
+    names += [
+        f"{kind}_{tier}" for kind in ("weights", "cache", "hidden") for tier in ("gpu", "cpu")
+    ]
     given = model.replace(solve=False)
 
     def price(columns: Any) -> Any:

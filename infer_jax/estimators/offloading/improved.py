@@ -86,9 +86,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     dense = (1.0 + plan.values_read) / 2.0  # keys whole, of the values a share
     held, fresh = b * dense * layer.cache(job.middle), b * layer.cache(one)
     on_gpu = jnp.where(plan.cpu_attention > 0.5, 0.0, 1.0)
-    moved = decode_traffic(
-        at, layer.weights, held, fresh, b * width, crossing=on_gpu, returned=1.0
-    )
+    moved = decode_traffic(at, layer.weights, held, fresh, b * width, crossing=on_gpu, returned=1.0)
     touched, products = b * dense * layer.opened(job.middle), b * layer.attend(one, job.middle)
     products = dense * products
     by_gpu = jnp.maximum(seconds(touched, memory), seconds(products, flops))

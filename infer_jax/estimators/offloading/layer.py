@@ -13,8 +13,16 @@ from jax import Array
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.compression import padded
 from infer_jax.physics.decoder import total
-from infer_jax.specs import Architecture, Attention, Experts, Feedforward, GroupedQuery, Latent
-from infer_jax.specs import Linear, Sparse
+from infer_jax.specs import (
+    Architecture,
+    Attention,
+    Experts,
+    Feedforward,
+    GroupedQuery,
+    Latent,
+    Linear,
+    Sparse,
+)
 
 
 class Buffers(NamedTuple):

@@ -16,8 +16,8 @@ from infer_jax.estimators.estimate import Estimate, Limit, Phase
 from infer_jax.estimators.offloading import improved, published
 from infer_jax.estimators.offloading.job import Job, MemoryLaw, Peaks, TermLaw, Terms, job, largest
 from infer_jax.estimators.offloading.layer import mean_layer
-from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.estimators.offloading.placing import best_placement
+from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics.compression import grouped_bytes
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.tiers import Moved, Placement
@@ -33,7 +33,7 @@ FIRST: Groups = (*(("to_gpu", name) for name in LINKS[1:]), ("to_gpu", *WORK))
 SHARED: Groups = (*EACH, ("to_gpu", "attend"))
 
 
-class NoPasses(InputError, AttributeError):
+class NoPassesError(InputError, AttributeError):
     """Asked for single passes. An AttributeError, too: ``hasattr(theory, "step")`` is False."""
 
 
@@ -139,12 +139,10 @@ class Offloading(Spec):
     def __getattr__(self, name: str) -> Any:
         if name == "step":
             allowed = "estimate: FlexGen prices a whole block of samples, not single passes"
-            raise NoPasses("offloading", "step", "asked for", allowed)
+            raise NoPassesError("offloading", "step", "asked for", allowed)
         raise AttributeError(name)
 
-    def job(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Offload
-    ) -> Job:
+    def job(self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Offload) -> Job:
         """What the laws look at."""
         weight = jnp.where(
             plan.compress_weights > 0.5, grouped_bytes(self.weight_bits, self.group), 0.0

@@ -9,8 +9,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.offloading.job import Job, Peak, Peaks, Terms
-from infer_jax.physics.tiers import Moved, Placement, decode_traffic, prefill_traffic, spent
-from infer_jax.physics.tiers import seconds
+from infer_jax.physics.tiers import (
+    Moved,
+    Placement,
+    decode_traffic,
+    prefill_traffic,
+    seconds,
+    spent,
+)
 from infer_jax.specs import Spec, number, spec
 
 GIB, TERA = 2.0**30, 1e12

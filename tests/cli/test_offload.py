@@ -1,0 +1,66 @@
+"""`infer-jax offload` answers what the search answers, and refuses in one sentence."""
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.estimators.offloading.search import search
+from tests.cli.running import answer, run
+
+WORDS = ("offload", "opt-6.7b", "--isl", "512", "--osl", "32", "--no-picture")
+
+
+@pytest.fixture(scope="module")
+def told():
+    return answer(*WORDS)
+
+
+def test_the_answer_is_the_searchs_best_block(told):
+    system, model = ij.load_system("t4_host"), ij.load_model("opt-6.7b")
+    theory = ij.make("offloading", system.coefficients)
+    work = ij.Workload.of(isl=512, osl=32)
+    grid = search(theory, model.architecture, system.hardware, work)
+    best = grid.best()
+    assert (told["gpu_batch"], told["batches"]) == (grid.gpu_batch[best], grid.batches[best])
+    np.testing.assert_allclose(told["throughput_tokens_per_s"], grid.throughput[best], rtol=1e-6)
+    assert told["feasible"]
+    assert len(told["frontier"]) == len(grid.frontier())
+    for place in told["placement"].values():
+        np.testing.assert_allclose(sum(place.values()), 1.0, rtol=1e-9)
+    flags = told["flexgen"]
+    assert flags["flags"].startswith("--percent ")
+    assert -1e-6 <= flags["lost_to_rounding"] < 0.5
+
+
+def test_a_latency_limit_is_kept(told):
+    least = min(x["latency_s"] for x in told["frontier"])
+    most = max(x["latency_s"] for x in told["frontier"])
+    limit = (least + most) / 2
+    assert answer(*WORDS, "--latency", f"{limit}s")["latency_s"] <= limit
+    none = answer(*WORDS, "--latency", "1ms")
+    assert not none["feasible"]
+    assert "No block takes at most 0.001 s" in none["why"]
+
+
+def test_what_fits_nowhere_names_the_memory():
+    told = answer("offload", "deepseek-v3", "--hardware", "h100_sxm", "--no-picture")
+    assert not told["feasible"]
+    assert "GPU and CPU and disk memory" in told["why"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--schedule", "sideways"), "zig-zag"),
+        (("--compress", "all"), "none, weights, cache, both"),
+        (("--estimator", "economics"), "offloading.released"),
+        (("--gpus", "99"), "at most the 32 layers"),
+        (("--latency", "never"), "not a time"),
+        (("--values-read", "2"), "share"),
+    ],
+)
+def test_bad_options_are_one_sentence(more, said):
+    ran = run(*WORDS, *more)
+    assert ran.code == 2
+    assert said in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
