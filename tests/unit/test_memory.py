@@ -265,9 +265,9 @@ def test_jit_traces_once_and_vmap_is_the_loop(h100):
 
 def test_32_bits_lose_at_most_a_few_blocks(h100):
     arch = arch_of("gemma-3-27b")
-    wide = memory(arch, h100, Plan.of())
-    with jax.enable_x64(False):
-        narrow = memory(arch, h100, Plan.of())
+    given = (arch, h100, Plan.of(), Engine.of(), Overheads.vllm_0_18())
+    wide = memory(*given)
+    narrow = memory(*jax.tree.map(lambda x: np.asarray(x, np.float32), given))
     np.testing.assert_allclose(narrow.blocks, wide.blocks, atol=2)
     np.testing.assert_allclose(narrow.concurrency, wide.concurrency, rtol=1e-3)
 
