@@ -43,7 +43,7 @@ def packaged(system: str) -> Iterator[Family]:
 
 
 def _read(path: Path, query: str, seed: int = 0) -> Any:
-    import pandas
+    import pandas  # pyright: ignore[reportMissingImports]
 
     table = pandas.read_parquet(path).query(query)
     return table.sample(min(SAMPLE, len(table)), random_state=seed)
