@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -110,12 +109,16 @@ def test_full_disk_is_told_without_traceback(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_interrupt_is_130(tmp_path):
-    code = "import sys; from infer_jax.cli import main; print('up', flush=True); main()"
-    words = [sys.executable, "-c", code, "doctor"]
+    # a verb that is still at work when it is interrupted, however fast the machine
+    code = (
+        "import time; from infer_jax.cli import app, main\n"
+        "app.command('work')(lambda: (print('up', flush=True), time.sleep(100)))\n"
+        "main()"
+    )
+    words = [sys.executable, "-c", code, "work"]
     with subprocess.Popen(words, cwd=tmp_path, stdout=-1, stderr=-1, text=True) as program:
         assert program.stdout is not None and program.stderr is not None
         program.stdout.readline()
-        time.sleep(0.5)
         program.send_signal(signal.SIGINT)
         errors = program.communicate(timeout=120)[1]
     assert program.returncode == 130
