@@ -35,3 +35,19 @@ def bonus_yield(acceptance: Array, drafts: Array) -> Array:
     (1 - a^(g + 1)) / (1 - a). Source: Leviathan et al. 2023 (arXiv 2211.17192), Eq. 1.
     """
     return geometric(acceptance, drafts + 1.0)
+
+
+def acceptance_rate(logp: Array, logq: Array) -> Array:
+    """The acceptance of drafted tokens: the mean of min(1, p/q) over them.
+
+    ``logp`` and ``logq`` are the log-probabilities that the target and the draft model gave each
+    drafted token (any equal shapes). Over tokens drawn from q the mean tends to
+    sum min(p, q) = 1 - TV(p, q). The gradient is 0 in a token surely accepted, p > q, and in one
+    that the target cannot emit, log p = -inf; a drafted token has a finite log q.
+    Source: Erdil 2025 (arXiv 2506.04645), Section 4.1; Leviathan et al. 2023 (arXiv 2211.17192).
+
+    >>> p, q = jnp.array([0.5, 0.2, 0.0]), jnp.array([0.25, 0.4, 0.1])
+    >>> round(float(acceptance_rate(jnp.log(p), jnp.log(q))), 6)
+    0.5
+    """
+    return jnp.mean(jnp.exp(jnp.minimum(logp - logq, 0.0)))

@@ -32,4 +32,9 @@ from infer_jax.specs.hardware import (
     Torus as Torus,
 )
 from infer_jax.specs.plan import LAYOUTS as LAYOUTS, Plan as Plan
-from infer_jax.specs.workload import ForwardPass as ForwardPass, Workload as Workload
+from infer_jax.specs.workload import (
+    Arrivals as Arrivals,
+    ForwardPass as ForwardPass,
+    Share as Share,
+    Workload as Workload,
+)

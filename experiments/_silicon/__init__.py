@@ -1,0 +1,1 @@
+"""Which of aiconfigurator's measured rows can be fitted, and how well are they?"""

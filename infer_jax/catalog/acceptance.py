@@ -1,0 +1,144 @@
+"""How many drafted tokens are accepted? Published acceptance curves, and vLLM's counts.
+
+An acceptance curve gives the mean tokens per verification (acceptance length: accepted drafts
+and the one the model samples itself) for each number of drafts. InferenceX publishes them as
+YAML: model, then a mode (thinking_on ...), then drafts: length.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from infer_jax.catalog.files import read_text
+from infer_jax.catalog.measurements.run import Speculation
+from infer_jax.errors import InputError
+
+
+@dataclass(frozen=True)
+class AcceptanceCurve:
+    """Mean tokens per pass by number of drafts, of one model in one mode.
+
+    ``lengths`` holds (drafts, tokens per pass) in ascending order.
+    """
+
+    model: str
+    mode: str
+    lengths: tuple[tuple[int, float], ...]
+
+    def length(self, drafts: int) -> float:
+        """Tokens per pass with ``drafts`` drafts.
+
+        Raises:
+            InputError: not measured at that number of drafts.
+        """
+        table = dict(self.lengths)
+        if drafts not in table:
+            known = ", ".join(map(str, table))
+            raise InputError(f"acceptance of {self.model}", "drafts", drafts, known)
+        return table[drafts]
+
+    @property
+    def per_position(self) -> tuple[float, ...]:
+        """Share of passes that accept at least j drafts, for j = 1, 2 ...: the curve's steps.
+
+        length(j) - length(j - 1), with length(0) = 1: exact where a draft's acceptance does not
+        depend on how many follow it. Published curves are measured anew for each j, so noise may
+        leave a step below 0 or above the one before; then it is that of the nearest curve whose
+        steps fall (a mean over the steps that do not).
+
+        Raises:
+            InputError: the curve does not hold every number of drafts from 1 up.
+        """
+        counts = [drafts for drafts, _ in self.lengths]
+        if counts != list(range(1, len(counts) + 1)):
+            allowed = "every number of drafts from 1 up"
+            raise InputError(f"acceptance of {self.model}", "drafts", counts, allowed)
+        values = [1.0, *(tokens for _, tokens in self.lengths)]
+        return falling([b - a for a, b in pairwise(values)])
+
+
+def falling(steps: list[float]) -> tuple[float, ...]:
+    """The nearest sequence that never rises, in [0, 1]: pools of adjacent violators.
+
+    >>> falling([0.8, 0.2, 0.4])
+    (0.8, 0.30000000000000004, 0.30000000000000004)
+    """
+    pools: list[tuple[float, int]] = []
+    for step in steps:
+        total, count = step, 1
+        while pools and pools[-1][0] / pools[-1][1] < total / count:
+            before, more = pools.pop()
+            total, count = total + before, count + more
+        pools.append((total, count))
+    found = [min(max(total / count, 0.0), 1.0) for total, count in pools for _ in range(count)]
+    return tuple(found)
+
+
+def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]:
+    """The curves of a YAML file of acceptance lengths.
+
+    Raises:
+        InputError: PyYAML is not installed, not YAML, not a file of curves, or a length outside
+            of 1 to drafts + 1.
+    """
+    where = str(path)
+    table = _yaml(where, read_text(path))
+    curves = []
+    for model, modes in _mapping(where, "top level", table).items():
+        for mode, points in _mapping(where, str(model), modes).items():
+            at = f"{model}.{mode}"
+            lengths = sorted(
+                _point(where, at, key, value) for key, value in _mapping(where, at, points).items()
+            )
+            curves.append(AcceptanceCurve(str(model), str(mode), tuple(lengths)))
+    return tuple(curves)
+
+
+def curve_of(run: Speculation, model: str = "") -> AcceptanceCurve:
+    """The curve that vLLM's acceptance rates by position tell.
+
+    length(j) = 1 + the sum of the rates up to position j.
+
+    Raises:
+        InputError: no rates by position, or one outside of 0 to 1.
+    """
+    if not run.per_position:
+        raise InputError("speculation", "per_position", "missing", "acceptance rates by position")
+    total, lengths = 1.0, []
+    for drafts, rate in enumerate(run.per_position, 1):
+        if not 0.0 <= rate <= 1.0:
+            raise InputError("speculation", f"per_position[{drafts - 1}]", rate, "0 to 1")
+        total += rate
+        lengths.append((drafts, total))
+    return AcceptanceCurve(model, "measured", tuple(lengths))
+
+
+def _yaml(where: str, text: str) -> Any:
+    try:
+        import yaml  # pyright: ignore[reportMissingModuleSource, reportMissingImports]
+    except ImportError:
+        allowed = "pip install 'infer_jax[yaml]'"
+        raise InputError("acceptance curves", "PyYAML", "not installed", allowed) from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(where, "", f"not YAML ({reason})", "valid YAML") from None
+
+
+def _mapping(where: str, at: str, value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping) or not value:
+        allowed = "a table: model, then mode, then drafts: acceptance length"
+        raise InputError(where, at, value, allowed)
+    return value
+
+
+def _point(where: str, at: str, drafts: Any, length: Any) -> tuple[int, float]:
+    if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
+        raise InputError(where, at, drafts, "a whole number of drafts, at least 1")
+    number = isinstance(length, int | float) and not isinstance(length, bool)
+    if not number or not 1.0 <= length <= drafts + 1.0:
+        raise InputError(where, f"{at}.{drafts}", length, f"1 to {drafts + 1} tokens per pass")
+    return drafts, float(length)

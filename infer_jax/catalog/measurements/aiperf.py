@@ -1,0 +1,210 @@
+"""What does a profile of AIPerf or genai-perf say? Its JSON, its CSV, or its record of requests.
+
+Every metric carries its own unit, which is converted; inter-token latency is the request's
+latency after the first token over the tokens after it: TPOT as it is meant here.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from infer_jax.catalog.measurements.cells import Cells, gathered
+from infer_jax.catalog.measurements.run import Run, Statistic
+
+UNITS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+TIMES = {
+    "time_to_first_token": "ttft",
+    "inter_token_latency": "tpot",
+    "request_latency": "e2el",
+}
+COUNTS = {
+    "request_throughput": ("requests/sec", "requests/s", "per sec"),
+    "output_token_throughput": ("tokens/sec", "tokens/s"),
+    "input_sequence_length": ("tokens",),
+    "output_sequence_length": ("tokens",),
+    "request_count": ("requests", "count"),
+    "error_request_count": ("requests", "count"),
+}
+RANKS = (50.0, 90.0, 99.0)
+
+
+def recognises(value: Any) -> bool:
+    """True for a profile: an object of metrics, each with its unit."""
+    if not isinstance(value, dict):
+        return False
+    metrics = value.get("records", value)
+    one = metrics.get("request_latency") if isinstance(metrics, dict) else None
+    return isinstance(one, dict) and "unit" in one
+
+
+def recognises_record(value: Any) -> bool:
+    """True for a line of ``profile_export.jsonl``: one request."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("metrics"), dict)
+        and "request_start_ns" in (value.get("metadata") or {})
+    )
+
+
+def recognises_table(text: str) -> bool:
+    """True for a CSV that begins with AIPerf's header."""
+    return text.lstrip().lower().startswith("metric,avg,")
+
+
+def read(cells: Cells) -> Run:
+    """The run that one profile tells.
+
+    Raises:
+        InputError: a metric in an unknown unit, a malformed value, a cancelled run.
+    """
+    if cells.flag("was_cancelled"):
+        raise cells.error("was_cancelled", "true", "a run that went to its end")
+    metrics = cells.part("records") if "records" in cells.values else cells
+    found = {name: _metric(metrics.part(_key(metrics, name)), name) for name in (*TIMES, *COUNTS)}
+    config = cells.part("input_config")
+    models = config.part("endpoint").values.get("model_names") or config.values.get("model_names")
+    load = [config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config]
+    run = _run(cells, found)
+    failed, limited = _errors(cells)
+    return run.replace(
+        failed=max(run.failed, failed),
+        rate_limited=limited,
+        model=str(models[0]) if isinstance(models, list) and models else None,
+        date=cells.text("start_time"),
+        concurrency=_first(x.number("concurrency") for x in load),
+        request_rate=_first(x.number("request_rate") for x in load),
+    )
+
+
+def read_table(file: str, text: str) -> Run:
+    """The run that a CSV profile tells.
+
+    Raises:
+        InputError: as ``read``; a metric's name without a unit.
+    """
+    rows = csv.reader(io.StringIO(text))
+    header: list[str] = []
+    found: dict[str, Statistic] = {}
+    for row in rows:
+        if row and row[0].strip().lower() == "metric":
+            header = [cell.strip() for cell in row[1:]]
+            continue
+        if len(row) < 2:
+            continue
+        title, _, unit = row[0].partition("(")
+        name = "_".join(title.lower().replace("-", " ").split())
+        if name in TIMES or name in COUNTS:
+            named = {
+                ("avg" if key == "Value" else key): x
+                for key, x in zip(header, row[1:], strict=False)
+            }
+            inside = {"unit": unit.rstrip(") ").strip() or "count"} | named
+            found[name] = _metric(Cells(file, rows.line_num, inside), name)
+    return _run(
+        Cells(file, 0, {}), {name: found.get(name, Statistic()) for name in (*TIMES, *COUNTS)}
+    )
+
+
+def read_records(file: str, records: Sequence[tuple[int, Mapping[str, Any]]]) -> Run:
+    """The run that the records of its requests tell; the load must be given as a fact.
+
+    Raises:
+        InputError: no request completed, a metric in an unknown unit.
+    """
+    values: dict[str, list[float]] = {name: [] for name in (*TIMES, *COUNTS)}
+    starts, ends, failed, limited = [], [], 0, 0
+    for line, record in records:
+        cells = Cells(file, line, record)
+        if record.get("error"):
+            failed += 1
+            limited += "429" in str(record["error"])
+            continue
+        for name in values:
+            one = cells.part("metrics").part(name)
+            if not one.values:
+                continue
+            found = _metric(Cells(file, line, {**one.values, "avg": one.values.get("value")}), name)
+            if found.mean is not None:
+                values[name].append(found.mean)
+        starts.append(cells.part("metadata").number("request_start_ns"))
+        ends.append(cells.part("metadata").number("request_end_ns"))
+    if not starts:
+        raise Cells(file, 0, {}).error("requests completed", 0, "at least one")
+    span = [x for x in (*starts, *ends) if x is not None]
+    duration = (max(span) - min(span)) * 1e-9
+    run = _run(Cells(file, 0, {}), {name: _over(found) for name, found in values.items()})
+    outputs = tuple(values["output_sequence_length"])
+    return run.replace(
+        completed=float(len(starts)),
+        failed=float(failed),
+        rate_limited=float(limited),
+        duration=duration or None,
+        request_throughput=len(starts) / duration if duration else None,
+        output_throughput=sum(outputs) / duration if duration else None,
+        input_lens=tuple(values["input_sequence_length"]),
+        output_lens=outputs,
+    )
+
+
+def _errors(cells: Cells) -> tuple[float, float]:
+    """(failed requests, those of them turned away) that the summary of errors counts."""
+    entries = cells.values.get("error_summary") or []
+    counts = [(float(e.get("count", 1)), str(e)) for e in entries if isinstance(e, dict)]
+    return sum(n for n, _ in counts), sum(n for n, said in counts if "429" in said)
+
+
+def _run(cells: Cells, found: Mapping[str, Statistic]) -> Run:
+    times: dict[str, Any] = {ours: found[theirs] for theirs, ours in TIMES.items()}
+    return Run(
+        **cells.place,
+        **times,
+        source="aiperf",
+        isl=found["input_sequence_length"].mean,
+        osl=found["output_sequence_length"].mean,
+        request_throughput=found["request_throughput"].mean,
+        output_throughput=found["output_token_throughput"].mean,
+        completed=found["request_count"].mean,
+        failed=found["error_request_count"].mean or 0.0,
+    )
+
+
+def _key(metrics: Cells, name: str) -> str:
+    """A metric's key: early versions abbreviated one."""
+    return "ttft" if name == "time_to_first_token" and "ttft" in metrics.values else name
+
+
+def _metric(cells: Cells, name: str) -> Statistic:
+    """One metric in SI units.
+
+    Raises:
+        InputError: an unknown unit or a malformed value.
+    """
+    if not cells.values:
+        return Statistic()
+    unit = str(cells.values.get("unit", "")).strip().lower()
+    allowed = UNITS if name in TIMES else dict.fromkeys(COUNTS[name], 1.0)
+    if unit not in allowed:
+        raise cells.error(f"{name}.unit", unit, " or ".join(allowed))
+    scale = allowed[unit]
+    return gathered(
+        {
+            key: value
+            for key in cells.values
+            if key in ("avg", "std") or (key[:1] == "p" and key[1:2].isdigit())
+            if (value := cells.number(key, scale)) is not None
+        }
+    )
+
+
+def _over(values: Sequence[float]) -> Statistic:
+    if not values:
+        return Statistic()
+    ranks = tuple((rank, float(np.percentile(values, rank))) for rank in RANKS)
+    return Statistic(float(np.mean(values)), float(np.std(values)), ranks)
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,129 @@
+"""Can this run be believed? Units that cannot be, failed runs, and entries that contradict.
+
+Every refusal names file, line and field. The bounds are wide: they catch a wrong unit or a
+broken run, not a slow server.
+"""
+
+from collections.abc import Iterable
+
+from infer_jax.catalog.measurements.run import Run
+from infer_jax.errors import InputError
+
+# s: no request waits three hours for a token, no chip makes one in a microsecond
+BOUNDS = {"ttft": (1e-4, 10800.0), "tpot": (1e-6, 60.0), "itl": (0.0, 60.0)}
+FAILED = 0.01  # share of failed requests above which a run is refused
+CROWDED, EMPTY = 1.5, 0.05  # requests in flight over the concurrency asked for, at most and least
+CONTRADICTION = 1.5  # ratio between two TPOTs of one configuration on one day
+
+
+def believable(run: Run) -> Run:
+    """The run, where nothing in it is impossible.
+
+    Raises:
+        InputError: a failed or rate-limited run, no time at all, a time or a length that cannot
+            be, or times that do not fit the throughput.
+    """
+    done = run.completed
+    if done == 0.0:
+        raise InputError(run.place, "completed", 0, "a run with completed requests")
+    if run.rate_limited:
+        allowed = "0: a rate-limited run measures the limit, not the server"
+        raise InputError(run.place, "rate-limited requests", run.rate_limited, allowed)
+    if run.failed > FAILED * ((done or 0.0) + run.failed):
+        allowed = f"at most {FAILED:.0%} of the requests"
+        raise InputError(run.place, "failed", run.failed, allowed)
+    if run.ttft.typical is None and run.tpot.typical is None:
+        raise InputError(run.place, "ttft and tpot", "missing", "a run with at least one of them")
+    for name, (low, high) in BOUNDS.items():
+        for value in getattr(run, name).values:
+            if not low <= value <= high and not (
+                name == "tpot" and value == 0.0 and run.osl == 1.0
+            ):
+                raise InputError(run.place, f"{name} (s)", value, f"{low:g} to {high:g} s")
+    for name in ("isl", "osl", "concurrency", "request_rate", "chips", "tp", "dp", "pp", "ep"):
+        if getattr(run, name) == 0.0:
+            raise InputError(run.place, name, 0, "a number above 0")
+    if run.prefix is not None and run.isl is not None and run.prefix > run.isl:
+        raise InputError(run.place, "prefix", run.prefix, f"at most isl = {run.isl:g}")
+    _conserved(run)
+    return run
+
+
+def _conserved(run: Run) -> None:
+    """Little's law: requests per second x latency is what is in flight, about the concurrency.
+
+    Times in the wrong unit miss it by a factor of a thousand.
+    """
+    rate, latency = _rate(run), _latency(run)
+    if run.concurrency is None or rate is None or latency is None:
+        return
+    flying = rate * latency
+    least = EMPTY * run.concurrency if run.loop == "closed" else 0.0
+    if (run.completed or run.concurrency) < run.concurrency:
+        least = 0.0  # fewer requests than would fill it
+    if not least <= flying <= CROWDED * run.concurrency:
+        allowed = f"{least:g} to {CROWDED * run.concurrency:g} at concurrency {run.concurrency:g}"
+        field = "throughput x latency (requests in flight)"
+        raise InputError(run.place, field, f"{flying:.4g}", f"{allowed}: are the units right?")
+
+
+def _rate(run: Run) -> float | None:
+    """Requests per second."""
+    if run.request_throughput is not None:
+        return run.request_throughput
+    if run.completed and run.duration:
+        return run.completed / run.duration
+    if run.output_throughput is not None and run.osl:
+        return run.output_throughput / run.osl
+    return None
+
+
+def _latency(run: Run) -> float | None:
+    """Time of a whole request (s): measured, else TTFT + (O - 1) TPOT."""
+    if run.e2el.typical is not None:
+        return run.e2el.typical
+    first, each = run.ttft.typical, run.tpot.typical
+    if first is None or each is None or run.osl is None:
+        return None
+    return first + (run.osl - 1.0) * each
+
+
+def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """The runs without second entries of a measurement.
+
+    Raises:
+        InputError: two entries of one configuration and day whose TPOTs contradict.
+    """
+    kept: dict[tuple, list[Run]] = {}
+    found = []
+    for run in runs:
+        same = kept.setdefault(_configuration(run), [])
+        if any(_times(run) == _times(other) for other in same):
+            continue
+        for other in same:
+            _agree(run, other)
+        same.append(run)
+        found.append(run)
+    return tuple(found)
+
+
+def _configuration(run: Run) -> tuple:
+    """All that could explain a difference between two runs."""
+    deployment = (run.engine, run.version, run.model, run.system, run.precision, run.pools)
+    layout = (run.chips, run.tp, run.pp, run.dp, run.ep)
+    load = (run.isl, run.osl, run.prefix, run.concurrency, run.request_rate, run.burstiness)
+    method = run.speculation.method if run.speculation else ""
+    day = "".join(letter for letter in run.date or "" if letter.isdigit())[:8]
+    return (*deployment, *layout, *load, method, day)
+
+
+def _times(run: Run) -> tuple:
+    return (run.ttft, run.tpot, run.e2el, run.output_throughput)
+
+
+def _agree(run: Run, other: Run) -> None:
+    one, two = run.tpot.typical, other.tpot.typical
+    if one and two and max(one / two, two / one) > CONTRADICTION:
+        allowed = f"within a factor {CONTRADICTION} of {two:g} s in {other.place}, of the same "
+        allowed += "configuration; or say in what they differ"
+        raise InputError(run.place, "tpot (s)", one, allowed)

@@ -1,0 +1,79 @@
+"""What the file does not tell: facts given as flags or in a sidecar, put into a run.
+
+A sidecar is TOML or JSON: facts at its top hold for every file, facts in a table named after a
+file for that one. A fact that the file states already must not be contradicted.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from infer_jax.catalog.files import read_json, read_toml
+from infer_jax.catalog.measurements.run import Run
+from infer_jax.errors import InputError
+
+TEXTS = ("engine", "version", "model", "system", "date", "precision")
+NUMBERS = ("chips", "tp", "pp", "dp", "ep", "isl", "osl", "prefix", "concurrency", "request_rate")
+FACTS = (*TEXTS, *NUMBERS)
+
+
+def checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts as texts and floats; None is left out.
+
+    Raises:
+        InputError: an unknown name or a malformed value.
+    """
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name not in FACTS:
+            raise InputError(where, name, value, f"a fact among {', '.join(FACTS)}")
+        if name in TEXTS:
+            if not isinstance(value, str) or not value:
+                raise InputError(where, name, value, "a text")
+            found[name] = value
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+            raise InputError(where, name, value, "a number of at least 0")
+        found[name] = float(value)
+    return found
+
+
+def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Facts by file name; those for every file under ``""``.
+
+    Raises:
+        InputError: unreadable, an unknown fact, a malformed value.
+    """
+    table = (read_json if Path(path).suffix.lower() == ".json" else read_toml)(path)
+    where = str(path)
+    own = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    found = {"": checked(where, own)}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found[name] = checked(f"{where}, table {name}", value)
+    return found
+
+
+def complete(run: Run, sidecar: Mapping[str, Mapping[str, Any]], flags: Mapping[str, Any]) -> Run:
+    """The run with the facts that its file leaves open; a flag outranks the sidecar.
+
+    Raises:
+        InputError: a fact that contradicts the file, or chips that tp x dp x pp do not make.
+    """
+    given = {**sidecar.get("", {}), **sidecar.get(Path(run.file).name, {}), **flags}
+    for name, value in given.items():
+        said = getattr(run, name)
+        if said is not None and said != value:
+            raise InputError(run.place, name, said, f"{value}, as given, or no such fact")
+    run = run.replace(**given)
+    if run.tp is None or run.pools:
+        return run
+    product = run.tp * (run.dp or 1.0) * (run.pp or 1.0)
+    if run.chips is None:
+        return run.replace(chips=product)
+    if run.chips % product:
+        raise InputError(run.place, "chips", run.chips, f"a multiple of tp x dp x pp = {product:g}")
+    return run

@@ -1,0 +1,97 @@
+"""What does an aggregate file of InferenceX (InferenceMAX) say? A JSON array, a run each.
+
+Times are in seconds, throughput in tokens per second and GPU, interactivity in tokens per second
+and user (1 / TPOT). ``tp`` counts the GPUs of a server; with ``dp_attention`` each is an
+attention rank of its own. Lengths are nominal: requests are drawn between 80 and 100 % of them.
+"""
+
+from typing import Any
+
+from infer_jax.catalog.measurements import tpot
+from infer_jax.catalog.measurements.cells import Cells
+from infer_jax.catalog.measurements.names import system_named
+from infer_jax.catalog.measurements.run import Pool, Run, Speculation
+
+
+def recognises(value: Any) -> bool:
+    """True for an object with this file's keys."""
+    return isinstance(value, dict) and {"hw", "framework", "tput_per_gpu"} <= set(value)
+
+
+def read(cells: Cells) -> Run:
+    """The run that one object tells.
+
+    Raises:
+        InputError: a malformed value.
+    """
+    pools = _pools(cells) if cells.flag("disagg") else ()
+    tp, pp = cells.number("tp"), cells.number("pp")
+    wide = cells.flag("dp_attention")
+    chips = sum(p.chips or 0.0 for p in pools) or (None if tp is None else tp * (pp or 1.0))
+    times = cells.statistic("tpot", 1.0)
+    origin = Run.tpot_from
+    if not times.values:
+        times = tpot.of_interactivity(cells.statistic("intvty", 1.0))
+        origin = "interactivity, tokens per second and user"
+    valid = cells.flag("power_valid") or "power_valid" not in cells.values
+    notes = ("lengths are nominal: requests are drawn between 80 and 100 % of them",)
+    scenario = cells.text("scenario_type")
+    if scenario:  # agentic traces: lengths are not told, and the cache may be offloaded
+        offload = cells.text("kv_offload_backend") or cells.values.get("kv_offloading") or "none"
+        notes = (f"scenario {scenario}, KV offloading {offload}",)
+    per_chip = cells.number("output_tput_per_gpu")
+    return Run(
+        **cells.place,
+        source="inferencex",
+        engine=_engine(cells.text("framework")),
+        version=cells.text("image"),
+        model=cells.text("model"),
+        system=system_named(cells.text("hw")),
+        date=cells.text("date"),
+        precision=cells.text("precision"),
+        chips=chips,
+        tp=None if pools else 1.0 if wide else tp,
+        dp=None if pools else tp if wide else 1.0,
+        pp=None if pools else pp or 1.0,
+        ep=None if pools else cells.number("ep"),
+        pools=pools,
+        isl=cells.number("isl"),
+        osl=cells.number("osl"),
+        concurrency=cells.number("conc"),
+        ttft=cells.statistic("ttft", 1.0),
+        tpot=times,
+        itl=cells.statistic("itl", 1.0),
+        e2el=cells.statistic("e2el", 1.0),
+        tpot_from=origin,
+        output_throughput=per_chip * chips if per_chip and chips else None,
+        power=cells.number("avg_power_w") if valid else None,
+        energy=cells.number("total_gpu_energy_j") if valid else None,
+        speculation=_speculation(cells.text("spec_decoding")),
+        notes=notes if valid else (*notes, "power_valid is false: power and energy left out"),
+    )
+
+
+def _pools(cells: Cells) -> tuple[Pool, ...]:
+    return tuple(
+        Pool(
+            role=role,
+            workers=cells.number(f"{role}_num_workers"),
+            chips=cells.number(f"num_{role}_gpu"),
+            tp=1.0 if cells.flag(f"{role}_dp_attention") else cells.number(f"{role}_tp"),
+            dp=cells.number(f"{role}_tp") if cells.flag(f"{role}_dp_attention") else 1.0,
+            pp=cells.number(f"{role}_pp"),
+            ep=cells.number(f"{role}_ep"),
+        )
+        for role in ("prefill", "decode")
+    )
+
+
+def _engine(framework: str | None) -> str | None:
+    """The engine in a framework's name: "dynamo-trt" is trtllm."""
+    name = (framework or "").lower()
+    engines = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
+    return next((engine for word, engine in engines.items() if word in name), framework)
+
+
+def _speculation(method: str | None) -> Speculation | None:
+    return None if method in (None, "none", "off") else Speculation(method=method)

@@ -1,0 +1,71 @@
+"""How long did an operation take on a TPU? Results of accelerator-microbenchmarks (JAX).
+
+``detailed.json`` holds objects of ``metadata`` (benchmark_name, test_name, params, device_info)
+and ``metrics`` (p50_ms, p90_ms, avg_ms, std_ms, throughput).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from infer_jax.catalog.measurements.cells import Cells, gathered
+from infer_jax.catalog.measurements.kernel import Kernel
+
+
+def recognises(value: Any) -> bool:
+    """True for a result, or a list of them."""
+    first = value[0] if isinstance(value, list) and value else value
+    return (
+        isinstance(first, dict)
+        and isinstance(first.get("metrics"), dict)
+        and "benchmark_name" in (first.get("metadata") or {})
+    )
+
+
+def read(file: str, value: Any) -> Iterator[Kernel]:
+    """The measurements in a detailed result.
+
+    Raises:
+        InputError: an entry without a time, or a malformed value.
+    """
+    entries = value if isinstance(value, list) else [value]
+    for index, entry in enumerate(entries, 1):
+        cells = Cells(file, index, entry, "entry")
+        metadata, metrics = cells.part("metadata"), cells.part("metrics")
+        times = gathered(
+            {
+                key.removesuffix("_ms"): number
+                for key in metrics.values
+                if key.endswith("_ms") and (number := metrics.number(key, 1e-3)) is not None
+            }
+        )
+        seconds = times.mean if times.at(50.0) is None else times.at(50.0)
+        if not seconds:
+            raise cells.error("metrics.p50_ms", seconds, "a time above 0")
+        params = metadata.part("params").values
+        yield Kernel(
+            file=file,
+            line=index,
+            source="microbenchmarks",
+            operation=metadata.text("benchmark_name") or "",
+            variant=metadata.text("test_name") or "",
+            seconds=seconds,
+            sizes=_numbers(params),
+            dtype=str(params.get("dtype", "")),
+            device=_device(metadata.values.get("device_info")),
+            percentiles=times.percentiles,
+        )
+
+
+def _numbers(params: Mapping[str, Any]) -> dict[str, float]:
+    """The parameters that are numbers; others (dtype, sharding) are no sizes."""
+    return {
+        name: float(value)
+        for name, value in params.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _device(info: Any) -> str:
+    if isinstance(info, Mapping):
+        return str(info.get("device_kind") or info.get("type") or "")
+    return "" if info is None else str(info)

@@ -1,0 +1,73 @@
+"""What does a detail log of MLPerf Inference say? Lines ``:::MLLOG {...}``, one run a file.
+
+LoadGen's TPOT is (latency - first token) / (tokens - 1) of each sample. The log names no chips,
+lengths or engine: they come from flags or a sidecar.
+"""
+
+import json
+import re
+
+from infer_jax.catalog.measurements.cells import Cells, gathered
+from infer_jax.catalog.measurements.run import Run, Statistic
+
+MARK = ":::MLLOG"
+FIRST = re.compile(r"result_first_token_(\d+\.\d+)_percentile_latency_ns")
+EACH = re.compile(r"result_time_per_output_token_(\d+\.\d+)_percentile_ns")
+WHOLE = re.compile(r"result_(\d+\.\d+)_percentile_latency_ns")
+
+
+def recognises(text: str) -> bool:
+    """True for a detail log."""
+    return MARK in text[:65536]
+
+
+def read(file: str, text: str) -> Run:
+    """The run that one log tells.
+
+    Raises:
+        InputError: a malformed line, an invalid or an accuracy run, or no token latencies.
+    """
+    values = {}
+    for line, words in enumerate(text.splitlines(), 1):
+        if not words.startswith(MARK):
+            continue
+        try:
+            entry = json.loads(words[len(MARK) :])
+            values[str(entry["key"])] = entry["value"]
+        except (ValueError, KeyError, TypeError):
+            raise Cells(file, line, {}).error("entry", words, ":::MLLOG and an object") from None
+    cells = Cells(file, 0, values)
+    validity = cells.text("result_validity")
+    if validity != "VALID":
+        raise cells.error("result_validity", validity or "missing", "VALID: a run that went well")
+    if cells.text("effective_test_mode") == "AccuracyOnly":
+        raise cells.error("effective_test_mode", "AccuracyOnly", "a performance run")
+    ttft = _statistic(cells, FIRST, "result_first_token_mean_latency_ns")
+    if not ttft.values:
+        key = "result_first_token_99.00_percentile_latency_ns"
+        raise cells.error(key, "missing", "a log with token latencies (use_token_latencies)")
+    server = cells.text("effective_scenario") == "Server"
+    completed = cells.number("result_completed_tokens_per_second")
+    return Run(
+        file=file,
+        line=0,
+        source="mlperf",
+        request_rate=cells.number("effective_target_qps") if server else None,
+        burstiness=1.0 if server else None,  # LoadGen's Server scenario is Poisson
+        ttft=ttft,
+        tpot=_statistic(cells, EACH, "result_time_to_output_token_mean"),
+        e2el=_statistic(cells, WHOLE, "result_mean_latency_ns"),
+        request_throughput=cells.number("result_completed_samples_per_sec"),
+        output_throughput=completed or cells.number("result_tokens_per_second"),
+        completed=cells.number("result_query_count"),
+    )
+
+
+def _statistic(cells: Cells, pattern: re.Pattern[str], mean: str) -> Statistic:
+    found = {
+        f"p{float(m[1]):g}": cells.number(m[0], 1e-9)
+        for m in map(pattern.fullmatch, cells.values)
+        if m
+    }
+    found["mean"] = cells.number(mean, 1e-9)
+    return gathered({name: value for name, value in found.items() if value is not None})

@@ -1,0 +1,104 @@
+"""Which runs are in these files? One door for every format, recognised by content."""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from infer_jax.catalog.measurements import (
+    aiperf,
+    inferencex,
+    mlperf,
+    nccl_tests,
+    sglang,
+    silicon,
+    silicon_runs,
+    table,
+    vllm,
+)
+from infer_jax.catalog.measurements.cells import Cells, contents, documents
+from infer_jax.catalog.measurements.checks import believable, distinct
+from infer_jax.catalog.measurements.facts import checked, complete, read_sidecar
+from infer_jax.catalog.measurements.run import Run
+from infer_jax.errors import InputError
+
+OBJECTS = (sglang, vllm, inferencex, aiperf)  # formats of JSON objects, a run each
+FORMATS = (
+    "a result of vLLM's bench serve, SGLang's bench_serving, AIPerf, InferenceX or MLPerf, or a "
+    "CSV with the header of docs/formats.md"
+)
+
+
+def read_runs(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sidecar: str | os.PathLike[str] | None = None,
+    **facts: Any,
+) -> tuple[Run, ...]:
+    """The runs in files of any known format, checked, completed and without duplicates.
+
+    Args:
+        paths: files, folders (all .json, .jsonl, .csv and .txt files in them) or patterns.
+        sidecar: TOML or JSON of facts that the files do not tell; see
+            `infer_jax.catalog.measurements.facts`.
+        **facts: the same for all files: engine, model, system, tp, ...
+
+    Raises:
+        InputError: a file of the wrong kind, a malformed or an impossible value, a failed or
+            rate-limited run, entries that contradict each other or a fact.
+    """
+    flags = checked("facts", facts)
+    beside = read_sidecar(sidecar) if sidecar is not None else {}
+    files = (path for path in _files(paths) if sidecar is None or path != Path(sidecar))
+    runs = (run for path in files for run in _of_file(path))
+    return distinct(believable(complete(run, beside, flags)) for run in runs)
+
+
+def _files(paths: Any) -> Iterator[Path]:
+    single = isinstance(paths, str | os.PathLike)
+    for given in [paths] if single else paths:
+        path = Path(given)
+        if path.is_dir():
+            kinds = (".json", ".jsonl", ".csv", ".txt")
+            found = sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
+        elif any(mark in str(given) for mark in "*?[") and not path.exists():
+            found = [Path(name) for name in sorted(glob.glob(str(given)))]
+        else:
+            found = [path]
+        if not found:
+            raise InputError(str(given), "", "no file", FORMATS)
+        yield from found
+
+
+def _of_file(path: Path) -> Iterator[Run]:
+    file, text = str(path), contents(path)
+    if mlperf.recognises(text):
+        yield mlperf.read(file, text)
+    elif aiperf.recognises_table(text):
+        yield aiperf.read_table(file, text)
+    elif silicon.recognises(text):
+        yield from silicon_runs.runs(path)
+    elif table.recognises(text):
+        yield from table.read(file, text)
+    elif text.lstrip()[:1] in "{[":
+        yield from _of_documents(file, documents(file, text))
+    else:
+        kind = "kernel measurements" if nccl_tests.recognises(text) else "unrecognised contents"
+        raise InputError(file, "", kind, FORMATS)
+
+
+def _of_documents(file: str, found: list[tuple[int, Any]]) -> Iterator[Run]:
+    if found and all(aiperf.recognises_record(value) for _, value in found):
+        yield aiperf.read_records(file, found)
+        return
+    for line, value in found:
+        if isinstance(value, list):
+            places = [(number, "entry", entry) for number, entry in enumerate(value, 1)]
+        else:
+            places = [(line, "line", value)]
+        for number, unit, entry in places:
+            kind = next((one for one in OBJECTS if one.recognises(entry)), None)
+            if kind is None:
+                at = f"{unit} {number}" if number else ""
+                raise InputError(file, at, "unrecognised contents", FORMATS)
+            yield kind.read(Cells(file, number, entry, unit))

@@ -1,0 +1,146 @@
+"""What does one measured serving run say? Plain data, in SI units, with file and line.
+
+Every format is read into this one record. What a format does not tell (most name no chips and
+no parallelism) is None until the user gives it: see `infer_jax.catalog.measurements.facts`.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from infer_jax.errors import InputError
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A quantity over the requests of a run: mean, deviation and percentiles, in its SI unit.
+
+    ``percentiles`` holds (percent, value) in ascending order; 50 is the median.
+    """
+
+    mean: float | None = None
+    std: float | None = None
+    percentiles: tuple[tuple[float, float], ...] = ()
+
+    def at(self, percent: float) -> float | None:
+        """The value at a percentile that the file holds, or None."""
+        return dict(self.percentiles).get(percent)
+
+    @property
+    def typical(self) -> float | None:
+        """The mean, or the median where a file holds no mean."""
+        return self.at(50.0) if self.mean is None else self.mean
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Mean and percentiles, those that there are."""
+        mean = () if self.mean is None else (self.mean,)
+        return (*mean, *(value for _, value in self.percentiles))
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """What a run tells of speculative decoding; rates are shares, lengths tokens per pass.
+
+    ``per_position`` is the share of drafts accepted at least up to each position.
+    """
+
+    method: str = ""
+    acceptance_rate: float | None = None
+    acceptance_length: float | None = None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    accepted_tokens: float | None = None
+    per_position: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One half of a disaggregated deployment: equal workers and how each is laid out."""
+
+    role: str  # prefill or decode
+    workers: float | None = None
+    chips: float | None = None  # of the whole pool
+    tp: float | None = None
+    pp: float | None = None
+    dp: float | None = None
+    ep: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One measured serving run. Times in seconds, lengths in tokens, power in W per chip.
+
+    ``tpot`` leaves the first token out, whatever the file's definition was; ``tpot_from`` says
+    what it was converted from. ``dp`` is attention data parallelism, ``ep`` the expert-parallel
+    degree; ``tp`` x ``dp`` x ``pp`` chips make a server. A run of ``concurrency`` keeps that
+    many requests in flight (closed loop); one of ``request_rate`` sends that many per second
+    (open loop), whatever limit ``concurrency`` then sets.
+    """
+
+    file: str
+    line: int  # or the number of the entry; 0: the whole file
+    unit: str = "line"
+    source: str = ""  # vllm, sglang, aiperf, inferencex, mlperf, csv, silicon
+    engine: str | None = None
+    version: str | None = None
+    model: str | None = None
+    system: str | None = None
+    date: str | None = None
+    precision: str | None = None
+    chips: float | None = None
+    tp: float | None = None
+    pp: float | None = None
+    dp: float | None = None
+    ep: float | None = None
+    pools: tuple[Pool, ...] = ()
+    isl: float | None = None
+    osl: float | None = None
+    prefix: float | None = None
+    input_lens: tuple[float, ...] = ()
+    output_lens: tuple[float, ...] = ()
+    concurrency: float | None = None
+    request_rate: float | None = None
+    burstiness: float | None = None
+    ttft: Statistic = field(default_factory=Statistic)
+    tpot: Statistic = field(default_factory=Statistic)
+    itl: Statistic = field(default_factory=Statistic)
+    e2el: Statistic = field(default_factory=Statistic)
+    tpot_from: str = "time after the first token over the tokens after the first"
+    request_throughput: float | None = None  # requests/s
+    output_throughput: float | None = None  # output tokens/s
+    duration: float | None = None
+    completed: float | None = None
+    failed: float = 0.0
+    rate_limited: float = 0.0
+    power: float | None = None
+    energy: float | None = None  # J, all chips
+    speculation: Speculation | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def loop(self) -> str:
+        """``open`` (arrivals), ``closed`` (fixed concurrency), or ``burst`` (all at once)."""
+        if self.request_rate is not None:
+            return "open"
+        return "burst" if self.concurrency is None else "closed"
+
+    @property
+    def place(self) -> str:
+        """File, and line where a file holds many runs."""
+        return f"{self.file}, {self.unit} {self.line}" if self.line else self.file
+
+    def require(self, *names: str) -> None:
+        """Raise where a fact is missing, saying how to give it.
+
+        Raises:
+            InputError: one of ``names`` is None.
+        """
+        for name in names:
+            if getattr(self, name) is None:
+                allowed = f"a {name} given as --{name.replace('_', '-')} or in a sidecar"
+                raise InputError(self.place, name, "not in the file", allowed)
+
+    def replace(self, **changes: Any) -> "Run":
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)

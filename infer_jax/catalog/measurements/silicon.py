@@ -1,0 +1,167 @@
+"""Which serving runs does aiconfigurator carry? The rows of its optional package, as published.
+
+``silicon_sample.csv`` inside the package ``aiconfigurator-core`` (NVIDIA, Apache-2.0) holds
+measured serving runs, aggregated and disaggregated. It is read where it is installed and never
+copied. What was really run is told by `infer_jax.catalog.measurements.silicon_runs`.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from infer_jax.catalog.files import read_text
+from infer_jax.catalog.measurements.cells import table_rows
+from infer_jax.errors import InputError
+
+TABLE = "silicon_sample.csv"
+FIXED = "gap-analysis/data"  # in the provenance of runs whose prompts all have one length
+DEGREES = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+COLUMNS = ("id", "silicon_data_source", "backend", "backend_version", "model_path", "system")
+COLUMNS += ("precision", "mode", "isl", "osl", "batch_size", *DEGREES, "pp_size")
+COLUMNS += ("silicon_ttft_ms", "silicon_tpot_ms")
+
+
+class Pool(NamedTuple):
+    """One half of a disaggregated deployment as published; None where a cell is empty."""
+
+    workers: float | None
+    batch: float | None
+    degrees: tuple[float | None, ...]  # tp, attention dp, MoE tp, MoE ep
+
+
+@dataclass(frozen=True)
+class Published:
+    """One row as published: texts stripped, times in milliseconds, empty cells None."""
+
+    id: str
+    line: int
+    provenance: str
+    backend: str
+    version: str
+    model_path: str
+    system: str
+    precision: str  # fp4, fp8, int4, bf16, or "" where the row does not say
+    disaggregated: bool
+    isl: float
+    osl: float
+    batch: float | None
+    degrees: tuple[float | None, ...]
+    prefill: Pool
+    decode: Pool
+    ttft_ms: float
+    tpot_ms: float
+
+    @property
+    def fixed_length(self) -> bool:
+        """True where all prompts have one length; else InferenceX's random lengths."""
+        return FIXED in self.provenance
+
+    @property
+    def date(self) -> str:
+        """The day of the measurement, yyyy-mm-dd, or ""."""
+        return self.fact("measured")[:10]
+
+    def fact(self, key: str) -> str:
+        """What the provenance says after ``key=``, or ""."""
+        found = re.search(rf"\b{key}=([^;]*)", self.provenance)
+        return found[1].strip() if found else ""
+
+
+def package_folder() -> Path:
+    """Where aiconfigurator-core keeps its tables.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    found = find_spec("aiconfigurator_core")
+    if found is None or found.origin is None:
+        allowed = "pip install 'infer_jax[silicon]'"
+        raise InputError("measured serving rows", "aiconfigurator-core", "not installed", allowed)
+    return Path(found.origin).parent / "systems"
+
+
+def published_rows(path: str | os.PathLike[str] | None = None) -> tuple[Published, ...]:
+    """Every row of ``silicon_sample.csv`` in file order; ``path`` instead of the installed one.
+
+    Raises:
+        InputError: not installed; no such table; a malformed cell, with its line and column.
+    """
+    path = path or package_folder() / TABLE
+    where = str(path)
+    rows = table_rows(where, read_text(path))
+    _, header = next(rows, (0, []))
+    if missing := [name for name in COLUMNS if name not in header]:
+        allowed = f"a header with {', '.join(COLUMNS)}"
+        raise InputError(where, "header", f"without {missing[0]}", allowed)
+    return tuple(
+        _Row(where, line, dict(zip(header, row, strict=False))).published() for line, row in rows
+    )
+
+
+def recognises(text: str) -> bool:
+    """True for the package's table of rows."""
+    return {"silicon_ttft_ms", "silicon_tpot_ms"} <= set(text.partition("\n")[0].strip().split(","))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the file, where its cells are read."""
+
+    where: str
+    line: int
+    cells: dict[str, str]
+
+    def published(self) -> Published:
+        text = {name: self.cells.get(name, "") for name in COLUMNS}
+        if text["mode"] not in ("agg", "disagg"):
+            raise self._error("mode", text["mode"], "agg or disagg")
+        if self._optional("pp_size") not in (None, 1.0):
+            raise self._error("pp_size", text["pp_size"], "1: pipelined rows are not understood")
+        return Published(
+            id=text["id"],
+            line=self.line,
+            provenance=text["silicon_data_source"],
+            backend=text["backend"],
+            version=text["backend_version"],
+            model_path=text["model_path"],
+            system=text["system"],
+            precision=text["precision"],
+            disaggregated=text["mode"] == "disagg",
+            isl=self._required("isl"),
+            osl=self._required("osl"),
+            batch=self._optional("batch_size"),
+            degrees=tuple(self._optional(name) for name in DEGREES),
+            prefill=self._pool("prefill"),
+            decode=self._pool("decode"),
+            ttft_ms=self._required("silicon_ttft_ms"),
+            tpot_ms=self._required("silicon_tpot_ms"),
+        )
+
+    def _pool(self, stage: str) -> Pool:
+        workers = self._optional(f"{stage}_num_workers")
+        degrees = tuple(self._optional(f"{stage}_{name}") for name in DEGREES)
+        return Pool(workers, self._optional(f"{stage}_batch_size"), degrees)
+
+    def _required(self, name: str) -> float:
+        value = self._optional(name)
+        if not value:
+            raise self._error(name, self.cells.get(name, ""), "a number above 0")
+        return value
+
+    def _optional(self, name: str) -> float | None:
+        cell = self.cells.get(name)
+        if not cell:
+            return None
+        try:
+            value = float(cell)
+        except ValueError:
+            raise self._error(name, cell, "a number") from None
+        if not 0.0 <= value < 1e12:
+            raise self._error(name, cell, "a number of at least 0")
+        return value
+
+    def _error(self, name: str, value: str, allowed: str) -> InputError:
+        return InputError(self.where, f"line {self.line}, {name}", value, allowed)

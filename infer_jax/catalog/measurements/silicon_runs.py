@@ -1,0 +1,141 @@
+"""What was run in aiconfigurator's measured rows? Layouts and loads, where labels are wrong.
+
+The importer of those rows wrote two things so that the rows cannot be used as they are: parallel
+degrees, which `layout` puts right, and the load, which `concurrency` does. Some disaggregated
+runs stand among the aggregated ones (`flattened`).
+"""
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from infer_jax.catalog.measurements import run, silicon
+from infer_jax.catalog.measurements.names import model_named, system_named
+from infer_jax.catalog.measurements.run import Run, Statistic
+from infer_jax.catalog.measurements.silicon import Pool, Published
+from infer_jax.catalog.models import load_model
+from infer_jax.errors import InputError
+from infer_jax.specs import Experts
+
+
+class Layout(NamedTuple):
+    """Parallel degrees of one server (or one worker of a pool); tp x dp GPUs."""
+
+    tp: float
+    dp: float
+    moe_tp: float
+    moe_ep: float
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that the attention grid covers."""
+        return self.tp * self.dp
+
+
+def runs(path: str | os.PathLike[str] | None = None) -> Iterator[Run]:
+    """The rows whose deployment is known as runs, layouts and concurrency put right.
+
+    Left out: flattened rows, disaggregated ones without worker counts, and those on GB200
+    without a precision (two runs of one label differ fivefold).
+
+    Raises:
+        InputError: as ``published_rows``.
+    """
+    path = path or silicon.package_folder() / silicon.TABLE
+    for row in silicon.published_rows(path):
+        pools = not row.disaggregated or (row.prefill.workers and row.decode.workers)
+        labelled = row.precision or row.system != "gb200"
+        if pools and labelled and not flattened(row):
+            yield _run(str(path), row)
+
+
+def flattened(row: Published) -> bool:
+    """True for disaggregated GB200 runs that stand in the table as one server of 12 GPUs up."""
+    deepseek = "deepseek" in row.model_path.casefold()
+    return row.system == "gb200" and deepseek and (row.degrees[0] or 1.0) >= 12.0
+
+
+def layout(row: Published, mixture: bool) -> Layout:
+    """The parallel degrees that were run, from those published (an aggregated row's).
+
+    The importer multiplied tp or dp by the expert degree in some random-length rows, as rows
+    that hold the same measurement twice prove. Expert degrees of a dense model (``mixture``
+    False) mean nothing and are read as tensor parallelism.
+    """
+    tp, dp, moe_tp, moe_ep = (x or 1.0 for x in row.degrees)
+    if not mixture:
+        return Layout(tp, dp, tp * dp, 1.0)
+    if not row.fixed_length:
+        if moe_tp == moe_ep > 1.0 and tp * dp == moe_tp * moe_ep:
+            tp, dp = (1.0, moe_ep) if dp > 1.0 else (moe_ep, 1.0)
+            moe_tp = 1.0
+        elif tp == dp > 1.0 and moe_ep == tp * dp:
+            tp, moe_tp, moe_ep = 1.0, 1.0, dp
+    if tp * dp != moe_tp * moe_ep and dp == 1.0 and (moe_tp * moe_ep) % tp == 0.0:
+        dp = moe_tp * moe_ep / tp
+    return Layout(tp, dp, moe_tp, moe_ep)
+
+
+def concurrency(row: Published, dp: float) -> float:
+    """Requests in flight of one server: what the provenance says, else batch x dp.
+
+    A fixed-length row may be of several replicas together; then batch x dp is the smaller.
+
+    Raises:
+        InputError: neither is given.
+    """
+    said = row.fact("silicon_concurrency")
+    held = None if row.batch is None else row.batch * dp
+    if not said and held is None:
+        raise InputError(row.id, "batch_size", "missing", "a number, or silicon_concurrency=")
+    given = [x for x in (float(said) if said else None, held) if x is not None]
+    return min(given) if row.fixed_length else given[0]
+
+
+def _run(file: str, row: Published) -> Run:
+    known: dict[str, float] = {}
+    pools: tuple[run.Pool, ...] = ()
+    if row.disaggregated:
+        said = row.fact("silicon_concurrency")
+        load = float(said) if said else None
+        pools = (_pool("prefill", row.prefill), _pool("decode", row.decode))
+    else:
+        grid = layout(row, mixture(row.model_path))
+        load = concurrency(row, grid.dp)
+        known = {"tp": grid.tp, "dp": grid.dp, "ep": grid.moe_ep}
+    return Run(
+        file=file,
+        line=row.line,
+        source="silicon",
+        engine=row.backend,
+        version=row.version or None,
+        model=row.model_path,
+        system=system_named(row.system),
+        date=row.date or None,
+        precision=row.precision or None,
+        tp=known.get("tp"),
+        dp=known.get("dp"),
+        ep=known.get("ep"),
+        pools=pools,
+        isl=row.isl,
+        osl=row.osl,
+        concurrency=load,
+        ttft=Statistic(row.ttft_ms / 1e3),
+        tpot=Statistic(row.tpot_ms / 1e3),
+        notes=() if row.fixed_length else ("lengths are nominal: drawn from 80 to 100 % of them",),
+    )
+
+
+def _pool(role: str, pool: Pool) -> run.Pool:
+    tp, dp, moe_ep = pool.degrees[0], pool.degrees[1] or 1.0, pool.degrees[3]
+    chips = tp * dp * pool.workers if tp and pool.workers else None
+    return run.Pool(role, pool.workers, chips, tp, 1.0, dp, moe_ep or 1.0)
+
+
+@cache
+def mixture(model_path: str) -> bool:
+    """True where a model is bundled as a mixture of experts."""
+    name = model_named(model_path)
+    blocks = load_model(name).architecture.blocks if name else ()
+    return any(isinstance(block.feedforward, Experts) for block in blocks)

@@ -1,0 +1,197 @@
+"""Which trace is in this file? One door for every format, recognised by its columns."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from infer_jax.catalog.measurements.cells import Cells, contents, documents, table_rows
+from infer_jax.catalog.traces.trace import Trace
+from infer_jax.errors import InputError
+
+
+class Form(NamedTuple):
+    """Columns of a format and the unit of its times in seconds; 0: a date and a time of day."""
+
+    source: str
+    arrival: str
+    prompt: str
+    output: str
+    second: float
+
+    @property
+    def columns(self) -> tuple[str, str, str]:
+        """The three columns it must have."""
+        return (self.arrival, self.prompt, self.output)
+
+
+FORMS = (
+    Form("azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0),
+    Form("burstgpt", "Timestamp", "Request tokens", "Response tokens", 1.0),
+    Form("mooncake", "timestamp", "input_length", "output_length", 1e-3),
+    Form("vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", 1.0),
+    Form("llmservingsim", "arrival_time_ns", "input_toks", "output_toks", 1e-9),
+    Form("apex", "StartTimeOffset", "ContextTokens", "GeneratedTokens", 1e-9),
+)
+UNANSWERED = "burstgpt"  # logs failed requests with no response token: they are dropped
+FORMATS = (
+    "a trace of Azure, BurstGPT, Mooncake, Vidur, LLMServingSim or APEX+, or a detailed result "
+    "of vLLM's or SGLang's benchmark"
+)
+
+
+@dataclass(frozen=True)
+class _Request:
+    arrival: float
+    prompt: float
+    output: float
+    hashes: tuple[int, ...]
+
+
+def read_trace(path: str | os.PathLike[str]) -> Trace:
+    """The requests of a trace in order of arrival, the first at time 0.
+
+    Raises:
+        InputError: an unknown format, a missing column, a malformed cell, an empty prompt or
+            response (with its line), or ShareGPT's conversations, which are text.
+    """
+    file, text = str(path), contents(path)
+    if text.lstrip()[:1] in "{[":
+        found = documents(path, text)
+        values = [value for _, value in found]
+        if _is_text(values):
+            allowed = "a trace with token counts: conversations are text and need a tokenizer"
+            raise InputError(file, "", "ShareGPT's conversations", allowed)
+        if any(isinstance(value, dict) and "input_lens" in value for value in values):
+            return _detailed(file, found)
+        rows = [Cells(file, line, _object(file, line, value)) for line, value in found]
+    else:
+        table = table_rows(file, text)
+        _, header = next(table)
+        rows = [Cells(file, line, dict(zip(header, row, strict=False))) for line, row in table]
+    if not rows:
+        raise InputError(file, "", "no requests", FORMATS)
+    form = _form(file, rows[0].values)
+    requests = [_request(cells, form) for cells in rows]
+    answered = [r for r in requests if r.output or form.source != UNANSWERED]
+    dropped = len(requests) - len(answered)
+    if not answered:
+        raise InputError(file, form.output, "0 in every row", "requests that were answered")
+    answered.sort(key=lambda request: request.arrival)
+    return Trace(
+        file=file,
+        source=form.source,
+        arrivals=np.array([r.arrival for r in answered]) - answered[0].arrival,
+        isl=np.array([r.prompt for r in answered]),
+        osl=np.array([r.output for r in answered]),
+        hashes=_hashes(file, rows, answered),
+        dropped=dropped,
+    )
+
+
+def _is_text(values: list[Any]) -> bool:
+    first = values[0] if values else None
+    first = first[0] if isinstance(first, list) and first else first
+    return isinstance(first, dict) and "conversations" in first
+
+
+def _object(file: str, line: int, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        at = f"line {line}" if line else ""
+        raise InputError(file, at, "unrecognised contents", FORMATS)
+    return value
+
+
+def _form(file: str, columns: Mapping[str, Any]) -> Form:
+    """The format with these columns.
+
+    Raises:
+        InputError: none has any of them, or the nearest one lacks a column.
+    """
+    form = max(FORMS, key=lambda form: sum(name in columns for name in form.columns))
+    missing = [name for name in form.columns if name not in columns]
+    if len(missing) == len(form.columns):
+        raise InputError(file, "columns", ", ".join(map(str, columns)), FORMATS)
+    if missing:
+        allowed = f"the columns {', '.join(form.columns)} ({form.source})"
+        raise InputError(file, missing[0], "missing", allowed)
+    return form
+
+
+def _request(cells: Cells, form: Form) -> _Request:
+    numbers = []
+    for name in (form.prompt, form.output):
+        value = cells.number(name)
+        zero = name == form.output and form.source == UNANSWERED
+        if value is None or (value == 0.0 and not zero):
+            raise cells.error(name, cells.values.get(name) or 0, "at least one token")
+        numbers.append(value)
+    hashes = cells.values.get("hash_ids") or ()
+    if not all(isinstance(one, int) for one in hashes):
+        raise cells.error("hash_ids", hashes, "a list of whole numbers")
+    return _Request(_arrival(cells, form), numbers[0], numbers[1], tuple(hashes))
+
+
+def _arrival(cells: Cells, form: Form) -> float:
+    """Seconds since some moment of the trace's."""
+    if form.second:
+        value = cells.number(form.arrival, form.second)
+        if value is None:
+            raise cells.error(form.arrival, "missing", "a time")
+        return value
+    given = cells.text(form.arrival) or ""
+    try:
+        return (
+            datetime.fromisoformat(given).replace(tzinfo=None) - datetime(1970, 1, 1)
+        ).total_seconds()
+    except ValueError:
+        raise cells.error(form.arrival, given, "a time as 2023-11-16 18:15:46.680590") from None
+
+
+def _hashes(file: str, rows: list[Cells], requests: list[_Request]) -> tuple[tuple[int, ...], ...]:
+    """The blocks of every prompt; nothing where no prompt is hashed.
+
+    Raises:
+        InputError: some prompts are hashed and some are not.
+    """
+    hashed = [bool(request.hashes) for request in requests]
+    if not any(hashed):
+        return ()
+    if not all(hashed):
+        bare = next(cells for cells in rows if not cells.values.get("hash_ids"))
+        raise bare.error("hash_ids", "missing", "the blocks of every prompt, or of none")
+    return tuple(request.hashes for request in requests)
+
+
+def _detailed(file: str, found: list[tuple[int, Any]]) -> Trace:
+    """The lengths in detailed results of vLLM's or SGLang's benchmark, one run or more."""
+    starts, prompts, outputs = [], [], []
+    source = "vllm"
+    for line, value in found:
+        cells = Cells(file, line, _object(file, line, value))
+        source = "sglang" if "dataset_name" in cells.values else "vllm"
+        sent, lengths = cells.numbers("input_lens"), cells.numbers("output_lens")
+        if not sent or len(sent) != len(lengths):
+            counts = f"{len(sent)} and {len(lengths)}"
+            raise cells.error("input_lens and output_lens", counts, "as many of each, one or more")
+        for index, (prompt, output) in enumerate(zip(sent, lengths, strict=True)):
+            if not (prompt and output):
+                at = f"input_lens[{index}], output_lens[{index}]"
+                raise cells.error(at, (prompt, output), "at least one token each")
+        times = cells.numbers("start_times")
+        starts += times if len(times) == len(sent) else []
+        prompts += sent
+        outputs += lengths
+    timed = len(found) == 1 and len(starts) == len(prompts)  # clocks of several runs differ
+    order = np.argsort(starts, kind="stable") if timed else np.arange(len(prompts))
+    arrivals = np.array(starts)[order] if timed else np.zeros(0)
+    return Trace(
+        file=file,
+        source=source,
+        arrivals=arrivals - arrivals[:1].sum(),
+        isl=np.array(prompts)[order],
+        osl=np.array(outputs)[order],
+    )

@@ -1,0 +1,262 @@
+"""The cleaning of aiconfigurator's measured rows: rules on rows written here, then all rows.
+
+The rows themselves lie in the optional package ``aiconfigurator-core``; what a study of them
+decided for each lies in a folder named ``shared`` beside the checkout. Tests that need either
+skip where it is absent.
+"""
+
+import csv
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments._silicon import rows, split
+from infer_jax.catalog.measurements import silicon
+from infer_jax.errors import InputError
+
+DECISIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "silicon_rows.csv"
+CLASSES = {16.0: "bf16", 8.0: "fp8", 4.0: "fp4"}
+
+needs_package = pytest.mark.skipif(
+    find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed"
+)
+
+HEADER = [*silicon.COLUMNS]
+for stage in ("prefill", "decode"):
+    HEADER += [f"{stage}_{name}" for name in ("batch_size", "num_workers", *silicon.DEGREES)]
+
+DENSE = {
+    "silicon_data_source": "source_file=a.csv; silicon_concurrency=8; measured=2026-01-01T00:00Z",
+    "backend": "vllm",
+    "backend_version": "1.0",
+    "model_path": "Qwen/Qwen3-32B",
+    "system": "h100_sxm",
+    "precision": "fp8",
+    "mode": "agg",
+    "isl": "1024",
+    "osl": "512",
+    "batch_size": "8",
+    "tp_size": "4",
+    "pp_size": "1",
+    "silicon_ttft_ms": "100.0",
+    "silicon_tpot_ms": "10.0",
+}
+MIXTURE = DENSE | {"model_path": "MiniMaxAI/MiniMax-M2.5"}
+GAP = "source_file=/x/gap-analysis/data/y.csv; silicon_concurrency="
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes rows (dicts over ``DENSE``'s cells) as the package's table and gives its path."""
+
+    def write(*given):
+        path = tmp_path / "silicon.csv"
+        with path.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, HEADER, restval="")
+            writer.writeheader()
+            for index, row in enumerate(given):
+                writer.writerow({"id": f"row{index}", **row})
+        return path
+
+    return write
+
+
+def degrees(tp, dp, moe_tp, moe_ep):
+    return dict(zip(silicon.DEGREES, (tp, dp, moe_tp, moe_ep), strict=True))
+
+
+@pytest.mark.parametrize(
+    "published, run",
+    [
+        ((64, 1, 8, 8), (8, 1, 1, 8)),  # tp was multiplied by ep
+        ((1, 64, 8, 8), (1, 8, 1, 8)),  # dp was
+        ((4, 4, 1, 16), (1, 4, 1, 4)),  # both are the same GPUs
+        ((8, 1, 8, 1), (8, 1, 8, 1)),
+        ((2, "", 4, 1), (2, 2, 4, 1)),  # missing dp follows from the experts
+        ((8, "", 0, 0), (8, 1, 1, 1)),
+    ],
+)
+def test_parallel_labels_of_mixtures_are_repaired(table, published, run):
+    (row,) = rows.aggregated(table(MIXTURE | degrees(*published)))
+    assert row.layout == run
+
+
+def test_fixed_length_rows_keep_their_labels_and_the_smaller_concurrency(table):
+    fixed = MIXTURE | {"silicon_data_source": GAP + "64", "batch_size": "16"}
+    (row,) = rows.aggregated(table(fixed | degrees(4, 4, 4, 4)))
+    assert row.layout == (4, 4, 4, 4) and row.source == "fixed_length"
+    assert row.concurrency == 64  # 16 per rank on 4 ranks
+    (row,) = rows.aggregated(table(fixed | degrees(4, 1, 4, 1)))
+    assert row.concurrency == 16  # several replicas were counted together
+
+
+def test_expert_degrees_of_dense_models_are_ignored(table):
+    (row,) = rows.aggregated(table(DENSE | degrees(4, "", 0, 0)))
+    assert row.layout == (4, 1, 4, 1)
+
+
+def test_second_entries_of_a_measurement_are_duplicates(table):
+    path = table(
+        DENSE,
+        DENSE | {"silicon_tpot_ms": "10.004", "silicon_ttft_ms": "100.04"},
+        DENSE | {"silicon_tpot_ms": "10.02"},
+        DENSE | {"precision": "fp4"},
+    )
+    found = rows.aggregated(path)
+    assert [row.unique for row in found] == [True, False, True, True]
+    assert [row.first for row in found] == ["row0", "row0", "row2", "row3"]
+    assert len(rows.cleaned(found)) == 3
+
+
+def test_a_run_slower_than_twice_its_load_is_an_anomaly(table):
+    def at(load, tpot, **more):
+        source = f"silicon_concurrency={load}; measured=2026-01-01"
+        return DENSE | {"silicon_data_source": source, "silicon_tpot_ms": tpot} | more
+
+    found = rows.aggregated(
+        table(
+            at(8, 20), at(16, 12), at(4, 14), at(8, 99, backend_version="2.0"), at(8, 13, isl=2048)
+        )
+    )
+    # 20 > 1.25 x 12 at twice the load; 14 is not; another version or prompt is another run
+    assert [row.anomaly for row in found] == ["slower_than_double_load", "", "", "", ""]
+
+
+def test_more_than_half_the_peak_flops_is_an_anomaly(table):
+    # 64 requests of 8,193 tokens in 2 s: 2 x 31.2e9 FLOP a token, twice what four H100 have
+    given = DENSE | {"isl": "8192", "osl": "1", "batch_size": "64", "silicon_ttft_ms": "2000"}
+    given["silicon_data_source"] = "silicon_concurrency=64"
+    slow = given | {"silicon_ttft_ms": "20000"}
+    found = rows.aggregated(table(given, slow))
+    assert [row.anomaly for row in found] == ["implausible_flops", ""]
+
+
+def test_hidden_drafts_are_told_by_day_and_version(table):
+    deepseek = DENSE | {"model_path": "deepseek-ai/DeepSeek-R1", "backend": "trtllm"}
+    day = {"silicon_data_source": "silicon_concurrency=8; measured=2026-01-14T00:00Z"}
+    found = rows.aggregated(
+        table(
+            deepseek,
+            deepseek | day,
+            deepseek | {"backend_version": "1.2.0rc6.post3"},
+            deepseek | day | {"backend": "sglang"},
+        )
+    )
+    assert [row.hidden_mtp for row in found] == [False, True, True, False]
+
+
+def test_formats_reach_the_architecture(table):
+    fp4 = {"precision": "fp4", "system": "b200_sxm"}
+    deepseek, dense = rows.aggregated(
+        table(DENSE | fp4 | {"model_path": "deepseek-ai/DeepSeek-V3"}, DENSE | fp4)
+    )
+    made: Any = deepseek.architecture()
+    assert float(made.cache.bytes) == 1.0
+    assert float(made.blocks[-1].attention.weights.bytes) == 1.6
+    assert float(made.blocks[-1].feedforward.weights.bits) == 4.0
+    assert float(made.blocks[-1].feedforward.shared.weights.bytes) == 0.5625
+    assert float(made.blocks[0].feedforward.weights.bytes) == 1.6  # a dense layer is no expert
+    made = dense.architecture()
+    assert float(made.blocks[0].feedforward.weights.bytes) == 0.5625
+    assert dense.formats is not None and dense.formats.dynamic == 2.0
+
+
+def test_worker_counts_are_recovered_from_the_same_measurement(table):
+    pools = {f"prefill_{k}": v for k, v in degrees(1, 4, 4, 1).items()}
+    pools |= {f"decode_{k}": v for k, v in degrees(4, 1, 0, 0).items()}
+    counts = {"prefill_num_workers": 1, "prefill_batch_size": 1}
+    counts |= {"decode_num_workers": 2, "decode_batch_size": 4}
+    bare = MIXTURE | {"mode": "disagg", "batch_size": "", "tp_size": ""}
+    scored, left = split.disaggregated(
+        table(bare, bare | pools | counts, bare | {"silicon_tpot_ms": "11"})
+    )
+    assert [row.id for row in scored] == ["row0", "row1"]
+    assert [row.recovered_from for row in scored] == ["row1", ""]
+    assert scored[0].gpus == 1 * 4 + 2 * 4
+    assert scored[0].decode.layout == (4, 1, 4, 1)  # the expert grid is unlabelled
+    assert [row.id for row in left] == ["row2"] and "worker counts" in left[0].reason
+
+
+@pytest.mark.parametrize(
+    "cells, said",
+    [
+        ({"silicon_tpot_ms": "fast"}, "line 2, silicon_tpot_ms is 'fast'"),
+        ({"silicon_ttft_ms": ""}, "line 2, silicon_ttft_ms"),
+        ({"isl": "-1"}, "line 2, isl is '-1'"),
+        ({"mode": "both"}, "line 2, mode is 'both'"),
+        ({"pp_size": "2"}, "line 2, pp_size is '2'"),
+        ({"batch_size": "", "silicon_data_source": "x"}, "row0: batch_size is 'missing'"),
+        ({"model_path": "some/model"}, "row0: model_path is 'some/model'"),
+    ],
+)
+def test_malformed_cells_are_named(table, cells, said):
+    with pytest.raises(InputError) as raised:
+        rows.aggregated(table(DENSE | cells))
+    assert said in str(raised.value)
+
+
+@needs_package
+def test_counts_are_those_of_the_study():
+    found = rows.aggregated()
+    assert len(found) == 3619
+    assert Counter(row.anomaly == "flattened_disaggregated" for row in found)[True] == 55
+    assert sum(row.unique for row in found) == 2794
+    assert sum(row.hidden_mtp for row in found) == 161
+    assert sum(row.unique and row.hidden_mtp for row in found) == 99
+    assert sum(row.unique and bool(row.anomaly) for row in found) == 32
+    assert len(rows.cleaned(found)) == 2762
+    assert len({row.model_path for row in found}) == 15
+    scored, left = split.disaggregated()
+    assert len(scored) + len(left) == 5221 - 3619
+    given = [row for row in scored if not row.recovered_from]
+    assert len(given) == 274
+    # what the pools can hold at once is the load that the rows were measured under
+    slots = [row.decode.count * row.decode.layout.dp * row.decode.batch for row in given]
+    assert [row.concurrency for row in given] == slots
+
+
+@needs_package
+def test_every_decision_is_that_of_the_study():
+    if not DECISIONS.exists():
+        pytest.skip("no shared/data/silicon_rows.csv beside the checkout")
+    with DECISIONS.open(newline="") as stream:
+        theirs = {row.pop("id"): row for row in csv.DictReader(stream)}
+    found = rows.aggregated()
+    assert {row.id for row in found} == set(theirs)
+    differing = Counter()
+    for row in found:
+        for column, value in _decisions(row).items():
+            differing[column] += not _equal(theirs[row.id][column], value)
+    assert not +differing
+
+
+def _equal(cell, value):
+    if isinstance(value, float | bool):
+        return cell != "" and float(cell) == float(value)
+    return cell == (value or "")
+
+
+def _decisions(row):
+    """A row in the columns of the study's table."""
+    decided = {"family": row.family, "unique": row.unique, "anomaly": row.anomaly}
+    if row.layout is None:
+        names = "source tp dp moe_tp moe_ep concurrency hidden_mtp w_attn w_ffn w_shared kv_bytes"
+        names += " class_attn class_ffn quantised_gemm_classes"
+        return decided | dict.fromkeys(names.split())
+    return {
+        **decided,
+        **row.layout._asdict(),
+        "source": row.source,
+        "concurrency": row.concurrency,
+        "hidden_mtp": row.hidden_mtp,
+        "w_attn": row.formats.attention,
+        "w_ffn": row.formats.feedforward,
+        "w_shared": row.formats.shared,
+        "kv_bytes": row.formats.cache,
+        "class_attn": CLASSES[row.formats.attention_bits],
+        "class_ffn": CLASSES[row.formats.feedforward_bits],
+        "quantised_gemm_classes": row.formats.dynamic,
+    }

@@ -1,0 +1,143 @@
+"""Request traces: each format is read into seconds and tokens, and what is empty is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from infer_jax.catalog.traces import read_trace
+from infer_jax.catalog.traces.blocks import cached_tokens
+from infer_jax.errors import InputError
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "traces"
+
+
+@pytest.mark.parametrize(
+    "name, source, arrivals, prompts, outputs",
+    [
+        ("azure.csv", "azure", [0, 1, 3], [4000, 2000, 3000], [10, 20, 60]),
+        ("burstgpt.csv", "burstgpt", [0, 113], [472, 417], [18, 276]),
+        ("mooncake.jsonl", "mooncake", [0, 3, 3, 9], [1500, 1600, 1000, 1500], [50, 20, 30, 40]),
+        ("vidur.csv", "vidur", [0, 0.25], [200, 100], [20, 10]),  # the file is out of order
+        ("llmservingsim.jsonl", "llmservingsim", [0, 0.5], [100, 200], [10, 20]),
+        ("apex.jsonl", "apex", [0, 2], [100, 200], [10, 20]),
+        ("vllm_detailed.json", "vllm", [0, 0.25, 0.5], [100, 300, 200], [10, 30, 20]),
+    ],
+)
+def test_formats(name, source, arrivals, prompts, outputs):
+    trace = read_trace(DATA / name)
+    assert trace.source == source and len(trace) == len(prompts)
+    np.testing.assert_allclose(trace.arrivals, arrivals, atol=1e-9)
+    np.testing.assert_array_equal(trace.isl, prompts)
+    np.testing.assert_array_equal(trace.osl, outputs)
+    assert trace.dropped == (1 if source == "burstgpt" else 0)  # a failed request
+
+
+def test_prefix_hits_are_those_of_the_hashed_blocks():
+    trace = read_trace(DATA / "mooncake.jsonl")
+    # two blocks of 512 again, nothing, and a whole prompt of three blocks
+    np.testing.assert_array_equal(trace.prefix(), [0, 1024, 0, 1500])
+    assert trace.hit_ratio() == pytest.approx(2524 / 5600)
+    # with room for three blocks, [5, 6] leave the first of [0, 1, 3]; with room for two, none
+    np.testing.assert_array_equal(trace.prefix(capacity=3), [0, 1024, 0, 512])
+    np.testing.assert_array_equal(trace.prefix(capacity=2), [0, 1024, 0, 0])
+    assert read_trace(DATA / "azure.csv").hit_ratio() == 0.0
+
+
+def by_hand(hashes, block):
+    """Hits by comparing every prompt with all earlier ones."""
+    found = []
+    for index, blocks in enumerate(hashes):
+        seen = {one for earlier in hashes[:index] for one in earlier}
+        count = next((i for i, one in enumerate(blocks) if one not in seen), len(blocks))
+        found.append(count * block)
+    return found
+
+
+@settings(derandomize=True, max_examples=100)
+@given(st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=5, unique=True), max_size=12))
+def test_prefix_hits_by_comparison(hashes):
+    prompts = np.array([16.0 * len(blocks) for blocks in hashes])
+    everything = cached_tokens(hashes, prompts, block=16)
+    np.testing.assert_array_equal(everything, by_hand(hashes, 16))
+    np.testing.assert_array_equal(cached_tokens(hashes, prompts, block=16, capacity=9), everything)
+    assert np.all(cached_tokens(hashes, prompts, block=16, capacity=2) <= everything)
+    assert not cached_tokens(hashes, prompts, block=16, capacity=0).any()
+
+
+def test_workloads():
+    trace = read_trace(DATA / "mooncake.jsonl")
+    # gaps of 3, 0 and 6 s: a request in 3 s, variance 6 over a squared mean of 9
+    assert trace.rate == pytest.approx(1 / 3) and trace.variability == pytest.approx(6 / 9)
+    opened = trace.workload()
+    assert opened.arrivals is not None
+    assert float(opened.arrivals.rate) == pytest.approx(1 / 3)
+    assert (float(opened.isl), float(opened.osl)) == (1400.0, 35.0)
+    assert float(opened.prefix) == pytest.approx(2524 / 4)
+    mean = sum(float(s.weight * s.isl) for s in opened.lengths)
+    assert mean == pytest.approx(1.0) and len(opened.lengths) > 1
+    faster = trace.workload(rate=5.0).arrivals
+    assert faster is not None and float(faster.rate) == 5.0
+    assert trace.workload(batch=16).arrivals is None
+
+
+@pytest.mark.parametrize(
+    "name, contents, said",
+    [
+        ("a.csv", "TIMESTAMP,ContextTokens\n2023-11-16,5\n", "GeneratedTokens is 'missing'"),
+        ("a.csv", "one,two\n1,2\n", "columns is 'one, two'"),
+        ("a.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n", "no requests"),
+        (
+            "a.csv",
+            "arrived_at,num_prefill_tokens,num_decode_tokens\n1,5,5\n2,5,0\n",
+            "line 3, num_decode_tokens is '0'",
+        ),
+        (
+            "a.csv",
+            "arrived_at,num_prefill_tokens,num_decode_tokens\n1,x,5\n",
+            "line 2, num_prefill_tokens is 'x'",
+        ),
+        (
+            "a.csv",
+            "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,5,5\n",
+            "line 2, TIMESTAMP is 'yesterday'",
+        ),
+        (
+            "a.csv",
+            "Timestamp,Request tokens,Response tokens\n1,5,0\n",
+            "Response tokens is '0 in every row'",
+        ),
+        (
+            "a.jsonl",
+            '{"timestamp": 1, "input_length": 5, "output_length": 5, "hash_ids": [1]}\n'
+            '{"timestamp": 2, "input_length": 5, "output_length": 5}\n',
+            "line 2, hash_ids is 'missing'",
+        ),
+        ("a.jsonl", '{"timestamp": 1}\n[1]\n', "line 2 is 'unrecognised contents'"),
+        ("a.json", json.dumps({"input_lens": [1, 2], "output_lens": [1]}), "2 and 1"),
+        ("a.json", json.dumps({"input_lens": [1, 0], "output_lens": [1, 1]}), "input_lens[1]"),
+    ],
+)
+def test_bad_traces(tmp_path, name, contents, said):
+    (tmp_path / name).write_text(contents)
+    with pytest.raises(InputError) as raised:
+        read_trace(tmp_path / name)
+    assert said in str(raised.value) and str(tmp_path) in str(raised.value)
+
+
+def test_conversations_need_a_tokenizer():
+    with pytest.raises(InputError, match="need a tokenizer"):
+        read_trace(DATA / "sharegpt.json")
+
+
+def test_loads_that_cannot_be(tmp_path):
+    trace = read_trace(DATA / "azure.csv")
+    with pytest.raises(InputError, match="one of the two"):
+        trace.workload(batch=3, rate=2)
+    (tmp_path / "a.json").write_text(json.dumps({"input_lens": [5], "output_lens": [5]}))
+    timeless = read_trace(tmp_path / "a.json")
+    assert float(timeless.workload(batch=2).batch) == 2.0
+    with pytest.raises(InputError, match="arrival times"):
+        timeless.workload()
