@@ -57,8 +57,8 @@ def check_search(file: File, as_json: Json = False) -> None:
             f"{f.theirs:.6g}",
             f"{f.ours:.6g}",
             f"{f.ours / f.theirs - 1:+.1e}",
-            f"{f.gpu_batch:g} x {f.batches:g}",
-            f.programs,
+            f.block,
+            len(f.grid.time),
             _report.verdict(f.reaches),
         )
         for f in found
@@ -69,7 +69,7 @@ def check_search(file: File, as_json: Json = False) -> None:
     least = min((f.ours / f.theirs - 1 for f in found), default=0.0)
     headline = {
         "searches": len(found),
-        "programs": sum(f.programs for f in found),
+        "programs": sum(len(f.grid.time) for f in found),
         "least_relative_gain": least,
         "agrees": agrees,
     }
@@ -78,7 +78,7 @@ def check_search(file: File, as_json: Json = False) -> None:
 
 @app.command()
 def tables(as_json: Json = False) -> None:
-    """Print Tables 2 to 5 beside the released model and ours, tokens per dollar, two findings."""
+    """Print Tables 2 to 5 beside the released model and ours, tokens per dollar, block sizes."""
     agrees, headline = printed.print_all()
     _report.finish(agrees, headline, as_json)
 

@@ -22,6 +22,8 @@ from infer_jax.errors import InputError as InputError
 from infer_jax.estimators import (
     Economics as Economics,
     Estimate as Estimate,
+    Offload as Offload,
+    Offloading as Offloading,
     Phase as Phase,
     Speculative as Speculative,
     make as make,

@@ -77,7 +77,7 @@ def petals(delay: float, bandwidth: float) -> Curve:
     rates = Offloading.improved().rates
     chain = collaborative.Chain(
         np.asarray(STAGES), np.asarray(delay), np.asarray(bandwidth),
-        rates.matmul * HARDWARE.chip.flops_16, rates.memory * HARDWARE.chip.memory_bandwidth,
+        rates.matmul * HARDWARE.chip.flops_16, HARDWARE.chip.memory_bandwidth,
     )  # fmt: skip
     theory = Offloading.improved()
     layer = theory.job(named("opt-30b"), HARDWARE, WORK, Offload.of()).layer

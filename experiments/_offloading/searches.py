@@ -8,14 +8,13 @@ import os
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from experiments._columns import Input, Output, flag, positive, read_points
 from experiments._offloading.machine import SHAPES, named, t4
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
-from infer_jax.estimators.offloading.search import search
-from infer_jax.specs import Workload
+from infer_jax.estimators.offloading.search import Grid, search
+from infer_jax.specs import Architecture, Hardware, Workload
 
 TOLERANCE = 1e-6
 
@@ -31,16 +30,41 @@ INPUTS = {
 }
 
 
+class Task(NamedTuple):
+    """What is searched: the arguments of ``search``."""
+
+    model: Offloading
+    arch: Architecture
+    hardware: Hardware
+    work: Workload
+    plan: Offload
+
+
 class Found(NamedTuple):
-    """One search: theirs, and the best block of ours."""
+    """One search: theirs, the task, and the whole grid of ours."""
 
     line: int
     label: str
     theirs: float
-    ours: float
-    gpu_batch: float
-    batches: float
-    programs: int
+    task: Task
+    grid: Grid
+
+    @property
+    def best(self) -> int | None:
+        """The point of most throughput."""
+        return self.grid.best()
+
+    @property
+    def ours(self) -> float:
+        """Its throughput; 0 where nothing fits."""
+        return 0.0 if self.best is None else float(self.grid.throughput[self.best])
+
+    @property
+    def block(self) -> str:
+        """Its GPU batch and number of batches."""
+        if self.best is None:
+            return "none fits"
+        return f"{self.grid.gpu_batch[self.best]:g} x {self.grid.batches[self.best]:g}"
 
     @property
     def reaches(self) -> bool:
@@ -52,19 +76,17 @@ def one(row: dict[str, Any], theirs: float, line: int) -> Found:
     """The search of a row."""
     if row["model"] not in SHAPES:
         raise InputError(f"line {line}", "model", row["model"], ", ".join(SHAPES))
-    model = Offloading.released().but(usable=row["alpha"])
-    hardware = t4(row["gmem_GiB"], row["cmem_GiB"], row["nmem_GiB"])
-    work = Workload.of(isl=row["s"], osl=row["n"])
-    plan = Offload.of(compress_weights=float(row["compress_w"]))
-    with jax.enable_x64(True):
-        grid = search(model, named(row["model"]), hardware, work, plan)
-    best = grid.best()
+    task = Task(
+        Offloading.released().but(usable=row["alpha"]),
+        named(row["model"]),
+        t4(row["gmem_GiB"], row["cmem_GiB"], row["nmem_GiB"]),
+        Workload.of(isl=row["s"], osl=row["n"]),
+        Offload.of(compress_weights=float(row["compress_w"])),
+    )
     label = f"{row['model']} {row['s']:g}+{row['n']:g}" + (" 4-bit" * row["compress_w"])
     label += f" x{row['alpha']:g}"
-    if best is None:
-        return Found(line, label, theirs, 0.0, np.nan, np.nan, len(grid.time))
-    g, k = grid.gpu_batch[best], grid.batches[best]
-    return Found(line, label, theirs, float(grid.throughput[best]), g, k, len(grid.time))
+    with jax.enable_x64(True):
+        return Found(line, label, theirs, task, search(*task))
 
 
 def compare(path: str | os.PathLike[str]) -> list[Found]:

@@ -48,10 +48,17 @@ def zigzag_peak(graph: Graph, samples: Number) -> Number:
     return graph.weights + samples * held
 
 
+def diagonal_tokens(prompt: Number, tokens: Number) -> Number:
+    """Tokens of cache per sample of a diagonal block, whose samples are at all stages.
+
+    Their mean, (2 s + n)(n - 1) / (2 n), one of the samples being new.
+    """
+    return (2.0 * prompt + tokens) * (tokens - 1.0) / (2.0 * tokens)
+
+
 def diagonal_peak(graph: Graph, samples: Number) -> Number:
     """Peak bytes of a diagonal block: W + h b + c b L (2 s + n)(n - 1) / (2 n)."""
-    s, n = graph.prompt, graph.tokens
-    mean = (2.0 * s + n) * (n - 1.0) / (2.0 * n)
+    mean = diagonal_tokens(graph.prompt, graph.tokens)
     return graph.weights + samples * (graph.hidden + graph.cache * graph.layers * mean)
 
 

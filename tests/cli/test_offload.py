@@ -48,6 +48,28 @@ def test_what_fits_nowhere_names_the_memory():
     assert "GPU and CPU and disk memory" in told["why"]
 
 
+def test_another_model_on_another_system():
+    """Grouped queries and experts on a system with one host per GPU: shares sum to 1."""
+    told = answer("offload", "mixtral-8x7b", "--hardware", "t4_host", "--isl", "300", "--osl",
+                  "20", "--compress", "weights", "--no-picture")  # fmt: skip
+    assert told["feasible"]
+    for place in told["placement"].values():
+        np.testing.assert_allclose(sum(place.values()), 1.0, rtol=1e-9)
+
+
+def test_a_tier_without_bandwidth_is_one_sentence(tmp_path):
+    profile = ij.__path__[0] + "/../hw_profiles/t4_host.toml"
+    with open(profile) as file:
+        text = file.read().replace("disk_read_gb_per_s = { value = 2,",
+                                   "disk_read_gb_per_s = { value = 0,")  # fmt: skip
+    broken = tmp_path / "broken.toml"
+    broken.write_text(text)
+    ran = run("offload", "opt-6.7b", "--hardware", str(broken), "--no-picture")
+    assert ran.code == 2
+    assert "disk_read" in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -6,11 +6,17 @@ checkout, where there is one.
 
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from experiments import _check
-from experiments._offloading import policies, searches, tables
+from experiments._offloading import policies, predicted, searches, tables
 from experiments._offloading.predicted import BOUNDS, constants
+from infer_jax.calibrate import residuals, robust
+from infer_jax.estimators.offloading.placing import best_placement, program
+from infer_jax.physics.tiers import Moved
 
 HERE = Path(__file__).parent
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden"
@@ -44,11 +50,76 @@ def test_a_changed_number_is_noticed(tmp_path, x64):
     assert [miss.column for miss in report.misses] == ["a3_Tgen"]
 
 
+made_and_placed = jax.jit(
+    jax.vmap(
+        lambda task, g, k: _placed(task._replace(plan=task.plan.replace(gpu_batch=g, batches=k))),
+        in_axes=(None, 0, 0),
+    )
+)
+
+
+def _placed(task):
+    """(linear program, placement found, estimate) of a task's block."""
+    job = task.model.job(*task[1:])
+    found = best_placement(task.model, job)
+    life = task.model.priced(task.model.answer(job, found.placement), task.hardware)
+    return program(task.model, job)[0], found, life
+
+
+def referee(made, i):
+    """The optimum of program ``i`` by HiGHS; None where it has no feasible point."""
+    cost, rows, bounds = (np.asarray(x[i]) for x in (made.cost, made.rows, made.bounds))
+    scale = np.abs(rows).max(axis=1)
+    scale[scale == 0] = 1.0
+    tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    end = linprog(cost / cost.max(), A_ub=-rows / scale[:, None], b_ub=-bounds / scale,
+                  method="highs", options=tight)  # fmt: skip
+    return end.fun * cost.max() if end.status == 0 else None
+
+
+OTHERS = 15  # points of each grid that the referee looks at beside the winner
+
+
 @pytest.mark.parametrize("path", [HERE / "offloading_search.csv", None])
-def test_searches_reach_the_recorded_throughput(path, x64):
+def test_searches_reach_the_recorded_throughput_and_no_more_than_there_is(path, x64):
+    """Ours is at least the recorded one, feasible, and what HiGHS finds for the same block.
+
+    Beside the winner are points drawn from the grid, half of them from the largest twentieth of
+    blocks that fit and the smallest that do not: status and optimum are HiGHS's there, too.
+    """
     found = searches.compare(path or shared("offloading_search.csv"))
     assert found
-    assert all(f.reaches for f in found), [f for f in found if not f.reaches]
+    rng = np.random.default_rng(5)
+    statuses = []
+    for f in found:
+        assert f.reaches, f.label
+        grid, best = f.grid, f.best
+        assert best is not None
+        edge = np.sum(grid.feasible)
+        near = np.clip(rng.integers(int(0.95 * edge), int(1.05 * edge) + 2, OTHERS // 2), 0,
+                       len(grid.time) - 1)  # fmt: skip
+        away = rng.integers(0, len(grid.time), OTHERS - len(near))
+        points = np.concatenate([[best], near, away])
+        g, k = grid.gpu_batch[points], grid.batches[points]
+        made, placed, life = jax.device_get(made_and_placed(f.task, g, k))
+        for i in range(len(points)):
+            least = referee(made, i)
+            assert (least is not None) == bool(placed.feasible[i]), (f.label, g[i], k[i])
+            statuses.append(least is not None)
+            if least is not None:
+                most = g[i] * k[i] * float(f.task.work.osl) / least
+                np.testing.assert_allclose(life.throughput[i], most, rtol=1e-9)
+                np.testing.assert_allclose(grid.throughput[points[i]], most, rtol=1e-9)
+        # the winner itself, by the laws and not by the program: every need within its capacity
+        for phase in (life.prefill, life.decode):
+            for name, limit in phase.limits.items():
+                assert limit.need[0] <= np.broadcast_to(limit.capacity, limit.need.shape)[0], name
+        shares = np.array([[float(getattr(tier, kind)[0]) for tier in placed.placement]
+                           for kind in Moved._fields])  # fmt: skip
+        assert shares.min() >= 0.0
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0, atol=1e-12)
+    assert any(statuses)
+    assert not all(statuses)
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +132,49 @@ def test_predictions_are_within_thirty_percent_or_named(lines):
     predictions = [x for x in lines if not x.run.fitted]
     assert len(predictions) == 25
     off = [x for x in predictions if abs(x.error) > 0.30]
-    assert {(x.run.model, x.run.label) for x in off} == {
-        ("opt-6.7b", "4 GPUs"), ("opt-175b", "DeepSpeed policy"),
-    }  # fmt: skip
+    # measured as 0.01 token/s, which is what ours prints
+    assert [(x.run.model, x.run.label) for x in off] == [("opt-175b", "DeepSpeed policy")]
     assert all(x.named for x in off)
     assert tables.ordered(lines)
 
 
-def test_ten_constants_within_the_machine():
+def test_at_most_ten_constants_within_the_machine():
     model = tables.improved()
     values = constants(model)
-    assert len(values) == 10
+    assert len(values) + len({"rates.attend"}) == len(jax.tree.leaves(model.rates)) + 1 == 10
     for name, value in values.items():
         low, high = BOUNDS[name]
         assert low <= float(value) <= high, name
-    assert float(model.rates.memory) * 300e9 <= 320e9
     assert float(model.rates.link) <= 1.0
+    # attention on the GPU is the released model's 0.079 TFLOP/s: of a 16-bit cache 79 GB/s
+    bandwidth = float(predicted.HARDWARE.chip.memory_bandwidth)
+    assert bandwidth == 320e9
+    np.testing.assert_allclose(float(model.rates.attend) * bandwidth, 79e9)
+
+
+def test_the_stored_constants_are_where_the_fit_ends(x64):
+    """Two percent more or less of any constant fits no better: what ``fit`` shows at length."""
+    everything, theirs = predicted.data()
+    stored = tables.improved()
+    values = {name: float(x) for name, x in constants(stored).items()}
+    moved = [(name, factor) for name in values for factor in (0.98, 1.02)
+             if BOUNDS[name][0] <= values[name] * factor <= BOUNDS[name][1]]  # fmt: skip
+
+    def loss(model):
+        rows = residuals(everything(model), theirs)
+        return (robust(rows, predicted.SCALE) ** 2).sum()
+
+    def of(name, factor):
+        value = np.asarray(values[name] * factor)
+        if name == "hidden":
+            return stored.replace(hidden=value)
+        return stored.replace(rates=stored.rates.replace(**{name.split(".")[1]: value}))
+
+    models = [stored, *(of(*m) for m in moved)]
+    losses = jax.jit(jax.vmap(loss))(jax.tree.map(lambda *x: np.stack(x), *models))
+    assert len(moved) >= 15
+    for m, other in zip(moved, losses[1:], strict=True):
+        assert other > losses[0], m
 
 
 def test_the_released_model_misses_the_disk_and_the_bandwidth(lines):

@@ -9,6 +9,7 @@ from jax import Array
 from infer_jax.estimators.offloading.layer import Layer
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics.tiers import Placement
+from infer_jax.physics.traversal import diagonal_tokens
 from infer_jax.specs import Hardware, Spec, Workload, number, spec
 
 
@@ -87,13 +88,8 @@ class Job(NamedTuple):
 
     @property
     def resident(self) -> Array:
-        """Tokens of cache a sample of the block keeps: s + n, or under the diagonal schedule,
-        whose samples are at all stages, their mean (2 s + n)(n - 1) / (2 n).
-
-        Source: FlexGen (arXiv 2303.06865), Appendix A.2.1.
-        """
-        n = self.tokens
-        mean = (2.0 * self.prompt + n) * (n - 1.0) / (2.0 * n)
+        """Tokens of cache a sample of the block keeps: s + n, or the diagonal schedule's mean."""
+        mean = diagonal_tokens(self.prompt, self.tokens)
         return jnp.where(self.plan.schedule > 1.5, mean, self.end)
 
 

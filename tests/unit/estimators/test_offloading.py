@@ -257,6 +257,21 @@ def test_choices_of_the_plan_do_what_they_say():
     np.testing.assert_allclose(float(saved), cache * (544 - (2 * 512 + 32) * 31 / 64), rtol=1e-9)
 
 
+def test_the_cpu_attends_in_32_bits():
+    """Cache on the CPU is read in 16 bits to be converted, then in 32; from disk in 32 alone."""
+    model, arch = Offloading.as_planned(), opt("opt-30b")
+    work = {"weights": (0, 1, 0), "hidden": (0, 1, 0), "gpu_batch": 32, "batches": 4}
+    at = {
+        tier: estimate(model, arch, SYSTEM, WORK, Offload.at(cache=cache, **work)).decode.terms
+        for tier, cache in (("cpu", (0, 1, 0)), ("disk", (0, 0, 1)))
+    }
+    np.testing.assert_allclose(float(at["cpu"]["attend"]) / float(at["disk"]["attend"]), 1.5)
+    # 128 samples, 528 tokens of 2 x 2 x 7168 bytes in 48 layers, read once and then twice as wide
+    read = 3 * 128 * 528 * 4 * 7168 * 48
+    bandwidth = float(model.rates.host_memory * SYSTEM.host.memory_bandwidth)
+    np.testing.assert_allclose(float(at["cpu"]["attend"]), read / bandwidth, rtol=1e-9)
+
+
 def test_a_pipeline_of_stages_composes():
     """m blocks in flight: (2 m - 1) T_pre L / m + (n - 1) T_gen L for m b samples."""
     model, arch = Offloading.released(solve=False), opt("opt-30b")
