@@ -7,7 +7,7 @@ Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -15,17 +15,14 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _report
-from experiments._kernels import points
+from experiments._kernels import drawn, points, printed, sheets
+from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 TablesFolder = Annotated[Path, typer.Option("--tables", help="Kernel tables, authors' layout.")]
 ConfigsFolder = Annotated[Path, typer.Option("--configs", help="Folder of NAME_config.json.")]
-
-
-@app.callback()
-def _program() -> None:
-    """Keep the commands' names even while there is one."""
+CLOSE = 0.10  # curves within this of the look-up tables, in the authors' assembly
 
 
 @app.command()
@@ -54,6 +51,134 @@ def check(
         _report.show("Defaults taken", ("what", "times", "kernels"), taken)
     headline = report.headline() | {"refused": dict(evaluation.refused)}
     _report.finish(report.agrees, headline, as_json)
+
+
+@app.command()
+def tables(tables: TablesFolder, configs: ConfigsFolder, as_json: Json = False) -> None:
+    """Print Table 2, the balance points, the bounds of all its kernels and the curves' errors."""
+    with _report.door():
+        cells = list(printed.table_2(tables, configs))
+        balances = list(printed.balances())
+        stored = list(sheets.stored(tables))
+    headline: dict[str, Any] = _table_2(cells) | {"bounds": _bounds(cells)}
+    headline["balance"] = _balances(balances)
+    headline["agrees"] = headline["agrees"] and all(b.agrees for b in balances)
+    rows = [
+        (f"{x.system} {x.family}", x.rows, f"{x.seen[0]:.1f} / {x.seen[1]:.1f}") for x in stored
+    ]
+    note = "Errors of the profiles' curves on every row; 'fits' tells those on unseen shapes."
+    _report.show("Stored curves", ("kernels", "rows", "median / p90 error, %"), rows, note)
+    headline["curve_errors"] = {f"{x.system} {x.family}": list(x.seen) for x in stored}
+    _report.finish(headline["agrees"], headline, as_json)
+
+
+def _table_2(cells: list[printed.Cell]) -> dict[str, Any]:
+    rows, agrees, found = [], True, {}
+    for cell in cells:
+        one, moved = cell.setting, cell.curves / cell.tables - 1
+        # the program's figures are known to the digit printed
+        good = round(cell.tables) == one.tool and abs(moved) <= CLOSE
+        agrees &= good
+        figures = (one.measured, one.paper, one.tool, round(cell.tables), round(cell.curves))
+        beside = f"{cell.curves / one.measured - 1:+.1%}"
+        label = f"{one.model} {one.device} {one.stage}"
+        rows.append((label, *figures, f"{moved:+.1%}", beside, _report.verdict(good)))
+        found[label] = {"tables": cell.tables, "curves": cell.curves}
+    columns = ("tokens/s per GPU", "measured", "paper", "tool", "as published", "curves")
+    columns += ("curves / tables - 1", "curves / measured - 1", "verdict")
+    note = "tool: the authors' program of May 2026. as published: ours, on the authors' tables."
+    _report.show("Table 2", columns, rows, note)
+    return {"table_2": found, "agrees": agrees}
+
+
+def _balances(balances: list[printed.Balance]) -> dict[str, Any]:
+    columns = ("FLOP per byte", "constants", "R", "group", "heads", "MoE batch", "EP", "verdict")
+    rows = [
+        (b.device, b.whose, f"{b.ratio:.1f}", *b.whole, _report.verdict(b.agrees)) for b in balances
+    ]
+    note = "R / 2, R / 4, R / (2 S) at S = 8/256; EP at 128 (H800) and 64 (H20) requests a GPU."
+    _report.show("Balance points at 8 bits", columns, rows, note)
+    return {f"{b.device} {b.whose}": [b.ratio, *b.whole] for b in balances}
+
+
+def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for cell in cells:
+        one = cell.setting
+        label = f"{one.model} {one.device} {one.stage}"
+        rows = [
+            (b.kernel, f"{b.gflop:.3g}", f"{b.megabytes:.3g}", f"{b.intensity:.4g}",
+             f"{b.balance:.4g}", "compute" if b.compute else "memory")
+            for b in cell.bounds
+        ]  # fmt: skip
+        columns = (label, "GFLOP", "MB", "FLOP / byte", "balance", "bound")
+        _report.show("", columns, rows)
+        found[label] = {row[0]: row[-1] for row in rows}
+    return found
+
+
+@app.command()
+def figures(
+    tables: TablesFolder,
+    names: Annotated[list[str] | None, typer.Argument(help="2, 3, 4; all if none.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
+    as_json: Json = False,
+) -> None:
+    """Draw Figures 2 to 4 as PNG files: measured MFU, the curve and the roofline over it."""
+    files = []
+    with _report.door():
+        for name in names or list(drawn.FIGURES):
+            if name not in drawn.FIGURES:
+                raise InputError("command line", "figure", name, ", ".join(drawn.FIGURES))
+            files.append(str(drawn.draw(name, tables, out)))
+            print(files[-1])
+    _report.finish(True, {"files": files}, as_json)
+
+
+@app.command()
+def fits(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="h20, h800, h100_sxm, h200_sxm ...; all if none.")
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option("--tables", help="Kernel tables, for h20 and h800.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a [kernels] table of each profile.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the curves anew, with errors in sample and on unseen shapes. Takes minutes a system.
+
+    h20 and h800 from the authors' tables, other systems from the optional package
+    aiconfigurator-core. Fails where a median error is above that of the earlier fit.
+    """
+    headline, agrees = {}, True
+    with _report.door():
+        for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
+            made, source = sheets.fitted_system(name, tables)
+            lines = list(sheets.lines(name, made))
+            agrees &= not any(x.worse for x in lines)
+            _print_lines(lines)
+            headline[name] = {x.family: [*x.seen, *(x.unseen or ())] for x in lines}
+            if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                path = out / f"{name}.kernels.toml"
+                path.write_text("\n".join(sheets.sheet(made, source)) + "\n", encoding="utf-8")
+                print(path)
+    _report.finish(agrees, headline | {"agrees": agrees}, as_json)
+
+
+def _print_lines(lines: list[sheets.Line]) -> None:
+    def both(pair: tuple[float, float] | None) -> str:
+        return "one shape" if pair is None else f"{pair[0]:.1f} / {pair[1]:.1f}"
+
+    rows = [
+        (x.family, x.rows, x.shapes, both(x.seen), both(x.unseen), _report.verdict(not x.worse))
+        for x in lines
+    ]
+    columns = (lines[0].system, "rows", "shapes", "in sample, %", "unseen shapes, %", "verdict")
+    _report.show("Median / p90 error", columns, rows)
 
 
 if __name__ == "__main__":

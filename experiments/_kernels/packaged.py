@@ -1,7 +1,8 @@
 """Which kernels did aiconfigurator measure? Its optional package's tables as families to fit.
 
-One engine's kernels (TensorRT-LLM) on one chip: FP8 products, attention with heads of 128, balanced
-FP8 experts, latent attention, and NCCL's all-reduce. Tables are large: a fixed sample is taken.
+One engine's kernels (TensorRT-LLM) on one chip: FP8 products, attention with heads of 128,
+balanced FP8 experts, latent attention, and NCCL's all-reduce. Tables are large: a fixed sample
+is taken. Times are in milliseconds.
 """
 
 from collections.abc import Iterator
@@ -11,18 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from experiments._kernels import fits
-from experiments._kernels.fits import Family, labels
 from infer_jax.errors import InputError
-from infer_jax.physics import efficiency as eff
-from infer_jax.specs import Chip
+from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.kernels.curves import HELD
+from infer_jax.measure import Family, families
+from infer_jax.measure.families import FP8, labels
+from infer_jax.physics import collectives
+from infer_jax.specs import Chip, Hardware, Hierarchy
 
 SAMPLE = 600  # rows of a family
 ENGINE, NCCL = "trtllm/1.3.0rc20", "2.29.2"
-SOURCE = f"aiconfigurator-core 0.12.0, measured with {ENGINE} and NCCL {NCCL}"
+LARGEST_GROUP = 32.0  # queries a key-value head; more run another kernel, four times slower
+Columns = dict[str, np.ndarray]
 
 
-def packaged(system: str) -> Iterator[Family]:
+def packaged(system: str, hardware: Hardware) -> Iterator[Family]:
     """The families of one system.
 
     Raises:
@@ -30,121 +34,137 @@ def packaged(system: str) -> Iterator[Family]:
     """
     found = find_spec("aiconfigurator_core")
     if found is None or found.origin is None:
-        allowed = "pip install aiconfigurator-core pandas pyarrow"
+        allowed = "pip install aiconfigurator-core pyarrow"
         raise InputError("aiconfigurator-core", "", "not installed", allowed)
     root = Path(found.origin).parent / "systems" / "data" / system
     if not root.is_dir():
         known = ", ".join(sorted(p.name for p in root.parent.iterdir()))
         raise InputError("aiconfigurator-core", "system", system, known)
-    yield _gemm(root)
-    yield _moe(root)
-    yield from _attention(root)
-    yield _all_reduce(root)
+    chip = hardware.chip
+    yield _gemm(root, chip)
+    yield _moe(root, chip)
+    yield from _attention(root, chip)
+    yield from _latent(root, chip)
+    yield _all_reduce(root, hardware)
 
 
-def _read(path: Path, query: str, seed: int = 0) -> Any:
-    import pandas  # pyright: ignore[reportMissingImports]
+def _read(
+    path: Path, columns: tuple[str, ...], same: dict[str, Any], least: dict[str, float]
+) -> Columns:
+    """A fixed sample of the rows with the ``same`` values, and with at least the ``least``."""
+    try:
+        import pyarrow.compute as pc  # pyright: ignore[reportMissingImports]
+        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        allowed = "pip install 'infer_jax[parquet]'"
+        raise InputError("pyarrow", "", "not installed", allowed) from None
+    table, compute = parquet.read_table(path), pc
+    for test, wanted in (("equal", same), ("greater_equal", least)):
+        for name, value in wanted.items():
+            table = table.filter(getattr(compute, test)(table[name], value))
+    chosen = np.random.default_rng(0).permutation(table.num_rows)[:SAMPLE]
+    table = table.take(np.sort(chosen))
+    return {n: np.asarray(table[n].to_pylist(), float) for n in columns}
 
-    table = pandas.read_parquet(path).query(query)
-    return table.sample(min(SAMPLE, len(table)), random_state=seed)
+
+def _seconds(rows: Columns) -> np.ndarray:
+    return 1e-3 * rows["latency"]
 
 
-def _columns(table: Any, *names: str) -> list[np.ndarray]:
-    return [table[name].to_numpy(float) for name in names]
-
-
-def _gemm(root: Path) -> Family:
+def _gemm(root: Path, chip: Chip) -> Family:
     path = root / "gemm" / ENGINE / "gemm_perf.parquet"
-    table = _read(path, "gemm_dtype == 'fp8' and n >= 512 and k >= 512")
-    m, k, n, spent = _columns(table, "m", "k", "n", "latency")
-    start = eff.Product.of(compute=0.7, memory=0.8, fixed=4e-6, rows=100, depth=150, tail=2e5)
-    names = ("compute", "memory", "fixed", "rows", "depth", "tail")
-    shapes = labels(np.stack([k, n], axis=1))
-    return Family(
-        "gemm", fits.product_law, start, names, {"m": m, "k": k, "n": n}, spent / 1e3, shapes
-    )
+    rows = _read(path, ("m", "k", "n", "latency"), {"gemm_dtype": "fp8"}, {"n": 512, "k": 512})
+    return families.products("gemm", rows["m"], rows["k"], rows["n"], _seconds(rows), FP8, chip)
 
 
-def _moe(root: Path) -> Family:
+def _moe(root: Path, chip: Chip) -> Family:
     path = root / "moe" / ENGINE / "moe_perf.parquet"
-    query = "moe_dtype == 'fp8' and distribution == 'balanced'"
-    table = _read(path, f"{query} and kernel_source == 'moe_torch_flow_cutlass'")
-    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")
-    tokens, width, inner, top, experts = _columns(table, *names)
-    tp, ep, spent = _columns(table, "moe_tp_size", "moe_ep_size", "latency")
-    active = np.minimum(experts, tokens * top) / ep  # balanced: no expert twice before all once
-    given = {
-        "groups": np.maximum(active, 1.0),
-        "m": np.maximum(tokens * top / experts, 1.0),
-        "width": width,
-        "inner": inner / tp,
-    }
-    start = eff.Product.of(
-        compute=0.6, memory=0.7, fixed=2e-5, rows=64, depth=200, tail=1e5, halo=20
+    shape = ("hidden_size", "inter_size", "topk", "num_experts")
+    names = ("num_tokens", *shape, "moe_tp_size", "moe_ep_size", "latency")
+    kind = {"moe_dtype": "fp8", "distribution": "balanced"}
+    rows = _read(path, names, kind | {"kernel_source": "moe_torch_flow_cutlass"}, {})
+    experts, visits = rows["num_experts"], rows["num_tokens"] * rows["topk"]
+    active = np.minimum(experts, visits) / rows["moe_ep_size"]  # none twice before all once
+    width, inner = rows["hidden_size"], rows["inter_size"] / rows["moe_tp_size"]
+    return families.grouped(
+        "grouped",
+        np.stack([np.maximum(active, 1.0)] * 2),
+        np.stack([np.maximum(visits / experts, 1.0)] * 2),
+        np.stack([width, inner]),
+        np.stack([2.0 * inner, width]),
+        _seconds(rows),
+        labels(*(rows[name] for name in shape)),
+        FP8,
+        chip,
     )
-    fitted = ("compute", "memory", "fixed", "rows", "depth", "tail", "halo")
-    shapes = labels(np.stack([width, inner, top, experts], axis=1))
-    return Family("grouped", fits.grouped_law, start, fitted, given, spent / 1e3, shapes)
 
 
-def _attention(root: Path) -> Iterator[Family]:
-    folder = root / "attention" / ENGINE
-    plain = "head_dim == 128 and window_size == 0 and kv_cache_dtype == 'bfloat16'"
-    plain += " and attn_dtype == 'bfloat16'"
-    table = _read(folder / "generation_attention_perf.parquet", f"{plain} and step >= 255")
-    heads, kv, batch = _columns(table, "num_heads", "num_key_value_heads", "batch_size")
-    context, spent = _columns(table, "step", "latency")
-    start = eff.Attending.of(compute=0.5, memory=0.8, fixed=1e-5, sharpness=3.0)
-    work = {
-        "flops": 4 * heads * 128 * batch * context,
-        "moved": 2 * kv * 128 * 2 * batch * context,
-        "batch": batch,
-    }
-    names = ("compute", "memory", "fixed", "sharpness")
-    shapes = labels(np.stack([heads, kv], axis=1))
-    yield Family("gqa_decode", fits.attending_law, start, names, work, spent / 1e3, shapes)
+def _attention(root: Path, chip: Chip) -> Iterator[Family]:
+    """Heads of 128 that see all tokens, in 16 bits."""
+    folder, width = root / "attention" / ENGINE, 128.0
+    plain = {"kv_cache_dtype": "bfloat16", "attn_dtype": "bfloat16", "head_dim": 128}
+    plain["window_size"] = 0
+    names = ("num_heads", "num_key_value_heads", "batch_size", "latency")
 
-    table = _read(folder / "context_attention_perf.parquet", f"{plain} and isl >= 256")
-    heads, kv, batch = _columns(table, "num_heads", "num_key_value_heads", "batch_size")
-    length, spent = _columns(table, "isl", "latency")
-    first = eff.Prompting.of(compute=0.6, fixed=1e-5, ramp=300.0)
-    given = {"flops": 2 * heads * 128 * length**2 * batch, "length": length}
-    names = ("compute", "fixed", "ramp")
-    shapes = labels(np.stack([heads, kv], axis=1))
-    yield Family("gqa_prefill", fits.prompting_law, first, names, given, spent / 1e3, shapes)
+    path = folder / "generation_attention_perf.parquet"
+    rows = _read(path, (*names, "step"), plain, {"step": 255})
+    kept = rows["num_heads"] <= LARGEST_GROUP * rows["num_key_value_heads"]
+    rows = {name: values[kept] for name, values in rows.items()}
+    heads, kv, batch, pairs = _sizes(rows, "step")
+    flops, moved = 4 * heads * width * pairs, 2 * kv * width * HELD * pairs
+    shapes = labels(heads, kv)
+    yield families.attending("gqa_decode", flops, moved, batch, _seconds(rows), shapes, chip)
 
+    path = folder / "context_attention_perf.parquet"
+    rows = _read(path, (*names, "isl"), plain, {"isl": 256})
+    heads, kv, _, pairs = _sizes(rows, "isl")
+    flops = 2 * heads * width * pairs * rows["isl"]
+    shapes = labels(heads, kv)
+    yield families.prompting("gqa_prefill", flops, rows["isl"], _seconds(rows), shapes, chip)
+
+
+def _sizes(rows: Columns, length: str) -> tuple[np.ndarray, ...]:
+    batch = rows["batch_size"]
+    return rows["num_heads"], rows["num_key_value_heads"], batch, batch * rows[length]
+
+
+def _latent(root: Path, chip: Chip) -> Iterator[Family]:
     folder = root / "mla" / ENGINE
-    plain = "kv_cache_dtype == 'bfloat16' and mla_dtype == 'bfloat16'"
-    table = _read(folder / "generation_mla_perf.parquet", f"{plain} and step >= 255")
-    heads, batch, context, spent = _columns(table, "num_heads", "batch_size", "step", "latency")
-    work = {
-        "flops": 2 * heads * (2 * 512 + 64) * batch * context,
-        "moved": (512 + 64) * 2 * batch * context,
-        "batch": batch,
-    }
-    names = ("compute", "memory", "fixed", "sharpness", "alone")
-    start = start.but(alone=1.0)
-    yield Family("mla_decode", fits.attending_law, start, names, work, spent / 1e3, labels(heads))
+    plain = {"kv_cache_dtype": "bfloat16", "mla_dtype": "bfloat16"}
+    names = ("num_heads", "batch_size", "latency")
 
-    table = _read(folder / "context_mla_perf.parquet", f"{plain} and isl >= 256")
-    heads, batch, length, spent = _columns(table, "num_heads", "batch_size", "isl", "latency")
-    given = {"flops": heads * (128 + 64 + 128) * length**2 * batch, "length": length}
-    names = ("compute", "fixed", "ramp")
-    yield Family("mla_prefill", fits.prompting_law, first, names, given, spent / 1e3, labels(heads))
+    rows = _read(folder / "generation_mla_perf.parquet", (*names, "step"), plain, {"step": 255})
+    heads, batch, context = rows["num_heads"], rows["batch_size"], rows["step"]
+    wide, held = 2 * 512 + 64, (512 + 64) * HELD
+    flops, moved = 2 * heads * wide * batch * context, batch * (held * context + heads * wide * 2)
+    made = families.attending
+    seconds, shapes = _seconds(rows), labels(heads)
+    yield made("mla_decode", flops, moved, batch, seconds, shapes, chip, alone=True)
+
+    rows = _read(folder / "context_mla_perf.parquet", (*names, "isl"), plain, {"isl": 256})
+    heads, length = rows["num_heads"], rows["isl"]
+    flops = heads * (128 + 64 + 128) * length**2 * rows["batch_size"]
+    yield families.prompting("mla_prefill", flops, length, _seconds(rows), labels(heads), chip)
 
 
-def _all_reduce(root: Path) -> Family:
+def _all_reduce(root: Path, hardware: Hardware) -> Family:
+    """Our all-reduce inside the fast domain, fitted in the share of the link it reaches."""
     path = root / "comm" / "nccl" / NCCL / "nccl_perf.parquet"
-    table = _read(path, "op_name == 'all_reduce' and nccl_dtype == 'half'")
-    ranks, elements, spent = _columns(table, "num_gpus", "message_size", "latency")
-    sent = 2 * (ranks - 1) / ranks * 2 * elements
-    start = eff.Recurring.of(memory=0.1, fixed=1e-5, sharpness=1.0)
-    names = ("memory", "fixed", "sharpness")
-    return Family(
-        "all_reduce", fits.recurring_law, start, names, {"moved": sent}, spent / 1e3, labels(ranks)
-    )
+    names = ("num_gpus", "message_size", "latency")
+    rows = _read(path, names, {"op_name": "all_reduce", "nccl_dtype": "half"}, {})
+    network = hardware.network
+    assert isinstance(network, Hierarchy)
 
+    def law(model: Kernels, x: Any) -> Any:
+        half = 0.5 * model.link_share
+        link = collectives.Link(
+            intra=half * network.domain_bandwidth, inter=half * network.network_bandwidth
+        )
+        size = 2.0 * x["elements"]
+        ranks, protocols = x["ranks"], model.protocols
+        return collectives.nccl_tree(ranks, 1.0, size, link, protocols, reduces=True)  # pyright: ignore[reportArgumentType]
 
-def link_share(all_reduce: Any, chip: Chip, link: float) -> float:
-    """Share of the link that an all-reduce reaches, from its share of memory bandwidth."""
-    return float(all_reduce.memory * chip.memory_bandwidth) / link
+    given = {"ranks": rows["num_gpus"], "elements": rows["message_size"]}
+    start, seconds = Kernels.corrected(), _seconds(rows)
+    names = ("link_share",)
+    return Family("all_reduce", law, start, names, given, seconds, labels(rows["num_gpus"]))

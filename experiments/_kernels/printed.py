@@ -3,6 +3,7 @@
 Table 2 and Section 2.3 of the technical report (Alibaba, September 2025).
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from infer_jax.catalog.published import (
     kernels_model,
 )
 from infer_jax.estimators.kernels import Curves, Kernels, Tables
+from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.specs import Chip
 
 SHARED = {"target_isl": 4096.0, "num_nodes": 1.0, "tp_size": 1.0, "target_osl": 2048.0}
 SHARED |= {"enable_deepep": 0.0, "enable_tbo": 0.0, "world_size": 1.0}
@@ -101,12 +104,24 @@ TABLE_2 = (
 )
 
 
+class Bound(NamedTuple):
+    """One kernel of a setting, and what bounds it by the data sheet."""
+
+    kernel: str
+    gflop: float
+    megabytes: float
+    intensity: float
+    balance: float
+    compute: bool
+
+
 class Cell(NamedTuple):
-    """Tokens per second and GPU of one setting: by the tables, and by the curves."""
+    """Tokens per second and GPU of one setting, by tables and by curves; its kernels' bounds."""
 
     setting: Setting
     tables: float
     curves: float
+    bounds: tuple[Bound, ...]
 
 
 def table_2(folder: Path, configs: Path) -> Iterator[Cell]:
@@ -124,13 +139,26 @@ def table_2(folder: Path, configs: Path) -> Iterator[Cell]:
         looked_up = Tables.load(
             folder, one.device.lower(), chip.default_mfu, constants["missing_prefill"]
         )
-        yield Cell(
-            one,
-            _throughput(Kernels.as_published(looked_up), arch, chip.hardware, given, one.stage),
-            _throughput(
-                Kernels.as_published(curves_of(one.device)), arch, chip.hardware, given, one.stage
-            ),
-        )
+        world = (arch, chip.hardware, given)
+        tables, kernels = _run(Kernels.as_published(looked_up), *world, one.stage)
+        curves, _ = _run(Kernels.as_published(curves_of(one.device)), *world, one.stage)
+        sheet = load_system(f"{one.device.lower()}_sxm").hardware.chip
+        with jax.enable_x64(True):
+            found = (_bound(name, kernel, sheet) for name, kernel in kernels.items())
+            bounds = tuple(bound for bound in found if bound.gflop > 0)
+        yield Cell(one, tables, curves, bounds)
+
+
+def _bound(name: str, kernel: Kernel, chip: Chip) -> Bound:
+    """By FLOP per byte against the peak over bandwidth of the data sheet."""
+    return Bound(
+        name,
+        float(kernel.flops) / 1e9,
+        float(kernel.bytes) / 1e6,
+        float(kernel.intensity),
+        float(kernel.peak / chip.memory_bandwidth),
+        bool(kernel.compute_bound(chip)),
+    )
 
 
 def curves_of(device: str) -> Curves:
@@ -141,10 +169,13 @@ def curves_of(device: str) -> Curves:
     return fitted
 
 
-def _throughput(model: Kernels, arch: Any, hardware: Any, given: Any, stage: str) -> float:
+def _run(
+    model: Kernels, arch: Any, hardware: Any, given: Any, stage: str
+) -> tuple[float, dict[str, Kernel]]:
+    """Tokens per second and GPU, and the kernels, of one phase."""
     with jax.enable_x64(True):
-        values, _ = columns_of(model, arch, hardware, given)
-    return float(values[stage][f"{stage}_tgs"])
+        values, kernels = columns_of(model, arch, hardware, given)
+    return float(values[stage][f"{stage}_tgs"]), kernels[stage]
 
 
 class Balance(NamedTuple):
@@ -157,6 +188,16 @@ class Balance(NamedTuple):
     heads: float
     batch: float
     spread: float
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The sizes as the paper prints them: halves rounded up."""
+        return tuple(math.floor(x + 0.5) for x in self[3:])
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are the paper's, where its constants are taken."""
+        return self.whose != "paper" or self.whole == PRINTED[self.device]
 
 
 SPARSITY, LOAD = 8 / 256, {"H800": 128.0, "H20": 64.0}

@@ -1,53 +1,151 @@
-"""How do fitted curves become the ``[kernels]`` table of a profile, errors in the notes?
+"""How well do fitted curves do, and which ``[kernels]`` table of a profile do they make?"""
 
-Families that nobody measured on a chip are filled with a related one's and say so.
-"""
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import jax
+import numpy as np
 
-from experiments._kernels.fits import Fitted, spread
+from experiments._kernels import fits, packaged
+from experiments._kernels.printed import curves_of
+from infer_jax.catalog import list_systems, load_system
+from infer_jax.catalog.kernel_tables import load_kernel_tables
+from infer_jax.errors import InputError
+from infer_jax.estimators.kernels.curves import FAMILIES
+from infer_jax.measure import Fitted, fitted
+from infer_jax.measure.entries import SUFFIX, entry, errors, filled
+from infer_jax.measure.fitting import spread
 from infer_jax.specs import leaves
 
-SUFFIX = {"s": ("_us", 1e6), "tokens": ("_tokens", 1.0)}
+DEVICES = {"h20": "h20_sxm", "h800": "h800_sxm"}  # of the authors' tables, and their profiles
+SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm")  # of the optional package
 FILLS = {
     "grouped_decode": ("grouped",),
     "grouped_prefill": ("grouped",),
     "gqa_prefill": ("mla_prefill",),
     "mla_prefill": ("gqa_prefill",),
 }
+BORROWED = "linear_"
+# what there is to beat: median and p90 in sample, median on unseen shapes, of an earlier fit by
+# least squares of the same forms on the same rows
+EARLIER = {
+    ("h20", "gemm"): (3.1, 7.9, 3.2),
+    ("h800", "gemm"): (5.3, 14.6, 7.4),
+    ("h20", "grouped_decode"): (6.5, 20.0, 7.1),
+    ("h800", "grouped_decode"): (3.2, 14.0, 3.9),
+    ("h20", "grouped_prefill"): (2.5, 9.0, 2.5),
+    ("h800", "grouped_prefill"): (2.5, 9.0, 2.5),
+    ("h20", "gqa_decode"): (5.7, 17.0, 6.0),
+    ("h800", "gqa_decode"): (4.0, 19.0, 4.6),
+    ("h20", "gqa_decode, no KV split"): (1.5, 11.0, None),
+    ("h20", "mla_decode"): (10.4, 15.3, None),
+    ("h800", "mla_decode"): (3.1, 10.5, None),
+    ("h20", "gqa_prefill"): (3.0, 7.4, None),
+    ("h800", "mla_prefill"): (1.2, 5.9, None),
+    ("h20", "linear_decode"): (1.9, 5.1, None),
+}
 
 
-def note(one: Fitted) -> str:
-    """Errors of a family in words."""
-    seen, rows = "{:.1f}/{:.1f} %".format(*spread(one.seen)), len(one.seen)
-    said = f"median/p90 error {seen} of {rows} rows"
-    if not any(x != x for x in one.unseen):
-        said += ", on unseen shapes {:.1f}/{:.1f} %".format(*spread(one.unseen))
-    return said
+class Line(NamedTuple):
+    """The errors of one fitted family, percent; ``worse``: than the earlier fit's medians."""
+
+    system: str
+    family: str
+    rows: int
+    shapes: int
+    seen: tuple[float, float]
+    unseen: tuple[float, float] | None
+    worse: bool
 
 
-def lines(family: str, coefficients: Any, source: str, said: str) -> Iterable[str]:
-    """The entries of one family, the note at the first."""
-    for i, (path, meta, value) in enumerate(leaves(coefficients)):
-        suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
-        number = float(f"{float(value) * factor:.4g}")
-        extra = f', note = "{said}"' if i == 0 else ""
-        yield f'{family}_{path}{suffix} = {{ value = {number!r}, source = "{source}"{extra} }}'
+def of_device(device: str, folder: Path) -> dict[str, Fitted]:
+    """Every family of the authors' tables of a device, fitted.
+
+    Raises:
+        InputError: a folder without the tables, or a damaged one.
+    """
+    chip = load_system(DEVICES[device]).hardware.chip
+    tables = load_kernel_tables(folder, device)
+    with jax.enable_x64(True):
+        return {f.name: fitted(f) for f in fits.tabulated(tables, chip, folder)}
 
 
-def sheet(made: Mapping[str, Fitted], source: str) -> list[str]:
-    """The whole table, filled families after measured ones."""
-    out = ["[kernels]"]
-    for name, one in made.items():
-        if name in ("all_reduce", "grouped") or "," in name:
-            continue
-        out += lines(name, one.coefficients, source, note(one))
-    for name, others in FILLS.items():
-        other = next((o for o in others if o in made), None)
-        if name not in made and other is not None:
-            said = note(made[other])
-            if other != "grouped":
-                said = f"not measured here: filled with {other}"
-            out += lines(name, made[other].coefficients, source, said)
-    return out
+def of_system(system: str) -> dict[str, Fitted]:
+    """Every family of the optional package's tables of a system, fitted.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    with jax.enable_x64(True):
+        hardware = load_system(system).hardware
+        return {f.name: fitted(f) for f in packaged.packaged(system, hardware)}
+
+
+def fitted_system(name: str, folder: Path | None) -> tuple[dict[str, Fitted], str]:
+    """What was fitted of one device or system, and the key of its source.
+
+    Raises:
+        InputError: another name; no folder for a device of the authors' tables; see above.
+    """
+    if name in DEVICES:
+        if folder is None:
+            raise InputError("command line", "--tables", "missing", "the authors' tables")
+        return of_device(name, folder), "kernels-fit"
+    if name not in list_systems():
+        allowed = ", ".join([*DEVICES, *SYSTEMS])
+        raise InputError("command line", "system", name, allowed)
+    return of_system(name), "kernels-fit"
+
+
+def stored(folder: Path) -> Iterable[Line]:
+    """Errors of the profiles' own curves on the authors' tables, without fitting anything.
+
+    Raises:
+        InputError: a folder without the tables, or a damaged one.
+    """
+    for device, profile in DEVICES.items():
+        system, curves = load_system(profile), curves_of(device)
+        with jax.enable_x64(True):
+            for one in fits.tabulated(load_kernel_tables(folder, device), system.hardware.chip):
+                own = getattr(curves, one.name)
+                seen = spread(np.asarray(one.law(own, one.given)) / one.seconds - 1.0)
+                shapes = len(set(one.shapes))
+                yield Line(device, one.name, len(one.seconds), shapes, seen, None, False)
+
+
+def lines(name: str, made: dict[str, Fitted]) -> Iterable[Line]:
+    """The error table of one device or system."""
+    for family, one in made.items():
+        seen = spread(one.seen)
+        unseen = spread(one.unseen) if len(one.unseen) else None
+        told = EARLIER.get((name, family))
+        worse = told is not None and (
+            round(seen[0], 1) > told[0]
+            or (told[2] is not None and unseen is not None and round(unseen[0], 1) > told[2])
+        )
+        shapes = len(set(one.family.shapes))
+        yield Line(name, family, len(one.seen), shapes, seen, unseen, worse)
+
+
+def sheet(made: dict[str, Fitted], source: str) -> list[str]:
+    """The ``[kernels]`` table: measured families, then what they stand for, then the H20's."""
+    out = list(filled(made, FAMILIES, FILLS, source))
+    if "all_reduce" in made:
+        one = made["all_reduce"]
+        said = f"NCCL all-reduce on 2 to 8 GPUs: {errors(one)}"
+        out.append(entry("link_share", float(one.coefficients.link_share), source, said))
+    if not any(name.startswith(BORROWED) for name in made):
+        out += borrowed(source)
+    return ["[kernels]", *out]
+
+
+def borrowed(source: str) -> Iterable[str]:
+    """Linear attention, which was measured on the H20 alone."""
+    curves = curves_of("h20")
+    for family in FAMILIES:
+        if family.startswith(BORROWED):
+            for i, (path, meta, value) in enumerate(leaves(getattr(curves, family))):
+                suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
+                note = "" if i else "not measured here: the H20's"
+                yield entry(f"{family}_{path}{suffix}", float(value) * factor, source, note)

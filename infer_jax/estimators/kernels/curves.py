@@ -10,9 +10,9 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.rating import Core, Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, efficiency as eff, feedforward as ffn
 from infer_jax.physics.matmul import rate
-from infer_jax.specs import Chip, Format, GroupedQuery, Linear, Spec, part, spec
+from infer_jax.specs import Chip, Format, GroupedQuery, Linear, Spec, part, spec, value_of
 
-CHUNK = 64.0  # tokens of a chunk of the gated delta rule's scan (flash-linear-attention)
+CHUNK = 64.0  # tokens of a chunk of flash-linear-attention's chunk_gated_delta_rule
 HELD = 2.0  # bytes of an activation that a product writes
 
 
@@ -52,13 +52,15 @@ class Curves(Spec):
         Raises:
             InputError: a name that is no coefficient of a family, or a value out of bounds.
         """
-        changed: dict[str, dict[str, float]] = {}
+        changed: dict[str, dict[str, Array]] = {}
         for name, value in coefficients.items():
             family = next((f for f in FAMILIES if name.startswith(f"{f}_")), None)
             if family is None:
                 raise InputError("kernels", "coefficient", name, f"one of {', '.join(FAMILIES)}")
-            changed.setdefault(family, {})[name[len(family) + 1 :]] = value
-        return self.replace(**{f: getattr(self, f).but(**own) for f, own in changed.items()})
+            kind, field = type(getattr(self, family)), name[len(family) + 1 :]
+            checked = value_of(kind, field, value, f"kernels.{family}")
+            changed.setdefault(family, {})[field] = checked
+        return self.replace(**{f: getattr(self, f).replace(**own) for f, own in changed.items()})
 
     def product(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
         """A projection: ``efficiency.product``."""
@@ -90,13 +92,18 @@ class Curves(Spec):
     def decode(
         self, chip: Chip, core: Core, sequences: Array, context: Array, cache: Format
     ) -> Rating:
-        """Attention over the cache: ``efficiency.attending``."""
+        """Attention over the cache: ``efficiency.attending``.
+
+        Latent queries and outputs are as wide as the cache is for hundreds of tokens, and count.
+        """
         if isinstance(core, GroupedQuery):
             c, width = self.gqa_decode, core.head_width + core.value_width
+            carried = jnp.asarray(0.0)
         else:
             c, width = self.mla_decode, 2.0 * core.kv_rank + core.rope_width
+            carried = core.query_heads * width * HELD
         flops = 2.0 * core.query_heads * width * sequences * context
-        moved = sequences * att.held_bytes(core, cache, context)
+        moved = sequences * (att.held_bytes(core, cache, context) + carried)
         seconds = eff.attending(flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c)
         return _over(flops, seconds, chip.flops_16)
 

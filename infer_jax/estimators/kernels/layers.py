@@ -92,7 +92,8 @@ class Rank(NamedTuple):
         return self._bounded(shape.flops, moved, rate(chip, weights.bits), rating)
 
     def _bounded(self, flops: Array, moved: Array, peak: Array, rating) -> Kernel:
-        """A kernel at its efficiency, but no faster than memory."""
+        """A kernel at its efficiency, but no faster than memory; none where there is no work."""
+        moved = jnp.where(flops > 0, moved, 0.0)
         made = rated(flops, moved, peak, rating)
         least = moved / (self.hardware.chip.memory_bandwidth * self.model.memory_share)
         return made.replace(seconds=jnp.maximum(made.seconds, least))

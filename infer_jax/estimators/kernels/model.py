@@ -71,6 +71,7 @@ class Kernels(Spec):
         "memory of the runtime, not for weights and cache", unit="bytes", kind="size", default=15e9
     )
     decode_tokens: Array = number(
+        # a token and seven drafts: vLLM runs decode kernels on one token and all its drafts
         "new tokens a sequence up to which a pass runs decode kernels",
         unit="tokens",
         kind="size",

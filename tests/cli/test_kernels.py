@@ -1,0 +1,63 @@
+"""`infer-jax kernels` and `infer-jax measure`: what they answer, and what they refuse."""
+
+import pytest
+
+from infer_jax.catalog import load_system
+from tests.cli.running import answer, run
+
+QWEN = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
+
+
+def test_a_pass_is_a_sum_of_kernels():
+    found = answer(*QWEN, "--ep", "4", "--batch", "400", "--isl", "4096", "--osl", "2048")
+    layers = sum(row["layers"] * row["time_us"] for row in found["decode"])
+    assert 0 < layers / 1e3 < found["tpot_ms"]
+    assert found["decode_tokens_per_s_per_gpu"] == pytest.approx(100 / found["tpot_ms"] * 1e3)
+    for row in found["decode"] + found["prefill"]:
+        balance = found["balance_flop_per_byte"]
+        bound = row["intensity_flop_per_byte"] > min(balance.values())
+        assert row["bound"] == "memory" or bound, row
+        assert 0 < row["mfu"] <= 1
+    kinds = {row["kernel"]: row["bound"] for row in found["prefill"]}
+    assert kinds["attention"] == kinds["experts"] == "compute"
+    assert found["feasible"] and found["largest_batch"] >= 400
+
+
+def test_a_batch_that_does_not_fit_says_by_how_many_bytes():
+    ran = run(*QWEN, "--batch", "100000")
+    assert ran.code == 0
+    said = " ".join(ran.out.split())
+    assert "Not feasible" in said and "bytes on each GPU" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*QWEN, "--sm-share", "0"), "share"),
+        ((*QWEN, "--prefill-tokens", "many"), "many"),
+        (("kernels", "qwen3-30b-a3b", "--hardware", "l4"), "[kernels]"),
+        (("measure", "--out", "chip.txt"), "--out"),
+        (("measure", "--out", "no/such/chip.toml"), "--out"),
+        (("measure", "--out", "chip.toml", "--base", "no_such_chip"), "no_such_chip"),
+        (("measure",), "--out"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(words, said):
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_measure_writes_a_profile_that_kernels_reads(tmp_path):
+    """At toy size: every family timed and fitted, on whatever device the tests have."""
+    found = answer("measure", "--out", "mine.toml", "--toy")
+    families = {one["family"]: one for one in found["curves"]}
+    assert {"gemm", "grouped", "gqa_decode", "gqa_prefill", "copy"} <= set(families)
+    assert all(one["rows"] > 3 and one["median_error"] < 1 for one in families.values())
+    assert any("serving engine" in note for note in found["notes"])
+    system = load_system(tmp_path / "mine.toml")
+    assert float(system.hardware.chip.flops_16) == pytest.approx(found["flops_16"], rel=1e-3)
+    assert "gqa_prefill_compute" in system.coefficients["kernels"]
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.toml"]  # nothing half-written is left
+    used = answer("kernels", "qwen3-0.6b", "--hardware", "mine.toml", "--isl", "64", "--osl", "8")
+    assert used["tpot_ms"] > 0
