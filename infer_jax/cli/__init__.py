@@ -9,14 +9,18 @@ import typer
 from typer.core import TyperGroup
 
 from infer_jax.cli import (
+    codesign,
     doctor,
     estimate,
     frontier,
     kernels,
     layout,
     listing,
+    measure,
     memory,
     offload,
+    plan,
+    sensitivity,
     sweep,
 )
 from infer_jax.errors import InputError
@@ -73,11 +77,15 @@ EXAMPLES = {
     memory.memory: "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
     layout.layout: "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
     kernels.kernels: "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 4096",
+    measure.measure: "measure --out my_chip.toml",
     offload.offload: "offload opt-175b --hardware t4_host --isl 512 --osl 32",
+    plan.plan: "plan llama-3.1-70b --hardware h100_sxm --hardware h200_sxm --total-gpus 8 --tpot 30ms",
     listing.models: "models llama-3.1-8b",
     listing.hardware: "hardware h100_sxm",
     listing.estimators: "estimators",
     doctor.doctor: "doctor",
+    sensitivity.sensitivity: "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
+    codesign.codesign: "codesign SPEC.toml --out design",
     sweep.sweep: "sweep SPACE.toml --out result.parquet",
 }
 for verb, example in EXAMPLES.items():

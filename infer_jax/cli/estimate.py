@@ -11,6 +11,7 @@ from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.starting import busy, once, prepare
 from infer_jax.estimators import Economics, Estimate, Phase
 from infer_jax.estimators.estimate import request_life
+from infer_jax.estimators.serving import Served
 from infer_jax.specs import Architecture, Experts, ForwardPass, GroupedQuery, Latent, Plan, Sparse
 from infer_jax.specs.plan import LAYOUTS
 
@@ -42,7 +43,7 @@ def estimate(
     prepare()
     asked = inputs.given(config, hardware, quant, kv_dtype, price)
     arch = asked.model.architecture
-    plan, name = _plan(arch, tp, pp, ep, dp, total_gpus, estimator)
+    plan, name = plan_of(arch, tp, pp, ep, dp, total_gpus, estimator)
     theory = inputs.estimator(name, asked.system)
     _agree(theory, name, total_gpus)
     if batch is not None and concurrency is not None:
@@ -50,6 +51,8 @@ def estimate(
     running = concurrency / dp if concurrency is not None else batch or 1.0
     work = inputs.workload(isl, osl, prefix, running)
     theory, said = inputs.speculative(theory, draft, acceptance, asked, paper=False)
+    if name.startswith("serving") and "serving" not in asked.system.coefficients:
+        said.append("Efficiencies: those fitted to Hopper chips; this system has none of its own.")
     with busy("compiling and evaluating"):
         life: Estimate = once(_life, theory, arch, asked.hardware, work, plan)
     limits = {
@@ -76,6 +79,7 @@ def estimate(
         "throughput_tokens_per_s": life.throughput * life.chips * dp,
         "output_cost_per_mtok_usd": life.cost,
         "input_cost_per_mtok_usd": life.input_cost,
+        **_loaded(life),
         "limits": limits,
         "prefill": _phase(life.prefill),
         "decode": _phase(life.decode),
@@ -87,7 +91,7 @@ def estimate(
     _print(report, life, notes)
 
 
-def _plan(
+def plan_of(
     arch: Architecture,
     tp: float | None,
     pp: float | None,
@@ -173,7 +177,32 @@ def _phase(phase: Phase) -> dict[str, Any]:
     }
 
 
+def _loaded(life: Estimate) -> dict[str, Any]:
+    """What an estimate of a loaded server says beyond any other."""
+    if not isinstance(life, Served):
+        return {}
+    return {
+        "latency_ms": 1e3 * life.latency,
+        "tpot_with_first_ms": 1e3 * life.tpot_with_first,
+        "running": life.running,
+        "places": life.places,
+        "blended_cost_per_mtok_usd": life.blended_cost,
+        "power_per_gpu_w": life.power,
+        "output_energy_per_mtok_j": life.energy,
+        "input_energy_per_mtok_j": life.input_energy,
+        "blended_energy_per_mtok_j": life.blended_energy,
+    }
+
+
 def _notes(report: dict[str, Any], said: list[str]) -> list[str]:
+    if "running" in report:
+        return [
+            f"A server that keeps {report['batch']:.6g} requests in flight; both times are means "
+            "and hold the prefills of other requests and all waits.",
+            "Time per output token is (latency - time to first token) / (osl - 1); with the first "
+            f"token, latency / osl, it is {_of(report['tpot_with_first_ms'])} ms.",
+            *said,
+        ]
     context = report["isl_tokens"] + (report["osl_tokens"] - 1) / 2
     return [
         f"Prefill of {report['isl_tokens'] - report['prefix_tokens']:.12g} new tokens of one "
@@ -207,10 +236,21 @@ def _print(report: dict[str, Any], life: Estimate, notes: list[str]) -> None:
             ["throughput", _of(report["throughput_tokens_per_s"]), "tokens/s", ""],
             ["output tokens", _of(life.cost), "$/Mtok", ""],
             ["input tokens", _of(life.input_cost), "$/Mtok", ""],
+            *(
+                [
+                    ["output tokens", _of(life.energy), "J/Mtok", ""],
+                    ["input tokens", _of(life.input_energy), "J/Mtok", ""],
+                    ["power of a GPU", _of(life.power), "W", ""],
+                    ["requests running", _of(life.running), "", ""],
+                ]
+                if isinstance(life, Served)
+                else []
+            ),
         ],
     )
     both = (life.prefill, life.decode)
     spent = sorted({**life.prefill.terms, **life.decode.terms}, key=lambda k: -_longest(both, k))
+    spent = [name for name in spent if not isinstance(life, Served) or _longest(both, name) > 0]
     rows = [[name, *(cell for p in both for cell in _spent(p, name))] for name in spent]
     rows.append(["time", _of(1e3 * life.ttft), "100", _of(1e3 * life.tpot), "100"])
     rows.append(["MFU", "", _of(100 * life.prefill.mfu), "", _of(100 * life.decode.mfu)])
@@ -270,6 +310,8 @@ def _spent(phase: Phase, name: str) -> tuple[str, str]:
 def _limits(title: str, phase: Phase) -> list[list[str]]:
     rows = []
     for name, limit in phase.limits.items():
+        if limit.need == limit.capacity == 0:  # nothing asked of a tier that is absent
+            continue
         said = show.size if name.endswith("memory") else _of
         met = "yes" if limit.need <= limit.capacity else "no"
         numbers = (limit.need, limit.capacity, limit.capacity - limit.need)

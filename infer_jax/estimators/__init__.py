@@ -1,5 +1,10 @@
 """THEORIES: one module per published model and one of our own, each an assembly of laws."""
 
+from infer_jax.estimators.attention_feedforward import (
+    AttentionFeedforward as AttentionFeedforward,
+    Halves as Halves,
+)
+from infer_jax.estimators.disaggregated import Disaggregated as Disaggregated, Pools as Pools
 from infer_jax.estimators.economics import Economics as Economics, Split as Split
 from infer_jax.estimators.estimate import (
     Estimate as Estimate,
@@ -14,4 +19,10 @@ from infer_jax.estimators.offloading import (
 )
 from infer_jax.estimators.partitioning import Partitioning as Partitioning, Slice as Slice
 from infer_jax.estimators.registry import VARIANTS as VARIANTS, make as make
+from infer_jax.estimators.serving import (
+    Deployment as Deployment,
+    Requests as Requests,
+    Served as Served,
+    Serving as Serving,
+)
 from infer_jax.estimators.speculative import Speculative as Speculative

@@ -8,6 +8,7 @@ from infer_jax.estimators.economics import Economics
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.partitioning import Partitioning
+from infer_jax.estimators.serving import Serving
 
 
 class Variant(NamedTuple):
@@ -22,6 +23,7 @@ ERDIL = "Erdil 2025, arXiv 2506.04645"
 SHENG = "Sheng et al. 2023 (FlexGen), arXiv 2303.06865"
 ALIBABA = "Alibaba 2025 (InferSim), github.com/alibaba/InferSim"
 POPE = "Pope et al. 2022, arXiv 2211.05102"
+MEASURED = "fitted to 2,762 measured rows, docs/theories/serving.md"
 
 VARIANTS: dict[str, Variant] = {
     "economics": Variant(Economics.corrected, "level 4, corrected for users", ERDIL),
@@ -47,7 +49,27 @@ VARIANTS: dict[str, Variant] = {
     "offloading.planned": Variant(Offloading.as_planned, "the places of tensors you give", SHENG),
     "offloading.paper": Variant(Offloading.paper, "Appendix A.3 as published", SHENG),
     "offloading.released": Variant(Offloading.released, "the authors' released model", SHENG),
+    "serving": Variant(
+        Serving.of, "measured engines; the engine of the profile, else vLLM", MEASURED
+    ),
+    "serving.vllm": Variant(Serving.vllm_engine, "vLLM as measured", MEASURED),
+    "serving.sglang": Variant(Serving.sglang_engine, "SGLang as measured", MEASURED),
+    "serving.trtllm": Variant(Serving.trtllm_engine, "TensorRT-LLM as measured", MEASURED),
+    "serving.complete": Variant(
+        Serving.complete, "with what measured servers were too few to see", MEASURED
+    ),
 }
+
+
+def variant(name: str) -> Variant:
+    """The variant of that name.
+
+    Raises:
+        InputError: no estimator has that name.
+    """
+    if name not in VARIANTS:
+        raise InputError("estimator", "name", name, ", ".join(VARIANTS))
+    return VARIANTS[name]
 
 
 def make(name: str, coefficients: dict[str, dict[str, float]] | None = None) -> Any:
@@ -56,7 +78,5 @@ def make(name: str, coefficients: dict[str, dict[str, float]] | None = None) -> 
     Raises:
         InputError: no estimator has that name.
     """
-    if name not in VARIANTS:
-        raise InputError("estimator", "name", name, ", ".join(VARIANTS))
     theory = name.split(".")[0]
-    return VARIANTS[name].make().fitted((coefficients or {}).get(theory, {}))
+    return variant(name).make().fitted((coefficients or {}).get(theory, {}))

@@ -3,6 +3,8 @@
 Ranks, nodes and bytes are real numbers; a collective of one rank or fewer takes no time.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -40,6 +42,43 @@ class Link(Spec):
     inter: Array = number("bandwidth between nodes", unit="bytes/s", kind="rate")
 
 
+class Tree(NamedTuple):
+    """NCCL's tree over r ranks on n nodes, and its levels between nodes, log2 n."""
+
+    ranks: Array
+    nodes: Array
+    levels: Array
+
+    @classmethod
+    def of(cls, ranks: Array, nodes: Array) -> "Tree":
+        """The tree over these ranks and nodes, both above 0."""
+        return cls(ranks, nodes, jnp.log2(nodes))
+
+    def row(self) -> "Tree":
+        """The tree over one row of a square of these ranks: sqrt r ranks on sqrt n nodes."""
+        return Tree(square_root(self.ranks), square_root(self.nodes), 0.5 * self.levels)
+
+    def seconds(
+        self, each: Array, link: Link, protocols: tuple[Protocol, ...], *, reduces: bool
+    ) -> Array:
+        """Seconds of ``nccl_tree`` where each rank's share b / r of the bytes is what is known."""
+        ranks, nodes, levels = self
+        passes, share = (2.0, 1.0) if reduces else (1.0, 0.5)
+        hops = ranks / nodes - 1.0
+        # rates are inverted while they are scalars: a grid is spared the divisions; a tier that
+        # is absent has rate 0, which 1 byte/s stands for: never chosen, never 0 times infinity
+        inside = jnp.maximum(ranks - nodes, 0.0) * (share / jnp.maximum(link.intra, 1.0))
+        between = (nodes - 1.0) * (share / jnp.maximum(link.inter, 1.0))
+        transfer = jnp.maximum(inside, between) * each
+        best = None
+        for p in protocols:
+            latency = hops * (passes * p.intra) + (levels * (passes * p.inter) + p.base)
+            time = transfer * (1.0 / p.efficiency) + latency
+            best = time if best is None else jnp.minimum(best, time)
+        assert best is not None
+        return jnp.where(ranks > 1.0, best, 0.0)
+
+
 def nccl_tree(
     ranks: Array,
     nodes: Array,
@@ -57,20 +96,7 @@ def nccl_tree(
     For ranks and nodes above 0.
     Source: Erdil 2025 (arXiv 2506.04645), Sections 3.3 and 3.4, Eqs. 23, 26 to 28, 39 to 42.
     """
-    passes, share = (2.0, 1.0) if reduces else (1.0, 0.5)
-    hops, levels = ranks / nodes - 1.0, jnp.log2(nodes)
-    # rates are inverted while they are scalars: a grid is spared the divisions; a tier that is
-    # absent has rate 0, which one byte a second stands for: never chosen, never 0 times infinity
-    inside = nodes * jnp.maximum(hops, 0.0) * (share / jnp.maximum(link.intra, 1.0))
-    between = (nodes - 1.0) * (share / jnp.maximum(link.inter, 1.0))
-    transfer = jnp.maximum(inside, between) * size / ranks
-    best = None
-    for p in protocols:
-        latency = hops * (passes * p.intra) + levels * (passes * p.inter) + p.base
-        time = latency + transfer * (1.0 / p.efficiency)
-        best = time if best is None else jnp.minimum(best, time)
-    assert best is not None
-    return jnp.where(ranks > 1.0, best, 0.0)
+    return Tree.of(ranks, nodes).seconds(size / ranks, link, protocols, reduces=reduces)
 
 
 def torus_ring(ranks: Array, size: Array, bandwidth: Array, hop: Array, *, reduces: bool) -> Array:

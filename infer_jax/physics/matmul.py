@@ -46,10 +46,13 @@ def streamed_bytes(
     """
     m, k = matrix
     exists = m * k > 0
-    ratio = jnp.where(exists, m, 1.0) / jnp.where(exists, k, 1.0)
-    rows = jnp.clip(square_root(ratio * split), 1.0, jnp.maximum(split, 1.0))
-    moved = jnp.where(exists, rows * k + split / rows * m, 0.0)
-    return m * k * weight_bytes + moved * tokens * activation_bytes
+    shape = square_root(jnp.where(exists, m, 1.0) / jnp.where(exists, k, 1.0))
+    # both from the one root of the chips, so that a grid is spared a division and a root
+    root, most, least = square_root(split), jnp.maximum(split, 1.0), jnp.minimum(split, 1.0)
+    rows = jnp.clip(root * shape, 1.0, most)
+    columns = jnp.clip(root * (1.0 / shape), least, split)
+    moved = jnp.where(exists, rows * k + columns * m, 0.0)
+    return m * k * weight_bytes + moved * (tokens * activation_bytes)
 
 
 def rate(chip: Chip, bits: Array) -> Array:

@@ -67,7 +67,7 @@ def tick(index: Array, count: int, top: Array) -> Array:
     """
     if count == 1:
         return jnp.ones_like(top)
-    middle = jnp.exp2(index * jnp.log2(top) / (count - 1))
+    middle = jnp.exp2(index * (jnp.log2(top) / (count - 1)))
     return jnp.where(index <= 0, 1.0, jnp.where(index >= count - 1, top, middle))
 
 

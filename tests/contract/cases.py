@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from infer_jax.catalog import load_system
 from infer_jax.estimators import Economics, Offload, Offloading, Partitioning, Speculative, Split
 from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.serving import Serving
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -153,6 +154,11 @@ ESTIMATORS: dict[str, Row] = {
     "partitioning.planned": Row(lambda: Partitioning.as_planned().but(**TORUS)),
     "kernels": Row(lambda: Kernels.corrected().fitted(H20)),
     "kernels.published": Row(lambda: Kernels.as_published().fitted(H20)),
+    "serving": Row(Serving.of),
+    "serving.vllm": Row(Serving.vllm_engine),
+    "serving.sglang": Row(Serving.sglang_engine),
+    "serving.trtllm": Row(Serving.trtllm_engine),
+    "serving.complete": Row(lambda: Serving.complete().but(skew=0.4, imbalance=0.5)),
     "speculative.economics": Row(lambda: Speculative.economics(Economics.level4(), dense(), 0.8)),
     "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),
 }

@@ -19,3 +19,7 @@ from infer_jax.catalog.published.partitioning import (
     partitioning_model_names as partitioning_model_names,
     partitioning_parameters as partitioning_parameters,
 )
+from infer_jax.catalog.published.serving import (
+    Fitted as Fitted,
+    serving_coefficients as serving_coefficients,
+)

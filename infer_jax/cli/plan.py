@@ -1,0 +1,228 @@
+"""`infer-jax plan`: which system, layout and concurrency serve a model within limits for least."""
+
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from infer_jax.catalog import load_model
+from infer_jax.cli import inputs, options as opt, show
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.estimators.serving import ENGINES, Deployment
+from infer_jax.planning import Asked, Choice, Side, choices, layouts, splits, table
+from infer_jax.specs import Hierarchy
+
+MODES = ("aggregated", "disaggregated", "both")
+LARGEST = 64.0  # chips of one instance that are tried where no total is given
+
+
+def _engine(text: str) -> str:
+    if text not in ENGINES:
+        raise typer.BadParameter(f"{opt.short(text)} is not one of {', '.join(ENGINES)}.")
+    return text
+
+
+def _mode(text: str) -> str:
+    if text not in MODES:
+        raise typer.BadParameter(f"{opt.short(text)} is not one of {', '.join(MODES)}.")
+    return text
+
+
+def plan(
+    config: opt.Config,
+    hardware: Annotated[
+        list[str],
+        typer.Option(
+            "--hardware", metavar="NAME|FILE", help="A profile to consider; repeat to compare."
+        ),
+    ],
+    total_gpus: opt.TotalGpus = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: Annotated[
+        float | None,
+        typer.Option(
+            parser=opt.real("a rate above 0", 0.0),
+            metavar="REQ/S",
+            help="Requests per second to carry: the fewest GPUs are found.",
+        ),
+    ] = None,
+    decode_hardware: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="What the decoding pool of a disaggregated plan runs on."
+        ),
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            parser=_mode, metavar="MODE", help="aggregated, disaggregated, or both (the default)."
+        ),
+    ] = "both",
+    isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
+    osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
+    prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
+    ttft: opt.Ttft = None,
+    tpot: opt.Tpot = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            parser=_engine, metavar="NAME", help="vllm, sglang or trtllm; the profile's, else vllm."
+        ),
+    ] = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    max_num_seqs: Annotated[
+        float | None,
+        typer.Option(parser=opt.count(1), metavar="N", help="Requests a group runs at most."),
+    ] = None,
+    price: opt.Price = None,
+    top: Annotated[
+        float, typer.Option(parser=opt.count(1), metavar="N", help="Plans shown of each system.")
+    ] = 3,
+    as_json: opt.Json = False,
+) -> None:
+    """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?"""
+    prepare()
+    _one_of(total_gpus, concurrency, request_rate)
+    asked = Asked(
+        ttft=ttft or np.inf,
+        tpot=tpot or np.inf,
+        chips=total_gpus or np.inf,
+        concurrency=concurrency,
+        rate=request_rate,
+    )
+    work = inputs.workload(isl, osl, prefix)
+    name = f"serving.{engine}" if engine else "serving"
+    common = Deployment.of(**({} if max_num_seqs is None else {"max_sequences": max_num_seqs}))
+    met: list[Choice] = []
+    missed: list[Choice] = []
+    notes: list[str] = []
+    looked = 0
+    for system in dict.fromkeys(hardware):
+        given = inputs.given(config, system, quant, kv_dtype, price)
+        arch = given.model.architecture
+        side = Side(given.system.name, given.hardware, inputs.estimator(name, given.system))
+        legal = layouts(arch, int(_most(given.hardware, total_gpus)))
+        with busy(f"evaluating every layout on {side.name}"):
+            if mode != "disaggregated":
+                made = table(side.serving, arch, side.hardware, work, legal, common)
+                looked += len(made.batch)
+                rent = float(side.hardware.price)
+                good, near = choices(side.name, rent, made, asked, isl, osl, int(top))
+                met, missed = met + good, missed + near
+            if mode != "aggregated":
+                second, options = side, legal
+                if decode_hardware is not None:
+                    other = inputs.given(config, decode_hardware, quant, kv_dtype, price)
+                    theory = inputs.estimator(name, other.system)
+                    second = Side(other.system.name, other.hardware, theory)
+                    options = layouts(arch, int(_most(other.hardware, total_gpus)))
+                    notes += other.notes
+                pools = splits(
+                    (side, second), arch, work, (legal, options), common, asked, int(top)
+                )
+                met, missed = met + pools[0], missed + pools[1]
+        notes += given.notes + inputs.too_long(given.model, work)
+    met.sort(key=lambda c: c.rank)
+    missed.sort(key=lambda c: c.rank)
+    report = {
+        "model": load_model(config, quant=quant, kv_dtype=kv_dtype).name,
+        "estimator": name,
+        "isl_tokens": isl,
+        "osl_tokens": osl,
+        "prefix_tokens": prefix,
+        "configurations": looked,
+        "feasible": bool(met),
+        "plans": [_row(c) for c in met],
+        "near_misses": [] if met else [_row(c) for c in missed],
+    }
+    notes = [
+        f"Estimator: {name}; every legal layout and batch, {looked} configurations"
+        f"{'' if mode == 'aggregated' else ', and the best pairs of pools'}.",
+        "Dollars are per million tokens, input and output alike; a GPU is paid while it is rented.",
+        *dict.fromkeys(notes),
+    ]
+    if as_json:
+        show.as_json({**report, "notes": notes})
+        return
+    _print(report, met, missed[: int(top)], notes)
+
+
+def _one_of(total: float | None, concurrency: float | None, rate: float | None) -> None:
+    if concurrency is not None and rate is not None:
+        raise opt.refuse("--request-rate", rate, "--concurrency or --request-rate, not both")
+    if total is None and concurrency is None and rate is None:
+        raise opt.refuse("--total-gpus", "missing", "--total-gpus, --concurrency or --request-rate")
+
+
+def _most(hardware: Any, total: float | None) -> float:
+    """Chips of the largest instance that is tried: all there are, else some domains."""
+    if total is not None:
+        return min(total, 4.0 * LARGEST)
+    network = hardware.network
+    return max(LARGEST, float(network.domain)) if isinstance(network, Hierarchy) else LARGEST
+
+
+def _row(c: Choice) -> dict[str, Any]:
+    return {
+        "mode": c.mode,
+        "hardware": c.system,
+        "layout": c.layout,
+        "degrees": c.degrees,
+        "gpus": c.chips,
+        "concurrency_per_replica": c.batch,
+        "ttft_ms": 1e3 * c.ttft,
+        "tpot_ms": 1e3 * c.tpot,
+        "requests_per_s": c.requests_per_s,
+        "throughput_per_gpu_tokens_per_s": c.throughput,
+        "cost_per_mtok_usd": c.usd_per_mtok,
+        "input_cost_per_mtok_usd": c.input_usd,
+        "output_cost_per_mtok_usd": c.output_usd,
+        "cost_per_hour_usd": c.usd_per_hour,
+        "energy_per_mtok_joules": c.joules,
+        "memory_need_bytes": c.memory[0],
+        "memory_capacity_bytes": c.memory[1],
+        "binds": c.binds,
+        "broken": dict(c.excess),
+    }
+
+
+def _print(
+    report: dict[str, Any], met: list[Choice], missed: list[Choice], notes: list[str]
+) -> None:
+    lengths = f"{report['isl_tokens']:g} tokens in, {report['osl_tokens']:g} out"
+    show.say(f"{report['model']}, {lengths}", "")
+    if not met:
+        show.say("No plan meets every limit. The nearest, and what they break:", "")
+    columns = (
+        show.Column("system", left=True),
+        show.Column("plan", "prefill > decode", left=True),
+        show.Column("GPUs"),
+        show.Column("batch"),
+        show.Column("TTFT", "ms"),
+        show.Column("TPOT", "ms"),
+        show.Column("output", "tok/s/GPU"),
+        show.Column("cost", "$/Mtok"),
+        show.Column("binds" if met else "breaks", left=True),
+    )
+    rows = [
+        [
+            c.system,
+            c.layout,
+            f"{c.chips:g}",
+            f"{c.batch:g}",
+            show.digits(1e3 * c.ttft),
+            show.digits(1e3 * c.tpot),
+            show.digits(c.throughput),
+            show.digits(c.usd_per_mtok),
+            c.binds if met else _breaks(c),
+        ]
+        for c in met or missed
+    ]
+    show.table(columns, rows, mark=0 if met else -1)
+    show.notes(notes)
+
+
+def _breaks(c: Choice) -> str:
+    worst = sorted(c.excess.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} by {share:.1%}" for name, share in worst)

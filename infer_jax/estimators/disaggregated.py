@@ -1,0 +1,176 @@
+"""Prefill and decode in pools of their own: what does splitting do to any estimator with steps?"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.estimate import Estimate, Limit, decode_context
+from infer_jax.physics import decoder, pipelining
+from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.physics.queueing import single_server_wait
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Hierarchy,
+    Plan,
+    Spec,
+    Workload,
+    number,
+    part,
+    spec,
+)
+
+
+def _none() -> None:
+    return None
+
+
+@spec
+class Pools(Spec):
+    """Instances that prefill and instances that decode, each kind with a plan of its own."""
+
+    prefill: Plan = part("an instance that prefills")
+    decode: Plan = part("an instance that decodes")
+    prefill_copies: Array = number("instances that prefill", kind="count", low=1, default=1.0)
+    decode_copies: Array = number("instances that decode", kind="count", low=1, default=1.0)
+    prefill_batch: Array = number("prompts of one prefill pass", kind="count", low=1, default=1.0)
+
+    @property
+    def chips(self) -> Array:
+        """Chips of both pools."""
+        first, second = self.prefill.instance, self.decode.instance
+        return first * self.prefill_copies + second * self.decode_copies
+
+
+@spec
+class Disaggregated(Spec):
+    """Two pools and the cache that goes from one to the other.
+
+    Both pools run the same estimator unless ``decoder`` is another, and stand on the same
+    hardware unless ``decode_hardware`` is another. ``prefill_share`` and ``decode_share`` are
+    what a pool reaches of the rate that its steps would allow (0.9 and 0.92 in aiconfigurator
+    0.12, sdk/picking.py); 0.8 of a link is what InferSim takes (Alibaba 2025).
+    """
+
+    target: Any = part("the estimator of the pools, or of the prefill pool")
+    decoder: Any = part("the estimator of the decode pool; none: the same", default_factory=_none)
+    decode_hardware: Hardware | None = part(
+        "what the decode pool runs on; none: the same", default_factory=_none
+    )
+    layered: Array = number(
+        "whether the cache is sent layer by layer while the prompt is computed",
+        kind="choice",
+        high=1,
+        default=1.0,
+        choices=("no", "yes"),
+    )
+    link_share: Array = number(
+        "share of link bandwidth that transfers reach", kind="fraction", high=1, default=0.8
+    )
+    prefill_share: Array = number(
+        "share of its rate that the prefill pool keeps: bubbles between prompts",
+        kind="fraction",
+        high=1,
+        default=0.9,
+    )
+    decode_share: Array = number(
+        "share of its rate that the decode pool keeps: slots not yet filled",
+        kind="fraction",
+        high=1,
+        default=0.92,
+    )
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools
+    ) -> Estimate:
+        """A request's life over both pools, ``workload.batch`` requests in each decode instance.
+
+        Requests per second: the least of what prefill, decode and the link between them take,
+        or the arrivals where there are any. TTFT is the prefill, what of the transfer it does not
+        hide, and the wait for a prefill instance; in a closed loop requests are handed over as
+        places get free, and none wait. TPOT is a decode step with no prefills in it.
+        """
+        second_hardware = self.decode_hardware or hardware
+        fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
+        first = self.target.step(
+            arch,
+            hardware,
+            ForwardPass(
+                sequences=plan.prefill_batch, new_tokens=fresh, cached_tokens=workload.prefix
+            ),
+            plan.prefill,
+        )
+        one = jnp.ones_like(workload.batch)
+        second = (self.decoder or self.target).step(
+            arch,
+            second_hardware,
+            ForwardPass(
+                sequences=workload.batch, new_tokens=one, cached_tokens=decode_context(workload)
+            ),
+            plan.decode,
+        )
+        sent = decoder.cache_bytes(arch, workload.isl)
+        link = self.link(hardware, second_hardware, plan)
+        copies = plan.prefill_copies, plan.decode_copies
+        streams = jnp.minimum(copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance)
+        each = jnp.minimum(plan.prefill.instance, plan.decode.instance)
+        moving = plan.prefill_batch * sent / (each * link)
+        hidden = pipelining.exposed(moving, first.time, decoder.layers(arch))
+        transfer = jnp.where(self.layered > 0.5, hidden, moving)
+
+        prompts = copies[0] * plan.prefill_batch / first.time * self.prefill_share
+        outputs = jnp.maximum(workload.osl - 1.0, 1.0)
+        tokens = copies[1] * workload.batch / second.time * self.decode_share
+        most = jnp.minimum(jnp.minimum(prompts, tokens / outputs), streams * link / sent)
+        rate, wait = most, jnp.zeros_like(first.time)
+        limits = {}
+        if workload.arrivals is not None:
+            asked = workload.arrivals.rate
+            rate = jnp.minimum(most, asked)
+            limits["arrivals"] = Limit(need=asked, capacity=most)
+            served = first.time / (copies[0] * plan.prefill_batch * self.prefill_share)
+            wait = single_server_wait(
+                asked, served, served**2, asked * served, workload.arrivals.variability
+            )
+        ttft = first.time + transfer + wait
+        chips = plan.chips
+        shares = copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance
+        into = usd_per_million_tokens(shares[0], hardware.price, 1.0 / rate, fresh)
+        out = usd_per_million_tokens(shares[1], second_hardware.price, 1.0 / rate, workload.osl)
+        prefill = first.replace(
+            time=ttft,
+            terms={**first.terms, "transfer": transfer, "queue": wait},
+            limits={**first.limits, **limits},
+            mfu=first.mfu * first.time / ttft,
+        )
+        return Estimate(
+            ttft=ttft,
+            tpot=second.time,
+            chips=chips,
+            speed=1.0 / second.time,
+            throughput=rate * workload.osl / chips,
+            cost=out,
+            input_cost=into,
+            prefill=prefill,
+            decode=second,
+        )
+
+    def link(self, hardware: Hardware, other: Hardware, plan: Pools) -> Array:
+        """Bytes/s of a chip's link between the pools: the slower end's.
+
+        The fast domain where both pools fit in one, else the network beyond it.
+        """
+
+        def end(h: Hardware) -> Array:
+            network = h.network
+            if not isinstance(network, Hierarchy):
+                return network.link_bandwidth
+            together = plan.chips <= network.domain
+            outside = jnp.maximum(network.network_bandwidth, 1.0)
+            return jnp.where(together, network.domain_bandwidth, outside)
+
+        if self.decode_hardware is None:
+            return end(hardware) * self.link_share
+        return jnp.minimum(end(hardware), end(other)) * self.link_share

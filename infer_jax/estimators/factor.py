@@ -1,0 +1,52 @@
+"""Which part of a program does an input touch? The rest is evaluated once and handed on.
+
+A program is a jaxpr: a list of operations on named values. An operation is late if a late
+input reaches it, else early; early values that late operations need are handed over. So a
+quantity is computed as often as what it depends on changes, whatever a compiler makes of it.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from jax.core import eval_jaxpr
+from jax.extend.core import ClosedJaxpr, Literal
+from jax.interpreters import partial_eval
+
+Values = list[Any]
+
+
+def reads(program: ClosedJaxpr, output: int) -> list[bool]:
+    """Whether each input is read by one output."""
+    asked = [i == output for i in range(len(program.jaxpr.outvars))]
+    return list(partial_eval.dce_jaxpr(program.jaxpr, asked)[1])
+
+
+def factor(
+    program: ClosedJaxpr, late: Sequence[bool]
+) -> tuple[Callable[..., Values], Callable[..., Values]]:
+    """(early, finish): ``finish(early(*early inputs), *late inputs)`` are the outputs.
+
+    >>> program = jax.make_jaxpr(lambda a, b: jax.numpy.sin(a) * b)(1.0, 1.0)
+    >>> early, finish = factor(program, [False, True])
+    >>> [float(finish(early(0.5), b)[0] / jax.numpy.sin(0.5)) for b in (1.0, 2.0)]
+    [1.0, 2.0]
+    """
+    jaxpr = program.jaxpr
+    touched = {v for v, is_late in zip(jaxpr.invars, late, strict=True) if is_late}
+    first, then = [], []
+    for equation in jaxpr.eqns:
+        reached = any(v in touched for v in equation.invars if not isinstance(v, Literal))
+        (then if reached else first).append(equation)
+        touched.update(equation.outvars if reached else ())
+    needed = [v for e in then for v in e.invars] + list(jaxpr.outvars)
+    kept = [
+        v for v in dict.fromkeys(v for v in needed if not isinstance(v, Literal))
+        if v not in touched
+    ]  # fmt: skip
+
+    inputs = [[v for v, is_late in zip(jaxpr.invars, late, strict=True) if is_late is side]
+              for side in (False, True)]  # fmt: skip
+    before = jaxpr.replace(eqns=first, invars=inputs[0], outvars=kept)
+    after = jaxpr.replace(constvars=kept, eqns=then, invars=inputs[1])
+    return partial(eval_jaxpr, before, program.consts), partial(eval_jaxpr, after)

@@ -1,0 +1,17 @@
+"""Serving: what real engines do to a model's requests (ours, fitted to measured servers)."""
+
+from infer_jax.estimators.serving.coefficients import (
+    ENGINES as ENGINES,
+    GENERATIONS as GENERATIONS,
+    Engine as Engine,
+    Generation as Generation,
+)
+from infer_jax.estimators.serving.life import Served as Served
+from infer_jax.estimators.serving.model import Serving as Serving
+from infer_jax.estimators.serving.plan import Deployment as Deployment
+from infer_jax.estimators.serving.shape import (
+    Shape as Shape,
+    formatted as formatted,
+    shape as shape,
+)
+from infer_jax.estimators.serving.workload import Requests as Requests

@@ -1,0 +1,328 @@
+"""Our own theory of serving: what real engines do, by terms that measurements could tell apart.
+
+One pass is a sum of terms, each the smooth larger of moving and computing; a request's life adds
+the prefills of others, admission and memory. Derivation and fit: docs/theories/serving.md.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from jax import Array
+
+from infer_jax.catalog.published import serving_coefficients
+from infer_jax.errors import InputError
+from infer_jax.estimators.estimate import Phase
+from infer_jax.estimators.serving.coefficients import ENGINES, GENERATIONS, Engine, Generation
+from infer_jax.estimators.serving.life import Served, closed_loop
+from infer_jax.estimators.serving.passes import one_pass
+from infer_jax.estimators.serving.plan import deployment
+from infer_jax.estimators.serving.queued import open_loop, service
+from infer_jax.estimators.serving.shape import Shape, shape
+from infer_jax.estimators.serving.workload import requests
+from infer_jax.estimators.serving.world import World, chosen
+from infer_jax.physics import prompt, routing
+from infer_jax.physics.batching import Service
+from infer_jax.physics.energy import Draw
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Spec,
+    Workload,
+    number,
+    part,
+    spec,
+    static,
+)
+
+
+def fitted(name: str) -> float:
+    """The fitted value of a coefficient by its path."""
+    return serving_coefficients()[name].value
+
+
+class Laws(NamedTuple):
+    """The named laws in which variants differ."""
+
+    windowed: Callable = prompt.seen_on_average
+    chosen: Callable = prompt.seen
+    touched: Callable = routing.evenly
+    # how many times these are counted, 0 or 1
+    prompt_logits: float = 0.0  # the head at the end of a prompt
+    beside: float = 0.0  # FLOP of attention beside pairs: indexer, recurrence
+    router: float = 0.0  # the routers' matrices
+
+
+COMPLETE = Laws(
+    windowed=prompt.seen, touched=routing.unevenly, prompt_logits=1.0, beside=1.0, router=1.0
+)
+
+
+@spec
+class Serving(Spec):
+    """The serving model: its coefficients, every one a leaf.
+
+    Coefficients of all engines and generations are held at once, and two choices select; rows of
+    several engines thus share one program and one set of common coefficients.
+    """
+
+    engine: Array = number("serving engine", kind="choice", high=2, default=2.0, choices=ENGINES)
+    generation: Array = number(
+        "generation of the chip", kind="choice", high=1, default=0.0, choices=GENERATIONS
+    )
+    visible: Array = number(
+        "memory that the driver shows, over that of the data sheet (gibibytes sold as gigabytes)",
+        kind="fraction",
+        default=1.0,
+    )
+    weight_read: Array = number(
+        "eta_m: weight read, share of memory bandwidth",
+        kind="fraction",
+        high=1,
+        default=fitted("weight_read"),
+    )
+    cache_read: Array = number(
+        "eta_kv: cache and state read, share of memory bandwidth",
+        kind="fraction",
+        high=1,
+        default=fitted("cache_read"),
+    )
+    narrow_read: Array = number(
+        "eta_w4: 4-bit weights widened to 16 bits, over other weights",
+        kind="fraction",
+        high=1,
+        default=fitted("narrow_read"),
+    )
+    grouped: Array = number(
+        "eta_gc: products of experts, over dense ones",
+        kind="fraction",
+        high=1,
+        default=fitted("grouped"),
+    )
+    prefill_attention: Array = number(
+        "eta_a: share of the 16-bit peak",
+        kind="fraction",
+        high=1,
+        default=fitted("prefill_attention"),
+    )
+    decode_attention: Array = number(
+        "eta_ad: share of the 16-bit peak",
+        kind="fraction",
+        high=1,
+        default=fitted("decode_attention"),
+    )
+    link: Array = number(
+        "eta_n: share of one-way link bandwidth", kind="fraction", high=1, default=fitted("link")
+    )
+    quantised_gap: Array = number(
+        "tau_Q: launch gap of a class of products that quantises activations, a layer",
+        unit="s",
+        kind="time",
+        default=fitted("quantised_gap"),
+    )
+    hop: Array = number(
+        "alpha: latency of a doubling of ranks", unit="s", kind="time", default=fitted("hop")
+    )
+    latent_kernels: Array = number(
+        "k_mla: layer gap of latent attention over grouped-query",
+        kind="size",
+        default=fitted("latent_kernels"),
+    )
+    sparse_kernels: Array = number(
+        "k_dsa: of sparse attention with an indexer", kind="size", default=fitted("sparse_kernels")
+    )
+    linear_kernels: Array = number(
+        "of a model with linear attention (assumed: not identifiable)", kind="size", default=1.5
+    )
+    acceptance: Array = number(
+        "acc: probability that a drafted token is accepted",
+        kind="fraction",
+        high=1,
+        default=fitted("acceptance"),
+    )
+    usable_memory: Array = number(
+        "f_mem: usable share of memory", kind="fraction", high=1, default=fitted("usable_memory")
+    )
+    drawn_length: Array = number(
+        "f_len: mean over nominal length where lengths are drawn at random",
+        kind="fraction",
+        high=1,
+        default=fitted("drawn_length"),
+    )
+    front: Array = number(
+        "t0: network and tokeniser before the first token",
+        unit="s",
+        kind="time",
+        default=fitted("front"),
+    )
+    front_rank: Array = number(
+        "dpT: its growth per attention group", kind="size", default=fitted("front_rank")
+    )
+    trtllm: Engine = part("TensorRT-LLM", default_factory=lambda: Engine.published("trtllm"))
+    sglang: Engine = part("SGLang", default_factory=lambda: Engine.published("sglang"))
+    vllm: Engine = part("vLLM", default_factory=lambda: Engine.published("vllm"))
+    hopper: Generation = part(
+        "H100, H200 and chips before", default_factory=lambda: Generation.published("hopper")
+    )
+    blackwell: Generation = part(
+        "B200, B300, GB200", default_factory=lambda: Generation.published("blackwell")
+    )
+    overlap: Array = number(
+        "p: sharpness of reading against computing; 1 their sum", kind="size", low=1, default=3.0
+    )
+    one_shot: Array = number(
+        "m0: bytes up to which an all-reduce goes in one shot",
+        unit="bytes",
+        kind="size",
+        default=4e6,
+    )
+    passes: Array = number(
+        "times that a layer moves its activations through memory", kind="size", default=8.0
+    )
+    eager_beside_decode: Array = number(
+        "share of eager launches that decoding waits for", kind="fraction", high=1, default=0.8
+    )
+    reserve: Array = number(
+        "memory of the runtime, not for weights and cache", unit="bytes", kind="size", default=2e9
+    )
+    least_memory: Array = number(
+        "share of memory that is left to the cache at least", kind="fraction", high=1, default=0.02
+    )
+    held_output: Array = number(
+        "share of its output that a request holds when places are counted",
+        kind="fraction",
+        high=1,
+        default=0.75,
+    )
+    admission_sharpness: Array = number(
+        "of requests in flight against places", kind="size", low=1, default=16.0
+    )
+    admission_fixed: Array = number(
+        "decode steps that admission takes at most in a fixed-length benchmark",
+        kind="size",
+        default=3.0,
+    )
+    eager_tokens: Array = number(
+        "I_0: tokens of a prompt from which on its eager launches count in full",
+        unit="tokens",
+        kind="size",
+        default=8192.0,
+    )
+    decode_tokens: Array = number(
+        "new tokens a sequence up to which a pass decodes", unit="tokens", kind="size", default=8.0
+    )
+    skew: Array = number(
+        "exponent by which an expert's popularity falls with its rank; read by the complete laws",
+        kind="fraction",
+        high=0.95,
+        default=0.0,
+    )
+    imbalance: Array = number(
+        "excess of the busiest of the expert-parallel ranks, in random excesses",
+        kind="size",
+        default=0.0,
+    )
+    idle_slots: Array = number(
+        "share of routed slots that go to experts without computation",
+        kind="fraction",
+        high=0.95,
+        default=0.0,
+    )
+    draw: Draw = part("power by utilisation", default_factory=Draw)
+    laws: Laws = static("the named laws", default=Laws())
+
+    @classmethod
+    def vllm_engine(cls) -> "Serving":
+        """vLLM, at the fitted coefficients."""
+        return cls.of(engine="vllm")
+
+    @classmethod
+    def sglang_engine(cls) -> "Serving":
+        """SGLang, at the fitted coefficients."""
+        return cls.of(engine="sglang")
+
+    @classmethod
+    def trtllm_engine(cls) -> "Serving":
+        """TensorRT-LLM, at the fitted coefficients."""
+        return cls.of(engine="trtllm")
+
+    @classmethod
+    def complete(cls) -> "Serving":
+        """The fitted coefficients with all that the fitted form leaves out as too small to see.
+
+        The indexer's and the recurrence's FLOP, routers, the head at the end of a prompt, exact
+        windows, and experts of uneven popularity, for models and lengths beyond the measured ones.
+        """
+        return cls.of(laws=COMPLETE)
+
+    @classmethod
+    def roofline(cls) -> "Serving":
+        """The limit in which nothing is lost: data-sheet rates, no launches, waits or hosts.
+
+        Of each product the longer of reading and computing counts; where all weights are of one
+        format, this is the roofline of the whole model.
+        """
+        idle = Engine.of(
+            **dict.fromkeys(("layer_gap", "expert_gap", "sequence_time"), 0.0),
+            **dict.fromkeys(("eager", "admission", "sync", "sync_fixed"), 0.0),
+        )
+        full = Generation.of(gemm_16=1.0, gemm_8=1.0, gemm_4=1.0)
+        shares = ("weight_read", "cache_read", "narrow_read", "grouped", "link", "usable_memory")
+        shares += ("prefill_attention", "decode_attention")
+        none = ("quantised_gap", "hop", "front", "front_rank", "passes", "reserve")
+        return cls.of(
+            **dict.fromkeys(shares, 1.0),
+            **dict.fromkeys(none, 0.0),
+            **dict.fromkeys(ENGINES, idle),
+            **dict.fromkeys(GENERATIONS, full),
+            overlap=1e6,
+        )
+
+    def fitted(self, coefficients: Mapping[str, float]) -> "Serving":
+        """This variant with other coefficients, by dotted path (``vllm.layer_gap``).
+
+        Raises:
+            InputError: a name that is no coefficient, or a value out of bounds.
+        """
+        made = self
+        for name, value in coefficients.items():
+            head, _, rest = name.rpartition(".")
+            if not head:
+                made = made.but(**{name: value})
+            elif head in (*ENGINES, *GENERATIONS):
+                made = made.replace(**{head: getattr(made, head).but(**{rest: value})})
+            else:
+                raise InputError("serving", "coefficient", name, "a path such as vllm.layer_gap")
+        return made
+
+    def world(self, seen: Shape, hardware: Hardware, plan: Plan) -> World:
+        """All that the terms look at, with engine and generation chosen."""
+        engine = chosen((self.trtllm, self.sglang, self.vllm), self.engine)
+        generation = chosen((self.hopper, self.blackwell), self.generation)
+        return World(self, seen, hardware, deployment(plan), engine, generation)
+
+    def step(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> Phase:
+        """One forward pass of an instance, alone on it."""
+        return one_pass(self.world(shape(arch), hardware, plan), forward)
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Served:
+        """A request's life in an instance: ``workload.batch`` kept in flight, or arrivals."""
+        return self.serve(shape(arch), hardware, workload, plan)
+
+    def serve(self, seen: Shape, hardware: Hardware, workload: Workload, plan: Plan) -> Served:
+        """``estimate`` from the shape of a model: one program for models of any structure."""
+        w, work = self.world(seen, hardware, plan), requests(workload)
+        if work.arrivals is not None:
+            return open_loop(w, work, work.arrivals)
+        return closed_loop(w, work)
+
+    def service(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Service:
+        """Means and percentiles of one attention group by the laws of a server that batches."""
+        return service(self.world(shape(arch), hardware, plan), requests(workload))

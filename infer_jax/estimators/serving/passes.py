@@ -1,0 +1,171 @@
+"""How long is one pass of a server: decoding, a prompt alone, a prompt among others?"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from infer_jax.estimators.estimate import Phase
+from infer_jax.estimators.serving import room, terms
+from infer_jax.estimators.serving.terms import Spent
+from infer_jax.estimators.serving.world import World
+from infer_jax.physics.numerics import ceiling
+from infer_jax.physics.speculation import geometric
+from infer_jax.specs import ForwardPass
+
+FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
+
+
+def one_pass(w: World, forward: ForwardPass) -> Phase:
+    """One forward pass of an instance, its sequences dealt to the attention groups.
+
+    A pass of few new tokens a sequence decodes: it replays a CUDA graph, attends in the absorbed
+    form, and the host and the head see every token. A longer one is a prefill. The sequences of a
+    group go through the stages of a pipeline in ``pp`` micro-batches.
+    """
+    plan, model, new = w.plan, w.model, forward.new_tokens
+    sequences = forward.sequences / plan.attention_dp
+    micro = sequences / plan.pp
+    decodes = new <= model.decode_tokens
+    kinds = (
+        terms.joined(
+            terms.decode_attention(w, micro, new, forward.cached_tokens),
+            terms.head(w, micro, new),
+            terms.waiting(launch=terms.gaps(w), host=w.engine.sequence_time * sequences),
+        ),
+        terms.joined(
+            terms.prefill_attention(w, micro, new, forward.cached_tokens),
+            terms.head(w, micro, 1.0).times(jnp.asarray(model.laws.prompt_logits)),
+            terms.waiting(
+                launch=w.engine.eager * terms.gaps(w), host=jnp.zeros_like(w.engine.sequence_time)
+            ),
+        ),
+    )
+    apart = jax.tree.map(lambda d, p: jnp.where(decodes, d, p), *kinds)
+    spent = terms.joined(terms.through_layers(w, micro * new), apart)
+    limits = {
+        "memory": room.limit(w, sequences, forward.cached_tokens + new),
+        "expert ranks": room.expert_ranks(w),
+    }
+    mfu = terms.ideal(w, micro * new) / spent.time
+    return Phase(time=spent.time, terms=spent.terms, limits=limits, mfu=mfu, layout=layout(w))
+
+
+def layout(w: World) -> dict[str, Array]:
+    """The degrees of the plan."""
+    names = ("tp", "attention_dp", "ep", "pp")
+    return {name: getattr(w.plan, name) for name in names}
+
+
+class Passes(NamedTuple):
+    """What a server does for its requests.
+
+    ``decode``: a step per token that each request of a group gets. ``alone``: one request's
+    prompt on an idle group. ``joining``: what it adds to passes that decode anyway, without
+    launches; ``launch`` is those of one such pass, of which there are ``chunks``.
+    """
+
+    decode: Spent
+    alone: Spent
+    joining: Spent
+    launch: Array
+    chunks: Array
+
+
+def passes(w: World, group: Array, context: Array, fresh: Array, cached: Array) -> Passes:
+    """The passes of a group with ``group`` requests, of which each decodes at ``context`` tokens.
+
+    A prompt of ``fresh`` tokens after ``cached`` ones goes in as few chunks as the plan allows.
+    """
+    plan = w.plan
+    micro = group / plan.pp
+    chunks = ceiling(fresh / plan.chunk)
+    each = fresh / chunks
+    rows = jnp.stack([micro * (1.0 + plan.drafts), group, each, group + each])
+    fed, steady, alone, beside = _each(w, rows)
+
+    one = jnp.asarray(1.0)
+    attending = terms.prefill_attention(w, one, fresh, cached, chunks)
+    head = terms.head(w, one, 1.0).times(jnp.asarray(w.model.laws.prompt_logits))
+    launch = w.engine.eager * terms.gaps(w)
+    less = jax.tree.map(jnp.subtract, beside, steady)
+    return Passes(
+        decode=_decode(w, fed, group, context),
+        alone=terms.joined(
+            alone.times(chunks), attending, head, terms.waiting(launch=chunks * launch)
+        ),
+        joining=terms.joined(less.times(chunks), attending).times(1.0 / plan.pp),
+        launch=launch,
+        chunks=chunks,
+    )
+
+
+def step_time(
+    w: World,
+    through: Callable[[Array], Array],
+    decoding: Array,
+    prompts: Array,
+    new: Array,
+    cached: Array,
+    context: Array,
+) -> Array:
+    """Seconds of a step of a group, per token that each of its ``decoding`` requests gets.
+
+    Beside them ``prompts`` requests feed ``new`` tokens each that follow ``cached`` ones.
+    ``through``: seconds in which rows go through the layers.
+    """
+    fed = prompts * new
+    drafted = through(decoding / w.plan.pp * (1.0 + w.plan.drafts))
+    attending = terms.prefill_attention(w, prompts, new, cached)
+    more = (through(decoding + fed) - through(decoding) + attending.time) / w.plan.pp
+    launch = w.model.eager_beside_decode * w.engine.eager * terms.gaps(w)
+    alone = _decode(w, terms.waiting(layers=drafted), decoding, context)
+    return alone.time + more + jnp.where(fed > 0, launch, 0.0)
+
+
+def tabulated(w: World) -> Callable[[Array], Array]:
+    """Seconds in which rows go through the layers, between points ``FINE`` to a doubling.
+
+    Linear in logarithms: exact where reading or computing alone counts, within 0.1 % where they
+    meet. A law that asks for many times is then a short program.
+    """
+    points = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
+    rows = jnp.asarray(points, jnp.result_type(w.plan.tp))
+    table = jnp.log(jax.vmap(lambda n: terms.through_layers(w, n).time)(rows))
+
+    def through(rows: Array) -> Array:
+        at = (jnp.log2(jnp.clip(rows, points[0], points[-1])) - FEWEST) * FINE
+        low = jnp.minimum(jnp.floor(at), len(points) - 2.0)
+        index, share = low.astype(jnp.int32), at - low
+        return jnp.exp(table[index] * (1.0 - share) + table[index + 1] * share)
+
+    return through
+
+
+def _each(w: World, rows: Array) -> list[Spent]:
+    """What goes through the layers for each number of rows, traced once."""
+    layers = jax.vmap(lambda n: terms.through_layers(w, n))(rows)
+    return [jax.tree.map(lambda x, i=i: x[i], layers) for i in range(len(rows))]
+
+
+def _decode(w: World, fed: Spent, group: Array, context: Array) -> Spent:
+    """A decode step per token of a request, ``fed`` being its way through the layers.
+
+    With d drafts of one layer each, d + 1 tokens are fed and sum_j a^j are kept, j = 0 .. d.
+    """
+    plan, micro = w.plan, group / w.plan.pp
+    kept = geometric(w.model.acceptance, 1.0 + plan.drafts)
+    drafting = 1.0 + plan.drafts / jnp.sum(w.shape.layers.count, axis=-1)
+    replayed = terms.joined(
+        fed,
+        terms.decode_attention(w, micro, 1.0, context),
+        terms.waiting(launch=terms.gaps(w)),
+    )
+    return terms.joined(
+        replayed.times(drafting / kept),
+        terms.head(w, micro, 1.0).times((1.0 + plan.drafts) / kept),
+        terms.waiting(host=w.engine.sequence_time * group),
+    )

@@ -1,0 +1,68 @@
+"""How is a server laid out: attention over tensor and data ranks, experts over all of them?"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.specs import UNBOUNDED, Plan, number, spec
+
+
+@spec
+class Deployment(Plan):
+    """A plan with what serving adds. One instance is tp x attention_dp x pp chips.
+
+    Attention runs in ``attention_dp`` groups of ``tp`` ranks, each with its share of the
+    requests. The experts of a layer are dealt to ``ep`` parts of those tp x attention_dp chips,
+    and each expert is cut over the tp x attention_dp / ep chips of its part.
+    """
+
+    attention_dp: Array = number(
+        "data parallel groups of attention in one instance", kind="count", low=1, default=1.0
+    )
+    drafts: Array = number(
+        "tokens that multi-token-prediction heads draft for a pass; 0: none",
+        unit="tokens",
+        kind="count",
+        default=0.0,
+    )
+    chunk: Array = number(
+        "prompt tokens of one pass at most (chunked prefill)",
+        unit="tokens",
+        kind="count",
+        low=1,
+        default=UNBOUNDED,
+    )
+    max_sequences: Array = number(
+        "requests that one attention group runs at most, max_num_seqs",
+        kind="count",
+        low=1,
+        default=UNBOUNDED,
+    )
+    block: Array = number(
+        "tokens of a block of the paged cache, half of which a request wastes; 0: none wasted",
+        unit="tokens",
+        kind="count",
+        default=0.0,
+    )
+
+    @property
+    def expert_tp(self) -> Array:
+        """Chips that one expert is cut over: tp x attention_dp / ep."""
+        return self.tp * self.attention_dp / self.ep
+
+    @property
+    def instance(self) -> Array:
+        """Chips of one instance: tp * attention_dp * pp."""
+        return self.tp * self.attention_dp * self.pp
+
+
+def deployment(plan: Plan) -> Deployment:
+    """``plan`` as a deployment; a plain one has ``ep`` attention groups, tp x pp x ep chips."""
+    if isinstance(plan, Deployment):
+        return plan
+    given = {f.name: getattr(plan, f.name) for f in dataclasses.fields(Plan)}
+    own = {f.name: f for f in dataclasses.fields(Deployment) if f.name not in given}
+    # as weak constants, in the precision of what the plan says: declared defaults are 64 bits wide
+    taken = {name: jnp.asarray(float(f.default_factory())) for name, f in own.items()}  # pyright: ignore[reportCallIssue]
+    return Deployment(**given, **{**taken, "attention_dp": plan.ep})

@@ -1,0 +1,105 @@
+"""How long do requests wait that come by themselves, and how far do their waits spread?
+
+The passes of this theory, put through the laws of a server that batches continuously.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.estimate import Limit
+from infer_jax.estimators.serving import life, room
+from infer_jax.estimators.serving.life import Flight, Lengths, Served
+from infer_jax.estimators.serving.passes import passes, step_time, tabulated
+from infer_jax.estimators.serving.workload import Requests
+from infer_jax.estimators.serving.world import World
+from infer_jax.physics import batching
+from infer_jax.physics.batching import Service
+from infer_jax.physics.decoder import total
+from infer_jax.specs import Arrivals, Workload
+
+BUDGET = 8192.0  # tokens of a pass where the plan does not say, vLLM's max_num_batched_tokens
+
+
+class Group(NamedTuple):
+    """What the laws of batching are told of one attention group."""
+
+    step: batching.Step
+    kinds: batching.Requests
+    server: batching.Server
+    context: Array
+
+
+def group_of(w: World, work: Requests, lengths: Lengths) -> Group:
+    """One of the equal attention groups of an instance, as a server that batches."""
+    given = {f.name: getattr(work, f.name) for f in dataclasses.fields(Workload)}
+    mean = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
+    kinds = batching.requests(Workload(**{**given, **mean}))
+    context = batching.decode_context(kinds)
+    tokens = lengths.isl + w.model.held_output * lengths.osl
+    each = life.room_for(w, work, lengths) / w.plan.attention_dp
+    server = batching.Server(
+        budget=jnp.minimum(w.plan.chunk, BUDGET),
+        slots=w.plan.max_sequences,
+        cache=each * tokens,
+        reserved=w.model.held_output,
+    )
+    through = tabulated(w)
+
+    def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
+        return step_time(w, through, decoding, prompts, new, cached, context)
+
+    return Group(step, kinds, server, context)
+
+
+def service(w: World, work: Requests) -> Service:
+    """Means and percentiles of one attention group, in a closed or an open loop.
+
+    Passes alone: what ``life.before`` adds before the first pass is not in it.
+    """
+    group = group_of(w, work, Lengths.of(w, work))
+    inputs = (group.step, group.kinds, group.server)
+    if work.arrivals is None:
+        return batching.closed_loop(*inputs, work.batch / w.plan.attention_dp)
+    rate = work.arrivals.rate / w.plan.attention_dp
+    return batching.open_loop(*inputs, rate, work.arrivals.variability)
+
+
+def open_loop(w: World, work: Requests, arrivals: Arrivals) -> Served:
+    """TTFT with its percentiles, TPOT and throughput when requests arrive by themselves.
+
+    At and beyond capacity times are finite and the limit on arrivals is broken.
+    """
+    lengths, groups = Lengths.of(w, work), w.plan.attention_dp
+    context = group_of(w, work, lengths).context
+    found = service(w, work)
+    decoding = jnp.maximum(found.decoding, 1e-3)
+    done = passes(w, decoding, context, lengths.fresh, lengths.prefix)
+    ready = life.before(w, work.fixed > 0.5, found.tpot)
+    fetched = life.fetch(w, work, lengths, done.alone.time)
+    first = {
+        "prompt": found.own,
+        "fetch": fetched,
+        **ready,
+        "other prefills": found.queue_wait,
+        "queue": found.slot_wait,
+    }
+    ttft = total(first.values())
+    later = ttft - found.ttft
+    disturbed = jnp.maximum(found.tpot - done.decode.time, 0.0)
+    decode = {**done.decode.terms, "other prefills": disturbed}
+    flight = Flight(
+        batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * found.tpot),
+        running=found.running * groups,
+        group=decoding,
+        places=room.places(w, lengths.isl + w.model.held_output * lengths.osl, jnp.asarray(0.0)),
+        ttft=ttft,
+        tpot=total(decode.values()),
+        limits={"arrivals": Limit(need=arrivals.rate, capacity=found.capacity * groups)},
+    )
+    answer = life.served(w, work, lengths, done, flight, first, decode)
+    names = (f"p{100 * level:g}" for level in batching.LEVELS)
+    percentiles = {n: t + later for n, t in zip(names, found.ttft_at, strict=True)}
+    return answer.replace(percentiles=percentiles)

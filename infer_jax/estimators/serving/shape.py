@@ -1,0 +1,253 @@
+"""What does a model ask of a server, whatever its attention and feedforward are made of?
+
+Every layer, of any kind, as one row of numbers; the rows of a model's blocks stand one after the
+other in arrays. Models of different structure thus become pytrees of one structure, so that one
+compiled program serves all of them, row by row.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics import attention as att, capacity, feedforward as ffn, matmul
+from infer_jax.specs import (
+    UNBOUNDED,
+    Architecture,
+    Attention,
+    Block,
+    Experts,
+    Feedforward,
+    Format,
+    GroupedQuery,
+    Latent,
+    Linear,
+    Sparse,
+)
+
+KINDS = ("grouped query", "latent", "sparse", "linear")
+
+
+class Weights(NamedTuple):
+    """Matrices of one kind in a layer: elements, stored bytes of one, its matmul class."""
+
+    elements: Array
+    bytes: Array
+    bits: Array
+
+
+class Layer(NamedTuple):
+    """One layer of a block; every number has the blocks' axis.
+
+    Of attention: its projections; ``cache`` bytes of a token that it reads, over at most
+    ``split`` ranks, and 1 where they are ``owned``, not another layer's; ``index`` bytes of index
+    keys that a token keeps on every rank; ``state`` bytes that a pass moves per sequence; tokens
+    that a query sees at most, by window and by choice; FLOP per pair of query and key where
+    decoding (``absorbed``) and where prefilling (``expanded``), of the indexer per pair and of the
+    recurrence per token. Of feedforward: ``routed`` is one expert, or all of a dense layer,
+    ``mixture`` 1 for experts.
+    """
+
+    count: Array
+    mixes: Array
+    feeds: Array
+    projections: Weights
+    cache: Array
+    owned: Array
+    split: Array
+    index: Array
+    state: Array
+    window: Array
+    top_k: Array
+    absorbed: Array
+    expanded: Array
+    indexing: Array
+    recurring: Array
+    mixture: Array
+    experts: Array
+    active: Array
+    routed: Weights
+    shared: Weights
+    router: Weights
+
+
+class Shape(NamedTuple):
+    """A model as a server sees it.
+
+    ``tables``: bytes of embedding and head; ``kind``: the index in ``KINDS`` of its most
+    particular attention; ``quantised``: how many of its two classes of products (attention,
+    feedforward) quantise activations as they run; ``exchanged``: the most places that a token is
+    sent to.
+    """
+
+    layers: Layer
+    width: Array
+    tables: Array
+    head: Weights
+    activation: Array
+    parallel: Array
+    kind: Array
+    quantised: Array
+    exchanged: Array
+
+
+def shape(arch: Architecture, blocks: int = 0) -> Shape:
+    """The numbers of a model, with at least ``blocks`` rows: shapes of equal rows can be stacked.
+
+    Stored bytes, FLOP and contexts are those of ``physics``. ``exchanged`` is the active experts
+    of a token; activations are quantised as they run in 4 bits, and in 8 bits where weights have
+    scales by block, that is, take more than a byte.
+    """
+    rows = [_layer(arch, b) for b in arch.blocks]
+    rows += [_empty()] * (blocks - len(rows))
+    kind = jnp.result_type(*jax.tree.leaves(arch))
+    layers = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, kind) for v in x]), *rows)
+    there = jnp.where(layers.count > 0, 1.0, 0.0)
+    scaled = [_scaled(w) * there for w in (layers.projections, layers.routed)]
+    table = arch.vocabulary * arch.width
+    head = arch.head
+    kinds = [KINDS.index(_kind(b.attention)) for b in arch.blocks]
+    return Shape(
+        layers=layers,
+        width=arch.width,
+        tables=table * (arch.embedding.bytes + (1.0 - arch.tied) * head.bytes),
+        head=Weights(table, head.bytes, head.bits),
+        activation=arch.activations.bytes,
+        parallel=arch.parallel,
+        kind=jnp.asarray(float(max(kinds)), kind),
+        quantised=jnp.asarray(jnp.max(scaled[0]) + jnp.max(scaled[1]), kind),
+        exchanged=jnp.max(layers.active),
+    )
+
+
+def formatted(
+    arch: Architecture,
+    *,
+    attention: Format | None = None,
+    dense: Format | None = None,
+    experts: Format | None = None,
+    shared: Format | None = None,
+    cache: Format | None = None,
+) -> Architecture:
+    """The same model with its matrices stored and multiplied in other formats, by their kind."""
+
+    def mixing(a: Attention | None) -> Attention | None:
+        if a is None or attention is None:
+            return a
+        if isinstance(a, Sparse):
+            return a.replace(base=a.base.replace(weights=attention))
+        return a.replace(weights=attention)
+
+    def feeding(f: Feedforward | None) -> Feedforward | None:
+        if f is None:
+            return f
+        if not isinstance(f, Experts):
+            return f.replace(weights=dense or f.weights)
+        common = f.shared.replace(weights=shared or f.shared.weights)
+        return f.replace(weights=experts or f.weights, shared=common)
+
+    blocks = tuple(
+        b.replace(attention=mixing(b.attention), feedforward=feeding(b.feedforward))
+        for b in arch.blocks
+    )
+    return arch.replace(blocks=blocks, cache=cache or arch.cache)
+
+
+def _empty() -> Layer:
+    """A row of no layers, whose numbers divide safely."""
+    none = Weights(0.0, 2.0, 16.0)  # pyright: ignore[reportArgumentType]
+    blank = dict.fromkeys(Layer._fields, 0.0)
+    matrices = dict.fromkeys(("projections", "routed", "shared", "router"), none)
+    ones = dict.fromkeys(("split", "experts", "active"), 1.0)
+    far = dict.fromkeys(("window", "top_k"), UNBOUNDED)
+    return Layer(**{**blank, **matrices, **ones, **far})  # pyright: ignore[reportArgumentType]
+
+
+def _layer(arch: Architecture, block: Block) -> Layer:
+    row = _empty()._replace(count=block.count)
+    if block.attention is not None:
+        row = _mixing(row, arch, block.attention)
+    if block.feedforward is not None:
+        row = _feeding(row, arch, block.feedforward)
+    return row
+
+
+def _mixing(row: Layer, arch: Architecture, attention: Attention) -> Layer:
+    stored, one = att.weights(attention), jnp.asarray(1.0)
+    elements = matmul.elements(att.matrices(attention, arch.width))
+    row = row._replace(
+        mixes=one,
+        projections=Weights(elements, stored.bytes, stored.bits),
+        owned=capacity.owns_cache(attention),
+    )
+    if isinstance(attention, Linear):
+        return row._replace(
+            state=att.read_bytes(attention, arch.activations, jnp.asarray(0.0)),
+            recurring=att.core_flops(attention, one, jnp.asarray(0.0)),
+        )
+    base = attention.base if isinstance(attention, Sparse) else attention
+    cache = att.read_bytes(_unwindowed(base), arch.cache, one)
+    if isinstance(attention, Sparse):
+        width = attention.index_heads * attention.index_width
+        row = row._replace(
+            top_k=attention.top_k,
+            index=attention.index_width * attention.index_cache.bytes,
+            indexing=2.0 * width,
+        )
+    if isinstance(base, Latent):
+        heads = 2.0 * base.query_heads
+        return row._replace(
+            cache=cache,
+            absorbed=heads * (2.0 * base.kv_rank + base.rope_width),
+            expanded=heads * (base.nope_width + base.rope_width + base.value_width),
+        )
+    pair = 2.0 * base.query_heads * (base.head_width + base.value_width)
+    return row._replace(
+        cache=cache,
+        split=base.kv_heads,
+        window=base.window,
+        absorbed=pair,
+        expanded=pair,
+    )
+
+
+def _feeding(row: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
+    one, stored = jnp.asarray(1.0), feedforward.weights
+    elements = ffn.matrices(feedforward) * ffn.matrix(feedforward, arch.width).elements
+    row = row._replace(feeds=one, routed=Weights(elements, stored.bytes, stored.bits))
+    if not isinstance(feedforward, Experts):
+        return row
+    common = feedforward.shared.weights
+    return row._replace(
+        mixture=one,
+        experts=feedforward.experts,
+        active=feedforward.active,
+        shared=Weights(ffn.common_elements(feedforward, arch.width), common.bytes, common.bits),
+        router=row.router._replace(elements=ffn.router_elements(feedforward, arch.width)),
+    )
+
+
+def _unwindowed(attention: GroupedQuery | Latent) -> GroupedQuery | Latent:
+    if isinstance(attention, Latent):
+        return attention
+    return attention.replace(window=jnp.asarray(UNBOUNDED))
+
+
+def _kind(attention: Attention | None) -> str:
+    match attention:
+        case Linear():
+            return "linear"
+        case Sparse():
+            return "sparse"
+        case Latent():
+            return "latent"
+        case _:
+            return "grouped query"
+
+
+def _scaled(weights: Weights) -> Array:
+    """1 where activations are quantised as they run: products in 4 bits, or scales by block."""
+    blocked = (weights.bits <= 8.0) & (weights.bytes > 1.0)
+    exists = weights.elements > 0
+    return jnp.where(exists & ((weights.bits <= 4.0) | blocked), 1.0, 0.0)

@@ -1,0 +1,59 @@
+"""What is known of the requests beyond their mean lengths, and of where their prefixes are?"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.specs import Workload, number, spec
+
+ANSWER = ("no", "yes")
+
+
+@spec
+class Requests(Workload):
+    """A workload with two facts of the source of its lengths, and the places of its prefixes."""
+
+    fixed: Array = number(
+        "1 where a benchmark gives every request the same lengths, so that they run in lock-step",
+        kind="choice",
+        high=1,
+        default=0.0,
+        choices=ANSWER,
+    )
+    nominal: Array = number(
+        "1 where isl and osl are the largest of lengths drawn at random, not their means",
+        kind="choice",
+        high=1,
+        default=0.0,
+        choices=ANSWER,
+    )
+    common: Array = number(
+        "share of the cached prompt that all requests have in common, held once",
+        kind="fraction",
+        high=1,
+        default=0.0,
+    )
+    from_host: Array = number(
+        "share of the cached prompt that is fetched from the host's memory",
+        kind="fraction",
+        high=1,
+        default=0.0,
+    )
+    from_disk: Array = number(
+        "share of the cached prompt that is fetched from disk",
+        kind="fraction",
+        high=1,
+        default=0.0,
+    )
+
+
+def requests(workload: Workload) -> Requests:
+    """``workload`` with true mean lengths of requests that differ, where it says no more."""
+    if isinstance(workload, Requests):
+        return workload
+    given = {f.name: getattr(workload, f.name) for f in dataclasses.fields(Workload)}
+    own = {f.name for f in dataclasses.fields(Requests)} - set(given)
+    absent: dict[str, Any] = dict.fromkeys(own, jnp.asarray(0.0))
+    return Requests(**given, **absent)

@@ -1,0 +1,25 @@
+"""What does a request live through in a server that batches continuously?
+
+Every step feeds one token of each decoding request and, with what is left of its token budget,
+chunks of prompts in the order of arrival. The law of the server is one function,
+
+    step(decoding, prompts, new, cached) -> seconds
+
+of a step with so many decoding requests and ``prompts`` others that feed ``new`` tokens each,
+after ``cached`` ones; all arguments are real numbers, and 0 prompts are none. Everything else is
+counting (Little's law) and waiting. The laws are approximations: how far they are from a
+simulation, event by event, is in the project's tests (tests/referee).
+"""
+
+from infer_jax.physics.batching.admission import Memory as Memory, memory as memory
+from infer_jax.physics.batching.closed import closed_loop as closed_loop
+from infer_jax.physics.batching.kinds import (
+    LEVELS as LEVELS,
+    Requests as Requests,
+    Server as Server,
+    Service as Service,
+    decode_context as decode_context,
+    requests as requests,
+)
+from infer_jax.physics.batching.open import open_loop as open_loop
+from infer_jax.physics.batching.steps import Step as Step

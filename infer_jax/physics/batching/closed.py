@@ -1,0 +1,143 @@
+"""A closed loop: what if a fixed number of requests is in flight at all times?"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.batching.admission import admitted, memory
+from infer_jax.physics.batching.kinds import LEVELS, Requests, Server, Service
+from infer_jax.physics.batching.steps import Step, Steps, added, steps
+from infer_jax.physics.queueing import exponential_tail, percentiles, pole
+from infer_jax.physics.root import crossing
+
+
+def closed_loop(
+    step: Step, kinds: Requests, server: Server, concurrency: Array, together: Array | None = None
+) -> Service:
+    """``concurrency`` requests in flight at all times: one that finishes is replaced.
+
+    Here the clock is the step. Of d decoding requests a = d / (O - 1) finish in a step, and as
+    many prompts come; running = a (O - 1) + a S(a) with S the steps to a first token (Little
+    1961, counted in steps). A cycle of a request, O - 1 + S steps, feeds every prompt once:
+
+        cycle = (O - 1 + S) t(d) + running g,   rate = running / cycle,
+
+    t a step without prompts, g what a prompt adds to steps. ``together`` is the share of
+    requests that go through in lockstep, cohort by cohort; if None it is 1 where outputs are
+    of one length and falls with their variance.
+    """
+    held = memory(kinds, server)
+    limit = jnp.minimum(server.slots, held.limit)
+    run, waiting, varied = admitted(concurrency, server, held)
+    # a request of one token decodes nothing: the floor keeps its TPOT a number
+    tokens = jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
+    spread = kinds.mean(kinds.output**2) - kinds.mean(kinds.output) ** 2
+    locked = 1.0 / (1.0 + 4.0 * spread) if together is None else together
+
+    def state(coming: Array) -> tuple[Steps, Backlog, Array]:
+        s = steps(step, kinds, server, coming * tokens)
+        met = backlog(s, kinds, coming, run, locked)
+        return s, met, tokens + kinds.mean(s.chunks + met.steps)
+
+    def surplus(coming: Array) -> Array:
+        return jnp.log(coming * state(coming)[2] / run)
+
+    most = run / (tokens + 1.0)
+    coming = crossing(surplus, 1e-4 * most, most)
+    s, met, turns = state(coming)
+    cost = added(step, kinds, coming * tokens, s, met.fed)
+    each = kinds.mean(cost) / kinds.mean(kinds.fresh)
+
+    cycle = turns * s.base + run * kinds.mean(cost)
+    rate = run / cycle
+    own = cost + s.chunks * s.base
+    wait = kinds.mean(s.base * met.steps + each * met.fed)
+    # no token takes less than a step without prompts, or more than a full one
+    slowest = s.base + s.room * each
+    tpot = jnp.clip((cycle - kinds.mean(own) - wait) / tokens, s.base, slowest)
+    queued = waiting / rate
+    ttft = queued + wait + kinds.mean(own)
+    # waits differ by the prompts before, by how many wait, and by what they wait for
+    variance = (slowest / s.room) ** 2 * met.variance + (varied + waiting) / rate**2
+    tail = exponential_tail(queued + wait, variance)
+    latency = ttft + tpot * tokens
+    return Service(
+        rate=rate,
+        capacity=rate * limit / run,
+        running=run,
+        decoding=coming * tokens,
+        waiting=waiting,
+        limit=limit,
+        ttft=ttft,
+        ttft_at=percentiles(LEVELS, own, kinds.weight, tail),
+        slot_wait=queued,
+        queue_wait=wait,
+        own=kinds.mean(own),
+        tpot=tpot,
+        tpot_with_first=latency / kinds.mean(kinds.output),
+        latency=latency,
+    )
+
+
+class Backlog(NamedTuple):
+    """What an arriving prompt meets, by kind but the variance."""
+
+    steps: Array  # that it takes beyond those of its own
+    fed: Array  # prompt tokens of others in all its steps
+    variance: Array  # of the tokens before it
+
+
+def backlog(s: Steps, kinds: Requests, coming: Array, run: Array, together: Array) -> Backlog:
+    """Prompts that wait when ``coming`` of them come at the end of every step.
+
+    Tokens beyond the room of a step are left for the next, U' = max(U + Y - room, 0). With
+    u = E[Y] / room and v = Var[Y] / room^2, E[U] = room v / (2 (1 - u)) u^(u / v): Kingman's
+    law (1961) for heavy traffic, and the exact one where every prompt fills one step.
+    """
+    mean, second = kinds.mean(kinds.fresh), kinds.mean(kinds.fresh**2)
+    rest = jnp.maximum(run - 1.0, 0.0)
+    others = coming * rest / run
+    load = others * mean / s.room
+    varied = jnp.maximum(others * second / s.room**2, 1e-12)
+    kept = jnp.exp(load / varied * jnp.log(jnp.clip(load, 1e-9, 1.0)))
+    scale = 0.5 * s.room * varied * pole(load)
+    half = 0.5 * others * mean  # of those that come with it, half are before it
+    before = scale * kept + half
+    variance = (2.0 - kept) * kept * scale**2 + 0.5 * others * second
+    # no more can wait than are in flight: their number varies as that of those that decode
+    decoding = coming * jnp.maximum(kinds.mean(kinds.output) - 1.0, 0.0)
+    most = decoding * mean**2 + rest * (second - mean**2)
+    variance = variance / (1.0 + variance / jnp.maximum(most, 1.0))
+
+    tail = exponential_tail(before, variance)
+    slack = s.chunks * s.room - kinds.fresh
+    width = jnp.maximum(tail.scale, 1e-6)
+    more = tail.share * jnp.exp(-jnp.maximum(slack - tail.least, 0.0) / width)
+    turns = more / -jnp.expm1(-s.room / width) + jnp.maximum(tail.least - slack, 0.0) / s.room
+    fed = jnp.minimum(before + half, turns * s.room + slack)
+
+    # in lockstep only prompts that fit one step share it, or prompts that are all alike
+    fit = jnp.maximum(s.room / mean, 1.0)
+    unlike = jnp.maximum(second / mean**2 - 1.0, 0.0)
+    locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + 4.0 * unlike / fit**2), 1.0)
+    beside = jnp.where(s.chunks > 1.0, 0.0, (cohort(fit, run, unlike) - 1.0) * mean)
+    bound = jnp.maximum(run * mean / s.room - decoding / coming - s.chunks, 0.0)
+    return Backlog(
+        steps=turns + locked * (bound - turns),
+        fed=fed + locked * (beside + bound * s.room - fed),
+        variance=(1.0 - kinds.mean(locked)) * variance,
+    )
+
+
+def cohort(fit: Array, run: Array, unlike: Array) -> Array:
+    """Requests in lockstep that one is among, of ``run``, where ``fit`` prompts fill a step.
+
+    Full cohorts and a rest where prompts are alike. Unlike ones overflow and split cohorts,
+    and those who spill over join others: half a cohort on average.
+    """
+    whole = jnp.minimum(fit, run)
+    count = jnp.floor(run / whole)
+    full = (count * whole**2 + (run - count * whole) ** 2) / run
+    torn = 1.0 + 0.5 * (whole - 1.0) * (1.0 - 1.0 / fit)
+    return torn + (full - torn) / (1.0 + 4.0 * unlike * fit)

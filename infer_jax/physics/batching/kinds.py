@@ -1,0 +1,93 @@
+"""Who comes, what serves them, and what is told of it?"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.specs import Workload
+
+LEVELS = (0.5, 0.9, 0.99)
+
+
+class Requests(NamedTuple):
+    """Kinds of requests, arrays of one length: shares (they sum to 1) and tokens of each."""
+
+    weight: Array
+    fresh: Array  # prompt tokens to compute, at least 1
+    cached: Array  # prompt tokens found in the cache
+    output: Array
+
+    def mean(self, value: Array) -> Array:
+        """The mean over requests of a value of each kind."""
+        return jnp.sum(self.weight * value)
+
+
+class Server(NamedTuple):
+    """What a server admits."""
+
+    budget: Array  # tokens fed in one step
+    slots: Array  # requests running at once
+    cache: Array  # tokens of cache
+    reserved: Array | float = 1.0  # share of the output whose cache is taken from the start
+
+
+class Service(NamedTuple):
+    """Means over requests, times in seconds; ``ttft_at`` the percentiles ``LEVELS``.
+
+    Two figures go by the name of TPOT: ``tpot`` leaves the first token out, as vLLM's and
+    SGLang's benchmarks do; ``tpot_with_first`` divides the whole latency, as GuideLLM does.
+    """
+
+    rate: Array  # requests finished per second
+    capacity: Array  # the most of them
+    running: Array  # requests that have a slot
+    decoding: Array  # those past their first token
+    waiting: Array  # those without a slot
+    limit: Array  # slots, or what the cache holds where that is less
+    ttft: Array
+    ttft_at: tuple[Array, ...]
+    slot_wait: Array  # parts of ttft: for a slot,
+    queue_wait: Array  # for the running step and for prompts before one's own,
+    own: Array  # and the steps of one's own prompt
+    tpot: Array  # (latency - ttft) / (output - 1)
+    tpot_with_first: Array  # latency / output, of the means
+    latency: Array
+
+    @property
+    def load(self) -> Array:
+        """Requests finished, as a share of the most that can be."""
+        return self.rate / self.capacity
+
+
+def requests(workload: Workload) -> Requests:
+    """The kinds of requests of a workload; one where all are of one length."""
+    if not workload.lengths:
+        ones = jnp.ones_like(jnp.reshape(jnp.asarray(workload.isl), (1,)))
+        return Requests(
+            weight=ones,
+            fresh=jnp.maximum(workload.isl - workload.prefix, 1.0) * ones,
+            cached=workload.prefix * ones,
+            output=workload.osl * ones,
+        )
+    weight, isl, osl, prefix = (
+        jnp.stack([jnp.asarray(getattr(s, name)) for s in workload.lengths])
+        for name in ("weight", "isl", "osl", "prefix")
+    )
+    cached = workload.prefix * prefix
+    return Requests(
+        weight=weight / jnp.sum(weight),
+        fresh=jnp.maximum(workload.isl * isl - cached, 1.0),
+        cached=cached,
+        output=jnp.maximum(workload.osl * osl, 1.0),
+    )
+
+
+def decode_context(kinds: Requests) -> Array:
+    """Mean tokens in the cache of a decoding request: longer outputs are there for longer.
+
+    sum w (O - 1) (I + O / 2) / sum w (O - 1).
+    """
+    steps = kinds.weight * jnp.maximum(kinds.output - 1.0, 1e-6)
+    prompt = kinds.cached + kinds.fresh
+    return jnp.sum(steps * (prompt + kinds.output / 2.0)) / jnp.sum(steps)

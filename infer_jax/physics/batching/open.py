@@ -1,0 +1,159 @@
+"""An open loop: what if requests arrive whatever happens to those before?"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.batching.admission import memory
+from infer_jax.physics.batching.closed import closed_loop
+from infer_jax.physics.batching.kinds import LEVELS, Requests, Server, Service
+from infer_jax.physics.batching.steps import Step, Steps, added, steps
+from infer_jax.physics.numerics import square_root
+from infer_jax.physics.queueing import (
+    all_taken,
+    clustered,
+    either,
+    exponential_tail,
+    percentiles,
+    pole,
+    single_server_wait,
+)
+from infer_jax.physics.root import crossing
+
+STEEPEST = 0.9  # growth of a step's time with its batch at which the batch's spread stops
+
+
+def open_loop(
+    step: Step, kinds: Requests, server: Server, rate: Array, variability: Array | float = 1.0
+) -> Service:
+    """Requests that arrive ``rate`` times a second; ``variability`` 1 is Poisson.
+
+    Those past their first token number d = rate E[life(d)] (Little 1961). The most that can be
+    served is what a closed loop of all slots serves. Beyond it every value is finite and
+    ``load`` is above 1.
+    """
+    variability = jnp.asarray(variability)
+    held = memory(kinds, server)
+    limit = jnp.minimum(server.slots, held.limit)
+    capacity = closed_loop(step, kinds, server, limit).rate
+    varied = kinds.mean(kinds.output**2) / kinds.mean(kinds.output) ** 2  # 1 + c_s^2
+    # variance over mean of those present if none waited: Whitt 1992 (Management Science 38)
+    peak = jnp.maximum(1.0 + (variability - 1.0) / varied, 0.1)
+    zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
+
+    def plain(decoding: Array) -> Array:
+        return step(decoding, zero, one, zero)
+
+    def state(decoding: Array) -> tuple[Mix, Array]:
+        s = steps(step, kinds, server, decoding)
+        growth = decoding * jax.jvp(plain, (decoding,), (one,))[1] / s.base
+        spread = peak * pole(jnp.clip(growth, 0.0, STEEPEST))
+        # a step's time bends with its batch: the mean of two points a deviation apart
+        seen = jnp.minimum(decoding + peak, limit)
+        reach = jnp.minimum(square_root(decoding * spread), 0.9 * seen)
+        base = 0.5 * (plain(jnp.minimum(seen + reach, limit)) + plain(seen - reach))
+        s = s._replace(base=base)
+        return mix(step, kinds, s, decoding, rate, variability), spread
+
+    decoding = crossing(lambda d: d - rate * state(d)[0].life, 1e-3 * limit, limit)
+    m, spread = state(decoding)
+    own = kinds.mean(m.own)
+    # one who finds nobody waits for no step
+    wait = m.wait * -jnp.expm1(-decoding - rate * own)
+
+    present = decoding + rate * (wait + own)
+    in_slots = all_taken(present / server.slots, server.slots / spread)
+    in_cache = all_taken(present / held.limit, held.limit / (spread * (1.0 + held.varied)))
+    taken = in_slots + in_cache - in_slots * in_cache
+    # E[wait | all taken] of G/G/m in heavy traffic: Kimura 1994 (Queueing Systems 17)
+    drain = 0.5 * (variability + varied - 1.0) / capacity * pole(rate / capacity)
+    queued = taken * drain
+    ttft = queued + wait + own
+    tail = either(
+        exponential_tail(wait, m.variance, 1.0 - taken),
+        exponential_tail(wait + drain, m.variance + drain**2, taken),
+    )
+    latency = ttft + m.life
+    return Service(
+        rate=jnp.minimum(rate, capacity),
+        capacity=capacity,
+        running=present,
+        decoding=decoding,
+        waiting=queued * rate,
+        limit=limit,
+        ttft=ttft,
+        ttft_at=percentiles(LEVELS, m.own, kinds.weight, tail),
+        slot_wait=queued,
+        queue_wait=wait,
+        own=own,
+        tpot=m.tpot,
+        tpot_with_first=latency / kinds.mean(kinds.output),
+        latency=latency,
+    )
+
+
+class Mix(NamedTuple):
+    """What prompts do to one another and to decoding requests."""
+
+    own: Array  # time of the steps of one's own prompt, by kind
+    wait: Array  # mean wait for the running step and the prompts before one's own
+    variance: Array
+    life: Array  # mean time from the first token to the last
+    tpot: Array  # mean over requests of that time per token
+
+
+def mix(
+    step: Step, kinds: Requests, s: Steps, decoding: Array, rate: Array, variability: Array
+) -> Mix:
+    """``rate`` prompts come a second, in the midst of steps."""
+    excess = variability - 1.0
+    alone = added(step, kinds, decoding, s, jnp.zeros_like(rate))
+    share = rate * kinds.mean(alone)
+    seen = s.base * pole(share) + rate * kinds.mean(alone**2) * pole(share**2)
+    beside = (rate * seen + excess * clustered(rate * seen)) * kinds.mean(kinds.fresh)
+    cost = added(step, kinds, decoding, s, jnp.maximum(beside, 0.0))
+    crowded = added(step, kinds, decoding, s, s.room)
+
+    share = rate * kinds.mean(cost)  # of the time goes into prompts
+    length = s.base * pole(share)  # of a step, on average
+    load = rate * kinds.mean(crowded + kinds.fresh / s.room * s.base)  # if all steps are full
+    own = cost + s.chunks * s.base
+
+    # the running step, and prompts that come while it runs and share the next one
+    coming = rate * length
+    bursts = excess * clustered(coming)
+    gate = 0.5 * length + jnp.maximum(coming + bursts, 0.0) * kinds.mean(cost)
+    gate = gate * jnp.maximum(1.0 - load, 0.0) * pole(share)
+    # prompts before one's own that take several steps: between a gated queue, where all that
+    # came during a step are served in the next, and one served in the order of arrival
+    blocking = cost + (s.chunks - 1.0) * s.base
+    gated = (1.0 + 2.0 * share / s.chunks) / (1.0 + share / s.chunks)
+    mean = kinds.mean(blocking)
+    bursty = 1.0 + excess * clustered(rate * mean * pole(load))
+    queue = single_server_wait(rate, mean, kinds.mean(gated * blocking**2), load, bursty)
+    near = (coming + jnp.maximum(bursts, 0.0)) * kinds.mean(cost**2)
+    near = near + length**2 / 12.0 + (bursts * kinds.mean(cost)) ** 2
+    far = queue**2 + rate * kinds.mean(blocking**3) * pole(load) / 3.0
+
+    # a request that has its first token meets the prompts left behind it, then the average
+    several = jnp.minimum(coming * kinds.mean(s.chunks - 1.0), 1.0)
+    full = jnp.minimum(coming * kinds.mean(kinds.fresh) / s.room, 1.0)
+    often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-coming), full)  # of steps have prompts
+    often = jnp.maximum(often, 1e-12)
+    longer = jnp.minimum(share, 1.0) * length / often  # those are by so much
+    busy = jnp.minimum(share + often * jnp.maximum(1.0 - share, 0.0), 1.0)  # of the time
+    behind = (rate * (kinds.mean(own) + queue) + 0.5 * bursts) * kinds.mean(cost)
+    least = jnp.maximum(busy - often, 0.0)
+    met = jnp.maximum(behind, 0.0) * least / busy * pole(share)
+    tokens = jnp.maximum(kinds.output - 1.0, 1e-3)
+    met = met * -jnp.expm1(-tokens * least * longer / jnp.maximum(met, 1e-12))
+    life = (s.base + often * longer) * tokens + met
+    return Mix(
+        own=own,
+        wait=gate + queue,
+        variance=near + far,
+        life=kinds.mean(life),
+        tpot=kinds.mean(life / tokens),
+    )

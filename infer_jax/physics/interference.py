@@ -1,0 +1,34 @@
+"""What do the prefills of other requests cost a request that shares their passes?
+
+A closed loop: b requests run on a replica, each makes ``osl`` tokens and is replaced at once. In
+its life a request meets the prefills of the b - 1 others once each. Of this a share falls before
+its first token, where requests run in lock-step, and the rest on its decoding.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+
+def before_first(odds: Array) -> Array:
+    """Share of the others' prefills that a request meets before its first token: s / (1 + s)."""
+    return odds / (1.0 + odds)
+
+
+def prefills_per_step(running: Array, osl: Array) -> Array:
+    """Prefills of others that begin in one decode step: max(b - 1, 0) / O."""
+    return jnp.maximum(running - 1.0, 0.0) / osl
+
+
+def on_decoding(rate: Array, prefill: Array, launches: Array, odds: Array, chunks: Array) -> Array:
+    """Seconds that the prefills of others add to one output token.
+
+    (1 - sigma) (r P + E n r / (1 + n r)) for r prefills a step that add P seconds each to the n
+    passes they join, and E seconds of uncaptured launches to every pass that has any.
+    """
+    often = chunks * rate
+    return (1.0 - before_first(odds)) * (rate * prefill + launches * often / (1.0 + often))
+
+
+def on_first(running: Array, prefill: Array, launches: Array, odds: Array) -> Array:
+    """Seconds that the prefills of others add to the first token: sigma max(b - 1, 0) (P + E)."""
+    return before_first(odds) * jnp.maximum(running - 1.0, 0.0) * (prefill + launches)

@@ -1,0 +1,32 @@
+"""How long do two activities take that work on the same layers, one behind the other?"""
+
+import jax.numpy as jnp
+from jax import Array
+
+
+def exposed(moving: Array, computing: Array, parts: Array) -> Array:
+    """Seconds that moving adds to computing when both go part by part, in equal parts.
+
+    max(M - T, 0) + min(M, T) / n: the longer of the two hides the shorter but for one part of it,
+    the first to move or the last to compute.
+
+    >>> four, two = jnp.asarray(4.0), jnp.asarray(2.0)
+    >>> [float(exposed(jnp.asarray(m), four, two)) for m in (0.0, 2.0, 8.0)]
+    [0.0, 1.0, 6.0]
+    """
+    return jnp.maximum(moving - computing, 0.0) + jnp.minimum(moving, computing) / parts
+
+
+def rounds(stages: tuple[Array, ...], batches: Array) -> Array:
+    """Seconds of one round of ``batches`` micro-batches through stages that pass them around.
+
+    max(longest stage x n, sum of the stages): with few micro-batches each waits for its own way
+    around, with many the longest stage never rests.
+
+    >>> float(rounds(tuple(map(jnp.asarray, (3.0, 2.0, 1.0))), jnp.asarray(4.0)))
+    12.0
+    """
+    longest = stages[0]
+    for stage in stages[1:]:
+        longest = jnp.maximum(longest, stage)
+    return jnp.maximum(longest * batches, sum(stages[1:], start=stages[0]))

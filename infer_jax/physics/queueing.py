@@ -1,0 +1,132 @@
+"""How long does one wait for a server that is shared, and how far do waits spread?
+
+Laws of one queue, in closed form. Loads are shares of capacity. At and beyond capacity the
+stationary wait is infinite; ``pole`` goes on along its tangent instead, so that values and
+gradients stay finite where a limit beside them says infeasible.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.numerics import square_root
+from infer_jax.physics.root import crossing
+
+NEARLY = 0.995  # load from which 1 / (1 - load) follows its tangent
+SHARPEST = 0.02  # width of a jump in a distribution, as a share of the shortest time
+CLUSTERED = 2.0  # how soon after an arrival the excess of bursty ones comes
+FARTHEST = 40.0  # scales beyond which nothing of a tail is left
+
+
+def pole(load: Array) -> Array:
+    """1 / (1 - load), from a load of ``NEARLY`` on along the tangent there.
+
+    >>> float(pole(jnp.asarray(0.5))), bool(pole(jnp.asarray(2.0)) < 1e5)
+    (2.0, True)
+    """
+    far = load > NEARLY
+    left = 1.0 - jnp.where(far, NEARLY, load)
+    return 1.0 / left + jnp.where(far, (load - NEARLY) / left**2, 0.0)
+
+
+def single_server_wait(
+    rate: Array, mean: Array, second: Array, load: Array, variability: Array
+) -> Array:
+    """Mean wait (s) before one server that serves in the order of arrival.
+
+    rate (E[S^2] + (c_a^2 - 1) E[S]^2) / (2 (1 - load)), S the time of service (``mean`` and
+    ``second`` moment), c_a^2 the ``variability`` of arrivals: exact for Poisson arrivals
+    (Pollaczek and Khinchine), else Kingman's bound without its last term. ``load`` is given,
+    for it is not rate E[S] where service is faster when more wait.
+    Source: Kingman 1961 (Mathematical Proceedings 57); Kleinrock, Queueing Systems 1 (1975), 5.6.
+    """
+    varied = jnp.maximum(second + (variability - 1.0) * mean**2, 0.0)
+    return 0.5 * rate * varied * pole(load)
+
+
+def clustered(expected: Array) -> Array:
+    """Share of the excess of bursty arrivals that comes while ``expected`` are expected.
+
+    After an arrival, (c_a^2 - 1) / 2 more than the average come sooner or later; of gaps with a
+    gamma distribution a share of about 1 - exp(-2 x^0.4) while x are expected. Fitted.
+    """
+    return -jnp.expm1(-CLUSTERED * jnp.exp(0.4 * jnp.log(expected + 1e-6)))
+
+
+def all_taken(load: Array, servers: Array) -> Array:
+    """Probability that an arrival finds all of ``servers`` (real, at least 1) taken; load <= 1.
+
+    1 / (u + g (Phi(x) / phi(x) + 2 / (3 sqrt m))), g = (1 - u) sqrt m, x^2 = -2 m (1 - u + ln u),
+    u the load and m the servers: Erlang's C to a few percent from one server on. Source:
+    Janssen, van Leeuwaarden and Zwart 2011 (Operations Research 59, page 1512). For
+    arrivals of peakedness z (variance over mean of those present) both m and m u are divided
+    by z: Hayward's approximation, Fredericks 1980 (Bell System Technical Journal 59).
+    """
+    u = jnp.clip(load, 1e-6, 1.0 - 1e-6)
+    m = jnp.maximum(servers, 1e-3)
+    x = jnp.minimum(square_root(-2.0 * m * (1.0 - u + jnp.log(u))), 12.0)
+    ratio = jax.scipy.stats.norm.cdf(x) / jax.scipy.stats.norm.pdf(x)
+    return 1.0 / (u + (1.0 - u) * jnp.sqrt(m) * (ratio + 2.0 / (3.0 * jnp.sqrt(m))))
+
+
+class Wait(NamedTuple):
+    """Random times by their tails: P(T > t) = share * exp(-(t - least) / scale) for t > least.
+
+    Each with its probability, arrays of one length: one of them happens.
+    """
+
+    chance: Array
+    least: Array
+    share: Array
+    scale: Array
+
+
+def exponential_tail(mean: Array, variance: Array, chance: Array | float = 1.0) -> Wait:
+    """The time (s) of this mean and variance that has an exponential tail.
+
+    Less varied than an exponential time: a shift, then an exponential of that deviation. More
+    varied: nothing with some probability, else exponential. They meet where both are one.
+    """
+    deviation = square_root(variance)
+    varied = (deviation > mean) & (mean > 0)
+    safe = jnp.where(varied, mean, 1.0)
+    half = (safe**2 + variance) / (2.0 * safe)
+    tail = (
+        chance,
+        jnp.maximum(mean - deviation, 0.0),
+        jnp.where(varied, safe / half, 1.0),
+        jnp.where(varied, half, deviation),
+    )
+    return Wait(*(jnp.reshape(jnp.asarray(x), (1,)) for x in tail))
+
+
+def either(first: Wait, second: Wait) -> Wait:
+    """One wait or the other, by their chances."""
+    return Wait(*(jnp.concatenate(pair) for pair in zip(first, second, strict=True)))
+
+
+def percentiles(
+    levels: tuple[float, ...], offsets: Array, weights: Array, wait: Wait
+) -> tuple[Array, ...]:
+    """Times (s) within which a share ``level`` of offset i + wait is, i of probability w_i.
+
+    The roots t of sum_i w_i P(offset_i + T <= t) = level. A jump of that distribution is drawn
+    out over ``SHARPEST`` of the shortest time, so that a derivative exists.
+    """
+    start = offsets[:, None] + wait.least
+    sharp = SHARPEST * jnp.min(start)
+    scale = wait.scale + sharp
+    share = weights[:, None] * wait.chance
+
+    def within(t: Array) -> Array:
+        past = t - start
+        tail = wait.share * jnp.exp(-jnp.maximum(past, 0.0) / scale)
+        jump = (1.0 - wait.share) * jnp.exp(-jnp.maximum(past, 0.0) / sharp)
+        # no flat piece between the jumps, or the crossing there has no derivative
+        return jnp.sum(share * jnp.where(past > 0, 1.0 - tail - jump, 1e-6 * past / scale))
+
+    low, high = jnp.min(start), jnp.max(start + FARTHEST * scale)
+    wanted = jnp.asarray(levels, low.dtype)
+    return tuple(jax.vmap(lambda level: crossing(lambda t: within(t) - level, low, high))(wanted))

@@ -1,0 +1,68 @@
+"""How long does a collective take among chips on one switch, and among several switches?
+
+Seen by one chip; sizes are the bytes of activations that it holds, rates are of one direction.
+Coefficients (latency of a hop, share of the rate) are given with the rate. Collectives of one
+rank take no time.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+
+class Wire(NamedTuple):
+    """What a collective runs over: seconds a hop, bytes/s reached, bytes of the larger shot.
+
+    Up to ``domain`` chips share the switch; beyond it each chip sends at ``beyond`` bytes/s.
+    """
+
+    hop: Array
+    rate: Array
+    one_shot: Array
+    domain: Array
+    beyond: Array
+
+
+def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:
+    """Seconds to sum ``size`` bytes over ``ranks`` chips.
+
+    a log2 r + (r - 1) [2/r + (1 - 2/r) / (1 + m/m0)] m / w inside one switch. Small messages go
+    in one shot, to all others at once, (r - 1) m; large ones in two, scatter and gather,
+    2 (r - 1) / r m; around m0 bytes the one fades into the other. Over several switches the
+    ranks of a switch share what crosses: 2 (k - 1) / k (m / d) / w_x for k switches of d chips.
+
+    >>> import jax.numpy as jnp
+    >>> wire = Wire(*map(jnp.asarray, (0.0, 1.0, 1e30, 8.0, 1.0)))
+    >>> float(all_reduce(jnp.asarray(4.0), jnp.asarray(2.0), wire))
+    6.0
+    """
+    inside = jnp.minimum(ranks, wire.domain)
+    two_shot = 2.0 / inside
+    shots = two_shot + (1.0 - two_shot) / (1.0 + size / wire.one_shot)
+    near = (inside - 1.0) * shots * size / wire.rate
+    return wire.hop * jnp.log2(ranks) + near + crossed(ranks, 2.0 * size, wire)
+
+
+def crossed(ranks: Array, size: Array, wire: Wire) -> Array:
+    """Seconds in which the chips of a switch send their shares of ``size`` bytes to the others.
+
+    (k - 1) / k (m / d) / w_x for k = r / d switches of d chips; 0 for one.
+    """
+    inside = jnp.minimum(ranks, wire.domain)
+    return (1.0 - inside / ranks) * size / inside / wire.beyond
+
+
+def exchange(ranks: Array, copies: Array, size: Array, wire: Wire) -> Array:
+    """Seconds in which each of ``ranks`` chips sends its ``size`` bytes to ``copies`` others.
+
+    2 a + min(r - 1, c) m / w where there are others; an all-gather where every other rank needs
+    the tokens, an all-to-all where only the ranks of c experts do. Of the copies (r - d) / (r - 1)
+    leave the switch.
+    """
+    several = ranks > 1.0
+    others = jnp.where(several, ranks - 1.0, 1.0)
+    sent = jnp.minimum(others, copies) * size
+    away = jnp.maximum(ranks - wire.domain, 0.0) / others
+    time = sent * ((1.0 - away) / wire.rate + away / wire.beyond)
+    return jnp.where(several, 2.0 * wire.hop + time, 0.0)

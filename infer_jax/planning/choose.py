@@ -1,0 +1,159 @@
+"""Which plans meet the limits at least cost, and if none does, which come nearest?"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from infer_jax.planning.served import Table
+
+HOUR, MILLION = 3600.0, 1e6
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a plan must do: limits in seconds, and how much traffic (at most one of the three).
+
+    ``chips``: all chips there are; ``concurrency``: requests in flight over all replicas;
+    ``rate``: requests per second.
+    """
+
+    ttft: float = np.inf
+    tpot: float = np.inf
+    chips: float = np.inf
+    concurrency: float | None = None
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One plan and what it answers.
+
+    ``layout``: what an instance is, in words, ``degrees`` in numbers; ``batch``: requests in
+    flight in an instance (that decodes); ``binds``: the longest term of a token; ``memory``:
+    bytes of a chip, needed and there; ``joules``: per million tokens in or out, where known;
+    ``excess``: by limit, the share by which it is exceeded, empty where all are met.
+    """
+
+    mode: str
+    system: str
+    layout: str
+    degrees: dict[str, Any]
+    batch: float
+    chips: float
+    ttft: float
+    tpot: float
+    requests_per_s: float
+    usd_per_hour: float
+    isl: float
+    osl: float
+    binds: str
+    memory: tuple[float, float]
+    input_usd: float
+    output_usd: float
+    joules: float | None = None
+    excess: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second and chip."""
+        return self.requests_per_s * self.osl / self.chips
+
+    @property
+    def usd_per_mtok(self) -> float:
+        """USD per million tokens, input and output alike (blended)."""
+        paid = self.usd_per_hour / HOUR
+        return MILLION * paid / (self.requests_per_s * (self.isl + self.osl))
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """Least first: what is broken, then dollars, then latency."""
+        return max(self.excess.values(), default=0.0), self.usd_per_mtok, self.tpot
+
+
+def choices(
+    system: str,
+    price: float,
+    made: Table,
+    asked: Asked,
+    isl: float,
+    osl: float,
+    count: int = 5,
+) -> tuple[list[Choice], list[Choice]]:
+    """The cheapest plans within the limits, one a layout, and the nearest misses otherwise.
+
+    A plan is as many replicas as the traffic needs, or as the chips allow.
+    """
+    served = made.served
+    replicas, batch = _replicas(made, asked)
+    requests = replicas * np.asarray(served.throughput) * made.chips / osl
+    excess = {
+        "TTFT": np.asarray(served.ttft) / asked.ttft - 1.0,
+        "TPOT": np.asarray(served.tpot) / asked.tpot - 1.0,
+        "GPUs": replicas * made.chips / asked.chips - 1.0,
+    }
+    for name, limit in served.decode.limits.items():
+        need, capacity = np.asarray(limit.need), np.asarray(limit.capacity)
+        excess[name] = np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
+    if asked.rate is not None:
+        excess["requests/s"] = asked.rate / np.maximum(requests, 1e-300) - 1.0
+    worst = np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
+    # least rent per token at full use; of equal ones the faster
+    carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
+    cost = replicas * made.chips * price / carried
+    order = np.lexsort((np.asarray(served.tpot), cost, worst))
+    met = _first_of_each(made, order[worst[order] <= 0.0], count)
+    missed = [] if met else _first_of_each(made, order, count)
+
+    def choice(i: int) -> Choice:
+        terms: dict[str, Any] = {k: float(v[i]) for k, v in served.decode.terms.items()}
+        memory = served.decode.limits["memory"]
+        layout = made.at(i)
+        return Choice(
+            mode="aggregated",
+            system=system,
+            layout=f"{replicas[i]:g} x {layout}",
+            degrees={**layout._asdict(), "replicas": float(replicas[i])},
+            batch=float(batch[i]),
+            ttft=float(served.ttft[i]),
+            tpot=float(served.tpot[i]),
+            requests_per_s=float(carried[i]),
+            chips=float(replicas[i] * made.chips[i]),
+            usd_per_hour=float(replicas[i] * made.chips[i] * price),
+            isl=isl,
+            osl=osl,
+            binds=max(terms, key=lambda k: terms[k]),
+            memory=(float(memory.need[i]), float(memory.capacity[i])),
+            input_usd=float(served.input_cost[i]),
+            output_usd=float(served.cost[i]),
+            joules=float(served.blended_energy[i]),
+            excess={k: float(v[i]) for k, v in excess.items() if v[i] > 0.0},
+        )
+
+    return [choice(i) for i in met], [choice(i) for i in missed]
+
+
+def _replicas(made: Table, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+    """Replicas, and requests in flight in each."""
+    batch = made.batch
+    if asked.concurrency is not None:
+        return np.ceil(asked.concurrency / batch), batch
+    if asked.rate is not None:
+        each = np.asarray(made.served.throughput) * made.chips
+        return np.ceil(asked.rate / np.maximum(each, 1e-300)), batch
+    return np.maximum(np.floor(asked.chips / made.chips), 1.0), batch
+
+
+def _first_of_each(made: Table, order: np.ndarray, count: int) -> list[int]:
+    """The first rows of ``order``, one a layout, and one of those that answer alike."""
+    layouts, answers, found = set(), set(), []
+    for i in (int(i) for i in order):
+        alike = (made.chips[i], made.batch[i], float(np.float32(made.served.latency[i])))
+        if made.layout[i] in layouts or alike in answers:
+            continue
+        layouts.add(made.layout[i])
+        answers.add(alike)
+        found.append(i)
+        if len(found) == count:
+            break
+    return found

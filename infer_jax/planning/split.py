@@ -1,0 +1,276 @@
+"""Which two pools, one that prefills and one that decodes, serve a model within limits for least?
+
+The pools meet in one number, requests per second: each is searched by itself over every legal
+layout and batch, the best of each are combined and counted out, and the best combinations are
+evaluated with the transfer between them.
+"""
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.estimate import Estimate, Phase, decode_context
+from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.planning.choose import Asked, Choice
+from infer_jax.planning.layouts import Layout
+from infer_jax.planning.served import QUICK, batches
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
+
+PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
+KEPT = 24  # rows of each pool that are combined
+EXACT = 64  # combinations that are evaluated with the transfer between the pools
+
+
+class Side(NamedTuple):
+    """A pool's system, and the model of it."""
+
+    name: str
+    hardware: Hardware
+    serving: Serving
+
+
+class Rows(NamedTuple):
+    """A pool's best rows: layout, sequences of a pass, chips, requests/s of an instance, USD/h."""
+
+    layout: list[Layout]
+    sequences: np.ndarray
+    chips: np.ndarray
+    rate: np.ndarray
+    price: float
+
+
+def splits(
+    sides: tuple[Side, Side],
+    arch: Architecture,
+    work: Workload,
+    legal: tuple[list[Layout], list[Layout]],
+    common: Deployment,
+    asked: Asked,
+    count: int = 5,
+) -> tuple[list[Choice], list[Choice]]:
+    """The cheapest pairs of pools within the limits, and the nearest misses otherwise.
+
+    ``sides`` and ``legal``: of the pool that prefills and of the one that decodes.
+    """
+    wrapper = Disaggregated(
+        target=sides[0].serving,
+        decoder=None if sides[1] is sides[0] else sides[1].serving,
+        decode_hardware=None if sides[1] is sides[0] else sides[1].hardware,
+        **{k: getattr(Disaggregated.of(target=None), k) for k in _SHARES},
+    )
+    fresh = float(np.maximum(work.isl - work.prefix, 1.0))
+    asking = (
+        _Asking(sides[0], legal[0], PROMPTS, fresh, float(work.prefix)),
+        _Asking(sides[1], legal[1], batches(), 1.0, float(decode_context(work))),
+    )
+    tokens = max(float(work.osl) - 1.0, 1.0)
+    shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
+    limits = asked.ttft, asked.tpot
+    with jax.enable_x64():
+        phases = _answers(asking, arch, common)
+        first, second = (_best(*each) for each in zip(asking, phases, limits, shares, strict=True))
+        pools = first, second
+        pairs = _combined(pools, asked)
+        if not pairs:
+            return [], []
+        lives = _evaluated(wrapper, arch, sides[0].hardware, work, common, pools, pairs)
+    made = [_choice(sides, pools, pair, i, lives, work, asked) for i, pair in enumerate(pairs)]
+    best: dict[str, Choice] = {}
+    for choice in sorted(made, key=lambda c: c.rank):
+        best.setdefault(choice.layout, choice)
+    made = list(best.values())
+    met = [c for c in made if not c.excess]
+    return met[:count], [] if met else made[:count]
+
+
+_SHARES = ("layered", "link_share", "prefill_share", "decode_share")
+
+
+class _Asking(NamedTuple):
+    """A pool's passes: every layout with every number of sequences."""
+
+    side: Side
+    legal: list[Layout]
+    sequences: np.ndarray
+    new: float
+    cached: float
+
+    @property
+    def rows(self) -> tuple[np.ndarray, dict[str, np.ndarray], ForwardPass]:
+        """Layout, its degrees and the pass of each row.
+
+        Every attention group has some of the sequences, as has every stage of a prefill.
+        """
+        grid = np.meshgrid(np.arange(len(self.legal)), self.sequences, indexing="ij")
+        index, each = (x.ravel() for x in grid)
+        chosen = np.asarray(self.legal, np.float64)[index]
+        degrees = dict(zip(Layout._fields, chosen.T, strict=True))
+        each = each * degrees["attention_dp"] * (degrees["pp"] if self.new > 1.0 else 1.0)
+        new, cached = np.full(each.shape, self.new), np.full(each.shape, self.cached)
+        return index, degrees, ForwardPass(sequences=each, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
+
+
+def _answers(asking: Sequence[_Asking], arch: Any, common: Deployment) -> list[Phase]:
+    """The passes of both pools; of one system, in one program."""
+    if asking[0].side is not asking[-1].side:
+        return [_answers([each], arch, common)[0] for each in asking]
+    side, rows = asking[0].side, [each.rows[1:] for each in asking]
+    together = jax.tree.map(lambda *x: np.concatenate(x), *rows)
+    phases = jax.device_get(_passes(side.serving, arch, side.hardware, common, *together))
+    ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
+    return [jax.tree.map(lambda x, a=a, b=b: x[a:b], phases) for a, b in itertools.pairwise(ends)]
+
+
+@partial(jax.jit, compiler_options=QUICK)
+def _passes(
+    serving: Any, arch: Any, hardware: Any, common: Any, given: Any, passes: ForwardPass
+) -> Phase:
+    def one(degrees: Any, forward: ForwardPass) -> Phase:
+        return serving.step(arch, hardware, forward, common.replace(**degrees))
+
+    return jax.vmap(one)(given, passes)
+
+
+def _best(asking: _Asking, phase: Phase, limit: float, share: float) -> Rows:
+    """The rows with the most requests/s per chip within ``limit``; else those that exceed least."""
+    index, _, forward = asking.rows
+    legal, sequences = asking.legal, np.asarray(forward.sequences)
+    short = np.zeros(len(index))
+    for bound in phase.limits.values():
+        over = np.asarray(bound.need) / np.maximum(np.asarray(bound.capacity), 1e-300) - 1.0
+        short = np.maximum(short, np.where(bound.need > bound.capacity, over, 0.0))
+    excess = np.maximum(short, np.asarray(phase.time) / limit - 1.0)
+    chips = np.array([layout.chips for layout in legal])[index]
+    rate = sequences / np.asarray(phase.time) * share
+    order = np.lexsort((-rate / chips, np.maximum(excess, 0.0)))[:KEPT]
+    price = float(asking.side.hardware.price)
+    return Rows(
+        [legal[i] for i in index[order]], sequences[order], chips[order], rate[order], price
+    )
+
+
+def _combined(pools: tuple[Rows, Rows], asked: Asked) -> list[tuple[int, int, float, float]]:
+    """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer."""
+    first, second = pools
+    found = []
+    for i in range(len(first.chips)):
+        for j in range(len(second.chips)):
+            x, y = _copies(first, second, i, j, asked)
+            rate = np.minimum(x * first.rate[i], y * second.rate[j])
+            rent = x * first.chips[i] * first.price + y * second.chips[j] * second.price
+            if len(x):
+                best = int(np.argmin(rent / rate))
+                found.append((rent[best] / rate[best], (i, j, float(x[best]), float(y[best]))))
+    return [pair for _, pair in sorted(found)[:EXACT]]
+
+
+def _copies(
+    first: Rows, second: Rows, i: int, j: int, asked: Asked
+) -> tuple[np.ndarray, np.ndarray]:
+    """Instances of each pool that are worth trying: balanced, within the chips, for the traffic."""
+    need = asked.rate
+    if asked.concurrency is not None:
+        copies = np.ceil(asked.concurrency / second.sequences[j])
+        need = copies * second.rate[j]
+    if need is not None:
+        y = np.array([np.ceil(need / second.rate[j])])
+        return np.array([np.ceil(need / first.rate[i])]), y
+    y = np.arange(1.0, asked.chips // second.chips[j] + 1.0)
+    balanced = y * second.rate[j] / first.rate[i]
+    x = np.maximum(np.concatenate([np.floor(balanced), np.ceil(balanced)]), 1.0)
+    y = np.concatenate([y, y])
+    kept = x * first.chips[i] + y * second.chips[j] <= asked.chips
+    return x[kept], y[kept]
+
+
+def _evaluated(
+    wrapper: Disaggregated,
+    arch: Any,
+    hardware: Any,
+    work: Workload,
+    common: Deployment,
+    pools: tuple[Rows, Rows],
+    pairs: list[tuple[int, int, float, float]],
+) -> Estimate:
+    """Every pair of pools with its transfer; padded to one number of rows, for one program."""
+    padded = pairs + [pairs[-1]] * (EXACT - len(pairs))
+    sides = [
+        dict(zip(Layout._fields, np.asarray([p.layout[k] for k in ks], np.float64).T, strict=True))
+        for p, ks in zip(pools, list(zip(*padded, strict=True))[:2], strict=True)
+    ]
+    i, j = (np.array([pair[k] for pair in padded]) for k in (0, 1))
+    numbers = np.array([pair[2:] for pair in padded])
+    batches_ = pools[0].sequences[i], pools[1].sequences[j]
+    return jax.device_get(_lives(wrapper, arch, hardware, work, common, sides, batches_, numbers.T))
+
+
+@partial(jax.jit, compiler_options=QUICK)
+def _lives(
+    wrapper: Any, arch: Any, hardware: Any, work: Any, common: Any, sides: Any, each: Any, n: Any
+) -> Estimate:
+    def one(degrees: Any, sequences: Any, copies: Any) -> Estimate:
+        pools = Pools(
+            prefill=common.replace(**degrees[0]),
+            decode=common.replace(**degrees[1]),
+            prefill_copies=copies[0],
+            decode_copies=copies[1],
+            prefill_batch=sequences[0],
+        )
+        return wrapper.estimate(arch, hardware, work.replace(batch=sequences[1]), pools)
+
+    return jax.vmap(one)(sides, each, tuple(n))
+
+
+def _choice(
+    sides: tuple[Side, Side],
+    pools: tuple[Rows, Rows],
+    pair: tuple[int, int, float, float],
+    row: int,
+    lives: Estimate,
+    work: Workload,
+    asked: Asked,
+) -> Choice:
+    i, j, *copies = pair
+    life: Any = jax.tree.map(lambda x: x[row], lives)
+    first, second = pools[0].layout[i], pools[1].layout[j]
+    chips = float(life.chips)
+    rent = sum(n * p.chips[k] * p.price for n, p, k in zip(copies, pools, (i, j), strict=True))
+    rate = float(life.throughput) * chips / float(work.osl)
+    if asked.rate is not None:
+        rate = min(rate, asked.rate)
+    excess = {
+        "TTFT": float(life.ttft) / asked.ttft - 1.0,
+        "TPOT": float(life.tpot) / asked.tpot - 1.0,
+        "GPUs": chips / asked.chips - 1.0,
+        **{name: float(limit.shortfall) for name, limit in life.decode.limits.items()},
+        **{f"prefill {name}": float(x.shortfall) for name, x in life.prefill.limits.items()},
+    }
+    names = list(dict.fromkeys(side.name for side in sides))
+    memory = life.decode.limits["memory"]
+    return Choice(
+        mode="disaggregated",
+        system=" > ".join(names),
+        layout=f"{copies[0]:g} x {first} > {copies[1]:g} x {second}",
+        degrees={
+            "prefill": {**first._asdict(), "instances": copies[0], "batch": pools[0].sequences[i]},
+            "decode": {**second._asdict(), "instances": copies[1]},
+        },
+        batch=float(pools[1].sequences[j]),
+        chips=chips,
+        ttft=float(life.ttft),
+        tpot=float(life.tpot),
+        requests_per_s=rate,
+        usd_per_hour=rent,
+        isl=float(work.isl),
+        osl=float(work.osl),
+        binds=max(life.decode.terms, key=lambda k: float(life.decode.terms[k])),
+        memory=(float(memory.need), float(memory.capacity)),
+        input_usd=float(life.input_cost),
+        output_usd=float(life.cost),
+        excess={k: v for k, v in excess.items() if v > 0.0},
+    )

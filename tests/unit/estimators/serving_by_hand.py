@@ -1,0 +1,133 @@
+"""The published form of the serving model once more, in NumPy, from its text and nothing else.
+
+Letters are those of docs/theories/serving.md. A row is a dictionary of plain numbers.
+"""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+
+
+def smax(a, b, p=3.0):
+    top = max(a, b)
+    return top * ((a / top) ** p + (b / top) ** p) ** (1 / p) if top > 0 else 0.0
+
+
+class Row(SimpleNamespace):
+    """One configuration; ``v`` has the coefficients by the letters of the table."""
+
+    def __init__(self, r, v):
+        super().__init__(**r, v=v)
+        self.G = self.tp * self.dp
+        self.s_kv = 1.0 if self.attn in ("mla", "dsa") else min(self.tp, self.n_k)
+        self.k = {"gqa": 1.0, "mla": v["k_mla"], "dsa": v["k_dsa"], "hybrid": 1.5}[self.attn]
+        e = {"trtllm": "trt", "sglang": "sgl", "vllm": "vll"}[self.engine]
+        self.tauL, self.tauE, self.tauS = (v[f"tau{x}_{e}"] for x in "LES")
+        self.fe, self.nu = v[f"fe_{e}"], v[f"nu_{e}"]
+        if self.fixed:
+            self.nu = min(self.nu, 3.0)
+        sglang = "sg_sgl_gap" if self.fixed else "sg_sgl"
+        self.s = v[sglang if self.engine == "sglang" else "sg"]
+        f_len = 1.0 if self.fixed else v["f_len"]
+        self.i, self.o = self.isl * f_len, self.osl * f_len
+
+    def eta_c(self, cls):
+        gen = "blk" if self.blackwell else "hop"
+        return self.v[f"eta_c_{gen}_{cls}"]
+
+    def flops(self, cls):
+        return {"bf16": self.f16, "fp8": self.f8, "fp4": self.f4}[cls]
+
+    def eta_w(self, w, cls):
+        return self.v["eta_m"] * (self.v["eta_w4"] if w < 1 and cls == "bf16" else 1.0)
+
+    def seen(self, c):
+        """Bytes of KV per GPU and sequence."""
+        kv = (self.L_f * c + self.L_w * min(c, self.W_win)) * self.kappa * self.w_kv / self.s_kv
+        return kv + self.L_f * c * self.x
+
+    def lin(self, n):
+        v, B, h, tp, dp = self.v, self.B, self.h, self.tp, self.dp
+        N = n * dp if self.moe else n
+        rho = 1 - (1 - self.A / self.E) ** N if self.moe and self.A < self.E else 1.0
+        t_a = smax(
+            self.P_A * self.w_A / (tp * B * self.eta_w(self.w_A, self.c_A)),
+            2 * self.P_A * n / (tp * self.flops(self.c_A) * self.eta_c(self.c_A)),
+        )
+        chips = self.m_t * self.m_e if self.moe else tp
+        eta_f = self.eta_c(self.c_F) * (v["eta_gc"] if self.moe else 1.0)
+        t_f = smax(
+            self.E * rho * self.P_E * self.w_F / (chips * B * self.eta_w(self.w_F, self.c_F)),
+            2 * self.P_E * self.A * N / (chips * self.flops(self.c_F) * eta_f),
+        )
+        t_s = smax(
+            self.P_S * self.w_S / (tp * B * self.eta_w(self.w_S, self.c_S)),
+            2 * self.P_S * n / (tp * self.flops(self.c_S) * self.eta_c(self.c_S)),
+        )
+        t_d = smax(
+            self.P_D * self.w_A / (tp * B * self.eta_w(self.w_A, self.c_A)),
+            2 * self.P_D * n / (tp * self.flops(self.c_A) * self.eta_c(self.c_A)),
+        )
+        t_el = 16 * n * h / B
+        m = 2 * n * h
+        t_ar = 0.0
+        if tp > 1:
+            shots = 2 / tp + (1 - 2 / tp) / (1 + m / 4e6)
+            t_ar = v["alpha"] * math.log2(tp) + (tp - 1) * shots * m / (self.N * v["eta_n"])
+        second = t_ar
+        if dp > 1 and self.moe:
+            second = 2 * (2 * v["alpha"] + min(dp - 1, self.A) * m / (self.N * v["eta_n"]))
+        whole = self.L * (t_a + t_el + t_ar + second)
+        return whole + (self.L - self.L_d) * (t_f + t_s) + self.L_d * t_d
+
+    def answer(self):
+        """(TTFT, TPOT, throughput per GPU, C_e, cap)."""
+        v, i, o, dp, tp, B = self.v, self.i, self.o, self.dp, self.tp, self.B
+        mixtures = self.L - self.L_d
+        weights = self.L * self.P_A * self.w_A / tp + self.L_d * self.P_D * self.w_A / tp
+        spread = self.m_t * self.m_e if self.moe else tp
+        weights += mixtures * (self.E * self.P_E * self.w_F / spread + self.P_S * self.w_S / tp)
+        weights += 4 * self.V * self.h / tp
+        room = max(v["f_mem"] * self.M - weights - 2e9, 0.02 * self.M)
+        each = self.seen(i + 0.75 * o) + self.L_lin * self.S_lin / (2 * tp)
+        cap = max(1.0, dp * room / each)
+        C_s = self.C - 0.5 if self.engine == "trtllm" and self.fixed else self.C
+        C_e = C_s * math.exp(-np.logaddexp(0.0, 16 * math.log(C_s / cap)) / 16)
+        b = max(1.0, C_e / dp)
+
+        g = v["g_blk"] if self.blackwell else 1.0
+        ov = self.L * (self.tauL * self.k + v["tauQ"] * self.q)
+        ov = g * (ov + (mixtures * self.tauE if self.moe else 0.0))
+
+        f16, c = self.f16, i + o / 2
+
+        def core(c):
+            read = self.kappa * self.w_kv / (self.s_kv * B * v["eta_kv"])
+            return b * c * (read + self.a_d / (tp * f16 * v["eta_ad"]))
+
+        c_s = min(c, self.K) if self.attn == "dsa" else c
+        t_att = self.L_f * (core(c_s) + b * c * self.x / (B * v["eta_kv"]))
+        t_att += self.L_w * core(min(c, self.W_win))
+        t_att += self.L_lin * b * self.S_lin / (tp * B * v["eta_kv"])
+        t_lm = 2 * self.V * self.h / (tp * B * v["eta_m"])
+        t_lm += 2 * self.V * self.h * b / (tp * f16 * self.eta_c("bf16"))
+        d = self.drafts
+        mu = sum(v["acc"] ** j for j in range(d + 1))
+        t_d = (self.lin(b * (1 + d)) + ov + t_att) * (1 + d / self.L) + t_lm * (1 + d)
+        t_d = t_d / mu + self.tauS * b
+
+        i_c = self.K * (1 - self.K / (2 * i)) if self.attn == "dsa" and i > self.K else i / 2
+        seen = self.L_f * i * i_c + self.L_w * i * min(i / 2, self.W_win)
+        t_pa = seen * self.a_p / (tp * f16 * v["eta_a"])
+        P_m = self.lin(b + i) - self.lin(b) + t_pa
+        E_g = self.fe * ov
+        P = self.lin(i) + t_pa + E_g
+
+        sigma = self.s / (1 + self.s)
+        r = max(b - 1, 0.0) / o
+        tpot = t_d + (1 - sigma) * (r * P_m + 0.8 * E_g * r / (1 + r))
+        first = v["t0"] * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + P + self.nu * tpot
+        first += sigma * max(b - 1, 0.0) * (P_m + 0.8 * E_g * min(1.0, i / 8192))
+        ttft = first + (self.C / C_e - 1) * (first + o * tpot)
+        return ttft, tpot, self.C * o / (ttft + (o - 1) * tpot) / self.G, C_e, cap

@@ -1,0 +1,140 @@
+"""Pools for prefill and decode, and for attention and feedforward, over any estimator."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.estimators import Economics
+from infer_jax.estimators.attention_feedforward import AttentionFeedforward, Halves
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.specs import Arrivals, ForwardPass, Hardware, Hierarchy, Plan, Workload
+from tests.contract.cases import dense, mixture, nodes
+
+
+@jax.jit
+def estimate(wrapper, arch, hardware, workload, plan):
+    return wrapper.estimate(arch, hardware, workload, plan)
+
+
+@jax.jit
+def step(estimator, arch, hardware, forward, plan):
+    return estimator.step(arch, hardware, forward, plan)
+
+
+WORK = Workload.of(isl=3000, osl=300, batch=40)
+
+
+def pools(**changes):
+    one = Plan.of(tp=4)
+    return Pools.of(**{"prefill": one, "decode": one, "prefill_copies": 2, **changes})
+
+
+def life(wrapper=None, work=WORK, plan=None, hardware=None):
+    made = wrapper or Disaggregated.of(target=Economics.as_planned())
+    return estimate(made, dense(), hardware or nodes(), work, plan or pools())
+
+
+def test_the_slower_pool_sets_the_rate():
+    base = life()
+    more_prefill, more_decode = (
+        life(plan=pools(prefill_copies=9)),
+        life(plan=pools(decode_copies=9)),
+    )
+    rates = [float(e.throughput * e.chips / 300) for e in (base, more_prefill, more_decode)]
+    assert max(rates) > rates[0] == min(rates)
+    # the pool that bounds, by hand
+    forward = ForwardPass.of(sequences=1, new_tokens=3000)
+    alone = step(Economics.as_planned(), dense(), nodes(), forward, Plan.of(tp=4))
+    token = ForwardPass.of(sequences=40, cached_tokens=3000 + 299 / 2)
+    decode = step(Economics.as_planned(), dense(), nodes(), token, Plan.of(tp=4))
+    least = min(2 * 0.9 / float(alone.time), 0.92 * 40 / float(decode.time) / 299)
+    assert rates[0] == pytest.approx(least, rel=1e-9)
+    np.testing.assert_allclose(base.tpot, decode.time, rtol=1e-12)
+
+
+def test_the_cache_crosses_the_real_link():
+    inside = life(plan=pools(prefill_copies=1))  # 8 chips: one domain
+    outside = life(plan=pools(prefill_copies=2))  # 12 chips: two
+    whole = life(Disaggregated.of(target=Economics.as_planned(), layered=0))
+    sent = 31 * 2 * 8 * 128 * 2 * 3000  # layers, K and V, heads, width, bytes, tokens
+    np.testing.assert_allclose(whole.prefill.terms["transfer"], sent / (4 * 0.8 * 5e10), rtol=1e-9)
+    assert outside.prefill.terms["transfer"] > inside.prefill.terms["transfer"] > 0
+    assert outside.prefill.terms["transfer"] < whole.prefill.terms["transfer"]
+
+
+def test_arrivals_wait_and_are_refused_beyond_capacity():
+    waits = []
+    for rate in (0.1, 5.0, 20.0, 1e5):
+        open_loop = WORK.replace(arrivals=Arrivals.of(rate=rate))
+        answer = life(work=open_loop)
+        assert np.all([np.isfinite(x) for x in jax.tree.leaves(answer)])
+        waits.append(float(answer.prefill.terms["queue"]))
+    assert waits == sorted(waits) and waits[0] < waits[1]
+    assert not answer.feasible
+    assert answer.prefill.limits["arrivals"].shortfall > 0
+
+
+def test_pools_may_differ_in_hardware_and_estimator():
+    slow = nodes()
+    slow = Hardware.of(
+        chip=slow.chip.but(memory_bandwidth=1e12),
+        network=Hierarchy.of(domain=1, domain_bandwidth=1e10, network_bandwidth=1e10),
+        price=1.0,
+    )
+    target = Economics.as_planned()
+    mixed = life(Disaggregated.of(target=target, decode_hardware=slow, decoder=target))
+    base = life()
+    assert mixed.tpot > 2 * base.tpot and mixed.cost < base.cost * mixed.tpot / base.tpot
+    assert mixed.prefill.terms["transfer"] > base.prefill.terms["transfer"]
+
+
+def test_gradients_are_finite_below_and_beyond_capacity():
+    def logs(everything):
+        made, hardware, work, plan = everything
+        answer = made.estimate(dense(), hardware, work, plan)
+        return jnp.log(answer.ttft * answer.tpot * answer.throughput * answer.cost)
+
+    slope = jax.jit(jax.grad(logs))
+    made = Disaggregated.of(target=Economics.as_planned())
+    for rate in (1.0, 1e5):
+        work = WORK.replace(arrivals=Arrivals.of(rate=rate))
+        found = slope((made, nodes(), work, pools()))
+        assert np.all([np.isfinite(g) for g in jax.tree.leaves(found)])
+
+
+def halves(**changes):
+    plan = Deployment.of(tp=1, attention_dp=8)
+    given = {"attention": plan, "feedforward": plan.but(ep=8), "attention_copies": 2}
+    return Halves.of(**{**given, **changes})
+
+
+def test_layers_cut_in_two_take_as_long_as_their_longest_part():
+    wrapper = AttentionFeedforward.of(target=Serving.roofline())
+    forward = ForwardPass.of(sequences=600, cached_tokens=4000)
+    many, one, two = (
+        step(wrapper, mixture(), nodes(), forward, halves(micro_batches=m)) for m in (6, 1, 2)
+    )
+    assert float(many.time) == pytest.approx(max(float(x) for x in many.terms.values()), rel=1e-9)
+    np.testing.assert_allclose(sum(one.terms.values()), one.time, rtol=1e-9)  # nothing overlaps
+    assert two.time < one.time
+    # all of the cache is on the attending side, all of the experts on the other
+    small = step(wrapper, mixture(), nodes(), forward.but(cached_tokens=0), halves())
+    large = step(wrapper, mixture(), nodes(), forward, halves())
+    for name, grows in (("attention memory", True), ("feedforward memory", False)):
+        assert bool(large.limits[name].need > small.limits[name].need) == grows
+    cache = large.limits["attention memory"].need - small.limits["attention memory"].need
+    each = 32 * (576 * 2) + 29 * 128 * 2  # latent and rotary key; index keys of the sparse layers
+    np.testing.assert_allclose(cache, 600 / 8 * 4000 * each, rtol=1e-9)
+
+
+def test_gradients_of_split_layers_are_finite():
+    def log_time(everything):
+        wrapper, hardware, forward, plan = everything
+        return jnp.log(wrapper.step(mixture(), hardware, forward, plan).time)
+
+    forward = ForwardPass.of(sequences=600, cached_tokens=4000)
+    wrapper = AttentionFeedforward.of(target=Serving.of())
+    found = jax.jit(jax.grad(log_time))((wrapper, nodes(), forward, halves()))
+    assert np.all([np.isfinite(g) for g in jax.tree.leaves(found)])

@@ -1,0 +1,216 @@
+"""A request's life on a loaded server: finite everywhere, monotone, and sound where plans go on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog.published import serving_coefficients
+from infer_jax.errors import InputError
+from infer_jax.estimators import make
+from infer_jax.estimators.serving import Deployment, Requests, Serving
+from infer_jax.specs import Arrivals, Host, Plan, Workload, leaves
+from tests.contract.cases import dense, mixture, nodes
+
+HARDWARE = nodes().but(power=700.0)
+
+
+def plan(**changes):
+    return Deployment.of(**{"tp": 2, "attention_dp": 4, "ep": 4, "pp": 1, **changes})
+
+
+def asked(**changes):
+    return Requests.of(**{"isl": 3000, "osl": 400, "batch": 50, **changes})
+
+
+@jax.jit
+def estimate(serving, arch, hardware, workload, layout):
+    return serving.estimate(arch, hardware, workload, layout)
+
+
+@jax.jit
+def many(serving, arch, hardware, workloads, layouts):
+    """Workloads and plans row by row."""
+    one = serving.estimate
+    return jax.vmap(one, in_axes=(None, None, 0, 0))(arch, hardware, workloads, layouts)
+
+
+def stacked(trees):
+    return jax.tree.map(lambda *x: np.stack([np.asarray(v, np.float64) for v in x]), *trees)
+
+
+def served(cases, serving=None):
+    """The estimates of (workload, plan) pairs on one mixture."""
+    works, layouts = zip(*cases, strict=True)
+    rows = stacked(works), stacked(layouts)
+    return many(serving or Serving.of(), mixture(), HARDWARE, *rows)
+
+
+def logs(everything):
+    life = estimate(*everything)
+    return jnp.log(jnp.stack([life.ttft, life.tpot, life.throughput, life.energy, life.cost]))
+
+
+jacobian = jax.jit(jax.jacrev(logs))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        asked(prefix=700, from_host=0.3, common=0.5),
+        asked(batch=1, isl=1, osl=1),
+        asked(batch=1e6),
+        asked(fixed=1, nominal=1, batch=2.0),
+    ],
+    ids=["ordinary", "least", "crowded", "fixed"],
+)
+def test_gradients_are_finite_and_true(work):
+    host = Host.of(memory=1e12, link_bandwidth=5e10, disk=1e13, disk_read=5e9)
+    hardware = HARDWARE.replace(host=host)
+    everything = (Serving.of(), mixture(), hardware, work, plan(drafts=2.0, chunk=900.0))
+    slopes = jacobian(everything)
+    flat, structure = jax.tree.flatten(everything)
+    names = [(path, meta) for tree in everything for path, meta, _ in leaves(tree)]
+    for (path, _), g in zip(names, jax.tree.leaves(slopes), strict=True):
+        assert np.all(np.isfinite(g)), path
+    if work.batch != 50:
+        return
+    picked = ("weight_read", "vllm.layer_gap", "vllm.sync", "acceptance", "isl", "batch", "tp")
+    for i, (path, _) in enumerate(names):
+        if path in picked:
+            ends = []
+            for factor in (1 + 1e-6, 1 - 1e-6):
+                moved = [*flat[:i], np.asarray(flat[i] * factor), *flat[i + 1 :]]
+                ends.append(np.asarray(logs(jax.tree.unflatten(structure, moved))))
+            expected = (ends[0] - ends[1]) / 2e-6
+            ours = np.asarray(jax.tree.leaves(slopes)[i]) * flat[i]
+            np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=2e-6, err_msg=path)
+
+
+def test_float32_stays_float32():
+    everything = (Serving.of(), mixture(), HARDWARE, asked(), plan())
+    narrow = jax.tree.map(lambda x: np.asarray(x, np.float32), everything)
+    found, whole = estimate(*narrow), estimate(*everything)
+    assert {x.dtype for x in jax.tree.leaves(found)} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(found.ttft, whole.ttft, rtol=1e-4)
+    np.testing.assert_allclose(found.tpot, whole.tpot, rtol=1e-5)
+
+
+def test_more_requests_in_flight_are_slower_and_not_less():
+    """Times rise with concurrency, beyond memory too; throughput does not fall."""
+    counts = np.geomspace(1, 3e4, 25)
+    life = served([(asked(batch=n), plan()) for n in counts])
+    # below one request a group they rest
+    assert np.all(np.diff(life.ttft) > -1e-12) and life.ttft[-1] > 1e3 * life.ttft[0]
+    assert np.all(np.diff(life.tpot) > -1e-12)
+    # beyond memory it nears its limit from above: a request waits osl steps, takes osl - 1
+    falls = -np.diff(life.throughput) / life.throughput[:-1]
+    assert falls.max() < 1 / 400
+    over = counts > np.asarray(life.places)
+    assert over.any() and np.all(np.asarray(life.feasible) == ~over)
+    limit = life.decode.limits["requests"]
+    np.testing.assert_allclose(limit.need - limit.capacity, counts - life.places)
+
+
+def test_terms_add_up_and_definitions_agree():
+    work = asked(batch=300.0, prefix=500.0)
+    life = estimate(Serving.of(), mixture(), HARDWARE, work, plan())
+    np.testing.assert_allclose(sum(life.prefill.terms.values()), life.ttft, rtol=1e-12)
+    np.testing.assert_allclose(sum(life.decode.terms.values()), life.tpot, rtol=1e-12)
+    latency = life.ttft + 399.0 * life.tpot
+    np.testing.assert_allclose(life.tpot_with_first, latency / 400.0, rtol=1e-12)
+    # Little's law, and what is paid is paid by someone
+    rate = life.throughput * life.chips / 400.0
+    np.testing.assert_allclose(rate * latency, 300.0, rtol=1e-12)
+    paid = life.chips * HARDWARE.price / 3600.0 / rate
+    np.testing.assert_allclose(life.cost * 400 + life.input_cost * 2500, 1e6 * paid, rtol=1e-12)
+    np.testing.assert_allclose(life.blended_cost * 3400, 1e6 * paid, rtol=1e-12)
+    joules = life.chips * life.power * 1.56 / rate
+    both = life.energy * 400 + life.input_energy * 2500
+    np.testing.assert_allclose(both, 1e6 * joules, rtol=1e-12)
+    assert 80.0 < life.power < 700.0
+
+
+def test_chunks_prefixes_pages_and_stages():
+    base = asked(batch=2000.0)
+    names = ("base", "chunk", "prefix", "common", "host", "block", "slots", "stages")
+    cases = [
+        (base, plan()),
+        (base, plan(chunk=512.0)),
+        (asked(batch=2000.0, prefix=2000.0), plan()),
+        (asked(batch=2000.0, prefix=2000.0, common=1.0), plan()),
+        (asked(batch=2000.0, prefix=2000.0, from_host=0.5), plan()),
+        (base, plan(block=256.0)),
+        (base, plan(max_sequences=3.0)),
+        (base, plan(pp=2.0)),
+    ]
+    life = served(cases)
+    at = {n: jax.tree.map(lambda x, i=i: x[i], life) for i, n in enumerate(names)}
+    # chunks launch more often and read the weights again; no step gets longer than one chunk's
+    assert at["chunk"].tpot > at["base"].tpot
+    # a cached prefix is not computed; held once, it leaves room
+    assert at["prefix"].ttft < at["base"].ttft
+    np.testing.assert_allclose(at["prefix"].places, at["base"].places, rtol=1e-12)
+    assert at["common"].places > 1.5 * at["prefix"].places
+    # an absent host is slow, finite and refused
+    assert at["host"].prefill.terms["fetch"] > 1.0 and not at["host"].feasible
+    assert at["block"].places < at["base"].places
+    np.testing.assert_allclose(at["slots"].places, 12.0)
+    # two stages hold half the weights each
+    assert at["stages"].places > at["base"].places and at["stages"].chips == 16
+
+
+def test_what_complete_counts():
+    """Each law that is left out of the fitted form adds work, and experts in vogue save it."""
+    case = [(asked(), plan())]
+    fitted, complete = served(case), served(case, Serving.complete())
+    assert complete.decode.terms["attention"] > fitted.decode.terms["attention"]  # the indexer
+    assert complete.decode.terms["router"] > 0 and "router" not in fitted.decode.terms
+    assert complete.prefill.terms["head"] > 0 == fitted.prefill.terms["head"]
+    uneven = served(case, Serving.complete().but(skew=0.7))
+    assert uneven.decode.terms["feedforward"] < complete.decode.terms["feedforward"]
+    crowded = served(case, Serving.of().but(imbalance=1.0))
+    assert crowded.prefill.terms["feedforward"] > fitted.prefill.terms["feedforward"]
+    idle = served(case, Serving.of().but(idle_slots=0.3))
+    assert idle.decode.terms["feedforward"] < fitted.decode.terms["feedforward"]
+
+
+def test_a_plain_plan_and_workload_are_understood():
+    """tp x ep chips, attention in ep groups; true means of requests that differ."""
+    work = Workload.of(isl=900, osl=90, batch=7)
+    ours = estimate(Serving.of(), mixture(), HARDWARE, work, Plan.of(tp=2, ep=4))
+    same = estimate(
+        Serving.of(), mixture(), HARDWARE, Requests.of(isl=900, osl=90, batch=7), plan()
+    )
+    np.testing.assert_allclose(ours.ttft, same.ttft, rtol=1e-14)
+    assert ours.chips == 8
+
+
+def test_coefficients_by_name():
+    assert float(make("serving", {"serving": {"generation": 1.0}}).generation) == 1.0
+    assert float(Serving.of().fitted({"vllm.layer_gap": 1e-5}).vllm.layer_gap) == 1e-5
+    with pytest.raises(InputError, match=r"coefficient is 'nobody.gap'"):
+        Serving.of().fitted({"nobody.gap": 1.0})
+    with pytest.raises(InputError, match=r"engine is 'orca'; allowed: 0 \(trtllm\) or"):
+        Serving.of(engine="orca")
+    paths = {path: value for path, _, value in leaves(Serving.of())}
+    for path, fit in serving_coefficients().items():
+        assert paths[path] == fit.value and fit.low <= fit.value <= fit.high, path
+
+
+def test_arrivals_wait_more_the_more_come():
+    """An open loop: percentiles in order, rising with the rate; refused beyond capacity."""
+    rates = np.array([0.05, 0.5, 1.5, 3.0, 500.0])
+    works = [asked(arrivals=Arrivals.of(rate=r)) for r in rates]
+    works = stacked([w.but(isl=600.0, osl=50.0) for w in works])
+    layouts = stacked([Deployment.of(tp=4.0)] * len(rates))
+    life = many(Serving.of(), dense(), HARDWARE, works, layouts)
+    assert np.all([np.all(np.isfinite(x)) for x in jax.tree.leaves(life)])
+    assert np.all(np.diff(life.ttft) > 0) and np.all(np.diff(life.tpot) > 0)
+    p50, p90, p99 = (life.percentiles[n] for n in ("p50", "p90", "p99"))
+    assert np.all((p50 < p90) & (p90 < p99))
+    assert list(np.asarray(life.feasible)) == [True] * 4 + [False]
+    np.testing.assert_allclose(life.throughput * 4, rates * 50.0, rtol=1e-9)
+    # nearly idle: the prompt, and what comes before it
+    quiet = [life.prefill.terms[n][0] for n in ("prompt", "front", "admission")]
+    assert life.ttft[0] < 1.05 * sum(quiet)

@@ -1,0 +1,210 @@
+"""Laws of waiting against exact results, and against what must hold of any server."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from infer_jax.physics import batching, prefix_cache, queueing
+from infer_jax.physics.root import crossing
+from tests.unit.physics.derivatives import agrees_with_differences, finite
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def erlang_c(load: float, servers: int) -> float:
+    """The probability of waiting in M/M/m, from its sum."""
+    offered = load * servers
+    last = offered**servers / math.factorial(servers) / (1.0 - load)
+    return last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 8, 64])
+@pytest.mark.parametrize("load", [0.3, 0.7, 0.95])
+def test_all_taken_is_erlang_c(servers, load):
+    ours = float(queueing.all_taken(jnp.asarray(load), jnp.asarray(1.0 * servers)))
+    assert ours == pytest.approx(erlang_c(load, servers), rel=0.05, abs=1e-6)
+
+
+@pytest.mark.parametrize(("second", "exact"), [(2.0, 4.0), (1.0, 2.0)])
+def test_a_single_server_is_that_of_pollaczek_and_khinchine(second, exact):
+    """M/M/1 and M/D/1 at a load of 0.8, service of 1 s: the wait is 4 s and 2 s."""
+    rate, one = jnp.asarray(0.8), jnp.asarray(1.0)
+    wait = queueing.single_server_wait(rate, one, jnp.asarray(second), rate, one)
+    assert float(wait) == pytest.approx(exact)
+
+
+@given(st.floats(0.01, 10), st.floats(0.05, 5))
+@settings(max_examples=30)
+def test_a_tail_has_the_moments_that_made_it(mean, deviation):
+    w = queueing.exponential_tail(jnp.asarray(mean), jnp.asarray(deviation**2))
+    least, share, scale = (float(x[0]) for x in w[1:])
+    assert least + share * scale == pytest.approx(mean)
+    second = least**2 + 2 * least * share * scale + 2 * share * scale**2
+    assert second - mean**2 == pytest.approx(deviation**2, rel=1e-6)
+
+
+def test_a_percentile_of_an_exponential_time_is_the_logarithm():
+    w = queueing.exponential_tail(jnp.asarray(1.0), jnp.asarray(1.0))
+    for level in (0.5, 0.9, 0.99):
+        (t,) = queueing.percentiles((level,), jnp.zeros(1), jnp.ones(1), w)
+        assert float(t) == pytest.approx(-math.log(1 - level), rel=1e-6)
+
+
+def test_a_percentile_has_the_derivative_of_what_it_is_made_of():
+    def ninety(mean, variance, offset):
+        w = queueing.exponential_tail(mean, variance)
+        return queueing.percentiles((0.9,), jnp.stack([offset, 3 * offset]), jnp.ones(2) / 2, w)[0]
+
+    for point in ((1.0, 4.0, 0.3), (1.0, 0.2, 0.3)):
+        agrees_with_differences(ninety, *map(jnp.asarray, point))
+    for point in ((1.0, 1.0, 0.3), (0.0, 0.0, 0.3), (1.0, 0.0, 1e-3)):
+        finite(ninety, *map(jnp.asarray, point))
+
+
+def test_a_crossing_is_found_and_moves_as_it_should():
+    def root(a):
+        return crossing(lambda x: x**3 - a, jnp.asarray(0.0), jnp.asarray(10.0))
+
+    assert float(root(jnp.asarray(27.0))) == pytest.approx(3.0, rel=1e-12)
+    agrees_with_differences(root, jnp.asarray(27.0))
+    assert float(root(jnp.asarray(-1.0))) == 0.0 and float(root(jnp.asarray(1e9))) == 10.0
+
+
+# a server: 1 ms and 8 ms of weights beside what is computed, and what is read of the cache
+
+
+def step(decoding, prompts, new, cached):
+    fed = prompts * new
+    memory = 8e-3 + 2e-5 * decoding
+    compute = 4e-5 * (decoding + fed) + 1e-9 * fed * (cached + new / 2.0)
+    return 1e-3 + (memory**3 + compute**3) ** (1.0 / 3.0)
+
+
+def served(isl, osl, budget, slots, cache, amount, variability=None):
+    """A ``Service`` of requests of one length; open where a variability is given."""
+    one = jnp.ones(1)
+    kinds = batching.Requests(one, isl * one, 0.0 * one, osl * one)
+    server = batching.Server(budget, slots, cache)
+    if variability is None:
+        return batching.closed_loop(step, kinds, server, amount)
+    return batching.open_loop(step, kinds, server, amount, variability)
+
+
+closed, opened = jax.jit(served), jax.jit(served)
+MACHINE = (900.0, 200.3, 2048.0, 60.0, 80000.0)
+
+
+def numbers(*values):
+    return tuple(map(jnp.asarray, values))
+
+
+def test_one_request_alone_waits_for_nothing():
+    s = closed(*numbers(900.0, 200.0, 2048.0, 60.0, 1e6, 1.0))
+    alone = float(step(0.0, 1.0, 900.0, 0.0))
+    assert float(s.ttft) == pytest.approx(alone, rel=0.01)
+    assert float(s.tpot) == pytest.approx(float(step(1.0, 0.0, 1.0, 0.0)), rel=0.01)
+    assert float(s.rate * s.latency) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("amount", [7.3, 40.2, 55.0, 90.0])
+def test_a_closed_loop_obeys_littles_law(amount):
+    s = closed(*numbers(*MACHINE, amount))
+    assert float(s.rate * s.latency) == pytest.approx(amount, rel=0.02)
+    assert float(s.running) <= 60.0
+
+
+def all_times(loop, *values):
+    s = served(*values) if loop == "closed" else served(*values[:-1], values[-1], 1.7)
+    return jnp.log(s.ttft) + jnp.log(s.tpot) + jnp.log(s.ttft_at[2]) + 0.1 * jnp.log(s.capacity)
+
+
+@pytest.mark.parametrize(("loop", "amount"), [("closed", 41.3), ("open", 4.1)])
+def test_gradients_are_those_of_differences(loop, amount):
+    agrees_with_differences(partial(all_times, loop), *numbers(*MACHINE, amount), tolerance=1e-5)
+
+
+AMOUNTS = {"closed": (1.0, 60.0, 100.0, 1e4), "open": (1e-6, 5.0, 12.0, 1e3)}
+BAD = [(900.0, 1.0), (1.0, 1.0), (1.0, 300.0), (30000.0, 5.0)]
+functions = {loop: partial(all_times, loop) for loop in AMOUNTS}
+
+
+@pytest.mark.parametrize("loop", AMOUNTS)
+def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop):
+    for amount in AMOUNTS[loop]:
+        finite(functions[loop], *numbers(*MACHINE, amount))
+    for isl, osl in BAD:
+        finite(functions[loop], *numbers(isl, osl, *MACHINE[2:], AMOUNTS[loop][1]))
+
+
+def test_arrivals_beyond_capacity_are_seen():
+    within, beyond = (opened(*numbers(*MACHINE, rate, 1.0)) for rate in (1.0, 50.0))
+    assert float(within.load) < 1.0 and float(within.rate) == 1.0
+    assert float(beyond.rate) == float(beyond.capacity) < 50.0
+    assert float(beyond.ttft) > 10.0 * float(within.ttft)
+
+
+@given(
+    st.floats(50, 6000),
+    st.floats(2, 800),
+    st.sampled_from([512.0, 2048.0, 8192.0]),
+    st.floats(4, 256),
+    st.floats(0.25, 4),
+    st.floats(0.05, 0.9),
+)
+@settings(max_examples=40)
+def test_more_load_is_never_faster(isl, osl, budget, slots, variability, load):
+    machine = (isl, osl, budget, slots, 1e7)
+    capacity = float(opened(*numbers(*machine, 1e-3, variability)).capacity)
+    low, high = (
+        opened(*numbers(*machine, part * capacity, variability)) for part in (load, load + 0.05)
+    )
+    for name in ("ttft", "tpot", "latency", "decoding"):
+        assert float(getattr(high, name)) >= float(getattr(low, name)) * (1 - 1e-9), name
+    few, more = (closed(*numbers(*machine, part * slots)) for part in (load, load + 0.05))
+    assert float(more.rate) >= float(few.rate) * (1 - 1e-9)
+
+
+# prefixes
+
+
+def test_a_cache_for_everything_finds_all_that_comes_back():
+    chat = prefix_cache.conversation(jnp.asarray(0.5), 4, *numbers(100.0, 300.0, 20.0))
+    found = prefix_cache.hits(chat, jnp.asarray(1e9))
+    # turns 2, 3 and 4 find 400, 800 and 1200 tokens
+    assert float(found.device) == pytest.approx(0.5 * 2400, rel=1e-6)
+
+
+def test_shared_prompts_are_found_as_che_says():
+    """Equal popularity and room for half: e^(-T / z) = 1/2 solves the equation of Che."""
+    rates, tokens = jnp.full((10,), 0.2), jnp.full((10,), 1000.0)
+    uses = prefix_cache.system_prompts(rates, tokens, jnp.asarray(0.0))
+    found = prefix_cache.hits(uses, jnp.asarray(5000.0))
+    assert float(found.device) == pytest.approx(0.5 * 2000.0, rel=1e-6)
+    assert float(found.stays) == pytest.approx(5.0 * math.log(2.0), rel=1e-6)
+
+
+def test_host_memory_finds_what_the_device_gave_up():
+    chat = prefix_cache.conversation(jnp.asarray(0.5), 4, *numbers(100.0, 300.0, 20.0))
+    room = jnp.asarray(3000.0)
+    two = prefix_cache.hits(chat, room, 2 * room)
+    one = prefix_cache.hits(chat, 3 * room)
+    assert float(two.device + two.host) == pytest.approx(float(one.device), rel=1e-9)
+    assert float(two.host) > 0
+
+
+def test_more_room_finds_more_and_slopes_are_right():
+    def found(rate, gap, room):
+        chat = prefix_cache.conversation(rate, 4, jnp.asarray(100.0), jnp.asarray(300.0), gap)
+        tree = prefix_cache.tree(rate, 2, jnp.asarray(3.0), jnp.asarray(500.0), gap)
+        return prefix_cache.hits(prefix_cache.joined(chat, tree), room).device
+
+    agrees_with_differences(found, *numbers(0.5, 20.0, 9000.0))
+    ratios = [float(found(*numbers(0.5, 20.0, r))) for r in np.geomspace(100, 1e6, 9)]
+    assert ratios == sorted(ratios)
+    finite(found, *numbers(0.5, 20.0, 0.0))
+    finite(found, *numbers(0.5, 20.0, 1e12))

@@ -1,0 +1,153 @@
+"""The laws that serving adds: each against a sum, a simulation or a hand's figure."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.physics import (
+    admission,
+    energy,
+    interference,
+    pipelining,
+    prompt,
+    routing,
+    switch,
+)
+from infer_jax.physics.feedforward import touched
+
+
+def arrays(*values):
+    return tuple(jnp.asarray(float(v)) for v in values)
+
+
+@pytest.mark.parametrize(("new", "cached", "most"), [(100, 0, 2**40), (100, 30, 64), (50, 90, 64)])
+def test_seen_is_the_integral_of_what_each_token_sees(new, cached, most):
+    steps = (np.arange(100_000) + 0.5) / 100_000 * new
+    expected = np.mean(np.minimum(cached + steps, most)) * new
+    got = prompt.seen(*arrays(new, cached, most))
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    loose = prompt.seen_on_average(*arrays(new, cached, most))
+    assert got - 1e-9 <= loose <= got + most**2 / 2
+
+
+def test_an_unreached_window_leaves_no_trace_in_float32():
+    args = (np.float32(900), np.float32(37), np.float32(2**40))
+    value, slope = jax.value_and_grad(prompt.seen)(*args)
+    np.testing.assert_allclose(value, 900 * (37 + 450), rtol=1e-6)
+    np.testing.assert_allclose(slope, 900 + 37, rtol=1e-6)
+
+
+def test_uneven_routing_is_the_sum_over_ranked_experts():
+    experts, active = 512, 8
+    for tokens in (1.0, 10.0, 300.0):
+        even = routing.evenly(*arrays(experts / active, tokens, 0.0))
+        np.testing.assert_allclose(
+            routing.unevenly(*arrays(experts / active, tokens, 0.0)), even, rtol=1e-12
+        )
+        for skew in (0.3, 0.7):
+            rank = (np.arange(experts) + 0.5) / experts
+            popular = np.minimum(active / experts * (1 - skew) * rank**-skew, routing.CROWDED)
+            expected = np.mean(1 - (1 - popular) ** tokens)
+            got = routing.unevenly(*arrays(experts / active, tokens, skew))
+            np.testing.assert_allclose(got, expected, rtol=0.02)  # a continuum of ranks
+            assert got < even * (1 + 1e-9)
+    assert float(routing.unevenly(*arrays(1, 5, 0.5))) == 1.0
+    slopes = jax.grad(routing.unevenly, argnums=(0, 1, 2))(*arrays(1, 5, 0.5))
+    assert np.all(np.isfinite(slopes))
+    assert float(touched(*arrays(4, 1))) == pytest.approx(0.25)
+
+
+def test_the_busiest_of_many_random_loads():
+    rng = np.random.default_rng(3)
+    for places, mean in ((8, 200.0), (64, 50.0)):
+        drawn = rng.poisson(mean, (4000, places)).max(axis=1).mean() / mean
+        got = float(routing.busiest(*arrays(mean, places, 1.0)))
+        assert 0.0 < got - drawn < 0.12 * got  # the usual bound from above
+    slopes = jax.grad(routing.busiest, argnums=(0, 1, 2))(*arrays(0.0, 1.0, 1.0))
+    assert np.all(np.isfinite(slopes))
+
+
+def wire(**changes):
+    given = {"hop": 1e-6, "rate": 4e11, "one_shot": 4e6, "domain": 8.0, "beyond": 5e10, **changes}
+    return switch.Wire(**{name: jnp.asarray(float(x)) for name, x in given.items()})
+
+
+def test_all_reduce_in_one_shot_and_in_two():
+    bare = wire(hop=0)
+    small, large = arrays(1.0, 1e12)
+    one = switch.all_reduce(jnp.asarray(8.0), small, bare)
+    np.testing.assert_allclose(one, 7 / 4e11, rtol=1e-5)
+    two = switch.all_reduce(jnp.asarray(8.0), large, bare)
+    np.testing.assert_allclose(two, 2 * 7 / 8 * 1e12 / 4e11, rtol=1e-4)
+    assert float(switch.all_reduce(jnp.asarray(1.0), large, wire())) == 0.0
+
+
+def test_collectives_beyond_a_switch_continue_those_inside():
+    size = jnp.asarray(1e8)
+    for law in (
+        lambda r: switch.all_reduce(r, size, wire()),
+        lambda r: switch.exchange(r, jnp.asarray(4.0), size, wire()),
+    ):
+        inside, edge, outside = (float(law(jnp.asarray(r))) for r in (8.0, 8.0 + 1e-9, 16.0))
+        assert edge == pytest.approx(inside, rel=1e-6) and outside > inside
+    # two switches: half of the sum comes over the wider network, shared by the eight chips
+    added = switch.all_reduce(jnp.asarray(16.0), size, wire(hop=0)) - switch.all_reduce(
+        jnp.asarray(8.0), size, wire(hop=0)
+    )
+    np.testing.assert_allclose(added, 2 * 0.5 * 1e8 / 8 / 5e10, rtol=1e-6)
+    to_all = switch.exchange(jnp.asarray(4.0), jnp.asarray(99.0), size, wire())
+    np.testing.assert_allclose(to_all, 2e-6 + 3 * 1e8 / 4e11, rtol=1e-12)
+
+
+def test_running_is_the_smaller_of_both():
+    for requests, places in ((3.0, 900.0), (900.0, 3.0)):
+        got = float(admission.running(*arrays(requests, places, 16.0)))
+        assert got == pytest.approx(3.0, rel=1e-6)
+    half = float(admission.running(*arrays(5.0, 5.0, 16.0)))
+    assert half == pytest.approx(5.0 * 2 ** (-1 / 16), rel=1e-9)
+    narrow = admission.running(*(jnp.asarray(x, np.float32) for x in (1e5, 3.0, 16.0)))
+    assert narrow.dtype == np.float32 and np.isfinite(narrow)
+
+
+def test_interference_conserves_work():
+    """What prefills add before the first token and during decoding is all of it."""
+    running, osl, prefill, odds, none = arrays(9.0, 100.0, 0.02, 0.3, 0.0)
+    rate = interference.prefills_per_step(running, osl)
+    later = interference.on_decoding(rate, prefill, none, odds, jnp.asarray(1.0))
+    first = interference.on_first(running, prefill, none, odds)
+    np.testing.assert_allclose(first + osl * later, 8 * 0.02, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("moving", "computing"), [(1.0, 4.0), (6.0, 4.0), (0.0, 2.0)])
+def test_exposed_is_what_a_pipeline_of_parts_leaves(moving, computing):
+    parts = 20
+    arrived = np.arange(1, parts + 1) * moving / parts
+    clock = 0.0
+    for when in arrived:  # a part is computed when it is there and the one before is done
+        clock = max(clock, when) + computing / parts
+    got = float(pipelining.exposed(*arrays(moving, computing, parts)))
+    assert got == pytest.approx(clock - computing, abs=1e-12)
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 6])
+def test_rounds_are_those_of_a_simulated_ring(batches):
+    stages, rounds = (3.0, 0.5, 2.0, 0.5), 200
+    free, ready = [0.0] * len(stages), [0.0] * batches
+    for _ in range(rounds):
+        for i, took in enumerate(stages):
+            for b in range(batches):
+                free[i] = ready[b] = max(free[i], ready[b]) + took
+    got = float(pipelining.rounds(arrays(*stages), jnp.asarray(float(batches))))
+    assert max(ready) / rounds == pytest.approx(got, rel=0.03)
+
+
+def test_power_between_idle_and_board():
+    draw = energy.Draw()
+    idle, memory, full, over = (
+        float(energy.power(jnp.asarray(700.0), jnp.asarray(m), jnp.asarray(c), draw))
+        for m, c in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+    )
+    assert (idle, memory, full, over) == pytest.approx((80.0, 300.0, 700.0, 700.0))
+    joules = energy.joules_per_million_tokens(*map(jnp.asarray, (8.0, 500.0, 2.0, 1000.0)))
+    assert float(joules) == pytest.approx(8e6)  # 8 kJ for a thousand tokens

@@ -1,0 +1,140 @@
+"""Plans: legal layouts, the cheapest within limits against a loop, pools against a count."""
+
+from itertools import product
+
+import jax
+import numpy as np
+import pytest
+
+from infer_jax.catalog import load_model, load_system
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.planning import Asked, Layout, Side, choices, layouts, splits, table
+from infer_jax.specs import Workload
+
+ISL, OSL, GPUS = 2000, 200, 8
+LIMIT = {"ttft": 0.4, "tpot": 0.012}
+
+
+@pytest.fixture(scope="module")
+def arch():
+    return load_model("llama-3.1-8b").architecture
+
+
+@pytest.fixture(scope="module")
+def system():
+    return load_system("h100_sxm")
+
+
+@pytest.fixture(scope="module")
+def made(arch, system):
+    work = Workload.of(isl=ISL, osl=OSL)
+    legal = layouts(arch, GPUS)
+    return table(Serving.of(), arch, system.hardware, work, legal, Deployment.of())
+
+
+def chosen(made, count=3, price=2.0, **asked):
+    return choices("h100_sxm", price, made, Asked(**{"chips": GPUS, **asked}), ISL, OSL, count)
+
+
+def test_layouts_of_a_dense_model_deal_out_its_heads(arch):
+    """32 query and 8 KV heads: tensor parallel by 1, 2, 4, 8, and no attention groups."""
+    legal = layouts(arch, 16)
+    assert {x.tp for x in legal} == {1, 2, 4, 8, 16}
+    assert all(x.attention_dp == x.ep == 1 and x.chips <= 16 for x in legal)
+    assert len(set(legal)) == len(legal)
+
+
+def test_layouts_of_a_mixture_deal_out_its_experts():
+    """Qwen3-235B: 64 query and 4 KV heads, 128 experts of 1536."""
+    legal = layouts(load_model("qwen3-235b-a22b").architecture, 16)
+    assert Layout(4, 4, 16, 1) in legal and Layout(8, 1, 1, 2) in legal
+    for x in legal:
+        ranks = x.tp * x.attention_dp
+        assert 64 % x.tp == 0 and 128 % x.ep == 0 and ranks % x.ep == 0
+        assert 1536 % (ranks // x.ep) == 0 and x.chips <= 16
+
+
+def test_the_cheapest_plan_is_that_of_a_loop_over_all(made):
+    met, missed = chosen(made, price=2.0, **LIMIT)
+    assert met and not missed
+    s = made.served
+    best = np.inf
+    for i in range(len(made.batch)):
+        limits = all(x.need[i] <= x.capacity[i] for x in s.decode.limits.values())
+        if limits and s.ttft[i] <= LIMIT["ttft"] and s.tpot[i] <= LIMIT["tpot"]:
+            best = min(best, 2.0 / 3600 / (s.throughput[i] / OSL * (ISL + OSL)) * 1e6)
+    assert met[0].usd_per_mtok == pytest.approx(best, rel=1e-12)
+    assert [c.usd_per_mtok for c in met] == sorted(c.usd_per_mtok for c in met)
+
+
+def test_a_row_is_what_the_estimator_says(made, arch, system):
+    i = len(made.batch) // 2
+    plan = Deployment.of(**made.at(i)._asdict())
+    work = Workload.of(isl=ISL, osl=OSL, batch=made.batch[i])
+    life = Serving.of().estimate(arch, system.hardware, work, plan)
+    assert made.served.tpot[i] == pytest.approx(float(life.tpot), rel=1e-12)
+    assert made.served.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ttft", "tpot"])
+def test_a_looser_limit_never_costs_more(made, name):
+    costs = []
+    for loosened in (1.0, 1.3, 2.0, 10.0):
+        met, _ = chosen(made, **{**LIMIT, name: LIMIT[name] * loosened})
+        costs.append(met[0].usd_per_mtok)
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_where_nothing_meets_the_limits_the_nearest_say_what_they_break(made):
+    met, missed = chosen(made, ttft=1e-3, tpot=1e-3)
+    assert not met
+    nearest = missed[0]
+    assert nearest.excess["TTFT"] == pytest.approx(nearest.ttft / 1e-3 - 1)
+    assert nearest.excess["TPOT"] == pytest.approx(nearest.tpot / 1e-3 - 1)
+    worst = np.maximum(made.served.ttft, made.served.tpot) / 1e-3 - 1
+    assert max(nearest.excess.values()) == pytest.approx(worst.min())
+
+
+def test_traffic_is_carried_by_the_fewest_replicas(made):
+    met, _ = chosen(made, chips=np.inf, rate=30.0, **LIMIT)
+    for c in met:
+        replicas = c.degrees["replicas"]
+        assert c.requests_per_s == pytest.approx(30.0)
+        row = np.flatnonzero(
+            (made.batch == c.batch)
+            & (made.chips == c.chips / replicas)
+            & (made.served.tpot == c.tpot)
+        )[0]
+        each = made.served.throughput[row] * made.chips[row] / OSL
+        assert replicas * each >= 30.0 > (replicas - 1) * each
+    met, _ = chosen(made, chips=np.inf, concurrency=100.0, **LIMIT)
+    assert all(c.degrees["replicas"] == np.ceil(100 / c.batch) for c in met)
+
+
+def test_pools_are_the_best_of_a_count_of_all(arch, system):
+    """On 3 chips without tensor parallelism: every count of pools and every batch, one by one."""
+    work, legal = Workload.of(isl=ISL, osl=OSL), [Layout(1, 1, 1, 1)]
+    side = Side("h100_sxm", system.hardware, Serving.of())
+    asked = Asked(ttft=0.4, tpot=0.011, chips=3)
+    met, _ = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked)
+    wrapper = Disaggregated.of(target=Serving.of())
+
+    @jax.jit
+    def answered(prompts, batch, x, y):
+        pools = Pools(
+            prefill=Deployment.of(), decode=Deployment.of(), prefill_copies=x, decode_copies=y,
+            prefill_batch=prompts,
+        )  # fmt: skip
+        life = wrapper.estimate(arch, system.hardware, work.replace(batch=batch), pools)
+        fits = (life.ttft <= 0.4) & (life.tpot <= 0.011) & life.feasible
+        return life.throughput, fits
+
+    best = 0.0
+    for prompts, batch, (x, y) in product(
+        (1.0, 2.0, 4.0, 8.0), range(1, 65), ((1, 1), (1, 2), (2, 1))
+    ):
+        throughput, fits = answered(prompts, float(batch), float(x), float(y))
+        best = max(best, float(throughput) if fits else 0.0)
+    assert met[0].throughput == pytest.approx(best, rel=1e-9)
+    assert met[0].chips <= 3
