@@ -9,7 +9,7 @@ from infer_jax.catalog import load_model
 from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.estimators.serving import ENGINES, Deployment
-from infer_jax.planning import Asked, Choice, Side, choices, layouts, splits, table
+from infer_jax.planning import Asked, Choice, Side, arriving, choices, layouts, splits, table
 from infer_jax.specs import Hierarchy
 
 MODES = ("aggregated", "disaggregated", "both")
@@ -63,6 +63,14 @@ def plan(
     prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
+    p99_ttft: Annotated[
+        float | None,
+        typer.Option(
+            parser=opt.duration,
+            metavar="TIME",
+            help="Limit of the 99th percentile of TTFT, with --request-rate (Poisson arrivals).",
+        ),
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -84,9 +92,14 @@ def plan(
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?"""
     prepare()
     _one_of(total_gpus, concurrency, request_rate)
+    if p99_ttft is not None and request_rate is None:
+        raise opt.refuse("--p99-ttft", p99_ttft, "with --request-rate: arrivals make waits random")
+    if p99_ttft is not None and mode != "aggregated":
+        mode = "aggregated"  # the pools' wait has a mean only
     asked = Asked(
         ttft=ttft or np.inf,
         tpot=tpot or np.inf,
+        p99_ttft=p99_ttft or np.inf,
         chips=total_gpus or np.inf,
         concurrency=concurrency,
         rate=request_rate,
@@ -107,6 +120,10 @@ def plan(
             if mode != "disaggregated":
                 made = table(side.serving, arch, side.hardware, work, legal, common)
                 looked += len(made.batch)
+                if p99_ttft is not None:
+                    made = arriving(
+                        side.serving, arch, side.hardware, work, made, common, asked.rate or 0.0
+                    )
                 rent = float(side.hardware.price)
                 good, near = choices(side.name, rent, made, asked, isl, osl, int(top))
                 met, missed = met + good, missed + near
@@ -172,6 +189,7 @@ def _row(c: Choice) -> dict[str, Any]:
         "gpus": c.chips,
         "concurrency_per_replica": c.batch,
         "ttft_ms": 1e3 * c.ttft,
+        "p99_ttft_ms": None if c.p99_ttft is None else 1e3 * c.p99_ttft,
         "tpot_ms": 1e3 * c.tpot,
         "requests_per_s": c.requests_per_s,
         "throughput_per_gpu_tokens_per_s": c.throughput,
@@ -194,9 +212,10 @@ def _print(
     show.say(f"{report['model']}, {lengths}", "")
     if not met:
         show.say("No plan meets every limit. The nearest, and what they break:", "")
+    pools = any(c.mode == "disaggregated" for c in met or missed)
     columns = (
+        show.Column("plan", "prefill > decode" if pools else "", left=True),
         show.Column("system", left=True),
-        show.Column("plan", "prefill > decode", left=True),
         show.Column("GPUs"),
         show.Column("batch"),
         show.Column("TTFT", "ms"),
@@ -207,10 +226,10 @@ def _print(
     )
     rows = [
         [
-            c.system,
             c.layout,
+            c.system,
             f"{c.chips:g}",
-            f"{c.batch:g}",
+            show.digits(c.batch),
             show.digits(1e3 * c.ttft),
             show.digits(1e3 * c.tpot),
             show.digits(c.throughput),

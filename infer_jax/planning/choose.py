@@ -20,6 +20,7 @@ class Asked:
 
     ttft: float = np.inf
     tpot: float = np.inf
+    p99_ttft: float = np.inf
     chips: float = np.inf
     concurrency: float | None = None
     rate: float | None = None
@@ -52,6 +53,7 @@ class Choice:
     input_usd: float
     output_usd: float
     joules: float | None = None
+    p99_ttft: float | None = None
     excess: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -85,18 +87,22 @@ def choices(
     A plan is as many replicas as the traffic needs, or as the chips allow.
     """
     served = made.served
-    replicas, batch = _replicas(made, asked)
-    requests = replicas * np.asarray(served.throughput) * made.chips / osl
+    each = np.asarray(served.throughput) * made.chips / osl
+    replicas, batch = _replicas(made, asked, each), made.batch
+    requests = replicas * each
     excess = {
         "TTFT": np.asarray(served.ttft) / asked.ttft - 1.0,
         "TPOT": np.asarray(served.tpot) / asked.tpot - 1.0,
         "GPUs": replicas * made.chips / asked.chips - 1.0,
     }
+    p99 = served.percentiles.get("p99")
+    if p99 is not None:
+        excess["p99 of TTFT"] = np.asarray(p99) / asked.p99_ttft - 1.0
     for name, limit in served.decode.limits.items():
         need, capacity = np.asarray(limit.need), np.asarray(limit.capacity)
         excess[name] = np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
     if asked.rate is not None:
-        excess["requests/s"] = asked.rate / np.maximum(requests, 1e-300) - 1.0
+        excess["requests/s"] = asked.rate / np.maximum(requests, 1e-300) * (1.0 - 1e-6) - 1.0
     worst = np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
     # least rent per token at full use; of equal ones the faster
     carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
@@ -127,21 +133,21 @@ def choices(
             input_usd=float(served.input_cost[i]),
             output_usd=float(served.cost[i]),
             joules=float(served.blended_energy[i]),
+            p99_ttft=float(p99[i]) if p99 is not None else None,
             excess={k: float(v[i]) for k, v in excess.items() if v[i] > 0.0},
         )
 
     return [choice(i) for i in met], [choice(i) for i in missed]
 
 
-def _replicas(made: Table, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
-    """Replicas, and requests in flight in each."""
-    batch = made.batch
+def _replicas(made: Table, asked: Asked, each: np.ndarray) -> np.ndarray:
+    """Replicas of each row's instance, which serves ``each`` requests per second."""
     if asked.concurrency is not None:
-        return np.ceil(asked.concurrency / batch), batch
+        return np.ceil(asked.concurrency / made.batch)
     if asked.rate is not None:
-        each = np.asarray(made.served.throughput) * made.chips
-        return np.ceil(asked.rate / np.maximum(each, 1e-300)), batch
-    return np.maximum(np.floor(asked.chips / made.chips), 1.0), batch
+        # a whole number but for rounding is that number
+        return np.ceil(asked.rate / np.maximum(each, 1e-300) * (1.0 - 1e-6))
+    return np.maximum(np.floor(asked.chips / made.chips), 1.0)
 
 
 def _first_of_each(made: Table, order: np.ndarray, count: int) -> list[int]:

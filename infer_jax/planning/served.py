@@ -9,8 +9,9 @@ import numpy as np
 
 from infer_jax.estimators.serving import Deployment, Served, Serving, Shape, shape
 from infer_jax.planning.layouts import Layout
-from infer_jax.specs import Architecture, Hardware, Workload
+from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
 
+SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least
 # these programs run once: compiling them is what the time goes to
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
@@ -57,12 +58,52 @@ def table(
     """
     each = batches() if tried is None else tried
     index, batch = (x.ravel() for x in np.meshgrid(np.arange(len(legal)), each, indexing="ij"))
-    degrees = np.asarray(legal, np.float64).reshape(-1, len(Layout._fields))[index]
-    batch = batch * degrees[:, Layout._fields.index("attention_dp")]
-    given = dict(zip(Layout._fields, degrees.T, strict=True))
-    with jax.enable_x64():
-        served = jax.device_get(_served(serving, shape(arch), hardware, work, common, given, batch))
+    given = degrees(legal, index)
+    batch = batch * given["attention_dp"]
+    served = jax.device_get(_served(serving, shape(arch), hardware, work, common, given, batch))
     return Table(legal, index, batch, served)
+
+
+def arriving(
+    serving: Serving,
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    closed: Table,
+    common: Deployment,
+    rate: float,
+) -> Table:
+    """Every layout of a table with so many replicas that it carries ``rate`` requests/s, and more.
+
+    An open loop: requests come at random, and waits have percentiles. The least number of
+    replicas is that of full batches; up to three times as many are tried.
+    """
+    full = np.zeros(len(closed.layouts))
+    each = np.asarray(closed.served.throughput) * closed.chips / float(work.osl)
+    fits = np.all([x.need <= x.capacity for x in closed.served.decode.limits.values()], axis=0)
+    np.maximum.at(full, closed.layout, np.where(fits, each, 0.0))
+    tried = sorted(
+        {
+            (k, float(np.ceil(np.ceil(rate / most) * spare)))
+            for k, most in enumerate(full)
+            for spare in SPARE
+            if most > 0
+        }
+    )
+    index = np.array([k for k, _ in tried], int)
+    replicas = np.array([n for _, n in tried])
+    arrivals = work.arrivals or Arrivals.of(rate=rate)
+    given = degrees(closed.layouts, index)
+    served = jax.device_get(
+        _arrived(serving, shape(arch), hardware, work, common, given, arrivals, rate / replicas)
+    )
+    return Table(closed.layouts, index, np.asarray(served.running), served)
+
+
+def degrees(legal: list[Layout], index: np.ndarray) -> dict[str, np.ndarray]:
+    """The degrees of rows of layouts, by name."""
+    chosen = np.asarray(legal, np.float64).reshape(-1, len(Layout._fields))[index]
+    return dict(zip(Layout._fields, chosen.T, strict=True))
 
 
 @partial(jax.jit, compiler_options=QUICK)
@@ -80,3 +121,21 @@ def _served(
         return serving.serve(seen, hardware, work.replace(batch=requests), plan)
 
     return jax.vmap(one)(given, batch)
+
+
+@partial(jax.jit, compiler_options=QUICK)
+def _arrived(
+    serving: Serving,
+    seen: Shape,
+    hardware: Hardware,
+    work: Workload,
+    common: Deployment,
+    given: Any,
+    arrivals: Arrivals,
+    rate: Any,
+) -> Served:
+    def one(degrees: Any, each: Any) -> Served:
+        asked = work.replace(arrivals=arrivals.replace(rate=each))
+        return serving.serve(seen, hardware, asked, common.replace(**degrees))
+
+    return jax.vmap(one)(given, rate)

@@ -18,7 +18,7 @@ from infer_jax.estimators.estimate import Estimate, Phase, decode_context
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning.choose import Asked, Choice
 from infer_jax.planning.layouts import Layout
-from infer_jax.planning.served import QUICK, batches
+from infer_jax.planning.served import QUICK, batches, degrees
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
@@ -71,14 +71,13 @@ def splits(
     tokens = max(float(work.osl) - 1.0, 1.0)
     shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
     limits = asked.ttft, asked.tpot
-    with jax.enable_x64():
-        phases = _answers(asking, arch, common)
-        first, second = (_best(*each) for each in zip(asking, phases, limits, shares, strict=True))
-        pools = first, second
-        pairs = _combined(pools, asked)
-        if not pairs:
-            return [], []
-        lives = _evaluated(wrapper, arch, sides[0].hardware, work, common, pools, pairs)
+    phases = _answers(asking, arch, common)
+    first, second = (_best(*each) for each in zip(asking, phases, limits, shares, strict=True))
+    pools = first, second
+    pairs = _combined(pools, asked)
+    if not pairs:
+        return [], []
+    lives = _evaluated(wrapper, arch, sides[0].hardware, work, common, pools, pairs)
     made = [_choice(sides, pools, pair, i, lives, work, asked) for i, pair in enumerate(pairs)]
     best: dict[str, Choice] = {}
     for choice in sorted(made, key=lambda c: c.rank):
@@ -108,11 +107,10 @@ class _Asking(NamedTuple):
         """
         grid = np.meshgrid(np.arange(len(self.legal)), self.sequences, indexing="ij")
         index, each = (x.ravel() for x in grid)
-        chosen = np.asarray(self.legal, np.float64)[index]
-        degrees = dict(zip(Layout._fields, chosen.T, strict=True))
-        each = each * degrees["attention_dp"] * (degrees["pp"] if self.new > 1.0 else 1.0)
+        given = degrees(self.legal, index)
+        each = each * given["attention_dp"] * (given["pp"] if self.new > 1.0 else 1.0)
         new, cached = np.full(each.shape, self.new), np.full(each.shape, self.cached)
-        return index, degrees, ForwardPass(sequences=each, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
+        return index, given, ForwardPass(sequences=each, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
 
 
 def _answers(asking: Sequence[_Asking], arch: Any, common: Deployment) -> list[Phase]:

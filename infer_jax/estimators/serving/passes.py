@@ -28,7 +28,7 @@ def one_pass(w: World, forward: ForwardPass) -> Phase:
     """
     plan, model, new = w.plan, w.model, forward.new_tokens
     sequences = forward.sequences / plan.attention_dp
-    micro = sequences / plan.pp
+    micro = micro_batch(w, sequences)
     decodes = new <= model.decode_tokens
     kinds = (
         terms.joined(
@@ -39,9 +39,7 @@ def one_pass(w: World, forward: ForwardPass) -> Phase:
         terms.joined(
             terms.prefill_attention(w, micro, new, forward.cached_tokens),
             terms.head(w, micro, 1.0).times(jnp.asarray(model.laws.prompt_logits)),
-            terms.waiting(
-                launch=w.engine.eager * terms.gaps(w), host=jnp.zeros_like(w.engine.sequence_time)
-            ),
+            terms.waiting(launch=eager(w, new), host=jnp.zeros_like(w.engine.sequence_time)),
         ),
     )
     apart = jax.tree.map(lambda d, p: jnp.where(decodes, d, p), *kinds)
@@ -52,6 +50,21 @@ def one_pass(w: World, forward: ForwardPass) -> Phase:
     }
     mfu = terms.ideal(w, micro * new) / spent.time
     return Phase(time=spent.time, terms=spent.terms, limits=limits, mfu=mfu, layout=layout(w))
+
+
+def micro_batch(w: World, sequences: Array) -> Array:
+    """Sequences of a group in one stage of a pipeline: an even share, but no part of one."""
+    return jnp.maximum(sequences / w.plan.pp, jnp.minimum(sequences, 1.0))
+
+
+def eager(w: World, tokens: Array) -> Array:
+    """Seconds of launches of a pass with ``tokens`` of a prompt, without a CUDA graph.
+
+    f_e (1 + k_I I / I_0) times the gaps of a decode pass: some of the work before a launch is done
+    for every token.
+    """
+    growth = 1.0 + w.model.eager_growth * tokens / w.model.eager_tokens
+    return w.engine.eager * growth * terms.gaps(w)
 
 
 def layout(w: World) -> dict[str, Array]:
@@ -81,7 +94,7 @@ def passes(w: World, group: Array, context: Array, fresh: Array, cached: Array) 
     A prompt of ``fresh`` tokens after ``cached`` ones goes in as few chunks as the plan allows.
     """
     plan = w.plan
-    micro = group / plan.pp
+    micro = micro_batch(w, group)
     chunks = ceiling(fresh / plan.chunk)
     each = fresh / chunks
     rows = jnp.stack([micro * (1.0 + plan.drafts), group, each, group + each])
@@ -90,7 +103,7 @@ def passes(w: World, group: Array, context: Array, fresh: Array, cached: Array) 
     one = jnp.asarray(1.0)
     attending = terms.prefill_attention(w, one, fresh, cached, chunks)
     head = terms.head(w, one, 1.0).times(jnp.asarray(w.model.laws.prompt_logits))
-    launch = w.engine.eager * terms.gaps(w)
+    launch = eager(w, each)
     less = jax.tree.map(jnp.subtract, beside, steady)
     return Passes(
         decode=_decode(w, fed, group, context),
@@ -118,10 +131,10 @@ def step_time(
     ``through``: seconds in which rows go through the layers.
     """
     fed = prompts * new
-    drafted = through(decoding / w.plan.pp * (1.0 + w.plan.drafts))
+    drafted = through(micro_batch(w, decoding) * (1.0 + w.plan.drafts))
     attending = terms.prefill_attention(w, prompts, new, cached)
     more = (through(decoding + fed) - through(decoding) + attending.time) / w.plan.pp
-    launch = w.model.eager_beside_decode * w.engine.eager * terms.gaps(w)
+    launch = w.model.eager_beside_decode * eager(w, fed)
     alone = _decode(w, terms.waiting(layers=drafted), decoding, context)
     return alone.time + more + jnp.where(fed > 0, launch, 0.0)
 
@@ -156,7 +169,7 @@ def _decode(w: World, fed: Spent, group: Array, context: Array) -> Spent:
 
     With d drafts of one layer each, d + 1 tokens are fed and sum_j a^j are kept, j = 0 .. d.
     """
-    plan, micro = w.plan, group / w.plan.pp
+    plan, micro = w.plan, micro_batch(w, group)
     kept = geometric(w.model.acceptance, 1.0 + plan.drafts)
     drafting = 1.0 + plan.drafts / jnp.sum(w.shape.layers.count, axis=-1)
     replayed = terms.joined(
