@@ -9,7 +9,9 @@ import typer
 from typer.core import TyperGroup
 
 from infer_jax.cli import (
+    calibrate,
     codesign,
+    compare,
     doctor,
     estimate,
     frontier,
@@ -79,11 +81,15 @@ EXAMPLES = {
     kernels.kernels: "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 4096",
     measure.measure: "measure --out my_chip.toml",
     offload.offload: "offload opt-175b --hardware t4_host --isl 512 --osl 32",
-    plan.plan: "plan llama-3.1-70b --hardware h100_sxm --hardware h200_sxm --total-gpus 8 --tpot 30ms",
+    plan.plan: "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
     listing.models: "models llama-3.1-8b",
     listing.hardware: "hardware h100_sxm",
     listing.estimators: "estimators",
     doctor.doctor: "doctor",
+    calibrate.calibrate: "calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1"
+    " --out my_h100.toml",
+    compare.compare: "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
+    " --estimator economics.planned",
     sensitivity.sensitivity: "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
     codesign.codesign: "codesign SPEC.toml --out design",
     sweep.sweep: "sweep SPACE.toml --out result.parquet",

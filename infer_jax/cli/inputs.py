@@ -9,6 +9,8 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Speculative, make
 from infer_jax.specs import Hardware, Workload
 
+ENDS = ("low", "high")
+
 
 @dataclass(frozen=True)
 class Given:
@@ -57,6 +59,16 @@ def given(
     return Given(model, system, made, source)
 
 
+def bands(system: System, ttft: float, tpot: float) -> dict[str, list[float]]:
+    """80 % intervals of both times in ms, where the profile was calibrated to its server."""
+    known, times = system.coefficients.get("serving_bands", {}), {"ttft": ttft, "tpot": tpot}
+    return {
+        f"{name}_interval80_ms": [1e3 * float(time) * known[f"{name}_{side}"] for side in ENDS]
+        for name, time in times.items()
+        if all(f"{name}_{side}" in known for side in ENDS)
+    }
+
+
 def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:
     """Requests of one shape.
 
@@ -94,6 +106,13 @@ def estimator(name: str, system: System) -> Any:
         allowed = ", ".join(n for n in VARIANTS if hasattr(VARIANTS[n].make(), "step"))
         raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
     return made
+
+
+def borrowed(name: str, system: System) -> list[str]:
+    """A note where serving's efficiencies were fitted to other chips than the system's."""
+    if not name.startswith("serving") or "serving" in system.coefficients:
+        return []
+    return [f"Efficiencies: those fitted to Hopper chips; {system.name} has none of its own."]
 
 
 def searches(made: Any) -> bool:

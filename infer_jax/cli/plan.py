@@ -1,6 +1,6 @@
 """`infer-jax plan`: which system, layout and concurrency serve a model within limits for least."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -9,10 +9,22 @@ from infer_jax.catalog import load_model
 from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.estimators.serving import ENGINES, Deployment
-from infer_jax.planning import Asked, Choice, Side, arriving, choices, layouts, splits, table
+from infer_jax.planning import (
+    Asked,
+    Choice,
+    Layout,
+    Side,
+    Table,
+    arriving,
+    choices,
+    layouts,
+    shares,
+    splits,
+    table,
+)
 from infer_jax.specs import Hierarchy
 
-MODES = ("aggregated", "disaggregated", "both")
+MODES = ("aggregated", "disaggregated")
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
 
 
@@ -53,11 +65,11 @@ def plan(
         ),
     ] = None,
     mode: Annotated[
-        str,
+        str | None,
         typer.Option(
-            parser=_mode, metavar="MODE", help="aggregated, disaggregated, or both (the default)."
+            parser=_mode, metavar="MODE", help="aggregated or disaggregated; both where not given."
         ),
-    ] = "both",
+    ] = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
     osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
     prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
@@ -94,8 +106,12 @@ def plan(
     _one_of(total_gpus, concurrency, request_rate)
     if p99_ttft is not None and request_rate is None:
         raise opt.refuse("--p99-ttft", p99_ttft, "with --request-rate: arrivals make waits random")
-    if p99_ttft is not None and mode != "aggregated":
-        mode = "aggregated"  # the pools' wait has a mean only
+    if p99_ttft is not None and mode == "disaggregated":
+        raise opt.refuse("--p99-ttft", p99_ttft, "--mode aggregated: pools know the mean wait only")
+    if decode_hardware is not None and mode == "aggregated":
+        raise opt.refuse("--decode-hardware", decode_hardware, "--mode disaggregated, or no mode")
+    alone = p99_ttft is not None and mode is None
+    modes = (mode,) if mode else MODES[:1] if alone else MODES
     asked = Asked(
         ttft=ttft or np.inf,
         tpot=tpot or np.inf,
@@ -112,34 +128,25 @@ def plan(
     notes: list[str] = []
     looked = 0
     for system in dict.fromkeys(hardware):
-        given = inputs.given(config, system, quant, kv_dtype, price)
-        arch = given.model.architecture
-        side = Side(given.system.name, given.hardware, inputs.estimator(name, given.system))
-        legal = layouts(arch, int(_most(given.hardware, total_gpus)))
-        with busy(f"evaluating every layout on {side.name}"):
-            if mode != "disaggregated":
-                made = table(side.serving, arch, side.hardware, work, legal, common)
-                looked += len(made.batch)
-                if p99_ttft is not None:
-                    made = arriving(
-                        side.serving, arch, side.hardware, work, made, common, asked.rate or 0.0
-                    )
-                rent = float(side.hardware.price)
-                good, near = choices(side.name, rent, made, asked, isl, osl, int(top))
-                met, missed = met + good, missed + near
-            if mode != "aggregated":
-                second, options = side, legal
-                if decode_hardware is not None:
-                    other = inputs.given(config, decode_hardware, quant, kv_dtype, price)
-                    theory = inputs.estimator(name, other.system)
-                    second = Side(other.system.name, other.hardware, theory)
-                    options = layouts(arch, int(_most(other.hardware, total_gpus)))
-                    notes += other.notes
-                pools = splits(
-                    (side, second), arch, work, (legal, options), common, asked, int(top)
-                )
-                met, missed = met + pools[0], missed + pools[1]
-        notes += given.notes + inputs.too_long(given.model, work)
+        pools = [_pool(config, system, name, quant, kv_dtype, price, total_gpus)]
+        if decode_hardware is not None:
+            pools.append(_pool(config, decode_hardware, name, quant, kv_dtype, price, total_gpus))
+        for pool in pools:
+            notes += pool.notes + inputs.too_long(pool.given.model, work)
+        first, second = pools[0], pools[-1]
+        arch = first.given.model.architecture
+        with busy(f"evaluating every layout on {first.side.name}"):
+            if "aggregated" in modes:
+                made = _table(first, work, common, asked)
+                rent = float(first.side.hardware.price)
+                good, near = choices(first.side.name, rent, made, asked, isl, osl, int(top))
+                met, missed, looked = met + good, missed + near, looked + len(made.batch)
+            if "disaggregated" in modes:
+                sides, legal = (first.side, second.side), (first.legal, second.legal)
+                found = splits(sides, arch, work, legal, common, asked, int(top))
+                met, missed, looked = met + found.met, missed + found.missed, looked + found.looked
+                if not found.met and not found.missed:
+                    notes.append(f"No two pools of {first.side.name} fit what is asked.")
     met.sort(key=lambda c: c.rank)
     missed.sort(key=lambda c: c.rank)
     report = {
@@ -154,8 +161,9 @@ def plan(
         "near_misses": [] if met else [_row(c) for c in missed],
     }
     notes = [
-        f"Estimator: {name}; every legal layout and batch, {looked} configurations"
-        f"{'' if mode == 'aggregated' else ', and the best pairs of pools'}.",
+        f"Estimator: {name}; every legal layout and batch, {looked} configurations, "
+        f"{' and '.join(modes)}.",
+        *(["Pools are left out: only the mean of their wait is known."] if alone else []),
         "Dollars are per million tokens, input and output alike; a GPU is paid while it is rented.",
         *dict.fromkeys(notes),
     ]
@@ -163,6 +171,41 @@ def plan(
         show.as_json({**report, "notes": notes})
         return
     _print(report, met, missed[: int(top)], notes)
+
+
+class _Pool(NamedTuple):
+    """A system that is considered, its layouts, and what was assumed."""
+
+    given: inputs.Given
+    side: Side
+    legal: list[Layout]
+    notes: list[str]
+
+
+def _pool(
+    config: str,
+    system: str,
+    name: str,
+    quant: str | None,
+    kv_dtype: str | None,
+    price: float | None,
+    total: float | None,
+) -> _Pool:
+    given = inputs.given(config, system, quant, kv_dtype, price)
+    side = Side(given.system.name, given.hardware, inputs.estimator(name, given.system))
+    most = _most(given.hardware, total)
+    notes = given.notes + inputs.borrowed(name, given.system)
+    if total is not None and most < total:
+        notes.append(f"An instance has at most {most:g} GPUs.")
+    return _Pool(given, side, layouts(given.model.architecture, int(most)), notes)
+
+
+def _table(pool: _Pool, work: Any, common: Deployment, asked: Asked) -> Table:
+    """Every layout at every batch, share of the concurrency, or number of replicas."""
+    world = (pool.side.serving, pool.given.model.architecture, pool.side.hardware, work)
+    tried = None if asked.concurrency is None else shares(asked.concurrency)
+    made = table(*world, pool.legal, common, tried)
+    return made if asked.rate is None else arriving(*world, made, common, asked.rate)
 
 
 def _one_of(total: float | None, concurrency: float | None, rate: float | None) -> None:
@@ -209,13 +252,17 @@ def _print(
     report: dict[str, Any], met: list[Choice], missed: list[Choice], notes: list[str]
 ) -> None:
     lengths = f"{report['isl_tokens']:g} tokens in, {report['osl_tokens']:g} out"
-    show.say(f"{report['model']}, {lengths}", "")
+    shown = met or missed
+    systems = list(dict.fromkeys(c.system for c in shown))
+    where = f" on {systems[0]}" if len(systems) == 1 else ""
+    show.say(f"{report['model']}{where}, {lengths}", "")
     if not met:
         show.say("No plan meets every limit. The nearest, and what they break:", "")
-    pools = any(c.mode == "disaggregated" for c in met or missed)
+    pools = any(c.mode == "disaggregated" for c in shown)
+    several = len(systems) > 1
     columns = (
         show.Column("plan", "prefill > decode" if pools else "", left=True),
-        show.Column("system", left=True),
+        *([show.Column("system", left=True)] if several else []),
         show.Column("GPUs"),
         show.Column("batch"),
         show.Column("TTFT", "ms"),
@@ -227,7 +274,7 @@ def _print(
     rows = [
         [
             c.layout,
-            c.system,
+            *([c.system] if several else []),
             f"{c.chips:g}",
             show.digits(c.batch),
             show.digits(1e3 * c.ttft),
@@ -236,7 +283,7 @@ def _print(
             show.digits(c.usd_per_mtok),
             c.binds if met else _breaks(c),
         ]
-        for c in met or missed
+        for c in shown
     ]
     show.table(columns, rows, mark=0 if met else -1)
     show.notes(notes)

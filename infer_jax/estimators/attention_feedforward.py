@@ -6,12 +6,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Phase
-from infer_jax.physics import decoder, pipelining
+from infer_jax.physics import decoder, pipelining, switch
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
     Hardware,
-    Hierarchy,
     Plan,
     Spec,
     number,
@@ -110,12 +109,7 @@ class AttentionFeedforward(Spec):
 
     def sending(self, hardware: Hardware, plan: Halves, chips: Array, size: Array) -> Array:
         """Seconds in which an instance sends or receives ``size`` bytes over its chips' links."""
-        network = hardware.network
-        if isinstance(network, Hierarchy):
-            outside = jnp.maximum(network.network_bandwidth, 1.0)
-            rate = jnp.where(plan.chips <= network.domain, network.domain_bandwidth, outside)
-        else:
-            rate = network.link_bandwidth
+        rate = switch.link_rate(hardware.network, plan.chips)
         return self.hop + size / (chips * rate * self.link_share)
 
 

@@ -6,14 +6,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, Limit, decode_context
-from infer_jax.physics import decoder, pipelining
+from infer_jax.physics import decoder, pipelining, switch
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.queueing import single_server_wait
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
     Hardware,
-    Hierarchy,
     Plan,
     Spec,
     Workload,
@@ -160,17 +159,10 @@ class Disaggregated(Spec):
     def link(self, hardware: Hardware, other: Hardware, plan: Pools) -> Array:
         """Bytes/s of a chip's link between the pools: the slower end's.
 
-        The fast domain where both pools fit in one, else the network beyond it.
+        The fast domain where both pools are of one system and fit in one, else the network.
         """
 
-        def end(h: Hardware) -> Array:
-            network = h.network
-            if not isinstance(network, Hierarchy):
-                return network.link_bandwidth
-            together = plan.chips <= network.domain
-            outside = jnp.maximum(network.network_bandwidth, 1.0)
-            return jnp.where(together, network.domain_bandwidth, outside)
-
         if self.decode_hardware is None:
-            return end(hardware) * self.link_share
-        return jnp.minimum(end(hardware), end(other)) * self.link_share
+            return switch.link_rate(hardware.network, plan.chips) * self.link_share
+        ends = (switch.reach(h.network)[2] for h in (hardware, other))
+        return jnp.minimum(*ends) * self.link_share

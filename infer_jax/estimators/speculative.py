@@ -1,14 +1,18 @@
-"""Speculative decoding: what does a draft model do to any estimator that has steps?"""
+"""Speculative decoding: what does a draft do to any estimator that has steps?"""
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
+from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Estimate, Phase, request_life
 from infer_jax.estimators.search import best
-from infer_jax.physics.speculation import bonus_yield, verified_yield
+from infer_jax.physics.root import crossing
+from infer_jax.physics.speculation import bonus_yield, curve_yield, verified_yield
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -25,18 +29,25 @@ from infer_jax.specs import (
 
 @spec
 class Speculative(Spec):
-    """An estimator whose decode drafts with a small model and verifies with the large one.
+    """An estimator whose decode drafts tokens cheaply and verifies them in one pass.
 
     Two conventions by name. ``economics``: a pass verifies g drafted tokens and yields
     (1 - a^g) / (1 - a), as the economics paper's program does. ``bonus``: it feeds g + 1
-    tokens and yields (1 - a^(g+1)) / (1 - a), as speculative sampling is defined.
+    tokens and yields (1 - a^(g+1)) / (1 - a), as speculative sampling is defined; ``curve``
+    is that with an acceptance of its own at each position.
+
+    What drafts is a model (``draft``), the model's own prediction heads (``heads``: one more
+    block and the output head, as in MTP and EAGLE), or a lookup in the text (neither), which
+    costs nothing.
     """
 
     target: Any = part("the estimator of both models")
-    draft: Architecture = part("the model that drafts")
+    draft: Architecture | None = part("the model that drafts", default_factory=lambda: None)
     acceptance: Array = number("probability that a draft is accepted", kind="fraction", high=1)
+    heads: bool = static("draft with one more block of the model itself", default=False)
     fed_extra: float = static("tokens a verification feeds beside the drafts", default=0.0)
     drafts: tuple[int, ...] = static("draft lengths tried beside none", default=(2, 3, 4, 5))
+    may_stop: bool = static("decode without drafts where that is faster", default=True)
     yields: Callable = static("tokens a verification yields", default=verified_yield)
 
     @classmethod
@@ -49,7 +60,7 @@ class Speculative(Spec):
 
     @classmethod
     def bonus(
-        cls, target: Any, draft: Architecture, acceptance: float, most: int = 5
+        cls, target: Any, draft: Architecture | None, acceptance: float, most: int = 5, **more: Any
     ) -> "Speculative":
         """Speculative sampling: 1 to ``most`` drafts, and one token of the target's own."""
         return cls.of(
@@ -59,7 +70,36 @@ class Speculative(Spec):
             drafts=tuple(range(1, most + 1)),
             yields=bonus_yield,
             fed_extra=1.0,
+            **more,
         )
+
+    @classmethod
+    def curve(
+        cls, target: Any, acceptance: Any, draft: Architecture | None = None, **more: Any
+    ) -> "Speculative":
+        """Speculative sampling with the acceptance measured at each position, the first first.
+
+        Raises:
+            InputError: no position, or more drafts than positions with an acceptance.
+        """
+        positions = np.atleast_1d(np.asarray(acceptance, np.float64))
+        drafts = more.pop("drafts", tuple(range(1, len(positions) + 1)))
+        if not drafts or max(drafts) > len(positions):
+            allowed = f"at most {len(positions)}, one acceptance for each position"
+            raise InputError("speculation", "drafts", drafts, allowed)
+        return cls.of(
+            target=target,
+            draft=draft,
+            acceptance=positions,
+            drafts=tuple(drafts),
+            yields=curve_yield,
+            fed_extra=1.0,
+            **more,
+        )
+
+    def always(self, drafts: int) -> "Speculative":
+        """The same with that many drafts in every pass, faster or not."""
+        return self.replace(drafts=(drafts,), may_stop=False)
 
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
@@ -70,25 +110,132 @@ class Speculative(Spec):
         pass is taken as 1. Terms are per generated token, drafting is a term of its own.
         Source: Erdil 2025 (arXiv 2506.04645), Section 4.1, Eq. 46.
         """
-        one = forward.replace(new_tokens=jnp.ones_like(forward.new_tokens))
-        plain = self.target.step(arch, hardware, one, plan)
-        small = self.target.step(self.draft, hardware, one, plan)
+        one, plain, small = self._passes(arch, hardware, forward, plan)
 
         def drafted(g: Array) -> Phase:
-            fed = one.replace(new_tokens=one.new_tokens * (g + self.fed_extra))
-            verify = self.target.step(arch, hardware, fed, plan)
-            return _joined(verify, small, g, self.yields(self.acceptance, g), plain)
+            return self._drafted(g, arch, hardware, one, plan, plain, small)
 
-        none = _joined(plain, small, jnp.zeros_like(plain.time), jnp.asarray(1.0), plain)
         lengths = jnp.asarray(self.drafts, plain.time.dtype)
         # one length at a time: the target is compiled once, not once a length
-        return best(none, lax.map(drafted, lengths))
+        phases = lax.map(drafted, lengths)
+        if not self.may_stop:
+            first = jax.tree.map(lambda x: x[0], phases)
+            return best(first, phases)
+        none = _joined(plain, small, jnp.zeros_like(plain.time), jnp.asarray(1.0), plain)
+        return best(none, phases)
+
+    def at(
+        self,
+        drafts: Array,
+        arch: Architecture,
+        hardware: Hardware,
+        forward: ForwardPass,
+        plan: Plan,
+    ) -> Phase:
+        """One generated token per sequence with a real number of ``drafts`` in every pass."""
+        one, plain, small = self._passes(arch, hardware, forward, plan)
+        return self._drafted(drafts, arch, hardware, one, plan, plain, small)
 
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:
         """A request's life: the target's prefill, speculative decode."""
         return request_life(self, arch, hardware, workload, plan, prefill=self.target)
+
+    def _passes(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> tuple[ForwardPass, Phase, Phase]:
+        """The pass of one token, by the target and by what drafts."""
+        one = forward.replace(new_tokens=jnp.ones_like(forward.new_tokens))
+        plain = self.target.step(arch, hardware, one, plan)
+        drafter = head_of(arch) if self.heads else self.draft
+        if drafter is not None:
+            return one, plain, self.target.step(drafter, hardware, one, plan)
+        return one, plain, jax.tree.map(jnp.zeros_like, plain).replace(limits={})
+
+    def _drafted(
+        self,
+        g: Array,
+        arch: Architecture,
+        hardware: Hardware,
+        one: ForwardPass,
+        plan: Plan,
+        plain: Phase,
+        small: Phase,
+    ) -> Phase:
+        fed = one.replace(new_tokens=one.new_tokens * (g + self.fed_extra))
+        verify = self.target.step(arch, hardware, fed, plan)
+        return _joined(verify, small, g, self.yields(self.acceptance, g), plain)
+
+
+def head_of(arch: Architecture) -> Architecture:
+    """The model that a prediction head is: its last block, once, and the output head.
+
+    Source: DeepSeek-V3 (arXiv 2412.19437), Section 2.2, whose MTP module is one block; EAGLE
+    (arXiv 2401.15077), one decoder layer.
+    """
+    last = arch.blocks[-1]
+    return arch.replace(blocks=(last.replace(count=jnp.ones_like(jnp.asarray(last.count))),))
+
+
+def relaxed_length(
+    model: Speculative, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+) -> Array:
+    """The real number of drafts, from 0 to the most tried, at which a token takes least time.
+
+    Where d time / d drafts crosses zero; exact where time has one minimum in drafts.
+    """
+
+    def slope(g: Array) -> Array:
+        def time(x: Array) -> Array:
+            return jnp.log(model.at(x, arch, hardware, forward, plan).time)
+
+        return jax.jvp(time, (g,), (jnp.ones_like(g),))[1]
+
+    return crossing(slope, jnp.asarray(0.0), jnp.asarray(float(max(model.drafts))))
+
+
+def break_even_acceptance(
+    model: Speculative,
+    drafts: Array,
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    plan: Plan,
+) -> Array:
+    """The acceptance from which ``drafts`` drafts are faster than none; 1 if they never are."""
+    plain = model.target.step(
+        arch, hardware, forward.replace(new_tokens=jnp.ones_like(forward.new_tokens)), plan
+    ).time
+
+    def gain(acceptance: Array) -> Array:
+        changed = model.replace(acceptance=acceptance)
+        return jnp.log(plain / changed.at(drafts, arch, hardware, forward, plan).time)
+
+    return crossing(gain, jnp.asarray(0.0), jnp.asarray(1.0))
+
+
+def break_even_batch(
+    model: Speculative,
+    drafts: Array,
+    most: Array,
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    plan: Plan,
+) -> Array:
+    """The batch up to which ``drafts`` drafts are faster than none; ``most`` if they still are.
+
+    A larger batch makes verification dearer, for it feeds every sequence's drafts: where it is
+    bound by compute a token costs (drafts + 1) / yield of plain decoding's.
+    """
+
+    def loss(batch: Array) -> Array:
+        one = forward.replace(sequences=batch, new_tokens=jnp.ones_like(forward.new_tokens))
+        plain = model.target.step(arch, hardware, one, plan).time
+        return jnp.log(model.at(drafts, arch, hardware, one, plan).time / plain)
+
+    return crossing(loss, jnp.ones_like(most), most)
 
 
 def _joined(verify: Phase, small: Phase, drafts: Array, tokens: Array, plain: Phase) -> Phase:

@@ -66,7 +66,8 @@ def all_taken(load: Array, servers: Array) -> Array:
     """
     u = jnp.clip(load, 1e-6, 1.0 - 1e-6)
     m = jnp.maximum(servers, 1e-3)
-    x = jnp.minimum(square_root(-2.0 * m * (1.0 - u + jnp.log(u))), 12.0)
+    # beyond 8 deviations the answer is 0, and the square of phi would leave float32
+    x = jnp.minimum(square_root(-2.0 * m * (1.0 - u + jnp.log(u))), 8.0)
     ratio = jax.scipy.stats.norm.cdf(x) / jax.scipy.stats.norm.pdf(x)
     return 1.0 / (u + (1.0 - u) * jnp.sqrt(m) * (ratio + 2.0 / (3.0 * jnp.sqrt(m))))
 

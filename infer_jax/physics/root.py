@@ -2,17 +2,20 @@
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 TURNS = 32  # of the bracketing loop
+NEWTON = 2  # steps after it, for the last digits
 
 
 def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """x in [low, high] with function(x) = 0, for an increasing function; else the nearer end.
 
     False position with halved ends (Illinois; Dowell and Jarratt 1971) and halving in turn, in
-    a loop of fixed length. The derivative is that of the implicit function; at an end, the end's.
+    a loop of fixed length, then Newton's steps. The derivative is that of the implicit function;
+    at an end, the end's.
     """
     left, right = lax.stop_gradient((low, high))
 
@@ -37,6 +40,10 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
         # without a bracket the loop runs between signs of its own, and an end is the answer
         start = (left, jnp.where(inside, a, -1.0), right, jnp.where(inside, b, 1.0))
         found = lax.fori_loop(0, TURNS, turn, start)[2]
+        for _ in range(NEWTON):
+            at, slope = jax.jvp(value, (found,), (jnp.ones_like(found),))
+            found = found - jnp.where(slope > 0, at / jnp.where(slope > 0, slope, 1.0), 0.0)
+            found = jnp.clip(found, left, right)
         return jnp.where(inside, found, jnp.where(a >= 0, left, right))
 
     def tangent(slope: Callable[[Array], Array], y: Array) -> Array:

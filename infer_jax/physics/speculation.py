@@ -1,5 +1,6 @@
-"""How many tokens does one verification yield, if drafts are accepted independently?"""
+"""How many tokens does one verification yield, and what does that say of two distributions?"""
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -37,17 +38,52 @@ def bonus_yield(acceptance: Array, drafts: Array) -> Array:
     return geometric(acceptance, drafts + 1.0)
 
 
-def acceptance_rate(logp: Array, logq: Array) -> Array:
-    """The acceptance of drafted tokens: the mean of min(1, p/q) over them.
+def curve_yield(acceptance: Array, drafts: Array) -> Array:
+    """Tokens per pass, with the bonus token, when position j is accepted with probability a_j.
 
-    ``logp`` and ``logq`` are the log-probabilities that the target and the draft model gave each
-    drafted token (any equal shapes). Over tokens drawn from q the mean tends to
-    sum min(p, q) = 1 - TV(p, q). The gradient is 0 in a token surely accepted, p > q, and in one
-    that the target cannot emit, log p = -inf; a drafted token has a finite log q.
-    Source: Erdil 2025 (arXiv 2506.04645), Section 4.1; Leviathan et al. 2023 (arXiv 2211.17192).
+    1 + sum over j <= g of a_1 ... a_j, ``acceptance`` an array of the a_j given that all before
+    were accepted; linear between whole ``drafts``, and none are accepted past the array's end.
+    Equal a_j are ``bonus_yield``. Source: Leviathan et al. 2023 (arXiv 2211.17192), Section 3.1.
 
-    >>> p, q = jnp.array([0.5, 0.2, 0.0]), jnp.array([0.25, 0.4, 0.1])
-    >>> round(float(acceptance_rate(jnp.log(p), jnp.log(q))), 6)
-    0.5
+    >>> round(float(curve_yield(jnp.full(5, 0.8), jnp.asarray(5.0))), 4)
+    3.6893
     """
-    return jnp.mean(jnp.exp(jnp.minimum(logp - logq, 0.0)))
+    reached = jnp.cumprod(acceptance)
+    position = jnp.arange(acceptance.shape[0])
+    return 1.0 + jnp.sum(reached * jnp.clip(drafts - position, 0.0, 1.0))
+
+
+def acceptance_by_position(lengths: Array) -> Array:
+    """Acceptance at each position, out of the tokens a pass yields with 1, 2, 3 ... drafts.
+
+    a_j = (y_j - y_(j-1)) / (y_(j-1) - y_(j-2)), y_0 = 1, y_(-1) = 0: ``curve_yield`` inverted.
+
+    >>> [round(float(a), 3) for a in acceptance_by_position(jnp.asarray([1.79, 2.27, 2.49]))]
+    [0.79, 0.608, 0.458]
+    """
+    reached = jnp.diff(jnp.concatenate([jnp.asarray([0.0, 1.0]), lengths]))
+    return reached[1:] / jnp.where(reached[:-1] > 0, reached[:-1], 1.0)
+
+
+def acceptance_rate(log_p: Array, log_q: Array) -> Array:
+    """Share of drafts accepted, of tokens drafted by q with these log-probabilities.
+
+    The mean of min(1, p / q) over tokens drawn from q; its expectation is 1 - TV(p, q).
+    Source: Erdil 2025 (arXiv 2506.04645), Section 4.1.
+    """
+    return jnp.mean(jnp.exp(jnp.minimum(log_p - log_q, 0.0)))
+
+
+def overlap(p: Array, q: Array) -> Array:
+    """1 - TV(p, q) of two distributions over the last axis: sum of min(p, q)."""
+    return jnp.sum(jnp.minimum(p, q), axis=-1)
+
+
+def residual(p: Array, q: Array) -> Array:
+    """The distribution from which a token is drawn after a rejection: max(0, p - q), normed.
+
+    p itself where p = q and nothing is rejected. Source: Leviathan et al. 2023, Section 2.3.
+    """
+    rest = jax.nn.relu(p - q)
+    mass = jnp.sum(rest, axis=-1, keepdims=True)
+    return jnp.where(mass > 0, rest / jnp.where(mass > 0, mass, 1.0), p)

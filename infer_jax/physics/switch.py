@@ -10,6 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.specs import Hierarchy, Torus
+
 
 class Wire(NamedTuple):
     """What a collective runs over: seconds a hop, bytes/s reached, bytes of the larger shot.
@@ -22,6 +24,24 @@ class Wire(NamedTuple):
     one_shot: Array
     domain: Array
     beyond: Array
+
+
+def reach(network: Hierarchy | Torus) -> tuple[Array, Array, Array]:
+    """Chips that share a switch, bytes/s of a chip inside it and beyond it.
+
+    A torus counts as one switch at the rate of a link. An absent tier has rate 0: a byte a
+    second, slow and finite.
+    """
+    if isinstance(network, Hierarchy):
+        beyond = jnp.maximum(network.network_bandwidth, 1.0)
+        return network.domain, network.domain_bandwidth, beyond
+    return jnp.asarray(2.0**20), network.link_bandwidth, network.link_bandwidth
+
+
+def link_rate(network: Hierarchy | Torus, chips: Array) -> Array:
+    """Bytes/s of a chip's link among ``chips``: inside a switch where all share it, else beyond."""
+    domain, near, beyond = reach(network)
+    return jnp.where(chips <= domain, near, beyond)
 
 
 def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:

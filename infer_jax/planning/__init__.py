@@ -2,5 +2,10 @@
 
 from infer_jax.planning.choose import Asked as Asked, Choice as Choice, choices as choices
 from infer_jax.planning.layouts import Layout as Layout, layouts as layouts
-from infer_jax.planning.served import Table as Table, arriving as arriving, table as table
+from infer_jax.planning.served import (
+    Table as Table,
+    arriving as arriving,
+    shares as shares,
+    table as table,
+)
 from infer_jax.planning.split import Side as Side, splits as splits

@@ -12,10 +12,10 @@ HOUR, MILLION = 3600.0, 1e6
 
 @dataclass(frozen=True)
 class Asked:
-    """What a plan must do: limits in seconds, and how much traffic (at most one of the three).
+    """What a plan must do: limits in seconds, the chips there are, and how much traffic.
 
-    ``chips``: all chips there are; ``concurrency``: requests in flight over all replicas;
-    ``rate``: requests per second.
+    ``concurrency``: requests in flight over all replicas, in rows of ``served.shares``; or
+    ``rate``: requests per second; or neither, and the chips are filled.
     """
 
     ttft: float = np.inf
@@ -143,7 +143,7 @@ def choices(
 def _replicas(made: Table, asked: Asked, each: np.ndarray) -> np.ndarray:
     """Replicas of each row's instance, which serves ``each`` requests per second."""
     if asked.concurrency is not None:
-        return np.ceil(asked.concurrency / made.batch)
+        return np.round(asked.concurrency / made.batch)
     if asked.rate is not None:
         # a whole number but for rounding is that number
         return np.ceil(asked.rate / np.maximum(each, 1e-300) * (1.0 - 1e-6))

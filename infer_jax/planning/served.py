@@ -43,6 +43,12 @@ def batches() -> np.ndarray:
     return np.unique(np.round(np.r_[1 : EVERY + 1, beyond, MOST]))
 
 
+def shares(concurrency: float) -> np.ndarray:
+    """Requests in flight in each of 1, 2, 3 ... replicas that share ``concurrency`` of them."""
+    replicas = batches()
+    return concurrency / replicas[replicas <= concurrency]
+
+
 def table(
     serving: Serving,
     arch: Architecture,
@@ -52,14 +58,21 @@ def table(
     common: Deployment,
     tried: np.ndarray | None = None,
 ) -> Table:
-    """Every layout at every batch (``tried``: of one attention group); ``common`` gives the rest.
+    """Every layout at every batch; ``common`` gives the rest of the plan.
 
-    One evaluation of ``serving`` per row, all in one compiled program.
+    ``tried``: requests in flight in an instance, at least one in each attention group; where not
+    given, ``batches()`` in each group. One evaluation of ``serving`` per row, all in one compiled
+    program.
     """
     each = batches() if tried is None else tried
     index, batch = (x.ravel() for x in np.meshgrid(np.arange(len(legal)), each, indexing="ij"))
     given = degrees(legal, index)
-    batch = batch * given["attention_dp"]
+    if tried is None:
+        batch = batch * given["attention_dp"]
+    else:
+        kept = batch >= given["attention_dp"]
+        index, batch = index[kept], batch[kept]
+        given = {name: x[kept] for name, x in given.items()}
     served = jax.device_get(_served(serving, shape(arch), hardware, work, common, given, batch))
     return Table(legal, index, batch, served)
 

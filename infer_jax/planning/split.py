@@ -19,11 +19,13 @@ from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning.choose import Asked, Choice
 from infer_jax.planning.layouts import Layout
 from infer_jax.planning.served import QUICK, batches, degrees
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
-KEPT = 24  # rows of each pool that are combined
-EXACT = 64  # combinations that are evaluated with the transfer between the pools
+KEPT = 4  # rows of a pool that are combined, of every number of chips
+SPARE = (1.0, 1.1, 1.25, 1.5, 2.0)  # instances over the least that carry arrivals
+FILLED = 0.9  # share of the requests in flight that a plan holds at least
+EXACT = 1024  # combinations that are evaluated with the transfer between the pools
 
 
 class Side(NamedTuple):
@@ -35,13 +37,22 @@ class Side(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A pool's best rows: layout, sequences of a pass, chips, requests/s of an instance, USD/h."""
+    """A pool's best rows, by instance: layout, sequences, chips, seconds of a pass, requests/s."""
 
     layout: list[Layout]
     sequences: np.ndarray
     chips: np.ndarray
+    time: np.ndarray
     rate: np.ndarray
     price: float
+
+
+class Found(NamedTuple):
+    """Plans within the limits, else the nearest misses; passes that were evaluated."""
+
+    met: list[Choice]
+    missed: list[Choice]
+    looked: int
 
 
 def splits(
@@ -52,7 +63,7 @@ def splits(
     common: Deployment,
     asked: Asked,
     count: int = 5,
-) -> tuple[list[Choice], list[Choice]]:
+) -> Found:
     """The cheapest pairs of pools within the limits, and the nearest misses otherwise.
 
     ``sides`` and ``legal``: of the pool that prefills and of the one that decodes.
@@ -72,11 +83,16 @@ def splits(
     shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
     limits = asked.ttft, asked.tpot
     phases = _answers(asking, arch, common)
-    first, second = (_best(*each) for each in zip(asking, phases, limits, shares, strict=True))
+    first, second = (
+        _best(*each, asked) for each in zip(asking, phases, limits, shares, strict=True)
+    )
     pools = first, second
     pairs = _combined(pools, asked)
+    looked = sum(len(p.time) for p in phases)
     if not pairs:
-        return [], []
+        return Found([], [], looked)
+    if asked.rate is not None:
+        work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=asked.rate))
     lives = _evaluated(wrapper, arch, sides[0].hardware, work, common, pools, pairs)
     made = [_choice(sides, pools, pair, i, lives, work, asked) for i, pair in enumerate(pairs)]
     best: dict[str, Choice] = {}
@@ -84,7 +100,7 @@ def splits(
         best.setdefault(choice.layout, choice)
     made = list(best.values())
     met = [c for c in made if not c.excess]
-    return met[:count], [] if met else made[:count]
+    return Found(met[:count], [] if met else made[:count], looked)
 
 
 _SHARES = ("layered", "link_share", "prefill_share", "decode_share")
@@ -134,22 +150,34 @@ def _passes(
     return jax.vmap(one)(given, passes)
 
 
-def _best(asking: _Asking, phase: Phase, limit: float, share: float) -> Rows:
-    """The rows with the most requests/s per chip within ``limit``; else those that exceed least."""
+def _best(asking: _Asking, phase: Phase, limit: float, share: float, asked: Asked) -> Rows:
+    """For every number of chips the rows with the most requests/s within ``limit``.
+
+    Else those that exceed it least; of rows that answer alike, one. A chip at least is left to
+    the other pool.
+    """
     index, _, forward = asking.rows
-    legal, sequences = asking.legal, np.asarray(forward.sequences)
-    short = np.zeros(len(index))
+    legal, sequences, time = asking.legal, np.asarray(forward.sequences), np.asarray(phase.time)
+    excess = time / limit - 1.0
     for bound in phase.limits.values():
-        over = np.asarray(bound.need) / np.maximum(np.asarray(bound.capacity), 1e-300) - 1.0
-        short = np.maximum(short, np.where(bound.need > bound.capacity, over, 0.0))
-    excess = np.maximum(short, np.asarray(phase.time) / limit - 1.0)
+        need, capacity = np.asarray(bound.need), np.asarray(bound.capacity)
+        over = np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
+        excess = np.maximum(excess, over)
     chips = np.array([layout.chips for layout in legal])[index]
-    rate = sequences / np.asarray(phase.time) * share
-    order = np.lexsort((-rate / chips, np.maximum(excess, 0.0)))[:KEPT]
+    rate = sequences / time * share
+    left = chips < asked.chips
+    if asked.concurrency is not None:
+        left &= sequences <= asked.concurrency
+    kept: dict[float, set[float]] = {}
+    rows = []
+    for row in (int(i) for i in np.lexsort((-rate, np.maximum(excess, 0.0))) if left[i]):
+        answers = kept.setdefault(chips[row], set())
+        if len(answers) < KEPT and (answer := float(np.float32(rate[row]))) not in answers:
+            answers.add(answer)
+            rows.append(row)
     price = float(asking.side.hardware.price)
-    return Rows(
-        [legal[i] for i in index[order]], sequences[order], chips[order], rate[order], price
-    )
+    layout = [legal[i] for i in index[rows]]
+    return Rows(layout, sequences[rows], chips[rows], time[rows], rate[rows], price)
 
 
 def _combined(pools: tuple[Rows, Rows], asked: Asked) -> list[tuple[int, int, float, float]]:
@@ -159,11 +187,14 @@ def _combined(pools: tuple[Rows, Rows], asked: Asked) -> list[tuple[int, int, fl
     for i in range(len(first.chips)):
         for j in range(len(second.chips)):
             x, y = _copies(first, second, i, j, asked)
+            fits = x * first.chips[i] + y * second.chips[j] <= asked.chips
+            x, y = x[fits], y[fits]
             rate = np.minimum(x * first.rate[i], y * second.rate[j])
             rent = x * first.chips[i] * first.price + y * second.chips[j] * second.price
-            if len(x):
-                best = int(np.argmin(rent / rate))
-                found.append((rent[best] / rate[best], (i, j, float(x[best]), float(y[best]))))
+            cost = rent / (rate if asked.rate is None else asked.rate)
+            # under arrivals a spare instance may be what keeps TTFT: all counts are evaluated
+            order = range(len(cost)) if asked.rate is not None else np.argsort(cost)[:1]
+            found += [(cost[k], (i, j, float(x[k]), float(y[k]))) for k in order]
     return [pair for _, pair in sorted(found)[:EXACT]]
 
 
@@ -171,19 +202,20 @@ def _copies(
     first: Rows, second: Rows, i: int, j: int, asked: Asked
 ) -> tuple[np.ndarray, np.ndarray]:
     """Instances of each pool that are worth trying: balanced, within the chips, for the traffic."""
-    need = asked.rate
+    if asked.rate is not None:
+        spare = np.array(SPARE)
+        least = (np.ceil(asked.rate / p.rate[k]) for p, k in ((first, i), (second, j)))
+        x, y = np.meshgrid(*(np.unique(np.ceil(n * spare)) for n in least))
+        return x.ravel(), y.ravel()
+    each = second.sequences[j] + second.rate[j] * first.time[i]  # in flight, by Little's law
     if asked.concurrency is not None:
-        copies = np.ceil(asked.concurrency / second.sequences[j])
-        need = copies * second.rate[j]
-    if need is not None:
-        y = np.array([np.ceil(need / second.rate[j])])
-        return np.array([np.ceil(need / first.rate[i])]), y
-    y = np.arange(1.0, asked.chips // second.chips[j] + 1.0)
+        y = np.floor(np.array([asked.concurrency / each]))
+        y = y[(y >= 1.0) & (y * each >= FILLED * asked.concurrency)]
+    else:
+        y = np.arange(1.0, asked.chips // second.chips[j] + 1.0)
     balanced = y * second.rate[j] / first.rate[i]
     x = np.maximum(np.concatenate([np.floor(balanced), np.ceil(balanced)]), 1.0)
-    y = np.concatenate([y, y])
-    kept = x * first.chips[i] + y * second.chips[j] <= asked.chips
-    return x[kept], y[kept]
+    return x, np.concatenate([y, y])
 
 
 def _evaluated(

@@ -30,7 +30,7 @@ def test_near_misses_say_what_they_break():
     [
         ((), "--total-gpus, --concurrency or --request-rate"),
         (("--concurrency", "8", "--request-rate", "2"), "not both"),
-        (("--total-gpus", "4", "--mode", "split"), "aggregated, disaggregated, both"),
+        (("--total-gpus", "4", "--mode", "split"), "aggregated, disaggregated"),
         (("--total-gpus", "4", "--engine", "hf"), "trtllm, sglang, vllm"),
         (("--total-gpus", "4", "--prefix", "3000"), "--prefix"),
         (("--total-gpus", "0"), "--total-gpus"),

@@ -18,6 +18,7 @@ from infer_jax.physics import energy, interference, pipelining, tiers
 from infer_jax.physics.admission import running
 from infer_jax.physics.decoder import total
 from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.physics.speculation import geometric
 from infer_jax.specs import number, part, spec
 
 
@@ -92,15 +93,17 @@ def closed_loop(w: World, work: Requests) -> Served:
     joining = done.joining.time
     disturbed = interference.on_decoding(rate, joining, launches, odds, done.chunks)
     decode = {**done.decode.terms, "other prefills": disturbed}
-    tpot = done.decode.time + disturbed
+    decode = {name: x * model.decode_factor for name, x in decode.items()}
+    tpot = model.decode_factor * (done.decode.time + disturbed)
 
-    once = done.chunks * launches * jnp.minimum(isl / model.eager_tokens, 1.0)
+    once = done.chunks * launches * jnp.minimum(fresh / model.eager_tokens, 1.0)
     first = {
         **done.alone.terms,
         "fetch": fetch(w, work, many, done.alone.time),
         **before(w, fixed, tpot),
         "other prefills": interference.on_first(group, joining, once, odds),
     }
+    first = {name: x * model.first_factor for name, x in first.items()}
     begun = total(first.values())
     first["queue"] = (work.batch / run - 1.0) * (begun + osl * tpot)
     ttft = begun + first["queue"]
@@ -114,7 +117,10 @@ def before(w: World, fixed: Array, tpot: Array) -> terms.Terms:
     model, engine, groups = w.model, w.engine, w.plan.attention_dp
     parallel = jnp.where(groups > 1.0, model.front_rank * groups, 0.0)
     steps = jnp.where(fixed, jnp.minimum(engine.admission, model.admission_fixed), engine.admission)
-    return {"front": model.front * (1.0 + parallel), "admission": steps * tpot}
+    # a pass with drafts gives several tokens
+    tokens = geometric(model.acceptance, 1.0 + w.plan.drafts)
+    step = tpot * jnp.where(model.admission_in_passes > 0.5, tokens, 1.0)
+    return {"front": model.front * (1.0 + parallel), "admission": steps * step}
 
 
 def fetch(w: World, work: Requests, lengths: Lengths, prefill: Array) -> Array:
@@ -179,7 +185,7 @@ def served(
         "host memory": Limit(need=kept * work.from_host, capacity=host.memory),
         "disk memory": Limit(need=kept * work.from_disk, capacity=host.disk),
     }
-    rows = (fresh, flight.group / plan.pp)
+    rows = (fresh / plan.pp, flight.group / plan.pp)
     prefill, decoding = (
         Phase(time=t, terms=x, limits=limits, mfu=terms.ideal(w, n) / t, layout=layout(w))
         for t, x, n in zip((flight.ttft, flight.tpot), (first, decode), rows, strict=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jax import Array
 
-from infer_jax.catalog.published import serving_coefficients
+from infer_jax.catalog.published import serving_coefficients, serving_fit, serving_form
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving.coefficients import ENGINES, GENERATIONS, Engine, Generation
@@ -203,6 +203,21 @@ class Serving(Spec):
         kind="size",
         default=3.0,
     )
+    expert_kernels: Array = number(
+        "k_E: what a mixture adds to the layer gap, in layer gaps of its engine",
+        kind="size",
+        default=0.0,
+    )
+    eager_growth: Array = number(
+        "k_I: growth of eager launches over a prompt of I_0 tokens", kind="size", default=0.0
+    )
+    admission_in_passes: Array = number(
+        "whether admission takes a number of passes, which give several tokens with drafts",
+        kind="choice",
+        high=1,
+        default=0.0,
+        choices=("no", "yes"),
+    )
     eager_tokens: Array = number(
         "I_0: tokens of a prompt from which on its eager launches count in full",
         unit="tokens",
@@ -229,6 +244,14 @@ class Serving(Spec):
         high=0.95,
         default=0.0,
     )
+    decode_factor: Array = number(
+        "measured over modelled time per output token of one server: calibration sets it",
+        kind="size",
+        default=1.0,
+    )
+    first_factor: Array = number(
+        "the same of its time to first token, memory queue apart", kind="size", default=1.0
+    )
     draw: Draw = part("power by utilisation", default_factory=Draw)
     laws: Laws = static("the named laws", default=Laws())
 
@@ -246,6 +269,12 @@ class Serving(Spec):
     def trtllm_engine(cls) -> "Serving":
         """TensorRT-LLM, at the fitted coefficients."""
         return cls.of(engine="trtllm")
+
+    @classmethod
+    def calibrated(cls, engine: str = "vllm") -> "Serving":
+        """An engine at the later fit of all rows: three more leaves, fewer parameters."""
+        values = {name: fitted.value for name, fitted in serving_fit().items()}
+        return cls.of(engine=engine).fitted(serving_form() | values)
 
     @classmethod
     def complete(cls) -> "Serving":

@@ -44,6 +44,7 @@ def one_pass(w: World, forward: ForwardPass) -> Phase:
     )
     apart = jax.tree.map(lambda d, p: jnp.where(decodes, d, p), *kinds)
     spent = terms.joined(terms.through_layers(w, micro * new), apart)
+    spent = spent.times(jnp.where(decodes, model.decode_factor, model.first_factor))
     limits = {
         "memory": room.limit(w, sequences, forward.cached_tokens + new),
         "expert ranks": room.expert_ranks(w),

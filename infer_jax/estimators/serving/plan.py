@@ -47,11 +47,6 @@ class Deployment(Plan):
     )
 
     @property
-    def expert_tp(self) -> Array:
-        """Chips that one expert is cut over: tp x attention_dp / ep."""
-        return self.tp * self.attention_dp / self.ep
-
-    @property
     def instance(self) -> Array:
         """Chips of one instance: tp * attention_dp * pp."""
         return self.tp * self.attention_dp * self.pp

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Limit
-from infer_jax.estimators.serving import life, room
+from infer_jax.estimators.serving import life
 from infer_jax.estimators.serving.life import Flight, Lengths, Served
 from infer_jax.estimators.serving.passes import passes, step_time, tabulated
 from infer_jax.estimators.serving.workload import Requests
@@ -49,7 +49,8 @@ def group_of(w: World, work: Requests, lengths: Lengths) -> Group:
     through = tabulated(w)
 
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
-        return step_time(w, through, decoding, prompts, new, cached, context)
+        time = step_time(w, through, decoding, prompts, new, cached, context)
+        return w.model.decode_factor * time
 
     return Group(step, kinds, server, context)
 
@@ -75,26 +76,26 @@ def open_loop(w: World, work: Requests, arrivals: Arrivals) -> Served:
     lengths, groups = Lengths.of(w, work), w.plan.attention_dp
     context = group_of(w, work, lengths).context
     found = service(w, work)
-    decoding = jnp.maximum(found.decoding, 1e-3)
+    decoding = jnp.maximum(found.decoding, 1.0)  # a request that decodes sees itself
     done = passes(w, decoding, context, lengths.fresh, lengths.prefix)
     ready = life.before(w, work.fixed > 0.5, found.tpot)
     fetched = life.fetch(w, work, lengths, done.alone.time)
+    own = {"prompt": found.own, "fetch": fetched, **ready}
     first = {
-        "prompt": found.own,
-        "fetch": fetched,
-        **ready,
+        **{name: x * w.model.first_factor for name, x in own.items()},
         "other prefills": found.queue_wait,
         "queue": found.slot_wait,
     }
     ttft = total(first.values())
     later = ttft - found.ttft
-    disturbed = jnp.maximum(found.tpot - done.decode.time, 0.0)
-    decode = {**done.decode.terms, "other prefills": disturbed}
+    alone = done.decode.times(w.model.decode_factor)
+    disturbed = jnp.maximum(found.tpot - alone.time, 0.0)
+    decode = {**alone.terms, "other prefills": disturbed}
     flight = Flight(
         batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * found.tpot),
         running=found.running * groups,
         group=decoding,
-        places=room.places(w, lengths.isl + w.model.held_output * lengths.osl, jnp.asarray(0.0)),
+        places=life.room_for(w, work, lengths),
         ttft=ttft,
         tpot=total(decode.values()),
         limits={"arrivals": Limit(need=arrivals.rate, capacity=found.capacity * groups)},

@@ -54,7 +54,7 @@ def places(w: World, context: Array, common: Array) -> Array:
     once = cache_bytes(w, common)
     left = model.usable_memory * memory - weight_bytes(w) - model.reserve - once
     free = jnp.maximum(left, model.least_memory * memory)
-    each = jnp.minimum(free / (request_bytes(w, context) - once), w.plan.max_sequences)
+    each = jnp.minimum(free / request_bytes(w, context - common), w.plan.max_sequences)
     return jnp.maximum(w.plan.attention_dp * each, 1.0)
 
 

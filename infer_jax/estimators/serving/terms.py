@@ -103,7 +103,9 @@ def through_layers(w: World, rows: Array) -> Spent:
 
     terms = {name: summed(x) for name, x in others.items()}
     terms |= dict(zip(kinds, summed(products.time), strict=True))
-    terms["stages"] = (plan.pp - 1.0) * (model.hop + held / plan.tp / w.wire.beyond)
+    # in one switch while the whole instance is
+    between = jnp.where(plan.instance <= w.wire.domain, w.wire.rate, w.wire.beyond)
+    terms["stages"] = (plan.pp - 1.0) * (model.hop + held / plan.tp / between)
     return Spent(
         terms,
         jnp.sum(summed(products.reading)) + terms["elementwise"],
@@ -167,7 +169,7 @@ def head(w: World, sequences: Array, logits: Array | float) -> Spent:
 def gaps(w: World) -> Array:
     """Seconds of launch gaps in a decode pass, which replays a CUDA graph.
 
-    g (L (tau_L k + tau_Q q) + (L - L_d) tau_E), k by the kind of attention.
+    g (L (tau_L k + tau_Q q) + (L - L_d)(tau_E + k_E tau_L)), k by the kind of attention.
     """
     layer, engine, model = w.shape.layers, w.engine, w.model
     kernels = jnp.where(
@@ -180,9 +182,10 @@ def gaps(w: World) -> Array:
         ),
     )
     each = engine.layer_gap * kernels + model.quantised_gap * w.shape.quantised
+    experts = engine.expert_gap + model.expert_kernels * engine.layer_gap
     layers = jnp.sum(layer.count, axis=-1)
     mixtures = jnp.sum(layer.count * layer.mixture, axis=-1)
-    return w.generation.gap * (layers * each + mixtures * engine.expert_gap)
+    return w.generation.gap * (layers * each + mixtures * experts)
 
 
 def ideal(w: World, rows: Array) -> Array:

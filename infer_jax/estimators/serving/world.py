@@ -9,10 +9,10 @@ from jax import Array
 from infer_jax.estimators.serving.coefficients import Engine, Generation
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.shape import Shape, Weights
-from infer_jax.physics import matmul
+from infer_jax.physics import matmul, switch
 from infer_jax.physics.efficiency import combined
 from infer_jax.physics.switch import Wire
-from infer_jax.specs import Hardware, Hierarchy
+from infer_jax.specs import Hardware
 
 if TYPE_CHECKING:
     from infer_jax.estimators.serving.model import Serving
@@ -37,13 +37,7 @@ class World(NamedTuple):
     def wire(self) -> Wire:
         """What collectives among single chips run over."""
         network, share = self.hardware.network, self.model.link
-        if isinstance(network, Hierarchy):
-            domain, near = network.domain, network.domain_bandwidth
-            # an absent tier has rate 0: a byte a second, slow and finite
-            beyond = jnp.maximum(network.network_bandwidth, 1.0)
-        else:
-            near = beyond = network.link_bandwidth
-            domain = jnp.asarray(2.0**20)
+        domain, near, beyond = switch.reach(network)
         return Wire(self.model.hop, near * share, self.model.one_shot, domain, beyond * share)
 
     @property

@@ -30,7 +30,7 @@ def memory(kinds: Requests, server: Server) -> Memory:
     tokens = kinds.cached + kinds.fresh + server.reserved * kinds.output
     here = kinds.weight * kinds.output
     mean = jnp.sum(here * tokens) / jnp.sum(here)
-    varied = jnp.maximum(jnp.sum(here * tokens**2) / jnp.sum(here) / mean**2 - 1.0, 0.0)
+    varied = jnp.sum(here * (tokens / mean - 1.0) ** 2) / jnp.sum(here)
     gap = 0.5 * kinds.mean(tokens**2) / kinds.mean(tokens) * varied / (varied + ALIKE)
     return Memory(jnp.maximum(server.cache - gap, server.cache / 2.0) / mean, varied)
 

@@ -32,8 +32,7 @@ def closed_loop(
     run, waiting, varied = admitted(concurrency, server, held)
     # a request of one token decodes nothing: the floor keeps its TPOT a number
     tokens = jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
-    spread = kinds.mean(kinds.output**2) - kinds.mean(kinds.output) ** 2
-    locked = 1.0 / (1.0 + 4.0 * spread) if together is None else together
+    locked = 1.0 / (1.0 + 4.0 * kinds.variance(kinds.output)) if together is None else together
 
     def state(coming: Array) -> tuple[Steps, Backlog, Array]:
         s = steps(step, kinds, server, coming * tokens)
@@ -107,7 +106,7 @@ def backlog(s: Steps, kinds: Requests, coming: Array, run: Array, together: Arra
     variance = (2.0 - kept) * kept * scale**2 + 0.5 * others * second
     # no more can wait than are in flight: their number varies as that of those that decode
     decoding = coming * jnp.maximum(kinds.mean(kinds.output) - 1.0, 0.0)
-    most = decoding * mean**2 + rest * (second - mean**2)
+    most = decoding * mean**2 + rest * kinds.variance(kinds.fresh)
     variance = variance / (1.0 + variance / jnp.maximum(most, 1.0))
 
     tail = exponential_tail(before, variance)
@@ -119,7 +118,7 @@ def backlog(s: Steps, kinds: Requests, coming: Array, run: Array, together: Arra
 
     # in lockstep only prompts that fit one step share it, or prompts that are all alike
     fit = jnp.maximum(s.room / mean, 1.0)
-    unlike = jnp.maximum(second / mean**2 - 1.0, 0.0)
+    unlike = kinds.variance(kinds.fresh) / mean**2
     locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + 4.0 * unlike / fit**2), 1.0)
     beside = jnp.where(s.chunks > 1.0, 0.0, (cohort(fit, run, unlike) - 1.0) * mean)
     bound = jnp.maximum(run * mean / s.room - decoding / coming - s.chunks, 0.0)

@@ -22,6 +22,10 @@ class Requests(NamedTuple):
         """The mean over requests of a value of each kind."""
         return jnp.sum(self.weight * value)
 
+    def variance(self, value: Array) -> Array:
+        """The variance over requests of a value of each kind, exactly 0 for one kind."""
+        return self.mean((value - self.mean(value)) ** 2)
+
 
 class Server(NamedTuple):
     """What a server admits."""

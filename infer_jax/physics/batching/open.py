@@ -52,12 +52,12 @@ def open_loop(
         spread = peak * pole(jnp.clip(growth, 0.0, STEEPEST))
         # a step's time bends with its batch: the mean of two points a deviation apart
         seen = jnp.minimum(decoding + peak, limit)
-        reach = jnp.minimum(square_root(decoding * spread), 0.9 * seen)
-        base = 0.5 * (plain(jnp.minimum(seen + reach, limit)) + plain(seen - reach))
+        reach = jnp.minimum(square_root(decoding * spread), jnp.minimum(0.9 * seen, limit - seen))
+        base = 0.5 * (plain(seen + reach) + plain(seen - reach))
         s = s._replace(base=base)
         return mix(step, kinds, s, decoding, rate, variability), spread
 
-    decoding = crossing(lambda d: d - rate * state(d)[0].life, 1e-3 * limit, limit)
+    decoding = crossing(lambda d: d - rate * state(d)[0].life, 1e-7 * limit, limit)
     m, spread = state(decoding)
     own = kinds.mean(m.own)
     # one who finds nobody waits for no step
@@ -125,7 +125,8 @@ def mix(
     coming = rate * length
     bursts = excess * clustered(coming)
     gate = 0.5 * length + jnp.maximum(coming + bursts, 0.0) * kinds.mean(cost)
-    gate = gate * jnp.maximum(1.0 - load, 0.0) * pole(share)
+    idle = jnp.clip((1.0 - load) * pole(share), 0.0, 1.0)
+    gate = gate * (1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle))
     # prompts before one's own that take several steps: between a gated queue, where all that
     # came during a step are served in the next, and one served in the order of arrival
     blocking = cost + (s.chunks - 1.0) * s.base

@@ -157,14 +157,18 @@ def test_linear_attention_is_in_proportion_to_the_nearest_row(tables):
 def test_a_row_of_zero_is_not_divided_by(folder):
     path = folder / "mha" / "decode" / "h800" / "32-8-128.csv"
     path.write_text(DECODE.replace(",0.1\n", ",0.0004\n"))
-    found = Tables.load(folder, "h800", 0.35, 0.9).decode(CHIP, QUERY, *numbers(1, 1024), cache=BF16)
+    found = Tables.load(folder, "h800", 0.35, 0.9).decode(
+        CHIP, QUERY, *numbers(1, 1024), cache=BF16
+    )
     assert (float(found.mfu), int(found.lack)) == (pytest.approx(0.35), ZERO)
 
 
 def test_a_table_without_a_header_is_refused_when_it_is_needed(folder):
     path = folder / "mha" / "decode" / "h800" / "32-8-128.csv"
     path.write_text("".join(DECODE.splitlines(keepends=True)[1:]))
-    found = Tables.load(folder, "h800", 0.35, 0.9).decode(CHIP, QUERY, *numbers(1, 1024), cache=BF16)
+    found = Tables.load(folder, "h800", 0.35, 0.9).decode(
+        CHIP, QUERY, *numbers(1, 1024), cache=BF16
+    )
     assert int(found.lack) == HEADLESS
     error = load_kernel_tables(folder, "h800").headless["mha.decode", (32.0, 8.0, 128.0)]
     assert all(word in str(error) for word in ("32-8-128.csv", "line 1", "header"))

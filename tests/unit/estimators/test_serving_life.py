@@ -200,7 +200,7 @@ def test_coefficients_by_name():
 
 def test_arrivals_wait_more_the_more_come():
     """An open loop: percentiles in order, rising with the rate; refused beyond capacity."""
-    rates = np.array([0.05, 0.5, 1.5, 3.0, 500.0])
+    rates = np.array([1e-3, 0.5, 1.5, 3.0, 500.0])
     works = [asked(arrivals=Arrivals.of(rate=r)) for r in rates]
     works = stacked([w.but(isl=600.0, osl=50.0) for w in works])
     layouts = stacked([Deployment.of(tp=4.0)] * len(rates))
@@ -211,6 +211,14 @@ def test_arrivals_wait_more_the_more_come():
     assert np.all((p50 < p90) & (p90 < p99))
     assert list(np.asarray(life.feasible)) == [True] * 4 + [False]
     np.testing.assert_allclose(life.throughput * 4, rates * 50.0, rtol=1e-9)
-    # nearly idle: the prompt, and what comes before it
+    # nearly idle: one request alone, the prompt and what comes before it
+    alone = estimate(
+        Serving.of(),
+        dense(),
+        HARDWARE,
+        asked(isl=600.0, osl=50.0, batch=1.0),
+        Deployment.of(tp=4.0),
+    )
+    assert life.tpot[0] == pytest.approx(float(alone.tpot), rel=1e-3)
     quiet = [life.prefill.terms[n][0] for n in ("prompt", "front", "admission")]
     assert life.ttft[0] < 1.05 * sum(quiet)

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from infer_jax.physics import batching, prefix_cache, queueing
 from infer_jax.physics.root import crossing
-from tests.unit.physics.derivatives import agrees_with_differences, finite
+from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -42,7 +42,7 @@ def test_a_single_server_is_that_of_pollaczek_and_khinchine(second, exact):
 @settings(max_examples=30)
 def test_a_tail_has_the_moments_that_made_it(mean, deviation):
     w = queueing.exponential_tail(jnp.asarray(mean), jnp.asarray(deviation**2))
-    least, share, scale = (float(x[0]) for x in w[1:])
+    least, share, scale = (float(x[0]) for x in (w.least, w.share, w.scale))
     assert least + share * scale == pytest.approx(mean)
     second = least**2 + 2 * least * share * scale + 2 * share * scale**2
     assert second - mean**2 == pytest.approx(deviation**2, rel=1e-6)
@@ -95,7 +95,7 @@ def served(isl, osl, budget, slots, cache, amount, variability=None):
     return batching.open_loop(step, kinds, server, amount, variability)
 
 
-closed, opened = jax.jit(served), jax.jit(served)
+closed = opened = jax.jit(served)
 MACHINE = (900.0, 200.3, 2048.0, 60.0, 80000.0)
 
 
@@ -118,27 +118,52 @@ def test_a_closed_loop_obeys_littles_law(amount):
     assert float(s.running) <= 60.0
 
 
-def all_times(loop, *values):
-    s = served(*values) if loop == "closed" else served(*values[:-1], values[-1], 1.7)
+def all_times(loop, isl, osl, budget, slots, cache, amount):
+    variability = None if loop == "closed" else 1.7
+    s = served(isl, osl, budget, slots, cache, amount, variability)
     return jnp.log(s.ttft) + jnp.log(s.tpot) + jnp.log(s.ttft_at[2]) + 0.1 * jnp.log(s.capacity)
 
 
-@pytest.mark.parametrize(("loop", "amount"), [("closed", 41.3), ("open", 4.1)])
-def test_gradients_are_those_of_differences(loop, amount):
-    agrees_with_differences(partial(all_times, loop), *numbers(*MACHINE, amount), tolerance=1e-5)
+LOOPS = {"closed": 41.3, "open": 4.1}
+values = {loop: jax.jit(partial(all_times, loop)) for loop in LOOPS}
+slopes = {
+    loop: jax.jit(
+        jax.value_and_grad(partial(all_times, loop), tuple(range(6))), compiler_options=PROGRAM
+    )
+    for loop in LOOPS
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_gradients_are_those_of_differences(loop):
+    point = [*MACHINE, LOOPS[loop]]
+    reverse = [float(x) for x in slopes[loop](*numbers(*point))[1]]
+    for i, x in enumerate(point):
+        up, down = (
+            float(values[loop](*numbers(*point[:i], x * (1 + h), *point[i + 1 :])))
+            for h in (1e-5, -1e-5)
+        )
+        assert reverse[i] * x == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-5), i
+    if loop == "closed":
+        along = jax.jvp(values[loop], numbers(*point), numbers(*point))[1]
+        both = sum(g * x for g, x in zip(reverse, point, strict=True))
+        assert float(along) == pytest.approx(both, rel=1e-8)
 
 
 AMOUNTS = {"closed": (1.0, 60.0, 100.0, 1e4), "open": (1e-6, 5.0, 12.0, 1e3)}
 BAD = [(900.0, 1.0), (1.0, 1.0), (1.0, 300.0), (30000.0, 5.0)]
-functions = {loop: partial(all_times, loop) for loop in AMOUNTS}
 
 
-@pytest.mark.parametrize("loop", AMOUNTS)
-def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop):
-    for amount in AMOUNTS[loop]:
-        finite(functions[loop], *numbers(*MACHINE, amount))
-    for isl, osl in BAD:
-        finite(functions[loop], *numbers(isl, osl, *MACHINE[2:], AMOUNTS[loop][1]))
+@pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop, wide):
+    points = [(*MACHINE, amount) for amount in AMOUNTS[loop]]
+    points += [(isl, osl, *MACHINE[2:], AMOUNTS[loop][1]) for isl, osl in BAD]
+    with jax.enable_x64(wide):
+        for point in points:
+            value, slope = slopes[loop](*(jnp.asarray(x, float) for x in point))
+            assert np.isfinite(value) and np.all(np.isfinite(slope)), (point, value, slope)
+            assert value.dtype == (np.float64 if wide else np.float32)
 
 
 def test_arrivals_beyond_capacity_are_seen():
@@ -164,7 +189,7 @@ def test_more_load_is_never_faster(isl, osl, budget, slots, variability, load):
         opened(*numbers(*machine, part * capacity, variability)) for part in (load, load + 0.05)
     )
     for name in ("ttft", "tpot", "latency", "decoding"):
-        assert float(getattr(high, name)) >= float(getattr(low, name)) * (1 - 1e-9), name
+        assert float(getattr(high, name)) >= float(getattr(low, name)) * (1 - 1e-3), name
     few, more = (closed(*numbers(*machine, part * slots)) for part in (load, load + 0.05))
     assert float(more.rate) >= float(few.rate) * (1 - 1e-9)
 
@@ -173,7 +198,8 @@ def test_more_load_is_never_faster(isl, osl, budget, slots, variability, load):
 
 
 def test_a_cache_for_everything_finds_all_that_comes_back():
-    chat = prefix_cache.conversation(jnp.asarray(0.5), 4, *numbers(100.0, 300.0, 20.0))
+    asked, told, gap = numbers(100.0, 300.0, 20.0)
+    chat = prefix_cache.conversation(jnp.asarray(0.5), 4, asked, told, gap)
     found = prefix_cache.hits(chat, jnp.asarray(1e9))
     # turns 2, 3 and 4 find 400, 800 and 1200 tokens
     assert float(found.device) == pytest.approx(0.5 * 2400, rel=1e-6)
@@ -189,7 +215,8 @@ def test_shared_prompts_are_found_as_che_says():
 
 
 def test_host_memory_finds_what_the_device_gave_up():
-    chat = prefix_cache.conversation(jnp.asarray(0.5), 4, *numbers(100.0, 300.0, 20.0))
+    asked, told, gap = numbers(100.0, 300.0, 20.0)
+    chat = prefix_cache.conversation(jnp.asarray(0.5), 4, asked, told, gap)
     room = jnp.asarray(3000.0)
     two = prefix_cache.hits(chat, room, 2 * room)
     one = prefix_cache.hits(chat, 3 * room)

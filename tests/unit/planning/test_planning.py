@@ -9,7 +9,7 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.planning import Asked, Layout, Side, choices, layouts, splits, table
+from infer_jax.planning import Asked, Layout, Side, choices, layouts, shares, splits, table
 from infer_jax.specs import Workload
 
 ISL, OSL, GPUS = 2000, 200, 8
@@ -109,8 +109,26 @@ def test_traffic_is_carried_by_the_fewest_replicas(made):
         )[0]
         each = made.served.throughput[row] * made.chips[row] / OSL
         assert replicas * each >= 90.0 > (replicas - 1) * each
-    met, _ = chosen(made, chips=np.inf, concurrency=100.0, **LIMIT)
-    assert all(c.degrees["replicas"] == np.ceil(100 / c.batch) for c in met)
+
+
+def test_concurrency_is_what_is_in_flight(arch, system):
+    """By Little's law, over all replicas; 4 requests are not told to run in batches of 700."""
+    work, legal = Workload.of(isl=ISL, osl=OSL), layouts(arch, GPUS)
+    world = (Serving.of(), arch, system.hardware, work, legal, Deployment.of())
+    for asked in (4.0, 100.0):
+        met, _ = chosen(table(*world, shares(asked)), chips=np.inf, concurrency=asked, **LIMIT)
+        for c in met:
+            life = c.ttft + (OSL - 1) * c.tpot
+            assert c.requests_per_s * life == pytest.approx(asked)
+
+
+def test_pools_leave_chips_to_each_other():
+    """A mixture's best decode rows take every chip; a pair is found all the same."""
+    arch, system = load_model("qwen3-235b-a22b").architecture, load_system("h200_sxm")
+    side, legal = Side("h200_sxm", system.hardware, Serving.of()), layouts(arch, 16)
+    work, asked = Workload.of(isl=ISL, osl=OSL), Asked(tpot=0.05, chips=16)
+    found = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked)
+    assert found.met and all(c.chips <= 16 for c in found.met)
 
 
 def test_pools_are_the_best_of_a_count_of_all(arch, system):
@@ -118,7 +136,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     work, legal = Workload.of(isl=ISL, osl=OSL), [Layout(1, 1, 1, 1)]
     side = Side("h100_sxm", system.hardware, Serving.of())
     asked = Asked(ttft=0.4, tpot=0.011, chips=3)
-    met, _ = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked)
+    met = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
     wrapper = Disaggregated.of(target=Serving.of())
 
     @jax.jit
