@@ -8,7 +8,7 @@ the bounds, and a relative error of a rate is an absolute one.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,10 +24,13 @@ EDGE = 1e-6  # how near to a bound a starting value may be, as a share of the sp
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """The fitted leaves of a tree: their paths, their places among its leaves, their bounds."""
+    """The fitted leaves of a tree: their paths, their places among its leaves, their bounds.
+
+    A parameter may have several places: leaves tied to it take its value.
+    """
 
     names: tuple[str, ...]
-    places: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
     low: np.ndarray
     high: np.ndarray
 
@@ -37,7 +40,7 @@ class Parameters:
         A value on a bound, which no coordinate reaches, is moved inside by ``EDGE``.
         """
         values = jax.tree.leaves(tree)
-        return self.unbounded(jnp.stack([jnp.asarray(values[i], float) for i in self.places]))
+        return self.unbounded(jnp.stack([jnp.asarray(values[i[0]], float) for i in self.places]))
 
     def unbounded(self, values: Array) -> Array:
         """Coordinates of physical values: log(x - low), logit((x - low) / span), or x."""
@@ -57,8 +60,9 @@ class Parameters:
     def place(self, tree: Any, free: Array) -> Any:
         """``tree`` with the fitted leaves at these coordinates."""
         flat, structure = jax.tree.flatten(tree)
-        for i, value in zip(self.places, self.values(free), strict=True):
-            flat[i] = value
+        for places, value in zip(self.places, self.values(free), strict=True):
+            for i in places:
+                flat[i] = value
         return jax.tree.unflatten(structure, flat)
 
     def _sides(self) -> tuple[Any, Any, np.ndarray, np.ndarray]:
@@ -68,7 +72,10 @@ class Parameters:
 
 
 def parameters(
-    tree: Any, names: Sequence[str], bounds: dict[str, tuple[float, float]] | None = None
+    tree: Any,
+    names: Sequence[str],
+    bounds: dict[str, tuple[float, float]] | None = None,
+    ties: Mapping[str, Sequence[str]] | None = None,
 ) -> Parameters:
     """The parameters of these names in a pytree of specs.
 
@@ -76,17 +83,21 @@ def parameters(
         tree: a spec, or a tuple of specs whose index then starts the path.
         names: dotted paths of leaves.
         bounds: narrower bounds than the declared ones, by name.
+        ties: leaves that take the value of a parameter, by its name.
 
     Raises:
         InputError: no such leaf, one named twice, a choice, or bounds that are none.
     """
     known = {path: (i, meta) for i, (path, meta, _) in enumerate(leaves(tree))}
-    places, lows, highs = [], [], []
-    for name in names:
+    tied = {name: tuple(others) for name, others in (ties or {}).items() if name in names}
+    taken = [*names, *(other for others in tied.values() for other in others)]
+    for name in taken:
         if name not in known:
             raise InputError("fit", "parameter", name, ", ".join(known))
-        if list(names).count(name) > 1:
+        if taken.count(name) > 1:
             raise InputError("fit", "parameter", name, "each name once")
+    places, lows, highs = [], [], []
+    for name in names:
         place, meta = known[name]
         if meta["kind"] == "choice":
             raise InputError("fit", "parameter", name, "a number: choices have no gradient")
@@ -94,7 +105,7 @@ def parameters(
         if not (meta["low"] <= low < high <= meta["high"]):
             allowed = f"two numbers within {meta['low']:g} and {meta['high']:g}, the lower first"
             raise InputError("fit", f"bounds of {name}", (low, high), allowed)
-        places.append(place)
+        places.append((place, *(known[other][0] for other in tied.get(name, ()))))
         lows.append(low)
         highs.append(high)
     unknown = sorted(set(bounds or {}) - set(names))

@@ -2,8 +2,8 @@
 
 import json
 import os
-import tempfile
 import tomllib
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,15 +91,16 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """
     path = Path(path)
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        # not mkstemp, whose files nobody else may read
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            with temporary.open("x", encoding="utf-8") as stream:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(temporary, path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()

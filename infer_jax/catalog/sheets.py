@@ -61,6 +61,8 @@ def take_fields(cls: Any, body: dict[str, Any], part: str, sheet: Sheet, where: 
 def take_coefficients(body: dict[str, Any], table: str, sheet: Sheet, where: str) -> None:
     """Put the coefficients of an estimator, in SI, into ``sheet``.
 
+    A table within (``[serving.vllm]``) holds those of a part of it.
+
     Raises:
         InputError: a misspelt table of hardware, an unknown unit, no finite number, no source.
     """
@@ -70,9 +72,12 @@ def take_coefficients(body: dict[str, Any], table: str, sheet: Sheet, where: str
         raise InputError(where, f"[{table}]", "not a table of a profile", f"[{near[0]}]")
     seen = set()
     for key, entry in body.items():
-        for name in (table, key):
+        for name in (*table.split("."), key):
             if not name.isidentifier():
                 raise InputError(where, "a name", name, "letters, digits and underscores")
+        if isinstance(entry, dict) and entry and all(isinstance(x, dict) for x in entry.values()):
+            take_coefficients(entry, f"{table}.{key}", sheet, where)
+            continue
         found = units.split(key)
         if found is None:
             rates = ", ".join(x for group in units.SUFFIXES.values() for x in group if "_per_" in x)

@@ -85,8 +85,8 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
     _require(Hardware, own, "", str(path))
     coefficients: dict[str, dict[str, float]] = {}
     for dotted, value in sheet.numbers.items():
-        table, _, field = dotted.rpartition(".")
-        if table and table not in parts:
+        table, dot, field = dotted.partition(".")
+        if dot and table not in parts:
             coefficients.setdefault(table, {})[field] = value
     return System(
         name=path.stem,

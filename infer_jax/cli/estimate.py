@@ -45,16 +45,15 @@ def estimate(
     arch = asked.model.architecture
     plan, name = plan_of(arch, tp, pp, ep, dp, total_gpus, estimator)
     theory = inputs.estimator(name, asked.system)
-    _agree(theory, name, total_gpus)
+    agree(theory, name, total_gpus)
     if batch is not None and concurrency is not None:
         raise opt.refuse("--concurrency", concurrency, "--batch or --concurrency, not both")
     running = concurrency / dp if concurrency is not None else batch or 1.0
     work = inputs.workload(isl, osl, prefix, running)
     theory, said = inputs.speculative(theory, draft, acceptance, asked, paper=False)
-    if name.startswith("serving") and "serving" not in asked.system.coefficients:
-        said.append("Efficiencies: those fitted to Hopper chips; this system has none of its own.")
+    said += inputs.borrowed(name, asked.system)
     with busy("compiling and evaluating"):
-        life: Estimate = once(_life, theory, arch, asked.hardware, work, plan)
+        life: Estimate = once(one_life, theory, arch, asked.hardware, work, plan)
     limits = {
         name: {"limit_ms": 1e3 * limit, "value_ms": 1e3 * value, "met": bool(value <= limit)}
         for name, limit, value in (("ttft", ttft, life.ttft), ("tpot", tpot, life.tpot))
@@ -79,7 +78,7 @@ def estimate(
         "throughput_tokens_per_s": life.throughput * life.chips * dp,
         "output_cost_per_mtok_usd": life.cost,
         "input_cost_per_mtok_usd": life.input_cost,
-        **_loaded(life),
+        **_loaded(life, asked),
         "limits": limits,
         "prefill": _phase(life.prefill),
         "decode": _phase(life.decode),
@@ -142,7 +141,7 @@ def _divisors(counts: list[float]) -> str:
     return ", ".join(str(d) for d in range(1, common + 1) if common % d == 0)
 
 
-def _agree(theory: Any, name: str, total: float | None) -> None:
+def agree(theory: Any, name: str, total: float | None) -> None:
     """Raise InputError where the estimator searches the split and one is given, or the reverse."""
     if total is None and inputs.searches(theory):
         allowed = "one that takes a split, such as economics.planned; or give --total-gpus"
@@ -151,7 +150,7 @@ def _agree(theory: Any, name: str, total: float | None) -> None:
         raise opt.refuse("--estimator", name, "one that searches the split; or give --tp")
 
 
-def _life(theory: Any, arch: Any, hardware: Any, work: Any, plan: Any) -> Estimate:
+def one_life(theory: Any, arch: Any, hardware: Any, work: Any, plan: Any) -> Estimate:
     """``theory.estimate``, with both passes in one loop so that a search is compiled once."""
     if not isinstance(theory, Economics):
         return theory.estimate(arch, hardware, work, plan)
@@ -177,11 +176,12 @@ def _phase(phase: Phase) -> dict[str, Any]:
     }
 
 
-def _loaded(life: Estimate) -> dict[str, Any]:
+def _loaded(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
     """What an estimate of a loaded server says beyond any other."""
     if not isinstance(life, Served):
         return {}
     return {
+        **inputs.bands(asked.system, float(life.ttft), float(life.tpot)),
         "latency_ms": 1e3 * life.latency,
         "tpot_with_first_ms": 1e3 * life.tpot_with_first,
         "running": life.running,
@@ -201,6 +201,12 @@ def _notes(report: dict[str, Any], said: list[str]) -> list[str]:
             "and hold the prefills of other requests and all waits.",
             "Time per output token is (latency - time to first token) / (osl - 1); with the first "
             f"token, latency / osl, it is {_of(report['tpot_with_first_ms'])} ms.",
+            *(
+                f"80 % of measured runs: {name.upper()} {_of(ends[0])} to {_of(ends[1])} ms, by "
+                "the calibration of this profile."
+                for name in ("ttft", "tpot")
+                if (ends := report.get(f"{name}_interval80_ms"))
+            ),
             *said,
         ]
     context = report["isl_tokens"] + (report["osl_tokens"] - 1) / 2

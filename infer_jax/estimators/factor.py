@@ -27,6 +27,7 @@ def factor(
 ) -> tuple[Callable[..., Values], Callable[..., Values]]:
     """(early, finish): ``finish(early(*early inputs), *late inputs)`` are the outputs.
 
+    >>> import jax
     >>> program = jax.make_jaxpr(lambda a, b: jax.numpy.sin(a) * b)(1.0, 1.0)
     >>> early, finish = factor(program, [False, True])
     >>> [float(finish(early(0.5), b)[0] / jax.numpy.sin(0.5)) for b in (1.0, 2.0)]

@@ -8,7 +8,7 @@ from infer_jax.estimators.economics import Economics
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.partitioning import Partitioning
-from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving import ENGINES, Serving
 
 
 class Variant(NamedTuple):
@@ -76,7 +76,11 @@ def make(name: str, coefficients: dict[str, dict[str, float]] | None = None) -> 
     """The estimator of that name, with a profile's coefficients for its theory.
 
     Raises:
-        InputError: no estimator has that name.
+        InputError: no estimator has that name, or the profile is calibrated to another engine.
     """
-    theory = name.split(".")[0]
-    return variant(name).make().fitted((coefficients or {}).get(theory, {}))
+    theory, _, kind = name.partition(".")
+    made, own = variant(name).make(), (coefficients or {}).get(theory, {})
+    if kind in ENGINES and own.get("engine", made.engine) != made.engine:
+        allowed = "serving: the profile is calibrated to another engine"
+        raise InputError("estimator", "name", name, allowed)
+    return made.fitted(own)

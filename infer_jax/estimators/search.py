@@ -1,53 +1,84 @@
 """How does an estimator take the best of many layouts, exactly or smoothly?"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.estimators.estimate import Phase
+from infer_jax.estimators.factor import factor, reads
 from infer_jax.physics.numerics import soft_weights
 
 Numbered = Callable[..., Phase]  # a phase of a candidate's indices, outermost first
+Row = tuple[Array, ...]  # shortfall, time, and what goes with them
 
 
-def least(phase: Numbered, counts: tuple[int, ...]) -> tuple[Array, ...]:
+def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
     """The indices of the fastest feasible phase, else of the least infeasible one.
 
-    ``phase(i, j, ...)`` for i in 0 .. counts[0] - 1 and so on, as nested loops: what an inner
-    index does not touch is computed once per turn of the outer ones, and under ``vmap`` the
-    loops are outside and each turn is one pass over the grid. Give it stopped inputs: the
-    winner is to be evaluated anew, and its gradient is the gradient of the minimum.
+    ``phase(i, j, ..., k)`` for i in 0 .. counts[0] - 1 and so on, as nested loops, the last one
+    written out: what an inner index does not touch is computed once per turn of the outer ones,
+    and under ``vmap`` the loops are outside and each turn is one pass over the grid. Give it
+    stopped inputs: the winner is to be evaluated anew, and its gradient is the gradient of the
+    minimum.
     """
+    zeros = [jnp.asarray(0, jnp.int32) for _ in counts]
     if math.prod(counts) == 1:
-        return (jnp.zeros((), jnp.int32),) * len(counts)
+        return tuple(zeros)
 
-    def loop(*outer: Array) -> tuple[Array, ...]:
-        if len(outer) == len(counts):
-            candidate = phase(*outer)
-            return candidate.shortfall, candidate.time
-        # stored before they are compared: a loop that compares as it goes has the compiler
-        # work each time out anew for each of its uses
-        count = counts[len(outer)]
-        turns = lax.map(lambda i: loop(*outer, i), jnp.arange(count, dtype=jnp.int32))
-        least = (turns[0][0], turns[1][0], jnp.asarray(0, jnp.int32), *(t[0] for t in turns[2:]))
-        for i in range(1, count):
-            new = (turns[0][i], turns[1][i], jnp.asarray(i, jnp.int32), *(t[i] for t in turns[2:]))
-            better = (new[0] < least[0]) | ((new[0] == least[0]) & (new[1] < least[1]))
-            least = tuple(jnp.where(better, n, o) for n, o in zip(new, least, strict=True))
-        return least
+    def candidate(*index: Array) -> Row:
+        found = phase(*index)
+        return found.shortfall, found.time
 
-    return loop()[2:]
+    program = jax.make_jaxpr(candidate)(*zeros)
+    touching = max((level + 1 for level, read in enumerate(reads(program, 0)) if read), default=0)
+    early, finish = factor(program, [level == len(counts) - 1 for level in range(len(counts))])
+
+    def rows(level: int, *outer: Array) -> list[Row]:
+        numbers = [jnp.asarray(i, jnp.int32) for i in range(counts[level])]
+        if level == len(counts) - 1:
+            handed = early(*outer)
+            turns = [tuple(finish(handed, i)) for i in numbers]
+        else:
+            # stored before they are compared: a loop that compares as it goes has the compiler
+            # work each time out anew for each of its uses
+            stacked = lax.map(lambda i: loop(level + 1, *outer, i), jnp.stack(numbers))
+            turns = [tuple(t[i] for t in stacked) for i in range(counts[level])]
+        if level >= touching:  # no index from here on touches the limits
+            same = finish(early(*outer, *zeros[level:-1]), zeros[-1])[0]
+            turns = [(same, *t[1:]) for t in turns]
+        return [(*t[:2], i, *t[2:]) for i, t in zip(numbers, turns, strict=True)]
+
+    def loop(level: int, *outer: Array) -> Row:
+        found = first(rows(level, *outer))
+        return found if level < len(counts) - 1 else found[:2]
+
+    outer = loop(0)[2:]
+    return (*outer, first(rows(len(counts) - 1, *outer))[2])
+
+
+def first(rows: Iterable[Row]) -> Row:
+    """The first of the rows with the least shortfall, and of those with the least time."""
+    kept, *others = rows
+    for row in others:
+        better = row[1] < kept[1]
+        if row[0] is not kept[0]:
+            better = (row[0] < kept[0]) | ((row[0] == kept[0]) & better)
+        kept = tuple(
+            o if n is o else jnp.where(better, n, o) for n, o in zip(row, kept, strict=True)
+        )
+    return kept
 
 
 def best(one: Phase, others: Phase) -> Phase:
     """The fastest feasible of one phase and a stack of phases, else the least infeasible."""
     phases = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), one, others)
     short = lax.stop_gradient(jax.vmap(lambda p: p.shortfall)(phases))
-    time = lax.stop_gradient(jnp.where(short > jnp.min(short), jnp.inf, phases.time))
-    return jax.tree.map(lambda x: x[jnp.argmin(time)], phases)
+    time = lax.stop_gradient(phases.time)
+    *_, index = first((short[i], time[i], jnp.asarray(i)) for i in range(len(time)))
+    return jax.tree.map(lambda x: x[index], phases)
 
 
 def blend(phase: Numbered, counts: tuple[int, ...], smoothing: Array) -> Phase:

@@ -40,7 +40,7 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
         # without a bracket the loop runs between signs of its own, and an end is the answer
         start = (left, jnp.where(inside, a, -1.0), right, jnp.where(inside, b, 1.0))
         found = lax.fori_loop(0, TURNS, turn, start)[2]
-        for _ in range(NEWTON):
+        for _step in range(NEWTON):
             at, slope = jax.jvp(value, (found,), (jnp.ones_like(found),))
             found = found - jnp.where(slope > 0, at / jnp.where(slope > 0, slope, 1.0), 0.0)
             found = jnp.clip(found, left, right)

@@ -72,8 +72,10 @@ def line(i: int) -> dict[str, Any]:
     }
 
 
-def panels(count: int, title: str, caption: str) -> "tuple[Figure, Sequence[Axes]]":
-    """A figure of ``count`` panels side by side that share their axes, titled and captioned.
+def panels(
+    count: int, title: str, caption: str, *, shared: bool = True
+) -> "tuple[Figure, Sequence[Axes]]":
+    """A figure of ``count`` panels side by side, titled and captioned; ``shared``: their axes.
 
     Call within ``style()``.
     """
@@ -88,7 +90,7 @@ def panels(count: int, title: str, caption: str) -> "tuple[Figure, Sequence[Axes
     figure = Figure(figsize=(wide, high), layout="constrained")
     layout: Any = figure.get_layout_engine()
     layout.set(rect=(0, low / high, 1, 1 - low / high))
-    axes = figure.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0]
+    axes = figure.subplots(1, count, sharex=shared, sharey=shared, squeeze=False)[0]
     if title:
         figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
     at = 0.08 / high

@@ -13,7 +13,7 @@ import numpy as np
 
 from infer_jax.errors import InputError
 from infer_jax.sweep.dependency import Reading
-from infer_jax.sweep.space import Group
+from infer_jax.sweep.group import Group
 
 FORMAT = "infer_jax sweep 1"
 

@@ -68,31 +68,40 @@ class Constraint:
         except InputError as error:
             raise InputError(where, f"where.{error.field}", error.value, error.allowed) from None
 
+    def left(self, point: Point, life: Any) -> Any:
+        """The value of the form at a point."""
+        if self.product:
+            return jnp.prod(jnp.stack([jnp.asarray(_side(x, point, life)) for x in self.product]))
+        if self.sum:
+            return jnp.sum(jnp.stack([jnp.asarray(_side(x, point, life)) for x in self.sum]))
+        if self.ratio:
+            return _side(self.ratio[0], point, life) / _side(self.ratio[1], point, life)
+        return _side(self.value, point, life)
+
+    def sides(self, point: Point, life: Any) -> dict[str, tuple[Any, Any]]:
+        """(left, right) of every relation that is asked."""
+        left = self.left(point, life)
+        asked = {name: getattr(self, name) for name in RELATIONS}
+        return {k: (left, _side(x, point, life)) for k, x in asked.items() if x is not None}
+
     def __call__(self, point: Point, life: Any) -> Any:
         """Whether a point keeps it."""
-
-        def side(x: Any) -> Any:
-            return look(x, point, life) if isinstance(x, str) else x
-
-        if self.product:
-            left = jnp.prod(jnp.stack([jnp.asarray(side(x)) for x in self.product]))
-        elif self.sum:
-            left = jnp.sum(jnp.stack([jnp.asarray(side(x)) for x in self.sum]))
-        elif self.ratio:
-            left = side(self.ratio[0]) / side(self.ratio[1])
-        else:
-            left = side(self.value)
         kept = jnp.asarray(True)
-        if self.at_most is not None:
-            kept &= left <= side(self.at_most)
-        if self.at_least is not None:
-            kept &= left >= side(self.at_least)
-        if self.equals is not None:
-            kept &= left == side(self.equals)
-        if self.divides is not None:
-            whole = side(self.divides) / left
-            kept &= whole == jnp.floor(whole)
+        for relation, (left, right) in self.sides(point, life).items():
+            if relation == "at_most":
+                kept &= left <= right
+            elif relation == "at_least":
+                kept &= left >= right
+            elif relation == "equals":
+                kept &= left == right
+            else:
+                whole = right / left
+                kept &= whole == jnp.floor(whole)
         return kept
+
+
+def _side(given: Side, point: Point, life: Any) -> Any:
+    return look(given, point, life) if isinstance(given, str) else given
 
 
 Predicate = Constraint | Callable[..., Any]

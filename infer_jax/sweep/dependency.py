@@ -9,8 +9,9 @@ import numpy as np
 from jax.interpreters import partial_eval
 
 from infer_jax.errors import InputError
+from infer_jax.sweep.group import Group
 from infer_jax.sweep.program import Program, one_point
-from infer_jax.sweep.space import Group, dotted
+from infer_jax.sweep.space import dotted
 from infer_jax.sweep.terms import grows, numbers, unit_of
 
 

@@ -45,8 +45,8 @@ class Everything:
     def init(self, limbs: int, groups: int, dtype: Any) -> Any:
         """No points."""
         return {
-            "ok": jnp.zeros(self.size, bool),
-            "values": {name: jnp.full(self.size, jnp.nan, dtype) for name in self.names},
+            "ok": np.zeros(self.size, bool),
+            "values": {name: np.full(self.size, np.nan, dtype) for name in self.names},
         }
 
     def absorb(self, state: Any, chunk: Chunk) -> Any:

@@ -1,13 +1,14 @@
 """What does every (chips, batch) pair of a small grid cost, and which are worth choosing?"""
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.sweep.program import OPTIONS
 
 POINTS = 400  # per axis of the paper's grid
 CHUNK = 8192  # pairs evaluated together
@@ -52,7 +53,11 @@ def paper_axes(least: float, sparsity: float) -> tuple[np.ndarray, np.ndarray]:
     return chips, batches
 
 
-@jax.jit
+@lru_cache
+def _compiled(platform: str) -> Any:
+    return jax.jit(_decode, compiler_options=OPTIONS.get(platform))
+
+
 def _decode(world: tuple[Any, ...], pairs: Any) -> Any:
     """Decode time, cost, feasibility and MFU of pairs of shape (chunks, CHUNK)."""
     estimator, arch, hardware, workload = world
@@ -86,7 +91,7 @@ def evaluate(
     # the last pair fills up what the last chunk lacks
     filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
     pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
-    results = _decode((estimator, arch, hardware, workload), pairs)
+    results = _compiled(jax.default_backend())((estimator, arch, hardware, workload), pairs)
     time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
     wide = partial(np.asarray, dtype=np.float64)
     return Grid(wide(n), wide(b), wide(time), wide(cost), feasible, wide(mfu))

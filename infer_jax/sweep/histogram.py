@@ -15,7 +15,7 @@ MANTISSA = 8  # bits of a float32's fraction that a bin of a quantile resolves: 
 
 
 def _counts(bins: int) -> Any:
-    return {"low": jnp.zeros(bins, jnp.uint32), "high": jnp.zeros(bins, jnp.uint32)}
+    return {"low": np.zeros(bins, np.uint32), "high": np.zeros(bins, np.uint32)}
 
 
 def _added(state: Any, low: Array, high: Array | int = 0) -> Any:

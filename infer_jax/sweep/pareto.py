@@ -10,7 +10,7 @@ of its parts: the state is exact as long as it holds them all, and says where it
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from infer_jax.sweep.reducers import Chunk, Rows, fill_index, insert_survivors, 
 BLOCK = 128  # kept rows compared with the lanes at a time
 START = {2: 2048}  # rows to begin with, by objectives
 ROWS = 4096
+Judge = Callable[[list[int]], list[int]]  # which of these points are on the frontier exactly
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +90,12 @@ class Pareto:
     def init(self, limbs: int, groups: int, dtype: Any) -> Any:
         """No rows."""
         shape, ties = (self.capacity,), self._keys if self.epsilon else 0
-        rows = tuple(jnp.full(shape, jnp.inf, dtype) for _ in range(self._keys + ties))
-        owner = () if self._sorted else (jnp.full(shape, groups, jnp.int32),)
+        rows = tuple(np.full(shape, np.inf, dtype) for _ in range(self._keys + ties))
+        owner = () if self._sorted else (np.full(shape, groups, np.int32),)
         return {
             "rows": (*owner, *rows, *fill_index(limbs, shape)),
-            "count": jnp.asarray(0, jnp.int32),
-            "overflow": jnp.asarray(False),
+            "count": np.asarray(0, np.int32),
+            "overflow": np.asarray(False),
         }
 
     def grow(self, state: Any, capacity: int) -> Any:
@@ -126,12 +127,33 @@ class Pareto:
 
     def rows(self, state: Any) -> list[int]:
         """The indices kept, by position of ``per`` and then from the best first objective."""
-        count = int(state["count"])
-        columns = [np.asarray(x)[:count] for x in state["rows"]]
+        columns = [np.asarray(x)[: int(state["count"])] for x in state["rows"]]
+        index = self._index(columns)
+        return list(dict.fromkeys(index[i] for i in np.lexsort(columns[::-1])))
+
+    def thinned(self, states: Any, judge: Judge) -> Any:
+        """Stacked states, each with those rows of all of them that ``judge`` keeps.
+
+        None where they do not fit.
+        """
+        counts = states["count"]
+        columns = [np.concatenate([x[i, :n] for i, n in enumerate(counts)]) for x in states["rows"]]
+        place = {point: i for i, point in enumerate(self._index(columns))}
+        kept = np.array([place[point] for point in judge(sorted(place))], int)
+        columns = [x[kept] for x in columns]
+        order = np.lexsort(columns[::-1])
+        if len(order) > self.capacity:
+            return None
+        rows = [np.full_like(x, _worst(x.dtype)) for x in states["rows"]]
+        for row, column in zip(rows, columns, strict=True):
+            row[:, : len(order)] = column[order]
+        return {**states, "rows": tuple(rows), "count": np.full_like(counts, len(order))}
+
+    def _index(self, columns: Sequence[np.ndarray]) -> list[int]:
+        """The indices of rows by their limbs, the last columns."""
         ties = self._keys if self.epsilon else 0
         limbs = columns[(0 if self._sorted else 1) + self._keys + ties :]
-        order = np.lexsort(columns[::-1]) if count else []
-        return [to_index(int(x[i]) for x in limbs) for i in order]
+        return [to_index(words) for words in zip(*(x.tolist() for x in limbs), strict=True)]
 
     def _box(self, x: Array) -> Array:
         """The number of the box of relative size epsilon that holds x."""
@@ -152,7 +174,7 @@ class Pareto:
     def _above_stair(self, state: Any, rows: Rows) -> Array:
         held = state["rows"]
         first, second = self._pushed(held[0]), lax.cummin(self._pushed(held[1]))
-        at = jnp.searchsorted(first, rows[0], side="right") - 1
+        at = jnp.searchsorted(first, rows[0], side="right", method="scan_unrolled") - 1
         last = jnp.maximum(at, 0)
         beaten = (at >= 0) & (second[last] <= rows[1])
         # the row it would be beaten by may be its equal with a higher index

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 BATCH = 256  # survivors of a chunk that are inserted together
@@ -71,7 +72,7 @@ def key(chunk: Chunk, term: str) -> Array:
     return value * (chunk.signs[name] if sign is None else sign) + 0.0
 
 
-Rows = tuple[Array, ...]
+Rows = tuple[Any, ...]  # columns, most significant first
 
 
 def insert_survivors(
@@ -105,7 +106,7 @@ def insert_survivors(
 
 def fill_index(limbs: int, shape: tuple[int, ...]) -> Rows:
     """Limbs of no point: beyond every index."""
-    return tuple(jnp.full(shape, LAST, jnp.uint32) for _ in range(limbs))
+    return tuple(np.full(shape, LAST, np.uint32) for _ in range(limbs))
 
 
 def fold(reducer: Any, states: Any, count: int) -> Any:

@@ -1,6 +1,7 @@
 """What are the kept points exactly? Decoded again, evaluated in float64, and filtered again."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -9,17 +10,17 @@ import numpy as np
 
 from infer_jax.sweep.best import Best
 from infer_jax.sweep.constraint import holds
+from infer_jax.sweep.group import Group, locate
 from infer_jax.sweep.pareto import Pareto
-from infer_jax.sweep.program import Program, one_point
+from infer_jax.sweep.program import Program, one_point, precise
 from infer_jax.sweep.reducers import parse
-from infer_jax.sweep.space import Group, locate
 from infer_jax.sweep.terms import look, numbers
 from infer_jax.sweep.topk import TopK
 
 MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
 
 
-MANY = 2**14  # points from which optimised code wins its compilation back
+BLOCK = 256  # points evaluated at a time: one program for any number of them
 
 
 class Rows:
@@ -58,12 +59,16 @@ def _lives(program: Program, base: Any, steps: Any) -> dict[str, Any]:
         told[SHORT] = one_point(program, base, steps, seen)[3]
         return told
 
-    return jax.vmap(one, axis_size=len(steps[0]) if steps else 1)(steps)
+    return jax.vmap(one, axis_size=BLOCK)(steps)
 
 
 # Few points: nearly all the time is compilation, and unoptimised code wins.
-_QUICKLY = jax.jit(_lives, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
-_LIVES = jax.jit(_lives, static_argnums=0)
+_FEW = {"xla_backend_optimization_level": 0}
+
+
+@lru_cache
+def _compiled(platform: str) -> Any:
+    return jax.jit(_lives, static_argnums=0, compiler_options=_FEW if platform == "cpu" else None)
 
 
 def evaluate(
@@ -97,16 +102,21 @@ def positions(group: Group, digits: np.ndarray, per: Sequence[str], spans: Seque
 
 def _wide(group: Group, program: Program, digits: np.ndarray) -> dict[str, np.ndarray]:
     count = len(digits)
-    # a power of two, so that other numbers of points find a compiled program
-    padded = np.concatenate([digits, np.repeat(digits[:1], _power(count) - count, 0)])
-    steps = group.steps(padded.T)
+    blocks = -(-count // BLOCK)
+    padded = np.concatenate([digits, np.repeat(digits[:1], blocks * BLOCK - count, 0)])
     host = [d for d in jax.local_devices() if d.platform == "cpu"] or _cpu() or jax.local_devices()
     lean = program._replace(reducer=None, chunk=0, limbs=0, per=())
-    with jax.enable_x64(True), jax.default_device(host[0]):
+    with precise(np.float64), jax.default_device(host[0]):
         base = jax.tree.map(lambda x: np.asarray(x, np.float64), group.base)
-        run = _QUICKLY if host[0].platform == "cpu" and len(padded) <= MANY else _LIVES
-        columns = jax.device_get(run(lean, base, steps))
-    return {k: np.broadcast_to(v, (len(padded),))[:count] for k, v in columns.items()}
+        run = _compiled(host[0].platform)
+        parts = [
+            jax.device_get(run(lean, base, group.steps(block.T)))
+            for block in np.split(padded, blocks)
+        ]
+    return {
+        name: np.concatenate([np.broadcast_to(part[name], BLOCK) for part in parts])[:count]
+        for name in parts[0]
+    }
 
 
 def _cpu() -> list[Any]:
@@ -116,12 +126,10 @@ def _cpu() -> list[Any]:
         return []
 
 
-def _power(count: int) -> int:
-    return max(16, 1 << (count - 1).bit_length())
-
-
 def select(reducer: Any, rows: Rows, signs: dict[str, float]) -> Rows:
     """What the reducer keeps of these points, exactly, in the reducer's order."""
+    if not len(rows):
+        return rows
     ok = rows.terms["feasible"].astype(bool) & rows.terms[KEPT].astype(bool)
     if isinstance(reducer, Pareto):
         keys = np.stack([_key(rows, term, signs) for term in reducer.objectives])

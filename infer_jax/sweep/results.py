@@ -11,8 +11,8 @@ import numpy as np
 
 from infer_jax.errors import InputError
 from infer_jax.sweep import refine, tables
+from infer_jax.sweep.group import locate
 from infer_jax.sweep.refine import KEPT, SHORT, Rows
-from infer_jax.sweep.space import locate
 
 HEAD = ("feasible", "ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips")
 
@@ -152,6 +152,7 @@ def provenance(ready: Any, outcome: Any, devices: list[str], chunk: int) -> dict
         "jax": jax.__version__,
         "fingerprint": ready.mark,
         "estimator": [type(e).__name__ for e in estimators],
+        "sources": ready.sources,
         "keep": repr(ready.reducer),
         "precision": ready.precision,
         "points": str(ready.size),

@@ -13,11 +13,12 @@ from infer_jax.sweep.checkpoint import fingerprint
 from infer_jax.sweep.dependency import Reading, read, refuse_unread
 from infer_jax.sweep.digits import limbs_needed
 from infer_jax.sweep.everything import Everything
+from infer_jax.sweep.group import Group
 from infer_jax.sweep.pareto import Pareto
 from infer_jax.sweep.program import Program, task_of
 from infer_jax.sweep.reducers import parse
 from infer_jax.sweep.results import Result, provenance
-from infer_jax.sweep.space import Group, Space
+from infer_jax.sweep.space import Space
 from infer_jax.sweep.stream import Outcome, Part, Progress, Stream
 
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
@@ -35,6 +36,7 @@ class Prepared(NamedTuple):
     precision: str
     mark: str
     estimator: Any
+    sources: dict[str, list[str]]
 
     @property
     def size(self) -> int:
@@ -121,8 +123,10 @@ def prepare(
             readings.append(reading)
     refuse_unread(list(zip(groups, readings, strict=True)), names)
     mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype)
-    made = (tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator)
-    return Prepared(*made)
+    return Prepared(
+        tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator,
+        space.sources(),
+    )  # fmt: skip
 
 
 def start(
@@ -141,37 +145,53 @@ def start(
     path = Path(checkpoint) if checkpoint else None
     if path is not None and not path.parent.is_dir():
         raise InputError(str(path), "checkpoint", "in no folder", "a file in a folder that exists")
-    with jax.enable_x64(ready.precision == "float64"):
-        stream = Stream(
-            ready.parts,
-            ready.keeping,
-            int(np.prod(ready.spans, dtype=np.int64)) if ready.spans else 1,
-            PRECISIONS[ready.precision],
-            devices=jax.devices() if devices is None else devices,
-            chunk=chunk,
-            memory=memory,
-            path=path,
-            mark=ready.mark,
-            every=every,
-            progress=progress,
-        )
-        outcome = stream.run()
+    judge = _Judge(ready)
+    stream = Stream(
+        ready.parts,
+        ready.keeping,
+        int(np.prod(ready.spans, dtype=np.int64)) if ready.spans else 1,
+        PRECISIONS[ready.precision],
+        devices=jax.devices() if devices is None else devices,
+        chunk=chunk,
+        memory=memory,
+        path=path,
+        mark=ready.mark,
+        every=every,
+        progress=progress,
+        judge=judge if getattr(ready.keeping, "margin", 0.0) else None,
+    )
+    outcome = stream.run()
     _refuse_nothing(ready, outcome)
-    return _result(ready, outcome, stream)
+    return _result(ready, outcome, stream, judge)
 
 
-def _result(ready: Prepared, outcome: Outcome, stream: Stream) -> Result:
+class _Judge:
+    """Which of some points are on their frontier in float64; the last answer is kept."""
+
+    def __init__(self, ready: Prepared):
+        self.ready, self.asked = ready, 0
+        self.last: refine.Rows | None = None
+
+    def __call__(self, index: list[int]) -> list[int]:
+        ready = self.ready
+        if self.last is None or self.last.index != index:
+            rows = refine.evaluate(ready.parts, sorted(index), ready.reducer.per, ready.spans)
+            self.asked += len(rows)
+            self.last = refine.select(ready.reducer, rows, dict(ready.readings[0].signs))
+        return self.last.index
+
+
+def _result(ready: Prepared, outcome: Outcome, stream: Stream, judge: _Judge) -> Result:
     facts = provenance(ready, outcome, [str(d) for d in stream.mesh.devices.flat], stream.chunk)
     if hasattr(ready.reducer, "answer"):
         answer = outcome.reducer.answer(outcome.state)
         return Result(ready, None, {}, answer, facts, outcome.notes)
     index = outcome.reducer.rows(outcome.state)
-    rows = refine.evaluate(ready.parts, sorted(index), ready.reducer.per, ready.spans)
-    signs = dict(ready.readings[0].signs)
     if ready.precision == "float32":
-        chosen = refine.select(ready.reducer, rows, signs)
-        facts["kept_within_margin"], facts["rows"] = len(rows), len(chosen)
+        judge(index)
+        chosen, facts["decided_in_float64"] = judge.last, judge.asked
     else:  # what ran was exact already: only the order is still to be restored
+        rows = refine.evaluate(ready.parts, sorted(index), ready.reducer.per, ready.spans)
         place = {point: i for i, point in enumerate(rows.index)}
         chosen = rows.take([place[i] for i in index])
     units = {k: v for reading in ready.readings for k, v in reading.units.items()}

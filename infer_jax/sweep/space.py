@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,57 +14,8 @@ from infer_jax.errors import InputError
 from infer_jax.specs import value_of
 from infer_jax.sweep.axis import Axis
 from infer_jax.sweep.constraint import Predicate
-from infer_jax.sweep.digits import to_digits
+from infer_jax.sweep.group import Column, Group, Slot
 from infer_jax.sweep.terms import Point, children, look
-
-
-class Slot(NamedTuple):
-    """A leaf that varies: with a digit, or by a rule of the step and of the leaves before."""
-
-    leaf: int
-    digit: int
-    rule: Any = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """An axis as a user reads it: its path, its digit, and per digit a label and a position."""
-
-    path: str
-    digit: int
-    labels: tuple[Any, ...]
-    order: tuple[int, ...]
-    is_spec: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Points of one tree structure: a base, and a table of values for each varying leaf."""
-
-    base: Point
-    sizes: tuple[int, ...]
-    slots: tuple[Slot, ...]
-    tables: tuple[np.ndarray, ...]
-    columns: tuple[Column, ...]
-    offset: int
-
-    @property
-    def size(self) -> int:
-        """Points of the group."""
-        return prod(self.sizes)
-
-    def fill(self, steps: Sequence[Any], base: Point | None = None) -> Point:
-        """The point at which each slot has this step; dependent leaves follow their rules."""
-        flat, tree = jax.tree.flatten(self.base if base is None else base)
-        for slot, step in zip(self.slots, steps, strict=True):
-            flat[slot.leaf] = (
-                step if slot.rule is None else slot.rule(step, jax.tree.unflatten(tree, flat))
-            )
-        return jax.tree.unflatten(tree, flat)
-
-    def steps(self, digits: Any) -> list[np.ndarray]:
-        """The step of each slot at these digits (numbers, or arrays of one shape)."""
-        return [t[digits[s.digit]] for s, t in zip(self.slots, self.tables, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +45,18 @@ class Space:
                 unequal lengths, a static field as an axis.
         """
         return _Grouping(self, estimator).groups()
+
+    def sources(self) -> dict[str, list[str]]:
+        """Citations of the catalog for each system and model, by name; a bare spec has none."""
+        cited: dict[str, set[str]] = {}
+        for given in (self.arch, self.hardware, *self.axes.values()):
+            listed = _as_axis(given)
+            for item in listed.steps if isinstance(listed, Axis) else (listed,):
+                if isinstance(item, System):
+                    cited.setdefault(item.name, set()).update(item.sources.values())
+                elif isinstance(item, Model):
+                    cited.setdefault(item.name, set()).add(item.source)
+        return {name: sorted(texts) for name, texts in cited.items()}
 
 
 class _Grouping:
@@ -254,14 +216,6 @@ def fit(estimator: Any, coefficients: Mapping[str, Any]) -> Any:
     if hasattr(estimator, "target"):
         return estimator.replace(target=fit(estimator.target, coefficients))
     return estimator
-
-
-def locate(groups: Sequence[Group], index: int) -> tuple[Group, np.ndarray]:
-    """The group and the digits of a global index."""
-    for group in groups:
-        if index < group.offset + group.size:
-            return group, to_digits(index - group.offset, group.sizes)
-    raise InputError("space", "index", index, f"at most {groups[-1].offset + groups[-1].size - 1}")
 
 
 def dotted(keys: Iterable[Any]) -> str:

@@ -15,13 +15,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from infer_jax.errors import InputError
 from infer_jax.sweep import checkpoint as saved, digits as wide, guard
+from infer_jax.sweep.group import Group
 from infer_jax.sweep.interrupt import Listener
-from infer_jax.sweep.program import COUNTS, LANES, Program, Task, collect, segment
-from infer_jax.sweep.space import Group
+from infer_jax.sweep.program import COUNTS, LANES, Program, Task, collect, precise, segment
 
 TARGET = 1.0  # seconds of a segment
 CHUNKS = {"cpu": 8192, "gpu": 2**20, "tpu": 2**18}  # lanes: a cache's worth, a device's worth
 LEAST = 256  # lanes
+SLACK = 1024  # rows within the margin that are kept unexamined
 QUIET, SAVE, STOP = 0, 1, 2
 
 
@@ -69,6 +70,7 @@ class Stream:
         mark: str,
         every: float,
         progress: Callable[[Progress], None] | None,
+        judge: Callable[[list[int]], list[int]] | None = None,
     ):
         self.parts, self.reducer, self.groups, self.dtype = parts, reducer, groups, dtype
         self.mesh = Mesh(np.array(devices), (LANES,))
@@ -76,7 +78,8 @@ class Stream:
         self.mine = [d for d in devices if d.process_index == jax.process_index()]
         self.chunk = chunk or CHUNKS.get(devices[0].platform, 2**20)
         self.memory, self.path, self.mark, self.every = memory, path, mark, every
-        self.progress = progress
+        self.progress, self.judge = progress, judge
+        self.thin, self.thinned_at = 0, -1  # rows left by the last thinning, and where it was
         self.total = sum(p.group.size for p in parts)
         self.limbs = wide.limbs_needed(self.total)
         self.position = 0
@@ -143,7 +146,8 @@ class Stream:
             self.position += count
             for name, x in zip(COUNTS, sums, strict=True):
                 self.counts[name] += int(x)
-            settled = self.warm  # the first segment of a program compiles it
+            # the first segment of a program compiles it, and a short one tells little
+            settled = self.warm and seconds > 0.5 * TARGET
             self._pace(count, seconds)
             self._between(agreed, listener, count / seconds, settled)
 
@@ -156,9 +160,10 @@ class Stream:
         start = wide.to_digits(local, part.group.sizes)
         limbs = wide.to_limbs(part.group.offset + local, self.limbs)
         try:
-            state, sums, full, agreed = segment(
-                program, self.mesh, self.state, part.task, start, limbs, np.int32(count), wishes
-            )
+            with precise(self.dtype):
+                state, sums, full, agreed = segment(
+                    program, self.mesh, self.state, part.task, start, limbs, np.int32(count), wishes
+                )
             sums, full, agreed = (np.asarray(x.addressable_data(0)) for x in (sums, full, agreed))
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or self.chunk <= LEAST:
@@ -169,10 +174,29 @@ class Stream:
             self.notes.append(f"out of memory: chunks of {self.chunk} points")
             return None
         if full:
-            self._grow()
+            self._make_room()
             return None
         self.state, self.held = state, self._pull(state)
+        if self.judge and np.max(self.held["count"]) > 2 * self.thin + SLACK:
+            self._thin()
         return sums, agreed
+
+    def _make_room(self) -> None:
+        """Go back to the last good states: without what is beaten exactly, or with more rows."""
+        if self.judge and self.thinned_at != self.position:  # once a place: then grow
+            self._thin()
+            self.thinned_at = self.position
+        else:
+            self._grow()
+
+    def _thin(self) -> bool:
+        """Drop the rows within the margin that are beaten exactly; all states share the rest."""
+        assert self.judge is not None
+        found = self.reducer.thinned(self.held, self.judge)
+        self.held = self.held if found is None else found
+        self.thin = int(np.max(self.held["count"]))
+        self.state = self._place(self.held)
+        return found is not None
 
     def _grow(self) -> None:
         """Go back to the last good states, with room for twice as many rows."""
@@ -229,16 +253,23 @@ class Stream:
 
     def _merged(self) -> Any:
         while True:
-            if self.mesh.size == 1:
-                return jax.tree.map(lambda x: x[0], self.held)
-            found = collect(self.reducer, self.mesh, self.state)
+            states, shared = self.held, bool(self.judge) and self._thin()
+            if shared:  # the first state has them all, and copies within the margin would stay
+                states = {
+                    **self.held,
+                    "count": self.held["count"] * (np.arange(len(self.mine)) < 1),
+                }
+            if self.mesh.size == 1 or (shared and len(self.mine) == self.mesh.size):
+                return jax.tree.map(lambda x: x[0], states)
+            with precise(self.dtype):
+                found = collect(self.reducer, self.mesh, self._place(states))
             found = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), found)
             if not (isinstance(found, dict) and found.get("overflow", False)):
                 return found
             self._grow()
 
     def _empty(self) -> Any:
-        return jax.tree.map(np.asarray, self.reducer.init(self.limbs, self.groups, self.dtype))
+        return self.reducer.init(self.limbs, self.groups, self.dtype)
 
     @staticmethod
     def _stack(states: list[Any]) -> Any:
@@ -246,9 +277,10 @@ class Stream:
 
     def _place(self, local: Any) -> Any:
         """This process's rows as its part of an array over all devices."""
-        return jax.tree.map(
-            lambda x: jax.make_array_from_process_local_data(self.split, np.array(x)), local
-        )
+        with precise(self.dtype):
+            return jax.tree.map(
+                lambda x: jax.make_array_from_process_local_data(self.split, np.array(x)), local
+            )
 
     def _pull(self, state: Any) -> Any:
         """Copies of this process's rows; views would be donated with the next segment."""

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from infer_jax.catalog import list_models, list_systems, load_model, load_system
 from infer_jax.catalog.files import read_toml
 from infer_jax.errors import InputError
-from infer_jax.estimators import make
+from infer_jax.estimators.registry import variant
 from infer_jax.specs import Plan, Workload, value_of
 from infer_jax.sweep.axis import Axis
 from infer_jax.sweep.best import Best
 from infer_jax.sweep.constraint import Constraint
 from infer_jax.sweep.histogram import Histogram, Quantiles
 from infer_jax.sweep.pareto import Pareto
-from infer_jax.sweep.space import Space, fit
+from infer_jax.sweep.space import Space
 from infer_jax.sweep.topk import TopK
 
 KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coefficients", "zip",
@@ -45,8 +45,20 @@ def load_space(path: str | Path) -> Asked:
             a constraint of the wrong form.
     """
     where, table = str(path), read_toml(path)
-    _known(where, "", table, KEYS)
-    for key in ("arch", "hardware", "keep"):
+    known(where, "", table, KEYS)
+    if not isinstance(table.get("keep"), dict):
+        raise InputError(where, "keep", "missing", "a table [keep]")
+    estimator, space, feasible = read_space(where, table)
+    return Asked(estimator, space, _keep(where, table["keep"]), feasible)
+
+
+def read_space(where: str, table: Mapping[str, Any]) -> tuple[Any, Space, str]:
+    """(estimator, space, what makes a point count) of the tables of a file.
+
+    Raises:
+        InputError: as ``load_space``.
+    """
+    for key in ("arch", "hardware"):
         if not isinstance(table.get(key), dict):
             raise InputError(where, key, "missing", f"a table [{key}]")
     arch, arch_axes = _arch(where, dict(table["arch"]))
@@ -80,10 +92,11 @@ def load_space(path: str | Path) -> Asked:
         zips=zips,
         where=tuple(Constraint.of(where, one) for one in where_tables),
     )
-    return Asked(estimator, space, _keep(where, table["keep"]), feasible)
+    return estimator, space, feasible
 
 
-def _known(where: str, table: str, given: Mapping[str, Any], keys: Any) -> None:
+def known(where: str, table: str, given: Mapping[str, Any], keys: Any) -> None:
+    """Raise InputError for a key that is none of ``keys``."""
     for key in given:
         if key not in keys:
             field = f"{table}.{key}" if table else key
@@ -126,13 +139,14 @@ def _hardware(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
     return (load_system(names) if isinstance(names, str) else [load_system(n) for n in names]), axes
 
 
-def _estimators(where: str, table: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+def _estimators(where: str, table: Mapping[str, Any]) -> tuple[Any, dict[str, Axis]]:
     names = table.get("estimator", "economics")
     if not (isinstance(names, str) or _texts(names)):
         raise InputError(where, "estimator", names, "a name, or a list of names")
     plain, axes = _numbers(where, "estimator", table.get("coefficients", {}))
     axes |= {f"estimator.{k}": Axis.values(v) for k, v in plain.items()}
-    made = [fit(make(n), {}) for n in ([names] if isinstance(names, str) else names)]
+    # a system brings its coefficients when the space is laid out
+    made = [variant(n).make() for n in ([names] if isinstance(names, str) else names)]
     return (made[0] if isinstance(names, str) else made), axes
 
 
@@ -149,7 +163,7 @@ def _numbers(where: str, head: str, body: Any) -> tuple[dict[str, Any], dict[str
             plain |= {f"{key}.{k}": v for k, v in inner.items()}
             axes |= varied
         elif isinstance(value, dict):
-            axes[path] = _axis(where, path, value)
+            axes[path] = axis_of(where, path, value)
         elif isinstance(value, int | float | str) and not isinstance(value, bool):
             plain[key] = value
         else:
@@ -157,7 +171,8 @@ def _numbers(where: str, head: str, body: Any) -> tuple[dict[str, Any], dict[str
     return plain, axes
 
 
-def _axis(where: str, path: str, table: dict[str, Any]) -> Axis:
+def axis_of(where: str, path: str, table: dict[str, Any]) -> Axis:
+    """The axis of a table such as ``{ integers = [1, 8] }``."""
     [(kind, given), *rest] = table.items()
     if rest or kind not in AXES:
         raise InputError(where, path, list(table), f"one of {', '.join(AXES)}")
@@ -190,7 +205,7 @@ def _keep(where: str, table: dict[str, Any]) -> Any:
         raise InputError(where, "keep", list(table), f"exactly one of {', '.join(makers)}")
     maker, options, fits = makers[kinds[0]]
     given = {k: v for k, v in table.items() if k != kinds[0]}
-    _known(where, "keep", given, options)
+    known(where, "keep", given, options)
     if not fits(table[kinds[0]]):
         raise InputError(where, f"keep.{kinds[0]}", table[kinds[0]], "names of terms, or a count")
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}

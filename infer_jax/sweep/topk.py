@@ -42,7 +42,7 @@ class TopK:
     def init(self, limbs: int, groups: int, dtype: Any) -> Any:
         """No rows."""
         shape = (groups * (self.k + self.spare),)
-        return (jnp.full(shape, jnp.inf, dtype), *fill_index(limbs, shape))
+        return (np.full(shape, np.inf, dtype), *fill_index(limbs, shape))
 
     def absorb(self, state: Any, chunk: Chunk) -> Any:
         """The best of the rows and of the chunk's feasible lanes."""

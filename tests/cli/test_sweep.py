@@ -49,6 +49,8 @@ def test_a_frontier_and_its_points_again(space):
     assert speeds == sorted(speeds, reverse=True)
     assert [row["cost"] for row in rows] == sorted((r["cost"] for r in rows), reverse=True)
     body = json.loads((space.parent / "out.json").read_text())
+    assert set(body["provenance"]["sources"]) == {"llama-3.1-8b", "llama-3.1-70b",
+                                                  "h100_sxm", "h200_sxm"}  # fmt: skip
     assert body["columns"]["speed"] == {"unit": "tokens/s", "values": speeds}
     assert sorted(p.name for p in space.parent.iterdir()) == ["out.json", "space.toml"]
     # the estimate of one verb is the estimate of the other
@@ -90,6 +92,8 @@ def test_nothing_is_overwritten(space):
     other.write_text("mine")
     ran = run("sweep", "space.toml", "--out", "out.csv")
     assert ran.code == 2 and "not of this sweep" in ran.err and other.read_text() == "mine"
+    ran = run("sweep", "space.toml", "--out", "none/out.csv")
+    assert ran.code == 2 and "none/out.csv" in ran.err and "can be written" in ran.err
     ran = run("sweep", "space.toml", "--out", "out.xls")
     assert ran.code == 2 and ".parquet" in ran.err
     ran = run("sweep", "space.toml", "--at", "384")

@@ -20,6 +20,10 @@ from infer_jax.catalog.published.partitioning import (
     partitioning_parameters as partitioning_parameters,
 )
 from infer_jax.catalog.published.serving import (
+    Errors as Errors,
     Fitted as Fitted,
     serving_coefficients as serving_coefficients,
+    serving_errors as serving_errors,
+    serving_fit as serving_fit,
+    serving_form as serving_form,
 )

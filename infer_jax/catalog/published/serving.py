@@ -2,7 +2,7 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from infer_jax.catalog.files import read_toml
 
@@ -31,3 +31,60 @@ def serving_coefficients() -> dict[str, Fitted]:
     """
     path = str(files("infer_jax.catalog.published").joinpath("serving.toml"))
     return {name: Fitted(**row) for name, row in read_toml(path)["coefficients"].items()}
+
+
+class Errors(NamedTuple):
+    """How wrong the fit is on rows like those of a system and engine that it has not seen.
+
+    ``rows``: measured ones; by output (``tpot``, ``ttft``) the median error in per cent, and by
+    share (50, 80, 95 per cent) the factors of a prediction between which that share of rows is.
+    """
+
+    rows: int
+    median: dict[str, float]
+    within: dict[str, dict[int, tuple[float, float]]]
+
+
+@cache
+def serving_fit() -> dict[str, Fitted]:
+    """Every coefficient of the later fit to the same rows, by its dotted path in ``Serving``.
+
+    ``low`` and ``high`` are 80 % bounds by the jackknife over groups of model, system and engine.
+
+    >>> serving_fit()["eager_growth"].symbol
+    'k_I'
+    """
+    return {name: Fitted(**row) for name, row in _fit()["coefficients"].items()}
+
+
+@cache
+def serving_form() -> dict[str, float]:
+    """Leaves that are not fitted but say which form was, by dotted path."""
+    return dict(_fit()["form"])
+
+
+@cache
+def serving_errors() -> dict[tuple[str, str], Errors]:
+    """Errors of that fit by system and engine, where there are rows enough.
+
+    >>> serving_errors()["b200_sxm", "vllm"].median["tpot"] < 10
+    True
+    """
+    found = {}
+    for system, engines in _fit()["errors"].items():
+        for engine, row in engines.items():
+            both = {name: row[name] for name in ("tpot", "ttft")}
+            found[system, engine] = Errors(
+                rows=row["rows"],
+                median={name: cells["median_error"] for name, cells in both.items()},
+                within={
+                    name: {share: tuple(cells[f"within_{share}"]) for share in (50, 80, 95)}
+                    for name, cells in both.items()
+                },
+            )
+    return found
+
+
+@cache
+def _fit() -> dict[str, Any]:
+    return read_toml(str(files("infer_jax.catalog.published").joinpath("serving_fitted.toml")))

@@ -1,15 +1,17 @@
 """How long is one pass at one layout? The full assembly of levels 3 and 4, block by block."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.physics import attention as att, collectives, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
-from infer_jax.physics.numerics import ceiling, maximum, square_root
+from infer_jax.physics.numerics import ceiling, maximum
 from infer_jax.specs import (
     Architecture,
     Attention,
@@ -101,32 +103,35 @@ class Pass(NamedTuple):
         """New tokens of a micro-batch."""
         return self.micro * self.forward.new_tokens
 
-    def collective(self, ranks: Array, nodes: Array, words: Array, *, reduces: bool) -> Array:
-        """Seconds of one collective of ``words`` activations per token."""
+    @property
+    def share(self) -> Array:
+        """Bytes that a chip of the stage holds of one activation of every token."""
+        return self.tokens * self.arch.activations.bytes / self.ranks.stage
+
+    def collective(self, tree: collectives.Tree, each: Array, *, reduces: bool) -> Array:
+        """Seconds of one collective of ``each`` bytes a rank."""
         model, network = self.model, self.hardware.network
-        size = words * self.tokens * self.arch.activations.bytes
         if isinstance(network, Torus):
+            size = each * tree.ranks
             return collectives.torus_ring(
-                ranks, size, network.link_bandwidth, model.torus_hop, reduces=reduces
+                tree.ranks, size, network.link_bandwidth, model.torus_hop, reduces=reduces
             )
         link = collectives.Link(
             intra=network.domain_bandwidth * model.allreduce_share,
             inter=network.network_bandwidth * model.allreduce_share,
         )
-        return collectives.nccl_tree(ranks, nodes, size, link, model.protocols, reduces=reduces)
-
-    def rows(self, chips: Array) -> tuple[Array, Array]:
-        """(ranks that share one reduction, slices of its result): (t, 1) or (sqrt t, sqrt t)."""
-        root = square_root(chips)
-        two_d = self.ranks.two_d > 0.5
-        return jnp.where(two_d, root, chips), jnp.where(two_d, root, 1.0)
+        return tree.seconds(each, link, model.protocols, reduces=reduces)
 
     def reduce(self, chips: Array, inner: Array, outer: Array) -> Array:
-        """Seconds of a layer's all-reduces: of the outer result, and of the inner one if 2-D."""
-        ranks, nodes = self.rows(chips)[0], self.rows(self.nodes(chips))[0]
-        first = self.collective(ranks, nodes, outer, reduces=True)
-        second = self.collective(ranks, nodes, inner, reduces=True)
-        return first + jnp.where(self.ranks.two_d > 0.5, second, 0.0)
+        """Seconds of a layer's all-reduces: of the outer result, and of the inner one if 2-D.
+
+        ``inner`` and ``outer`` are a chip's bytes of the two; chips that share one reduction
+        are all of them, or a row of their square if 2-D.
+        """
+        two_d, tree = self.ranks.two_d > 0.5, collectives.Tree.of(chips, self.nodes(chips))
+        tree = jax.tree.map(partial(jnp.where, two_d), tree.row(), tree)
+        second = self.collective(tree, inner, reduces=True)
+        return self.collective(tree, outer, reduces=True) + jnp.where(two_d, second, 0.0)
 
     def nodes(self, chips: Array) -> Array:
         """Nodes that ``chips`` chips fill; every chip is its own node on a torus."""
@@ -143,7 +148,7 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     """One attention layer: two all-reduces, projections and cache through memory, FLOP."""
     arch, forward, split = p.arch, p.forward, p.ranks.split
     chips = p.ranks.stage / split
-    slices = p.rows(chips)[1]
+    share = p.share * split
     weights, held = att.weights(attention), arch.activations.bytes
     projected = total(
         matmul.streamed_bytes(m, p.tokens, chips, weights.bytes, held)
@@ -154,7 +159,7 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     core = p.micro * p.model.laws.core(attention, forward.new_tokens, forward.cached_tokens)
     mixing, projecting = p.seconds(core, arch.activations.bits), p.seconds(flops, weights.bits)
     return Share(
-        network=p.reduce(chips, att.output_width(attention) / slices, arch.width / slices),
+        network=p.reduce(chips, att.output_width(attention) * share, arch.width * share),
         traffic=split * projected + p.micro * cache,
         work=split * projecting + mixing,
         useful=projecting + mixing,
@@ -202,11 +207,10 @@ def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
         traffic += 2.0 * router
         work += p.seconds(2.0 * p.tokens * router, jnp.full_like(spread, 16.0))
         inner += shared.inward * shared.width
-    slices = p.ranks.stage / p.rows(chips)[0]
-    network = p.reduce(chips, inner / slices, outer / slices)
+    network = p.reduce(chips, inner * p.share, outer * p.share)
     peers = jnp.minimum(active, spread)
-    exchanged = arch.width * peers / p.ranks.stage
-    network += 2.0 * p.collective(peers, p.nodes(peers), exchanged, reduces=False)
+    tree = collectives.Tree.of(peers, p.nodes(peers))
+    network += 2.0 * p.collective(tree, arch.width * p.share, reduces=False)
     return Share(network, traffic, work, work)
 
 
@@ -232,7 +236,8 @@ def one_pass(
             shares.append((block.count, feedforward_layer(p, block.feedforward)))
             spread = jnp.maximum(spread, expert_ranks(p, block.feedforward))
     two = jnp.asarray(2.0, jnp.result_type(chips))
-    hand_over = p.collective(two, two, arch.width / ranks.stage, reduces=False)
+    pair = collectives.Tree.of(two, two)
+    hand_over = p.collective(pair, 0.5 * arch.width * p.share, reduces=False)
     table = arch.vocabulary * arch.width
     logits = model.laws.logits(p.micro, p.tokens)
     head = p.seconds(2.0 * model.table_products * table * logits, arch.head.bits)

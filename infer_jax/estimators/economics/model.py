@@ -73,7 +73,7 @@ class Economics(Spec):
         "layouts tried; none: the simple levels", default=("2d", "1d")
     )
     search: bool = static("search the split of the plan's chips", default=True)
-    pipeline_ticks: int = static("pipeline degrees tried beside 1", default=10)
+    pipeline_ticks: int = static("pipeline degrees tried, from 1; 0: none", default=10)
     split_ticks: int = static("attention splits tried", default=6)
     pipeline_to_batch: bool = static("pipeline ticks end at the batch, too", default=True)
     expert_parallel: bool = static("experts may live on different ranks", default=True)
@@ -159,7 +159,7 @@ class Economics(Spec):
         def numbered(model: Economics, a, h, f, n):
             return lambda *index: one_pass(model, a, h, f, model._ranks(a, f, n, *index))
 
-        counts = (len(self.layouts), 1 + self.pipeline_ticks, self.split_ticks)
+        counts = (max(1, self.pipeline_ticks), self.split_ticks, len(self.layouts))
         given = (self, arch, hardware, forward, chips)
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
@@ -176,11 +176,11 @@ class Economics(Spec):
         arch: Architecture,
         forward: ForwardPass,
         chips: Array,
-        slicing: Array,
         stage: Array,
         split: Array,
+        slicing: Array,
     ) -> Ranks:
-        """The layout of these indices: slicing, pipeline stages, attention split on its ticks."""
+        """The layout of these indices: pipeline stages and attention split on ticks, slicing."""
         kind = jnp.result_type(chips)
         codes = jnp.asarray([float(LAYOUTS.index(name)) for name in self.layouts], kind)
         top = decoder.layers(arch)
@@ -190,8 +190,7 @@ class Economics(Spec):
             top = jnp.clip(load, 1.0, jnp.maximum(top, 1.0))
         stages = jnp.ones_like(chips * top)
         if self.pipeline_ticks:
-            at = stage.astype(kind) - 1.0
-            stages = jnp.where(stage == 0, 1.0, tick(at, self.pipeline_ticks, top))
+            stages = stages * tick(stage.astype(kind), self.pipeline_ticks, top)
         each = chips / stages
         return Ranks(each, stages, tick(split.astype(kind), self.split_ticks, each), codes[slicing])
 

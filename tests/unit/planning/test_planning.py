@@ -1,6 +1,7 @@
 """Plans: legal layouts, the cheapest within limits against a loop, pools against a count."""
 
 from itertools import product
+from typing import Any
 
 import jax
 import numpy as np
@@ -33,7 +34,7 @@ def made(arch, system):
     return table(Serving.of(), arch, system.hardware, work, legal, Deployment.of())
 
 
-def chosen(made, count=3, price=2.0, **asked):
+def chosen(made, count: Any = 3, price: Any = 2.0, **asked: Any):
     return choices("h100_sxm", price, made, Asked(**{"chips": GPUS, **asked}), ISL, OSL, count)
 
 

@@ -6,8 +6,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
-from infer_jax.sweep import Axis, Constraint, Everything, Pareto, Space, TopK, checkpoint, sweep
+from infer_jax.sweep import (
+    Axis,
+    Constraint,
+    Everything,
+    Pareto,
+    Space,
+    TopK,
+    checkpoint,
+    prepare,
+    sweep,
+    tables,
+)
 from tests.unit.sweep.toy import Toy, arch, hardware, plan, workload
 
 
@@ -86,8 +98,42 @@ def test_files_of_others_are_left_alone(tmp_path):
         result.write(tmp_path / "a.txt")
     with pytest.raises(InputError, match="folder"):
         result.write(tmp_path / "none" / "a.csv")
-    result.write(tmp_path / "b.json")
-    result.write(tmp_path / "b.json")  # of this sweep: replaced
+
+
+@pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])
+def test_a_result_replaces_its_own_file_and_no_other(tmp_path, end):
+    if end == ".parquet":
+        pytest.importorskip("pyarrow")
+    mine, other = small(plan=plan(tp=TP)), small(plan=plan(tp=Axis.values(1, 4)))
+    path = tmp_path / f"out{end}"
+    mine.write(path)
+    mine.write(path)
+    held = path.read_bytes()
+    with pytest.raises(InputError, match="not of this sweep"):
+        other.write(path)
+    assert path.read_bytes() == held
+
+
+def test_an_unwritable_output_is_told(tmp_path, monkeypatch):
+    result = small(plan=plan(tp=TP))
+    monkeypatch.setattr(tables.os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="a folder that can be written"):
+        result.write(tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_provenance_cites_the_profiles(tmp_path):
+    system, model = load_system("h100_sxm"), load_model("llama-3.1-8b")
+    space = Space(model, [system, hardware()], workload(), plan(tp=TP))
+    sources = prepare(Toy.of(), space, TopK(1, "cost")).sources
+    assert sources == {
+        "h100_sxm": sorted(set(system.sources.values())),
+        "llama-3.1-8b": [model.source],
+    }
+    result = small(TopK(1, "cost"), hardware=system, plan=plan(tp=TP))
+    result.write(tmp_path / "out.json")
+    written = json.loads((tmp_path / "out.json").read_text())["provenance"]["sources"]
+    assert written == {"h100_sxm": sources["h100_sxm"]} and all(written["h100_sxm"])
 
 
 @pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])

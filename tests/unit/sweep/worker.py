@@ -43,8 +43,7 @@ def main(settings: dict[str, Any]) -> None:
     )
     values = [result.columns[n].tobytes().hex() for n in ("ttft", "cost", "decode.mfu")]
     counts, devices = result.provenance["counts"], len(result.provenance["devices"])
-    kept = result.provenance.get("kept_within_margin")
-    told = {"index": result.index, "values": values, "counts": counts, "kept": kept}
+    told = {"index": result.index, "values": values, "counts": counts}
     misses = events.count("/jax/compilation_cache/cache_misses")
     facts = {"devices": devices, "notes": result.notes, "misses": misses}
     print(json.dumps({"answer": told, **facts}))

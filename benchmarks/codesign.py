@@ -1,0 +1,117 @@
+"""How fast is a design search? 1,024 restarts with compilation, and a gradient over a value.
+
+``python benchmarks/codesign.py``; one table, in one run, on whatever machine it is.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import jax
+import jax.numpy as jnp
+
+from experiments._codesign.spaces import BLOCK, SYSTEM, THEORIES
+from infer_jax.catalog import load_model, load_system
+from infer_jax.codesign import Judged, Search
+from infer_jax.codesign.ascent import ascend
+from infer_jax.codesign.lagrangian import begin, lagrangian
+from infer_jax.codesign.problem import LEAST, Problem
+from infer_jax.estimators import make
+from infer_jax.specs import Plan, Workload
+from infer_jax.sweep import Axis, Best, Constraint, Space
+
+RESTARTS, STEPS, LANES, ROUNDS = 1024, 160, 1024, 15
+ALLOWED, DEAREST = 60.0, 4.0  # seconds, and a gradient over a value
+
+
+def ten(theory: str) -> Search:
+    """A dense design of ten numbers under two limits and two constraints."""
+    axes = {
+        "arch.width": Axis.integers(2048, 8192, 128),
+        f"{BLOCK}.count": Axis.integers(16, 80),
+        f"{BLOCK}.attention.query_heads": Axis.integers(16, 96, 8),
+        f"{BLOCK}.attention.kv_heads": Axis.values(1, 2, 4, 8, 16),
+        f"{BLOCK}.attention.head_width": Axis.integers(64, 256, 64),
+        f"{BLOCK}.feedforward.width": Axis.integers(4096, 32768, 128),
+        "workload.batch": Axis.integers(1, 512),
+        "plan.tp": Axis.values(1, 2, 4, 8),
+        "plan.pp": Axis.values(1, 2, 4, 8),
+        "arch.vocabulary": Axis.integers(32768, 262144, 1024),
+    }
+    system = load_system(SYSTEM)
+    where = (
+        Constraint(value="parameters", at_least=7.8e9, at_most=8.3e9),
+        Constraint(value="aspect", at_least=64, at_most=160),
+    )
+    space = Space(
+        load_model("llama-3.1-8b").architecture,
+        system.hardware,
+        Workload.of(isl=2048, osl=512),
+        Plan.of(),
+        axes=axes,
+        where=where,
+    )
+    judged = Judged.of(target=make(theory, system.coefficients))
+    return Search.of(judged, space, Best("cost", under={"tpot": 0.012, "ttft": 0.5}))
+
+
+def gradient_over_value(problem: Problem, lanes: int) -> tuple[float, float]:
+    """Seconds of a value, and of a value with its gradient, of so many designs: best of several.
+
+    The value is the augmented Lagrangian of the relaxed problem; one design is not batched.
+    """
+    relaxed, limits = problem.relaxed, problem.limits
+    free, digits = relaxed.random(np.random.default_rng(0), lanes)
+    given = (free[0], digits[0]) if lanes == 1 else (free, digits)
+
+    def merit(u: jax.Array, d: jax.Array) -> jax.Array:
+        objective, excess = problem.relaxation(u, d, jnp.asarray(LEAST), limits)
+        return lagrangian(objective, excess, begin(excess.shape[0]))
+
+    both = (merit, jax.value_and_grad(merit))
+    runs = [jax.jit(f if lanes == 1 else jax.vmap(f)) for f in both]
+    best = [np.inf, np.inf]
+    for run in runs:
+        jax.block_until_ready(run(*given))
+    for _ in range(ROUNDS):
+        for i, run in enumerate(runs):
+            begun = time.perf_counter()
+            jax.block_until_ready(run(*given))
+            best[i] = min(best[i], time.perf_counter() - begun)
+    return best[0], best[1]
+
+
+def main() -> None:
+    """Print a line a theory; exit 1 where a search or a single gradient takes too long.
+
+    In a batch, the value of a theory without loops is one fused pass over registers and its
+    gradient is not, so that their ratio is larger there; it is printed and not judged.
+    """
+    good = True
+    jax.config.update("jax_enable_x64", True)
+    for theory in sys.argv[1:] or THEORIES:
+        search = ten(theory)
+        problem = search.problems[0]
+        begun = time.perf_counter()
+        free, digits = problem.relaxed.random(np.random.default_rng(0), RESTARTS)
+        path = ascend(problem, free, digits, problem.limits, steps=STEPS)
+        seconds = time.perf_counter() - begun
+        one, many = (gradient_over_value(problem, lanes) for lanes in (1, LANES))
+        good &= seconds < ALLOWED and one[1] <= DEAREST * one[0]
+        print(
+            f"{theory}: {RESTARTS} restarts of {len(problem.relaxed.moving)} numbers, "
+            f"{len(path.objective)} steps, with compilation {seconds:.1f} s; a gradient costs "
+            f"{one[1] / one[0]:.2f} values of {1e6 * one[0]:.0f} us one at a time, "
+            f"{many[1] / many[0]:.2f} of {1e6 * many[0] / LANES:.2f} us in {LANES} lanes",
+            flush=True,
+        )
+    raise SystemExit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What experiments/codesign.py runs: spaces, the comparison with brute force, case studies."""

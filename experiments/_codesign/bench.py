@@ -1,0 +1,181 @@
+"""How near to the exhaustive optimum do gradients come, and at how few evaluations?
+
+An evaluation is one exact estimate of one point. A value with its gradient counts as many as it
+takes time, measured in the same batch; lattice points of the rounding count one each.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments._codesign.spaces import Task
+from infer_jax.codesign import Search
+from infer_jax.codesign.lagrangian import begin, lagrangian
+from infer_jax.codesign.problem import LEAST, Problem, Scores
+from infer_jax.sweep import sweep
+
+SEEDS = 20
+WITHIN = 0.01  # of the exhaustive optimum: a success
+LINE = 64  # values of a long axis that coordinate search tries at a time
+LANES = 256
+
+
+class Outcome(NamedTuple):
+    """One space under one theory: gaps of 20 seeds by method, and what they cost."""
+
+    task: Task
+    best: float
+    gaps: dict[str, np.ndarray]
+    evaluations: np.ndarray
+    gradient_cost: float
+    seconds: dict[str, float]
+
+    @property
+    def ratio(self) -> float:
+        """Points of the space over the most evaluations of a seed."""
+        return self.task.size / float(self.evaluations.max())
+
+    def successes(self, method: str) -> int:
+        """Seeds within ``WITHIN`` of the optimum."""
+        return int((self.gaps[method] <= WITHIN).sum())
+
+    def report(self) -> dict[str, Any]:
+        """Figures for JSON; an unmet limit is a gap of null."""
+        told = {
+            name: {
+                "worst_gap": float(gap.max()),
+                "mean_gap": float(gap.mean()),
+                "successes": self.successes(name),
+            }
+            for name, gap in self.gaps.items()
+        }
+        return {
+            "points": self.task.size,
+            "optimum": self.best,
+            "evaluation_ratio": self.ratio,
+            "evaluations": float(self.evaluations.mean()),
+            "gradient_cost": self.gradient_cost,
+            "methods": told,
+            "seconds": self.seconds,
+        }
+
+
+def compare(task: Task, seeds: int = SEEDS, say: Callable[[str], None] = print) -> Outcome:
+    """Sweep the space, then search it with gradients, at random and by coordinates."""
+    timed: dict[str, float] = {}
+    begun = time.perf_counter()
+    exhaustive = sweep(task.estimator, task.space, task.keep)
+    if not exhaustive.met:
+        raise AssertionError(f"{task.name}: nothing in the space keeps the limits")
+    best = float(exhaustive.columns[task.keep.by][0])
+    timed["sweep"] = time.perf_counter() - begun
+    say(f"  swept {task.size:,} points in {timed['sweep']:.0f} s: {task.keep.by} {best:.6g}")
+    with jax.enable_x64(True):
+        search = Search.of(task.estimator, task.space, task.keep)
+        problem = search.problems[0]
+        begun = time.perf_counter()
+        designs = [search.run(seed=seed) for seed in range(seeds)]
+        timed["gradients"] = time.perf_counter() - begun
+        cost = gradient_cost(problem)
+        counts = np.array([cost * d.counts["gradients"] + d.counts["lattice"] for d in designs])
+        budget = int(counts.mean())
+        found = {"gradients": np.array([d.objective / best - 1.0 for d in designs])}
+        for name, method in (("random", at_random), ("coordinates", by_coordinates)):
+            begun = time.perf_counter()
+            found[name] = np.exp(method(problem, budget, seeds)) / best - 1.0
+            timed[name] = time.perf_counter() - begun
+    return Outcome(task, best, found, counts, cost, timed)
+
+
+def gradient_cost(problem: Problem, rounds: int = 25) -> float:
+    """Time of a value with its gradient over the time of an exact value, in batches of 256."""
+    relaxed, limits = problem.relaxed, jnp.asarray(problem.limits)
+    free, digits = relaxed.random(np.random.default_rng(0), LANES)
+
+    def merit(u: Any, d: Any) -> Any:
+        objective, excess = problem.relaxation(u, d, jnp.asarray(LEAST), limits)
+        return lagrangian(objective, excess, begin(excess.shape[0]))
+
+    both = jax.jit(jax.vmap(jax.value_and_grad(merit)))
+    runs = (lambda: both(free, digits), lambda: problem._scored(digits, limits))
+    for run in runs:
+        jax.block_until_ready(run())
+    least = [np.inf, np.inf]
+    for _ in range(rounds):  # in turn, so that a busy machine slows both
+        for i, run in enumerate(runs):
+            begun = time.perf_counter()
+            jax.block_until_ready(run())
+            least[i] = min(least[i], time.perf_counter() - begun)
+    return least[0] / least[1]
+
+
+def at_random(problem: Problem, budget: int, seeds: int) -> np.ndarray:
+    """Log objective of the best of ``budget`` points drawn evenly, by seed; infinite if none."""
+    sizes = np.asarray(problem.relaxed.group.sizes)
+    found = []
+    for seed in range(seeds):
+        rows = np.random.default_rng(seed).integers(0, sizes, (budget, len(sizes)))
+        scores = problem.exact(rows, problem.limits)
+        found.append(_met(scores)[scores.order[0]])
+    return np.array(found)
+
+
+def by_coordinates(problem: Problem, budget: int, seeds: int) -> np.ndarray:
+    """Log objective of coordinate search with restarts, by seed: all values of an axis in turn.
+
+    A start is drawn evenly; where limits are broken, the least broken value is taken, which is
+    what rounding does, too. Seeds go side by side, so that batches are full.
+    """
+    sizes = np.asarray(problem.relaxed.group.sizes)
+    draws = [np.random.default_rng(seed) for seed in range(seeds)]
+    at = np.array([rng.integers(0, sizes) for rng in draws])
+    start = problem.exact(at, problem.limits)
+    here = np.c_[start.excess, start.objective]
+    best, spent = np.full(seeds, np.inf), np.ones(seeds)
+    axes, idle, turn = np.flatnonzero(sizes > 1), np.zeros(seeds, int), 0
+    while np.any(spent < budget):
+        axis = axes[turn % len(axes)]
+        turn += 1
+        lines = [_line(int(row[axis]), int(sizes[axis]), turn) for row in at]
+        tried = [
+            np.repeat(row[None], len(line), axis=0) for row, line in zip(at, lines, strict=True)
+        ]
+        for rows, line in zip(tried, lines, strict=True):
+            rows[:, axis] = line
+        scores = problem.exact(np.concatenate(tried), problem.limits)
+        first = 0
+        for seed, rows in enumerate(tried):
+            own = Scores(*(x[first : first + len(rows)] for x in scores))
+            first += len(rows)
+            if spent[seed] >= budget:
+                continue
+            spent[seed] += len(rows)
+            top = own.order[0]
+            new = (float(own.excess[top]), float(own.objective[top]))
+            better = new < tuple(here[seed])
+            idle[seed] = 0 if better else idle[seed] + 1
+            if better:
+                at[seed], here[seed] = rows[top], new
+            best[seed] = min(best[seed], here[seed][1] if here[seed][0] <= 0 else np.inf)
+            if idle[seed] > len(axes):
+                at[seed] = draws[seed].integers(0, sizes)
+                here[seed], idle[seed] = (np.inf, np.inf), 0
+    return best
+
+
+def _line(place: int, size: int, turn: int) -> np.ndarray:
+    """All values of an axis; of a long one, evenly spaced ones and, every other turn, near ones."""
+    if size <= LINE:
+        return np.arange(size)
+    reach = size if turn % 2 else max(LINE, size // LINE)
+    low = np.clip(place - reach // 2, 0, max(0, size - reach))
+    return np.unique(np.linspace(low, min(low + reach, size) - 1, LINE).astype(int))
+
+
+def _met(scores: Scores) -> np.ndarray:
+    """Log objectives, infinite where a limit is broken."""
+    return np.where(scores.excess <= 0, scores.objective, np.inf)

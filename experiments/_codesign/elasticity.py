@@ -1,0 +1,133 @@
+"""What do the closed form and level 4 say a per cent is worth, and what are three changes worth?"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments import _report
+from infer_jax.catalog import load_model, load_system
+from infer_jax.codesign.sensitivity import elasticities, what_if
+from infer_jax.estimators import make
+from infer_jax.physics import decoder
+from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.specs import Plan, Workload
+from infer_jax.sweep.terms import Point
+
+HOP, REDUCES = 2e-6, 4.0  # Erdil 2025 (arXiv 2506.04645), Section 2.2 and Table 1
+BANDWIDTH = 3.3e12  # bytes/s, as the paper's Table 1 has the H100
+GRID = np.geomspace(1.0, 512.0, 200)  # GPUs among which level 4 is fastest
+MODEL, SYSTEM = "llama-3.1-70b", "h100_sxm"
+
+
+def closed_form(tree: dict[str, Array]) -> dict[str, Array]:
+    """Time of a token of the fastest instance, seconds: Section 2.2.3, Eq. 14."""
+    hops = tree["layers"] * REDUCES * tree["hop"]
+    return {"tpot": fastest_instance(hops, tree["bytes"] / tree["bandwidth"]).time}
+
+
+def closed_point() -> dict[str, Any]:
+    """Llama 3 70B in 16 bits on the paper's H100."""
+    arch = load_model(MODEL).architecture
+    size = decoder.total(decoder.parameters(arch).values())
+    numbers = {"layers": 80.0, "hop": HOP, "bytes": 2.0 * float(size), "bandwidth": BANDWIDTH}
+    return {k: np.asarray(v) for k, v in numbers.items()}
+
+
+def analytic(hops: float, read: float) -> tuple[float, float]:
+    """(-X / (3X - a), (2X - a) / (3X - a)): of bandwidth and of latency, a = hops, m = read.
+
+    X = (a/2)^(2/3) m^(1/3). Source: Erdil 2025 (arXiv 2506.04645), Eq. 14, differentiated.
+    """
+    x = (hops / 2.0) ** (2.0 / 3.0) * read ** (1.0 / 3.0)
+    return -x / (3.0 * x - hops), (2.0 * x - hops) / (3.0 * x - hops)
+
+
+def level4() -> Point:
+    """Level 4 with one request and no context, at the GPUs at which it is fastest."""
+    system = load_system(SYSTEM)
+    theory = make("economics.level4", system.coefficients)
+    arch = load_model(MODEL).architecture
+    point = Point(theory, arch, system.hardware, Workload.of(), Plan.of())
+    with jax.enable_x64(True):
+        times = np.asarray(jax.jit(_times)(point))
+    return point._replace(plan=Plan.of(tp=GRID[int(np.argmin(times))]))
+
+
+def _times(point: Point) -> Array:
+    def one(chips: Array) -> Array:
+        plan = point.plan.replace(tp=chips)
+        return point.estimator.estimate(point.arch, point.hardware, point.workload, plan).tpot
+
+    return jax.vmap(one)(jnp.asarray(GRID))
+
+
+def fastest(point: Point) -> dict[str, Array]:
+    """TPOT at the fastest number of GPUs, seconds: everything is laid out anew."""
+    return {"tpot": jnp.min(_times(point))}
+
+
+def tables() -> dict[str, Any]:
+    """Print and return: closed form against its formula, level 4 beside, three changes."""
+    point = closed_point()
+    ours = {e.path: e.slope for e in elasticities(closed_form, point)}
+    hops = float(point["layers"]) * REDUCES * HOP
+    theirs = analytic(hops, float(point["bytes"] / point["bandwidth"]))
+    at = level4()
+    told = elasticities(lambda p: {"tpot": p.estimator.estimate(
+        p.arch, p.hardware, p.workload, p.plan).tpot}, at)  # fmt: skip
+    four = {e.path: e for e in told}
+    latencies = [e for e in told if e.path.startswith("estimator.protocols.*") and e.unit == "s"]
+    latency = sum(e.slope for e in latencies)
+    worst = max(abs(ours["bandwidth"] - theirs[0]), abs(ours["hop"] - theirs[1]))
+    memory = four["hardware.chip.memory_bandwidth"].slope
+    rows = [
+        ("memory bandwidth", f"{theirs[0]:.6f}", f"{ours['bandwidth']:.6f}", f"{memory:.3f}"),
+        ("latency of an all-reduce", f"{theirs[1]:.6f}", f"{ours['hop']:.6f}", f"{latency:.3f}"),
+        ("kernel launch", "", "", f"{four['estimator.launch'].slope:.3f}"),
+    ]
+    columns = ("elasticity of TPOT", "formula", "closed form", "level 4, fastest")
+    note = (
+        f"Llama 3 70B, 16 bits, one request. As latency goes to 0 they go to -1/3 and 2/3. Level 4 "
+        f"is fastest at {float(at.plan.tp):.0f} GPUs; its latency row scales all latencies of "
+        "NCCL's protocols."
+    )
+    _report.show("Elasticities", columns, rows, note)
+    changes = {
+        "half the bytes of every weight": {
+            "arch.blocks.*.*.weights.bytes": _half,
+            "arch.embedding.bytes": _half,
+            "arch.head.bytes": _half,
+        },
+        "NVLink domain 8 to 72": {"hardware.network.domain": 72.0},
+        "kernel launch 4 to 2 microseconds": {"estimator.launch": 2e-6},
+    }
+    anew = what_if(fastest, at, changes)
+    held = what_if(lambda p: {"tpot": p.estimator.estimate(
+        p.arch, p.hardware, p.workload, p.plan).tpot}, at, changes)  # fmt: skip
+    shown = [
+        (name, f"{100 * (1 / (1 + held[name]['tpot']) - 1):+.1f}",
+         f"{100 * (1 / (1 + anew[name]['tpot']) - 1):+.1f}")
+        for name in changes
+    ]  # fmt: skip
+    _report.show(
+        "What it is worth in tokens per second, level 4, %",
+        ("change", "same GPUs", "fastest anew"),
+        shown,
+        "The paper's rule of thumb for half the weight bytes: 2^(1/3), +26 %.",
+    )
+    return {
+        "closed_form": {"bandwidth": ours["bandwidth"], "latency": ours["hop"]},
+        "formula": {"bandwidth": theirs[0], "latency": theirs[1]},
+        "worst_difference": worst,
+        "level4": {"bandwidth": memory, "latency": latency, "gpus": float(at.plan.tp)},
+        "what_if_same_gpus": {k: v["tpot"] for k, v in held.items()},
+        "what_if_fastest_anew": {k: v["tpot"] for k, v in anew.items()},
+        "agrees": worst < 1e-9,
+    }
+
+
+def _half(x: float) -> float:
+    return 0.5 * x

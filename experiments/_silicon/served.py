@@ -1,0 +1,79 @@
+"""What does the serving model say of every measured row? All rows in one program."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments._silicon import clean
+from experiments._silicon.rows import Row
+from infer_jax.catalog import load_system
+from infer_jax.estimators.serving import Deployment, Requests, Serving, Shape, shape
+from infer_jax.estimators.serving.coefficients import ENGINES
+from infer_jax.specs import Hardware
+
+BLOCKS = 2  # kinds of layers that a model here has at most
+DRAFTS = {False: 3.0, True: 1.0}  # of hidden speculation, without and with data-parallel attention
+
+
+class Inputs(NamedTuple):
+    """What an estimate of a row needs; every leaf has the rows' axis once stacked."""
+
+    engine: Any
+    generation: Any
+    shape: Shape
+    hardware: Hardware
+    workload: Requests
+    plan: Deployment
+
+
+def inputs(rows: Sequence[Row]) -> Inputs:
+    """Rows as the model takes them, stacked: those of one server each."""
+    shapes: dict[tuple, Shape] = {}
+    hardware: dict[str, Hardware] = {}
+    made = []
+    for row in rows:
+        assert row.formats is not None and row.layout is not None and row.concurrency is not None
+        key = (row.model, row.formats)
+        if key not in shapes:
+            seen = shape(row.architecture(), blocks=BLOCKS)
+            shapes[key] = seen._replace(quantised=np.asarray(float(row.formats.dynamic)))  # pyright: ignore[reportArgumentType]
+        if row.profile not in hardware:
+            hardware[row.profile] = load_system(row.profile).hardware
+        fixed = float(row.source == "fixed_length")
+        grid = row.layout
+        drafts = DRAFTS[grid.dp > 1] if row.hidden_mtp else 0.0
+        made.append(
+            Inputs(
+                engine=np.asarray(float(ENGINES.index(row.engine))),
+                generation=np.asarray(float(clean.blackwell(row.system))),
+                shape=shapes[key],
+                hardware=hardware[row.profile],
+                workload=Requests.of(
+                    isl=row.isl,
+                    osl=row.osl,
+                    batch=row.concurrency,
+                    nominal=1.0 - fixed,
+                    fixed=fixed,
+                ),
+                plan=Deployment.of(tp=grid.tp, attention_dp=grid.dp, ep=grid.moe_ep, drafts=drafts),
+            )
+        )
+    return jax.tree.map(lambda *x: np.stack([np.asarray(v) for v in x]), *made)
+
+
+def predictor(stacked: Inputs) -> Callable[[Serving], Array]:
+    """TPOT of all rows, then TTFT of all rows, in seconds, of a serving model."""
+
+    def one(model: Serving, given: Inputs) -> tuple[Array, Array]:
+        own = model.replace(engine=given.engine, generation=given.generation)
+        life = own.serve(given.shape, given.hardware, given.workload, given.plan)
+        return life.tpot, life.ttft
+
+    def predict(model: Serving) -> Array:
+        return jnp.concatenate(jax.vmap(one, in_axes=(None, 0))(model, stacked))
+
+    return predict

@@ -1,0 +1,115 @@
+"""Gradients that design: elasticities, the comparison with brute force, and case studies.
+
+``python experiments/codesign.py COMMAND`` and ``python -m experiments.codesign COMMAND`` are the
+same program. Every command takes ``--json`` and then ends with its figures on one line.
+Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import typer
+
+from experiments import _report
+from experiments._codesign import bench as searches, elasticity, spaces, studies
+from infer_jax.errors import InputError
+
+app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
+RATIO, BETTER = 100.0, 4  # fewer evaluations by at least this factor; better on so many of five
+
+
+@app.command()
+def bench(
+    only: Annotated[list[str] | None, typer.Option(help="Spaces; all five if none.")] = None,
+    theory: Annotated[list[str] | None, typer.Option(help="Estimators; both if none.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of every search.")] = searches.SEEDS,
+    as_json: Json = False,
+) -> None:
+    """Five spaces of 10^7 points and more: gradients and rounding against brute force."""
+    with _report.door():
+        names = _known("space", only or list(spaces.SPACES), spaces.SPACES)
+        theories = _known("theory", theory or list(spaces.THEORIES), spaces.THEORIES)
+    told: dict[str, Any] = {}
+    rows = []
+    for name in names:
+        for kind in theories:
+            print(f"{name}, {kind}", flush=True)
+            outcome = searches.compare(spaces.SPACES[name](kind), seeds)
+            told[f"{name} {kind}"] = outcome.report()
+            gaps = outcome.gaps
+            rows.append(
+                (
+                    f"{name}, {kind}",
+                    f"{outcome.task.size:.2g}",
+                    f"{outcome.evaluations.mean():,.0f}",
+                    f"{outcome.ratio:.0f}",
+                    f"{outcome.gradient_cost:.2f}",
+                    *(
+                        f"{100 * gaps[m].max():.2f} ({outcome.successes(m)}/{seeds})"
+                        for m in ("gradients", "random", "coordinates")
+                    ),
+                )
+            )
+    columns = ("space", "points", "evaluations", "ratio", "gradient / value",
+               "gradients: worst gap %", "random", "coordinates")  # fmt: skip
+    note = "In brackets: seeds within 1 % of the exhaustive optimum, at the same evaluations."
+    _report.show("Gradients against brute force", columns, rows, note)
+    worst = max(x["methods"]["gradients"]["worst_gap"] for x in told.values())
+    least = min(x["evaluation_ratio"] for x in told.values())
+    beaten = {kind: _beaten(told, kind) for kind in theories}
+    agrees = worst <= searches.WITHIN and least >= RATIO
+    headline = {
+        "worst_gap": worst,
+        "least_evaluation_ratio": least,
+        "spaces_better_than_both": beaten,
+        "spaces": told,
+        "agrees": agrees,
+    }
+    _report.finish(agrees, headline, as_json)
+
+
+def _beaten(told: dict[str, Any], kind: str) -> int:
+    """Spaces in which the mean gap of gradients is below that of both other searches."""
+    mine = [x["methods"] for name, x in told.items() if name.endswith(f" {kind}")]
+    return sum(
+        all(m["gradients"]["mean_gap"] < m[o]["mean_gap"] for o in ("random", "coordinates"))
+        for m in mine
+    )
+
+
+@app.command()
+def elasticities(as_json: Json = False) -> None:
+    """The closed form's elasticities, level 4's beside them, and three changes of hardware."""
+    figures = elasticity.tables()
+    _report.finish(figures["agrees"], figures, as_json)
+
+
+@app.command()
+def cases(
+    only: Annotated[list[str] | None, typer.Option(help="a, b or c; all if none.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = _report.OUT / "codesign",
+    as_json: Json = False,
+) -> None:
+    """Three case studies, with pictures, a second estimator and caveats."""
+    with _report.door():
+        names = _known("case", only or list(studies.CASES), studies.CASES)
+        told = {name: studies.CASES[name](out) for name in names}
+    _report.finish(True, {"cases": told}, as_json)
+
+
+def _known(kind: str, wanted: list[str], table: Any) -> list[Any]:
+    """The keys of ``table`` that a user named."""
+    keys = {str(key): key for key in table}
+    for name in wanted:
+        if name not in keys:
+            raise InputError("command line", kind, name, ", ".join(keys))
+    return [keys[name] for name in wanted]
+
+
+if __name__ == "__main__":
+    app()

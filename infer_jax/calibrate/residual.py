@@ -1,0 +1,134 @@
+"""What does the physics leave that a small network can learn, and does it carry over?
+
+A network g of dimensionless features multiplies a prediction by exp(g). It is zero at the start,
+shrinks toward zero, and training stops where groups that it does not see stop gaining.
+"""
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from infer_jax.errors import InputError
+
+
+class Network(nn.Module):
+    """Features of a row to the logarithm of a factor on each of ``outputs`` predictions."""
+
+    width: int = 16
+    outputs: int = 2
+
+    @nn.compact
+    def __call__(self, features: Array) -> Array:
+        """g, of shape rows x outputs; exactly 0 before training."""
+        hidden = nn.tanh(nn.Dense(self.width)(features))
+        hidden = nn.tanh(nn.Dense(self.width)(hidden))
+        return nn.Dense(self.outputs, kernel_init=nn.initializers.zeros)(hidden)
+
+
+@dataclasses.dataclass(frozen=True)
+class Residual:
+    """A trained correction: networks averaged, features' centre and size, rounds of each.
+
+    ``gain`` is the share of the loss on left-out groups that it takes away; at 0 it is off.
+    """
+
+    networks: tuple[Any, ...]
+    centre: np.ndarray
+    size: np.ndarray
+    outputs: int
+    width: int
+    rounds: tuple[int, ...]
+    gain: float
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """log of the factor on each prediction, rows x outputs."""
+        scaled = jnp.asarray((np.asarray(features) - self.centre) / self.size)
+        net = Network(self.width, self.outputs)
+        each = [np.asarray(net.apply(weights, scaled)) for weights in self.networks]
+        return np.mean(each, axis=0)
+
+
+def learn_residual(
+    features: np.ndarray,
+    left: np.ndarray,
+    groups: Sequence[Hashable],
+    scale: Sequence[float],
+    *,
+    parts: int = 5,
+    width: int = 16,
+    rounds: int = 400,
+    decay: float = 1e-3,
+    rate: float = 3e-3,
+    seed: int = 0,
+) -> Residual:
+    """A correction of ``left`` = log(measured / predicted), rows x outputs.
+
+    ``parts`` networks are trained side by side, each without one part of the groups, on the
+    robust loss log(1 + (r / s)^2 / 4); each stops at the round that is best on its own part, and
+    their mean is used. Where no round gains, the correction is exactly zero.
+
+    Args:
+        features: dimensionless numbers, rows x features, none of them a rate of the hardware.
+        left: what the physics leaves, in log.
+        groups: labels of rows whose errors are alike; a group is in one part.
+        scale: ordinary size of ``left`` by output.
+
+    Raises:
+        InputError: shapes that do not fit, or fewer groups than parts.
+    """
+    features, left = np.asarray(features, float), np.asarray(left, float)
+    if features.ndim != 2 or left.ndim != 2 or not len(features) == len(left) == len(groups):
+        allowed = "equal rows of features, outputs and groups"
+        raise InputError("residual", "features", f"of shape {features.shape}", allowed)
+    kinds = sorted(set(groups), key=str)
+    if len(kinds) < parts:
+        raise InputError("residual", "groups", len(kinds), f"at least {parts}")
+    shuffled = np.random.default_rng(seed).permutation(len(kinds)) % parts
+    of = dict(zip(kinds, shuffled, strict=True))
+    part = np.asarray([of[g] for g in groups])
+    centre, size = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
+    scaled, sizes = jnp.asarray((features - centre) / size), jnp.asarray(scale, float)
+    net, wanted = Network(width, left.shape[1]), jnp.asarray(left)
+    optimiser = optax.adamw(rate, weight_decay=decay)
+    mean = lambda x, w: jnp.sum(x * w) / jnp.sum(w)  # noqa: E731
+
+    def loss(weights: Any, seen: Array) -> Array:
+        wrong = (wanted - net.apply(weights, scaled)) / sizes  # pyright: ignore[reportOperatorIssue]
+        return mean(jnp.sum(jnp.log1p(wrong**2 / 4.0), axis=1), seen)
+
+    def train(key: Array, seen: Array) -> tuple[Any, Array, Array, Array]:
+        first = net.init(key, scaled[:1])
+
+        def round_(carry: tuple, _: None) -> tuple[tuple, Array]:
+            weights, state, best, least = carry
+            updates, state = optimiser.update(jax.grad(loss)(weights, seen), state, weights)
+            weights = optax.apply_updates(weights, updates)
+            now = loss(weights, 1.0 - seen)
+            keep = now < least
+            best = jax.tree.map(lambda a, b: jnp.where(keep, a, b), weights, best)
+            return (weights, state, best, jnp.minimum(now, least)), now
+
+        start = loss(first, 1.0 - seen)
+        carry = (first, optimiser.init(first), first, start)
+        (_, _, best, least), course = jax.lax.scan(round_, carry, None, length=rounds)
+        return best, start, least, jnp.argmin(course)
+
+    keys = jax.random.split(jax.random.key(seed), parts)
+    seen = jnp.asarray([part != i for i in range(parts)], float)
+    best, start, least, at = jax.jit(jax.vmap(train))(keys, seen)
+    return Residual(
+        networks=tuple(jax.tree.map(lambda x, i=i: np.asarray(x[i]), best) for i in range(parts)),
+        centre=centre,
+        size=size,
+        outputs=left.shape[1],
+        width=width,
+        rounds=tuple(int(i) for i in np.asarray(at)),
+        gain=float(1.0 - np.sum(least) / np.sum(start)),
+    )

@@ -1,0 +1,134 @@
+"""What did a measured run ask of a server? Its load and layout, as the serving model takes them."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from infer_jax.catalog.measurements import Run
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import ENGINES, Deployment, Requests, Serving, shape
+from infer_jax.specs import Architecture, Hardware
+
+OUTPUTS = ("tpot", "ttft")
+WORDS = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
+CLIENTS = ("vllm", "sglang")  # clients whose synthetic requests are all of one length by default
+NOMINAL = ("inferencex",)  # formats that tell the largest length, not the mean
+
+
+class Load(NamedTuple):
+    """Requests of one instance and how it is laid out."""
+
+    workload: Requests
+    plan: Deployment
+
+
+def engine_of(runs: Sequence[Run]) -> str:
+    """The one engine of all runs.
+
+    Raises:
+        InputError: a run that names none, an unknown one, or two engines.
+    """
+    found: dict[str, Run] = {}
+    for run in runs:
+        run.require("engine")
+        name = str(run.engine).lower()
+        engine = next((e for word, e in WORDS.items() if word in name), None)
+        if engine is None:
+            allowed = f"{', '.join(ENGINES)}: give --engine"
+            raise InputError(run.place, "engine", run.engine, allowed)
+        found.setdefault(engine, run)
+    if len(found) > 1:
+        one, other = list(found)[:2]
+        allowed = f"{one}, as in {found[one].place}: one engine to a profile"
+        raise InputError(found[other].place, "engine", other, allowed)
+    return next(iter(found))
+
+
+def load_of(run: Run) -> Load:
+    """The load and layout of one instance in a run, as a closed loop.
+
+    Raises:
+        InputError: a fact is missing, the run is disaggregated or drafts, or its chips and
+            requests are no whole number of instances.
+    """
+    if run.pools:
+        raise InputError(run.place, "pools", "disaggregated", "runs of servers of one pool")
+    if run.speculation is not None:
+        allowed = "runs without drafts: an offset must not stand for an acceptance"
+        raise InputError(run.place, "speculation", run.speculation.method or "on", allowed)
+    run.require("tp", "isl", "osl")
+    tp, pp, dp, ep = (x or 1.0 for x in (run.tp, run.pp, run.dp, run.ep))
+    if (tp * dp) % ep:
+        raise InputError(run.place, "ep", ep, f"a divisor of tp x dp = {tp * dp:g}")
+    copies = (run.chips or tp * pp * dp) / (tp * pp * dp)
+    work = Requests.of(
+        isl=run.isl,
+        osl=max(run.osl or 1.0, 1.0),
+        prefix=run.prefix or 0.0,
+        batch=in_flight(run) / copies,
+        fixed=float(alike(run)),
+        nominal=float(run.source in NOMINAL),
+    )
+    return Load(work, Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep))
+
+
+def in_flight(run: Run) -> float:
+    """Requests in flight: those kept in it, or by Little's law rate x latency where they arrive.
+
+    Raises:
+        InputError: requests that came all at once, or a latency that the file does not tell.
+    """
+    if run.loop != "open":
+        run.require("concurrency")
+        return float(run.concurrency or 0.0)
+    latency, first, each = run.e2el.typical, run.ttft.typical, run.tpot.typical
+    if latency is None and first is not None and each is not None:
+        latency = first + ((run.osl or 1.0) - 1.0) * each
+    if latency is None:
+        allowed = "a run with arrivals tells ttft and tpot, or the latency"
+        raise InputError(run.place, "e2el", "not in the file", allowed)
+    return float(run.request_rate or 0.0) * latency
+
+
+def alike(run: Run) -> bool:
+    """Whether all requests of a run have the same lengths, so that they go in lock-step.
+
+    Told by the lengths where the file has them; else synthetic requests of these clients have
+    whole mean lengths.
+    """
+    if run.input_lens and run.output_lens:
+        return len(set(run.input_lens)) == 1 and len(set(run.output_lens)) == 1
+    whole = all(x is not None and float(x).is_integer() for x in (run.isl, run.osl))
+    return run.source in CLIENTS and whole
+
+
+def measured(runs: Sequence[Run]) -> np.ndarray:
+    """TPOT and TTFT of runs in seconds, 2 x runs: means, else medians; NaN where not told.
+
+    TTFT of an open loop is left out: requests that arrive by themselves wait by another law.
+    """
+    typical = [[getattr(run, name).typical for run in runs] for name in OUTPUTS]
+    times = np.asarray([[np.nan if x is None else x for x in row] for row in typical], float)
+    times[1, [run.loop == "open" for run in runs]] = np.nan
+    return np.where(times > 0.0, times, np.nan)  # no TPOT in a run of one token
+
+
+def predictor(
+    arch: Architecture, hardware: Hardware, loads: Sequence[Load]
+) -> Callable[[Serving], Array]:
+    """TPOT of all loads, then TTFT of all loads, in seconds, of a serving model."""
+    seen = jax.tree.map(np.asarray, shape(arch))
+    stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
+
+    def predict(model: Serving) -> Array:
+        def one(load: Load) -> Array:
+            life = model.serve(seen, hardware, load.workload, load.plan)
+            return jnp.stack([life.tpot, life.ttft])
+
+        return jax.vmap(one, out_axes=1)(stacked).ravel()
+
+    return predict

@@ -1,0 +1,87 @@
+"""How is a calibrated server written down? A profile over the one that it started from."""
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from infer_jax.catalog import list_systems
+from infer_jax.cli.inputs import Given
+from infer_jax.cli.runs import OUTPUTS
+from infer_jax.estimators.serving import ENGINES, GENERATIONS
+from infer_jax.measure.entries import entry
+from infer_jax.specs import leaves
+
+SUFFIX = {"s": ("_us", 1e6), "bytes": ("_bytes", 1.0), "tokens": ("_tokens", 1.0)}
+SOURCE = "calibrated"
+
+
+class Value(NamedTuple):
+    """A coefficient: its value in SI, and the unit."""
+
+    value: float
+    unit: str
+
+
+def values(theory: Any) -> dict[str, Value]:
+    """Every coefficient by its dotted path."""
+    return {path: Value(float(x), meta["unit"]) for path, meta, x in leaves(theory)}
+
+
+def text(asked: Given, made: Any, said: str, out: Path) -> str:
+    """The TOML text of a profile: the base's facts, the fitted coefficients, the bands.
+
+    ``said`` tells how good the fit is.
+    """
+    engine = ENGINES[int(made.start.engine)]
+    units, ends = values(made.start), made.interval(0.8)
+    verdicts = {one.name: one.verdict for one in made.identified.parameters}
+    tables: dict[str, list[str]] = {
+        "serving": [
+            entry("engine", float(made.start.engine), SOURCE, engine),
+            entry("generation", float(made.start.generation), SOURCE,
+                  GENERATIONS[int(made.start.generation)]),
+        ]
+    }  # fmt: skip
+    for name, value in made.fit.values.items():
+        part, _, field = name.rpartition(".")
+        suffix, factor = SUFFIX.get(units[name].unit, ("", 1.0))
+        low, high = (factor * x for x in ends[name])
+        note = f"80 % interval {low:.4g} to {high:.4g}; {verdicts[name]}"
+        line = entry(field + suffix, factor * value, SOURCE, note)
+        tables.setdefault(f"serving.{part}" if part else "serving", []).append(line)
+    note = "measured over predicted of 80 % of new runs"
+    tables["serving_bands"] = [
+        entry(f"{name}_{side}", x, SOURCE, note)
+        for name, band in zip(OUTPUTS, made.band(0.8), strict=True)
+        for side, x in zip(("low", "high"), band, strict=True)
+    ]
+    files = sorted({Path(run.file).name for run in made.runs})
+    named = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
+    source = (
+        f"infer-jax calibrate, {datetime.date.today().isoformat()}, {len(made.runs)} runs of "
+        f"{asked.model.name} under {engine} ({named}): {said}"
+    )
+    notes = f"Coefficients of serving are of {asked.model.name} under {engine}; another model or "
+    notes += "engine on these chips may differ."
+    lines = [
+        f"title = {_quoted(f'{asked.system.title}, calibrated to {asked.model.name}')}",
+        f"notes = {_quoted(notes)}",
+        f"base = {_quoted(_base(asked, out))}",
+    ]
+    for name, entries in tables.items():
+        lines += ["", f"[{name}]", *entries]
+    return "\n".join([*lines, "", "[sources]", f"{SOURCE} = {_quoted(source)}", ""])
+
+
+def _base(asked: Given, out: Path) -> str:
+    """How the new file names the profile under it."""
+    path = asked.system.path
+    if asked.system.name in list_systems() and path.parent.name == "hw_profiles":
+        return asked.system.name
+    return Path(os.path.relpath(path.resolve(), out.resolve().parent)).as_posix()
+
+
+def _quoted(said: str) -> str:
+    return json.dumps(said, ensure_ascii=False)

@@ -1,0 +1,257 @@
+"""`infer-jax sensitivity`: what a per cent of each number is worth, here or on a frontier."""
+
+import re
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from infer_jax.cli import estimate as one, inputs, options as opt, picture, points, show
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.codesign.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
+from infer_jax.specs import Plan, leaves
+from infer_jax.sweep import frontier as frontier_of
+from infer_jax.sweep.terms import Point
+
+TABLE = 12  # rows of each output's table
+PARTS = ("hardware", "arch", "plan", "workload", "estimator")
+NAMES = {"tpot": "TPOT", "ttft": "TTFT", "cost": "$/Mtok", "energy": "J/token"}
+
+
+def sensitivity(
+    config: opt.Config,
+    hardware: opt.HardwareName,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    total_gpus: opt.TotalGpus = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
+    osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
+    prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
+    batch: opt.Batch = None,
+    price: opt.Price = None,
+    estimator: opt.EstimatorName = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change a number first: hardware.chip.memory_bandwidth=8e12, or *1.5 of it; "
+            "`*` stands for any block. Hardware that is not released is a profile with these.",
+        ),
+    ] = None,
+    along: Annotated[
+        int | None,
+        typer.Option(
+            parser=opt.count(2), metavar="N", help="At N points of the frontier, not at one."
+        ),
+    ] = None,
+    top: Annotated[
+        float, typer.Option(parser=opt.count(1), metavar="N", help="Rows of a table.")
+    ] = TABLE,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A tornado picture: .png, .svg or .pdf.")
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?"""
+    prepare()
+    if out is not None:
+        picture.check(out)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    arch = asked.model.architecture
+    if along is None:
+        plan, name = one.plan_of(arch, tp, pp, ep, 1.0, total_gpus, estimator)
+    else:
+        if any(x is not None for x in (tp, pp, ep, total_gpus, batch)):
+            raise opt.refuse("--along", along, "no --tp, --pp, --ep, --total-gpus or --batch")
+        plan, name = Plan.of(), estimator or "economics"
+    theory = inputs.estimator(name, asked.system)
+    work = inputs.workload(isl, osl, prefix, batch or 1.0)
+    point = changed(Point(theory, arch, asked.hardware, work, plan), _overrides(override), "--set")
+    with busy("compiling and evaluating"):
+        rows = [point] if along is None else _frontier(point, asked, theory, int(along))
+        analyse = analyser(outputs, point)
+        found = [analyse(row) for row in rows]
+        ifs = what_if(outputs, rows[0], _questions(point)) if along is None else {}
+    report = {
+        **asked.names,
+        "estimator": name,
+        "points": [_report(row, told) for row, told in zip(rows, found, strict=True)],
+        "what_if": ifs,
+    }
+    notes = [
+        f"Estimator: {name}; everything else is held, the layout found by a search included.",
+        "Slope: the elasticity e; 1 % more of the number gives e % more of the output. +10 % and "
+        "x2 are evaluated, so they tell how far it carries; '-' where a bound is passed.",
+        "Below and above: slopes at the two sides, shown where a maximum or a whole number makes "
+        "them differ; a step is a jump of the output at the point itself.",
+        "J/token is board power x chips x TPOT / batch, an upper bound.",
+        *asked.notes,
+    ]
+    if out is not None:
+        notes.append(f"Drawn to {_draw(out, report, found[0])}.")
+    if as_json:
+        show.as_json({**report, "notes": notes})
+        return
+    if along is None:
+        _print(found[0], int(top))
+        _print_ifs(ifs)
+    else:
+        _print_along(rows, found, int(top))
+    show.notes(notes)
+
+
+def _overrides(given: list[str] | None) -> dict[str, Any]:
+    """``PATH=VALUE`` and ``PATH=*FACTOR`` as changes."""
+    made: dict[str, Any] = {}
+    for text in given or []:
+        path, sign, value = text.partition("=")
+        match = re.fullmatch(r"\*?([-+.0-9eE]+)", value.strip())
+        try:
+            number = float(match[1]) if match and sign else np.nan
+        except ValueError:
+            number = np.nan
+        if not np.isfinite(number):
+            raise opt.refuse("--set", text, "PATH=NUMBER, or PATH=*FACTOR")
+        starred = value.strip().startswith("*")
+        made[path.strip()] = (lambda x, by=number: x * by) if starred else number
+    return made
+
+
+def _questions(point: Point) -> dict[str, Any]:
+    """What is asked besides: half the weights' bytes, a rack-wide fast domain, shorter launches."""
+    asked: dict[str, Any] = {
+        "weights at half the bytes": {f"arch.{path}.bytes": _half for path in _formats(point.arch)}
+    }
+    if hasattr(point.hardware.network, "domain"):
+        asked["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
+    if hasattr(point.estimator, "launch"):
+        asked["kernel launch half as long"] = {"estimator.launch": _half}
+    asked["1.5 times the memory bandwidth"] = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
+    return asked
+
+
+def _half(x: float) -> float:
+    return 0.5 * x
+
+
+def _formats(arch: Any) -> list[str]:
+    """Paths of the weights' formats, those of all blocks as one."""
+    paths = [path for path, _, _ in leaves(arch) if path.endswith("weights.bytes")]
+    return sorted({re.sub(r"\.\d+\.", ".*.", p).removesuffix(".bytes") for p in paths})
+
+
+def _frontier(point: Point, asked: Any, theory: Any, count: int) -> list[Point]:
+    """Points of the frontier of speed and cost, evenly spaced in speed."""
+    if not inputs.searches(theory):
+        raise opt.refuse("--along", count, "an estimator that searches the split: economics")
+    given = inputs.Given(asked.model, asked.system, point.hardware, asked.price_source)
+    chips, batches = points.axes(given, theory, False, None)
+    front = frontier_of(
+        points.evaluate(theory, given, point.workload, chips, batches).grid.under(None)
+    )
+    if not len(front.time):
+        raise opt.refuse("--along", count, "a model that fits on some number of these chips")
+    wanted = np.linspace(front.speed[-1], front.speed[0], count)
+    at = dict.fromkeys(int(np.argmin(np.abs(front.speed - x))) for x in wanted)
+    return [
+        point._replace(
+            workload=point.workload.but(batch=front.batch[i]), plan=Plan.of(tp=front.chips[i])
+        )
+        for i in at
+    ]
+
+
+def _report(point: Point, told: list[Elasticity]) -> dict[str, Any]:
+    return {
+        "gpus": point.plan.tp * point.plan.pp * point.plan.ep,
+        "batch": point.workload.batch,
+        "elasticities": [vars(e) | {"kinked": e.kinked} for e in told],
+    }
+
+
+def _print(told: list[Elasticity], top: int) -> None:
+    columns = [
+        show.Column("number", left=True),
+        show.Column("value"),
+        show.Column("slope"),
+        show.Column("below, above"),
+        show.Column("step", "%"),
+        show.Column("+10 %", "%"),
+        show.Column("x2", "%"),
+    ]
+    for name in dict.fromkeys(e.output for e in told):
+        rows = [e for e in told if e.output == name][:top]
+        show.say("", f"{NAMES.get(name, name)} ({UNITS.get(name, '')})")
+        show.table(
+            columns,
+            [
+                [
+                    e.path,
+                    f"{e.value:.4g}",
+                    f"{e.slope:+.3f}",
+                    f"{e.below:+.2f}, {e.above:+.2f}" if e.kinked else "",
+                    f"{100 * e.jump:+.1f}" if abs(e.jump) > 1e-4 else "",
+                    _change(e.tenth),
+                    _change(e.double),
+                ]
+                for e in rows
+            ],
+        )
+
+
+def _change(x: float) -> str:
+    return "-" if np.isnan(x) else f"{100 * x:+.2f}"
+
+
+def _print_ifs(ifs: dict[str, dict[str, float]]) -> None:
+    if not ifs:
+        return
+    names = list(next(iter(ifs.values())))
+    show.say("", "What if")
+    show.table(
+        (show.Column("change", left=True), *(show.Column(NAMES[n], "%") for n in names)),
+        [[label, *(f"{100 * told[n]:+.1f}" for n in names)] for label, told in ifs.items()],
+    )
+
+
+def _print_along(rows: list[Point], found: list[list[Elasticity]], top: int) -> None:
+    for name in ("tpot", "cost"):
+        at = [{e.path: e for e in told if e.output == name} for told in found]
+        weights = {
+            p: max(t[p].weight for t in at if p in t)
+            for p in dict.fromkeys(p for t in at for p in t)
+        }
+        paths = sorted(weights, key=lambda p: -weights[p])[:top]
+        show.say("", f"Elasticities of {NAMES[name]} along the frontier, cheapest first")
+        heads = [
+            show.Column(f"{float(r.plan.tp):.3g} GPUs", f"batch {float(r.workload.batch):.3g}")
+            for r in rows
+        ]
+        show.table(
+            (show.Column("number", left=True), *heads),
+            [[p, *(f"{t[p].slope:+.3f}" if p in t else "0" for t in at)] for p in paths],
+        )
+
+
+def _draw(out: str, report: dict[str, Any], told: list[Elasticity]) -> str:
+    from infer_jax.plots.tornado import Bar, plot_tornado
+
+    panels = {}
+    for name in dict.fromkeys(e.output for e in told):
+        rows = [e for e in told if e.output == name and e.weight > 1e-3][:14]
+        panels[NAMES.get(name, name)] = [
+            Bar(e.path.replace("arch.blocks.*.", ""), e.slope, 100 * e.tenth, e.kinked)
+            for e in rows
+        ]
+    kept = {k: panels[k] for k in ("TPOT", "TTFT", "$/Mtok") if k in panels}
+    title = f"{report['model']} on {report['hardware']}: what 10 % more is worth"
+    caption = (
+        "Bars: 10 times the elasticity at the point; diamonds: 10 % more, evaluated; hatched: a "
+        f"maximum or a whole number at the point itself. Estimator: {report['estimator']}."
+    )
+    plot_tornado(kept, out, title=title, caption=caption)
+    return out

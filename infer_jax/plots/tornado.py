@@ -1,0 +1,70 @@
+"""What is worth most? Draws a tornado: elasticities as bars to both sides, the largest on top."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from infer_jax.plots.style import INK, QUIET, TONES, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEIGHT = 0.26  # inches of one bar
+
+
+class Bar(NamedTuple):
+    """One number: what 10 % more of it changes at its slope, and what it really changes, in %."""
+
+    label: str
+    slope: float
+    tenth: float
+    kinked: bool
+
+
+def plot_tornado(
+    panels: Mapping[str, Sequence[Bar]],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str = "",
+    caption: str = "",
+) -> "Figure":
+    """A picture of bars by panel; written to ``path`` if given, in the format of its suffix.
+
+    A bar is the change of the output that 10 % more of the number would make at the point's
+    slope; a mark shows what it makes when evaluated; numbers at a kink are hatched.
+
+    Raises:
+        InputError: matplotlib is missing, or the path cannot be written.
+    """
+    import textwrap
+
+    with style():
+        from matplotlib.figure import Figure
+
+        rows = max(len(bars) for bars in panels.values())
+        wide, lines = 6.4 * len(panels), textwrap.wrap(caption, int(6.4 * len(panels) * 14))
+        low = 0.17 * len(lines) + 0.12
+        high = 1.5 + HEIGHT * rows + low
+        figure = Figure(figsize=(wide, high), layout="constrained")
+        layout: Any = figure.get_layout_engine()
+        layout.set(rect=(0, low / high, 1, 1 - low / high))
+        every = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (name, bars) in zip(every, panels.items(), strict=True):
+            at = range(len(bars), 0, -1)
+            axes.axvline(0.0, color=INK, linewidth=0.8)
+            for y, bar in zip(at, bars, strict=True):
+                tone = TONES[2] if bar.slope > 0 else TONES[0]
+                look = {"hatch": "////"} if bar.kinked else {}
+                axes.barh(y, 10 * bar.slope, height=0.62, color=tone, edgecolor="white", **look)
+            axes.plot([b.tenth for b in bars], list(at), "D", color=TONES[3], markersize=4)
+            axes.set_yticks(list(at), [b.label for b in bars])
+            axes.set_axisbelow(True)
+            axes.grid(axis="y", visible=False)
+            axes.set_title(name)
+            axes.set_xlabel("change of the output in %, for 10 % more")
+        if title:
+            figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
+        figure.text(0.012, 0.08 / high, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
+        if path is not None:
+            save(figure, path)
+    return figure

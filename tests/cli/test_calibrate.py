@@ -1,0 +1,153 @@
+"""`infer-jax calibrate` and `compare`: what they answer, what they write, what they refuse."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from infer_jax.catalog import load_system
+from tests.cli.running import answer, run
+
+RUNS = Path(__file__).parent.parent / "data" / "server" / "runs.csv"
+SERVER = ("--config", "llama-3.1-8b", "--hardware", "h100_sxm")
+POINT = ("llama-3.1-8b", "--tp", "1", "--isl", "1000", "--osl", "200", "--batch", "8")
+
+
+def test_runs_become_a_profile_that_estimate_takes(tmp_path):
+    found = answer("calibrate", str(RUNS), *SERVER, "--out", "mine.toml")
+    errors = found["errors"]
+    kinds = ("sheet", "before", "after", "held_out")
+    tpot, ttft = ([errors[k][n]["median_percent"] for k in kinds] for n in ("tpot", "ttft"))
+    assert tpot[0] > tpot[1] > tpot[3] > tpot[2] and ttft[0] > max(ttft[1:])
+    assert tpot[3] < 10 and ttft[3] < 20
+    for one in found["parameters"]:
+        assert one["interval95"][0] < one["interval80"][0] < one["value"] < one["interval80"][1]
+        assert one["verdict"]
+    assert len(found["worst"]) == 5 and "line" in found["worst"][0]["run"]
+    assert found["next"]
+    assert {p.name for p in tmp_path.iterdir()} == {"mine.toml", "mine.png"}
+
+    system, sheet = load_system("mine.toml"), load_system("h100_sxm")
+    assert system.hardware.chip == sheet.hardware.chip
+    fitted = {one["name"]: one["value"] for one in found["parameters"]}
+    for name, value in fitted.items():
+        assert system.coefficients["serving"][name] == pytest.approx(value, rel=1e-3)
+
+    # every other verb reads it; estimate shows the interval that the profile holds
+    plain = answer("estimate", *POINT, "--hardware", "h100_sxm", "--estimator", "serving")
+    told = answer("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving")
+    with RUNS.open() as rows:
+        measured = next(float(r["tpot_mean_ms"]) for r in csv.DictReader(rows)
+                        if (r["concurrency"], r["isl"]) == ("8", "1000"))  # fmt: skip
+    assert abs(told["tpot_ms"] / measured - 1) < abs(plain["tpot_ms"] / measured - 1)
+    low, high = told["tpot_interval80_ms"]
+    assert low < told["tpot_ms"] < high and low < measured < high
+    assert "tpot_interval80_ms" not in plain
+    other = run("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving.sglang")
+    assert other.code == 2 and "another engine" in other.err
+    assert answer("hardware", "mine.toml")["hardware"][0]["title"].endswith("llama-3.1-8b")
+
+    beside = answer("compare", "llama-3.1-8b", "--hardware", "mine.toml", "--measured", str(RUNS))
+    one = beside["runs"][1]
+    assert one["measured"]["tpot_ms"] == measured
+    assert one["predicted"]["answers"]["tpot_ms"] == pytest.approx(told["tpot_ms"], rel=1e-9)
+    terms = one["predicted"]["decode_ms"]
+    assert sum(terms.values()) == pytest.approx(told["tpot_ms"], rel=1e-6)
+
+
+def test_a_misspelt_coefficient_of_an_engine_is_refused(tmp_path):
+    entry = 'layer_gapp_us = { value = 60, source = "me" }'
+    lines = ('title = "mine"', 'base = "h100_sxm"', "[serving.vllm]", entry)
+    lines += ("[sources]", 'me = "a guess"')
+    (tmp_path / "mine.toml").write_text("\n".join(lines))
+    ran = run("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving")
+    assert ran.code == 2 and "layer_gapp" in ran.err and ran.err.count("\n") == 1
+
+
+def test_two_estimators_stand_side_by_side():
+    words = ("compare", *POINT, "--hardware", "h100_sxm", "--estimator", "serving")
+    found = answer(*words, "--estimator", "economics.planned")
+    one, two = found["estimators"]
+    assert (one["name"], two["name"]) == ("serving", "economics.planned")
+    for told in (one, two):
+        assert told["answers"]["tpot_ms"] > 0 and told["decode_ms"] and told["prefill_ms"]
+    alone = answer("estimate", *POINT, "--hardware", "h100_sxm")
+    assert two["answers"]["tpot_ms"] == pytest.approx(alone["tpot_ms"])
+    printed = run(*words, "--estimator", "economics.planned")
+    assert printed.code == 0 and "second over first" in " ".join(printed.out.split())
+
+
+def test_an_interrupted_fit_writes_nothing(monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("infer_jax.calibrate.server.calibrate_server", interrupted)
+    ran = run("calibrate", str(RUNS), *SERVER, "--out", "mine.toml")
+    assert ran.code == 130 and list(tmp_path.iterdir()) == []
+
+
+def result(**changes):
+    """A file of vLLM's client with some fields changed."""
+    source = RUNS.parent.parent / "measurements" / "vllm.json"
+    table = json.loads(source.read_text())
+    plain = {k: v for k, v in table.items() if not k.startswith("spec_decode")}
+    return {k: v for k, v in {**plain, **changes}.items() if v != "absent"}
+
+
+HEAD = "engine,model,precision,tp,isl,osl,concurrency,tpot_mean_ms\n"
+FILES = {
+    "another kind": ({"hello": 1}, "unrecognised"),
+    "impossible unit": (result(mean_tpot_ms=1.08e7), "tpot (s)"),
+    "failed": (result(failed=20, completed=44), "failed"),
+    "rate-limited": (result(failed=3, errors=["429 Too Many Requests"] * 3), "rate"),
+    "no load": (result(max_concurrency=None), "concurrency"),
+    "another model": (result(model_id="Qwen/Qwen3-32B"), "Qwen3-32B"),
+    "drafts": (result(spec_decode_num_drafts=10), "drafts"),
+    "two engines": (HEAD + "vllm,,,1,1000,100,8,10\nsglang,,,1,1000,100,8,10\n", "line 3"),
+    "another format": (HEAD + "vllm,,fp8,1,1000,100,8,10\n", "precision"),
+    "a contradiction": (HEAD + "vllm,,,1,1000,100,8,10\nvllm,,,1,1000,100,8,30\n", "line 2"),
+    "too few": (HEAD + "vllm,,,1,1000,100,8,10\n", "at least 2"),
+}
+
+
+@pytest.mark.parametrize(("contents", "said"), FILES.values(), ids=FILES)
+def test_a_bad_file_is_one_sentence(contents, said, tmp_path):
+    text = contents if isinstance(contents, str) else json.dumps(contents)
+    (tmp_path / "run.txt").write_text(text)
+    ran = run("calibrate", "run.txt", *SERVER, "--tp", "1", "--out", "mine.toml",
+              "--parameter", "decode_factor", "--parameter", "front")  # fmt: skip
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err and ran.err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["run.txt"]
+
+
+WORDS = {
+    "nowhere": ("calibrate", str(RUNS), *SERVER, "--out", "no/such/mine.toml"),
+    "no profile": ("calibrate", str(RUNS), *SERVER, "--out", "mine.txt"),
+    "no file": ("calibrate", "none/*.json", *SERVER, "--out", "mine.toml"),
+    "picture of no kind": (
+        *("calibrate", str(RUNS), *SERVER),
+        *("--out", "m.toml", "--picture", "m.gif"),
+    ),
+    "a fact contradicted": ("calibrate", str(RUNS), *SERVER, "--out", "m.toml", "--tp", "2"),
+    "no such engine": ("calibrate", str(RUNS), *SERVER, "--out", "m.toml", "--engine", "abacus"),
+    "no estimators": ("compare", *POINT, "--hardware", "h100_sxm"),
+    "one estimator": ("compare", *POINT, "--hardware", "h100_sxm", "--estimator", "serving"),
+    "one that searches": (
+        *("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--measured", str(RUNS)),
+        *("--estimator", "economics"),
+    ),
+    "batch with runs": (
+        *("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--measured", str(RUNS)),
+        *("--batch", "4"),
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+def test_refused(words, tmp_path):
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1 and "Traceback" not in ran.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,144 @@
+"""The scoring of measured serving: folds, decisions and bad input, without a long fit."""
+
+import numpy as np
+import pytest
+
+from experiments._silicon import decisions, folds
+from experiments._silicon.rows import Row
+from infer_jax.catalog.measurements.silicon_runs import Layout
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Serving
+
+
+def row(name, *, first="", family="Llama", system="h100_sxm", tpot=0.01, load=8.0, tp=1.0, **more):
+    made = {
+        "id": name,
+        "line": 1,
+        "family": family,
+        "model": "llama-3.1-8b",
+        "model_path": "",
+        "system": system,
+        "engine": "vllm",
+        "version": "",
+        "date": "",
+        "precision": "fp8",
+        "source": "random_length",
+        "isl": 1024.0,
+        "osl": 1024.0,
+        "ttft": 0.1,
+        "tpot": tpot,
+        "formats": None,
+        "first": first or name,
+        "unique": not first,
+        "anomaly": "",
+        "concurrency": load,
+        "layout": Layout(tp, 1.0, tp, 1.0),
+    }
+    return Row(**{**made, **more})
+
+
+ROWS = [
+    row("a"),
+    row("b", family="Qwen"),
+    row("a again", first="a"),
+    row("c", system="b200_sxm"),
+    row("d", family="Qwen", system="b200_sxm"),
+]
+
+
+def written(tmp_path, text):
+    path = tmp_path / "folds.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_measurement_listed_twice_is_in_one_fold(tmp_path):
+    path = written(tmp_path, "id,fold\na again,two\na,one\nb,two\n")
+    inside = folds.given(folds.read(path, ROWS), ROWS)
+    assert {name: x.tolist() for name, x in inside.items()} == {
+        "one": [True, False, False, False],
+        "two": [False, True, False, False],
+    }
+
+
+def test_an_entry_stands_for_its_measurement_where_the_first_is_absent(tmp_path):
+    path = written(tmp_path, "fold,id\none,a again\ntwo,d\n")
+    inside = folds.given(folds.read(path, ROWS), ROWS)
+    assert inside["one"].tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id,fold\nz,one\na,two\n", "line 2: id is 'z'"),
+        ("id,fold\na,one\na,two\n", "each row once"),
+        ("id,fold\na,\nb,two\n", "line 2: fold"),
+        ("id,fold\na,one\nb,one\n", "two folds or more"),
+        ("id,part\na,one\n", "column is 'fold'"),
+        ("id,fold\na,one,more\n", "cells"),
+        ("", "column is 'id'"),
+    ],
+)
+def test_a_file_of_folds_that_cannot_be_is_told(tmp_path, text, said):
+    with pytest.raises(InputError, match=said) as caught:
+        folds.read(written(tmp_path, text), ROWS)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_system_at_a_time_and_none_of_a_few_rows():
+    many = [row(f"h{i}") for i in range(12)] + [row(f"b{i}", system="b200_sxm") for i in range(9)]
+    inside = folds.folds(many, "system")
+    assert set(inside) == {"h100_sxm"} and inside["h100_sxm"].sum() == 12
+
+
+GROUP = [
+    row("1", tpot=0.010, load=4.0, tp=8.0),
+    row("2", tpot=0.020, load=32.0, tp=8.0),
+    row("3", tpot=0.030, load=16.0, tp=2.0),
+    row("4", tpot=0.060, load=64.0, tp=2.0),
+]
+ALL = np.ones(4, bool)
+
+
+def test_choices_by_measured_times_break_nothing_and_forgo_nothing():
+    tpot, ttft = (np.asarray([getattr(r, n) for r in GROUP]) for n in ("tpot", "ttft"))
+    made = decisions.judge(GROUP, decisions.by_model(GROUP, tpot, ttft), ALL)
+    assert (made.made, made.broken, made.regret) == (3, 0.0, 0.0)
+
+
+def test_choices_are_judged_by_what_was_measured():
+    tpot, ttft = (np.asarray([getattr(r, n) for r in GROUP]) for n in ("tpot", "ttft"))
+    hopeful = decisions.judge(GROUP, decisions.by_model(GROUP, tpot / 2, ttft), ALL)
+    assert hopeful.broken == 100.0  # 3, 3 and 4, by hand
+    shy = decisions.judge(GROUP, decisions.by_model(GROUP, tpot * 1.5, ttft), ALL)
+    # limits 17.5, 25 and 37.5 ms: 1 of 1, 1 where 2 was within, 2 where 3 was
+    rate = decisions.throughput(GROUP, tpot, ttft)
+    regret = [0.0, 1 - rate[0] / rate[1], 1 - rate[1] / max(rate[:3])]
+    assert shy.broken == 0.0
+    assert shy.regret == pytest.approx(100 * np.mean(regret))
+    rule = decisions.judge(GROUP, decisions.whole_node(GROUP), ALL)
+    assert rule.broken_at == (100.0, 0.0, 0.0)
+    assert decisions.judge(GROUP, decisions.most_load(GROUP), ALL).broken == 100.0
+
+
+def test_the_fitted_numbers_are_leaves_of_the_serving_model_and_not_too_many():
+    fit = pytest.importorskip("experiments._silicon.fit")
+    from infer_jax.calibrate import parameters
+
+    chosen = parameters(Serving.of(), fit.NAMES, None, fit.TIES)
+    assert len(chosen.names) <= 45
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--cv", "fold"], [], ["--cv", "groups", "--mode", "both"], ["--folds", "no-such.csv"]],
+)
+def test_bad_options_end_with_one_sentence_and_code_2(options):
+    pytest.importorskip("aiconfigurator_core", reason="the measured rows are not installed")
+    from typer.testing import CliRunner
+
+    from experiments.silicon import app
+
+    done = CliRunner().invoke(app, options)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
