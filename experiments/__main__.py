@@ -1,4 +1,7 @@
-"""Which experiments are there? ``python -m experiments`` lists them, with a name it runs one."""
+"""Which experiments are there? ``python -m experiments`` lists them, with a name it runs one.
+
+``python -m experiments all`` runs every one of them and writes a page of what came out.
+"""
 
 import runpy
 import sys
@@ -9,7 +12,11 @@ NAMES = sorted(p.stem for p in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def main() -> None:
-    """List every experiment with its question, or run the one that is named."""
+    """List every experiment with its question, or run the one that is named, or all."""
+    if sys.argv[1:2] == ["all"]:
+        from experiments._gallery import app
+
+        app(sys.argv[2:], prog_name="python -m experiments all")
     if len(sys.argv) > 1 and sys.argv[1] in NAMES:
         runpy.run_module(f"experiments.{sys.argv.pop(1)}", run_name="__main__", alter_sys=True)
         return
@@ -17,6 +24,7 @@ def main() -> None:
     for name in NAMES:
         doc = import_module(f"experiments.{name}").__doc__ or ""
         print(f"  {name:<14} {doc.splitlines()[0] if doc else ''}")
+    print(f"  {'all':<14} Every one of them, and a page that shows tables and figures.")
     if len(sys.argv) > 1 and sys.argv[1] not in ("-h", "--help"):
         print(f"\nno experiment is named '{sys.argv[1]}'", file=sys.stderr)
         sys.exit(2)

@@ -5,6 +5,7 @@
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -12,9 +13,11 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import jax.numpy as jnp
+import numpy as np
 import typer
 
 from experiments import _report
+from experiments._chapter import pools
 from infer_jax.physics.attention import held_bytes
 from infer_jax.physics.speculation import bonus_yield, verified_yield
 from infer_jax.specs import Format, GroupedQuery, Latent
@@ -91,22 +94,45 @@ def claims() -> tuple[list[Claim], list[Claim]]:
     return right, wrong
 
 
+def show_pools(found: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Print throughput over interactivity; by baseline, the most that pools are over it."""
+    ratios = pools.times(found)
+    columns = ("tokens/s of a request", *found, *(f"over: {name}" for name in ratios))
+    rows = [
+        (
+            f"{speed:g}",
+            *(f"{values[i]:.4g}" if values[i] > 0 else "-" for values in found.values()),
+            *("-" if np.isnan(x[i]) else f"{x[i]:.3g}" for x in ratios.values()),
+        )
+        for i, speed in enumerate(pools.SPEEDS)
+    ]
+    _report.show("4.2 DeepSeek-R1, output tokens per second and GPU", columns, rows)
+    return {name: float(np.nanmax(x)) for name, x in ratios.items()}
+
+
 @app.command()
 def main(
     as_json: Annotated[
         bool, typer.Option("--json", help="End with the figures as JSON on one line.")
     ] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the pools' curves into this file.")
+    ] = None,
 ) -> None:
-    """Print the chapter's worked numbers beside ours."""
+    """Print the chapter's worked numbers beside ours, and search for its thirty times."""
     right, wrong = claims()
     columns = ("number", "chapter", "ours", "verdict")
     rows = [(c.name, f"{c.theirs:g}", f"{c.ours:.4g}", _report.verdict(c.agrees)) for c in right]
     _report.show("Numbers of the chapter", columns, rows)
     rows = [(c.name, f"{c.theirs:g}", f"{c.ours:.4g}", c.note) for c in wrong]
     _report.show("Where ours differ", ("number", "chapter", "ours", "why"), rows)
+    found = pools.curves()
+    most = show_pools(found)
+    if picture is not None:
+        print(f"Picture: {pools.draw(found, picture)}")
     headline = {c.name: {"chapter": c.theirs, "ours": c.ours} for c in (*right, *wrong)}
     agrees = all(c.agrees for c in right)
-    _report.finish(agrees, {"numbers": headline, "agrees": agrees}, as_json)
+    _report.finish(agrees, {"numbers": headline, "pools over": most, "agrees": agrees}, as_json)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,13 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _report
-from experiments._codesign import bench as searches, elasticity, spaces, studies
+from experiments._codesign import (
+    bench as searches,
+    elasticity,
+    lifetimes as life,
+    spaces,
+    studies,
+)
 from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
@@ -41,21 +47,9 @@ def bench(
             print(f"{name}, {kind}", flush=True)
             outcome = searches.compare(spaces.SPACES[name](kind), seeds)
             told[f"{name} {kind}"] = outcome.report()
-            gaps = outcome.gaps
-            rows.append(
-                (
-                    f"{name}, {kind}",
-                    f"{outcome.task.size:.2g}",
-                    f"{outcome.evaluations.mean():,.0f}",
-                    f"{outcome.ratio:.0f}",
-                    f"{outcome.gradient_cost:.2f}",
-                    *(
-                        f"{100 * gaps[m].max():.2f} ({outcome.successes(m)}/{seeds})"
-                        for m in ("gradients", "random", "coordinates")
-                    ),
-                )
-            )
-    columns = ("space", "points", "evaluations", "ratio", "gradient / value",
+            rows.append(_row(f"{name}, {kind}", outcome, seeds))
+            print("  " + ", ".join(rows[-1][1:]), flush=True)
+    columns = ("space", "points", "evaluations", "fewer by", "gradient / value",
                "gradients: worst gap %", "random", "coordinates")  # fmt: skip
     note = "In brackets: seeds within 1 % of the exhaustive optimum, at the same evaluations."
     _report.show("Gradients against brute force", columns, rows, note)
@@ -73,6 +67,21 @@ def bench(
     _report.finish(agrees, headline, as_json)
 
 
+def _row(title: str, outcome: searches.Outcome, seeds: int) -> tuple[str, ...]:
+    """A line of the table."""
+    return (
+        title,
+        f"{outcome.task.size:.2g}",
+        f"{outcome.evaluations.mean():,.0f}",
+        f"{outcome.ratio:.0f}",
+        f"{outcome.gradient_cost:.2f}",
+        *(
+            f"{100 * outcome.gaps[m].max():.2f} ({outcome.successes(m)}/{seeds})"
+            for m in ("gradients", "random", "coordinates")
+        ),
+    )
+
+
 def _beaten(told: dict[str, Any], kind: str) -> int:
     """Spaces in which the mean gap of gradients is below that of both other searches."""
     mine = [x["methods"] for name, x in told.items() if name.endswith(f" {kind}")]
@@ -86,6 +95,14 @@ def _beaten(told: dict[str, Any], kind: str) -> int:
 def elasticities(as_json: Json = False) -> None:
     """The closed form's elasticities, level 4's beside them, and three changes of hardware."""
     figures = elasticity.tables()
+    _report.finish(figures["agrees"], figures, as_json)
+
+
+@app.command()
+def lifetimes(as_json: Json = False) -> None:
+    """Training and serving: how large a model and how long trained, by the tokens it serves."""
+    with _report.door():
+        figures = life.tables()
     _report.finish(figures["agrees"], figures, as_json)
 
 

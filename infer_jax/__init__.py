@@ -18,6 +18,7 @@ from infer_jax.catalog import (
     load_model as load_model,
     load_system as load_system,
 )
+from infer_jax.citation import citation as citation
 from infer_jax.errors import InputError as InputError
 from infer_jax.estimators import (
     Economics as Economics,

@@ -75,7 +75,7 @@ FIGURES: dict[str, Figure] = {
         "figure-01-toy.png",
         "Figure 1: infinite network bandwidth, limited demand (H100)",
         "Section 2.2, level 2, context 1. The models of Table 1; which of them the original "
-        "draws is lost. " + LOST,
+        "draws is lost, and so are its values: nothing is compared. " + LOST,
         _toy,
         marked=False,
     ),

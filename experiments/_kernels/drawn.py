@@ -182,7 +182,9 @@ def draw(name: str, folder: Path, out: Path) -> Path:
     with jax.enable_x64(True):
         made = [one.panel(d, load_kernel_tables(folder, d), chip(d)) for d in DEVICES]
     with style():
-        figure, axes = panels(len(made), one.title, SOURCE + one.caption)
+        apart = " Curve over measured where it is farthest: "
+        apart += "; ".join(f"{DEVICES[p.device]} {_farthest(p)}" for p in made)
+        figure, axes = panels(len(made), one.title, f"{SOURCE}{one.caption}{apart}.")
         for ax, panel in zip(axes, made, strict=True):
             ax.plot(panel.sizes, panel.roofline, color=QUIET, dashes=(6, 2), label="roofline")
             ax.plot(panel.sizes, panel.curve, color=TONES[2], label="curve")
@@ -194,6 +196,15 @@ def draw(name: str, folder: Path, out: Path) -> Path:
         axes[0].set_ylabel("model FLOP utilisation")
         axes[-1].legend(loc="upper left")  # where curves are low
         return save(figure, out / f"kernels_figure_{name}.png")
+
+
+def _farthest(panel: Panel) -> str:
+    """Where the curve is farthest from what was measured, and the points within a tenth."""
+    sizes, measured = panel.measured
+    ratio = np.interp(np.log(sizes), np.log(panel.sizes), panel.curve) / measured
+    worst = int(np.argmax(np.abs(np.log(ratio))))
+    near = int(np.sum(np.abs(ratio - 1.0) <= 0.1))
+    return f"{ratio[worst] - 1.0:+.0%} at {sizes[worst]:g} ({near} of {len(sizes)} within 10 %)"
 
 
 def _ticks(sizes: np.ndarray) -> np.ndarray:

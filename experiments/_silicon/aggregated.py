@@ -1,5 +1,6 @@
 """Aggregated rows: fitted, held out, scored and printed."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from experiments._silicon.learned import corrected
 from experiments._silicon.predictions import Fold, predicted
 from infer_jax.calibrate import Score
 
-SLACK = 0.03
+UNDRAWN = "in no fold"
+SLACK = 0.02  # of the limit that a choice may be predicted beyond
 
 
 def run(
@@ -32,22 +34,21 @@ def run(
 ) -> dict[str, Any]:
     """Score the serving theory by folds; print tables, and return the headline."""
     every = reading.aggregated()
-    rows = [r for r in every if r.unique and r.layout is not None]
+    rows = [r for r in every if r.unique]
+    used = np.asarray([r.clean for r in rows])
     if file is not None:
         asked = folding.read(file, every)
         inside = folding.given(asked, every)
-        inside = {
-            n: x[[r.layout is not None for r in every if r.unique]] for n, x in inside.items()
-        }
-        listed = np.any(list(inside.values()), axis=0)
+        used &= np.any(list(inside.values()), axis=0)
         title = f"folds of {file}"
     else:
-        inside, listed = folding.folds(rows, str(cv)), np.ones(len(rows), bool)
+        asked = {r.id: "" for r in every}
+        inside = folding.folds(rows, str(cv))
         title = f"held out by {cv}"
-    used = np.asarray([r.clean for r in rows]) & listed
+    entries = folding.entries(every, asked)
     problem = fitting.problem(rows)
     found = predicted(problem, rows, inside, used)
-    headline = _scores(found, rows, every, title)
+    headline = _scores(found, rows, entries, title)
     headline["parameters"] = len(fitting.NAMES)
     if more:
         headline |= _more(found, rows)
@@ -57,16 +58,20 @@ def run(
     if ship is not None:
         shipping.ship(ship, problem, rows)
     if out is not None:
-        headline["left_out"] = score.write(out, found, rows, every)
+        there = {rows[i].id for fold in found for i in fold.index}
+        left = {
+            r.id: r.anomaly if r.layout is None else UNDRAWN
+            for r in every
+            if r.id in asked and r.first not in there
+        }
+        score.write(out, found, rows, entries, left)
+        headline["left_out"] = dict(Counter(left.values()))
     return headline
 
 
 def _scores(
-    found: list[Fold], rows: list[reading.Row], every: tuple[reading.Row, ...], title: str
+    found: list[Fold], rows: list[reading.Row], entries: dict[str, list[str]], title: str
 ) -> dict[str, Any]:
-    entries = {r.first: 0 for r in every}
-    for row in every:
-        entries[row.first] += 1
     clean = score.pooled(found, rows, lambda r: r.clean)
     whole = score.pooled(found, rows, lambda r: True, entries)
     theirs = score.aiconfigurator(found, rows)
@@ -77,6 +82,8 @@ def _scores(
     ]
     if len(found) > 1:
         for fold in found:
+            if not any(rows[i].clean for i in fold.index):
+                continue
             one = score.pooled([fold], rows, lambda r: r.clean)
             lines += [(f"fold {fold.name}, {name}", s) for name, s in one.items()]
     table(title, lines)
@@ -112,7 +119,7 @@ def figures(one: Score) -> dict[str, float | int | None]:
 def _more(found: list[Fold], rows: list[reading.Row]) -> dict[str, Any]:
     half = calibrated.one_offset(found, rows)
     table("One offset per (model, system, engine) from half of its rows", list(half.items()))
-    wider = [fold._replace(times=calibrated.hierarchical(fold, rows)) for fold in found]
+    wider = [calibrated.hierarchical(fold, rows) for fold in found]
     pooled = score.pooled(wider, rows, lambda r: r.clean, banded=False)
     table("Offsets of server, software, layout and load from the rows fitted", list(pooled.items()))
     covered, widths = score.coverage(found, rows), score.intervals(found, rows)
@@ -149,7 +156,8 @@ def _few(few: calibrated.Few) -> dict[str, Any]:
 def _decisions(
     found: list[Fold], wider: list[Fold], rows: list[reading.Row]
 ) -> dict[str, dict[str, Any]]:
-    clean = np.asarray([r.clean for r in rows])
+    among = np.asarray([r.clean for r in rows])
+    among &= np.any([np.isin(np.arange(len(rows)), f.index) for f in found], axis=0)
     made: dict[str, decisions.Choices] = {}
     for name, folds, slack in (
         ("physics", found, 0.0),
@@ -159,11 +167,8 @@ def _decisions(
         times = np.full((2, len(rows)), np.nan)
         for fold in reversed(folds):  # of several draws, a row's first stands
             times[:, fold.index] = fold.times
-        among = clean & np.isfinite(times[0])
-        made[name] = decisions.judge(
-            rows, decisions.by_model(rows, times[0], times[1], slack), among
-        )
-    among = clean & np.any([np.isin(np.arange(len(rows)), f.index) for f in found], axis=0)
+        chooser = decisions.by_model(rows, times[0], times[1], slack)
+        made[name] = decisions.judge(rows, chooser, among)
     theirs = score.predicted_by_aiconfigurator(rows)
     if theirs is not None:
         there = among & np.isfinite(theirs).all(axis=0)

@@ -5,11 +5,11 @@ offsets from a few rows of one server.
 """
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments._silicon import fit as fitting
 from experiments._silicon.predictions import Fold
 from experiments._silicon.rows import Row
 from infer_jax.calibrate import Offsets, Problem, Score, offsets, score
@@ -29,15 +29,15 @@ def levels(rows: Sequence[Row]) -> list[list[Hashable]]:
     return [server, run, grid, loaded]  # pyright: ignore[reportReturnType]
 
 
-def hierarchical(fold: Fold, rows: Sequence[Row]) -> np.ndarray:
-    """Times of a fold's rows, outputs x rows: physics times offsets from the rows it saw."""
+def hierarchical(fold: Fold, rows: Sequence[Row]) -> Fold:
+    """A fold's times with offsets from the rows it saw."""
     labels = [np.asarray([repr(x) for x in level]) for level in levels(rows)]
     seen = np.flatnonzero(fold.counted)
     times = fold.times.copy()
     for k, left in enumerate(-fold.fit.residuals.reshape(2, -1)):
         found: Offsets = offsets(left[seen], [x[seen].tolist() for x in labels])
         times[k] *= np.exp(found.at([x[fold.index].tolist() for x in labels]))
-    return times
+    return replace(fold, times=times)
 
 
 def one_offset(folds: Sequence[Fold], rows: Sequence[Row], seed: int = 0) -> dict[str, Score]:
@@ -81,8 +81,7 @@ def five_rows(problem: Problem, rows: Sequence[Row], seed: int = 0) -> Few:
     good part reached, launches of tens of microseconds. Five rows give it one offset each for
     TPOT and TTFT.
     """
-    believed = problem.chosen.free(fitting.start(believed=True))
-    logs = np.asarray(problem.derivatives(believed)[0]).reshape(2, -1)
+    logs = np.asarray(problem.derivatives(problem.starts(1, 0.0, 0)[0])[0]).reshape(2, -1)
     left = np.log(problem.data).reshape(2, -1) - logs
     servers: dict[tuple, list[int]] = {}
     for i, row in enumerate(rows):

@@ -1,12 +1,12 @@
 """Disaggregated rows: predicted by what aggregated ones taught, then with a few offsets more.
 
 The theory is the house's: the serving model in two pools. Nothing of a row that is predicted was
-fitted: the coefficients are the shipped fit of aggregated rows, and the offsets (of TTFT, by
-engine) are of the other systems' rows.
+fitted: the coefficients are the shipped fit of aggregated rows, and the offsets (of TPOT, and of
+TTFT by engine) are of the rows of other folds.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +14,96 @@ import jax
 import numpy as np
 
 from experiments import _report
-from experiments._silicon import clean, split
+from experiments._silicon import clean, folds as folding, score, split
+from experiments._silicon.aggregated import UNDRAWN, figures, table
+from experiments._silicon.predictions import OUTPUTS, Held
 from experiments._silicon.split import Split, Workers
-from infer_jax.calibrate import Score, offsets, score
+from infer_jax.calibrate import bands, offsets
 from infer_jax.catalog import load_system
-from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Requests, Serving
 from infer_jax.estimators.serving.coefficients import ENGINES
 
-OUTPUTS = ("tpot", "ttft")
-MORE = 3  # further parameters: an offset of TTFT for each engine
+MORE = 4  # further parameters: an offset of TPOT, and one of TTFT for each engine
+LIKENESS = {"engine": 4.0, "system": 2.0}
 
 
 def run(cv: str | None, file: Path | None, out: Path | None) -> dict[str, Any]:
-    """Score the rows whose workers are known; print tables, and return the headline.
-
-    Raises:
-        InputError: folds that are not systems, which is the one way here.
-    """
-    if cv != "system" or file is not None or out is not None:
-        what = "--folds" if file else "--out" if out else f"--cv {cv}"
-        raise InputError("command line", "--mode disagg", what, "--cv system alone")
-    scored, left = split.disaggregated()
-    times = predicted(Serving.calibrated(), scored)
-    moved = shifted(times, scored)
-    headline: dict[str, Any] = {"rows": len(scored), "further_parameters": MORE}
+    """Score the rows whose workers are known; print tables, and return the headline."""
+    every, left = split.disaggregated()
+    rows = [r for r in every if r.unique]
+    if file is not None:
+        asked = folding.read(file, [*every, *left])
+        inside = folding.given(asked, every)
+    else:
+        asked = dict.fromkeys((r.id for r in (*every, *left)), "")
+        inside = folding.folds(rows, str(cv))
+    entries = folding.entries(every, asked)
+    times = predicted(Serving.calibrated(), rows)
+    headline: dict[str, Any] = {"rows": len(rows), "further_parameters": MORE}
+    found = {
+        "aggregated rows alone": held(times, rows, inside, shifts=False),
+        "and four offsets": held(times, rows, inside, shifts=True),
+    }
     lines = []
-    for what, found in (("of aggregated rows alone", times), ("and three offsets", moved)):
-        scores = _scores(found, scored)
-        lines += [(f"parameters {what}, {n}", s) for n, s in scores.items()]
-        headline[what] = {name: s._asdict() for name, s in scores.items()}
-    for system in sorted({r.system for r in scored}):
-        among = [i for i, r in enumerate(scored) if r.system == system]
-        part = _scores(moved[:, among], [scored[i] for i in among])
-        lines += [(f"{system}, {n}", s) for n, s in part.items()]
-    shown = [
-        (what, s.rows, f"{s.median:.1f}", f"{s.mean:.1f}", f"{s.p90:.1f}", f"{s.spearman:.3f}")
-        for what, s in lines
-    ]
-    columns = ("", "rows", "median %", "mean %", "p90 %", "Spearman")
-    note = "offsets of a system's rows are of the other systems'"
-    _report.show("Disaggregated rows", columns, shown, note)
-    reasons = Counter(x.reason for x in left)
-    _report.show("Rows left out", ("reason", "rows"), reasons.most_common())
-    return {**headline, "left_out": dict(reasons)}
+    for what, folds in found.items():
+        scores = {
+            "clean": score.pooled(folds, rows, lambda r: True),
+            "all": score.pooled(folds, rows, lambda r: True, entries),
+        }
+        told = {n: {k: figures(s[n]) for k, s in scores.items()} for n in OUTPUTS}
+        headline |= told if what.startswith("and") else {what: told}
+        lines += [(f"{what}, {k} rows, {n}", s[n]) for k, s in scores.items() for n in OUTPUTS]
+    for fold in found["and four offsets"]:
+        part = score.pooled([fold], rows, lambda r: True)
+        lines += [(f"fold {fold.name}, {name}", one) for name, one in part.items()]
+    note = "offsets and bands of a fold's rows are of the other folds'"
+    table("Disaggregated rows, parameters of", lines, note)
+    there = {rows[i].id for fold in found["and four offsets"] for i in fold.index}
+    reasons = {x.id: x.reason for x in left if x.id in asked}
+    reasons |= {r.id: UNDRAWN for r in every if r.id in asked and r.first not in there}
+    counts = Counter(reasons.values())
+    _report.show("Rows left out", ("reason", "rows"), counts.most_common())
+    if out is not None:
+        score.write(out, found["and four offsets"], rows, entries, reasons)
+    return {**headline, "left_out": dict(counts)}
+
+
+def held(
+    times: np.ndarray, rows: Sequence[Split], inside: Mapping[str, np.ndarray], *, shifts: bool
+) -> list[Held]:
+    """Every fold with bands, and offsets if asked for, from the rows of the others."""
+    left = np.log([[getattr(r, name) for r in rows] for name in OUTPUTS]) - np.log(times)
+    labels = {
+        "engine": np.asarray([r.engine for r in rows]),
+        "system": np.asarray([r.system for r in rows]),
+    }
+    alike = np.asarray([f"{r.family} {r.system} {r.engine}" for r in rows])
+    listed = np.any(list(inside.values()), axis=0)
+    found = []
+    for name, own in inside.items():
+        index, others = np.flatnonzero(own), np.flatnonzero(listed & ~own)
+        moved, factors = times[:, index].copy(), []
+        for k, level in enumerate((np.full(len(rows), "all"), labels["engine"])):
+            shift = np.zeros(len(rows))
+            if shifts:
+                learnt = offsets(left[k, others], [level[others].tolist()], [0.0])
+                shift = learnt.at([level.tolist()])
+            moved[k] *= np.exp(shift[index])
+            factors.append(
+                bands(
+                    (shift - left[k])[others],
+                    {n: x[others].tolist() for n, x in labels.items()},
+                    {n: x[index].tolist() for n, x in labels.items()},
+                    LIKENESS,
+                    clusters=alike[others].tolist(),
+                )
+            )
+        low, high = (
+            moved * np.exp([getattr(f, side) for f in factors]) for side in ("low", "high")
+        )
+        found.append(Held(name, index, moved, low, high))
+    return found
 
 
 def predicted(model: Serving, rows: Sequence[Split]) -> np.ndarray:
@@ -75,20 +120,6 @@ def predicted(model: Serving, rows: Sequence[Split]) -> np.ndarray:
         )
         times[:, members] = np.asarray(one(*stacked))
     return times
-
-
-def shifted(times: np.ndarray, rows: Sequence[Split]) -> np.ndarray:
-    """Times of each system's rows after offsets from the rows of the other systems."""
-    measured = np.asarray([[getattr(r, name) for r in rows] for name in OUTPUTS])
-    names = [r.engine for r in rows]
-    systems = np.asarray([r.system for r in rows])
-    found = times.copy()
-    for system in set(systems):
-        others, own = np.flatnonzero(systems != system), np.flatnonzero(systems == system)
-        left = np.log(measured[1, others] / times[1, others])
-        learnt = offsets(left, [[names[i] for i in others]], [0.0])
-        found[1, own] *= np.exp(learnt.at([[names[i] for i in own]]))
-    return found
 
 
 def _inputs(model: Serving, row: Split) -> tuple:
@@ -116,10 +147,3 @@ def _plan(workers: Workers) -> Deployment:
 def _estimate(theory: Disaggregated, arch: Any, hardware: Any, workload: Any, plan: Any) -> Any:
     life = theory.estimate(arch, hardware, workload, plan)
     return life.tpot, life.ttft
-
-
-def _scores(times: np.ndarray, rows: Sequence[Split]) -> dict[str, Score]:
-    return {
-        name: score(times[k], np.asarray([getattr(r, name) for r in rows]))
-        for k, name in enumerate(OUTPUTS)
-    }

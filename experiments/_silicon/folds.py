@@ -4,12 +4,13 @@ Random groups, one model or one system at a time, or a file of the user's.
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from experiments._silicon.rows import Row
+from experiments._silicon.split import LeftOut, Split
 from infer_jax.calibrate import random_groups
 from infer_jax.catalog.files import read_text
 from infer_jax.errors import InputError
@@ -17,8 +18,10 @@ from infer_jax.errors import InputError
 WAYS = ("groups", "model", "system")
 SMALLEST = 10  # rows: a system of fewer is not left out alone (gb200 has 7 clean ones)
 
+Entry = Row | Split
 
-def folds(rows: Sequence[Row], way: str) -> dict[str, np.ndarray]:
+
+def folds(rows: Sequence[Entry], way: str) -> dict[str, np.ndarray]:
     """Rows of each fold (true), by name, of one of ``WAYS``.
 
     Raises:
@@ -39,7 +42,7 @@ def folds(rows: Sequence[Row], way: str) -> dict[str, np.ndarray]:
     return {kind: np.asarray([label == kind for label in labels]) for kind in kinds}
 
 
-def read(path: Path, rows: Sequence[Row]) -> dict[str, str]:
+def read(path: Path, rows: Sequence[Entry | LeftOut]) -> dict[str, str]:
     """The fold of each row's id in a CSV file with columns ``id,fold``.
 
     Raises:
@@ -62,7 +65,7 @@ def read(path: Path, rows: Sequence[Row]) -> dict[str, str]:
             raise InputError(where, "cells", len(line), f"{len(header)}, as the header has")
         name, fold = (line[i].strip() for i in places)
         if name not in known:
-            raise InputError(where, "id", name, "the id of a row of the data")
+            raise InputError(where, "id", name, "the id of a row of the data; see --mode")
         if name in found:
             raise InputError(where, "id", name, "each row once")
         if not fold:
@@ -73,17 +76,32 @@ def read(path: Path, rows: Sequence[Row]) -> dict[str, str]:
     return found
 
 
-def given(asked: dict[str, str], rows: Sequence[Row]) -> dict[str, np.ndarray]:
+def given(asked: Mapping[str, str], rows: Sequence[Entry]) -> dict[str, np.ndarray]:
     """Rows of each fold (true) among the first entries of measurements, by name.
 
     Entries of one measurement take the fold of the first of them that the file names, so that
-    none is predicted by a fit that saw it.
+    none is predicted by a fit that saw it. Folds in which no row can be predicted are left out.
+
+    Raises:
+        InputError: fewer than two folds are left.
     """
     of: dict[str, str] = {}
     for row in rows:
         if row.id in asked:
             of.setdefault(row.first, asked[row.id])
-    return {
+    found = {
         name: np.asarray([of.get(r.id) == name for r in rows if r.unique])
         for name in sorted(set(of.values()))
     }
+    found = {name: inside for name, inside in found.items() if inside.any()}
+    if len(found) < 2:
+        raise InputError("folds", "fold", sorted(found), "two folds or more of rows to predict")
+    return found
+
+
+def entries(rows: Sequence[Entry], asked: Container[str]) -> dict[str, list[str]]:
+    """Ids of the ``asked`` entries of each measurement, by the id of the first entry of all."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.first, []).extend([row.id] if row.id in asked else [])
+    return found

@@ -1,16 +1,17 @@
 """What does a small network add to the physics, from features that hold no rate of hardware?"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from experiments._silicon import fit as fitting
+from experiments._silicon import clean
 from experiments._silicon.predictions import Fold
 from experiments._silicon.rows import Row
 from infer_jax.calibrate import learn_residual, left_out
-from infer_jax.catalog import load_system
 
 ENGINES = ("trtllm", "sglang", "vllm")
+SCALES = (0.1, 0.3)  # ordinary size of what the physics leaves, in log: TPOT, TTFT
 
 
 def features(rows: Sequence[Row]) -> np.ndarray:
@@ -25,7 +26,7 @@ def _features(row: Row) -> list[float]:
     grid, formats, load = row.layout, row.formats, row.concurrency
     assert grid is not None and formats is not None and load is not None
     engine = [float(row.engine == name) for name in ENGINES]
-    blackwell = float(load_system(row.profile).hardware.chip.flops_4 > 0)
+    blackwell = float(clean.blackwell(row.system))
     fixed = float(row.source == "fixed_length")
     return [
         *np.log2([load, row.isl, row.osl, grid.tp, grid.dp, grid.moe_ep, grid.gpus]),
@@ -49,7 +50,5 @@ def corrected(fold: Fold, rows: Sequence[Row]) -> Fold:
     errors = left_out(fold.fit, np.tile(groups, 2).tolist(), np.tile(fold.counted, 2))
     left = -errors.reshape(2, -1)[:, seen].T
     every = features(rows)
-    learnt = learn_residual(
-        every[seen], left, groups[seen].tolist(), [2.0 * s for s in fitting.SCALES]
-    )
-    return fold._replace(times=fold.times * np.exp(learnt(every[fold.index])).T)
+    learnt = learn_residual(every[seen], left, groups[seen].tolist(), SCALES)
+    return replace(fold, times=fold.times * np.exp(learnt(every[fold.index])).T)

@@ -1,13 +1,14 @@
 """What is predicted of each row by a fit that has not seen it, and how surely?"""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from experiments._silicon import fit as fitting
 from experiments._silicon.rows import Row
 from infer_jax.calibrate import Fit, Problem, bands, cross_validate, left_out
+from infer_jax.errors import InputError
 
 OUTPUTS = ("tpot", "ttft")
 # how many times more the error of a row says that shares a label with the one in question
@@ -15,17 +16,21 @@ LIKENESS = {"family": 4.0, "engine": 3.0, "system": 2.0, "family and engine": 2.
 SAME_GROUP = 8.0
 
 
-class Fold(NamedTuple):
-    """One fold: indices of its rows; times and their 80 % bounds in seconds, outputs x rows.
-
-    ``fit`` is of the other rows; ``counted`` marks the rows that it saw.
-    """
+@dataclass(frozen=True)
+class Held:
+    """One fold: indices of its rows; times and their 80 % bounds in seconds, outputs x rows."""
 
     name: str
     index: np.ndarray
     times: np.ndarray
     low: np.ndarray
     high: np.ndarray
+
+
+@dataclass(frozen=True)
+class Fold(Held):
+    """A fold with the ``fit`` of the other rows; ``counted`` marks the rows that it saw."""
+
     fit: Fit
     counted: np.ndarray
 
@@ -33,13 +38,21 @@ class Fold(NamedTuple):
 def predicted(
     problem: Problem, rows: Sequence[Row], folds: Mapping[str, np.ndarray], used: np.ndarray
 ) -> list[Fold]:
-    """Every fold predicted by a fit on the ``used`` rows outside it (clean ones), with bands."""
-    begin = problem.solve(problem.starts(1, 0.0, 0), fitting.counted(used), fitting.STEPS)[0]
+    """Every fold predicted by a fit on the ``used`` rows outside it (clean ones), with bands.
+
+    Each fit starts at what is believed before any row: nothing of a fold reaches its prediction.
+
+    Raises:
+        InputError: a fold whose other rows have fewer times than there are parameters.
+    """
+    for name, inside in folds.items():
+        times = 2 * int(np.sum(used & ~inside))
+        if times < len(problem.chosen.names):
+            allowed = f"at least {len(problem.chosen.names)}, the number of parameters"
+            raise InputError(f"fold {name}", "measured times of clean rows to fit", times, allowed)
     double = {name: np.tile(inside, 2) for name, inside in folds.items()}
     found = []
-    for held in cross_validate(
-        problem, double, weights=fitting.counted(used), starts=begin, steps=fitting.STEPS
-    ):
+    for held in cross_validate(problem, double, weights=fitting.counted(used), steps=fitting.STEPS):
         inside = folds[held.name]
         index = np.flatnonzero(inside)
         counted = used & ~inside

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments._silicon.predictions import OUTPUTS, Fold
-from experiments._silicon.rows import Row
+from experiments._silicon.predictions import OUTPUTS, Fold, Held
+from experiments._silicon.rows import Measured, Row
 from infer_jax.calibrate import Score, interval_score, score
 from infer_jax.catalog.files import write_text
 
@@ -17,20 +17,22 @@ GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "aiconfigurator_on_si
 
 
 def pooled(
-    folds: Sequence[Fold],
-    rows: Sequence[Row],
-    taken: Callable[[Row], bool],
-    entries: Mapping[str, int] | None = None,
+    folds: Sequence[Held],
+    rows: Sequence[Any],
+    taken: Callable[[Any], bool],
+    entries: Mapping[str, Sequence[str]] | None = None,
     banded: bool = True,
 ) -> dict[str, Score]:
     """The score of each output over all folds' rows that are ``taken``.
 
-    ``entries``: how often a measurement counts, by the id of its first entry; once by default.
+    ``entries``: those of a measurement, each of which counts, by the id of the first; it counts
+    once by default.
     """
     parts: dict[str, list[np.ndarray]] = {name: [] for name in OUTPUTS}
     for fold in folds:
         counts = [
-            (1 if entries is None else entries[rows[i].first]) * taken(rows[i]) for i in fold.index
+            (1 if entries is None else len(entries[rows[i].id])) * taken(rows[i])
+            for i in fold.index
         ]
         for k, name in enumerate(OUTPUTS):
             measured = np.asarray([getattr(rows[i], name) for i in fold.index])
@@ -106,7 +108,7 @@ def predicted_by_aiconfigurator(rows: Sequence[Row], suffix: str = "_E") -> np.n
 
 
 def aiconfigurator(folds: Sequence[Fold], rows: Sequence[Row]) -> dict[str, Score] | None:
-    """aiconfigurator 0.12 on those of the same clean rows that it answers."""
+    """aiconfigurator 0.12 on those of the same clean rows that it answers; None of none."""
     theirs = predicted_by_aiconfigurator(rows)
     if theirs is None:
         return None
@@ -115,35 +117,34 @@ def aiconfigurator(folds: Sequence[Fold], rows: Sequence[Row]) -> dict[str, Scor
     found = {}
     for k, name in enumerate(OUTPUTS):
         there = index[np.isfinite(theirs[k, index])]
+        if not len(there):
+            return None
         measured = np.asarray([getattr(rows[i], name) for i in there])
         found[name] = score(theirs[k, there], measured)
     return found
 
 
 def write(
-    path: Path, folds: Iterable[Fold], rows: Sequence[Row], every: Sequence[Row]
-) -> dict[str, int]:
-    """A CSV line for every row of every fold it is in; rows that cannot be predicted say why.
+    path: Path,
+    folds: Iterable[Held],
+    rows: Sequence[Measured],
+    entries: Mapping[str, Sequence[str]],
+    left: Mapping[str, str],
+) -> None:
+    """A CSV line for every entry of a row of a fold, then one for each left out, with the reason.
 
-    Entries of one measurement have the same prediction. Returns rows left out by reason.
+    ``entries``: ids of the entries of a measurement, which share its prediction, by the id of the
+    first. ``left``: reasons by id.
     """
-    entries: dict[str, list[Row]] = {}
-    for row in every:
-        entries.setdefault(row.first, []).append(row)
-    lines, reasons = [], {}
+    lines = []
     for fold in folds:
         for j, i in enumerate(fold.index):
             cells = [
                 f"{1e3 * x[k, j]:.6g}" for k in range(2) for x in (fold.times, fold.low, fold.high)
             ]
-            lines += [[row.id, fold.name, *cells, ""] for row in entries[rows[i].first]]
-    done = {line[0] for line in lines}
-    for row in every:
-        if row.id not in done and row.layout is None:
-            lines.append([row.id, "", *[""] * 6, row.anomaly])
-            reasons[row.anomaly] = reasons.get(row.anomaly, 0) + 1
+            lines += [[name, fold.name, *cells, ""] for name in entries[rows[i].id]]
+    lines += [[name, "", *[""] * 6, reason] for name, reason in left.items()]
     columns = [f"{name}_{what}" for name in OUTPUTS for what in ("ms", "lo80", "hi80")]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([["id", "fold", *columns, "reason"], *lines])
     write_text(path, text.getvalue())
-    return reasons

@@ -36,14 +36,27 @@ class Workers(NamedTuple):
 class Split(Measured):
     """One disaggregated row whose pools are known.
 
-    ``recovered_from`` is the id of the entry that gives its worker counts, "" where it gives
-    them itself; a recovered row repeats a measurement. ``concurrency`` is of all pools.
+    ``first`` is the id of the first entry of the same measurement. ``recovered_from`` is the id
+    of the entry that gives its worker counts, "" where it gives them itself. ``concurrency`` is of
+    all pools.
     """
+
+    first: str
 
     prefill: Workers
     decode: Workers
     concurrency: float
     recovered_from: str
+
+    @property
+    def unique(self) -> bool:
+        """True for the first entry of a measurement."""
+        return self.first == self.id
+
+    @property
+    def clean(self) -> bool:
+        """True where the row counts among the clean ones; no rule finds anomalies here."""
+        return self.unique
 
     @property
     def gpus(self) -> float:
@@ -68,13 +81,14 @@ def disaggregated(
     """
     published = [row for row in silicon.published_rows(path) if row.disaggregated]
     known = _known(published)
+    first: dict[tuple, str] = {}
     scored, left = [], []
     for row in published:
         source = row if _counted(row) else known.get(_measurement(row))
         if source is None:
             left.append(LeftOut(row.id, NO_WORKERS))
         else:
-            scored.append(_split(row, source))
+            scored.append(_split(row, source, first.setdefault(_measurement(row), row.id)))
     return tuple(scored), tuple(left)
 
 
@@ -95,13 +109,14 @@ def _measurement(row: Published) -> tuple:
     return (family, row.system, row.backend, row.precision, row.isl, row.osl, load, *times)
 
 
-def _split(row: Published, source: Published) -> Split:
+def _split(row: Published, source: Published, first: str) -> Split:
     prefill, decode = _workers(source.prefill), _workers(source.decode)
     said = row.fact("silicon_concurrency")
     slots = decode.count * decode.layout.dp * decode.batch
     return Split(
         **facts(row),
         formats=clean.formats(row),
+        first=first,
         prefill=prefill,
         decode=decode,
         concurrency=float(said) if said else slots,

@@ -16,6 +16,7 @@ from infer_jax.calibrate.identifiability import (
     identifiability as identifiability,
 )
 from infer_jax.calibrate.information import Worth as Worth, next_measurements as next_measurements
+from infer_jax.calibrate.linearised import Linearised as Linearised
 from infer_jax.calibrate.losses import (
     CAUCHY as CAUCHY,
     SOFT_L1 as SOFT_L1,

@@ -74,7 +74,7 @@ def bands(
     for labels in known.values():
         if len(labels) != len(errors):
             raise InputError("bands", "labels", len(labels), f"{len(errors)}, one a known row")
-    widen = 1.0 if clusters is None else _student(len(set(clusters)) - 1, share)
+    widen = 1.0 if clusters is None else student(len(set(clusters)) - 1, share)
     order = np.argsort(-np.asarray(errors))
     values = -np.asarray(errors)[order]
     columns = {n: np.asarray([str(x) for x in known[n]])[order] for n in likeness}
@@ -100,8 +100,8 @@ def _quantiles(
     return float(middle + widen * (low - middle)), float(middle + widen * (high - middle))
 
 
-def _student(freedom: int, share: float) -> float:
-    """Student's t quantile over the normal one, to second order in 1 / freedom.
+def student(freedom: float, share: float) -> float:
+    """Student's t quantile over the normal one, of a central ``share``.
 
     t = z + (z^3 + z) / (4 f) + (5 z^5 + 16 z^3 + 3 z) / (96 f^2); Abramowitz and Stegun 26.7.5.
     """

@@ -1,12 +1,12 @@
 """How is a model that is slow to compile fitted in seconds? By its linearisation, repeatedly.
 
-Where priors hold every parameter near a value, log predictions are nearly linear in the free
-coordinates. The solver then runs on base + slope (u - point), compiled once and small, and the
-model itself is only asked for its derivatives at a handful of points.
+Log predictions are nearly linear in the free coordinates. The solver then runs on base + slope
+(u - point), compiled once and small, and the model itself is only asked for its derivatives at a
+handful of points.
 """
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import fields as _fields
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +16,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from infer_jax.calibrate.problem import Problem
+from infer_jax.errors import InputError
 
-ROUNDS = 12
+ROUNDS = 20
 CLOSE = 1e-4  # change of a free coordinate, about a relative one of the parameter, to stop at
+REACH = 1.0  # of one round in a coordinate at first; a logarithm moves by no more than a factor e
 
 
 class Near(NamedTuple):
@@ -30,7 +32,7 @@ class Near(NamedTuple):
     point: ArrayLike
 
 
-class Linearised(Problem):
+class _About(Problem):
     """A problem whose ``losses`` are those of the model about a point, given as weights are."""
 
     def losses(self, free: Array, weight: Any, logs: ArrayLike) -> Array:
@@ -38,25 +40,67 @@ class Linearised(Problem):
         near: Near = weight
         found = jnp.asarray(near.base) + jnp.asarray(near.slope) @ (free - jnp.asarray(near.point))
         rows = self.loss.root((found - logs) / self.scale)
-        return jnp.concatenate([jnp.sqrt(near.weight) * rows, self.held(free)])
+        rows = jnp.sqrt(near.weight) * rows
+        return jnp.concatenate([rows, self.held(free)]) if self.priors else rows
 
 
-def descent(problem: Problem, steps: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Where the fit with given row weights ends, from a start: linearise, solve, until it stays.
+class Linearised(Problem):
+    """A problem that is solved by its linearisation: linearise, solve, until it stays.
 
-    Every parameter must have a prior. Compiled once for all weights and starts.
+    What a round moves is bounded, and less so bounded as long as the loss does not fall. Meant for
+    parameters with priors; the answer is a minimum of ``losses``, as that of ``Problem``.
     """
-    fields = {f.name: getattr(problem, f.name) for f in dataclasses.fields(Problem)}
-    solve, logs = jax.jit(Linearised(**fields).solver(steps)), jnp.log(jnp.asarray(problem.data))
 
-    def descend(start: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        free = jnp.asarray(start)
+    def solve(
+        self, starts: ArrayLike, weights: ArrayLike, steps: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As ``Problem.solve``; ``steps`` are those of one round at most."""
+        best, costs = [], []
+        for weight in np.atleast_2d(np.asarray(weights)):
+            ends, cost = zip(
+                *(self._descend(start, weight, steps) for start in np.atleast_2d(starts)),
+                strict=True,
+            )
+            if not np.isfinite(cost).any():
+                allowed = "a model that is, near its start"
+                raise InputError("fit", "predictions", "not finite", allowed)
+            best.append(ends[int(np.argmin(cost))])
+            costs.append(cost)
+        return np.stack(best), np.asarray(costs)
+
+    def _descend(self, start: Array, weight: Array, steps: int) -> tuple[np.ndarray, float]:
+        """Where the descent from a start ends, and half the sum of squares there."""
+        solve, cost = self._near(steps)
+        logs, reach = np.log(self.data), REACH
+        here = self._at(np.asarray(start), weight)
+        least = float(cost(here, logs))
         for _ in range(ROUNDS):
-            base, slope = problem.derivatives(free)
-            ended, _ = solve(free, Near(jnp.asarray(weight), base, slope, free), logs)
-            moved, free = jnp.max(jnp.abs(ended - free)), ended
-            if moved < CLOSE:
+            ended, _ = solve(here.point, here, logs)
+            move = np.clip(np.asarray(ended) - here.point, -reach, reach)
+            there = self._at(here.point + move, weight)
+            found, moved = float(cost(there, logs)), float(np.max(np.abs(move)))
+            if not found <= least:  # or not finite
+                reach = moved / 4.0
+                if reach < CLOSE:
+                    break
+                continue
+            gain, here, least = least - found, there, found
+            if moved < CLOSE or gain < self.tolerance * found:
                 break
-        return np.asarray(free)
+        return np.asarray(here.point), least if np.isfinite(least) else np.inf
 
-    return descend
+    def _at(self, free: Any, weight: Array) -> Near:
+        base, slope = self.derivatives(free)
+        return Near(np.asarray(weight), base, slope, free)
+
+    def _near(self, steps: int) -> tuple[Callable, Callable]:
+        """The solver about a point, and half the sum of squares at it; compiled once."""
+        if ("near", steps) not in self.programs:
+            fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in _fields(Problem)}
+            fields["programs"] = {}
+            about = _About(**fields)
+            self.programs["near", steps] = jax.jit(about.solver(steps))
+            self.programs["cost"] = jax.jit(
+                lambda near, logs: 0.5 * jnp.sum(about.losses(near.point, near, logs) ** 2)
+            )
+        return self.programs["near", steps], self.programs["cost"]

@@ -70,7 +70,7 @@ def _ratio(left: np.ndarray, groups: list[list[int]]) -> float:
     inside = _variance(within) * len(left) / max(len(left) - len(groups), 1)
     centres = np.asarray([np.median(left[g]) for g in groups])
     # medians spread by chance, too
-    between = _variance(centres - 0.0) - inside * float(np.mean([1.0 / len(g) for g in groups]))
+    between = _variance(centres) - inside * float(np.mean([1.0 / len(g) for g in groups]))
     floor = 1e-3 * inside + 1e-12
     return float(inside / max(between, floor))
 

@@ -7,7 +7,6 @@ the bounds, and a relative error of a rate is an absolute one.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,5 +112,4 @@ def parameters(
         raise InputError("fit", "bounds", unknown[0], f"a fitted parameter: {', '.join(names)}")
     if not names:
         raise InputError("fit", "parameters", "none", "at least one name")
-    assert not any(math.isnan(x) for x in (*lows, *highs))
     return Parameters(tuple(names), tuple(places), np.asarray(lows), np.asarray(highs))

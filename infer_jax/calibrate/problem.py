@@ -192,7 +192,8 @@ class Problem:
     def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
         """Logarithms of the predictions and their Jacobian, rows x parameters, compiled once."""
         if "slope" not in self.programs:
-            self.programs["slope"] = jax.jit(lambda u: (self.logs(u), jax.jacfwd(self.logs)(u)))
+            both = jax.jacfwd(lambda u: (self.logs(u),) * 2, has_aux=True)  # one program for both
+            self.programs["slope"] = jax.jit(lambda u: both(u)[::-1])
         return self.programs["slope"](jnp.asarray(free))
 
     def precision(self, free: ArrayLike) -> np.ndarray:

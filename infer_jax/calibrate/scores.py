@@ -42,10 +42,10 @@ def score(
 
 
 def spearman(one: np.ndarray, other: np.ndarray) -> float:
-    """Correlation of ranks, ties by their mean rank; 1 for fewer than two distinct values."""
+    """Correlation of ranks, ties by their mean rank; 0 where either side is all equal."""
     first, second = _ranks(one), _ranks(other)
     if not np.ptp(first) or not np.ptp(second):
-        return 1.0
+        return 0.0  # nothing is ranked
     return float(np.corrcoef(first, second)[0, 1])
 
 

@@ -22,6 +22,7 @@ from infer_jax.cli import (
     memory,
     offload,
     plan,
+    report,
     sensitivity,
     sweep,
 )
@@ -82,6 +83,7 @@ EXAMPLES = {
     measure.measure: "measure --out my_chip.toml",
     offload.offload: "offload opt-175b --hardware t4_host --isl 512 --osl 32",
     plan.plan: "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
+    report.report: "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",
     listing.models: "models llama-3.1-8b",
     listing.hardware: "hardware h100_sxm",
     listing.estimators: "estimators",

@@ -35,7 +35,7 @@ def compare(
         typer.Option(
             "--estimator",
             metavar="NAME",
-            help="Twice for two estimators; once, or not at all (serving), with --given_runs.",
+            help="Twice for two estimators; once, or not at all (serving), with --measured.",
         ),
     ] = None,
     runs: Annotated[

@@ -93,7 +93,7 @@ def kernels(
             f"{bits}_bit": rate / chip.memory_bandwidth
             for bits, rate in ((16, chip.flops_16), (8, chip.flops_8))
         },
-        **{stage: _rows(arch, chip, profiles[stage]) for stage in ("prefill", "decode")},
+        **{stage: rows(arch, chip, profiles[stage]) for stage in ("prefill", "decode")},
     }
     notes = [
         *_notes(theory, work, plan),
@@ -141,7 +141,7 @@ def _prefill_rate(life: Estimate, work: Workload, plan: Serving) -> float:
     return float(_prompts(work, plan) * work.isl / life.ttft / life.chips)
 
 
-def _rows(arch: Any, chip: Any, profile: Any) -> list[dict[str, Any]]:
+def rows(arch: Any, chip: Any, profile: Any) -> list[dict[str, Any]]:
     """One row a kernel; the last profile beside the blocks' is the head's."""
     counts = [float(b.count) for b in arch.blocks]
     counts += [1.0] * (len(profile) - len(counts))

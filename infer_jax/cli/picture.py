@@ -11,21 +11,21 @@ DEFAULT = "frontier.png"
 KINDS = (".png", ".svg", ".pdf")
 
 
-def check(out: str) -> None:
-    """Refuse a name that no picture can have, before anything is computed.
+def check(out: str, kinds: tuple[str, ...] = KINDS, otherwise: str = ", or --no-picture") -> None:
+    """Refuse a name that no picture, or file of these kinds, can have, before computing.
 
     Raises:
         InputError: another suffix, a folder, or a folder that cannot be written.
     """
     path = Path(out)
-    if path.suffix.lower() not in KINDS:
-        raise refuse("--out", out, f"a name that ends in {', '.join(KINDS)}")
+    if path.suffix.lower() not in kinds:
+        raise refuse("--out", out, f"a name that ends in {', '.join(kinds)}")
     try:
         good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
     except (OSError, ValueError):  # a null byte, a name too long
         good = False
     if not good:
-        raise refuse("--out", out, "a file in a folder that can be written, or --no-picture")
+        raise refuse("--out", out, f"a file in a folder that can be written{otherwise}")
 
 
 def draw(front: Grid, chosen: int, out: str, title: str, label: str) -> tuple[str | None, str]:

@@ -1,5 +1,6 @@
 """`infer-jax plan`: which system, layout and concurrency serve a model within limits for least."""
 
+import math
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -96,6 +97,26 @@ def plan(
         typer.Option(parser=opt.count(1), metavar="N", help="Requests a group runs at most."),
     ] = None,
     price: opt.Price = None,
+    currency: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="What --price is in, such as EUR; USD where not given."),
+    ] = None,
+    region_factor: Annotated[
+        float,
+        typer.Option(
+            parser=opt.real("a factor above 0", 0.0),
+            metavar="X",
+            help="Rents of your region over those of the profile or of --price.",
+        ),
+    ] = 1.0,  # pyright: ignore[reportArgumentType]
+    pue: Annotated[
+        float | None,
+        typer.Option(
+            parser=opt.real("a number of at least 1", math.nextafter(1.0, 0.0)),
+            metavar="X",
+            help="Power of the building over power of its machines; 1.56 where not given.",
+        ),
+    ] = None,
     top: Annotated[
         float, typer.Option(parser=opt.count(1), metavar="N", help="Plans shown of each system.")
     ] = 3,
@@ -110,6 +131,8 @@ def plan(
         raise opt.refuse("--p99-ttft", p99_ttft, "--mode aggregated: pools know the mean wait only")
     if decode_hardware is not None and mode == "aggregated":
         raise opt.refuse("--decode-hardware", decode_hardware, "--mode disaggregated, or no mode")
+    if currency is not None and price is None:
+        raise opt.refuse("--currency", currency, "with --price: rents of profiles are in USD")
     alone = p99_ttft is not None and mode is None
     modes = (mode,) if mode else MODES[:1] if alone else MODES
     asked = Asked(
@@ -127,10 +150,11 @@ def plan(
     missed: list[Choice] = []
     notes: list[str] = []
     looked = 0
+    paid = _Paid(price, region_factor, pue)
     for system in dict.fromkeys(hardware):
-        pools = [_pool(config, system, name, quant, kv_dtype, price, total_gpus)]
+        pools = [_pool(config, system, name, quant, kv_dtype, paid, total_gpus)]
         if decode_hardware is not None:
-            pools.append(_pool(config, decode_hardware, name, quant, kv_dtype, price, total_gpus))
+            pools.append(_pool(config, decode_hardware, name, quant, kv_dtype, paid, total_gpus))
         for pool in pools:
             notes += pool.notes + inputs.too_long(pool.given.model, work)
         first, second = pools[0], pools[-1]
@@ -149,6 +173,7 @@ def plan(
                     notes.append(f"No two pools of {first.side.name} fit what is asked.")
     met.sort(key=lambda c: c.rank)
     missed.sort(key=lambda c: c.rank)
+    money = (currency or "USD").upper()
     report = {
         "model": load_model(config, quant=quant, kv_dtype=kv_dtype).name,
         "estimator": name,
@@ -157,20 +182,28 @@ def plan(
         "prefix_tokens": prefix,
         "configurations": looked,
         "feasible": bool(met),
-        "plans": [_row(c) for c in met],
-        "near_misses": [] if met else [_row(c) for c in missed],
+        "plans": [_row(c, money) for c in met],
+        "near_misses": [] if met else [_row(c, money) for c in missed],
     }
     notes = [
         f"Estimator: {name}; every legal layout and batch, {looked} configurations, "
         f"{' and '.join(modes)}.",
         *(["Pools are left out: only the mean of their wait is known."] if alone else []),
-        "Dollars are per million tokens, input and output alike; a GPU is paid while it is rented.",
-        *dict.fromkeys(notes),
+        f"{money} and joules are per million tokens; a GPU is paid while it is rented.",
+        *dict.fromkeys(note.replace(" USD/h", f" {money}/h") for note in notes),
     ]
     if as_json:
         show.as_json({**report, "notes": notes})
         return
-    _print(report, met, missed[: int(top)], notes)
+    _print(report, met, missed[: int(top)], notes, "$" if money == "USD" else money)
+
+
+class _Paid(NamedTuple):
+    """What the command line says of rent and power."""
+
+    price: float | None
+    region: float
+    pue: float | None
 
 
 class _Pool(NamedTuple):
@@ -188,13 +221,19 @@ def _pool(
     name: str,
     quant: str | None,
     kv_dtype: str | None,
-    price: float | None,
+    paid: _Paid,
     total: float | None,
 ) -> _Pool:
-    given = inputs.given(config, system, quant, kv_dtype, price)
-    side = Side(given.system.name, given.hardware, inputs.estimator(name, given.system))
+    given = inputs.given(config, system, quant, kv_dtype, paid.price)
+    serving, hardware = inputs.estimator(name, given.system), given.hardware
+    if paid.pue is not None:
+        serving = serving.replace(draw=serving.draw.but(pue=paid.pue))
+    hardware = hardware.but(price=float(hardware.price) * paid.region)
+    side = Side(given.system.name, hardware, serving)
     most = _most(given.hardware, total)
     notes = given.notes + inputs.borrowed(name, given.system)
+    if paid.region != 1.0:
+        notes.append(f"Rents: {paid.region:g} times those, by --region-factor.")
     if total is not None and most < total:
         notes.append(f"An instance has at most {most:g} GPUs.")
     return _Pool(given, side, layouts(given.model.architecture, int(most)), notes)
@@ -223,7 +262,8 @@ def _most(hardware: Any, total: float | None) -> float:
     return max(LARGEST, float(network.domain)) if isinstance(network, Hierarchy) else LARGEST
 
 
-def _row(c: Choice) -> dict[str, Any]:
+def _row(c: Choice, money: str) -> dict[str, Any]:
+    unit = money.lower()
     return {
         "mode": c.mode,
         "hardware": c.system,
@@ -236,20 +276,23 @@ def _row(c: Choice) -> dict[str, Any]:
         "tpot_ms": 1e3 * c.tpot,
         "requests_per_s": c.requests_per_s,
         "throughput_per_gpu_tokens_per_s": c.throughput,
-        "cost_per_mtok_usd": c.usd_per_mtok,
-        "input_cost_per_mtok_usd": c.input_usd,
-        "output_cost_per_mtok_usd": c.output_usd,
-        "cost_per_hour_usd": c.usd_per_hour,
+        f"cost_per_mtok_{unit}": c.usd_per_mtok,
+        f"input_cost_per_mtok_{unit}": c.input_usd,
+        f"output_cost_per_mtok_{unit}": c.output_usd,
+        f"cost_per_hour_{unit}": c.usd_per_hour,
         "energy_per_mtok_joules": c.joules,
+        "input_energy_per_mtok_joules": c.input_joules,
+        "output_energy_per_mtok_joules": c.output_joules,
         "memory_need_bytes": c.memory[0],
         "memory_capacity_bytes": c.memory[1],
+        "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
         "binds": c.binds,
         "broken": dict(c.excess),
     }
 
 
 def _print(
-    report: dict[str, Any], met: list[Choice], missed: list[Choice], notes: list[str]
+    report: dict[str, Any], met: list[Choice], missed: list[Choice], notes: list[str], sign: str
 ) -> None:
     lengths = f"{report['isl_tokens']:g} tokens in, {report['osl_tokens']:g} out"
     shown = met or missed
@@ -268,7 +311,7 @@ def _print(
         show.Column("TTFT", "ms"),
         show.Column("TPOT", "ms"),
         show.Column("output", "tok/s/GPU"),
-        show.Column("cost", "$/Mtok"),
+        show.Column("cost", f"{sign}/Mtok"),
         show.Column("binds" if met else "breaks", left=True),
     )
     rows = [
@@ -286,7 +329,31 @@ def _print(
         for c in shown
     ]
     show.table(columns, rows, mark=0 if met else -1)
+    sides = ("input", "output", "both")
+    columns = (
+        show.Column("per million tokens", left=True),
+        *(show.Column(side, sign) for side in sides),
+        *(show.Column(side, "MJ") for side in sides),
+        show.Column("memory", "GB of", left=True),
+    )
+    rows = [
+        [
+            c.layout,
+            *(show.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
+            *(show.digits(x / 1e6) for x in (c.input_joules, c.output_joules, c.joules)),
+            _memory(c),
+        ]
+        for c in shown
+    ]
+    show.say("")
+    show.table(columns, rows)
     show.notes(notes)
+
+
+def _memory(c: Choice) -> str:
+    """GB needed of GB there on a GPU, and on what lies below it where that is used."""
+    used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
+    return ", ".join(f"{n} {a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items())
 
 
 def _breaks(c: Choice) -> str:

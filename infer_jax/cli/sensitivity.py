@@ -1,5 +1,6 @@
 """`infer-jax sensitivity`: what a per cent of each number is worth, here or on a frontier."""
 
+import dataclasses
 import re
 from typing import Annotated, Any
 
@@ -14,8 +15,7 @@ from infer_jax.sweep import frontier as frontier_of
 from infer_jax.sweep.terms import Point
 
 TABLE = 12  # rows of each output's table
-PARTS = ("hardware", "arch", "plan", "workload", "estimator")
-NAMES = {"tpot": "TPOT", "ttft": "TTFT", "cost": "$/Mtok", "energy": "J/token"}
+NAMES = {"tpot": "TPOT", "ttft": "TTFT", "cost": "$/Mtok", "energy": "J/Mtok"}
 
 
 def sensitivity(
@@ -72,7 +72,7 @@ def sensitivity(
     work = inputs.workload(isl, osl, prefix, batch or 1.0)
     point = changed(Point(theory, arch, asked.hardware, work, plan), _overrides(override), "--set")
     with busy("compiling and evaluating"):
-        rows = [point] if along is None else _frontier(point, asked, theory, int(along))
+        rows = [point] if along is None else _frontier(point, asked, int(along))
         analyse = analyser(outputs, point)
         found = [analyse(row) for row in rows]
         ifs = what_if(outputs, rows[0], _questions(point)) if along is None else {}
@@ -88,8 +88,10 @@ def sensitivity(
         "x2 are evaluated, so they tell how far it carries; '-' where a bound is passed.",
         "Below and above: slopes at the two sides, shown where a maximum or a whole number makes "
         "them differ; a step is a jump of the output at the point itself.",
-        "J/token is board power x chips x TPOT / batch, an upper bound.",
+        "J/Mtok is the estimator's own where it tells energy, else board power x chips x time, an "
+        "upper bound.",
         *asked.notes,
+        *(f"Changed by --set: {text}." for text in override or []),
     ]
     if out is not None:
         notes.append(f"Drawn to {_draw(out, report, found[0])}.")
@@ -144,11 +146,13 @@ def _formats(arch: Any) -> list[str]:
     return sorted({re.sub(r"\.\d+\.", ".*.", p).removesuffix(".bytes") for p in paths})
 
 
-def _frontier(point: Point, asked: Any, theory: Any, count: int) -> list[Point]:
-    """Points of the frontier of speed and cost, evenly spaced in speed."""
+def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
+    """Points of the frontier of speed and cost of what was overridden, evenly spaced in speed."""
+    theory = point.estimator
     if not inputs.searches(theory):
         raise opt.refuse("--along", count, "an estimator that searches the split: economics")
-    given = inputs.Given(asked.model, asked.system, point.hardware, asked.price_source)
+    model = dataclasses.replace(asked.model, architecture=point.arch)
+    given = inputs.Given(model, asked.system, point.hardware, asked.price_source)
     chips, batches = points.axes(given, theory, False, None)
     front = frontier_of(
         points.evaluate(theory, given, point.workload, chips, batches).grid.under(None)

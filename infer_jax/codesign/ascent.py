@@ -23,6 +23,7 @@ METHODS = ("adam", "lbfgs")
 HOT = 0.3  # the first temperature of a smoothed estimator
 FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
 STILL = 1e-4  # a round that gains less than this share, twice, is a standstill
+FEW = 4  # so many numbers or fewer: forward mode, whose code stays one fused pass
 KEPT = 1e-2  # a relaxed design may break limits by this much: rounding decides anyway
 
 
@@ -36,7 +37,7 @@ class Lane(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """After a round: the best log objective that (nearly) keeps limits, and the least excess."""
+    """After a round: the best objective that (nearly) keeps limits, NaN if none; least excess."""
 
     round: int
     rounds: int
@@ -88,7 +89,7 @@ def ascend(
     """
     if method not in METHODS:
         raise InputError("codesign", "method", method, " or ".join(METHODS))
-    each = max(1, steps // rounds)
+    each, sign = max(1, steps // rounds), dict(problem.program.signs)[problem.keep.by]
     with jax.enable_x64(True):
         begun = time.perf_counter()
         optimiser = _optimiser(method, each * rounds)
@@ -98,7 +99,7 @@ def ascend(
             problem.compiled[key] = jax.jit(run)
         run = problem.compiled[key]
         start = jnp.asarray(free), jnp.asarray(digits, jnp.int32)
-        lanes = _lanes(problem, optimiser, *start, limits)
+        lanes = _lanes(problem, optimiser, *start)
         traces, gradients, best = [], 0, []
         for i in range(rounds):
             temperature = HOT * (LEAST / HOT) ** (i / max(1, rounds - 1))
@@ -109,7 +110,8 @@ def ascend(
             good = objective[(excess <= KEPT) & np.isfinite(objective)]
             best.append(float(good.min()) if good.size else np.inf)
             if progress is not None:
-                told = (i + 1, rounds, best[-1], float(excess.min()), time.perf_counter() - begun)
+                now = float(np.exp(sign * best[-1])) if good.size else np.nan
+                told = (i + 1, rounds, now, float(excess.min()), time.perf_counter() - begun)
                 progress(Progress(*told))
             if i > 1 and np.isfinite(best[-3]) and best[-3] - min(best[-2:]) < STILL:
                 break
@@ -119,11 +121,20 @@ def ascend(
         return Path(objective, excess, values, *ended, gradients, spent)
 
 
-def _lanes(
-    problem: Problem, optimiser: Any, free: Array, digits: Array, limits: np.ndarray
-) -> Lane:
-    shaped = jax.eval_shape(problem.relaxation, free[0], digits[0], jnp.asarray(HOT), limits)
-    held = begin(shaped[1].shape[0])
+def with_slope(merit: Callable[[Array], tuple[Array, Any]], free: Array) -> tuple[Any, Array, Any]:
+    """(value, slope, what else ``merit`` tells): forward mode for ``FEW`` numbers, else reverse."""
+    if len(free) > FEW:
+        (value, seen), slope = jax.value_and_grad(merit, has_aux=True)(free)
+        return value, slope, seen
+
+    def along(way: Array) -> Any:
+        return jax.jvp(merit, (free,), (way,), has_aux=True)
+
+    return jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(len(free)))
+
+
+def _lanes(problem: Problem, optimiser: Any, free: Array, digits: Array) -> Lane:
+    held = begin(problem.excesses)
     stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), held)
     return Lane(free, digits, stacked, jax.vmap(optimiser.init)(free))
 
@@ -158,7 +169,7 @@ def _round(
 
         def step(carry: Any, _: None) -> Any:
             free, memory = carry
-            (value, seen), slope = jax.value_and_grad(merit, has_aux=True)(free)
+            value, slope, seen = with_slope(merit, free)
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
             extra, tried = {}, jnp.asarray(1)
             if method == "lbfgs":

@@ -8,10 +8,12 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.codesign.problem import log
 from infer_jax.codesign.quality import depth
 from infer_jax.estimators.estimate import Estimate, Phase
 from infer_jax.physics import decoder
 from infer_jax.physics.decoder import total
+from infer_jax.physics.energy import joules_per_million_tokens
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -36,7 +38,7 @@ class Sized(Estimate):
     active: Array = number("parameters that a token meets", kind="count")
     kv_bytes: Array = number("cache of one token of context, all layers", unit="bytes", kind="size")
     aspect: Array = number("width over layers", kind="size")
-    energy: Array = number("board energy per output token", unit="J", kind="size")
+    energy: Array = number("energy per million output tokens", unit="J", kind="size")
     score: Array = number("the weighted pair: first^w second^(1-w)", kind="size")
 
 
@@ -55,7 +57,8 @@ class Judged(Spec):
 
     lifetime = training + served (cost + input_cost (isl - prefix) / osl) / 1e6, with training =
     6 N D / (utilisation x 16-bit rate) chip-seconds at the chip's price; N active parameters, D
-    training tokens. Source of 6 N D: Kaplan et al. 2020 (arXiv 2001.08361), Section 2.1.
+    training tokens. Source of 6 N D: Kaplan et al. 2020 (arXiv 2001.08361), Section 2.1; of the
+    sum at one loss: Sardana et al. 2024 (arXiv 2401.00448), Section 2.
     """
 
     target: Any = part("the estimator")
@@ -91,8 +94,9 @@ class Judged(Spec):
             "kv_bytes": decoder.cache_bytes(arch, jnp.asarray(2.0))
             - decoder.cache_bytes(arch, jnp.asarray(1.0)),
             "aspect": arch.width / depth(arch),
-            "energy": hardware.power * life.chips * life.tpot / workload.batch,
-            "score": first**self.weight * second ** (1.0 - self.weight),
+            "energy": energy(life, hardware, workload),
+            # a term of 0, as a cost is without a price, keeps the gradient of the other
+            "score": jnp.exp(self.weight * log(first) + (1.0 - self.weight) * log(second)),
         }
         if self.law is None:
             return Sized(**known)
@@ -106,3 +110,15 @@ class Judged(Spec):
             training=training,
             lifetime=training + serving,
         )
+
+
+def energy(life: Estimate, hardware: Hardware, workload: Workload) -> Array:
+    """Energy per million output tokens, J: the estimate's own or, at most, the boards' power.
+
+    An estimate that tells none is taken to draw the full board power all the time: an upper
+    bound, as chips that wait for memory draw less. 0 where the profile has no power.
+    """
+    own = getattr(life, "energy", None)
+    if own is not None:
+        return own
+    return joules_per_million_tokens(life.chips, hardware.power, life.tpot, workload.batch)

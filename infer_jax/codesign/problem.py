@@ -17,7 +17,7 @@ from jax import Array
 from infer_jax.codesign.relaxation import Relaxation
 from infer_jax.sweep.best import Best
 from infer_jax.sweep.constraint import Constraint, holds
-from infer_jax.sweep.program import Program, one_point
+from infer_jax.sweep.point import Program, one_point
 from infer_jax.sweep.run import Prepared
 from infer_jax.sweep.terms import look
 
@@ -90,6 +90,15 @@ class Problem:
                 found += _excesses(constraint.sides(point, life))
         objective = signs[self.keep.by] * log(look(self.keep.by, point, life))
         return objective, jnp.stack(found) if found else jnp.zeros(0)
+
+    @cached_property
+    def excesses(self) -> int:
+        """How many excesses the relaxed problem has."""
+        free, digits = self.relaxed.random(np.random.default_rng(0), 1)
+        shaped = jax.eval_shape(
+            self.relaxation, free[0], digits[0], jnp.asarray(LEAST), jnp.asarray(self.limits)
+        )
+        return int(shaped[1].shape[0])
 
     def _simplex(self, constraint: Constraint) -> bool:
         return any(s.total == constraint.equals for s in self.relaxed.simplexes)

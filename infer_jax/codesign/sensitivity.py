@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from infer_jax.codesign.judged import energy
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
 from infer_jax.sweep.space import dotted
@@ -26,7 +27,8 @@ Outputs = Callable[[Any], dict[str, Array]]
 STEP = 1e-6  # relative, in float64: slopes at a side are taken between one and two steps away
 KINK = 1e-3  # difference of the two sides from which they are shown
 FACTORS = (1.1, 2.0)
-UNITS = {"tpot": "s", "ttft": "s", "cost": "USD/Mtok", "throughput": "tokens/s", "energy": "J"}
+UNITS = {"tpot": "s", "ttft": "s", "cost": "USD/Mtok", "throughput": "tokens/s",
+         "energy": "J/Mtok"}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,18 +71,16 @@ class Leaf(NamedTuple):
 
 
 def outputs(point: Point) -> dict[str, Array]:
-    """TTFT and TPOT (s), cost (USD per million output tokens), and energy per output token (J).
+    """TTFT and TPOT (s), cost (USD) and energy (J) of a million output tokens.
 
-    Energy is board power x chips x TPOT / batch: an upper bound, as chips that wait for memory
-    draw less. It is left out where the profile has no power.
+    Energy is left out where the profile has no power; see ``judged.energy``.
     """
     life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-    power = point.hardware.power * life.chips
     return {
         "tpot": life.tpot,
         "ttft": life.ttft,
         "cost": life.cost,
-        "energy": power * life.tpot / point.workload.batch,
+        "energy": energy(life, point.hardware, point.workload),
     }
 
 

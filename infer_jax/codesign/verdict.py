@@ -1,6 +1,7 @@
 """Does a point keep its limits, what breaks and by how much, and where does one start?"""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -68,15 +69,19 @@ def value_at(point: Point, path: str) -> float:
 
 def life_of(point: Point) -> Any:
     """The exact estimate of one point, in float64."""
-
-    def run(p: Point) -> Any:
-        return p.estimator.estimate(p.arch, p.hardware, p.workload, p.plan)
-
-    # one point: nearly all the time is compilation, and unoptimised code wins
-    cpu = jax.default_backend() == "cpu"
-    options: Any = {"xla_backend_optimization_level": 0} if cpu else None
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, jax.jit(run, compiler_options=options)(point))
+        return jax.tree.map(np.asarray, _compiled(jax.default_backend())(point))
+
+
+def _life(point: Point) -> Any:
+    return point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+
+
+@lru_cache
+def _compiled(platform: str) -> Any:
+    # one point: nearly all the time is compilation, and unoptimised code wins
+    options: Any = {"xla_backend_optimization_level": 0} if platform == "cpu" else None
+    return jax.jit(_life, compiler_options=options)
 
 
 def excess_of(problem: Problem, point: Point, life: Any, limits: np.ndarray) -> float:

@@ -87,9 +87,10 @@ class Disaggregated(Spec):
         """A request's life over both pools, ``workload.batch`` requests in each decode instance.
 
         Requests per second: the least of what prefill, decode and the link between them take,
-        or the arrivals where there are any. TTFT is the prefill, what of the transfer it does not
-        hide, and the wait for a prefill instance; in a closed loop requests are handed over as
-        places get free, and none wait. TPOT is a decode step with no prefills in it.
+        or the arrivals where there are any. TTFT is what the estimator knows of the time before a
+        prompt's first pass, the prefill, what of the transfer it does not hide, and the wait for a
+        prefill instance; in a closed loop requests are handed over as places get free, and none
+        wait. TPOT is a decode step with no prefills in it.
         """
         second_hardware = self.decode_hardware or hardware
         fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
@@ -133,14 +134,15 @@ class Disaggregated(Spec):
             wait = single_server_wait(
                 asked, served, served**2, asked * served, workload.arrivals.variability
             )
-        ttft = first.time + transfer + wait
+        front = front_time(self.target, plan.prefill)
+        ttft = front + first.time + transfer + wait
         chips = plan.chips
         shares = copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance
         into = usd_per_million_tokens(shares[0], hardware.price, 1.0 / rate, fresh)
         out = usd_per_million_tokens(shares[1], second_hardware.price, 1.0 / rate, workload.osl)
         prefill = first.replace(
             time=ttft,
-            terms={**first.terms, "transfer": transfer, "queue": wait},
+            terms={**first.terms, "front": front, "transfer": transfer, "queue": wait},
             limits={**first.limits, **limits},
             mfu=first.mfu * first.time / ttft,
         )
@@ -166,3 +168,9 @@ class Disaggregated(Spec):
             return switch.link_rate(hardware.network, plan.chips) * self.link_share
         ends = (switch.reach(h.network)[2] for h in (hardware, other))
         return jnp.minimum(*ends) * self.link_share
+
+
+def front_time(estimator: Any, plan: Plan) -> Array:
+    """Seconds before a prompt's first pass, 0 of an estimator that knows of none."""
+    known = getattr(estimator, "front_time", None)
+    return known(plan) if known else jnp.zeros_like(plan.instance)

@@ -22,6 +22,43 @@ def reads(program: ClosedJaxpr, output: int) -> list[bool]:
     return list(partial_eval.dce_jaxpr(program.jaxpr, asked)[1])
 
 
+def only(program: ClosedJaxpr, asked: Sequence[bool]) -> ClosedJaxpr:
+    """The program of some of its outputs, without what they do not need."""
+    lean, _ = partial_eval.dce_jaxpr(program.jaxpr, list(asked), instantiate=True)
+    return ClosedJaxpr(lean, program.consts)
+
+
+def apart(program: ClosedJaxpr, mine: Sequence[bool], others: Sequence[bool]) -> list[bool]:
+    """Which outputs need no operation that ``others`` need and ``mine`` do not.
+
+    >>> import jax
+    >>> program = jax.make_jaxpr(lambda a, b: (a + 1, b + 1, a + 2, a * (b + 1)))(1.0, 1.0)
+    >>> apart(program, [True, False, False, False], [False, True, False, False])
+    [True, False, True, True]
+    """
+    jaxpr = program.jaxpr
+    alien = _needed(jaxpr, others) - _needed(jaxpr, mine)
+    touched: set[Any] = set()
+    for at, equation in enumerate(jaxpr.eqns):
+        inputs = [v for v in equation.invars if not isinstance(v, Literal)]
+        if at in alien or any(v in touched for v in inputs):
+            touched.update(equation.outvars)
+    return [isinstance(v, Literal) or v not in touched for v in jaxpr.outvars]
+
+
+def _needed(jaxpr: Any, asked: Sequence[bool]) -> set[int]:
+    """The positions of the operations that some outputs need."""
+    wanted = {v for v, is_asked in zip(jaxpr.outvars, asked, strict=True)
+              if is_asked and not isinstance(v, Literal)}  # fmt: skip
+    needed = set()
+    for at in reversed(range(len(jaxpr.eqns))):
+        equation = jaxpr.eqns[at]
+        if any(v in wanted for v in equation.outvars):
+            needed.add(at)
+            wanted.update(v for v in equation.invars if not isinstance(v, Literal))
+    return needed
+
+
 def factor(
     program: ClosedJaxpr, late: Sequence[bool]
 ) -> tuple[Callable[..., Values], Callable[..., Values]]:

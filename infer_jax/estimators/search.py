@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.extend.core import jaxpr_as_fun
 
 from infer_jax.estimators.estimate import Phase
-from infer_jax.estimators.factor import factor, reads
+from infer_jax.estimators.factor import factor, only, reads
 from infer_jax.physics.numerics import soft_weights
 
 Numbered = Callable[..., Phase]  # a phase of a candidate's indices, outermost first
@@ -32,7 +33,8 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
         found = phase(*index)
         return found.shortfall, found.time
 
-    program = jax.make_jaxpr(candidate)(*zeros)
+    program = only(jax.make_jaxpr(candidate)(*zeros), [True, True])
+    shortfall = jaxpr_as_fun(only(program, [True, False]))
     touching = max((level + 1 for level, read in enumerate(reads(program, 0)) if read), default=0)
     early, finish = factor(program, [level == len(counts) - 1 for level in range(len(counts))])
 
@@ -47,7 +49,7 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
             stacked = lax.map(lambda i: loop(level + 1, *outer, i), jnp.stack(numbers))
             turns = [tuple(t[i] for t in stacked) for i in range(counts[level])]
         if level >= touching:  # no index from here on touches the limits
-            same = finish(early(*outer, *zeros[level:-1]), zeros[-1])[0]
+            (same,) = shortfall(*outer, *zeros[level:])
             turns = [(same, *t[1:]) for t in turns]
         return [(*t[:2], i, *t[2:]) for i, t in zip(numbers, turns, strict=True)]
 

@@ -2,10 +2,11 @@
 
 from infer_jax.planning.choose import Asked as Asked, Choice as Choice, choices as choices
 from infer_jax.planning.layouts import Layout as Layout, layouts as layouts
+from infer_jax.planning.paired import Side as Side
 from infer_jax.planning.served import (
     Table as Table,
     arriving as arriving,
     shares as shares,
     table as table,
 )
-from infer_jax.planning.split import Side as Side, splits as splits
+from infer_jax.planning.split import splits as splits

@@ -32,8 +32,9 @@ class Choice:
 
     ``layout``: what an instance is, in words, ``degrees`` in numbers; ``batch``: requests in
     flight in an instance (that decodes); ``binds``: the longest term of a token; ``memory``:
-    bytes of a chip, needed and there; ``joules``: per million tokens in or out, where known;
-    ``excess``: by limit, the share by which it is exceeded, empty where all are met.
+    bytes of a chip, needed and there; ``tiers``: the same of host and disk; ``joules``: per million
+    tokens in or out, and of each side; ``excess``: by limit, the share by which it is exceeded,
+    empty where all are met.
     """
 
     mode: str
@@ -52,7 +53,10 @@ class Choice:
     memory: tuple[float, float]
     input_usd: float
     output_usd: float
-    joules: float | None = None
+    joules: float
+    input_joules: float
+    output_joules: float
+    tiers: dict[str, tuple[float, float]] = field(default_factory=dict)
     p99_ttft: float | None = None
     excess: dict[str, float] = field(default_factory=dict)
 
@@ -133,11 +137,24 @@ def choices(
             input_usd=float(served.input_cost[i]),
             output_usd=float(served.cost[i]),
             joules=float(served.blended_energy[i]),
+            input_joules=float(served.input_energy[i]),
+            output_joules=float(served.energy[i]),
+            tiers=tiers(served.decode.limits, i),
             p99_ttft=float(p99[i]) if p99 is not None else None,
             excess={k: float(v[i]) for k, v in excess.items() if v[i] > 0.0},
         )
 
     return [choice(i) for i in met], [choice(i) for i in missed]
+
+
+def tiers(limits: dict[str, Any], row: int) -> dict[str, tuple[float, float]]:
+    """Bytes needed and there beside the chip: of host and disk."""
+    kept = {name: limits.get(f"{name} memory") for name in ("host", "disk")}
+    return {
+        name: (float(limit.need[row]), float(limit.capacity[row]))
+        for name, limit in kept.items()
+        if limit is not None
+    }
 
 
 def _replicas(made: Table, asked: Asked, each: np.ndarray) -> np.ndarray:

@@ -13,38 +13,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from infer_jax.estimators.disaggregated import Disaggregated, Pools
-from infer_jax.estimators.estimate import Estimate, Phase, decode_context
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.disaggregated import Disaggregated
+from infer_jax.estimators.estimate import Phase, decode_context
+from infer_jax.estimators.serving import Deployment
 from infer_jax.planning.choose import Asked, Choice
 from infer_jax.planning.layouts import Layout
+from infer_jax.planning.paired import EXACT, Rows, Side, choice, evaluated
 from infer_jax.planning.served import QUICK, batches, degrees
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Workload
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
 KEPT = 4  # rows of a pool that are combined, of every number of chips
 SPARE = (1.0, 1.1, 1.25, 1.5, 2.0)  # instances over the least that carry arrivals
 FILLED = 0.9  # share of the requests in flight that a plan holds at least
-EXACT = 1024  # combinations that are evaluated with the transfer between the pools
-
-
-class Side(NamedTuple):
-    """A pool's system, and the model of it."""
-
-    name: str
-    hardware: Hardware
-    serving: Serving
-
-
-class Rows(NamedTuple):
-    """A pool's best rows, by instance: layout, sequences, chips, seconds of a pass, requests/s."""
-
-    layout: list[Layout]
-    sequences: np.ndarray
-    chips: np.ndarray
-    time: np.ndarray
-    rate: np.ndarray
-    price: float
 
 
 class Found(NamedTuple):
@@ -93,11 +74,11 @@ def splits(
         return Found([], [], looked)
     if asked.rate is not None:
         work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=asked.rate))
-    lives = _evaluated(wrapper, arch, sides[0].hardware, work, common, pools, pairs)
-    made = [_choice(sides, pools, pair, i, lives, work, asked) for i, pair in enumerate(pairs)]
+    lives = evaluated(wrapper, arch, sides[0].hardware, work, common, pools, pairs)
+    made = [choice(sides, pools, pair, i, lives, work, asked) for i, pair in enumerate(pairs)]
     best: dict[str, Choice] = {}
-    for choice in sorted(made, key=lambda c: c.rank):
-        best.setdefault(choice.layout, choice)
+    for one in sorted(made, key=lambda c: c.rank):
+        best.setdefault(one.layout, one)
     made = list(best.values())
     met = [c for c in made if not c.excess]
     return Found(met[:count], [] if met else made[:count], looked)
@@ -216,91 +197,3 @@ def _copies(
     balanced = y * second.rate[j] / first.rate[i]
     x = np.maximum(np.concatenate([np.floor(balanced), np.ceil(balanced)]), 1.0)
     return x, np.concatenate([y, y])
-
-
-def _evaluated(
-    wrapper: Disaggregated,
-    arch: Any,
-    hardware: Any,
-    work: Workload,
-    common: Deployment,
-    pools: tuple[Rows, Rows],
-    pairs: list[tuple[int, int, float, float]],
-) -> Estimate:
-    """Every pair of pools with its transfer; padded to one number of rows, for one program."""
-    padded = pairs + [pairs[-1]] * (EXACT - len(pairs))
-    sides = [
-        dict(zip(Layout._fields, np.asarray([p.layout[k] for k in ks], np.float64).T, strict=True))
-        for p, ks in zip(pools, list(zip(*padded, strict=True))[:2], strict=True)
-    ]
-    i, j = (np.array([pair[k] for pair in padded]) for k in (0, 1))
-    numbers = np.array([pair[2:] for pair in padded])
-    batches_ = pools[0].sequences[i], pools[1].sequences[j]
-    return jax.device_get(_lives(wrapper, arch, hardware, work, common, sides, batches_, numbers.T))
-
-
-@partial(jax.jit, compiler_options=QUICK)
-def _lives(
-    wrapper: Any, arch: Any, hardware: Any, work: Any, common: Any, sides: Any, each: Any, n: Any
-) -> Estimate:
-    def one(degrees: Any, sequences: Any, copies: Any) -> Estimate:
-        pools = Pools(
-            prefill=common.replace(**degrees[0]),
-            decode=common.replace(**degrees[1]),
-            prefill_copies=copies[0],
-            decode_copies=copies[1],
-            prefill_batch=sequences[0],
-        )
-        return wrapper.estimate(arch, hardware, work.replace(batch=sequences[1]), pools)
-
-    return jax.vmap(one)(sides, each, tuple(n))
-
-
-def _choice(
-    sides: tuple[Side, Side],
-    pools: tuple[Rows, Rows],
-    pair: tuple[int, int, float, float],
-    row: int,
-    lives: Estimate,
-    work: Workload,
-    asked: Asked,
-) -> Choice:
-    i, j, *copies = pair
-    life: Any = jax.tree.map(lambda x: x[row], lives)
-    first, second = pools[0].layout[i], pools[1].layout[j]
-    chips = float(life.chips)
-    rent = sum(n * p.chips[k] * p.price for n, p, k in zip(copies, pools, (i, j), strict=True))
-    rate = float(life.throughput) * chips / float(work.osl)
-    if asked.rate is not None:
-        rate = min(rate, asked.rate)
-    excess = {
-        "TTFT": float(life.ttft) / asked.ttft - 1.0,
-        "TPOT": float(life.tpot) / asked.tpot - 1.0,
-        "GPUs": chips / asked.chips - 1.0,
-        **{name: float(limit.shortfall) for name, limit in life.decode.limits.items()},
-        **{f"prefill {name}": float(x.shortfall) for name, x in life.prefill.limits.items()},
-    }
-    names = list(dict.fromkeys(side.name for side in sides))
-    memory = life.decode.limits["memory"]
-    return Choice(
-        mode="disaggregated",
-        system=" > ".join(names),
-        layout=f"{copies[0]:g} x {first} > {copies[1]:g} x {second}",
-        degrees={
-            "prefill": {**first._asdict(), "instances": copies[0], "batch": pools[0].sequences[i]},
-            "decode": {**second._asdict(), "instances": copies[1]},
-        },
-        batch=float(pools[1].sequences[j]),
-        chips=chips,
-        ttft=float(life.ttft),
-        tpot=float(life.tpot),
-        requests_per_s=rate,
-        usd_per_hour=rent,
-        isl=float(work.isl),
-        osl=float(work.osl),
-        binds=max(life.decode.terms, key=lambda k: float(life.decode.terms[k])),
-        memory=(float(memory.need), float(memory.capacity)),
-        input_usd=float(life.input_cost),
-        output_usd=float(life.cost),
-        excess={k: v for k, v in excess.items() if v > 0.0},
-    )

@@ -98,8 +98,21 @@ def panels(
     return figure, list(axes)
 
 
+def readable(axes: "Axes") -> None:
+    """Number 1, 2, 5 of each decade on logarithmic axes that span few: decades would be lost."""
+    from matplotlib.ticker import LogLocator
+
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        if axis.get_scale() == "log" and high / low < 30:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("")
+
+
 def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     """Write a picture in the format of its suffix; the folder is made.
+
+    The file carries the figure's title and caption, for pages and readers that show no picture.
 
     Raises:
         InputError: the place cannot be written, or no such format.
@@ -111,8 +124,18 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
         raise InputError(str(path), "suffix", path.suffix, ", ".join(sorted(formats)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
+        figure.savefig(path, metadata=_said(figure, suffix))
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise InputError(str(path), "", reason, "a writable place") from None
     return path
+
+
+def _said(figure: "Figure", suffix: str) -> dict[str, str] | None:
+    """Title and caption under the names that the format has for them; None where it has none."""
+    names = {"png": "Description", "svg": "Description", "pdf": "Subject"}
+    if suffix not in names:
+        return None
+    title = figure.get_suptitle()
+    caption = " ".join(t.get_text() for t in figure.texts if t.get_text() != title)
+    return {"Title": title, names[suffix]: " ".join(f"{title}. {caption}".split())}

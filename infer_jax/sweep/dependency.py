@@ -1,18 +1,19 @@
 """Which leaves do the asked outputs read? One trace tells; an axis nobody reads is refused."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
+from jax.extend.core import ClosedJaxpr
 from jax.interpreters import partial_eval
 
 from infer_jax.errors import InputError
 from infer_jax.sweep.group import Group
-from infer_jax.sweep.program import Program, one_point
+from infer_jax.sweep.point import Program, traced
 from infer_jax.sweep.space import dotted
-from infer_jax.sweep.terms import grows, numbers, unit_of
+from infer_jax.sweep.terms import unit_of
 
 
 class Reading(NamedTuple):
@@ -25,42 +26,33 @@ class Reading(NamedTuple):
     text: str  # the program of a point, without what differs from run to run
 
 
-def read(program: Program, group: Group, names: tuple[str, ...], dtype: Any) -> Reading:
-    """Trace one point and follow back what the named terms, constraints and limits read.
+def read(program: Program, group: Group, dtype: Any) -> Reading:
+    """Trace one point and follow back what the terms, constraints and limits read.
 
     Raises:
         InputError: a name that is no input and no term.
     """
-    told = tuple(dict.fromkeys([*names, *(c.path for c in group.columns if not c.is_spec)]))
-    asked = program._replace(signs=tuple((n, 1.0) for n in names), reducer=None, limbs=0, per=())
-    return _read(asked, jax.tree.structure(group.base), told, np.dtype(dtype))
+    trace = traced(program, group.base, dtype)
+    reads, steps, text = _read(trace.jaxpr, len(program.signs) + 2, len(group.slots))
+    paths = [dotted(key) for key, _ in jax.tree_util.tree_flatten_with_path(group.base)[0]]
+    axes = [c.path for c in group.columns if not c.is_spec]
+    units = {path: unit_of(path, group.base, None) for path in axes} | trace.units
+    return Reading(dict(zip(paths, reads, strict=True)), steps, trace.signs, units, text)
 
 
 @lru_cache(maxsize=256)
-def _read(asked: Program, tree: Any, told: tuple[str, ...], dtype: np.dtype) -> Reading:
-    """A reading depends on structure alone: one trace serves all numbers."""
-    found: dict[str, Any] = {}
-
-    def seen(point: Any, life: Any) -> None:
-        names = [name for name, _ in asked.signs]
-        found["signs"] = tuple((n, -1.0 if grows(n, point, life) else 1.0) for n in names)
-        found["units"] = {n: unit_of(n, point, life) for n in (*told, *numbers(life))}
-
-    def outputs(base: Any, steps: Any) -> Any:
-        values, accepted, feasible, _ = one_point(asked, base, steps, seen)
-        return values, accepted, feasible
-
-    scalar = jax.ShapeDtypeStruct((), dtype)
-    base = jax.tree.unflatten(tree, [scalar] * tree.num_leaves)
-    closed = jax.make_jaxpr(outputs)(base, [scalar] * len(asked.slots))
-    lean, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
-    paths = [dotted(key) for key, _ in jax.tree_util.tree_flatten_with_path(base)[0]]
+def _read(
+    jaxpr: ClosedJaxpr, answers: int, steps: int
+) -> tuple[tuple[bool, ...], tuple[bool, ...], str]:
+    """Which leaves and which steps the first outputs read, and the text of that program."""
+    asked = [i < answers for i in range(len(jaxpr.jaxpr.outvars))]
+    lean, used = partial_eval.dce_jaxpr(jaxpr.jaxpr, asked)
     text = re.sub(r"0x[0-9a-f]+|at /[^ ]*|/[^ ]*\.py:\d+", "", str(lean))
-    reads = dict(zip(paths, used[: len(paths)], strict=True))
-    return Reading(reads, tuple(used[len(paths) :]), found["signs"], found["units"], text)
+    leaves = len(used) - steps
+    return tuple(used[:leaves]), tuple(used[leaves:]), text
 
 
-def refuse_unread(groups: list[tuple[Group, Reading]], terms: tuple[str, ...]) -> None:
+def refuse_unread(groups: list[tuple[Group, Reading]], terms: Sequence[str]) -> None:
     """Raise InputError for an axis that no group's outputs read."""
     live: dict[str, bool] = {}
     for group, reading in groups:

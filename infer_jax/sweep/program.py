@@ -11,29 +11,15 @@ from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 
 from infer_jax.sweep import digits as wide
-from infer_jax.sweep.constraint import Predicate, holds
-from infer_jax.sweep.group import Group, Slot
+from infer_jax.sweep.group import Group
+from infer_jax.sweep.point import Program, answers
 from infer_jax.sweep.reducers import Chunk, fold, parse
-from infer_jax.sweep.terms import Point, look
+from infer_jax.sweep.terms import Point
 
 LANES = "lanes"  # the one axis of the mesh
 COUNTS = ("accepted", "feasible", "undefined")
 # the widest vectors there are: a quarter to a half faster than the compiler's 256 bits
 OPTIONS: dict[str, Any] = {"cpu": {"xla_cpu_prefer_vector_width": 512}}
-
-
-class Program(NamedTuple):
-    """What is structure: everything of a segment that is not a number. Hashable."""
-
-    slots: tuple[Slot, ...]
-    sizes: tuple[int, ...]
-    per: tuple[int, ...]  # digits whose positions have answers of their own
-    signs: tuple[tuple[str, float], ...]  # by term: -1 where more is better
-    where: tuple[Predicate, ...]
-    feasible: str
-    reducer: Any
-    chunk: int
-    limbs: int
 
 
 class Task(NamedTuple):
@@ -56,30 +42,6 @@ def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: A
     return Task(base, tuple(cast(t) for t in group.tables), tuple(orders))
 
 
-def one_point(program: Program, base: Point, steps: list[Any], seen: Any = None) -> Any:
-    """Terms, whether the constraints hold, whether the limits do, and by how much not.
-
-    ``seen`` is shown the point and its estimate while they are traced.
-    """
-    group = Group(base, program.sizes, program.slots, (), (), 0)
-    point = group.fill(steps)
-    life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-    if seen is not None:
-        seen(point, life)
-    kind = jnp.result_type(*jax.tree.leaves(base))
-    values = {name: jnp.asarray(look(name, point, life), kind) for name, _ in program.signs}
-    accepted = jnp.asarray(True)
-    for predicate in program.where:
-        accepted &= jnp.asarray(holds(predicate, point, life), bool)
-    feasible = look(program.feasible, point, life)
-    above = program.feasible.rpartition(".")[0]
-    phases = [look(above, point, life)] if above else [life.prefill, life.decode]
-    short = jnp.asarray(0.0)
-    for phase in phases:
-        short = jnp.maximum(short, phase.shortfall)
-    return values, accepted, jnp.asarray(feasible, bool), short
-
-
 def chunk_of(
     program: Program, task: Task, start: Array, limbs: Array, offset: Array, count: Array
 ) -> tuple[Chunk, Array]:
@@ -87,8 +49,8 @@ def chunk_of(
     lanes = offset + jnp.arange(program.chunk, dtype=jnp.int32)
     digits = wide.advance(tuple(start), program.sizes, lanes)
     steps = [t[digits[s.digit]] for s, t in zip(program.slots, task.tables, strict=True)]
-    point = partial(one_point, program, task.base)
-    values, accepted, feasible, short = jax.vmap(point, axis_size=program.chunk)(steps)
+    point = jax.vmap(answers(program, task.base), axis_size=program.chunk)
+    values, accepted, feasible, short, _ = point(steps)
     accepted &= lanes < count
     group = jnp.zeros(program.chunk, jnp.int32)
     for digit, order in zip(program.per, task.orders, strict=True):

@@ -5,21 +5,18 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.sweep.best import Best
-from infer_jax.sweep.constraint import holds
 from infer_jax.sweep.group import Group, locate
 from infer_jax.sweep.pareto import Pareto
-from infer_jax.sweep.program import Program, one_point, precise
+from infer_jax.sweep.point import Program, answers
+from infer_jax.sweep.program import precise
 from infer_jax.sweep.reducers import parse
-from infer_jax.sweep.terms import look, numbers
+from infer_jax.sweep.terms import numbers
 from infer_jax.sweep.topk import TopK
 
 MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
-
-
 BLOCK = 256  # points evaluated at a time: one program for any number of them
 
 
@@ -42,33 +39,20 @@ class Rows:
 KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
 
 
-def _lives(program: Program, base: Any, steps: Any) -> dict[str, Any]:
-    asked = [name for name, _ in program.signs]
-
-    def one(steps: Any) -> dict[str, Any]:
-        told: dict[str, Any] = {}
-
-        def seen(point: Any, life: Any) -> None:
-            told.update(numbers(life))
-            told.update({name: look(name, point, life) for name in asked})
-            told["feasible"] = look(program.feasible, point, life)
-            told[KEPT] = jnp.asarray(True)
-            for predicate in program.where:
-                told[KEPT] &= jnp.asarray(holds(predicate, point, life), bool)
-
-        told[SHORT] = one_point(program, base, steps, seen)[3]
-        return told
-
-    return jax.vmap(one, axis_size=BLOCK)(steps)
+def _lives(program: Program, estimate: str, base: Any, steps: Any) -> Any:
+    return jax.vmap(answers(program, base, estimate), axis_size=BLOCK)(steps)
 
 
-# Few points: nearly all the time is compilation, and unoptimised code wins.
-_FEW = {"xla_backend_optimization_level": 0}
+# Few points: nearly all the time is compilation. Unoptimised code wins, written by the older of
+# the compiler's two emitters, which takes a third of the time of the newer one.
+_FEW = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @lru_cache
 def _compiled(platform: str) -> Any:
-    return jax.jit(_lives, static_argnums=0, compiler_options=_FEW if platform == "cpu" else None)
+    return jax.jit(
+        _lives, static_argnums=(0, 1), compiler_options=_FEW if platform == "cpu" else None
+    )
 
 
 def evaluate(
@@ -85,7 +69,7 @@ def evaluate(
             continue
         digits = np.array([found[i][1] for i in at], np.int64).reshape(len(at), -1)
         owner[at] = positions(part.group, digits, per, spans)
-        for name, column in _wide(part.group, part.program, digits).items():
+        for name, column in _terms(part, digits).items():
             full = terms.setdefault(name, np.full(len(index), np.nan, column.dtype))
             full[at] = column
     return Rows(index, terms, owner)
@@ -100,23 +84,28 @@ def positions(group: Group, digits: np.ndarray, per: Sequence[str], spans: Seque
     return owner
 
 
-def _wide(group: Group, program: Program, digits: np.ndarray) -> dict[str, np.ndarray]:
-    count = len(digits)
+def lives(part: Any, digits: np.ndarray, estimate: str) -> Any:
+    """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
+    count, group = len(digits), part.group
     blocks = -(-count // BLOCK)
     padded = np.concatenate([digits, np.repeat(digits[:1], blocks * BLOCK - count, 0)])
     host = [d for d in jax.local_devices() if d.platform == "cpu"] or _cpu() or jax.local_devices()
-    lean = program._replace(reducer=None, chunk=0, limbs=0, per=())
+    lean = part.program._replace(reducer=None, chunk=0, limbs=0, per=())
+    estimate = estimate if "." in lean.feasible else "whole"  # one program for both uses
     with precise(np.float64), jax.default_device(host[0]):
         base = jax.tree.map(lambda x: np.asarray(x, np.float64), group.base)
         run = _compiled(host[0].platform)
-        parts = [
-            jax.device_get(run(lean, base, group.steps(block.T)))
+        found = [
+            jax.device_get(run(lean, estimate, base, group.steps(block.T)))
             for block in np.split(padded, blocks)
         ]
-    return {
-        name: np.concatenate([np.broadcast_to(part[name], BLOCK) for part in parts])[:count]
-        for name in parts[0]
-    }
+    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *found)
+
+
+def _terms(part: Any, digits: np.ndarray) -> dict[str, np.ndarray]:
+    values, kept, feasible, short, life = lives(part, digits, "asked")
+    told = {name: column for name, column in numbers(life).items() if column is not None}
+    return {**values, **told, "feasible": feasible, KEPT: kept, SHORT: short}
 
 
 def _cpu() -> list[Any]:

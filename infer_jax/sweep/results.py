@@ -129,14 +129,10 @@ def explain(ready: Any, index: int, source: str = "") -> Explanation:
     if index < 0:
         raise InputError("space", "index", index, f"from 0 to {ready.size - 1}")
     group, digits = locate(groups, index)
-    with jax.enable_x64(True):
-        steps = [np.asarray(x, np.float64) for x in group.steps(digits)]
-        point = group.fill(steps)
-        life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-        life = jax.tree.map(np.asarray, life)
-    reading = ready.readings[groups.index(group)]
-    rows = refine.numbers(life)
-    terms = {name: (float(value), reading.units.get(name, "1")) for name, value in rows.items()}
+    at = next(i for i, g in enumerate(groups) if g is group)
+    life = jax.tree.map(lambda x: x[0], refine.lives(ready.parts[at], digits[None], "whole")[4])
+    units = ready.readings[at].units
+    terms = {name: (float(x), units.get(name, "1")) for name, x in refine.numbers(life).items()}
     axes = {c.path: c.labels[digits[c.digit]] for c in group.columns}
     command = f"explain(prepare(estimator, space, keep), {index})"
     if source:

@@ -15,7 +15,8 @@ from infer_jax.sweep.digits import limbs_needed
 from infer_jax.sweep.everything import Everything
 from infer_jax.sweep.group import Group
 from infer_jax.sweep.pareto import Pareto
-from infer_jax.sweep.program import Program, task_of
+from infer_jax.sweep.point import Program
+from infer_jax.sweep.program import task_of
 from infer_jax.sweep.reducers import parse
 from infer_jax.sweep.results import Result, provenance
 from infer_jax.sweep.space import Space
@@ -36,7 +37,7 @@ class Prepared(NamedTuple):
     precision: str
     mark: str
     estimator: Any
-    sources: dict[str, list[str]]
+    sources: dict[str, dict[str, str]]  # by name and field
 
     @property
     def size(self) -> int:
@@ -109,19 +110,19 @@ def prepare(
         keeping = keep.widened()
     elif precision == "float32" and isinstance(keep, Pareto) and not keep.epsilon:
         keeping = keep.changed(margin=refine.MARGIN)
-    names = tuple(dict.fromkeys(parse(term)[0] for term in keep.terms))
+    names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
     parts, readings = [], []
     with jax.enable_x64(precision == "float64"):
         for group in groups:
             program = Program(
-                group.slots, group.sizes, per, (), tuple(space.where), feasible, keeping, 0,
+                group.slots, group.sizes, per, names, tuple(space.where), feasible, keeping, 0,
                 limbs_needed(total),
             )  # fmt: skip
-            reading = read(program, group, names, dtype)
+            reading = read(program, group, dtype)
             program = program._replace(signs=reading.signs)
             parts.append(Part(group, program, task_of(group, per, spans, dtype)))
             readings.append(reading)
-    refuse_unread(list(zip(groups, readings, strict=True)), names)
+    refuse_unread(list(zip(groups, readings, strict=True)), [name for name, _ in names])
     mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype)
     return Prepared(
         tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator,

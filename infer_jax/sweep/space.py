@@ -46,17 +46,17 @@ class Space:
         """
         return _Grouping(self, estimator).groups()
 
-    def sources(self) -> dict[str, list[str]]:
-        """Citations of the catalog for each system and model, by name; a bare spec has none."""
-        cited: dict[str, set[str]] = {}
+    def sources(self) -> dict[str, dict[str, str]]:
+        """What the catalog cites for each number of each system and model; nothing for a spec."""
+        cited: dict[str, dict[str, str]] = {}
         for given in (self.arch, self.hardware, *self.axes.values()):
             listed = _as_axis(given)
             for item in listed.steps if isinstance(listed, Axis) else (listed,):
                 if isinstance(item, System):
-                    cited.setdefault(item.name, set()).update(item.sources.values())
+                    cited[item.name] = dict(item.sources)
                 elif isinstance(item, Model):
-                    cited.setdefault(item.name, set()).add(item.source)
-        return {name: sorted(texts) for name, texts in cited.items()}
+                    cited[item.name] = {"architecture": item.source}
+        return cited
 
 
 class _Grouping:
@@ -189,24 +189,23 @@ class _Grouping:
                 systems, at = [self.named["hardware"].steps[j] for j in pick], i
         if not any(isinstance(s, System) for s in systems):
             return
-        count = len(jax.tree.leaves(base.estimator))
         fitted = [
             fit(base.estimator, s.coefficients) if isinstance(s, System) else base.estimator
             for s in systems
         ]
-        held = jax.tree.leaves(base.estimator)
-        table = np.array([jax.tree.leaves(e) for e in fitted], np.float64).reshape(-1, count)
-        for i in range(count):
-            if i in slots and np.any(table[:, i] != held[i]):
+        rows = zip(*(jax.tree.leaves(e) for e in fitted), strict=True)
+        for i, (held, row) in enumerate(zip(jax.tree.leaves(base.estimator), rows, strict=True)):
+            table = np.asarray(row, np.float64)  # a leaf may be a whole look-up table
+            if i in slots and np.any(table != held):
                 raise InputError(
                     "space", "estimator", "an axis over a coefficient that the systems set",
                     "hardware without that coefficient: system.hardware",
                 )  # fmt: skip
             if i in slots:
                 continue
-            values[i] = table[0, i]
-            if np.any(table[:, i] != table[0, i]):
-                slots[i] = (Slot(i, at), table[:, i])
+            values[i] = table[0]
+            if np.any(table != table[0]):
+                slots[i] = (Slot(i, at), table)
 
 
 def fit(estimator: Any, coefficients: Mapping[str, Any]) -> Any:
@@ -245,8 +244,9 @@ def _label(axis: Axis, i: int) -> Any:
 def _stacked(specs: Sequence[Any]) -> list[tuple[str, np.ndarray]]:
     flat = [jax.tree_util.tree_flatten_with_path(s)[0] for s in specs]
     keys = [dotted(key) for key, _ in flat[0]]
-    columns = np.array([[float(x) for _, x in one] for one in flat], np.float64)
-    return list(zip(keys, columns.T, strict=True))
+    return [
+        (key, np.asarray([one[i][1] for one in flat], np.float64)) for i, key in enumerate(keys)
+    ]
 
 
 def _head(path: str) -> str:

@@ -17,7 +17,8 @@ from infer_jax.errors import InputError
 from infer_jax.sweep import checkpoint as saved, digits as wide, guard
 from infer_jax.sweep.group import Group
 from infer_jax.sweep.interrupt import Listener
-from infer_jax.sweep.program import COUNTS, LANES, Program, Task, collect, precise, segment
+from infer_jax.sweep.point import Program
+from infer_jax.sweep.program import COUNTS, LANES, Task, collect, precise, segment
 
 TARGET = 1.0  # seconds of a segment
 CHUNKS = {"cpu": 8192, "gpu": 2**20, "tpu": 2**18}  # lanes: a cache's worth, a device's worth

@@ -29,10 +29,14 @@ tpot = 0.002
 [[where]]
 value = "parameters"
 at_least = 1.2e9
+[quality]
+law = "chinchilla"
+tokens = 9e12
 [search]
 restarts = 8
 steps = 32
 """
+LOOP = ("--model", "llama-3.2-1b", "--hardware", "h100_sxm")
 
 
 def test_sensitivity_names_what_counts():
@@ -51,6 +55,20 @@ def test_sensitivity_names_what_counts():
     assert abs(row["slope"]) < abs(memory["slope"])
 
 
+def test_sensitivity_along_a_frontier_of_changed_hardware():
+    words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--along", "3"]
+    told = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")
+    points = told["points"]
+    assert len(points) == 3 and told["what_if"] == {}
+    assert any("memory_bandwidth=*2" in note for note in told["notes"])
+    rows = [{(e["output"], e["path"]): e for e in p["elasticities"]} for p in points]
+    name = ("tpot", "hardware.chip.memory_bandwidth")
+    assert {r[name]["value"] for r in rows} == {2 * 3.35e12}  # the data sheet's, doubled
+    # cheapest first: fewer GPUs a request, and less of the time is latency
+    assert points[0]["batch"] / points[0]["gpus"] > points[-1]["batch"] / points[-1]["gpus"]
+    assert rows[0][name]["slope"] < rows[-1][name]["slope"] <= 0.0
+
+
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
@@ -67,6 +85,20 @@ def test_a_wrong_question_is_told(extra, said):
     assert said in ran.err and ran.err.count("\n") == 1
 
 
+def test_without_a_file_it_is_a_loop_over_model_split_and_batch():
+    limits = ["--ttft", "0.2s", "--tpot", "4ms", "--target-throughput", "2000"]
+    told = answer("codesign", "--model", "llama-3.2-1b", "--hardware", "h100_sxm", *limits)
+    assert told["limits"] == {"ttft": 0.2, "tpot": 0.004, "throughput": 2000.0}
+    terms, start = told["terms"], told["start_terms"]
+    assert terms["ttft"] <= 0.2 and terms["tpot"] <= 0.004 and terms["throughput"] >= 2000.0
+    for name in ("parameters", "active"):
+        assert terms[name] == pytest.approx(start[name], rel=0.02)
+    heads = "arch.blocks.0.attention.query_heads"
+    assert told["design"][heads] % told["design"]["plan.tp"] == 0
+    assert told["config"]["num_attention_heads"] == told["design"][heads]
+    assert told["gain"] >= 1.0 or not told["start_keeps_limits"]
+
+
 def test_a_design_and_its_files(tmp_path):
     (tmp_path / "spec.toml").write_text(SPEC)
     told = answer("codesign", "spec.toml", "--out", "made")
@@ -78,6 +110,8 @@ def test_a_design_and_its_files(tmp_path):
     assert float(read.width) == told["design"]["arch.width"]
     kept = json.loads((tmp_path / "made" / "design.json").read_text())
     assert kept["design"] == told["design"]
+    law = next(note for note in told["notes"] if "Chinchilla" in note)  # trained for longer
+    assert "tokens 9e+12" in law and "5e+09 to 5e+11" in law and "arXiv" in law
     made = sorted(p.name for p in (tmp_path / "made").iterdir())
     assert made == ["config.json", "design.json", "path.png"]
 
@@ -88,7 +122,8 @@ def test_a_design_and_its_files(tmp_path):
         (["codesign"], "SPEC.toml"),
         (["codesign", "nowhere.toml"], "nowhere.toml"),
         (["codesign", "spec.toml", "--tpot", "30ms"], "--tpot"),
-        (["codesign", "--model", "llama-3.2-1b", "--hardware", "h100_sxm"], "--tpot"),
+        (["codesign", *LOOP], "--tpot"),
+        (["codesign", *LOOP, "--target-throughput", "0"], "--target-throughput"),
         (["codesign", "bad.toml"], "free.experts"),
         (["codesign", "out.toml"], "bounds that hold the start"),
     ],

@@ -18,6 +18,23 @@ def test_plans_meet_the_limits_cheapest_first():
         assert p["ttft_ms"] <= 400 and p["tpot_ms"] <= 12 and p["gpus"] <= 4 and not p["broken"]
         tokens = 3600 * p["requests_per_s"] * (2000 + 200)
         assert p["cost_per_mtok_usd"] == pytest.approx(p["cost_per_hour_usd"] / tokens * 1e6)
+        # what is paid and drawn is that of the prompts and of the outputs
+        for cost, unit in (("cost_per_mtok", "usd"), ("energy_per_mtok", "joules")):
+            both = 2000 * p[f"input_{cost}_{unit}"] + 200 * p[f"output_{cost}_{unit}"]
+            assert both == pytest.approx(2200 * p[f"{cost}_{unit}"], rel=1e-6)
+
+
+def test_rents_of_a_region_in_its_own_currency_and_its_power():
+    few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1")
+    plain = answer(*few, "--price", "2")["plans"][0]
+    local = ("--price", "2", "--currency", "EUR", "--region-factor", "1.5", "--pue", "3.12")
+    there = answer(*few, *local)["plans"][0]
+    assert there["cost_per_mtok_eur"] == pytest.approx(1.5 * plain["cost_per_mtok_usd"])
+    assert there["input_cost_per_mtok_eur"] == pytest.approx(1.5 * plain["input_cost_per_mtok_usd"])
+    ratio = there["energy_per_mtok_joules"] / plain["energy_per_mtok_joules"]
+    assert ratio == pytest.approx(3.12 / 1.56)
+    printed = run(*few, *local).out
+    assert "EUR/Mtok" in printed and "$" not in printed and "GPU " in printed
 
 
 def test_near_misses_say_what_they_break():
@@ -34,6 +51,9 @@ def test_near_misses_say_what_they_break():
         (("--total-gpus", "4", "--engine", "hf"), "trtllm, sglang, vllm"),
         (("--total-gpus", "4", "--prefix", "3000"), "--prefix"),
         (("--total-gpus", "0"), "--total-gpus"),
+        (("--total-gpus", "4", "--currency", "EUR"), "with --price"),
+        (("--total-gpus", "4", "--pue", "0.9"), "at least 1"),
+        (("--total-gpus", "4", "--region-factor", "0"), "above 0"),
     ],
 )
 def test_refusals_are_one_sentence(options, said):

@@ -109,9 +109,11 @@ def test_full_disk_is_told_without_traceback(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_interrupt_is_130(tmp_path):
-    # a verb that is still at work when it is interrupted, however fast the machine
+    # a verb that is still at work when it is interrupted, however fast the machine; what a
+    # shell starts in the background ignores the signal unless told otherwise
     code = (
-        "import time; from infer_jax.cli import app, main\n"
+        "import signal, time; from infer_jax.cli import app, main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "app.command('work')(lambda: (print('up', flush=True), time.sleep(100)))\n"
         "main()"
     )

@@ -1,13 +1,15 @@
 """The scoring of measured serving: folds, decisions and bad input, without a long fit."""
 
+import csv
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from experiments._silicon import decisions, folds
+from experiments._silicon import decisions, folds, score
 from experiments._silicon.rows import Row
 from infer_jax.catalog.measurements.silicon_runs import Layout
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import Serving
 
 
 def row(name, *, first="", family="Llama", system="h100_sxm", tpot=0.01, load=8.0, tp=1.0, **more):
@@ -65,6 +67,56 @@ def test_an_entry_stands_for_its_measurement_where_the_first_is_absent(tmp_path)
     path = written(tmp_path, "fold,id\none,a again\ntwo,d\n")
     inside = folds.given(folds.read(path, ROWS), ROWS)
     assert inside["one"].tolist() == [True, False, False, False]
+
+
+def test_a_fold_of_rows_that_cannot_be_predicted_is_left_out(tmp_path):
+    dropped = row("x", unique=False, layout=None, anomaly="flattened_disaggregated")
+    path = written(tmp_path, "id,fold\na,one\nb,two\nx,three\n")
+    asked = folds.read(path, [*ROWS, dropped])
+    assert set(folds.given(asked, [*ROWS, dropped])) == {"one", "two"}
+    with pytest.raises(InputError, match="two folds or more"):
+        folds.given({"a": "one", "x": "three"}, [*ROWS, dropped])
+
+
+def test_predictions_are_written_for_every_asked_entry_and_for_no_other(tmp_path):
+    predictions = pytest.importorskip("experiments._silicon.predictions")
+    asked = {"a": "1", "a again": "2", "x": "2"}
+    first = [r for r in ROWS if r.unique]
+    times = np.asarray([[0.01, 0.02], [0.1, 0.2]])
+    held = predictions.Held("1", np.asarray([0, 2]), times, times / 2, times * 2)
+    entries = folds.entries(ROWS, asked)
+    assert entries == {"a": ["a", "a again"], "b": [], "c": [], "d": []}
+    score.write(tmp_path / "out.csv", [held], first, entries, {"x": "no server"})
+    with (tmp_path / "out.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    columns = "id,fold,tpot_ms,tpot_lo80,tpot_hi80,ttft_ms,ttft_lo80,ttft_hi80,reason"
+    assert list(lines[0]) == columns.split(",")
+    assert [line["id"] for line in lines] == ["a", "a again", "x"]
+    assert list(lines[1].values()) == ["a again", "1", "10", "5", "20", "100", "50", "200", ""]
+    assert list(lines[2].values()) == ["x", *[""] * 7, "no server"]
+
+
+def test_a_fold_that_leaves_fewer_times_than_parameters_is_refused():
+    predictions = pytest.importorskip("experiments._silicon.predictions")
+    problem = SimpleNamespace(chosen=SimpleNamespace(names=("one", "two", "three")))
+    inside = {"most": np.asarray([True, True, True, False])}
+    with pytest.raises(InputError, match=r"fold most: .* to fit is 2; allowed: at least 3"):
+        predictions.predicted(problem, ROWS, inside, np.ones(4, bool))
+
+
+def test_pools_are_shifted_by_what_other_folds_err():
+    pools = pytest.importorskip("experiments._silicon.disaggregated")
+    ten = [row(str(i), engine=("vllm", "sglang")[i % 2]) for i in range(10)]
+    half = np.arange(10) < 5
+    measured = np.asarray([[r.tpot for r in ten], [r.ttft for r in ten]])
+    # what is predicted of the second half is of no use to it, only to the first
+    times = measured / np.where(half, 7.0, 2.0)
+    one, other = pools.held(times, ten, {"a": half, "b": ~half}, shifts=True)
+    np.testing.assert_allclose(one.times, measured[:, half] * 2.0 / 7.0)
+    np.testing.assert_allclose(other.times, measured[:, ~half] * 7.0 / 2.0)
+    plain, _ = pools.held(times, ten, {"a": half, "b": ~half}, shifts=False)
+    np.testing.assert_allclose(plain.times, times[:, half])
+    np.testing.assert_allclose(plain.low, times[:, half] * 2.0)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +177,7 @@ def test_the_fitted_numbers_are_leaves_of_the_serving_model_and_not_too_many():
     fit = pytest.importorskip("experiments._silicon.fit")
     from infer_jax.calibrate import parameters
 
-    chosen = parameters(Serving.of(), fit.NAMES, None, fit.TIES)
+    chosen = parameters(fit.start(), fit.NAMES, None, fit.TIES)
     assert len(chosen.names) <= 45
 
 

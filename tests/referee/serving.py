@@ -1,5 +1,6 @@
 """Random servers and workloads for the referee, and both sides' answers to one of them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,8 @@ from infer_jax.specs import lengths
 
 from .events import Engine, Log, Requests, serve
 
+# these programs run for microseconds: compiling them is what the time goes to
+SHORT = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 KINDS = 54  # shares of a workload, filled up with empty ones: one program for all
 
 
@@ -94,7 +97,7 @@ def cases(count: int, seed: int = 0) -> list[Case]:
     return found
 
 
-def kinds(case: Case) -> batching.Requests:
+def kinds(case: Case) -> batching.Kinds:
     """The law's requests: the shares of both shapes, scaled."""
     shares = lengths.independent(*(SHAPES[s] for s in case.shapes))
     table = np.zeros((4, KINDS))
@@ -102,7 +105,7 @@ def kinds(case: Case) -> batching.Requests:
     for i, s in enumerate(shares):
         table[:, i] = (s.weight, max(s.isl * case.prompt, 1.0), 0.0, max(s.osl * case.output, 1.0))
     table[2] = 0.0
-    return batching.Requests(*map(jnp.asarray, table))
+    return batching.Kinds(*map(jnp.asarray, table))
 
 
 def server(case: Case) -> batching.Server:
@@ -116,14 +119,14 @@ def law_step(m: Machine, context: Any):
     return lambda b, p, n, c: step_time(m, b, b * context, p * n, p * n * (c + n / 2.0))
 
 
-@jax.jit
-def closed(m: Machine, k: batching.Requests, s: batching.Server, concurrency: Any):
-    return batching.closed_loop(law_step(m, batching.decode_context(k)), k, s, concurrency)
+@partial(jax.jit, compiler_options=SHORT)
+def closed(m: Machine, k: batching.Kinds, s: batching.Server, concurrency: Any):
+    return batching.closed_loop(law_step(m, batching.mean_context(k)), k, s, concurrency)
 
 
-@jax.jit
-def opened(m: Machine, k: batching.Requests, s: batching.Server, load: Any, variability: Any):
-    step = law_step(m, batching.decode_context(k))
+@partial(jax.jit, compiler_options=SHORT)
+def opened(m: Machine, k: batching.Kinds, s: batching.Server, load: Any, variability: Any):
+    step = law_step(m, batching.mean_context(k))
     limit = jnp.minimum(s.slots, batching.memory(k, s).limit)
     rate = load * batching.closed_loop(step, k, s, limit).rate
     return batching.open_loop(step, k, s, rate, variability)

@@ -54,20 +54,28 @@ def check(table: np.ndarray, closed: np.ndarray) -> None:
     """What holds: closed loops nearly all; of open ones, throughput and most of the rest."""
     typical = [np.median(table[loop], axis=0) for loop in (closed, ~closed)]
     assert np.all(typical[0] <= (0.08, 0.03, 0.03, 0.15, 0.20, 0.30)), typical[0]
-    assert np.all(typical[1] <= (0.20, 0.04, 0.03, 0.25, 0.25, 0.35)), typical[1]
-    assert np.all(table[:, 2] <= 0.10), "throughput"
+    assert np.all(typical[1] <= (0.15, 0.04, 0.03, 0.25, 0.20, 0.30)), typical[1]
+    assert np.mean(table[:, 2] <= 0.10) >= 0.98, "throughput"
     assert np.quantile(table[closed, 1], 0.9) <= 0.10, "TPOT, closed"
     assert np.quantile(table[~closed, 1], 0.9) <= 0.20, "TPOT, open"
-    assert np.quantile(table[:, 0], 0.9) <= 0.40, "TTFT"
+    assert np.quantile(table[:, 0], 0.9) <= 0.30, "TTFT"
 
 
 def test_the_laws_against_events():
     check(*errors(24, 4000, seed=0))
 
 
+# shares of 200 workloads within the wish, less what another draw of them may cost
+CLOSED, OPEN = (0.77, 0.96, 0.98, 0.81, 0.86, 0.70), (0.75, 0.83, 0.98, 0.86, 0.88, 0.77)
+
+
 @pytest.mark.slow
-def test_the_laws_against_events_on_200_workloads():
-    check(*errors(200, 12000, seed=0))
+@pytest.mark.parametrize("seed", [0, 1], ids=["looked at", "held out"])
+def test_the_laws_against_events_on_200_workloads(seed):
+    table, closed = errors(200, 12000, seed)
+    check(table, closed)
+    for loop, least in ((closed, CLOSED), (~closed, OPEN)):
+        assert np.all(np.mean(table[loop] <= WISHED, axis=0) >= least)
 
 
 # prefixes: a fast server, so that what runs pins next to nothing of the cache

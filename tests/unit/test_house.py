@@ -5,14 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import infer_jax
 
 PACKAGE = Path(infer_jax.__file__).parent
 # a room may import from those before it
 ORDER = (
     "errors",
+    "citation",
     "specs",
     "catalog",
     "physics",
@@ -25,8 +24,10 @@ ORDER = (
     "measure",
     "codesign",
     "plots",
+    "report",
     "cli",
 )
+OPTIONAL = {"matplotlib", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
 
 
@@ -60,21 +61,28 @@ def test_imports_go_one_way():
         assert imported not in FREE.get(room, ()), f"{path} imports {imported}"
 
 
-@pytest.mark.parametrize(
-    "module", ["matplotlib", "optax", "optimistix", "pyarrow", "scipy", "pandas"]
-)
-def test_import_leaves_optional_packages_alone(module):
-    light = "import sys, infer_jax; print(*sys.modules)"
-    base = "import sys, jax, flax.struct; print(*sys.modules)"
-    run = [
-        set(
-            subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True
-            ).stdout.split()
-        )
-        for code in (light, base)
-    ]
-    assert module not in run[0] - run[1]
+def test_import_is_light():
+    """No optional package, and at most 1.5 s of processor beyond jax's own import."""
+    code = """if True:
+        import sys, time
+        import jax
+        begun = time.process_time()
+        import flax.struct
+        before = set(sys.modules)
+        import infer_jax
+        print(time.process_time() - begun, *(set(sys.modules) - before))
+    """
+
+    def imported() -> tuple[float, set[str]]:
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        seconds, *modules = ran.stdout.split()
+        return float(seconds), set(modules)
+
+    seconds, modules = imported()
+    assert "infer_jax.specs" in modules
+    assert not modules & OPTIONAL
+    # a busy machine takes longer for the same work: the best of three counts
+    assert seconds < 1.5 or any(imported()[0] < 1.5 for _ in range(2))
 
 
 def test_modules_say_which_question_they_answer():

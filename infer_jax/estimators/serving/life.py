@@ -11,7 +11,9 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, Limit, Phase
 from infer_jax.estimators.serving import room, terms
+from infer_jax.estimators.serving.form import Form
 from infer_jax.estimators.serving.passes import Passes, layout, passes
+from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.workload import Requests
 from infer_jax.estimators.serving.world import World
 from infer_jax.physics import energy, interference, pipelining, tiers
@@ -114,13 +116,18 @@ def closed_loop(w: World, work: Requests) -> Served:
 
 def before(w: World, fixed: Array, tpot: Array) -> terms.Terms:
     """Seconds before the prompt's first pass: network and tokeniser, and being taken in."""
-    model, engine, groups = w.model, w.engine, w.plan.attention_dp
-    parallel = jnp.where(groups > 1.0, model.front_rank * groups, 0.0)
+    model, engine = w.model, w.engine
     steps = jnp.where(fixed, jnp.minimum(engine.admission, model.admission_fixed), engine.admission)
     # a pass with drafts gives several tokens
     tokens = geometric(model.acceptance, 1.0 + w.plan.drafts)
     step = tpot * jnp.where(model.admission_in_passes > 0.5, tokens, 1.0)
-    return {"front": model.front * (1.0 + parallel), "admission": steps * step}
+    return {"front": front(model, w.plan), "admission": steps * step}
+
+
+def front(model: Form, plan: Deployment) -> Array:
+    """Seconds of network and tokeniser, t0 (1 + [dp > 1] k dp)."""
+    groups = plan.attention_dp
+    return model.front * (1.0 + jnp.where(groups > 1.0, model.front_rank * groups, 0.0))
 
 
 def fetch(w: World, work: Requests, lengths: Lengths, prefill: Array) -> Array:

@@ -14,12 +14,20 @@ from infer_jax.estimators.serving.terms import Spent
 from infer_jax.estimators.serving.world import World
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import geometric
-from infer_jax.specs import ForwardPass
+from infer_jax.specs import ForwardPass, number, spec
 
 FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
 
 
-def one_pass(w: World, forward: ForwardPass) -> Phase:
+@spec
+class Pass(Phase):
+    """A forward pass, and for how much of it memory is read and arithmetic is done."""
+
+    reading: Array = number("of it memory is read", unit="s", kind="time")
+    computing: Array = number("of it arithmetic is done", unit="s", kind="time")
+
+
+def one_pass(w: World, forward: ForwardPass) -> Pass:
     """One forward pass of an instance, its sequences dealt to the attention groups.
 
     A pass of few new tokens a sequence decodes: it replays a CUDA graph, attends in the absorbed
@@ -50,7 +58,15 @@ def one_pass(w: World, forward: ForwardPass) -> Phase:
         "expert ranks": room.expert_ranks(w),
     }
     mfu = terms.ideal(w, micro * new) / spent.time
-    return Phase(time=spent.time, terms=spent.terms, limits=limits, mfu=mfu, layout=layout(w))
+    return Pass(
+        time=spent.time,
+        terms=spent.terms,
+        limits=limits,
+        mfu=mfu,
+        layout=layout(w),
+        reading=spent.reading,
+        computing=spent.computing,
+    )
 
 
 def micro_batch(w: World, sequences: Array) -> Array:

@@ -27,7 +27,7 @@ class Group(NamedTuple):
     """What the laws of batching are told of one attention group."""
 
     step: batching.Step
-    kinds: batching.Requests
+    kinds: batching.Kinds
     server: batching.Server
     context: Array
 
@@ -36,8 +36,8 @@ def group_of(w: World, work: Requests, lengths: Lengths) -> Group:
     """One of the equal attention groups of an instance, as a server that batches."""
     given = {f.name: getattr(work, f.name) for f in dataclasses.fields(Workload)}
     mean = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
-    kinds = batching.requests(Workload(**{**given, **mean}))
-    context = batching.decode_context(kinds)
+    kinds = batching.kinds_of(Workload(**{**given, **mean}))
+    context = batching.mean_context(kinds)
     tokens = lengths.isl + w.model.held_output * lengths.osl
     each = life.room_for(w, work, lengths) / w.plan.attention_dp
     server = batching.Server(

@@ -15,11 +15,11 @@ from infer_jax.physics.batching.admission import Memory as Memory, memory as mem
 from infer_jax.physics.batching.closed import closed_loop as closed_loop
 from infer_jax.physics.batching.kinds import (
     LEVELS as LEVELS,
-    Requests as Requests,
+    Kinds as Kinds,
     Server as Server,
     Service as Service,
-    decode_context as decode_context,
-    requests as requests,
+    kinds_of as kinds_of,
+    mean_context as mean_context,
 )
 from infer_jax.physics.batching.open import open_loop as open_loop
 from infer_jax.physics.batching.steps import Step as Step

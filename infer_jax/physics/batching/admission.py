@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.kinds import Requests, Server
+from infer_jax.physics.batching.kinds import Kinds, Server
 from infer_jax.physics.numerics import square_root
 
-ALIKE = 0.01  # squared variation of requests below which they fit the cache without a gap
+# squared variation of requests at which half of the gap counts: a guard, for requests that are all
+# alike leave none, and the law of the gap is that of unlike ones
+ALIKE = 0.01
 FAR = 12.0  # standard deviations beyond which nothing is left of a normal distribution
 
 
@@ -18,9 +20,10 @@ class Memory(NamedTuple):
 
     limit: Array  # requests that run when others wait for the cache
     varied: Array  # squared coefficient of variation of what one holds
+    work: Array  # E[w^2] / E[w]^2 of what one holds times how long
 
 
-def memory(kinds: Requests, server: Server) -> Memory:
+def memory(kinds: Kinds, server: Server) -> Memory:
     """The requests that the cache holds at once: (cache - gap) / h.
 
     h is what a request holds, weighted in its mean by how long it runs. Where requests differ,
@@ -32,7 +35,8 @@ def memory(kinds: Requests, server: Server) -> Memory:
     mean = jnp.sum(here * tokens) / jnp.sum(here)
     varied = jnp.sum(here * (tokens / mean - 1.0) ** 2) / jnp.sum(here)
     gap = 0.5 * kinds.mean(tokens**2) / kinds.mean(tokens) * varied / (varied + ALIKE)
-    return Memory(jnp.maximum(server.cache - gap, server.cache / 2.0) / mean, varied)
+    work = kinds.mean((kinds.output * tokens) ** 2) / kinds.mean(kinds.output * tokens) ** 2
+    return Memory(jnp.maximum(server.cache - gap, server.cache / 2.0) / mean, varied, work)
 
 
 class Admitted(NamedTuple):

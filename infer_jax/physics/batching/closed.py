@@ -6,14 +6,18 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.batching.admission import admitted, memory
-from infer_jax.physics.batching.kinds import LEVELS, Requests, Server, Service
+from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
 from infer_jax.physics.batching.steps import Step, Steps, added, steps
 from infer_jax.physics.queueing import exponential_tail, percentiles, pole
 from infer_jax.physics.root import crossing
 
+# how soon lockstep comes apart with the variance of lengths: no theory, chosen on random servers
+# like those of the tests
+APART = 4.0
+
 
 def closed_loop(
-    step: Step, kinds: Requests, server: Server, concurrency: Array, together: Array | None = None
+    step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
 ) -> Service:
     """``concurrency`` requests in flight at all times: one that finishes is replaced.
 
@@ -32,7 +36,7 @@ def closed_loop(
     run, waiting, varied = admitted(concurrency, server, held)
     # a request of one token decodes nothing: the floor keeps its TPOT a number
     tokens = jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
-    locked = 1.0 / (1.0 + 4.0 * kinds.variance(kinds.output)) if together is None else together
+    locked = 1.0 / (1.0 + APART * kinds.variance(kinds.output)) if together is None else together
 
     def state(coming: Array) -> tuple[Steps, Backlog, Array]:
         s = steps(step, kinds, server, coming * tokens)
@@ -87,7 +91,7 @@ class Backlog(NamedTuple):
     variance: Array  # of the tokens before it
 
 
-def backlog(s: Steps, kinds: Requests, coming: Array, run: Array, together: Array) -> Backlog:
+def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) -> Backlog:
     """Prompts that wait when ``coming`` of them come at the end of every step.
 
     Tokens beyond the room of a step are left for the next, U' = max(U + Y - room, 0). With
@@ -119,7 +123,7 @@ def backlog(s: Steps, kinds: Requests, coming: Array, run: Array, together: Arra
     # in lockstep only prompts that fit one step share it, or prompts that are all alike
     fit = jnp.maximum(s.room / mean, 1.0)
     unlike = kinds.variance(kinds.fresh) / mean**2
-    locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + 4.0 * unlike / fit**2), 1.0)
+    locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + APART * unlike / fit**2), 1.0)
     beside = jnp.where(s.chunks > 1.0, 0.0, (cohort(fit, run, unlike) - 1.0) * mean)
     bound = jnp.maximum(run * mean / s.room - decoding / coming - s.chunks, 0.0)
     return Backlog(
@@ -139,4 +143,4 @@ def cohort(fit: Array, run: Array, unlike: Array) -> Array:
     count = jnp.floor(run / whole)
     full = (count * whole**2 + (run - count * whole) ** 2) / run
     torn = 1.0 + 0.5 * (whole - 1.0) * (1.0 - 1.0 / fit)
-    return torn + (full - torn) / (1.0 + 4.0 * unlike * fit)
+    return torn + (full - torn) / (1.0 + APART * unlike * fit)

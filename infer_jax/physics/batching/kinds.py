@@ -10,7 +10,7 @@ from infer_jax.specs import Workload
 LEVELS = (0.5, 0.9, 0.99)
 
 
-class Requests(NamedTuple):
+class Kinds(NamedTuple):
     """Kinds of requests, arrays of one length: shares (they sum to 1) and tokens of each."""
 
     weight: Array
@@ -64,11 +64,11 @@ class Service(NamedTuple):
         return self.rate / self.capacity
 
 
-def requests(workload: Workload) -> Requests:
+def kinds_of(workload: Workload) -> Kinds:
     """The kinds of requests of a workload; one where all are of one length."""
     if not workload.lengths:
         ones = jnp.ones_like(jnp.reshape(jnp.asarray(workload.isl), (1,)))
-        return Requests(
+        return Kinds(
             weight=ones,
             fresh=jnp.maximum(workload.isl - workload.prefix, 1.0) * ones,
             cached=workload.prefix * ones,
@@ -79,7 +79,7 @@ def requests(workload: Workload) -> Requests:
         for name in ("weight", "isl", "osl", "prefix")
     )
     cached = workload.prefix * prefix
-    return Requests(
+    return Kinds(
         weight=weight / jnp.sum(weight),
         fresh=jnp.maximum(workload.isl * isl - cached, 1.0),
         cached=cached,
@@ -87,7 +87,7 @@ def requests(workload: Workload) -> Requests:
     )
 
 
-def decode_context(kinds: Requests) -> Array:
+def mean_context(kinds: Kinds) -> Array:
     """Mean tokens in the cache of a decoding request: longer outputs are there for longer.
 
     sum w (O - 1) (I + O / 2) / sum w (O - 1).

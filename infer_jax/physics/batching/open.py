@@ -8,11 +8,12 @@ from jax import Array
 
 from infer_jax.physics.batching.admission import memory
 from infer_jax.physics.batching.closed import closed_loop
-from infer_jax.physics.batching.kinds import LEVELS, Requests, Server, Service
+from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
 from infer_jax.physics.batching.steps import Step, Steps, added, steps
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.queueing import (
     all_taken,
+    bursts,
     clustered,
     either,
     exponential_tail,
@@ -22,11 +23,13 @@ from infer_jax.physics.queueing import (
 )
 from infer_jax.physics.root import crossing
 
-STEEPEST = 0.9  # growth of a step's time with its batch at which the batch's spread stops
+# growth of a step's time with its batch from which on a wider batch is not counted: a guard, for
+# the spread of a batch whose steps grow as fast as it does has no end
+STEEPEST = 0.9
 
 
 def open_loop(
-    step: Step, kinds: Requests, server: Server, rate: Array, variability: Array | float = 1.0
+    step: Step, kinds: Kinds, server: Server, rate: Array, variability: Array | float = 1.0
 ) -> Service:
     """Requests that arrive ``rate`` times a second; ``variability`` 1 is Poisson.
 
@@ -39,8 +42,7 @@ def open_loop(
     limit = jnp.minimum(server.slots, held.limit)
     capacity = closed_loop(step, kinds, server, limit).rate
     varied = kinds.mean(kinds.output**2) / kinds.mean(kinds.output) ** 2  # 1 + c_s^2
-    # variance over mean of those present if none waited: Whitt 1992 (Management Science 38)
-    peak = jnp.maximum(1.0 + (variability - 1.0) / varied, 0.1)
+    peak = peakedness(kinds, rate * limit / capacity, variability)
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
 
     def plain(decoding: Array) -> Array:
@@ -60,38 +62,55 @@ def open_loop(
     decoding = crossing(lambda d: d - rate * state(d)[0].life, 1e-7 * limit, limit)
     m, spread = state(decoding)
     own = kinds.mean(m.own)
-    # one who finds nobody waits for no step
-    wait = m.wait * -jnp.expm1(-decoding - rate * own)
 
-    present = decoding + rate * (wait + own)
-    in_slots = all_taken(present / server.slots, server.slots / spread)
-    in_cache = all_taken(present / held.limit, held.limit / (spread * (1.0 + held.varied)))
-    taken = in_slots + in_cache - in_slots * in_cache
-    # E[wait | all taken] of G/G/m in heavy traffic: Kimura 1994 (Queueing Systems 17)
-    drain = 0.5 * (variability + varied - 1.0) / capacity * pole(rate / capacity)
-    queued = taken * drain
-    ttft = queued + wait + own
+    # of those whose prompts wait inside, some would wait outside: no one waits twice
+    busy = decoding + rate * own
+    in_slots = all_taken(busy / server.slots, server.slots / spread)
+    in_cache = all_taken(busy / held.limit, held.limit / (spread * (1.0 + held.varied)))
+    in_cache = in_cache * (1.0 - in_slots)
+    taken = in_slots + in_cache
+    # E[wait | all taken] of G/G/m in heavy traffic: Kimura 1994 (Queueing Systems 17). A slot is
+    # asked for some time, a cache for a space for some time
+    queued = in_slots * (variability + varied - 1.0) + in_cache * (variability + held.work - 1.0)
+    queued = 0.5 * queued / capacity * pole(rate / capacity)
+    drain = queued / jnp.maximum(taken, 1e-12)
+    ttft = queued + m.wait + own
     tail = either(
-        exponential_tail(wait, m.variance, 1.0 - taken),
-        exponential_tail(wait + drain, m.variance + drain**2, taken),
+        exponential_tail(m.wait, m.variance, 1.0 - taken),
+        exponential_tail(m.wait + drain, m.variance + drain**2, taken),
     )
     latency = ttft + m.life
     return Service(
         rate=jnp.minimum(rate, capacity),
         capacity=capacity,
-        running=present,
+        running=decoding + rate * (m.wait + own),
         decoding=decoding,
         waiting=queued * rate,
         limit=limit,
         ttft=ttft,
         ttft_at=percentiles(LEVELS, m.own, kinds.weight, tail),
         slot_wait=queued,
-        queue_wait=wait,
+        queue_wait=m.wait,
         own=own,
         tpot=m.tpot,
         tpot_with_first=latency / kinds.mean(kinds.output),
         latency=latency,
     )
+
+
+def peakedness(kinds: Kinds, offered: Array, variability: Array) -> Array:
+    """Variance over mean of the requests present if none waited, ``offered`` on average.
+
+    1 + (z - 1) 2 E[min(O, O')] / E[O], O and O' two outputs. z = 1 / (1 - A*(mu)) - a is exact for
+    exponential times of service (Eckberg 1983, 10th International Teletraffic Congress), here with
+    gaps of a gamma distribution, A*(mu) = (1 + c^2 / a)^(-1 / c^2), c^2 their ``variability``. How
+    it depends on times of service is that of heavy traffic (Whitt 1992, Management Science 38).
+    """
+    a, varied = jnp.clip(offered, 1e-6, 1e4), jnp.maximum(variability, 1e-3)
+    z = -1.0 / jnp.expm1(-jnp.log1p(varied / a) / varied) - a
+    lesser = jnp.minimum(kinds.output[:, None], kinds.output)
+    shared = 2.0 * kinds.mean(jnp.sum(kinds.weight * lesser, -1)) / kinds.mean(kinds.output)
+    return jnp.maximum(1.0 + (z - 1.0) * shared, 0.1)
 
 
 class Mix(NamedTuple):
@@ -105,14 +124,14 @@ class Mix(NamedTuple):
 
 
 def mix(
-    step: Step, kinds: Requests, s: Steps, decoding: Array, rate: Array, variability: Array
+    step: Step, kinds: Kinds, s: Steps, decoding: Array, rate: Array, variability: Array
 ) -> Mix:
     """``rate`` prompts come a second, in the midst of steps."""
     excess = variability - 1.0
     alone = added(step, kinds, decoding, s, jnp.zeros_like(rate))
     share = rate * kinds.mean(alone)
     seen = s.base * pole(share) + rate * kinds.mean(alone**2) * pole(share**2)
-    beside = (rate * seen + excess * clustered(rate * seen)) * kinds.mean(kinds.fresh)
+    beside = (rate * seen + excess * clustered(rate * seen, variability)) * kinds.mean(kinds.fresh)
     cost = added(step, kinds, decoding, s, jnp.maximum(beside, 0.0))
     crowded = added(step, kinds, decoding, s, s.room)
 
@@ -123,20 +142,23 @@ def mix(
 
     # the running step, and prompts that come while it runs and share the next one
     coming = rate * length
-    bursts = excess * clustered(coming)
-    gate = 0.5 * length + jnp.maximum(coming + bursts, 0.0) * kinds.mean(cost)
+    more = excess * clustered(coming, variability)
+    gate = 0.5 * length + jnp.maximum(coming + more, 0.0) * kinds.mean(cost)
     idle = jnp.clip((1.0 - load) * pole(share), 0.0, 1.0)
     gate = gate * (1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle))
+    # one who finds nobody waits for no step
+    gate = gate * -jnp.expm1(-decoding - rate * kinds.mean(own))
     # prompts before one's own that take several steps: between a gated queue, where all that
     # came during a step are served in the next, and one served in the order of arrival
     blocking = cost + (s.chunks - 1.0) * s.base
     gated = (1.0 + 2.0 * share / s.chunks) / (1.0 + share / s.chunks)
     mean = kinds.mean(blocking)
-    bursty = 1.0 + excess * clustered(rate * mean * pole(load))
-    queue = single_server_wait(rate, mean, kinds.mean(gated * blocking**2), load, bursty)
-    near = (coming + jnp.maximum(bursts, 0.0)) * kinds.mean(cost**2)
-    near = near + length**2 / 12.0 + (bursts * kinds.mean(cost)) ** 2
-    far = queue**2 + rate * kinds.mean(blocking**3) * pole(load) / 3.0
+    queue = single_server_wait(rate, mean, kinds.mean(gated * blocking**2), load, variability)
+    near = (coming + jnp.maximum(more, 0.0)) * kinds.mean(cost**2)
+    near = near + length**2 / 12.0 + (more * kinds.mean(cost)) ** 2
+    # exact for Poisson arrivals, and for others before an exponential server
+    third = rate * kinds.mean(blocking**3) * pole(load) / 3.0
+    far = queue**2 + bursts(load, variability) * third
 
     # a request that has its first token meets the prompts left behind it, then the average
     several = jnp.minimum(coming * kinds.mean(s.chunks - 1.0), 1.0)
@@ -145,7 +167,7 @@ def mix(
     often = jnp.maximum(often, 1e-12)
     longer = jnp.minimum(share, 1.0) * length / often  # those are by so much
     busy = jnp.minimum(share + often * jnp.maximum(1.0 - share, 0.0), 1.0)  # of the time
-    behind = (rate * (kinds.mean(own) + queue) + 0.5 * bursts) * kinds.mean(cost)
+    behind = (rate * (kinds.mean(own) + queue) + 0.5 * more) * kinds.mean(cost)
     least = jnp.maximum(busy - often, 0.0)
     met = jnp.maximum(behind, 0.0) * least / busy * pole(share)
     tokens = jnp.maximum(kinds.output - 1.0, 1e-3)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.kinds import Requests, Server
+from infer_jax.physics.batching.kinds import Kinds, Server
 
 Step = Callable[[Array, Array, Array, Array], Array]
 
@@ -20,14 +20,14 @@ class Steps(NamedTuple):
     chunks: Array  # steps that a prompt takes on its own
 
 
-def steps(step: Step, kinds: Requests, server: Server, decoding: Array) -> Steps:
+def steps(step: Step, kinds: Kinds, server: Server, decoding: Array) -> Steps:
     """The steps of a server in which ``decoding`` requests are past their first token."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     room = jnp.maximum(server.budget - decoding, 1.0)
     return Steps(step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh / room))
 
 
-def added(step: Step, kinds: Requests, decoding: Array, s: Steps, beside: Array) -> Array:
+def added(step: Step, kinds: Kinds, decoding: Array, s: Steps, beside: Array) -> Array:
     """Time (s) that a prompt of each kind adds to steps shared with ``beside`` tokens of others.
 
     Its part, by tokens, of what a step takes longer for all the prompt tokens in it: at most

@@ -112,6 +112,7 @@ def test_scores_against_figures_done_by_hand():
     assert (one.rows, one.median, one.cover80) == (3, pytest.approx(10.0), pytest.approx(200 / 3))
     assert one.mean == pytest.approx(20.0)
     assert spearman(np.asarray([1.0, 2.0, 3.0]), np.asarray([10.0, 30.0, 20.0])) == 0.5
+    assert spearman(np.ones(3), np.asarray([1.0, 2.0, 3.0])) == 0.0
     e = np.e
     assert interval_score(np.asarray([e]), np.asarray([1.0]), np.asarray([e**2])) == pytest.approx(
         2

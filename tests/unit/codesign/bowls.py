@@ -7,6 +7,7 @@ from jax import Array
 
 from infer_jax.estimators import Estimate, Limit, Phase
 from infer_jax.physics import attention as att
+from infer_jax.physics.decoder import active_parameters
 from infer_jax.physics.numerics import maximum
 from infer_jax.physics.sharding import stationary_volume, weight_gathered_volume
 from infer_jax.specs import Format, GroupedQuery, Latent, Spec, number, part, spec
@@ -87,6 +88,18 @@ def volume(kind: str, x: Array) -> Array:
     if kind == "rows":
         return stationary_volume(x, chips, width, hidden)
     return weight_gathered_volume(x, jnp.asarray(65536.0), chips, width, hidden)
+
+
+@spec
+class Toll(Spec):
+    """A token costs the rent of 2 N FLOP at a share of the chip's 16-bit rate; prompts nothing."""
+
+    share: Array = number("of the chip's rate", kind="fraction", high=1, default=0.5)
+
+    def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:
+        tpot = 2.0 * active_parameters(arch) / (self.share * hardware.chip.flops_16)
+        toll = life(1e6 * tpot / 3600.0, tpot, 0.0 * tpot, 1.0 + tpot, hardware.price)
+        return toll.replace(input_cost=0.0 * tpot)
 
 
 def hardware(**changes: float) -> Any:

@@ -1,16 +1,21 @@
 """Laws of quality: the papers' own tables, their ranges, and what must be given."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from infer_jax.catalog import load_model
-from infer_jax.codesign import LAWS, Judged, law
+from infer_jax.codesign import LAWS, Judged, codesign, law
+from infer_jax.codesign.judged import energy
 from infer_jax.codesign.quality import Chinchilla, JointMixture, compute_optimal, measures
 from infer_jax.errors import InputError
 from infer_jax.specs import Plan, Workload
-from tests.unit.codesign.bowls import Bowl, hardware
+from infer_jax.sweep import Axis, Best, Space
+from tests.unit.codesign.bowls import Bowl, Toll, hardware
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -111,3 +116,89 @@ def test_lifetime_is_training_and_serving():
     assert float(life.loss) == pytest.approx(float(Chinchilla.of().loss(arch, jnp.asarray(1e12))))
     assert float(life.kv_bytes) == 2 * 16 * 8 * 64 * 2  # K and V, layers, heads, width, bytes
     assert float(life.score) == pytest.approx(float(life.cost * life.tpot) ** 0.5)
+
+
+def test_a_score_is_finite_where_a_term_is_0():
+    # without a price the cost is 0, whose root has no slope
+    arch, chips = load_model("llama-3.2-1b").architecture, hardware(price=0.0)
+    theory = Judged.of(target=Bowl.of(), weight=0.5)
+    work, plan = Workload.of(isl=100, osl=50, batch=25), Plan.of(tp=3)
+
+    def score(arch, chips, plan):
+        return theory.estimate(arch, chips, work, plan).score
+
+    value, slopes = jax.value_and_grad(score, (0, 1, 2))(arch, chips, plan)
+    assert np.isfinite(value) and value < 1e-9
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(slopes))
+    assert float(slopes[2].tp) < 0.0  # TPOT still counts: more ranks are faster
+
+
+def test_energy_is_of_a_million_tokens_and_the_estimator_s_own_where_it_tells_it():
+    arch, work = load_model("llama-3.2-1b").architecture, Workload.of(isl=100, osl=50, batch=4)
+    chips = hardware().replace(power=np.asarray(700.0))
+    life = Judged.of(target=Bowl.of()).estimate(arch, chips, work, Plan.of(tp=3))
+    assert float(life.energy) == pytest.approx(1e6 * 700.0 * float(life.tpot) / 4.0)
+
+    class Told:
+        energy = jnp.asarray(5.0)
+
+    assert float(energy(Told(), chips, work)) == 5.0  # pyright: ignore[reportArgumentType]
+
+
+def over_trained(served):
+    """The design of least lifetime at one loss, by gradients: (parameters, tokens, USD)."""
+    theory = Judged.of(target=Toll.of(), law=Chinchilla.of(), tokens=1e12, served=served,
+                       utilisation=0.5)  # fmt: skip
+    chips = hardware().replace(chip=hardware().chip.replace(flops_16=np.asarray(1e15)))
+    axes = {
+        "arch.width": Axis.log(512, 32768, 129),
+        "estimator.tokens": Axis.log(1e9, 1e15, 241),
+    }
+    arch, work = load_model("llama-3.2-1b").architecture, Workload.of(isl=1, osl=1, batch=1)
+    space = Space(arch, chips, work, Plan.of(), axes=axes)
+    found = codesign(theory, space, Best("lifetime", under={"loss": 2.2}), restarts=6)
+    assert found.terms["loss"] <= 2.2
+    return found.terms["active"], found.values["estimator.tokens"], found.terms["lifetime"]
+
+
+def least(served):
+    """The same on paper: where alpha A N^-alpha = beta B D^-beta (1 + S / (3 D)).
+
+    Lagrange's condition of least 6 N D + 2 N S at one loss, the sum of Sardana et al. 2024 (arXiv
+    2401.00448), Section 2, at equal utilisation of training and serving.
+    """
+    c = Chinchilla.of()
+    floor, a, b, alpha, beta = (float(x) for x in (c.floor, c.a, c.b, c.alpha, c.beta))
+
+    def tokens(size):
+        return ((2.2 - floor - a * size**-alpha) / b) ** (-1.0 / beta)
+
+    def slope(x):
+        size, trained = np.exp(x), tokens(np.exp(x))
+        share = 1.0 + served / (3.0 * trained)
+        return alpha * a * size**-alpha - beta * b * trained**-beta * share
+
+    smallest = (a / (2.2 - floor)) ** (1.0 / alpha)
+    root: Any = brentq(slope, np.log(1.0001 * smallest), np.log(1e13))
+    size = np.exp(root)
+    flops = 6.0 * size * tokens(size) + 2.0 * size * served
+    return size, tokens(size), flops / (0.5 * 1e15) / 3600.0 * 2.0  # at 2 USD an hour
+
+
+def test_the_more_it_serves_the_smaller_and_the_longer_trained():
+    ratios, sizes = [], []
+    for served in (0.0, 1e12, 1e14):
+        size, tokens, price = over_trained(served)
+        paper = least(served)
+        assert 1.0 - 1e-9 < price / paper[2] < 1.01  # a grid of 3 and 6 per cent
+        assert size == pytest.approx(paper[0], rel=0.1)
+        assert tokens == pytest.approx(paper[1], rel=0.15)
+        sizes.append(size)
+        ratios.append(tokens / size)
+    assert sizes[0] > sizes[1] > sizes[2]
+    # nothing served: Chinchilla's own ratio at this budget; with tokens to serve, far above it
+    own = least(0.0)
+    size, tokens = compute_optimal(Chinchilla.of(), 6.0 * own[0] * own[1])
+    assert own[1] / own[0] == pytest.approx(tokens / size, rel=1e-6)
+    assert ratios[0] == pytest.approx(tokens / size, rel=0.25)
+    assert ratios[2] > 2.0 * ratios[1] > 4.0 * ratios[0]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from infer_jax.physics import batching, prefix_cache, queueing
+from infer_jax.physics.batching.open import peakedness
 from infer_jax.physics.root import crossing
 from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite
 
@@ -36,6 +37,40 @@ def test_a_single_server_is_that_of_pollaczek_and_khinchine(second, exact):
     rate, one = jnp.asarray(0.8), jnp.asarray(1.0)
     wait = queueing.single_server_wait(rate, one, jnp.asarray(second), rate, one)
     assert float(wait) == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("variability", [0.5, 1.5, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("expected", [0.003, 0.03, 0.3, 3.0, 20.0])
+def test_bursts_come_as_a_renewal_process_of_gamma_gaps_has_them(variability, expected):
+    counts = jnp.arange(1.0, 481.0)
+    seen = jax.scipy.special.gammainc(counts / variability, expected / variability).sum()
+    share = (float(seen) - expected) / (0.5 * (variability - 1.0))
+    ours = queueing.clustered(jnp.asarray(expected), jnp.asarray(variability))
+    assert float(ours) == pytest.approx(share, abs=0.08)
+
+
+@pytest.mark.parametrize("variability", [0.25, 1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("load", [0.01, 0.2, 0.6, 0.95])
+def test_bursts_before_an_exponential_server_are_exact(variability, load):
+    """The root of s = A*(mu (1 - s)) by bisection: an arrival waits s / (1 - s) services."""
+    low, high = 0.0, 1.0 - 1e-9
+    for _ in range(100):
+        busy = 0.5 * (low + high)
+        rest = (1.0 + variability * (1.0 - busy) / load) ** (-1.0 / variability) - busy
+        low, high = (busy, high) if rest > 0 else (low, busy)
+    expected = low / (1.0 - low) * (1.0 - load) / load
+    assert float(queueing.bursts(*numbers(load, variability))) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_peakedness_of_arrivals():
+    """Poisson arrivals: 1; many at a time of fixed service: the variability of the gaps."""
+    one = jnp.ones(1)
+    alike = batching.Kinds(one, one, one, 50.0 * one)
+    for offered in (0.3, 20.0):
+        poisson = peakedness(alike, jnp.asarray(offered), jnp.asarray(1.0))
+        assert float(poisson) == pytest.approx(1.0, rel=1e-9)
+    for gaps in (0.5, 2.0, 4.0):
+        assert float(peakedness(alike, *numbers(9000.0, gaps))) == pytest.approx(gaps, rel=0.01)
 
 
 @given(st.floats(0.01, 10), st.floats(0.05, 5))
@@ -88,7 +123,7 @@ def step(decoding, prompts, new, cached):
 def served(isl, osl, budget, slots, cache, amount, variability=None):
     """A ``Service`` of requests of one length; open where a variability is given."""
     one = jnp.ones(1)
-    kinds = batching.Requests(one, isl * one, 0.0 * one, osl * one)
+    kinds = batching.Kinds(one, isl * one, 0.0 * one, osl * one)
     server = batching.Server(budget, slots, cache)
     if variability is None:
         return batching.closed_loop(step, kinds, server, amount)

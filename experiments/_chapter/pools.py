@@ -1,0 +1,174 @@
+"""Where, if anywhere, do pools of their own serve DeepSeek-R1 thirty times as fast?
+
+Throughput over interactivity on GB200 NVL72, by the serving estimator: pools that prefill and
+decode, and three servers that do both. Every curve is the best of its layouts at each speed.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.catalog import load_model, load_system
+from infer_jax.estimators import make
+from infer_jax.estimators.disaggregated import Disaggregated
+from infer_jax.estimators.estimate import Phase, decode_context
+from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.planning import Layout, table
+from infer_jax.planning.served import QUICK, batches, degrees
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
+
+MODEL, CLAIMED = "deepseek-r1", 30.0
+PATIENCE = 5.0  # seconds to the first token
+SPEEDS = np.r_[5.0, 10.0, 20:101:10, 105:151:5]
+WORK = Workload.of(isl=8192, osl=1024)
+DOMAIN = 64  # chips of the largest instance: a power of 2 within the 72
+POOLS, WIDE, NODE, HOPPER = (
+    "pools, up to 64 GPUs each",
+    "co-located, up to 64 GPUs",
+    "co-located, 8 GPUs",
+    "co-located, 8 H200 in FP8",
+)
+
+
+class Side(NamedTuple):
+    """A model in some format on a system, and the estimator of the system's chips."""
+
+    arch: Architecture
+    hardware: Hardware
+    serving: Serving
+
+
+def side(system: str, quant: str | None) -> Side:
+    """DeepSeek-R1 under TensorRT-LLM's coefficients."""
+    found, model = load_system(system), load_model(MODEL, quant=quant)
+    return Side(model.architecture, found.hardware, make("serving.trtllm", found.coefficients))
+
+
+def layouts(chips: int) -> list[Layout]:
+    """Powers of 2: tensor by data ranks, every expert on one rank of all of them or cut."""
+    sizes = 2 ** np.arange(int(np.log2(chips)) + 1)
+    return [
+        Layout(float(tp), float(dp), float(ep), 1.0)
+        for tp, dp in product(sizes, sizes)
+        for ep in {1, tp * dp}
+        if tp * dp <= chips
+    ]
+
+
+def curves() -> dict[str, np.ndarray]:
+    """Output tokens per second and GPU at every speed of ``SPEEDS``; 0 where none is that fast."""
+    rack, hopper = side("gb200_nvl72", "nvfp4"), side("h200_sxm", None)
+    return {
+        POOLS: pools(rack),
+        WIDE: together(rack, layouts(DOMAIN)),
+        NODE: together(rack, layouts(8)),
+        HOPPER: together(hopper, layouts(8)),
+    }
+
+
+def together(on: Side, legal: list[Layout]) -> np.ndarray:
+    """One server for both phases: the best layout and batch at each speed."""
+    served = table(on.serving, on.arch, on.hardware, WORK, legal, Deployment.of()).served
+    fits = np.asarray(served.ttft) <= PATIENCE
+    for limit in served.decode.limits.values():
+        fits &= np.asarray(limit.need) <= np.asarray(limit.capacity)
+    return _best(np.asarray(served.throughput), np.asarray(served.tpot), fits)
+
+
+def pools(on: Side) -> np.ndarray:
+    """Two pools in balance, each of its best instances: 1 / (1 / prefill + 1 / decode).
+
+    In a fleet large enough that pools need not be whole numbers of instances; the cache crosses
+    layer by layer while the prompt is computed.
+    """
+    wrapper = Disaggregated.of(target=None)
+    index, prompts = _grid(np.array([1.0, 2.0, 4.0]))
+    first = _passes(on, index, prompts, float(WORK.isl), 0.0)
+    fits = _room(first) & (np.asarray(first.time) <= PATIENCE)
+    chips = np.array([layout.chips for layout in layouts(DOMAIN)])
+    rate = prompts / np.asarray(first.time) / chips[index] * float(wrapper.prefill_share)
+    prefill = float(rate[fits].max())
+
+    index, requests = _grid(batches())
+    second = _passes(on, index, requests, 1.0, float(decode_context(WORK)))
+    rate = requests / np.asarray(second.time) / chips[index] * float(wrapper.decode_share)
+    decode = _best(rate / (float(WORK.osl) - 1.0), np.asarray(second.time), _room(second))
+    return float(WORK.osl) * prefill * decode / (prefill + decode)
+
+
+def _grid(each: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of every layout with so many sequences in each attention group."""
+    legal = layouts(DOMAIN)
+    index, count = (x.ravel() for x in np.meshgrid(np.arange(len(legal)), each, indexing="ij"))
+    return index, count * np.array([layout.attention_dp for layout in legal])[index]
+
+
+def _passes(on: Side, index: np.ndarray, sequences: np.ndarray, new: float, cached: float) -> Phase:
+    full = partial(np.full, sequences.shape)
+    forward: Any = (sequences, full(new), full(cached))
+    given = degrees(layouts(DOMAIN), index)
+    return jax.device_get(_stepped(on.serving, on.arch, on.hardware, given, forward))
+
+
+@partial(jax.jit, compiler_options=QUICK)
+def _stepped(serving: Any, arch: Any, hardware: Any, given: Any, forward: Any) -> Phase:
+    def one(layout: Any, numbers: Any) -> Phase:
+        sequences, new, cached = numbers
+        asked = ForwardPass(sequences=sequences, new_tokens=new, cached_tokens=cached)
+        return serving.step(arch, hardware, asked, Deployment.of().replace(**layout))
+
+    return jax.vmap(one)(given, forward)
+
+
+def _room(phase: Phase) -> np.ndarray:
+    room = [np.asarray(x.need) <= np.asarray(x.capacity) for x in phase.limits.values()]
+    return np.all(room, axis=0)
+
+
+def _best(throughput: np.ndarray, tpot: np.ndarray, fits: np.ndarray) -> np.ndarray:
+    return np.array(
+        [np.max(throughput, initial=0.0, where=fits & (tpot * speed <= 1.0)) for speed in SPEEDS]
+    )
+
+
+def times(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Pools over each of the others, at every speed; nan where the other is never that fast."""
+    return {
+        name: np.divide(found[POOLS], other, out=np.full_like(other, np.nan), where=other > 0)
+        for name, other in found.items()
+        if name != POOLS
+    }
+
+
+def draw(found: Mapping[str, np.ndarray], path: Path) -> Path:
+    """The curves, and how many times the pools are of each."""
+    from infer_jax.plots.style import line, panels, save, style  # matplotlib: an extra
+
+    with style():
+        figure, (left, right) = panels(
+            2,
+            title="DeepSeek-R1 on GB200 NVL72: pools against co-located serving",
+            caption=(
+                f"{float(WORK.isl):g} tokens in, {float(WORK.osl):g} out, first token within "
+                f"{PATIENCE:g} s; a serving model fitted to other servers, not a measurement. "
+                f"The line on the right: the claim of {CLAIMED:g} times."
+            ),
+            shared=False,
+        )
+        for i, (name, values) in enumerate(found.items()):
+            seen = values > 0
+            left.plot(SPEEDS[seen], values[seen], label=name, **line(i))
+        for i, (name, values) in enumerate(times(found).items(), 1):
+            right.plot(SPEEDS, values, label=f"over {name}", **line(i))
+        right.axhline(CLAIMED, color="0.6", linewidth=0.8)
+        left.set(yscale="log", ylabel="output tokens per second and GPU")
+        right.set(yscale="log", ylabel="throughput of pools, times the other's")
+        for axes in (left, right):
+            axes.set_xlabel("output tokens per second of one request")
+            axes.legend()
+        return save(figure, path)

@@ -1,0 +1,106 @@
+"""What is known of the plan of a report, said in a paragraph and as the commands that ask it?"""
+
+import shlex
+from typing import Any, NamedTuple
+
+from infer_jax import planning
+from infer_jax.cli import inputs, show
+from infer_jax.codesign.sensitivity import Elasticity
+from infer_jax.estimators import Estimate, Phase
+from infer_jax.memory import Engine, Memory
+from infer_jax.report import page
+from infer_jax.report.engines import Command
+from infer_jax.specs import Plan, Workload
+
+Limits = tuple[float | None, float | None]  # seconds to the first token, and per token
+NONE: Limits = (None, None)
+
+
+class Chosen(NamedTuple):
+    """The plan of a report: degrees, requests in an instance, and why it is this one."""
+
+    layout: planning.Layout
+    copies: float
+    batch: float
+    why: str
+
+
+class Answers(NamedTuple):
+    """What the verbs answer about one plan; ``reported`` and ``pictured`` show it."""
+
+    asked: inputs.Given
+    given: dict[str, Any]
+    estimator: str
+    theory: Any
+    work: Workload
+    chosen: Chosen
+    plan: Plan
+    life: Estimate
+    rows: list[dict[str, Any]]
+    nothing: str
+    held: Memory
+    engine: Engine
+    told: list[Elasticity]
+    kernels: dict[str, list[dict[str, Any]]]
+    flags: list[Command]
+    notes: list[str]
+
+
+def lead(answers: Answers, limits: Limits) -> str:
+    """The answer in one paragraph."""
+    life, layout = answers.life, answers.chosen.layout
+    gpus = float(life.chips) * answers.chosen.copies
+    told = []
+    for value, limit, what in (
+        (float(life.ttft), limits[0], "to the first token"),
+        (float(life.tpot), limits[1], "per output token"),
+    ):
+        kept = "" if limit is None else f" (limit {ms(limit)}: {met(value, limit)})"
+        told.append(f"{ms(value)} {what}{kept}")
+    rate = float(life.throughput) * gpus
+    fits = "" if life.feasible else " It does not fit: see the limits below."
+    return (
+        f"{answers.asked.model.name} on {gpus:g} {answers.asked.system.name} as "
+        f"{answers.chosen.copies:g} x {layout}, {answers.chosen.batch:g} requests in flight in "
+        f"each: {told[0]}, {told[1]}, {show.digits(rate, 4)} tokens/s in all, "
+        f"${show.digits(life.cost)} per million output tokens.{fits}"
+    )
+
+
+def met(value: Any, limit: Any) -> str:
+    """Whether a limit holds, in a word."""
+    return "met" if value <= limit else "broken"
+
+
+def ms(seconds: Any) -> str:
+    """Milliseconds with their unit."""
+    return f"{show.digits(1e3 * float(seconds))} ms"
+
+
+def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:
+    """Both passes with their names."""
+    return ("prefill", answers.life.prefill), ("decode", answers.life.decode)
+
+
+def again(answers: Answers, verb: str) -> str:
+    """The command that answers this section alone, where a plain plan says it."""
+    layout, work, asked = answers.chosen.layout, answers.work, answers.given
+    words = ["infer-jax", verb, asked["config"], "--hardware", asked["hardware"]]
+    named = {"quant": asked["quant"], "kv-dtype": asked["kv-dtype"]}
+    split = {"tp": layout.tp, "pp": layout.pp, "ep": layout.attention_dp}
+    if verb == "memory":
+        engine = answers.engine
+        named |= split | {"max-model-len": engine.context, "max-num-seqs": engine.sequences}
+    else:
+        named |= {"isl": work.isl, "osl": work.osl, "price": asked["price"]}
+    if verb in ("estimate", "sensitivity"):
+        if layout.ep != layout.attention_dp:
+            return ""
+        named |= {**split, "batch": answers.chosen.batch, "estimator": answers.estimator}
+        named |= {"prefix": work.prefix} if float(work.prefix) else {}
+    if verb == "frontier":
+        named["total-gpus"] = asked["total-gpus"]
+    for name, value in named.items():
+        if value is not None:
+            words += [f"--{name}", value if isinstance(value, str) else f"{float(value):.12g}"]
+    return page.code(shlex.join(words))

@@ -1,0 +1,164 @@
+"""How is a design told? As a table beside its start, as JSON, and as files in a folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from infer_jax.catalog.files import write_text
+from infer_jax.cli import show
+from infer_jax.codesign.design import Designed
+from infer_jax.codesign.export import export, template
+from infer_jax.codesign.toml import Spec
+from infer_jax.codesign.verdict import life_of
+from infer_jax.errors import InputError
+from infer_jax.sweep.terms import grows, unit_of
+
+TERMS = ("ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips", "parameters",
+         "active", "kv_bytes", "aspect", "energy", "loss", "training", "lifetime")  # fmt: skip
+
+
+def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict[str, Any]:
+    """What is told of a design, as JSON has it; with ``folder``, files and picture are written."""
+    notes = list(found.notes)
+    law = asked.estimator.law
+    tokens = getattr(found.point.estimator, "tokens", 0.0)
+    if law is not None:
+        notes += [f"{w}." for w in law.warnings(found.point.arch, tokens)]
+    config = None
+    moved = any(name.startswith("arch.") for name in found.moving)
+    if asked.model and (moved or folder is not None):
+        try:
+            config, _ = export(found.point.arch, template(asked.model), **asked.formats)
+        except InputError as error:
+            notes.append(f"No config.json: {error}.")
+    second = _second(asked, found)
+    told: dict[str, Any] = {
+        "objective": keep.by,
+        "limits": dict(keep.under),
+        "gain": found.gain,
+        "start_keeps_limits": found.start_met,
+        "design": {k: v for k, v in found.values.items() if "vectors" not in k},
+        "start": asked.start,
+        "terms": found.terms,
+        "start_terms": found.start_terms,
+        "units": {name: unit_of(name, found.point, found.life) for name in found.terms},
+        "better": {name: grows(name, found.point, found.life) for name in found.terms},
+        "second_estimator": second,
+        "searched": found.counts | {"seconds": found.seconds},
+        "config": config,
+        "notes": notes,
+    }
+    if folder is not None:
+        _write(folder, told, found)
+    return told
+
+
+def _second(asked: Spec, found: Designed) -> dict[str, Any] | None:
+    """The design and the start under the second estimator, where the file names one."""
+    if asked.second is None:
+        return None
+
+    lives = [life_of(p._replace(estimator=asked.second)) for p in (found.start, found.point)]
+    names = ("ttft", "tpot", "cost", "throughput")
+    told = [
+        {n: float(getattr(x, n)) for n in names} | {"feasible": bool(x.feasible)} for x in lives
+    ]
+    return {"start": told[0], "design": told[1]}
+
+
+def _write(folder: Path, told: dict[str, Any], found: Designed) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
+    design = {k: v for k, v in told.items() if k != "config"}
+    for name, table in (("design.json", design), ("config.json", told["config"])):
+        if table is not None:
+            write_text(folder / name, json.dumps(show.plain(table), indent=2) + "\n")
+    told["notes"].append(f"Written to {folder}.")
+    if found.paths:
+        from importlib.util import find_spec
+
+        if find_spec("matplotlib") is None:
+            told["notes"].append("No picture: pip install 'infer_jax[plots]'.")
+            return
+        from infer_jax.plots.path import Track, plot_path
+
+        caption = (
+            "Left: all restarts, relaxed (no steps, kinks smoothed where the estimator can); a "
+            "thin line breaks a limit. The design is rounded and priced by the exact model."
+        )
+        track = Track(**found.track())
+        plot_path(
+            track, folder / "path.png", title=f"Path to the design: {track.label}", caption=caption
+        )
+
+
+def show_all(told: dict[str, Any]) -> None:
+    """Print the design, all terms beside the start's, the second estimator's, and notes."""
+    limits = ", ".join(f"{k} {v:.6g}" for k, v in told["limits"].items()) or "none"
+    show.say("", f"Objective: {told['objective']}; limits: {limits}.")
+    rows = [
+        [
+            name,
+            _cell(told["start"].get(name)),
+            _cell(value),
+            _ratio(told["start"].get(name), value),
+        ]
+        for name, value in told["design"].items()
+    ]
+    columns = [
+        show.Column("free", left=True),
+        show.Column("start"),
+        show.Column("design"),
+        show.Column("ratio"),
+    ]
+    show.table(columns, rows)
+    now, then, units = told["terms"], told["start_terms"], told["units"]
+    named = [n for n in TERMS if n in now]
+    named += [n for n in now if ".terms." in n or n.endswith(".need")]
+    second = told["second_estimator"]
+    show.say("")
+    show.table(
+        [show.Column("term", left=True), show.Column("unit", left=True), *columns[1:]],
+        [
+            [
+                n,
+                "" if units[n] == "1" else units[n],
+                _cell(then[n]),
+                _cell(now[n]),
+                _ratio(then[n], now[n]),
+            ]
+            for n in named
+        ],
+    )
+    if second is not None:
+        show.say("", "The same two under the second estimator")
+        show.table(
+            columns[:1] + columns[1:],
+            [
+                [n, _cell(second["start"][n]), _cell(second["design"][n]),
+                 _ratio(second["start"][n], second["design"][n])]
+                for n in second["start"]
+            ],
+        )  # fmt: skip
+    searched = told["searched"]
+    show.say(
+        "",
+        f"{told['objective']} is better by a factor of {told['gain']:.3f}. "
+        f"{searched['restarts']} restarts, {searched['gradients']:,} gradients, "
+        f"{searched['lattice']:,} lattice points, {searched['seconds']:.1f} s.",
+    )
+    show.notes(told["notes"])
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, str | bool):
+        return "" if value is None else str(value)
+    return show.digits(float(value), 5)
+
+
+def _ratio(before: Any, after: Any) -> str:
+    if any(x is None or isinstance(x, str | bool) for x in (before, after)) or not float(before):
+        return ""
+    return f"{float(after) / float(before):.3f}"

@@ -1,0 +1,219 @@
+"""`infer-jax report`: one page with everything about one plan, and where each number is from."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import typer
+
+from infer_jax import planning
+from infer_jax.catalog.files import write_text
+from infer_jax.cli import estimate as one, inputs, kernels, options as opt, picture, points, show
+from infer_jax.cli.answered import Answers, Chosen, lead
+from infer_jax.cli.reported import page
+from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.codesign.sensitivity import analyser, outputs
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.estimators.registry import variant
+from infer_jax.estimators.serving import Deployment
+from infer_jax.memory import Engine, memory as held_by
+from infer_jax.report.engines import Served, commands
+from infer_jax.specs import ForwardPass, Hierarchy, Plan, Workload
+from infer_jax.sweep import frontier as best, preferred
+from infer_jax.sweep.terms import Point
+
+GPUS = 8.0  # among which a plan is looked for where nothing is given: one server
+
+
+def report(
+    config: opt.Config,
+    hardware: opt.HardwareName,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    dp: opt.Dp = 1,  # pyright: ignore[reportArgumentType]
+    total_gpus: opt.TotalGpus = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
+    osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
+    prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
+    batch: opt.Batch = None,
+    ttft: opt.Ttft = None,
+    tpot: opt.Tpot = None,
+    price: opt.Price = None,
+    estimator: opt.EstimatorName = None,
+    out: Annotated[
+        str, typer.Option("--out", metavar="FILE", help="The page, a name that ends in .html.")
+    ] = "report.html",
+    as_json: opt.Json = False,
+) -> None:
+    """One HTML page: frontier, time, memory, sensitivity, roofline, engine flags, sources."""
+    prepare()
+    picture.check(out, (".html",), "")
+    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    given = {"config": config, "hardware": hardware, "quant": quant, "kv-dtype": kv_dtype}
+    given |= {"price": price, "total-gpus": total_gpus}
+    name = estimator or "serving"
+    theory = inputs.estimator(name, asked.system)
+    if inputs.searches(theory):
+        raise opt.refuse("--estimator", name, "one that takes a split: serving, economics.planned")
+    work = inputs.workload(isl, osl, prefix)
+    with busy("choosing a plan"):
+        if tp is None and pp is None and ep is None:
+            if not name.startswith("serving"):
+                raise opt.refuse(
+                    "--tp", "missing", "--tp (with --pp, --ep), or --estimator serving"
+                )
+            if dp > 1:
+                raise opt.refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
+            limits = (ttft or np.inf, tpot or np.inf)
+            chosen = _cheapest(asked, theory, work, total_gpus or GPUS, limits, batch)
+        else:
+            plan, _ = one.plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, name)
+            degrees = [float(x) for x in (plan.tp, plan.ep, plan.ep, plan.pp)]
+            chosen = Chosen(planning.Layout(*degrees), dp, batch or 1.0, "The plan is as given.")
+    work = inputs.workload(isl, osl, prefix, chosen.batch)
+    with busy("compiling and evaluating"):
+        answers = _answers(asked, given, name, theory, work, chosen)
+    write_text(Path(out), page(answers, (ttft, tpot)))
+    life = answers.life
+    summary = {
+        **asked.names,
+        "report": out,
+        "estimator": name,
+        "plan": {**chosen.layout._asdict(), "replicas": chosen.copies},
+        "batch": chosen.batch,
+        "feasible": bool(life.feasible),
+        "ttft_ms": 1e3 * life.ttft,
+        "tpot_ms": 1e3 * life.tpot,
+        "speed_tokens_per_s": life.speed,
+        "output_cost_per_mtok_usd": life.cost,
+        "frontier": answers.rows,
+        "flags": {c.engine: c.command for c in answers.flags},
+        "notes": answers.notes,
+    }
+    if as_json:
+        show.as_json(summary)
+    else:
+        show.say(lead(answers, (ttft, tpot)), f"Report: {out}.")
+
+
+def _cheapest(
+    asked: inputs.Given,
+    theory: Any,
+    work: Workload,
+    gpus: float,
+    limits: tuple[float, float],
+    batch: float | None,
+) -> Chosen:
+    """The plan that `infer-jax plan` prints first on so many GPUs, or the nearest miss."""
+    arch, tried = asked.model.architecture, None if batch is None else np.array([batch])
+    legal = planning.layouts(arch, int(gpus))
+    made = planning.table(theory, arch, asked.hardware, work, legal, Deployment.of(), tried)
+    wanted = planning.Asked(ttft=limits[0], tpot=limits[1], chips=gpus)
+    price, lengths = float(asked.hardware.price), (float(work.isl), float(work.osl))
+    met, missed = planning.choices(asked.system.name, price, made, wanted, *lengths, 1)
+    first = (met or missed)[0]
+    degrees = dict(first.degrees)
+    copies = degrees.pop("replicas")
+    why = f"The cheapest of {len(made.batch)} layouts and batches on {gpus:g} GPUs"
+    if met:
+        why += " that meet the limits." if np.isfinite(limits).any() else "."
+    else:
+        broken = ", ".join(f"{name} by {share:.1%}" for name, share in first.excess.items())
+        why = f"No plan on {gpus:g} GPUs meets every limit; the nearest breaks {broken}."
+    return Chosen(planning.Layout(**degrees), copies, first.batch, why)
+
+
+def _answers(
+    asked: inputs.Given,
+    given: dict[str, Any],
+    name: str,
+    theory: Any,
+    work: Workload,
+    chosen: Chosen,
+) -> Answers:
+    """Every verb's answer about one plan."""
+    arch, hardware, layout = asked.model.architecture, asked.hardware, chosen.layout
+    # memory and kernels know groups of tp GPUs, over which experts are dealt: the same bytes
+    common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)
+    plan = common
+    if name.startswith("serving"):
+        plan = Deployment.of(**layout._asdict(), dp=chosen.copies)
+    context = float(work.isl + work.osl)
+    each = float(np.ceil(chosen.batch / layout.attention_dp))
+    engine = Engine.of(context=context, sequences=each)
+    searched = inputs.estimator("economics", asked.system)
+    chips, batches = points.axes(asked, searched, False, given["total-gpus"])
+    swept = points.evaluate(searched, asked, work, chips, batches)
+    front = best(swept.grid.under(None))
+    front = front.take(np.unique(front.time, return_index=True)[1])
+    liked = preferred(front, 3.0) if len(front.time) else -1
+    found = range(len(front.time))
+    network = hardware.network
+    served = Served(
+        model=_repository(asked, given["config"]),
+        **{k: int(v) for k, v in zip(("tp", "groups", "ep", "pp"), layout, strict=True)},
+        copies=int(chosen.copies),
+        requests=int(chosen.batch),
+        context=int(context),
+        weights=given["quant"],
+        cache=given["kv-dtype"],
+        domain=int(network.domain) if isinstance(network, Hierarchy) else int(GPUS),
+    )
+    return Answers(
+        asked=asked,
+        given=given,
+        estimator=name,
+        theory=theory,
+        work=work,
+        chosen=chosen,
+        plan=plan,
+        life=once(one.one_life, theory, arch, hardware, work, plan),
+        rows=[points.row(swept, front, i, chips, batches, i == liked) for i in found],
+        nothing="" if len(front.time) else points.why_nothing(swept, False, None, None),
+        held=once(held_by, arch, hardware, common, engine),
+        engine=engine,
+        told=analyser(outputs, point := Point(theory, arch, hardware, work, plan))(point),
+        kernels=_profiles(asked, work, common),
+        flags=commands(served),
+        notes=[
+            chosen.why,
+            *inputs.borrowed(name, asked.system),
+            *asked.notes,
+            *inputs.too_long(asked.model, work),
+        ],
+    )
+
+
+def _repository(asked: inputs.Given, config: str) -> str:
+    """What a server calls the model: its repository, or the folder of its config."""
+    host, _, rest = asked.model.source.partition("huggingface.co/")
+    if rest and host == "https://":
+        return "/".join(rest.split("/")[:2])
+    path = Path(config)
+    return str(path.parent if path.is_file() else path)
+
+
+def _profiles(asked: inputs.Given, work: Workload, plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Kernels of both phases on one GPU, by the curves of the profile or at the roofline."""
+    theory, own = variant("kernels").make(), asked.system.coefficients.get("kernels")
+    theory = theory.fitted(own) if own else theory
+
+    def profiles(theory: Any, arch: Any, hardware: Any, work: Workload, plan: Plan) -> Any:
+        new = jax.numpy.maximum(work.isl - work.prefix, 1.0)
+        passes = {
+            "prefill": ForwardPass(sequences=plan.ep, new_tokens=new, cached_tokens=work.prefix),
+            "decode": ForwardPass(
+                sequences=jax.numpy.maximum(work.batch, plan.ep),
+                new_tokens=jax.numpy.ones_like(work.batch),
+                cached_tokens=decode_context(work),
+            ),
+        }
+        return {k: theory.profile(arch, hardware, f, plan) for k, f in passes.items()}
+
+    arch, chip = asked.model.architecture, asked.hardware.chip
+    made = once(profiles, theory, arch, asked.hardware, work, plan)
+    return {stage: kernels.rows(arch, chip, found) for stage, found in made.items()}

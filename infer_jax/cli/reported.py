@@ -1,0 +1,134 @@
+"""What does the page of a report hold: the plan, engine flags, pictures, and all sources?"""
+
+import platform
+import shlex
+import sys
+from typing import Any
+
+import jax
+
+import infer_jax
+from infer_jax.catalog.systems import profiles_folder
+from infer_jax.cli import inputs, pictured, show
+from infer_jax.cli.answered import Answers, Limits, lead, met, phases
+from infer_jax.estimators.registry import variant
+from infer_jax.report import page as made
+from infer_jax.specs import leaves
+
+
+def page(answers: Answers, limits: Limits) -> str:
+    """The page."""
+    asked = answers.asked
+    sections = (
+        _plan(answers),
+        _flags(answers),
+        pictured.frontier(answers),
+        pictured.time(answers),
+        pictured.memory(answers),
+        pictured.sensitivity(answers),
+        pictured.roofline(answers),
+        _sources(answers),
+    )
+    title = f"{asked.model.name} on {asked.system.title}"
+    return made.page(title, lead(answers, limits), sections)
+
+
+def _plan(answers: Answers) -> made.Section:
+    life, work = answers.life, answers.work
+    rows = [
+        ("time to first token", 1e3 * life.ttft, "ms"),
+        ("time per output token", 1e3 * life.tpot, "ms"),
+        ("speed of one request", life.speed, "tokens/s"),
+        ("output per GPU", life.throughput, "tokens/s"),
+        ("output tokens", life.cost, "$/Mtok"),
+        ("input tokens", life.input_cost, "$/Mtok"),
+    ]
+    limits = [
+        (f"{name}, {title}", *_sizes(name, limit), met(limit.need, limit.capacity))
+        for title, phase in phases(answers)
+        for name, limit in phase.limits.items()
+        if float(limit.need) or float(limit.capacity)
+    ]
+    body = made.table(
+        ("answer", "value", "unit"), [(n, show.digits(x, 4), u) for n, x, u in rows], (0, 2)
+    ) + made.table(("limit", "need", "capacity", ""), limits, (0, 3))
+    cached = f", {float(work.prefix):g} tokens of the prompt cached" if float(work.prefix) else ""
+    about = (
+        f"{answers.chosen.why} Requests of {float(work.isl):g} tokens in and {float(work.osl):g} "
+        f"out{cached}; estimator {answers.estimator}."
+    )
+    return made.Section("plan", "The plan", about, body)
+
+
+def _sizes(name: str, limit: Any) -> tuple[str, str]:
+    said = show.size if name.endswith("memory") else show.digits
+    return said(limit.need), said(limit.capacity)
+
+
+def _flags(answers: Answers) -> made.Section:
+    body = "".join(
+        made.heading(c.engine)
+        + made.code(c.command)
+        + (made.heading("plan.yaml") + made.code(c.file) if c.file else "")
+        + made.items((*c.notes, f"Flags: {c.source}."))
+        for c in answers.flags
+    )
+    about = "What the plan fixes, and nothing else: ports, names and caches are yours."
+    return made.Section("flags", "The plan as flags of an engine", about, body)
+
+
+def _sources(answers: Answers) -> made.Section:
+    asked, system = answers.asked, answers.asked.system
+    shipped = system.path.resolve().parent == profiles_folder().resolve()
+    profile = f"{system.path.name}, shipped" if shipped else str(system.path)
+    files = [
+        ("command", shlex.join(["infer-jax", *sys.argv[1:]])),
+        ("infer_jax", f"{infer_jax.__version__}, jax {jax.__version__}, "
+         f"Python {platform.python_version()}, 64-bit numbers"),
+        ("model", f"{asked.model.name}: {asked.model.source}"),
+        ("formats", asked.model.quantisation),
+        ("hardware", f"{system.title}: profile {profile}"),
+        ("price", f"{float(asked.hardware.price):g} USD/h per GPU, {asked.price_source}"),
+        *(
+            (f"estimator {name}", f"{variant(name).summary}; {variant(name).source}. For: {used}.")
+            for name, used in (
+                (answers.estimator, "the plan, time and sensitivity"),
+                ("economics", "the frontier"),
+                ("kernels", "the roofline"),
+            )
+        ),
+        ("memory", "vLLM's own accounting; infer_jax.memory, docs/memory.md"),
+    ]  # fmt: skip
+    facts = [
+        (path, f"{float(value):.6g}", meta["unit"], _source(asked, path))
+        for path, meta, value in leaves(asked.hardware)
+    ]
+    coefficients = [
+        (path, f"{float(value):.6g}", meta["unit"], _coefficient(answers, path, meta))
+        for path, meta, value in leaves(answers.theory)
+    ]
+    heads = ("number", "value", "unit", "source")
+    body = (
+        made.table(("", ""), files, (0, 1))
+        + made.items(answers.notes)
+        + made.heading("Hardware")
+        + made.table(heads, facts, (0, 2, 3))
+        + made.folded(
+            f"{len(coefficients)} coefficients of {answers.estimator}",
+            made.table(heads, coefficients, (0, 2, 3)),
+        )
+    )
+    about = "Every number of this page follows from these by the estimators named."
+    return made.Section("sources", "Where the numbers are from", about, body)
+
+
+def _source(asked: inputs.Given, path: str) -> str:
+    if path == "price":
+        return asked.price_source
+    return asked.system.sources.get(path, "not in the profile")
+
+
+def _coefficient(answers: Answers, path: str, meta: Any) -> str:
+    theory = answers.estimator.partition(".")[0]
+    cited = answers.asked.system.sources.get(f"{theory}.{path}")
+    return cited or f"{meta['doc']}; {variant(answers.estimator).source}"

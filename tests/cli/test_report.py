@@ -1,0 +1,269 @@
+"""`infer-jax report`: one file that loads nothing, whose numbers are those of the other verbs."""
+
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from infer_jax.report import charts, page
+from infer_jax.report.engines import Served, commands
+from infer_jax.report.svg import Scale
+from tests.cli.running import answer, run
+
+WORDS = ("report", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--batch", "32")
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+SECTIONS = ("plan", "flags", "frontier", "time", "memory", "sensitivity", "roofline", "sources")
+
+
+class Reader(HTMLParser):
+    """A page as a browser takes it apart: elements opened and closed, attributes, text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.attributes, self.text, self.tags = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def pictures(text):
+    """Every SVG of a page, by an XML parser, which takes nothing that is not well-formed."""
+    return [ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+
+
+def titles(svg):
+    return [node.text or "" for node in svg.iter("title")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, _programs):
+    """The page, and what the command says of it; programs are kept for the other verbs."""
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(_programs))
+        patch.setenv("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS") or "cpu")
+        told = answer(*WORDS, "--estimator", "economics.planned")
+        return told, (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_page_is_whole_and_loads_nothing(made):
+    _, text = made
+    read = Reader(text)
+    assert not {"script", "link", "img", "iframe", "object", "embed"} & set(read.tags)
+    for name, value in read.attributes:
+        assert name not in ("src", "href", "srcset", "xlink:href", "data"), (name, value)
+        assert not name.startswith("on"), name
+    assert "url(" not in text and "@import" not in text
+    anchors = [value for name, value in read.attributes if name == "id"]
+    assert anchors == list(SECTIONS)
+
+
+@pytest.mark.slow
+def test_pictures_are_well_formed_and_within_their_frames(made):
+    _, text = made
+    found = pictures(text)
+    assert len(found) == 1 + 2 + 1 + 3 + 1  # frontier, time, memory, sensitivity, roofline
+    for svg in found:
+        _, _, width, height = (float(x) for x in svg.get("viewBox", "").split())
+        for node in svg.iter():
+            for name, most in (("cx", width), ("cy", height), ("x", width), ("y", height)):
+                if node.get(name) is not None and "transform" not in node.attrib:
+                    assert -1e-6 <= float(node.get(name, 0)) <= most, (node.tag, node.attrib)
+        assert svg.get("aria-label")
+
+
+@pytest.mark.slow
+def test_hovering_tells_the_frontier_that_the_verb_prints(made):
+    told, text = made
+    theirs = answer("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--no-picture")["rows"]
+    assert told["frontier"] == theirs
+    pattern = r"([\d.]+) GPUs \(.*\), batch ([\d.]+): ([\d.]+) tokens/s, \$([\d.]+)/Mtok.*by (\w+)"
+    shown = [re.fullmatch(pattern, title) for title in titles(pictures(text)[0])]
+    found = [match.groups() for match in shown if match]
+    assert len(found) == len(theirs) == len(shown) - 1  # and the plan
+    names = ("gpus", "batch", "speed_tokens_per_s", "cost_per_mtok_usd")
+    drawn = sorted(theirs, key=lambda row: row["preferred"])  # which lies on top
+    for row, mine in zip(drawn, found, strict=True):
+        assert [float(x) for x in mine[:4]] == pytest.approx([row[n] for n in names], rel=6e-3)
+        assert mine[4] == row["binds"]
+
+
+@pytest.mark.slow
+def test_numbers_are_those_of_estimate_and_memory(made):
+    told, text = made
+    same = [*WORDS[1:], "--estimator", "economics.planned"]
+    one = answer("estimate", *same)
+    for name in ("ttft_ms", "tpot_ms", "speed_tokens_per_s", "output_cost_per_mtok_usd"):
+        assert told[name] == pytest.approx(one[name], rel=1e-9)
+    held = answer(
+        "memory", *WORDS[1:6], "--max-model-len", "4608", "--max-num-seqs", "32"
+    )  # isl + osl
+    assert f"{held['weights_bytes']:,.0f}" in text
+    assert f"{held['kv_cache_size_tokens']:,.0f} tokens" in text
+
+
+@pytest.mark.slow
+def test_every_number_of_the_hardware_has_a_source(made):
+    _, text = made
+    assert "meta-llama/Meta-Llama-3.1-8B" in text
+    assert "profile h100_sxm.toml, shipped" in text
+    row = r"<td class=w>(chip\.\w+)</td><td>([^<]+)</td>.*?<td class=w>([^<]+)</td></tr>"
+    rows = re.findall(row, text)
+    assert len(rows) == 5
+    assert all(source != "not in the profile" for _, _, source in rows)
+
+
+def test_refusals_are_one_sentence(tmp_path):
+    for out in ("report.pdf", "report", str(tmp_path / "none" / "report.html")):
+        ran = run(*WORDS, "--out", out)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.count("\n") == 1 and "--out" in ran.err
+    assert list(tmp_path.iterdir()) == []
+    ran = run(*WORDS, "--estimator", "economics")
+    assert ran.code == 2 and "economics.planned" in ran.err
+    ran = run(*WORDS[:4], "--estimator", "economics.planned")
+    assert ran.code == 2 and "--tp" in ran.err
+
+
+PLAN = Served("a/b", 1, 1, 1, 1, 1, 100, 5000, None, None, 8)
+
+
+def flags(line):
+    """Options of a command and their values."""
+    words = line.replace("\\\n", " ").split()
+    at = [i for i, word in enumerate(words) if word.startswith("--")]
+    return {words[i]: words[i + 1] if i + 1 < len(words) and i + 1 not in at else "" for i in at}
+
+
+@pytest.mark.parametrize(
+    ("change", "chips"),
+    [({}, 1), ({"tp": 8}, 8), ({"tp": 4, "pp": 2}, 8), ({"groups": 8, "ep": 8}, 8),
+     ({"tp": 2, "groups": 4, "ep": 8}, 8), ({"tp": 2, "groups": 4, "ep": 4, "pp": 2}, 16)],
+)  # fmt: skip
+def test_flags_ask_for_the_chips_and_requests_of_the_plan(change, chips):
+    plan = PLAN._replace(**change)
+    vllm, sglang, trtllm = (flags(c.command) for c in commands(plan))
+
+    def number(found, name):
+        return int(found.get(name, 1))
+
+    assert chips == (
+        number(vllm, "--tensor-parallel-size")
+        * number(vllm, "--pipeline-parallel-size")
+        * number(vllm, "--data-parallel-size")
+    )
+    assert chips == number(sglang, "--tp-size") * number(sglang, "--pp-size")
+    assert chips == number(trtllm, "--tp_size") * number(trtllm, "--pp_size")
+    # SGLang divides requests by its attention groups, the others take those of one
+    assert number(sglang, "--max-running-requests") >= plan.requests
+    assert number(vllm, "--max-num-seqs") * plan.groups >= plan.requests
+    assert ("--enable-dp-attention" in sglang) == (plan.groups > 1)
+    assert ("--enable-expert-parallel" in vllm) == (plan.ep > 1)
+    assert number(sglang, "--ep-size") == number(trtllm, "--ep_size") == plan.ep
+    for found, name in (
+        (vllm, "--max-model-len"),
+        (sglang, "--context-length"),
+        (trtllm, "--max_seq_len"),
+    ):
+        assert number(found, name) == plan.context
+
+
+def test_what_an_engine_cannot_say_is_said():
+    plan = PLAN._replace(tp=2, groups=4, ep=4, copies=3, cache="fp8", weights="fp8")
+    vllm, _, trtllm = commands(plan)
+    assert any("cuts each over 2" in note for note in vllm.notes)
+    assert any("4 groups of 2" in note for note in trtllm.notes)
+    assert "enable_attention_dp: true" in trtllm.file and "dtype: fp8" in trtllm.file
+    assert all(any("Run 3" in note for note in c.notes) for c in commands(plan))
+    awq = commands(PLAN._replace(weights="awq", tp=16))
+    assert all(any("stored as awq" in note for note in c.notes) for c in awq)
+    assert all(any("several nodes" in note for note in c.notes) for c in awq)
+
+
+HOSTILE = "<script>alert(1)</script>\"'&\x00\x1b[31m\u202e"
+
+
+def test_no_text_of_the_user_becomes_an_element():
+    """Names come from files and paths; a shell command quotes them, a page escapes them."""
+    bar = charts.Bar(HOSTILE, 1.0, HOSTILE, HOSTILE)
+    drawn = charts.bars(HOSTILE, [bar], HOSTILE)
+    (line, *_) = commands(PLAN._replace(model=HOSTILE))
+    body = drawn + page.code(line.command) + page.items([HOSTILE]) + page.paragraph(HOSTILE)
+    body += page.table((HOSTILE,), [(HOSTILE,)], (0,)) + page.folded(HOSTILE, "")
+    text = page.page(HOSTILE, HOSTILE, [page.Section("a", HOSTILE, HOSTILE, body)])
+    read = Reader(text)
+    assert "script" not in read.tags
+    assert not any(c in text for c in "\x00\x1b\u202e")
+    (svg,) = pictures(text)
+    assert titles(svg)[0].startswith("<script>")
+    assert "vllm serve '<script>" in "".join(read.text)
+
+
+def test_a_mark_stands_where_it_is_and_tells_its_title():
+    marks = [charts.Mark(x, x**2, f"point {x:g}", x == 4.0) for x in (1.0, 2.0, 4.0)]
+    axes = charts.Axis("a", log=True), charts.Axis("b", log=True)
+    svg = ET.fromstring(charts.scatter("label", marks, {0: "c", 1: "d"}, axes))
+    assert titles(svg) == [mark.title for mark in marks]
+    at = {
+        title.text: (float(disc.get("cx", 0)), float(disc.get("cy", 0)))
+        for disc in svg.iter("circle")
+        if (title := disc.find("title")) is not None
+    }
+    (x1, y1), (x2, y2) = at["point 1"], at["point 2"]
+    assert x2 > x1 and y2 < y1  # to the right and up
+    (corners,) = (d.get("points", "") for d in svg.iter("polygon") if d.find("title") is not None)
+    x4 = sum(float(c.split(",")[0]) for c in corners.split()) / 4
+    assert x4 - x2 == pytest.approx(x2 - x1, rel=1e-3)  # doublings are of equal length
+
+
+def test_scales_put_their_ends_where_they_are_told():
+    for log in (False, True):
+        scale = Scale(2.0, 50.0, 10.0, 90.0, log)
+        assert (scale(2.0), scale(50.0)) == pytest.approx((10.0, 90.0))
+        assert all(2.0 <= tick <= 50.0 for tick in scale.ticks())
+        assert len(scale.ticks()) >= 3
+
+
+@pytest.mark.skipif(
+    not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")),
+    reason="no browser on this machine: the page is read by parsers alone",
+)
+@pytest.mark.slow
+def test_a_browser_shows_it(made, tmp_path):
+    import subprocess
+
+    _, text = made
+    path = tmp_path / "report.html"
+    path.write_text(text, encoding="utf-8")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(found for name in names if (found := shutil.which(name)))
+    ran = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0
+    assert ran.stdout.count("<svg") == len(pictures(text))
+    assert all(f'id="{name}"' in ran.stdout for name in SECTIONS)

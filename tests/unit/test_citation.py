@@ -1,0 +1,60 @@
+"""What is cited is well formed, of this version, and the same in both files."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import infer_jax
+from infer_jax.estimators.registry import VARIANTS
+
+ROOT = Path(infer_jax.__file__).parents[1]
+ENTRY = re.compile(r"@(\w+)\{(\w+),\n(.*?)\n\}(?=\n|$)", re.DOTALL)
+FIELD = re.compile(r"^ {2}(\w+) = \{(.*)\},?$", re.DOTALL)
+
+
+def entries() -> dict[str, dict[str, str]]:
+    """Key to fields of every entry, each field in balanced braces."""
+    found = {}
+    for _, key, body in ENTRY.findall(infer_jax.citation()):
+        fields = {}
+        for text in re.split(r",\n(?= {2}\w+ = )", body):
+            match = FIELD.match(text)
+            assert match, text
+            assert match[2].count("{") == match[2].count("}"), text
+            fields[match[1]] = " ".join(match[2].split())
+        assert key not in found
+        found[key] = fields
+    return found
+
+
+def test_the_library_and_five_works():
+    found = entries()
+    assert len(found) == infer_jax.citation().count("@") == 6
+    assert all(fields["title"] for fields in found.values())
+    # a work is found by its number or its address
+    works = list(found.values())[1:]
+    assert all({"eprint", "url"} & set(fields) for fields in works)
+
+
+def test_every_estimators_source_is_cited():
+    numbers = {m[0] for v in VARIANTS.values() if (m := re.search(r"\d{4}\.\d{5}", v.source))}
+    assert len(numbers) == 3
+    assert numbers <= {fields.get("eprint") for fields in entries().values()}
+
+
+@pytest.mark.skipif(not (ROOT / "CITATION.cff").exists(), reason="installed without the checkout")
+def test_the_files_of_the_checkout_agree():
+    yaml = pytest.importorskip("yaml")
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert cff["version"] == project["version"] == infer_jax.__version__
+    assert cff["license"] == project["license"]
+
+    def plain(title: str) -> str:
+        return re.sub(r"[{}\\]", "", title)
+
+    ours, *works = entries().values()
+    assert plain(ours["title"]) == cff["title"]
+    assert [plain(w["title"]) for w in works] == [r["title"] for r in cff["references"]]
