@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from infer_jax.plots.style import INK, line, panels, save, style
+from infer_jax.plots.style import INK, line, panels, readable, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,6 +94,8 @@ def plot_frontier(
             draw_frontiers(axes, group, title=name)
         all_axes[0].set_ylabel(COST)
         all_axes[0].set_ylim(_limits([c for group in groups.values() for c in group.values()]))
+        for axes in all_axes:
+            readable(axes, 200.0, _dollars)
         if path is not None:
             save(figure, path)
     return figure

@@ -98,14 +98,17 @@ def panels(
     return figure, list(axes)
 
 
-def readable(axes: "Axes") -> None:
-    """Number 1, 2, 5 of each decade on logarithmic axes that span few: decades would be lost."""
+def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:g}") -> None:
+    """Number 1, 2, 5 of each decade on logarithmic axes that span few: decades would be lost.
+
+    Few is a ratio of ``most`` between the ends; ``written`` is how a number is.
+    """
     from matplotlib.ticker import LogLocator
 
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        if axis.get_scale() == "log" and high / low < 30:
+        if axis.get_scale() == "log" and high / low < most:
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_major_formatter("{x:g}")
+            axis.set_major_formatter(written)
             axis.set_minor_formatter("")
 
 
