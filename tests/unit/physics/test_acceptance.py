@@ -23,6 +23,7 @@ def test_equal_models_accept_all_and_disjoint_ones_nothing():
     assert float(acceptance_rate(jnp.full(2, -jnp.inf), logp)) == 0.0
 
 
+@pytest.mark.usefixtures("x64")
 def test_gradient():
     logp, logq = jnp.array([-2.0, -1.0, -3.0]), jnp.array([-1.0, -2.0, -3.0])
     slope = jax.grad(acceptance_rate)(logp, logq)

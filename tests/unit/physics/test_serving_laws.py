@@ -38,6 +38,7 @@ def test_an_unreached_window_leaves_no_trace_in_float32():
     np.testing.assert_allclose(slope, 900 + 37, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("x64")
 def test_uneven_routing_is_the_sum_over_ranked_experts():
     experts, active = 512, 8
     for tokens in (1.0, 10.0, 300.0):
@@ -83,6 +84,7 @@ def test_all_reduce_in_one_shot_and_in_two():
     assert float(switch.all_reduce(jnp.asarray(1.0), large, wire())) == 0.0
 
 
+@pytest.mark.usefixtures("x64")
 def test_collectives_beyond_a_switch_continue_those_inside():
     size = jnp.asarray(1e8)
     for law in (
@@ -100,6 +102,7 @@ def test_collectives_beyond_a_switch_continue_those_inside():
     np.testing.assert_allclose(to_all, 2e-6 + 3 * 1e8 / 4e11, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("x64")
 def test_running_is_the_smaller_of_both():
     for requests, places in ((3.0, 900.0), (900.0, 3.0)):
         got = float(admission.running(*arrays(requests, places, 16.0)))
@@ -110,6 +113,7 @@ def test_running_is_the_smaller_of_both():
     assert narrow.dtype == np.float32 and np.isfinite(narrow)
 
 
+@pytest.mark.usefixtures("x64")
 def test_interference_conserves_work():
     """What prefills add before the first token and during decoding is all of it."""
     running, osl, prefill, odds, none = arrays(9.0, 100.0, 0.02, 0.3, 0.0)
@@ -119,6 +123,7 @@ def test_interference_conserves_work():
     np.testing.assert_allclose(first + osl * later, 8 * 0.02, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("moving", "computing"), [(1.0, 4.0), (6.0, 4.0), (0.0, 2.0)])
 def test_exposed_is_what_a_pipeline_of_parts_leaves(moving, computing):
     parts = 20
