@@ -45,6 +45,15 @@ def show(
         out.print(note)
 
 
+def known(kind: str, wanted: list[str], table: Any) -> list[Any]:
+    """The keys of ``table`` that a user named."""
+    keys = {str(key): key for key in table}
+    for name in wanted:
+        if name not in keys:
+            raise InputError("command line", kind, name, ", ".join(keys))
+    return [keys[name] for name in wanted]
+
+
 def verdict(agrees: bool) -> str:
     """'pass' or 'fail'."""
     return "pass" if agrees else "fail"

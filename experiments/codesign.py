@@ -22,7 +22,6 @@ from experiments._codesign import (
     spaces,
     studies,
 )
-from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
@@ -38,8 +37,8 @@ def bench(
 ) -> None:
     """Five spaces of 10^7 points and more: gradients and rounding against brute force."""
     with _report.door():
-        names = _known("space", only or list(spaces.SPACES), spaces.SPACES)
-        theories = _known("theory", theory or list(spaces.THEORIES), spaces.THEORIES)
+        names = _report.known("space", only or list(spaces.SPACES), spaces.SPACES)
+        theories = _report.known("theory", theory or list(spaces.THEORIES), spaces.THEORIES)
     told: dict[str, Any] = {}
     rows = []
     for name in names:
@@ -114,18 +113,9 @@ def cases(
 ) -> None:
     """Three case studies, with pictures, a second estimator and caveats."""
     with _report.door():
-        names = _known("case", only or list(studies.CASES), studies.CASES)
+        names = _report.known("case", only or list(studies.CASES), studies.CASES)
         told = {name: studies.CASES[name](out) for name in names}
     _report.finish(True, {"cases": told}, as_json)
-
-
-def _known(kind: str, wanted: list[str], table: Any) -> list[Any]:
-    """The keys of ``table`` that a user named."""
-    keys = {str(key): key for key in table}
-    for name in wanted:
-        if name not in keys:
-            raise InputError("command line", kind, name, ", ".join(keys))
-    return [keys[name] for name in wanted]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from experiments._economics import (
     points,
     tables as printed,
 )
-from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
@@ -51,7 +50,7 @@ def tables(
 ) -> None:
     """Print Tables 1 to 6 beside ours: 1, 2, 3, 4 and 6 must agree to the printed digit."""
     with _report.door():
-        wanted = _known("table", [str(n) for n in numbers or printed.TABLES], printed.TABLES)
+        wanted = _report.known("table", [str(n) for n in numbers or printed.TABLES], printed.TABLES)
     headline: dict[str, Any] = {}
     for number in wanted:
         table = printed.TABLES[number]()
@@ -73,7 +72,7 @@ def figures(
     """Draw Figures 1 and 5 to 10 as PNG files."""
     files: list[str] = []
     with _report.door():
-        for name in _known("figure", names or list(drawn.FIGURES), drawn.FIGURES):
+        for name in _report.known("figure", names or list(drawn.FIGURES), drawn.FIGURES):
             files.append(str(drawn.draw_figure(name, out)))
             print(files[-1])
     _report.finish(True, {"files": files}, as_json)
@@ -106,15 +105,6 @@ def claims(as_json: Json = False) -> None:
     agrees = all(claim.verdict != "fail" or claim.why for claim in results)
     headline = {claim.name: {"ours": claim.ours, "verdict": claim.verdict} for claim in results}
     _report.finish(agrees, {"claims": headline, "agrees": agrees}, as_json)
-
-
-def _known(kind: str, wanted: list[str], table: Any) -> list[Any]:
-    """The keys of ``table`` that a user named."""
-    keys = {str(key): key for key in table}
-    for name in wanted:
-        if name not in keys:
-            raise InputError("command line", kind, name, ", ".join(keys))
-    return [keys[name] for name in wanted]
 
 
 if __name__ == "__main__":

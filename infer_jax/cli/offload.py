@@ -16,15 +16,6 @@ COMPRESSIONS = ("none", "weights", "cache", "both")
 TIERS = ("gpu", "cpu", "disk")
 
 
-def _one_of(names: tuple[str, ...]) -> Any:
-    def parse(text: str) -> str:
-        if text not in names:
-            raise typer.BadParameter(f"{opt.short(text)} is not one of {', '.join(names)}.")
-        return text
-
-    return parse
-
-
 def offload(
     config: opt.Config,
     hardware: opt.HardwareName = "t4_host",
@@ -41,7 +32,7 @@ def offload(
     compress: Annotated[
         str,
         typer.Option(
-            parser=_one_of(COMPRESSIONS),
+            parser=opt.one_of(COMPRESSIONS),
             metavar="WHAT",
             help="Store in 4 bits: none, weights, cache or both.",
         ),
@@ -49,7 +40,7 @@ def offload(
     schedule: Annotated[
         str,
         typer.Option(
-            parser=_one_of(SCHEDULES), metavar="ORDER", help="row-by-row, zig-zag or diagonal."
+            parser=opt.one_of(SCHEDULES), metavar="ORDER", help="row-by-row, zig-zag or diagonal."
         ),
     ] = "zig-zag",
     gpu_attention: Annotated[

@@ -5,7 +5,7 @@ An option is read here once, checked, and refused in one sentence; verbs see pla
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +36,17 @@ def real(allowed: str, low: float, high: float = MOST) -> Callable[[str], float]
         if value is None or not low < value <= high:
             raise typer.BadParameter(f"{short(text)} is not {allowed}.")
         return value
+
+    return parse
+
+
+def one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """A parser of one of ``names``."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise typer.BadParameter(f"{short(text)} is not one of {', '.join(names)}.")
+        return text
 
     return parse
 

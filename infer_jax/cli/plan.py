@@ -29,18 +29,6 @@ MODES = ("aggregated", "disaggregated")
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
 
 
-def _engine(text: str) -> str:
-    if text not in ENGINES:
-        raise typer.BadParameter(f"{opt.short(text)} is not one of {', '.join(ENGINES)}.")
-    return text
-
-
-def _mode(text: str) -> str:
-    if text not in MODES:
-        raise typer.BadParameter(f"{opt.short(text)} is not one of {', '.join(MODES)}.")
-    return text
-
-
 def plan(
     config: opt.Config,
     hardware: Annotated[
@@ -68,7 +56,9 @@ def plan(
     mode: Annotated[
         str | None,
         typer.Option(
-            parser=_mode, metavar="MODE", help="aggregated or disaggregated; both where not given."
+            parser=opt.one_of(MODES),
+            metavar="MODE",
+            help="aggregated or disaggregated; both where not given.",
         ),
     ] = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
@@ -87,7 +77,9 @@ def plan(
     engine: Annotated[
         str | None,
         typer.Option(
-            parser=_engine, metavar="NAME", help="vllm, sglang or trtllm; the profile's, else vllm."
+            parser=opt.one_of(ENGINES),
+            metavar="NAME",
+            help="vllm, sglang or trtllm; the profile's, else vllm.",
         ),
     ] = None,
     quant: opt.Quant = None,

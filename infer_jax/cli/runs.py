@@ -23,12 +23,6 @@ STORED |= dict.fromkeys(("fp4", "nvfp4", "mxfp4", "int4", "awq", "gptq", "w4a16"
 APART = 1.5  # ratio of stored bytes from which on two formats are not the same
 
 
-def _engine(text: str) -> str:
-    if text not in ENGINES:
-        raise typer.BadParameter(f"{opt.short(text)} is not one of {', '.join(ENGINES)}.")
-    return text
-
-
 Files = Annotated[
     list[Path],
     typer.Argument(metavar="RUNS...", help="Benchmark files (docs/formats.md), or folders."),
@@ -36,7 +30,9 @@ Files = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        parser=_engine, metavar="NAME", help="vllm, sglang or trtllm, where files do not say."
+        parser=opt.one_of(ENGINES),
+        metavar="NAME",
+        help="vllm, sglang or trtllm, where files do not say.",
     ),
 ]
 Dp = Annotated[

@@ -185,7 +185,7 @@ class Sparsity(Law):
 
 
 @spec
-class Aspect(Law):
+class Aspect(Chinchilla):
     """L = (E + A / N^alpha + B / D^beta) (1 + epsilon R^gamma), R = width / layers.
 
     Source of the form: Bian et al. 2025 (arXiv 2501.18107), 63 models of 80M to 1B parameters.
@@ -198,21 +198,15 @@ class Aspect(Law):
 
     epsilon: Array = number("weight of the aspect ratio", kind="size", low=-9)
     gamma: Array = number("exponent of the aspect ratio", kind="size", low=-9)
-    floor: Array = number("loss of no end of parameters and tokens", kind="size", default=1.8172)
-    a: Array = number("weight of parameters", kind="size", default=482.01)
-    b: Array = number("weight of tokens", kind="size", default=2085.43)
-    alpha: Array = number("exponent of parameters", kind="size", default=0.3478)
-    beta: Array = number("exponent of tokens", kind="size", default=0.3658)
 
     def loss(self, arch: Architecture, tokens: Array) -> Array:
         """Predicted loss, nats a token."""
-        size, ratio = decoder.active_parameters(arch), arch.width / depth(arch)
-        plain = self.floor + self.a * size**-self.alpha + self.b * tokens**-self.beta
-        return plain * (1.0 + self.epsilon * ratio**self.gamma)
+        ratio = arch.width / depth(arch)
+        return super().loss(arch, tokens) * (1.0 + self.epsilon * ratio**self.gamma)
 
 
 @spec
-class Conditional(Law):
+class Conditional(Chinchilla):
     """L = L0(N, D) (a0 + a1 ln x + a2 / x) (b0 + b1 ln r + b2 / r): hidden size and MLP share.
 
     x = width / sqrt(N) and r = MLP over attention parameters, N without the tables. L0 is
@@ -234,21 +228,14 @@ class Conditional(Law):
     b0: Array = number("MLP over attention: constant", kind="size", low=-1e3)
     b1: Array = number("MLP over attention: logarithm", kind="size", low=-1e3)
     b2: Array = number("MLP over attention: inverse", kind="size", low=-1e3)
-    floor: Array = number("loss of no end of parameters and tokens", kind="size", default=1.8172)
-    a: Array = number("weight of parameters", kind="size", default=482.01)
-    b: Array = number("weight of tokens", kind="size", default=2085.43)
-    alpha: Array = number("exponent of parameters", kind="size", default=0.3478)
-    beta: Array = number("exponent of tokens", kind="size", default=0.3658)
 
     def loss(self, arch: Architecture, tokens: Array) -> Array:
         """Predicted loss, nats a token."""
         seen = measures(arch, tokens)
         x, r = seen["width ratio"], seen["feedforward ratio"]
-        size = decoder.active_parameters(arch)
-        plain = self.floor + self.a * size**-self.alpha + self.b * tokens**-self.beta
         wide = self.a0 + self.a1 * jnp.log(x) + self.a2 / x
         deep = self.b0 + self.b1 * jnp.log(r) + self.b2 / r
-        return plain * wide * deep
+        return super().loss(arch, tokens) * wide * deep
 
 
 LAWS: dict[str, type[Law]] = {

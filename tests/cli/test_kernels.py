@@ -53,7 +53,7 @@ def test_measure_writes_a_profile_that_kernels_reads(tmp_path):
     found = answer("measure", "--out", "mine.toml", "--toy")
     families = {one["family"]: one for one in found["curves"]}
     assert {"gemm", "grouped", "gqa_decode", "gqa_prefill", "copy"} <= set(families)
-    assert all(one["rows"] > 3 and one["median_error"] >= 0 for one in families.values())
+    assert all(one["rows"] > 3 and one["median_error"] < 1 for one in families.values())
     assert any("serving engine" in note for note in found["notes"])
     system = load_system(tmp_path / "mine.toml")
     assert float(system.hardware.chip.flops_16) == pytest.approx(found["flops_16"], rel=1e-3)
