@@ -54,7 +54,7 @@ def kernels(points: int, *, tables: bool = False) -> Swept:
     plan = Serving.of().replace(ep=Axis.values(1, 2, 4, 8, 16))
     arch, system = load_model("qwen3-30b-a3b").architecture, load_system("h20_sxm")
     if not tables:
-        return make("kernels"), Space(arch, system, work, plan)
+        return make("kernels", system.coefficients), Space(arch, system, work, plan)
     return Kernels.corrected(_products()), Space(arch, system.hardware, work, plan)
 
 

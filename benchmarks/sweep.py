@@ -14,6 +14,8 @@ import json
 import os
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -41,6 +43,7 @@ ESTIMATES = {  # a grid of so many points, which takes about a second or more
     "tables": partial(spaces.kernels, 100_000, tables=True),
     "offloading": partial(spaces.offloading, 100_000),
 }
+MILLION = 1_000_000
 CAPTION = (
     "Economics (planned): prompts of 128 to 32,768 tokens, 512 tokens out, batches of 1 to 1,024, "
     "tensor parallelism 1, 2, 4 to 64, pipelines of 1 to 8; prices as in the profiles."
@@ -154,11 +157,16 @@ def arithmetic() -> dict[str, float]:
     }
 
 
-def full_estimates(swept: spaces.Swept) -> dict[str, float]:
+def full_estimates(name: str, swept: Callable[[], spaces.Swept]) -> dict[str, float]:
     """Full estimates per second (TTFT, TPOT, cost and every limit of each point), and the first."""
-    ready, first = first_run(swept, Best("cost", under={"ttft": 1.0, "tpot": 0.05}))
+    ready, first = first_run(swept(), Best("cost", under={"ttft": 1.0, "tpot": 0.05}))
     took = statistics.median(start(ready).provenance["seconds"] for _ in range(3))
-    return {"per_s": ready.size / took, **first}
+    return {f"{name}_{key}": value for key, value in {"per_s": ready.size / took, **first}.items()}
+
+
+def _machine() -> dict[str, Any]:
+    devices = [f"{d} {d.device_kind}" for d in jax.devices()]
+    return {"jax": jax.__version__, "numpy": np.__version__, "devices": devices}
 
 
 def memory() -> float:
@@ -167,11 +175,10 @@ def memory() -> float:
 
 
 def large(points: int, picture: str | None) -> dict[str, float]:
-    """A grid of 10^6 points to its frontier, then a large one; seconds and memory of each."""
-    keep = Pareto("speed", "cost")
-    small = start(prepare(*spaces.planned(1_000_000), keep)).provenance
-    before = memory()
-    ready = prepare(*spaces.planned(points), keep)
+    """A grid to its frontier; seconds and memory, beside those of 10^6 points in a process of
+    their own."""
+    small = {} if points <= MILLION else _large_alone(MILLION)
+    ready = prepare(*spaces.planned(points), Pareto("speed", "cost"))
 
     def report(p: Progress) -> None:
         print(f"\r{p.done / p.total:6.1%}  {p.rate:.3g} points/s", end="", flush=True)
@@ -183,16 +190,20 @@ def large(points: int, picture: str | None) -> dict[str, float]:
         "points": ready.size,
         "sweep_s": result.provenance["seconds"],
         "sweep_processor_s": time.process_time() - spent,
-        "sweep_s_at_a_million": small["seconds"],
         "frontier": len(result),
         "decided_in_float64": result.provenance["decided_in_float64"],
-        "memory_mb_at_a_million": before,
         "memory_mb": memory(),
-    }
+    } | {f"{name}_at_a_million": small[name] for name in ("sweep_s", "memory_mb") if small}
     if picture:
         title = f"Llama 3.1 70B in 16 bits: the frontier of {ready.size:,} configurations"
         plot_frontier(_curves(result.columns), picture, title=title, caption=CAPTION)
     return told
+
+
+def _large_alone(points: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--points", str(points), "--json"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(told.splitlines()[-1])
 
 
 def _curves(columns: dict[str, np.ndarray]) -> dict[str, Curve]:
@@ -224,6 +235,9 @@ def compared() -> dict[str, float]:
             told[f"{key}{name}"] = took[b][f"numpy_{rival}_s"] / took[a]["ours_s"]
     if "numba_s" in took["float64"]:
         told["ratio_to_numba_float64"] = took["float64"]["numba_s"] / took["float64"]["ours_s"]
+    told |= arithmetic()
+    work = told["ours_layouts_per_s_float32"] * told["flop_per_layout_alone"]
+    told["fraction_of_matmul_peak_were_each_alone"] = work / told["matmul_peak_flops"]
     return told
 
 
@@ -239,20 +253,20 @@ def main() -> int:
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, took, **_: COMPILED.append(took) if "backend_compile" in event else None
     )
-    told: dict[str, Any] = {"jax": jax.__version__, "numpy": np.__version__}
-    told["devices"] = [f"{d} {d.device_kind}" for d in jax.devices()]
+    parts: list[Callable[[], dict[str, Any]]] = [_machine]
     if arguments.points:
-        told |= large(int(arguments.points), arguments.picture)
+        parts.append(partial(large, int(arguments.points), arguments.picture))
     else:
-        told |= compared() | arithmetic()
-        work = told["ours_layouts_per_s_float32"] * told["flop_per_layout_alone"]
-        told["fraction_of_matmul_peak_were_each_alone"] = work / told["matmul_peak_flops"]
-        for name, swept in ESTIMATES.items():
-            told |= {f"{name}_{key}": value for key, value in full_estimates(swept()).items()}
-        if not arguments.no_tools:
-            told |= tools.measure()
-    for key, value in told.items():
-        print(f"{key:40} {value:.5g}" if isinstance(value, float) else f"{key:40} {value}")
+        parts += [compared, *(partial(full_estimates, *named) for named in ESTIMATES.items())]
+        parts += [] if arguments.no_tools else [tools.measure]
+    told: dict[str, Any] = {}
+    for part in parts:
+        for key, value in (found := part()).items():
+            print(
+                f"{key:40} {value:.5g}" if isinstance(value, float) else f"{key:40} {value}",
+                flush=True,
+            )
+        told |= found
     if arguments.json:
         print(json.dumps(told))
     return 0

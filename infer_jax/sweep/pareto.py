@@ -174,7 +174,7 @@ class Pareto:
     def _above_stair(self, state: Any, rows: Rows) -> Array:
         held = state["rows"]
         first, second = self._pushed(held[0]), lax.cummin(self._pushed(held[1]))
-        at = jnp.searchsorted(first, rows[0], side="right", method="scan_unrolled") - 1
+        at = jnp.searchsorted(first, rows[0], side="right") - 1
         last = jnp.maximum(at, 0)
         beaten = (at >= 0) & (second[last] <= rows[1])
         # the row it would be beaten by may be its equal with a higher index
@@ -233,11 +233,9 @@ class Pareto:
 
     def _packed(self, state: Any, columns: Sequence[Array], kept: Array) -> Any:
         """The kept rows at the front, in their order."""
-        to = jnp.where(kept, jnp.cumsum(kept) - 1, self.capacity)
-        rows = tuple(
-            jnp.full(self.capacity, _worst(c.dtype), c.dtype).at[to].set(c, mode="drop")
-            for c in columns
-        )
+        worst = [jnp.where(kept, c, _worst(c.dtype)) for c in columns]
+        _, *rows = lax.sort((~kept, *worst), num_keys=1, is_stable=True)
+        rows = tuple(r[: self.capacity] for r in rows)
         count = jnp.sum(kept, dtype=jnp.int32)
         full = count > self.capacity
         return {
@@ -249,4 +247,4 @@ class Pareto:
 
 def _worst(dtype: Any) -> Any:
     """What an empty row holds: it comes after every row there is."""
-    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max
+    return dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)

@@ -89,19 +89,21 @@ def insert_survivors(
     """
     lanes = alive.shape[0]
     batch = min(BATCH, lanes)
+    numbers = jnp.arange(lanes, dtype=jnp.int32)
 
-    def more(carry: Any) -> Array:
-        return jnp.any(carry[1])
+    def some(state: Any, alive: Array) -> Any:
+        # sorted, not counted: one kernel to compile where counting takes ten
+        picks = jnp.sort(jnp.where(alive, numbers, lanes))[:batch]
+        chosen = tuple(r.at[picks].get(mode="clip") for r in rows)
+        state = insert(state, chosen, picks < lanes)
+        return state, alive.at[picks].set(False, mode="drop")
 
     def step(carry: Any) -> Any:
         state, alive = carry
-        picks = jnp.nonzero(alive, size=batch, fill_value=lanes)[0]
-        chosen = tuple(r.at[picks].get(mode="clip") for r in rows)
-        state = insert(state, chosen, picks < lanes)
-        alive = alive.at[picks].set(False, mode="drop")
-        return state, alive & keep(state, rows)
+        alive &= keep(state, rows)
+        return lax.cond(jnp.any(alive), some, lambda *same: same, state, alive)
 
-    return lax.while_loop(more, step, (state, alive & keep(state, rows)))[0]
+    return lax.while_loop(lambda carry: jnp.any(carry[1]), step, (state, alive))[0]
 
 
 def fill_index(limbs: int, shape: tuple[int, ...]) -> Rows:

@@ -75,6 +75,11 @@ def evaluate(
     return Rows(index, terms, owner)
 
 
+def warm(part: Any) -> None:
+    """Compile what evaluates a part's points, by evaluating its first."""
+    lives(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
+
+
 def positions(group: Group, digits: np.ndarray, per: Sequence[str], spans: Sequence[int]) -> Any:
     """The position of each point on the axes of ``per``, as one number."""
     owner = np.zeros(len(digits), np.int64)

@@ -1,6 +1,7 @@
 """One call: a space, an estimator and what to keep of it; back comes a result."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,7 +162,12 @@ def start(
         progress=progress,
         judge=judge if getattr(ready.keeping, "margin", 0.0) else None,
     )
-    outcome = stream.run()
+    with ThreadPoolExecutor(
+        1
+    ) as beside:  # what decides in the end compiles as the first segment does
+        if not hasattr(ready.reducer, "answer"):
+            beside.submit(refine.warm, ready.parts[0])
+        outcome = stream.run()
     _refuse_nothing(ready, outcome)
     return _result(ready, outcome, stream, judge)
 
