@@ -7,10 +7,14 @@ Source: InferSim (https://github.com/alibaba/InferSim), its look-ups as of May 2
 
 import math
 import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.estimators.kernels.rating import (
@@ -30,6 +34,7 @@ from infer_jax.specs import Chip, Format, GroupedQuery, Latent, Linear, Spec, nu
 FARTHEST = 1e9  # squared distance in (k, n) from which a measured product is another one
 LENGTH = 512  # rows a table is padded to, doubled where it has more
 NOWHERE = -1.0  # no shape has this size: padding
+Values = tuple[Any, ...]  # what is kept from row to row
 
 
 @spec
@@ -79,11 +84,18 @@ class Tables(Spec):
     def product(self, chip: Chip, shape: Gemm, weights: Format) -> Rating:
         """Least squared distance among k' >= k, n' >= n; of these the last row with m' <= m."""
         rows = self.rows["gemm"]
-        m, k, n = rows[:, 0], rows[:, 1], rows[:, 2]
-        distance = (k - shape.k) ** 2 + (n - shape.n) ** 2
-        near = (k >= shape.k) & (n >= shape.n) & (distance < FARTHEST)
-        i = jnp.argmin(jnp.where(near, distance, jnp.inf))
-        i = _last(near[i] & (k == k[i]) & (n == n[i]) & (m <= shape.m))
+        wanted = lax.stop_gradient((shape.m, shape.k, shape.n))
+
+        def nearest(best: Values, i: Array, row: Array) -> Values:
+            _, k, n = row[:3]
+            distance = (k - wanted[1]) ** 2 + (n - wanted[2]) ** 2
+            near = (k >= wanted[1]) & (n >= wanted[2]) & (distance < best[0])
+            return jax.tree.map(partial(jnp.where, near), (distance, k, n), best)
+
+        _, k, n = _scan(rows, nearest, (FARTHEST, NOWHERE, NOWHERE))
+        i = _last(
+            rows, lambda row: (row[1] == k) & (row[2] == n) & (row[0] <= wanted[0]) & (k >= 0)
+        )
         return self._rating(rows, 4, i, jnp.where(self.exists["gemm"] > 0, NO_ROW, NO_TABLE))
 
     def routed(self, chip: Chip, routed: Routed, stage: str) -> Rating:
@@ -95,11 +107,11 @@ class Tables(Spec):
         rows = self.rows[family]
         local = jnp.floor(experts.experts / jnp.maximum(routed.spread, 1.0))
         wanted = (experts.experts, routed.gpus, local, experts.active, routed.width, experts.width)
-        same = jnp.all(rows[:, :6] == jnp.stack(jnp.broadcast_arrays(*wanted)), axis=1)
+        shape = jnp.stack(jnp.broadcast_arrays(*wanted))
         if stage == "decode":
-            i = _nearest(jnp.abs(rows[:, 6] - routed.tokens), same)
+            i = _nearest(rows, shape, lambda row: jnp.abs(row[6] - routed.tokens))
         else:
-            i = _floor(rows[:, 6], routed.tokens, same)
+            i = _floor(rows, shape, 6, routed.tokens)
         best = jnp.maximum(rows[:, 9], rows[:, 11])
         lack = jnp.where(self.exists[family] > 0, NO_ROW, NO_TABLE)
         return self._rating(jnp.stack([best], axis=1), 0, i, lack)
@@ -110,9 +122,10 @@ class Tables(Spec):
         """The row of this shape and cache format nearest in |batch| + |context|."""
         family = "mha.decode" if isinstance(core, GroupedQuery) else "mla.decode"
         rows, shape = self.rows[family], _key(core, "decode")
-        distance = jnp.abs(rows[:, 4] - sequences) + jnp.abs(rows[:, 5] - context)
-        stored = rows[:, 3] == cache.bytes
-        i = _nearest(distance, stored & _matches(rows, shape))
+        stored = jnp.append(shape, cache.bytes)  # the column after the three of the shape
+        i = _nearest(
+            rows, stored, lambda row: jnp.abs(row[4] - sequences) + jnp.abs(row[5] - context)
+        )
         lack = jnp.where(self._has(family, shape), NO_DTYPE, self._absent(family, shape))
         return self._rating(rows, 7, i, lack)
 
@@ -120,7 +133,7 @@ class Tables(Spec):
         """The last row of this shape before the first one that is longer."""
         family = "mha.prefill" if isinstance(core, GroupedQuery) else "mla.prefill"
         rows, shape = self.rows[family], _key(core, "prefill")
-        i = _floor(rows[:, 3], length, _matches(rows, shape))
+        i = _floor(rows, shape, 3, length)
         has = self._has(family, shape)
         lack = jnp.where(has, NO_ROW, self._absent(family, shape))
         rated = self._rating(rows, 5, i, lack)
@@ -132,7 +145,7 @@ class Tables(Spec):
         """The microseconds of the row nearest in size, in proportion to the size."""
         family = f"gdn.{stage}"
         rows, shape = self.rows[family], _key(core, stage)
-        i = _nearest(jnp.abs(rows[:, 5] - count), _matches(rows, shape))
+        i = _nearest(rows, shape, lambda row: jnp.abs(row[5] - count))
         row = rows[jnp.maximum(i, 0)]
         found = i >= 0
         seconds = jnp.where(found, row[6] * 1e-6 * count / jnp.where(found, row[5], 1.0), 0.0)
@@ -169,24 +182,51 @@ def _key(core: Core | Linear, stage: str) -> Array:
     return jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, key)))
 
 
+def _scan(rows: Array, step: Callable[[Values, Array, Array], Values], first: Values) -> Values:
+    """What ``step(kept, i, row)`` keeps of all rows, which have no gradient here.
+
+    Row by row, so that under ``vmap`` each row meets all points at once: the code for an argmin
+    or a running sum of every point is several times slower.
+    """
+    rows, numbers = lax.stop_gradient(rows), jnp.arange(len(rows))
+    kept = [jnp.asarray(x, rows.dtype if isinstance(x, float) else None) for x in first]
+
+    def turn(kept: list[Array], at: tuple[Array, Array]) -> tuple[list[Array], None]:
+        found = step(tuple(kept), *at)
+        return [jnp.asarray(x, k.dtype) for x, k in zip(found, kept, strict=True)], None
+
+    return tuple(lax.scan(turn, kept, (numbers, rows), unroll=8)[0])
+
+
+def _nearest(rows: Array, shape: Array, distance: Callable[[Array], Array]) -> Array:
+    """The first row of a shape with the least distance; -1 where there is none."""
+
+    def step(best: Values, i: Array, row: Array) -> Values:
+        away = lax.stop_gradient(distance(row))
+        nearer = _matches(row, shape) & (away < best[0])
+        return jnp.where(nearer, away, best[0]), jnp.where(nearer, i, best[1])
+
+    return _scan(rows, step, (float(np.finfo(np.float32).max), -1))[1]
+
+
+def _floor(rows: Array, shape: Array, column: int, size: Array) -> Array:
+    """The last row of a shape and at most this size before the first larger one; or -1."""
+
+    def step(kept: Values, i: Array, row: Array) -> Values:
+        same, larger = _matches(row, shape), row[column] > lax.stop_gradient(size)
+        passed = kept[0] | (same & larger)
+        return passed, jnp.where(same & ~passed, i, kept[1])
+
+    return _scan(rows, step, (False, -1))[1]
+
+
+def _last(rows: Array, valid: Callable[[Array], Array]) -> Array:
+    """The last valid row; -1 where there is none."""
+    return _scan(rows, lambda kept, i, row: (jnp.where(valid(row), i, kept[0]),), (-1,))[0]
+
+
 def _matches(rows: Array, shape: Array) -> Array:
-    return jnp.all(rows[:, : len(shape)] == shape, axis=1)
-
-
-def _nearest(distance: Array, valid: Array) -> Array:
-    """The first index of the least distance among the valid ones; -1 where there is none."""
-    i = jnp.argmin(jnp.where(valid, distance, jnp.inf))
-    return jnp.where(valid[i], i, -1)
-
-
-def _floor(sizes: Array, size: Array, valid: Array) -> Array:
-    """The last valid index of a size of at most ``size`` before the first larger one; or -1."""
-    larger = jnp.cumsum(valid & (sizes > size)) > 0
-    return _last(valid & ~larger)
-
-
-def _last(valid: Array) -> Array:
-    return jnp.max(jnp.where(valid, jnp.arange(len(valid)), -1))
+    return jnp.all(rows[..., : len(shape)] == shape, axis=-1)
 
 
 def _padded(values: np.ndarray, least: int = LENGTH, columns: int | None = None) -> np.ndarray:
