@@ -22,6 +22,7 @@ class Reading(NamedTuple):
     reads: dict[str, bool]  # by path of every number of the five pytrees
     steps: tuple[bool, ...]  # by slot: whether its step is read
     signs: tuple[tuple[str, float], ...]
+    counts: frozenset[str]
     units: dict[str, str]
     text: str  # the program of a point, without what differs from run to run
 
@@ -37,7 +38,8 @@ def read(program: Program, group: Group, dtype: Any) -> Reading:
     paths = [dotted(key) for key, _ in jax.tree_util.tree_flatten_with_path(group.base)[0]]
     axes = [c.path for c in group.columns if not c.is_spec]
     units = {path: unit_of(path, group.base, None) for path in axes} | trace.units
-    return Reading(dict(zip(paths, reads, strict=True)), steps, trace.signs, units, text)
+    found = dict(zip(paths, reads, strict=True))
+    return Reading(found, steps, trace.signs, trace.counts, units, text)
 
 
 @lru_cache(maxsize=256)

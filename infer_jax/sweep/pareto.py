@@ -2,10 +2,11 @@
 
 A beats B where it is at least as good in every objective and better in one, or equal in all
 with a lower index. With a ``margin`` (float32 sweeps) A beats B only if it is better by that
-share in all, so that what rounding may have put aside is kept for float64. With ``epsilon``
-points are compared box by box of that relative size, and a box keeps its best point. All
-three are strict partial orders, so the maximal points of a union come from the maximal points
-of its parts: the state is exact as long as it holds them all, and says where it does not.
+share in all, so that what rounding may have put aside is kept for float64; in a count that
+is whole, which no rounding touches, as good is enough. With ``epsilon`` points are compared
+box by box of that relative size, and a box keeps its best point. All three are strict partial
+orders, so the maximal points of a union come from the maximal points of its parts: the state
+is exact as long as it holds them all, and says where it does not.
 """
 
 import dataclasses
@@ -19,11 +20,12 @@ from jax import Array, lax
 
 from infer_jax.errors import InputError
 from infer_jax.sweep.digits import before, to_index
-from infer_jax.sweep.reducers import Chunk, Rows, fill_index, insert_survivors, key
+from infer_jax.sweep.reducers import Chunk, Rows, fill_index, insert_survivors, key, parse
 
 BLOCK = 128  # kept rows compared with the lanes at a time
 START = {2: 2048}  # rows to begin with, by objectives
 ROWS = 4096
+WHOLE = 2**24  # counts below it are exact in float32
 Judge = Callable[[list[int]], list[int]]  # which of these points are on the frontier exactly
 
 
@@ -41,6 +43,7 @@ class Pareto:
     epsilon: float = 0.0
     capacity: int = 0
     margin: float = 0.0
+    whole: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Pareto:
         epsilon: float = 0.0,
         capacity: int = 0,
         margin: float = 0.0,
+        whole: frozenset[str] = frozenset(),
     ):
         if len(objectives) < 2 or len(set(objectives)) < len(objectives):
             raise InputError("Pareto", "objectives", objectives, "two or more, all different")
@@ -60,6 +64,7 @@ class Pareto:
             "epsilon": float(epsilon),
             "capacity": capacity or START.get(len(objectives), ROWS),
             "margin": margin,
+            "whole": whole,
         }
         for name, value in given.items():
             object.__setattr__(self, name, value)
@@ -160,9 +165,14 @@ class Pareto:
         size = jnp.floor(jnp.log(jnp.abs(x)) / math.log1p(self.epsilon))
         return jnp.where(x < 0, -size, size)
 
-    def _pushed(self, x: Array) -> Array:
-        """What a row must be within to be beaten: worse by the margin."""
-        return x + self.margin * jnp.abs(x) if self.margin else x
+    def _pushed(self, at: int, x: Array) -> Array:
+        """What a row's objective must be within to be beaten: worse by the margin."""
+        if not self.margin:
+            return x
+        pushed = x + self.margin * jnp.abs(x)
+        if parse(self.objectives[at])[0] not in self.whole:
+            return pushed
+        return jnp.where((jnp.floor(x) == x) & (jnp.abs(x) < WHOLE), x, pushed)
 
     def _insert_all(self, state: Any, rows: Rows, alive: Array) -> Any:
         if self._sorted:
@@ -171,9 +181,16 @@ class Pareto:
 
     # Two objectives: rows sorted by the first; the least second one so far decides.
 
+    def _stairs(self, columns: Sequence[Array]) -> tuple[Array, Array]:
+        """What each step of the staircase beats: all that is at or beyond both."""
+        first, second = (self._pushed(i, columns[i]) for i in (0, 1))
+        if parse(self.objectives[0])[0] in self.whole:  # 3 is pushed less than 2.9999 is
+            first = lax.cummax(first)
+        return first, lax.cummin(second)
+
     def _above_stair(self, state: Any, rows: Rows) -> Array:
         held = state["rows"]
-        first, second = self._pushed(held[0]), lax.cummin(self._pushed(held[1]))
+        first, second = self._stairs(held)
         at = jnp.searchsorted(first, rows[0], side="right") - 1
         last = jnp.maximum(at, 0)
         beaten = (at >= 0) & (second[last] <= rows[1])
@@ -186,7 +203,7 @@ class Pareto:
         fresh = [jnp.where(alive, r, jnp.inf) for r in rows[:2]] + list(rows[2:])
         columns = [jnp.concatenate(pair) for pair in zip(state["rows"], fresh, strict=True)]
         columns = lax.sort(columns, num_keys=len(columns), is_stable=False)
-        first, second = self._pushed(columns[0]), lax.cummin(self._pushed(columns[1]))
+        first, second = self._stairs(columns)
         reach = jnp.searchsorted(first, columns[0], side="right") if self.margin else None
         at = jnp.arange(columns[0].shape[0])
         at = (at if reach is None else jnp.minimum(reach, at)) - 1
@@ -198,8 +215,8 @@ class Pareto:
     def _beats(self, a: Rows, b: Rows) -> Array:
         keys = slice(1, 1 + self._keys)
         within, better, same = a[0] == b[0], jnp.asarray(False), jnp.asarray(True)
-        for x, y in zip(a[keys], b[keys], strict=True):
-            within = within & (self._pushed(x) <= y)
+        for i, (x, y) in enumerate(zip(a[keys], b[keys], strict=True)):
+            within = within & (self._pushed(i, x) <= y)
             better = better | (x < y)
             same = same & (x == y)
         if not self.margin:

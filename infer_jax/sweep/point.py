@@ -13,7 +13,7 @@ from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.factor import apart, only
 from infer_jax.sweep.constraint import Predicate, holds
 from infer_jax.sweep.group import Group, Slot
-from infer_jax.sweep.terms import Point, grows, look, numbers, unit_of
+from infer_jax.sweep.terms import Point, counts, grows, look, numbers, unit_of
 
 
 class Program(NamedTuple):
@@ -61,6 +61,7 @@ class Trace(NamedTuple):
     shapes: Any  # of (terms, accepted, feasible, shortfall, estimate), which it returns flat
     scope: tuple[bool, ...]  # by output: whether it needs nothing of a phase not asked about
     signs: tuple[tuple[str, float], ...]
+    counts: frozenset[str]  # the terms that are counts
     units: dict[str, str]
 
 
@@ -79,6 +80,7 @@ def _traced(asked: Program, tree: Any, shapes: tuple[Any, ...], dtype: np.dtype)
     def seen(point: Any, life: Any) -> None:
         names = [name for name, _ in asked.signs]
         told["signs"] = tuple((n, -1.0 if grows(n, point, life) else 1.0) for n in names)
+        told["counts"] = frozenset(n for n in names if counts(n, point, life))
         told["units"] = {n: unit_of(n, point, life) for n in (*names, *numbers(life))}
         told["life"] = life
 
@@ -91,7 +93,8 @@ def _traced(asked: Program, tree: Any, shapes: tuple[Any, ...], dtype: np.dtype)
     with jax.enable_x64(dtype == np.float64):
         make = jax.make_jaxpr(whole, return_shape=True)
         jaxpr, found = make(jax.tree.unflatten(tree, leaves), steps)
-    return Trace(jaxpr, found, _scope(jaxpr, found, asked.feasible), told["signs"], told["units"])
+    scope = _scope(jaxpr, found, asked.feasible)
+    return Trace(jaxpr, found, scope, told["signs"], told["counts"], told["units"])
 
 
 def _scope(jaxpr: ClosedJaxpr, shapes: Any, feasible: str) -> tuple[bool, ...]:

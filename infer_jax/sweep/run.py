@@ -106,17 +106,12 @@ def prepare(
             raise InputError("sweep", "per", path, f"axes: {', '.join(paths)}")
     per = tuple(paths[path] for path in keep.per)
     spans = tuple(_span(groups, path) for path in keep.per)
-    keeping = keep
-    if precision == "float32" and hasattr(keep, "widened"):
-        keeping = keep.widened()
-    elif precision == "float32" and isinstance(keep, Pareto) and not keep.epsilon:
-        keeping = keep.changed(margin=refine.MARGIN)
     names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
     parts, readings = [], []
     with jax.enable_x64(precision == "float64"):
         for group in groups:
             program = Program(
-                group.slots, group.sizes, per, names, tuple(space.where), feasible, keeping, 0,
+                group.slots, group.sizes, per, names, tuple(space.where), feasible, keep, 0,
                 limbs_needed(total),
             )  # fmt: skip
             reading = read(program, group, dtype)
@@ -124,6 +119,11 @@ def prepare(
             parts.append(Part(group, program, task_of(group, per, spans, dtype)))
             readings.append(reading)
     refuse_unread(list(zip(groups, readings, strict=True)), [name for name, _ in names])
+    keeping = keep
+    if precision == "float32" and hasattr(keep, "widened"):
+        keeping = keep.widened()
+    elif precision == "float32" and isinstance(keep, Pareto) and not keep.epsilon:
+        keeping = keep.changed(margin=refine.MARGIN, whole=readings[0].counts)
     mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype)
     return Prepared(
         tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator,

@@ -70,6 +70,11 @@ def grows(path: str, point: Point, life: Any) -> bool:
     return _declared(path, point, life)[1] in LARGER_IS_BETTER
 
 
+def counts(path: str, point: Point, life: Any) -> bool:
+    """Whether a term is a count: where it is whole, it is exact in any precision."""
+    return _declared(path, point, life)[1] == "count"
+
+
 def _declared(path: str, point: Point, life: Any) -> tuple[str, str]:
     head = path.split(".")[0]
     here, steps = (point if head in Point._fields else life), path.split(".")

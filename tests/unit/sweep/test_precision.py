@@ -45,6 +45,28 @@ def test_float32_finds_the_float64_frontier(seed):
     assert same(seed, 100_000) > 0
 
 
+@pytest.mark.parametrize("first", ["chips", "cost"])
+def test_whole_counts_are_exact_and_others_are_not(first):
+    """Chips that are whole beat their equals; 2.99999 x 1 chips lie within the margin of 3 x 1."""
+    near = Axis.values(1.0, 1.00001, 2.0, 2.99999, 3.0, 3.00001, 4.0)
+    spread = plan(tp=near, pp=Axis.integers(1, 4))
+    space = Space(arch(), hardware(memory=1e9), workload(batch=Axis.linear(1, 40, 400)), spread)
+    keep = Pareto(first, "tpot", "chips" if first == "cost" else "cost")
+    for kept in (keep, Pareto(*keep.objectives[:2])):
+        found = [sweep(Toy.of(), space, kept, precision=p).index for p in ("float32", "float64")]
+        assert found[0] == found[1]
+        assert len(found[0]) > 1
+
+
+def test_equal_counts_do_not_fill_the_rows():
+    """A third objective of few values once kept every point of its least value."""
+    spread = plan(tp=Axis.values(1, 2), pp=Axis.integers(1, 4))
+    grid = workload(batch=Axis.linear(1, 40, 20_000))
+    space = Space(arch(), hardware(memory=1e9), grid, spread)
+    found = sweep(Toy.of(), space, Pareto("tpot", "cost", "chips"))
+    assert found.provenance["decided_in_float64"] < 160_000 / 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_float32_finds_the_float64_frontier_of_ten_million(seed):
