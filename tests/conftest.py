@@ -16,6 +16,17 @@ def _wide_numbers():
     jax.config.update("jax_enable_x64", os.environ.get("INFER_JAX_X64", "1") != "0")
 
 
+def pytest_collection_modifyitems(items):
+    """Where tests run side by side, those of one file and one estimator stay in one process.
+
+    It keeps what it compiled for them.
+    """
+    for item in items:
+        case = getattr(item, "callspec", None)
+        name = case.params.get("name", "") if case else ""
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.name} {name}"))
+
+
 @pytest.fixture
 def x64():
     """For tests that make no sense in float32."""
