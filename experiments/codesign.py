@@ -12,6 +12,7 @@ from typing import Annotated, Any
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import jax
 import typer
 
 from experiments import _report
@@ -100,6 +101,7 @@ def elasticities(as_json: Json = False) -> None:
 @app.command()
 def lifetimes(as_json: Json = False) -> None:
     """Training and serving: how large a model and how long trained, by the tokens it serves."""
+    jax.config.update("jax_enable_x64", True)
     with _report.door():
         figures = life.tables()
     _report.finish(figures["agrees"], figures, as_json)
@@ -112,6 +114,7 @@ def cases(
     as_json: Json = False,
 ) -> None:
     """Three case studies, with pictures, a second estimator and caveats."""
+    jax.config.update("jax_enable_x64", True)
     with _report.door():
         names = _report.known("case", only or list(studies.CASES), studies.CASES)
         told = {name: studies.CASES[name](out) for name in names}

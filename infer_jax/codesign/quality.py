@@ -9,6 +9,7 @@ laws whose constants we could not verify take them from the user.
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -31,7 +32,9 @@ class Law(Spec):
 
     def warnings(self, arch: Architecture, tokens: Any) -> Iterator[str]:
         """One sentence for every quantity outside the range that the law was fitted on."""
-        seen = {name: float(x) for name, x in measures(arch, jnp.asarray(tokens)).items()}
+        with jax.enable_x64(True):  # counts of parameters need it; one program, nothing eager
+            told = jax.jit(measures)(arch, np.asarray(tokens, np.float64))
+        seen = {name: float(x) for name, x in told.items()}
         for name, (low, high) in self.RANGE.items():
             if not low <= seen[name] <= high:
                 yield (

@@ -98,7 +98,8 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
     """A function of trees like ``tree`` that tells all elasticities, compiled once.
 
     One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros
-    and what no output reads are left out.
+    and what no output reads are left out; degrees of the plan of which only the product is read
+    are one number, the first of them.
     """
     every, structure = _leaves(tree), jax.tree.structure(tree)
     names: list[str] = []
@@ -127,17 +128,30 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
             along = np.tile(unit, (len(factors), 1))
             logs, slopes = (np.asarray(x) for x in moved(flat, scales, along))
         logs = logs.reshape(len(factors), len(every), -1)
+        twins = _twins(every, logs, slopes)
         found = []
         for j, name in enumerate(names):
             if not np.isfinite(logs[0, 0, j]):
                 continue  # an output that is 0: energy where no power is known
             for i, leaf in enumerate(every):
                 row, slope = logs[:, i, j], slopes[i, j]
-                if slope != 0 or np.any(row != row[0]):
+                if i not in twins and (slope != 0 or np.any(row != row[0])):
                     found.append(_told(leaf, flat, name, slope, row))
         return sorted(found, key=lambda e: -e.weight)
 
     return analyse
+
+
+def _twins(every: Sequence[Leaf], logs: np.ndarray, slopes: np.ndarray) -> set[int]:
+    """Degrees of the plan that do to all outputs what an earlier one does."""
+    plan = [i for i, leaf in enumerate(every) if leaf.path.startswith("plan.")]
+    return {
+        j
+        for n, j in enumerate(plan)
+        for i in plan[:n]
+        if np.allclose(logs[:, i], logs[:, j], rtol=0, atol=1e-12)
+        and np.allclose(slopes[i], slopes[j], rtol=0, atol=1e-9)
+    }
 
 
 def _few_rows() -> dict[str, Any] | None:

@@ -87,6 +87,13 @@ def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
     given = _start(where, table, arch, wanted)
     plain = dataclasses.replace(space, axes={k: v for k, v in axes.items() if k in wanted})
     start = start_of(base, plain) | given
+    for name, bounds in free.items():
+        leaf = known_name(where, name, arch)[0]
+        value, steps = start[leaf], axes[leaf].steps
+        if not min(steps) <= value <= max(steps):
+            ends = f"{min(steps):g} to {max(steps):g}"
+            allowed = f"bounds that hold the start, {value:g}: {ends} do not (or another [start])"
+            raise InputError(where, f"free.{name}", bounds, allowed)
     # the system's own coefficients are in the estimator already
     full = dataclasses.replace(
         space, arch=arch, hardware=system.hardware, axes=axes, zips=zips, where=where_all

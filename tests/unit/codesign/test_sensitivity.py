@@ -7,6 +7,7 @@ import pytest
 from infer_jax.codesign import changed, elasticities, what_if
 from infer_jax.errors import InputError
 from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.specs import Plan
 from infer_jax.sweep.terms import Point
 from tests.unit.codesign.bowls import Bowl, hardware
 from tests.unit.sweep import toy
@@ -98,6 +99,15 @@ def test_a_point_has_units_bounds_and_no_choices():
     u, v = np.log(512.0 / 900.0), np.log(16.0 / 25.0)
     assert told["arch.width"].slope == pytest.approx(2 * u + 0.6 * v, rel=1e-9)
     assert told["arch.width"].below == pytest.approx(told["arch.width"].above, abs=1e-4)
+
+
+def test_degrees_of_which_only_the_product_counts_are_one():
+    def time(t):
+        plan = t["plan"]
+        return {"tpot": 1.0 / (plan.tp * plan.ep) + 0.01 * plan.pp}
+
+    told = [e.path for e in elasticities(time, {"plan": Plan.of(tp=8, ep=2)})]
+    assert sorted(told) == ["plan.pp", "plan.tp"]
 
 
 def test_what_if_sets_and_scales():

@@ -85,6 +85,7 @@ def test_a_frontier_is_one_problem_for_each_value(tmp_path):
         ("width = [2048, 8192]", "width = [8192, 2048]", "free.width"),
         ("width = [2048, 8192]", "width = [2050, 2100]", "a multiple of 128"),
         ("width = [2048, 8192]", "width = { steps = [1] }", "free.width"),
+        ("width = [2048, 8192]", "width = [4224, 8192]", "bounds that hold the start, 4096"),
         ('best = "lifetime"', "", "objective.best"),
         ('best = "lifetime"', 'pair = ["cost", "joy"]', "objective.pair"),
         ('best = "lifetime"', 'least = "cost"', "objective.least"),
