@@ -42,7 +42,7 @@ def silicon(
     with _report.door():
         if (cv is None) == (folds is None):
             raise InputError("command line", "--cv or --folds", "both or none", "one of the two")
-        if out is not None and not out.resolve().parent.is_dir():
+        if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
             raise InputError("command line", "--out", str(out), "a file in a folder that exists")
         if cv not in (None, "groups", "model", "system"):
             raise InputError("command line", "--cv", cv, "groups, model or system")

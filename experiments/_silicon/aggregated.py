@@ -37,7 +37,7 @@ def run(
     rows = [r for r in every if r.unique]
     used = np.asarray([r.clean for r in rows])
     if file is not None:
-        asked = folding.read(file, every)
+        asked = folding.read(file)
         inside = folding.given(asked, every)
         used &= np.any(list(inside.values()), axis=0)
         title = f"folds of {file}"
@@ -52,7 +52,7 @@ def run(
     headline["parameters"] = len(fitting.NAMES)
     if more:
         headline |= _more(found, rows)
-        headline["five_rows"] = _few(calibrated.five_rows(problem, rows))
+        headline["five_rows"] = _few(calibrated.five_rows(problem, rows, used))
     if learned:
         headline["learned_residual"] = _learned(found, rows)
     if ship is not None:
@@ -63,7 +63,7 @@ def run(
             r.id: r.anomaly if r.layout is None else UNDRAWN
             for r in every
             if r.id in asked and r.first not in there
-        }
+        } | folding.elsewhere(asked, every)
         score.write(out, found, rows, entries, left)
         headline["left_out"] = dict(Counter(left.values()))
     return headline
@@ -142,7 +142,9 @@ def _more(found: list[Fold], rows: list[reading.Row]) -> dict[str, Any]:
     }
 
 
-def _few(few: calibrated.Few) -> dict[str, Any]:
+def _few(few: calibrated.Few | None) -> dict[str, Any] | None:
+    if few is None:
+        return None
     shown = [
         (name, *(f"{x[name]:.1f}" for x in (few.better, few.sheet, few.measured)))
         for name in few.better

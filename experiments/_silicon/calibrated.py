@@ -74,8 +74,10 @@ class Few(NamedTuple):
     measured: dict[str, float]
 
 
-def five_rows(problem: Problem, rows: Sequence[Row], seed: int = 0) -> Few:
+def five_rows(problem: Problem, rows: Sequence[Row], used: np.ndarray, seed: int = 0) -> Few | None:
     """Five rows of a server, drawn at random, against the data sheet on its other rows.
+
+    Of the rows ``used``; None where no server has enough.
 
     The data sheet stands for the model at what is believed before any row was seen: rates in
     good part reached, launches of tens of microseconds. Five rows give it one offset each for
@@ -84,9 +86,9 @@ def five_rows(problem: Problem, rows: Sequence[Row], seed: int = 0) -> Few:
     logs = np.asarray(problem.derivatives(problem.starts(1, 0.0, 0)[0])[0]).reshape(2, -1)
     left = np.log(problem.data).reshape(2, -1) - logs
     servers: dict[tuple, list[int]] = {}
-    for i, row in enumerate(rows):
-        if row.clean:
-            servers.setdefault((row.family, row.system, row.engine), []).append(i)
+    for i in np.flatnonzero(used):
+        row = rows[int(i)]
+        servers.setdefault((row.family, row.system, row.engine), []).append(int(i))
     random, before, after = np.random.default_rng(seed), [], []
     for members in servers.values():
         if len(members) < 2 * FEW:
@@ -99,6 +101,8 @@ def five_rows(problem: Problem, rows: Sequence[Row], seed: int = 0) -> Few:
         wrong = [100.0 * np.abs(np.expm1(-x)) for x in (left, left - np.asarray(shift)[:, None])]
         before.append(np.median(wrong[0][:, rest], axis=1))
         after.append(np.median(wrong[1][:, rest], axis=1))
+    if not before:
+        return None
     one, other = np.asarray(before), np.asarray(after)
 
     def by_output(values: np.ndarray) -> dict[str, float]:

@@ -33,7 +33,7 @@ def run(cv: str | None, file: Path | None, out: Path | None) -> dict[str, Any]:
     every, left = split.disaggregated()
     rows = [r for r in every if r.unique]
     if file is not None:
-        asked = folding.read(file, [*every, *left])
+        asked = folding.read(file)
         inside = folding.given(asked, every)
     else:
         asked = dict.fromkeys((r.id for r in (*every, *left)), "")
@@ -62,6 +62,7 @@ def run(cv: str | None, file: Path | None, out: Path | None) -> dict[str, Any]:
     there = {rows[i].id for fold in found["and four offsets"] for i in fold.index}
     reasons = {x.id: x.reason for x in left if x.id in asked}
     reasons |= {r.id: UNDRAWN for r in every if r.id in asked and r.first not in there}
+    reasons |= folding.elsewhere(asked, (*every, *left))
     counts = Counter(reasons.values())
     _report.show("Rows left out", ("reason", "rows"), counts.most_common())
     if out is not None:

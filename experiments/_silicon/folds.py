@@ -4,7 +4,7 @@ Random groups, one model or one system at a time, or a file of the user's.
 """
 
 import csv
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,16 @@ from experiments._silicon.rows import Row
 from experiments._silicon.split import LeftOut, Split
 from infer_jax.calibrate import random_groups
 from infer_jax.catalog.files import read_text
+from infer_jax.catalog.measurements import silicon
+from infer_jax.catalog.measurements.silicon import Published
 from infer_jax.errors import InputError
 
+ELSEWHERE = "a row of the other --mode"
 WAYS = ("groups", "model", "system")
 SMALLEST = 10  # rows: a system of fewer is not left out alone (gb200 has 7 clean ones)
 
 Entry = Row | Split
+Named = Entry | LeftOut | Published
 
 
 def folds(rows: Sequence[Entry], way: str) -> dict[str, np.ndarray]:
@@ -42,8 +46,10 @@ def folds(rows: Sequence[Entry], way: str) -> dict[str, np.ndarray]:
     return {kind: np.asarray([label == kind for label in labels]) for kind in kinds}
 
 
-def read(path: Path, rows: Sequence[Entry | LeftOut]) -> dict[str, str]:
+def read(path: Path, rows: Sequence[Named] | None = None) -> dict[str, str]:
     """The fold of each row's id in a CSV file with columns ``id,fold``.
+
+    ``rows``: all there are, by default those of the data, of either mode.
 
     Raises:
         InputError: no such columns, an empty fold, an id that is no row or stands twice, or
@@ -55,7 +61,7 @@ def read(path: Path, rows: Sequence[Entry | LeftOut]) -> dict[str, str]:
     if missing:
         raise InputError(str(path), "column", missing[0], "a header with columns id and fold")
     places = header.index("id"), header.index("fold")
-    known = {r.id for r in rows}
+    known = {r.id for r in (silicon.published_rows() if rows is None else rows)}
     found: dict[str, str] = {}
     for number, line in enumerate(lines[1:], 2):
         where = f"{path}, line {number}"
@@ -65,7 +71,7 @@ def read(path: Path, rows: Sequence[Entry | LeftOut]) -> dict[str, str]:
             raise InputError(where, "cells", len(line), f"{len(header)}, as the header has")
         name, fold = (line[i].strip() for i in places)
         if name not in known:
-            raise InputError(where, "id", name, "the id of a row of the data; see --mode")
+            raise InputError(where, "id", name, "the id of a row of the data")
         if name in found:
             raise InputError(where, "id", name, "each row once")
         if not fold:
@@ -95,8 +101,15 @@ def given(asked: Mapping[str, str], rows: Sequence[Entry]) -> dict[str, np.ndarr
     }
     found = {name: inside for name, inside in found.items() if inside.any()}
     if len(found) < 2:
-        raise InputError("folds", "fold", sorted(found), "two folds or more of rows to predict")
+        allowed = "two or more, with rows that can be predicted in this --mode"
+        raise InputError("folds", "those to predict", ", ".join(found) or "none", allowed)
     return found
+
+
+def elsewhere(asked: Iterable[str], rows: Sequence[Entry | LeftOut]) -> dict[str, str]:
+    """Reasons by id of ``asked`` ids that are none of ``rows``, those of a mode."""
+    here = {r.id for r in rows}
+    return {name: ELSEWHERE for name in asked if name not in here}
 
 
 def entries(rows: Sequence[Entry], asked: Container[str]) -> dict[str, list[str]]:

@@ -150,7 +150,8 @@ class Problem:
         except ImportError:
             allowed = "pip install 'infer_jax[fit]'"
             raise InputError("fit", "optimistix", "not installed", allowed) from None
-        method = optx.LevenbergMarquardt(rtol=self.tolerance, atol=self.tolerance * 1e-2)
+        tolerances = {"rtol": self.tolerance, "atol": self.tolerance * 1e-2}
+        method = optx.LevenbergMarquardt(**tolerances, **self.equations())
 
         def solve(start: Array, weight: Array, logs: Array) -> tuple[Array, Array]:
             found = optx.least_squares(
@@ -165,6 +166,10 @@ class Problem:
             return found.value, 0.5 * jnp.sum(self.losses(found.value, weight, logs) ** 2)
 
         return solve
+
+    def equations(self) -> dict[str, Any]:
+        """How a step is solved for, as options of optimistix: by its default, QR of the slope."""
+        return {}
 
     def solve(self, starts: ArrayLike, weights: ArrayLike, steps: int) -> tuple[np.ndarray, Any]:
         """The best end for each row of ``weights``, and half the sums of squares of all ends.

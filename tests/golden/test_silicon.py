@@ -74,8 +74,27 @@ def test_a_fold_of_rows_that_cannot_be_predicted_is_left_out(tmp_path):
     path = written(tmp_path, "id,fold\na,one\nb,two\nx,three\n")
     asked = folds.read(path, [*ROWS, dropped])
     assert set(folds.given(asked, [*ROWS, dropped])) == {"one", "two"}
-    with pytest.raises(InputError, match="two folds or more"):
+    with pytest.raises(InputError, match="those to predict is 'one'; allowed: two or more"):
         folds.given({"a": "one", "x": "three"}, [*ROWS, dropped])
+
+
+def test_ids_of_the_other_mode_are_left_out_with_the_reason(tmp_path):
+    pool = SimpleNamespace(id="p")
+    path = written(tmp_path, "id,fold\na,one\np,one\nb,two\n")
+    asked = folds.read(path, [*ROWS, pool])
+    assert set(folds.given(asked, ROWS)) == {"one", "two"}
+    assert folds.elsewhere(asked, ROWS) == {"p": "a row of the other --mode"}
+
+
+def test_no_server_has_five_rows_to_learn_from():
+    calibrated = pytest.importorskip("experiments._silicon.calibrated")
+    first = [r for r in ROWS if r.unique]
+    problem = SimpleNamespace(
+        data=np.full(8, 0.02),
+        starts=lambda *_: [np.zeros(1)],
+        derivatives=lambda _: (np.zeros(8), np.zeros((8, 1))),
+    )
+    assert calibrated.five_rows(problem, first, np.ones(4, bool)) is None
 
 
 def test_predictions_are_written_for_every_asked_entry_and_for_no_other(tmp_path):
