@@ -5,6 +5,7 @@ Each step is a process of its own, so that one that fails, or is killed, costs n
 
 import ast
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import typer
 
 from experiments._report import OUT, door
 from infer_jax.catalog.files import write_text
+from infer_jax.cli.starting import cache_folder
 from infer_jax.errors import InputError
 
 HERE = Path(__file__).resolve().parent
@@ -154,6 +156,7 @@ def run(step: Step, out: Path, *, asked: bool = True) -> Result:
         ran = subprocess.run(
             [word for word in words if word],
             cwd=HERE.parent,
+            env=_shared(),
             capture_output=True,
             text=True,
             timeout=LONGEST,
@@ -170,6 +173,19 @@ def run(step: Step, out: Path, *, asked: bool = True) -> Result:
     lines = said.strip().splitlines()
     why = "" if state == good else (lines[-1] if lines else f"exit code {code}")
     return Result(step, state, why, text, pictures, cpu, wall)
+
+
+def _shared() -> dict[str, str]:
+    """The environment of a step: what one compiles the next one loads, where a folder can be."""
+    folder = cache_folder()
+    kept = {"JAX_COMPILATION_CACHE_DIR": str(folder)} if folder else {}
+    return os.environ | {
+        **kept,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        # XLA reports an error on every program that it loads, without being in any
+        "JAX_LOGGING_LEVEL": os.environ.get("JAX_LOGGING_LEVEL") or "CRITICAL",
+    }
 
 
 def _spent() -> float:

@@ -40,15 +40,15 @@ def memory(
     max_num_batched_tokens: Annotated[
         float,
         typer.Option(parser=opt.count(1), metavar="TOKENS", help="Tokens of one pass at most."),
-    ] = float(DEFAULTS.batched_tokens),
+    ] = int(DEFAULTS.batched_tokens),
     max_num_seqs: Annotated[
         float,
         typer.Option(parser=opt.count(1), metavar="N", help="Sequences of one pass at most."),
-    ] = float(DEFAULTS.sequences),
+    ] = int(DEFAULTS.sequences),
     block_size: Annotated[
         float,
         typer.Option(parser=opt.count(1), metavar="TOKENS", help="Tokens of a cache block."),
-    ] = float(DEFAULTS.block),
+    ] = int(DEFAULTS.block),
     as_json: opt.Json = False,
 ) -> None:
     """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them."""

@@ -13,15 +13,17 @@ margin:2rem auto;padding:0 1rem}}
 h1{{font-size:1.6rem;margin-bottom:.2rem}}h2{{font-size:1.15rem;margin:2.4rem 0 .3rem;
 border-bottom:1px solid #ccc}}h3{{font-size:1rem;margin:1.2rem 0 .2rem}}
 p,li,summary{{color:{QUIET}}}p.lead,p.lead+p{{color:{INK}}}
-svg{{max-width:100%;height:auto;display:block;font:11.5px system-ui,sans-serif}}
+p,li{{overflow-wrap:anywhere}}
+.picture{{overflow-x:auto}}
+svg{{max-width:100%;min-width:34rem;height:auto;display:block;font:11.5px system-ui,sans-serif}}
 svg :is(circle,rect,polygon):has(title):hover{{stroke:{INK};stroke-width:2}}
-table{{border-collapse:collapse;font-size:.88rem;margin:.6rem 0}}
+table{{border-collapse:collapse;font-size:.88rem;margin:.6rem 0;display:block;overflow-x:auto}}
 td,th{{padding:.12rem .9rem .12rem 0;text-align:right;vertical-align:top;
 font-variant-numeric:tabular-nums}}
 th{{color:{QUIET};font-weight:normal;border-bottom:1px solid #ccc}}
 td.w,th.w{{text-align:left}}tr.on td{{font-weight:bold}}
-pre{{background:#f4f4f4;padding:.7rem;overflow-x:auto;font-size:.85rem}}
-@media print{{details{{display:block}}body{{max-width:none}}}}
+pre{{background:#f4f4f4;padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem}}
+@media print{{details{{display:block}}body{{max-width:none}}svg{{min-width:0}}}}
 """
 
 

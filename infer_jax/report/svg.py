@@ -147,5 +147,5 @@ def plain(value: float) -> str:
 
 
 def text_of(svg: ET.Element) -> str:
-    """The picture as it stands in a page."""
-    return ET.tostring(svg, encoding="unicode")
+    """The picture as it stands in a page; on a narrow screen it scrolls in its own frame."""
+    return f'<div class="picture">{ET.tostring(svg, encoding="unicode")}</div>'

@@ -1,8 +1,11 @@
 """`infer-jax report`: one file that loads nothing, whose numbers are those of the other verbs."""
 
+import json
 import os
 import re
 import shutil
+import subprocess
+from html import unescape
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -245,25 +248,58 @@ def test_scales_put_their_ends_where_they_are_told():
         assert len(scale.ticks()) >= 3
 
 
-@pytest.mark.skipif(
-    not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")),
-    reason="no browser on this machine: the page is read by parsers alone",
-)
-@pytest.mark.slow
-def test_a_browser_shows_it(made, tmp_path):
-    import subprocess
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), "")
+ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync")
+ALONE += ("--disable-background-networking", "--disable-component-update")
+ALONE += ("--enable-logging=stderr",)
 
-    _, text = made
-    path = tmp_path / "report.html"
+# what the pointer meets in the middle of every mark of the first picture, and what it may touch
+POINTER = """<pre id="met"></pre><script>
+const met = [...document.querySelectorAll("svg")[0].querySelectorAll("circle,polygon,rect")].map(
+  (mark) => {
+    mark.scrollIntoView({block: "center"});
+    const at = mark.getBoundingClientRect();
+    const found = document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2);
+    return [mark.textContent, found ? found.textContent : null];
+  });
+const rules = [...document.styleSheets[0].cssRules].map((rule) => rule.selectorText || "");
+const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+const loaded = performance.getEntriesByType("resource").map((one) => one.name);
+document.getElementById("met").textContent = JSON.stringify({met, rules, wide, loaded});
+</script></body>"""
+
+
+def browsed(folder, text):
+    """(the page as a browser made it, its console): rendered in a folder of its own."""
+    path = folder / "browsed.html"
     path.write_text(text, encoding="utf-8")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    browser = next(found for name in names if (found := shutil.which(name)))
+    words = [BROWSER, *ALONE, f"--user-data-dir={folder / 'browser'}", "--window-size=600,900"]
     ran = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [*words, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120
     )
-    assert ran.returncode == 0
-    assert ran.stdout.count("<svg") == len(pictures(text))
-    assert all(f'id="{name}"' in ran.stdout for name in SECTIONS)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout, [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(not BROWSER, reason="no chromium on this machine: parsers alone read the page")
+@pytest.mark.slow
+def test_a_browser_shows_it_and_the_pointer_finds_every_point(made, tmp_path):
+    told, text = made
+    shown, console = browsed(tmp_path, text.replace("</body>", POINTER))
+    assert console == []
+    assert shown.count("<svg") == len(pictures(text))
+    assert shown.count("<table") == text.count("<table") > 0
+    assert all(f'id="{name}"' in shown for name in SECTIONS)
+    found = json.loads(unescape(re.findall(r'<pre id="met">(.*?)</pre>', shown, re.DOTALL)[0]))
+    assert found["loaded"] == []
+    assert found["wide"] <= 0  # nothing is wider than a narrow window
+    assert any(":has(title):hover" in rule for rule in found["rules"])
+    marks = [(mine, met) for mine, met in found["met"] if mine]  # the legend's tell nothing
+    assert len(marks) == len(told["frontier"]) + 1  # and the plan
+    # a neighbour may lie over the middle of a mark: it, too, tells its configuration
+    assert all(re.search("GPUs .*batch|^the plan: ", met or "") for _, met in marks)
+    assert all(mine == met for mine, met in marks[-2:])  # the preferred one and the plan
+    (liked,) = (row for row in told["frontier"] if row["preferred"])
+    assert marks[-2][1].startswith(f"{liked['gpus']:g} GPUs (")
+    assert f"batch {liked['batch']:g}:" in marks[-2][1]
