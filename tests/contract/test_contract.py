@@ -1,5 +1,7 @@
 """Every estimator keeps every law of the contract, or says which it does not claim."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,12 +45,21 @@ def step(estimator, arch, hardware, forward, layout):
 
 
 @jax.jit
-def log_time(everything):
-    estimator, arch, hardware, forward, layout = everything
-    return jnp.log(estimator.step(arch, hardware, forward, layout).time)
+def slopes(everything):
+    """The slopes of log time: to each number, in reverse mode; along the point, in forward mode."""
+
+    def log_time(everything):
+        return jnp.log(everything[0].step(*everything[1:]).time)
+
+    # one trace for both modes: tracing is what the contract takes
+    value, along = jax.linearize(log_time, everything)
+    (reverse,) = jax.linear_transpose(along, everything)(jnp.ones_like(value))
+    return reverse, along(everything)
 
 
-slope = jax.jit(jax.grad(log_time))
+def numbers(everything):
+    """As one kind of number, whatever the leaves were made of."""
+    return jax.tree.map(lambda x: jnp.asarray(x, float), everything)
 
 
 def claimed(name, law):
@@ -90,11 +101,9 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, system, forw
     everything = world(name, model, system, forward)
     phase = step(*everything)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(phase))
-    reverse = slope(everything)
+    reverse, forward_slope = slopes(numbers(everything))
     for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
         assert np.isfinite(g), path
-    direction = jax.tree.map(lambda x: jnp.asarray(x, float), everything)
-    _, forward_slope = jax.jvp(log_time, (everything,), (direction,))
     expected = sum(
         float(g * x)
         for g, x in zip(jax.tree.leaves(reverse), jax.tree.leaves(everything), strict=True)
@@ -108,11 +117,11 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, system, forw
 def test_gradient_equals_finite_difference(name, model, system, forward):
     everything = world(name, model, system, forward)
     flat = jax.tree.leaves(everything)
-    reverse = jax.tree.leaves(slope(everything))
+    reverse = jax.tree.leaves(slopes(numbers(everything))[0])
     small = 1e-6
 
     def moved(i, factor):
-        return float(log_time(with_leaf(everything, i, np.asarray(flat[i] * factor))))
+        return math.log(step(*with_leaf(everything, i, np.asarray(flat[i] * factor))).time)
 
     for i, (path, meta) in enumerate(declared(everything)):
         # at a choice there is no slope; at an exact integer the ceiling and floor have a step
@@ -217,7 +226,8 @@ def test_smoothing_is_exact_in_the_limit_with_finite_gradients(make, model):
     for temperature in (1.0, 0.1, 0.01, 1e-4):
         soft = make().replace(smoothing=np.asarray(temperature))
         errors.append(abs(float(step(soft, *rest).time) / exact - 1))
-        assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(slope((soft, *rest))))
+        reverse, _ = slopes(numbers((soft, *rest)))
+        assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(reverse))
     assert errors[-1] < 1e-3
     assert errors[-1] <= errors[0]
 
@@ -241,5 +251,6 @@ def test_anything_in_bounds_gives_finite_time_and_gradient(tp, sequences, cached
     layout = layout.replace(tp=np.asarray(tp), pp=np.asarray(1.0), ep=np.asarray(1.0))
     everything = (estimator, arch, hardware, forward, layout)
     assert np.isfinite(step(*everything).time)
-    for (path, _), g in zip(declared(everything), jax.tree.leaves(slope(everything)), strict=True):
+    reverse, _ = slopes(numbers(everything))
+    for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
         assert np.isfinite(g), path
