@@ -7,6 +7,7 @@ from infer_jax.doctor import examine
 from infer_jax.errors import InputError
 
 LONG = 600.0  # seconds still to go from which the check, a minute a device, is worth it
+EARLY = 60.0  # seconds of a sweep whose pace tells little: it compiles, and keeps what it meets
 
 
 def check(devices: Sequence[Any], dtype: str) -> None:

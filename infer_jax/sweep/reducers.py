@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-BATCH = 256  # survivors of a chunk that are inserted together
+BATCH = 1024  # survivors of a chunk that are inserted together
 LAST = 0xFFFFFFFF
 
 

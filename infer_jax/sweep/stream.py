@@ -86,6 +86,7 @@ class Stream:
         self.position = 0
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.notes: list[str] = []
+        self.begun = 0.0
         self.held: Any = None  # this process's states as of the last good segment
 
     def run(self) -> Outcome:
@@ -96,14 +97,14 @@ class Stream:
                 or damaged checkpoint.
             KeyboardInterrupt: stopped by the user; a checkpoint is then on disk.
         """
-        begun = time.monotonic()
+        self.begun = time.monotonic()
         self._begin()
         with Listener() as listener:
             for part in self.parts:
                 if self.position < part.group.offset + part.group.size:
                     self._part(part, listener)
         state = self._merged()
-        return Outcome(self.reducer, state, self.counts, time.monotonic() - begun, self.notes)
+        return Outcome(self.reducer, state, self.counts, time.monotonic() - self.begun, self.notes)
 
     def _begin(self) -> None:
         empty = self._empty()
@@ -234,7 +235,8 @@ class Stream:
             self.progress(Progress(self.position, self.total, rate, left))
         if due == STOP:
             raise KeyboardInterrupt
-        if not self.guarded and settled and left > guard.LONG:
+        early = now - self.begun < guard.EARLY
+        if not (self.guarded or early) and settled and left > guard.LONG:
             guard.check(self.mine, np.dtype(self.dtype).name)
             self.guarded = True
 

@@ -91,6 +91,7 @@ def test_a_device_that_computes_wrong_is_refused_by_name(monkeypatch):
     bad = doctor.Verdict("gpu:3 H100", "float32", 0.25, "level4 Llama_3_70B", 50)
     monkeypatch.setattr(guard, "examine", lambda devices: [bad])
     monkeypatch.setattr(guard, "LONG", -1.0)
+    monkeypatch.setattr(guard, "EARLY", 0.0)
     space = Space(arch(), hardware(), workload(), plan(tp=Axis.linear(1, 9, 5000)))
     ready = prepare(Toy.of(), space, Pareto("speed", "cost"))
     from infer_jax.sweep import stream
