@@ -45,6 +45,18 @@ class System:
     path: Path
     notes: str
 
+    def bands(self, theory: str = "serving") -> dict[str, tuple[float, float]]:
+        """Factors on a predicted ``ttft`` and ``tpot`` between which 80 % of measured runs are.
+
+        Empty unless the profile was calibrated to its server, with that theory.
+        """
+        known = self.coefficients.get(f"{theory}_bands", {})
+        return {
+            name: (known[f"{name}_low"], known[f"{name}_high"])
+            for name in ("ttft", "tpot")
+            if {f"{name}_low", f"{name}_high"} <= set(known)
+        }
+
 
 def profiles_folder() -> Path:
     """Where the shipped profiles are: in the package (a wheel) or beside it (a checkout).

@@ -1,6 +1,7 @@
 """What came out? Rows in the user's own terms, with units, where they came from, and why."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.sweep import refine, tables
 from infer_jax.sweep.group import locate
@@ -77,9 +79,26 @@ class Result:
         for name in (*head, *rest):
             if name not in columns and name in self._rows.terms:
                 columns[name] = self._rows.terms[name]
+        columns |= self._bands(columns)
         if getattr(self._ready.reducer, "under", None) is not None:
             columns["violates"] = np.array([self.violated(i) for i in range(len(self))])
         return columns
+
+    def _bands(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Ends of 80 % intervals of times, where systems were calibrated to their servers."""
+        (theory, *others) = {type(e).__name__.lower() for e in _estimators(self._ready)}
+        systems = {n: x for n, x in self._ready.named.items() if isinstance(x, System)}
+        if others or not any(x.bands(theory) for x in systems.values()):
+            return {}
+        names = columns.get("hardware", [*systems][:1] * len(self))
+        bands = [systems[n].bands(theory) if n in systems else {} for n in names]
+        ends: dict[str, np.ndarray] = {}
+        for name, (i, side) in itertools.product(("ttft", "tpot"), enumerate(("low", "high"))):
+            factors = np.array([b[name][i] if name in b else np.nan for b in bands])
+            if name in columns and not np.all(np.isnan(factors)):
+                ends[f"{name}_{side}80"] = columns[name] * factors
+                self.units[f"{name}_{side}80"] = self.units.get(name, "")
+        return ends
 
     def axes(self, i: int) -> dict[str, Any]:
         """The axes of row ``i`` as the user gave them: numbers, and names of specs."""
@@ -142,13 +161,12 @@ def explain(ready: Any, index: int, source: str = "") -> Explanation:
 
 def provenance(ready: Any, outcome: Any, devices: list[str], chunk: int) -> dict[str, Any]:
     """Version, estimator, sources, precision, and what was counted."""
-    estimators = ready.estimator if isinstance(ready.estimator, list | tuple) else [ready.estimator]
     return {
         "program": f"infer_jax {version('infer_jax')}",
         "jax": jax.__version__,
         "fingerprint": ready.mark,
-        "estimator": [type(e).__name__ for e in estimators],
-        "sources": ready.sources,
+        "estimator": [type(e).__name__ for e in _estimators(ready)],
+        "sources": _sources(ready.named),
         "keep": repr(ready.reducer),
         "precision": ready.precision,
         "points": str(ready.size),
@@ -157,3 +175,16 @@ def provenance(ready: Any, outcome: Any, devices: list[str], chunk: int) -> dict
         "devices": devices,
         "chunk": chunk,
     }
+
+
+def _sources(named: dict[str, System | Model]) -> dict[str, dict[str, str]]:
+    """What the catalog cites, by name and field."""
+    return {
+        name: dict(x.sources) if isinstance(x, System) else {"architecture": x.source}
+        for name, x in named.items()
+    }
+
+
+def _estimators(ready: Any) -> list[Any]:
+    given = ready.estimator
+    return list(given) if isinstance(given, list | tuple) else [given]

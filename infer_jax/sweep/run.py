@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.sweep import refine
 from infer_jax.sweep.checkpoint import fingerprint
@@ -38,7 +39,7 @@ class Prepared(NamedTuple):
     precision: str
     mark: str
     estimator: Any
-    sources: dict[str, dict[str, str]]  # by name and field
+    named: dict[str, System | Model]  # what the catalog knows more of
 
     @property
     def size(self) -> int:
@@ -127,7 +128,7 @@ def prepare(
     mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype)
     return Prepared(
         tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator,
-        space.sources(),
+        space.named(),
     )  # fmt: skip
 
 

@@ -46,17 +46,15 @@ class Space:
         """
         return _Grouping(self, estimator).groups()
 
-    def sources(self) -> dict[str, dict[str, str]]:
-        """What the catalog cites for each number of each system and model; nothing for a spec."""
-        cited: dict[str, dict[str, str]] = {}
+    def named(self) -> dict[str, System | Model]:
+        """The systems and models of the catalog that are in it, by name; a bare spec has none."""
+        found: dict[str, System | Model] = {}
         for given in (self.arch, self.hardware, *self.axes.values()):
             listed = _as_axis(given)
             for item in listed.steps if isinstance(listed, Axis) else (listed,):
-                if isinstance(item, System):
-                    cited[item.name] = dict(item.sources)
-                elif isinstance(item, Model):
-                    cited[item.name] = {"architecture": item.source}
-        return cited
+                if isinstance(item, System | Model):
+                    found[item.name] = item
+        return found
 
 
 class _Grouping:

@@ -1,5 +1,6 @@
 """What a user gets wrong is one sentence that names it, and nothing is overwritten."""
 
+import dataclasses
 import json
 
 import jax.numpy as jnp
@@ -16,7 +17,6 @@ from infer_jax.sweep import (
     Space,
     TopK,
     checkpoint,
-    prepare,
     sweep,
     tables,
 )
@@ -125,10 +125,25 @@ def test_an_unwritable_output_is_told(tmp_path, monkeypatch):
 def test_provenance_cites_each_number_of_the_profiles():
     system, model = load_system("h100_sxm"), load_model("llama-3.1-8b")
     space = Space(model, [system, hardware()], workload(), plan(tp=TP))
-    sources = prepare(Toy.of(), space, TopK(1, "cost")).sources
+    sources = sweep(Toy.of(), space, TopK(1, "cost")).provenance["sources"]
     assert sources["llama-3.1-8b"] == {"architecture": model.source}
     assert sources["h100_sxm"] == system.sources and len(sources) == 2
     assert "nvidia" in sources["h100_sxm"]["chip.memory_bandwidth"].lower()
+
+
+def test_intervals_of_a_calibrated_profile_travel_on():
+    ends = {"ttft_low": 0.9, "ttft_high": 1.3, "tpot_low": 0.8, "tpot_high": 1.1}
+    plain = load_system("h100_sxm")
+    mine = dataclasses.replace(plain, name="mine", coefficients={"toy_bands": ends})
+    space = Space(load_model("llama-3.1-8b"), [plain, mine], workload(), plan(tp=TP))
+    result = sweep(Toy.of(), space, TopK(1, "cost", per="hardware"))
+    columns = result.columns
+    (own,) = np.flatnonzero(columns["hardware"] == "mine")
+    assert columns["tpot_low80"][own] == 0.8 * columns["tpot"][own]
+    assert columns["ttft_high80"][own] == 1.3 * columns["ttft"][own]
+    assert np.isnan(columns["tpot_low80"][1 - own]) and result.units["tpot_low80"] == "s"
+    space = Space(load_model("llama-3.1-8b"), plain, workload(), plan(tp=TP))
+    assert "tpot_low80" not in sweep(Toy.of(), space, TopK(1, "cost")).columns
 
 
 @pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])
