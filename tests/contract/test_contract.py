@@ -46,7 +46,7 @@ def step(estimator, arch, hardware, forward, layout):
 
 @jax.jit
 def slopes(everything):
-    """The slopes of log time: to each number, in reverse mode; along the point, in forward mode."""
+    """Log time and its slopes: to each number, in reverse mode; along the point, in forward mode."""
 
     def log_time(everything):
         return jnp.log(everything[0].step(*everything[1:]).time)
@@ -54,7 +54,7 @@ def slopes(everything):
     # one trace for both modes: tracing is what the contract takes
     value, along = jax.linearize(log_time, everything)
     (reverse,) = jax.linear_transpose(along, everything)(jnp.ones_like(value))
-    return reverse, along(everything)
+    return value, reverse, along(everything)
 
 
 def numbers(everything):
@@ -101,7 +101,7 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, system, forw
     everything = world(name, model, system, forward)
     phase = step(*everything)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(phase))
-    reverse, forward_slope = slopes(numbers(everything))
+    _, reverse, forward_slope = slopes(numbers(everything))
     for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
         assert np.isfinite(g), path
     expected = sum(
@@ -117,7 +117,7 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, system, forw
 def test_gradient_equals_finite_difference(name, model, system, forward):
     everything = world(name, model, system, forward)
     flat = jax.tree.leaves(everything)
-    reverse = jax.tree.leaves(slopes(numbers(everything))[0])
+    reverse = jax.tree.leaves(slopes(numbers(everything))[1])
     small = 1e-6
 
     def moved(i, factor):
@@ -225,8 +225,8 @@ def test_smoothing_is_exact_in_the_limit_with_finite_gradients(make, model):
     errors = []
     for temperature in (1.0, 0.1, 0.01, 1e-4):
         soft = make().replace(smoothing=np.asarray(temperature))
-        errors.append(abs(float(step(soft, *rest).time) / exact - 1))
-        reverse, _ = slopes(numbers((soft, *rest)))
+        value, reverse, _ = slopes(numbers((soft, *rest)))
+        errors.append(abs(math.exp(value) / exact - 1))
         assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(reverse))
     assert errors[-1] < 1e-3
     assert errors[-1] <= errors[0]
@@ -250,7 +250,7 @@ def test_anything_in_bounds_gives_finite_time_and_gradient(tp, sequences, cached
     )
     layout = layout.replace(tp=np.asarray(tp), pp=np.asarray(1.0), ep=np.asarray(1.0))
     everything = (estimator, arch, hardware, forward, layout)
-    assert np.isfinite(step(*everything).time)
-    reverse, _ = slopes(numbers(everything))
+    value, reverse, _ = slopes(numbers(everything))
+    assert np.isfinite(value)
     for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
         assert np.isfinite(g), path
