@@ -9,8 +9,6 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Speculative, make
 from infer_jax.specs import Hardware, Workload
 
-ENDS = ("low", "high")
-
 
 @dataclass(frozen=True)
 class Given:
@@ -28,8 +26,8 @@ class Given:
         return [
             f"Formats: {self.model.quantisation}.",
             *(f"Model: {note}." for note in self.model.notes),
-            *(f"Hardware: {note}." for note in system.filled),
-            f"Price: {float(self.hardware.price):g} USD/h per GPU, {self.price_source}.",
+            *(f"{system.name}: {note}." for note in system.filled),
+            f"{system.name}: {float(self.hardware.price):g} USD/h per GPU, {self.price_source}.",
         ]
 
     @property
@@ -61,11 +59,10 @@ def given(
 
 def bands(system: System, ttft: float, tpot: float) -> dict[str, list[float]]:
     """80 % intervals of both times in ms, where the profile was calibrated to its server."""
-    known, times = system.coefficients.get("serving_bands", {}), {"ttft": ttft, "tpot": tpot}
+    times = {"ttft": 1e3 * float(ttft), "tpot": 1e3 * float(tpot)}
     return {
-        f"{name}_interval80_ms": [1e3 * float(time) * known[f"{name}_{side}"] for side in ENDS]
-        for name, time in times.items()
-        if all(f"{name}_{side}" in known for side in ENDS)
+        f"{name}_interval80_ms": [times[name] * end for end in ends]
+        for name, ends in system.bands().items()
     }
 
 

@@ -1,12 +1,13 @@
 """`infer-jax plan`: which system, layout and concurrency serve a model within limits for least."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
 
-from infer_jax.catalog import load_model
+from infer_jax.catalog import System, load_model
 from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.estimators.serving import ENGINES, Deployment
@@ -26,6 +27,7 @@ from infer_jax.planning import (
 from infer_jax.specs import Hierarchy
 
 MODES = ("aggregated", "disaggregated")
+TIMES = (("ttft", "TTFT"), ("p99_ttft", "p99 of TTFT"), ("tpot", "TPOT"))
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
 
 
@@ -141,6 +143,7 @@ def plan(
     met: list[Choice] = []
     missed: list[Choice] = []
     notes: list[str] = []
+    known: dict[str, System] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
     for system in dict.fromkeys(hardware):
@@ -149,17 +152,21 @@ def plan(
             pools.append(_pool(config, decode_hardware, name, quant, kv_dtype, paid, total_gpus))
         for pool in pools:
             notes += pool.notes + inputs.too_long(pool.given.model, work)
+            known[pool.side.name] = pool.given.system
         first, second = pools[0], pools[-1]
         arch = first.given.model.architecture
-        with busy(f"evaluating every layout on {first.side.name}"):
+        sides, legal = (first.side, second.side), (first.legal, second.legal)
+        # programs of one mode compile while those of the other are traced
+        with busy(f"evaluating every layout on {first.side.name}"), ThreadPoolExecutor() as beside:
+            if "disaggregated" in modes:
+                pair = beside.submit(splits, sides, arch, work, legal, common, asked, int(top))
             if "aggregated" in modes:
                 made = _table(first, work, common, asked)
                 rent = float(first.side.hardware.price)
                 good, near = choices(first.side.name, rent, made, asked, isl, osl, int(top))
                 met, missed, looked = met + good, missed + near, looked + len(made.batch)
             if "disaggregated" in modes:
-                sides, legal = (first.side, second.side), (first.legal, second.legal)
-                found = splits(sides, arch, work, legal, common, asked, int(top))
+                found = pair.result()
                 met, missed, looked = met + found.met, missed + found.missed, looked + found.looked
                 if not found.met and not found.missed:
                     notes.append(f"No two pools of {first.side.name} fit what is asked.")
@@ -174,14 +181,20 @@ def plan(
         "prefix_tokens": prefix,
         "configurations": looked,
         "feasible": bool(met),
-        "plans": [_row(c, money) for c in met],
-        "near_misses": [] if met else [_row(c, money) for c in missed],
+        "plans": [{**_row(c, money), **_bands(c, known)} for c in met],
+        "near_misses": [] if met else [{**_row(c, money), **_bands(c, known)} for c in missed],
     }
     notes = [
         f"Estimator: {name}; every legal layout and batch, {looked} configurations, "
         f"{' and '.join(modes)}.",
+        *(
+            ["In brackets: what 80 % of measured runs are in, by the calibration of the profile."]
+            if any("tpot_interval80_ms" in row for row in report["plans"] + report["near_misses"])
+            else []
+        ),
         *(["Pools are left out: only the mean of their wait is known."] if alone else []),
-        f"{money} and joules are per million tokens; a GPU is paid while it is rented.",
+        f"{money} and joules are per million tokens: of both sides, blended, where not of input or "
+        "output; a GPU is paid while it is rented.",
         *dict.fromkeys(note.replace(" USD/h", f" {money}/h") for note in notes),
     ]
     if as_json:
@@ -225,9 +238,9 @@ def _pool(
     most = _most(given.hardware, total)
     notes = given.notes + inputs.borrowed(name, given.system)
     if paid.region != 1.0:
-        notes.append(f"Rents: {paid.region:g} times those, by --region-factor.")
+        notes.append(f"{side.name}: rents are {paid.region:g} times those, by --region-factor.")
     if total is not None and most < total:
-        notes.append(f"An instance has at most {most:g} GPUs.")
+        notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
     return _Pool(given, side, layouts(given.model.architecture, int(most)), notes)
 
 
@@ -268,19 +281,24 @@ def _row(c: Choice, money: str) -> dict[str, Any]:
         "tpot_ms": 1e3 * c.tpot,
         "requests_per_s": c.requests_per_s,
         "throughput_per_gpu_tokens_per_s": c.throughput,
-        f"cost_per_mtok_{unit}": c.usd_per_mtok,
+        f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,
         f"input_cost_per_mtok_{unit}": c.input_usd,
         f"output_cost_per_mtok_{unit}": c.output_usd,
         f"cost_per_hour_{unit}": c.usd_per_hour,
-        "energy_per_mtok_joules": c.joules,
-        "input_energy_per_mtok_joules": c.input_joules,
-        "output_energy_per_mtok_joules": c.output_joules,
+        "blended_energy_per_mtok_j": c.joules,
+        "input_energy_per_mtok_j": c.input_joules,
+        "output_energy_per_mtok_j": c.output_joules,
         "memory_need_bytes": c.memory[0],
         "memory_capacity_bytes": c.memory[1],
         "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
         "binds": c.binds,
         "broken": dict(c.excess),
     }
+
+
+def _bands(c: Choice, known: dict[str, System]) -> dict[str, list[float]]:
+    """80 % intervals of a plan; calibrations are of whole servers, and say nothing of pools."""
+    return {} if c.mode == "disaggregated" else inputs.bands(known[c.system], c.ttft, c.tpot)
 
 
 def _print(
@@ -295,15 +313,16 @@ def _print(
         show.say("No plan meets every limit. The nearest, and what they break:", "")
     pools = any(c.mode == "disaggregated" for c in shown)
     several = len(systems) > 1
+    told = (report["plans"] or report["near_misses"])[: len(shown)]
+    times = [name for name, _ in TIMES if any(row.get(f"{name}_ms") for row in told)]
     columns = (
         show.Column("plan", "prefill > decode" if pools else "", left=True),
         *([show.Column("system", left=True)] if several else []),
         show.Column("GPUs"),
         show.Column("batch"),
-        show.Column("TTFT", "ms"),
-        show.Column("TPOT", "ms"),
+        *(show.Column(title, "ms") for name, title in TIMES if name in times),
         show.Column("output", "tok/s/GPU"),
-        show.Column("cost", f"{sign}/Mtok"),
+        show.Column("blended", f"{sign}/Mtok"),
         show.Column("binds" if met else "breaks", left=True),
     )
     rows = [
@@ -312,20 +331,19 @@ def _print(
             *([c.system] if several else []),
             f"{c.chips:g}",
             show.digits(c.batch),
-            show.digits(1e3 * c.ttft),
-            show.digits(1e3 * c.tpot),
+            *(_time(row, name) for name in times),
             show.digits(c.throughput),
             show.digits(c.usd_per_mtok),
             c.binds if met else _breaks(c),
         ]
-        for c in shown
+        for c, row in zip(shown, told, strict=True)
     ]
     show.table(columns, rows, mark=0 if met else -1)
-    sides = ("input", "output", "both")
+    prices = ("input", "output", "blended")
     columns = (
         show.Column("per million tokens", left=True),
-        *(show.Column(side, sign) for side in sides),
-        *(show.Column(side, "MJ") for side in sides),
+        *(show.Column(side, sign) for side in prices),
+        *(show.Column(side, "MJ") for side in prices),
         show.Column("memory", "GB of", left=True),
     )
     rows = [
@@ -342,10 +360,18 @@ def _print(
     show.notes(notes)
 
 
+def _time(row: dict[str, Any], name: str) -> str:
+    """Milliseconds, with the interval that 80 % of measured runs are in where that is known."""
+    ends = row.get(f"{name}_interval80_ms")
+    between = f" ({show.digits(ends[0])} to {show.digits(ends[1])})" if ends else ""
+    return "" if row[f"{name}_ms"] is None else show.digits(row[f"{name}_ms"]) + between
+
+
 def _memory(c: Choice) -> str:
     """GB needed of GB there on a GPU, and on what lies below it where that is used."""
     used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
-    return ", ".join(f"{n} {a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items())
+    told = {n: f"{a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items()}
+    return ", ".join(f"{n} {x}" for n, x in told.items()) if len(told) > 1 else told["GPU"]
 
 
 def _breaks(c: Choice) -> str:

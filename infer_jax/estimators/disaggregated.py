@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.estimate import Estimate, Limit, decode_context
+from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context
 from infer_jax.physics import decoder, pipelining, switch
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.queueing import single_server_wait
@@ -92,7 +92,6 @@ class Disaggregated(Spec):
         prefill instance; in a closed loop requests are handed over as places get free, and none
         wait. TPOT is a decode step with no prefills in it.
         """
-        second_hardware = self.decode_hardware or hardware
         fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
         first = self.target.step(
             arch,
@@ -105,12 +104,26 @@ class Disaggregated(Spec):
         one = jnp.ones_like(workload.batch)
         second = (self.decoder or self.target).step(
             arch,
-            second_hardware,
+            self.decode_hardware or hardware,
             ForwardPass(
                 sequences=workload.batch, new_tokens=one, cached_tokens=decode_context(workload)
             ),
             plan.decode,
         )
+        return self.joined(arch, hardware, workload, plan, (first, second))
+
+    def joined(
+        self,
+        arch: Architecture,
+        hardware: Hardware,
+        workload: Workload,
+        plan: Pools,
+        passes: tuple[Phase, Phase],
+    ) -> Estimate:
+        """``estimate`` where the pass of each pool is known."""
+        first, second = passes
+        second_hardware = self.decode_hardware or hardware
+        fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
         sent = decoder.cache_bytes(arch, workload.isl)
         link = self.link(hardware, second_hardware, plan)
         copies = plan.prefill_copies, plan.decode_copies

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.root import crossing
@@ -32,19 +32,25 @@ def pole(load: Array) -> Array:
 
 
 def single_server_wait(
-    rate: Array, mean: Array, second: Array, load: Array, variability: Array
+    rate: Array,
+    mean: Array,
+    second: Array,
+    load: Array,
+    variability: Array,
+    burst: Array | None = None,
 ) -> Array:
     """Mean wait (s) before one server that serves in the order of arrival.
 
     rate E[S^2] / (2 (1 - load)) for Poisson arrivals (Pollaczek and Khinchine), S the time of
-    service (``mean`` and ``second`` moment). Of others ``bursts`` times that for exponential S,
+    service (``mean`` and ``second`` moment). Of others ``burst`` times that for exponential S,
     exactly, and times 2 (c_a^2 + c_s^2) / ((c_a^2 + 1) (1 + c_s^2)) for other S, c_a^2 the
     ``variability`` of arrivals, c_s^2 that of S: exact in heavy traffic (Kingman 1961,
     Mathematical Proceedings 57). ``load`` is given, for it is not rate E[S] where service is
-    faster when more wait. Source: Kleinrock, Queueing Systems 1 (1975), 5.6 and 6.4.
+    faster when more wait; ``burst`` is ``bursts(load, variability)`` if not given. Source:
+    Kleinrock, Queueing Systems 1 (1975), 5.6 and 6.4.
     """
     varied = second + (variability - 1.0) * mean**2
-    times = bursts(load, variability) / (variability + 1.0)
+    times = (bursts(load, variability) if burst is None else burst) / (variability + 1.0)
     return rate * jnp.maximum(varied, 0.0) * times * pole(load)
 
 
@@ -53,15 +59,20 @@ def bursts(load: Array, variability: Array) -> Array:
 
     (s / (1 - s)) / (u / (1 - u)), s = (1 + c^2 (1 - s) / u)^(-1 / c^2) what arrivals find the
     server busy, u the load, c^2 the ``variability`` of gaps. 1 - s is the root of a convex
-    function; Newton's steps from its value in heavy traffic, 2 (1 - u) / (1 + c^2).
+    function; Newton's steps from its value in heavy traffic, 2 (1 - u) / (1 + c^2). A derivative
+    needs the last of them alone: at the root a step moves as the root does.
     """
     u, varied = jnp.clip(load, 1e-4, NEARLY), jnp.maximum(variability, 1e-2)
     least = (1.0 - u) / (1.0 + varied)
-    free = 2.0 * least
-    for _step in range(6):
+
+    def closer(free: Array, u: Array, varied: Array, least: Array) -> Array:
         far = jnp.exp(-jnp.log1p(varied * free / u) / varied)
         slope = 1.0 - far / (u + varied * free)
-        free = jnp.clip(free - (free + far - 1.0) / jnp.maximum(slope, 1e-3), least, 1.0)
+        return jnp.clip(free - (free + far - 1.0) / jnp.maximum(slope, 1e-3), least, 1.0)
+
+    held = lax.stop_gradient((u, varied, least))
+    near = lax.fori_loop(0, 5, lambda _, free: closer(free, *held), 2.0 * held[2])
+    free = closer(near, u, varied, least)
     return (1.0 - free) / free * (1.0 - u) / u
 
 
@@ -141,7 +152,10 @@ def percentiles(
     out over ``SHARPEST`` of the shortest time, so that a derivative exists.
     """
     start = offsets[:, None] + wait.least
-    sharp = SHARPEST * jnp.min(start)
+    every = jnp.reshape(start, -1)
+    # not jnp.min: its derivative asks what equals it, and what is computed twice may differ
+    first = every[jnp.argmin(lax.stop_gradient(every))]
+    sharp = SHARPEST * first
     scale = wait.scale + sharp
     share = weights[:, None] * wait.chance
 
@@ -152,6 +166,6 @@ def percentiles(
         # no flat piece between the jumps, or the crossing there has no derivative
         return jnp.sum(share * jnp.where(past > 0, 1.0 - tail - jump, 1e-6 * past / scale))
 
-    low, high = jnp.min(start), jnp.max(start + FARTHEST * scale)
+    low, high = lax.stop_gradient((first, jnp.max(start + FARTHEST * scale)))
     wanted = jnp.asarray(levels, low.dtype)
     return tuple(jax.vmap(lambda level: crossing(lambda t: within(t) - level, low, high))(wanted))

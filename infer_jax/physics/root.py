@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-TURNS = 32  # of the bracketing loop
-NEWTON = 2  # steps after it, for the last digits
+HALVING = 28  # turns in which every other one halves the bracket, whatever the function is like
+TURNS = 46  # and all of them: the last ones are false position alone, to the last digits
 
 
 def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """x in [low, high] with function(x) = 0, for an increasing function; else the nearer end.
 
-    False position with halved ends (Illinois; Dowell and Jarratt 1971) and halving in turn, in
-    a loop of fixed length, then Newton's steps. The derivative is that of the implicit function;
-    at an end, the end's.
+    False position with halved ends (Illinois; Dowell and Jarratt 1971), at first with halving in
+    turn, in a loop of fixed length: the function stands in the program once for the ends and
+    once for the loop, for it may be a large one. The derivative is that of the implicit
+    function; at an end, the end's.
     """
     left, right = lax.stop_gradient((low, high))
 
@@ -24,7 +25,8 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
             a, at_a, b, at_b = state
             apart = at_b != at_a
             share = jnp.where(apart, at_b / jnp.where(apart, at_b - at_a, 1.0), 0.5)
-            x = jnp.where(i % 2 == 0, b - share * (b - a), 0.5 * (a + b))
+            halves = (i % 2 == 1) & (i < HALVING)
+            x = jnp.where(halves, 0.5 * (a + b), b - share * (b - a))
             at_x = value(x)
             done, other = at_b == 0, at_x * at_b < 0
             kept = jnp.where(other, b, a), jnp.where(other, at_b, 0.5 * at_a)
@@ -35,15 +37,11 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
                 jnp.where(done, at_b, at_x),
             )
 
-        a, b = value(left), value(right)
+        a, b = jax.vmap(value)(jnp.stack([left, right]))
         inside = (a < 0) & (b > 0)
         # without a bracket the loop runs between signs of its own, and an end is the answer
         start = (left, jnp.where(inside, a, -1.0), right, jnp.where(inside, b, 1.0))
         found = lax.fori_loop(0, TURNS, turn, start)[2]
-        for _step in range(NEWTON):
-            at, slope = jax.jvp(value, (found,), (jnp.ones_like(found),))
-            found = found - jnp.where(slope > 0, at / jnp.where(slope > 0, slope, 1.0), 0.0)
-            found = jnp.clip(found, left, right)
         return jnp.where(inside, found, jnp.where(a >= 0, left, right))
 
     def tangent(slope: Callable[[Array], Array], y: Array) -> Array:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from infer_jax.estimators.estimate import Limit
 from infer_jax.planning.served import Table
 
 HOUR, MILLION = 3600.0, 1e6
@@ -103,8 +104,7 @@ def choices(
     if p99 is not None:
         excess["p99 of TTFT"] = np.asarray(p99) / asked.p99_ttft - 1.0
     for name, limit in served.decode.limits.items():
-        need, capacity = np.asarray(limit.need), np.asarray(limit.capacity)
-        excess[name] = np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
+        excess[name] = exceeded(limit)
     if asked.rate is not None:
         excess["requests/s"] = asked.rate / np.maximum(requests, 1e-300) * (1.0 - 1e-6) - 1.0
     worst = np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
@@ -145,6 +145,12 @@ def choices(
         )
 
     return [choice(i) for i in met], [choice(i) for i in missed]
+
+
+def exceeded(limit: Limit) -> np.ndarray:
+    """The share by which the need exceeds the capacity, row by row; 0 where it does not."""
+    need, capacity = np.asarray(limit.need), np.asarray(limit.capacity)
+    return np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
 
 
 def tiers(limits: dict[str, Any], row: int) -> dict[str, tuple[float, float]]:

@@ -1,18 +1,19 @@
-"""What does a pair of pools answer, and what does each of its sides cost and draw?"""
+"""What do pairs of pools answer, and what does each of their sides cost and draw?"""
 
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving import Deployment, Pass, Serving
 from infer_jax.physics.energy import power
-from infer_jax.planning.choose import Asked, Choice
+from infer_jax.planning.choose import MILLION, Asked, Choice, exceeded
 from infer_jax.planning.layouts import Layout
-from infer_jax.planning.served import QUICK
+from infer_jax.planning.served import QUICK, by_rows
 from infer_jax.specs import Hardware, Workload
 
 EXACT = 1024  # combinations that are evaluated with the transfer between the pools
@@ -27,116 +28,151 @@ class Side(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A pool's best rows, by instance: layout, sequences, chips, seconds of a pass, requests/s."""
+    """A pool's best rows, by instance: layout, sequences, chips, its pass, requests/s."""
 
     layout: list[Layout]
     sequences: np.ndarray
     chips: np.ndarray
-    time: np.ndarray
+    phase: Pass
     rate: np.ndarray
     price: float
+
+
+Pair = tuple[int, int, float, float]  # rows of both pools, and instances of each
+
+
+class Lives(NamedTuple):
+    """What pairs of pools answer; watts of each pool, building included."""
+
+    life: Estimate
+    watts: tuple[np.ndarray, np.ndarray]
 
 
 def evaluated(
     wrapper: Disaggregated,
     arch: Any,
-    hardware: Any,
+    sides: tuple[Side, Side],
     work: Workload,
     common: Deployment,
     pools: tuple[Rows, Rows],
-    pairs: list[tuple[int, int, float, float]],
-) -> Estimate:
-    """Every pair of pools with its transfer; padded to one number of rows, for one program."""
-    padded = pairs + [pairs[-1]] * (EXACT - len(pairs))
-    sides = [
-        dict(zip(Layout._fields, np.asarray([p.layout[k] for k in ks], np.float64).T, strict=True))
-        for p, ks in zip(pools, list(zip(*padded, strict=True))[:2], strict=True)
-    ]
-    i, j = (np.array([pair[k] for pair in padded]) for k in (0, 1))
-    numbers = np.array([pair[2:] for pair in padded])
-    batches_ = pools[0].sequences[i], pools[1].sequences[j]
-    return jax.device_get(_lives(wrapper, arch, hardware, work, common, sides, batches_, numbers.T))
+    pairs: list[Pair],
+) -> Lives:
+    """Every pair of pools with its transfer."""
+    columns = [np.array(column) for column in zip(*pairs, strict=True)]
+    ends = [_end(*each) for each in zip(pools, columns[:2], columns[2:], strict=True)]
+    boards = [(side.hardware.power, side.serving.draw) for side in sides]
+    world = (wrapper, arch, sides[0].hardware, work, common, boards)
+    return by_rows(_lives, world, *ends)
+
+
+def _end(pool: Rows, row: np.ndarray, copies: np.ndarray) -> tuple[Any, ...]:
+    """One pool of each pair: degrees, instances, sequences in one, its pass."""
+    degrees = np.asarray(pool.layout, np.float64)[row].T
+    phase = jax.tree.map(lambda x: x[row], pool.phase)
+    return dict(zip(Layout._fields, degrees, strict=True)), copies, pool.sequences[row], phase
 
 
 @partial(jax.jit, compiler_options=QUICK)
 def _lives(
-    wrapper: Any, arch: Any, hardware: Any, work: Any, common: Any, sides: Any, each: Any, n: Any
-) -> Estimate:
-    def one(degrees: Any, sequences: Any, copies: Any) -> Estimate:
+    wrapper: Any,
+    arch: Any,
+    hardware: Any,
+    work: Any,
+    common: Any,
+    boards: Any,
+    *ends: Any,
+) -> Lives:
+    def one(*pair: Any) -> Lives:
+        plans, copies, sequences, phases = zip(*pair, strict=True)
         pools = Pools(
-            prefill=common.replace(**degrees[0]),
-            decode=common.replace(**degrees[1]),
+            prefill=common.replace(**plans[0]),
+            decode=common.replace(**plans[1]),
             prefill_copies=copies[0],
             decode_copies=copies[1],
             prefill_batch=sequences[0],
         )
-        return wrapper.estimate(arch, hardware, work.replace(batch=sequences[1]), pools)
+        asked = work.replace(batch=sequences[1])
+        life = wrapper.joined(arch, hardware, asked, pools, phases)
+        rate = life.throughput * life.chips / work.osl
+        passes = rate, rate * (work.osl - 1.0)
+        chips = copies[0] * pools.prefill.instance, copies[1] * pools.decode.instance
+        watts = []
+        for each, n, b, phase, on, (board, draw) in zip(
+            passes, copies, sequences, phases, chips, boards, strict=True
+        ):
+            busy = each / b / n  # passes a second of an instance
+            read, computed = (jnp.minimum(x * busy, 1.0) for x in (phase.reading, phase.computing))
+            watts.append(on * power(board, read, computed, draw) * draw.pue)
+        return Lives(life, (watts[0], watts[1]))
 
-    return jax.vmap(one)(sides, each, tuple(n))
+    return jax.vmap(one)(*ends)
 
 
-def choice(
+def choices(
     sides: tuple[Side, Side],
     pools: tuple[Rows, Rows],
-    pair: tuple[int, int, float, float],
-    row: int,
-    lives: Estimate,
+    pairs: list[Pair],
+    lives: Lives,
     work: Workload,
     asked: Asked,
-) -> Choice:
-    i, j, *copies = pair
-    life: Any = jax.tree.map(lambda x: x[row], lives)
-    first, second = pools[0].layout[i], pools[1].layout[j]
-    chips = float(life.chips)
-    rent = sum(n * p.chips[k] * p.price for n, p, k in zip(copies, pools, (i, j), strict=True))
-    rate = float(life.throughput) * chips / float(work.osl)
-    ends = life.prefill, life.decode
-    passes = rate / pools[0].sequences[i], rate * (float(work.osl) - 1.0) / pools[1].sequences[j]
-    into, out = (
-        _watts(side, end, each / n, n * p.chips[k]) / rate
-        for side, end, each, n, p, k in zip(sides, ends, passes, copies, pools, (i, j), strict=True)
-    )
-    tokens = float(work.isl - work.prefix), float(work.osl), float(work.isl + work.osl)
-    if asked.rate is not None:
-        rate = min(rate, asked.rate)
+    count: int,
+) -> tuple[list[Choice], list[Choice]]:
+    """The cheapest pairs within the limits, one a layout, and the nearest misses otherwise."""
+    life, isl, osl = lives.life, float(work.isl), float(work.osl)
+    i, j, x, y = (np.array(column) for column in zip(*pairs, strict=True))
+    rent = x * pools[0].chips[i] * pools[0].price + y * pools[1].chips[j] * pools[1].price
+    served = np.asarray(life.throughput) * np.asarray(life.chips) / osl
+    joules = [MILLION * np.asarray(watts) / served for watts in lives.watts]
+    rate = served if asked.rate is None else np.minimum(served, asked.rate)
+    limits = {**life.decode.limits, **{f"prefill {k}": v for k, v in life.prefill.limits.items()}}
     excess = {
-        "TTFT": float(life.ttft) / asked.ttft - 1.0,
-        "TPOT": float(life.tpot) / asked.tpot - 1.0,
-        "GPUs": chips / asked.chips - 1.0,
-        **{name: float(limit.shortfall) for name, limit in life.decode.limits.items()},
-        **{f"prefill {name}": float(x.shortfall) for name, x in life.prefill.limits.items()},
+        "TTFT": np.asarray(life.ttft) / asked.ttft - 1.0,
+        "TPOT": np.asarray(life.tpot) / asked.tpot - 1.0,
+        "GPUs": np.asarray(life.chips) / asked.chips - 1.0,
+        **{name: exceeded(limit) for name, limit in limits.items()},
     }
+    worst = np.max([np.maximum(v, 0.0) for v in excess.values()], axis=0)
     names = list(dict.fromkeys(side.name for side in sides))
     memory = life.decode.limits["memory"]
-    return Choice(
-        mode="disaggregated",
-        system=" > ".join(names),
-        layout=f"{copies[0]:g} x {first} > {copies[1]:g} x {second}",
-        degrees={
-            "prefill": {**first._asdict(), "instances": copies[0], "batch": pools[0].sequences[i]},
-            "decode": {**second._asdict(), "instances": copies[1]},
-        },
-        batch=float(pools[1].sequences[j]),
-        chips=chips,
-        ttft=float(life.ttft),
-        tpot=float(life.tpot),
-        requests_per_s=rate,
-        usd_per_hour=rent,
-        isl=float(work.isl),
-        osl=float(work.osl),
-        binds=max(life.decode.terms, key=lambda k: float(life.decode.terms[k])),
-        memory=(float(memory.need), float(memory.capacity)),
-        input_usd=float(life.input_cost),
-        output_usd=float(life.cost),
-        joules=1e6 * (into + out) / tokens[2],
-        input_joules=1e6 * into / max(tokens[0], 1.0),
-        output_joules=1e6 * out / tokens[1],
-        excess={k: v for k, v in excess.items() if v > 0.0},
-    )
 
+    def choice(k: int, layout: str) -> Choice:
+        terms = {name: float(term[k]) for name, term in life.decode.terms.items()}
+        into, out = (float(v[k]) for v in joules)
+        first, second = pools[0].layout[i[k]]._asdict(), pools[1].layout[j[k]]._asdict()
+        batch = float(pools[0].sequences[i[k]])
+        return Choice(
+            mode="disaggregated",
+            system=" > ".join(names),
+            layout=layout,
+            degrees={
+                "prefill": {**first, "instances": float(x[k]), "batch": batch},
+                "decode": {**second, "instances": float(y[k])},
+            },
+            batch=float(pools[1].sequences[j[k]]),
+            chips=float(life.chips[k]),
+            ttft=float(life.ttft[k]),
+            tpot=float(life.tpot[k]),
+            requests_per_s=float(rate[k]),
+            usd_per_hour=float(rent[k]),
+            isl=isl,
+            osl=osl,
+            binds=max(terms, key=lambda name: terms[name]),
+            memory=(float(memory.need[k]), float(memory.capacity[k])),
+            input_usd=float(life.input_cost[k]),
+            output_usd=float(life.cost[k]),
+            joules=(into + out) / (isl + osl),
+            input_joules=into / max(isl - float(work.prefix), 1.0),
+            output_joules=out / osl,
+            excess={name: float(v[k]) for name, v in excess.items() if v[k] > 0.0},
+        )
 
-def _watts(side: Side, end: Any, busy: float, chips: float) -> float:
-    """Watts of a pool's chips and their building; ``busy``: passes a second of an instance."""
-    draw = side.serving.draw
-    reading, computing = (np.minimum(x * busy, 1.0) for x in (end.reading, end.computing))
-    return float(chips * power(side.hardware.power, reading, computing, draw) * draw.pue)
+    made: dict[str, Choice] = {}
+    # what is broken, then dollars, then latency
+    for k in (int(k) for k in np.lexsort((life.tpot, rent / rate, worst))):
+        if len(made) == count or worst[k] > 0.0 >= worst.min():
+            break
+        layout = f"{x[k]:g} x {pools[0].layout[i[k]]} > {y[k]:g} x {pools[1].layout[j[k]]}"
+        if layout not in made:
+            made[layout] = choice(k, layout)
+    found = list(made.values())
+    return (found, []) if worst.min() <= 0.0 else ([], found)

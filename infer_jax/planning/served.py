@@ -1,5 +1,6 @@
 """What does every legal layout answer at every batch? One compiled program, one table."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +14,11 @@ from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
 
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least
 # these programs run once: compiling them is what the time goes to
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
 
 
@@ -73,7 +78,8 @@ def table(
         kept = batch >= given["attention_dp"]
         index, batch = index[kept], batch[kept]
         given = {name: x[kept] for name, x in given.items()}
-    served = jax.device_get(_served(serving, shape(arch), hardware, work, common, given, batch))
+    world = (serving, _shape(arch), hardware, work, common)
+    served = by_rows(_served, world, given, batch)
     return Table(legal, index, batch, served)
 
 
@@ -107,9 +113,8 @@ def arriving(
     replicas = np.array([n for _, n in tried])
     arrivals = work.arrivals or Arrivals.of(rate=rate)
     given = degrees(closed.layouts, index)
-    served = jax.device_get(
-        _arrived(serving, shape(arch), hardware, work, common, given, arrivals, rate / replicas)
-    )
+    world = (serving, _shape(arch), hardware, work, common, arrivals)
+    served = by_rows(_arrived, world, given, rate / replicas)
     return Table(closed.layouts, index, np.asarray(served.running), served)
 
 
@@ -117,6 +122,17 @@ def degrees(legal: list[Layout], index: np.ndarray) -> dict[str, np.ndarray]:
     """The degrees of rows of layouts, by name."""
     chosen = np.asarray(legal, np.float64).reshape(-1, len(Layout._fields))[index]
     return dict(zip(Layout._fields, chosen.T, strict=True))
+
+
+def by_rows(program: Callable[..., Any], world: tuple[Any, ...], *rows: Any) -> Any:
+    """What a program says of ``rows``; evaluated for a power of two of them, to compile seldom."""
+    count = len(jax.tree.leaves(rows)[0])
+    last = 2 ** (count - 1).bit_length() - count
+    full = jax.tree.map(lambda x: np.concatenate([x, np.repeat(x[-1:], last, axis=0)]), rows)
+    return jax.tree.map(lambda x: x[:count], jax.device_get(program(*world, *full)))
+
+
+_shape = jax.jit(shape, compiler_options=QUICK)
 
 
 @partial(jax.jit, compiler_options=QUICK)
@@ -143,8 +159,8 @@ def _arrived(
     hardware: Hardware,
     work: Workload,
     common: Deployment,
-    given: Any,
     arrivals: Arrivals,
+    given: Any,
     rate: Any,
 ) -> Served:
     def one(degrees: Any, each: Any) -> Served:

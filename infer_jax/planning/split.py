@@ -14,12 +14,12 @@ import jax
 import numpy as np
 
 from infer_jax.estimators.disaggregated import Disaggregated
-from infer_jax.estimators.estimate import Phase, decode_context
-from infer_jax.estimators.serving import Deployment
-from infer_jax.planning.choose import Asked, Choice
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.estimators.serving import Deployment, Pass
+from infer_jax.planning.choose import Asked, Choice, exceeded
 from infer_jax.planning.layouts import Layout
-from infer_jax.planning.paired import EXACT, Rows, Side, choice, evaluated
-from infer_jax.planning.served import QUICK, batches, degrees
+from infer_jax.planning.paired import EXACT, Pair, Rows, Side, choices, evaluated
+from infer_jax.planning.served import QUICK, batches, by_rows, degrees
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Workload
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
@@ -74,14 +74,8 @@ def splits(
         return Found([], [], looked)
     if asked.rate is not None:
         work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=asked.rate))
-    lives = evaluated(wrapper, arch, sides[0].hardware, work, common, pools, pairs)
-    made = [choice(sides, pools, pair, i, lives, work, asked) for i, pair in enumerate(pairs)]
-    best: dict[str, Choice] = {}
-    for one in sorted(made, key=lambda c: c.rank):
-        best.setdefault(one.layout, one)
-    made = list(best.values())
-    met = [c for c in made if not c.excess]
-    return Found(met[:count], [] if met else made[:count], looked)
+    lives = evaluated(wrapper, arch, sides, work, common, pools, pairs)
+    return Found(*choices(sides, pools, pairs, lives, work, asked, count), looked)
 
 
 _SHARES = ("layered", "link_share", "prefill_share", "decode_share")
@@ -110,13 +104,14 @@ class _Asking(NamedTuple):
         return index, given, ForwardPass(sequences=each, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
 
 
-def _answers(asking: Sequence[_Asking], arch: Any, common: Deployment) -> list[Phase]:
+def _answers(asking: Sequence[_Asking], arch: Any, common: Deployment) -> list[Pass]:
     """The passes of both pools; of one system, in one program."""
     if asking[0].side is not asking[-1].side:
         return [_answers([each], arch, common)[0] for each in asking]
     side, rows = asking[0].side, [each.rows[1:] for each in asking]
     together = jax.tree.map(lambda *x: np.concatenate(x), *rows)
-    phases = jax.device_get(_passes(side.serving, arch, side.hardware, common, *together))
+    world = (side.serving, arch, side.hardware, common)
+    phases = by_rows(_passes, world, *together)
     ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
     return [jax.tree.map(lambda x, a=a, b=b: x[a:b], phases) for a, b in itertools.pairwise(ends)]
 
@@ -124,26 +119,24 @@ def _answers(asking: Sequence[_Asking], arch: Any, common: Deployment) -> list[P
 @partial(jax.jit, compiler_options=QUICK)
 def _passes(
     serving: Any, arch: Any, hardware: Any, common: Any, given: Any, passes: ForwardPass
-) -> Phase:
-    def one(degrees: Any, forward: ForwardPass) -> Phase:
+) -> Pass:
+    def one(degrees: Any, forward: ForwardPass) -> Pass:
         return serving.step(arch, hardware, forward, common.replace(**degrees))
 
     return jax.vmap(one)(given, passes)
 
 
-def _best(asking: _Asking, phase: Phase, limit: float, share: float, asked: Asked) -> Rows:
-    """For every number of chips the rows with the most requests/s within ``limit``.
+def _best(asking: _Asking, phase: Pass, longest: float, share: float, asked: Asked) -> Rows:
+    """For every number of chips the rows with the most requests/s within ``longest``.
 
     Else those that exceed it least; of rows that answer alike, one. A chip at least is left to
     the other pool.
     """
     index, _, forward = asking.rows
     legal, sequences, time = asking.legal, np.asarray(forward.sequences), np.asarray(phase.time)
-    excess = time / limit - 1.0
-    for bound in phase.limits.values():
-        need, capacity = np.asarray(bound.need), np.asarray(bound.capacity)
-        over = np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
-        excess = np.maximum(excess, over)
+    excess = time / longest - 1.0
+    for limit in phase.limits.values():
+        excess = np.maximum(excess, exceeded(limit))
     chips = np.array([layout.chips for layout in legal])[index]
     rate = sequences / time * share
     left = chips < asked.chips
@@ -158,10 +151,11 @@ def _best(asking: _Asking, phase: Phase, limit: float, share: float, asked: Aske
             rows.append(row)
     price = float(asking.side.hardware.price)
     layout = [legal[i] for i in index[rows]]
-    return Rows(layout, sequences[rows], chips[rows], time[rows], rate[rows], price)
+    kept_phase = jax.tree.map(lambda x: x[rows], phase)
+    return Rows(layout, sequences[rows], chips[rows], kept_phase, rate[rows], price)
 
 
-def _combined(pools: tuple[Rows, Rows], asked: Asked) -> list[tuple[int, int, float, float]]:
+def _combined(pools: tuple[Rows, Rows], asked: Asked) -> list[Pair]:
     """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer."""
     first, second = pools
     found = []
@@ -188,7 +182,7 @@ def _copies(
         least = (np.ceil(asked.rate / p.rate[k]) for p, k in ((first, i), (second, j)))
         x, y = np.meshgrid(*(np.unique(np.ceil(n * spare)) for n in least))
         return x.ravel(), y.ravel()
-    each = second.sequences[j] + second.rate[j] * first.time[i]  # in flight, by Little's law
+    each = second.sequences[j] + second.rate[j] * first.phase.time[i]  # in flight, by Little's law
     if asked.concurrency is not None:
         y = np.floor(np.array([asked.concurrency / each]))
         y = y[(y >= 1.0) & (y * each >= FILLED * asked.concurrency)]

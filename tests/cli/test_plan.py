@@ -12,16 +12,18 @@ def test_plans_meet_the_limits_cheapest_first():
     assert told["feasible"] and not told["near_misses"]
     plans = told["plans"]
     assert {p["mode"] for p in plans} == {"aggregated", "disaggregated"}
-    costs = [p["cost_per_mtok_usd"] for p in plans]
+    costs = [p["blended_cost_per_mtok_usd"] for p in plans]
     assert costs == sorted(costs)
     for p in plans:
         assert p["ttft_ms"] <= 400 and p["tpot_ms"] <= 12 and p["gpus"] <= 4 and not p["broken"]
         tokens = 3600 * p["requests_per_s"] * (2000 + 200)
-        assert p["cost_per_mtok_usd"] == pytest.approx(p["cost_per_hour_usd"] / tokens * 1e6)
+        assert p["blended_cost_per_mtok_usd"] == pytest.approx(
+            p["cost_per_hour_usd"] / tokens * 1e6
+        )
         # what is paid and drawn is that of the prompts and of the outputs
-        for cost, unit in (("cost_per_mtok", "usd"), ("energy_per_mtok", "joules")):
+        for cost, unit in (("cost_per_mtok", "usd"), ("energy_per_mtok", "j")):
             both = 2000 * p[f"input_{cost}_{unit}"] + 200 * p[f"output_{cost}_{unit}"]
-            assert both == pytest.approx(2200 * p[f"{cost}_{unit}"], rel=1e-6)
+            assert both == pytest.approx(2200 * p[f"blended_{cost}_{unit}"], rel=1e-6)
 
 
 def test_rents_of_a_region_in_its_own_currency_and_its_power():
@@ -29,12 +31,34 @@ def test_rents_of_a_region_in_its_own_currency_and_its_power():
     plain = answer(*few, "--price", "2")["plans"][0]
     local = ("--price", "2", "--currency", "EUR", "--region-factor", "1.5", "--pue", "3.12")
     there = answer(*few, *local)["plans"][0]
-    assert there["cost_per_mtok_eur"] == pytest.approx(1.5 * plain["cost_per_mtok_usd"])
+    assert there["blended_cost_per_mtok_eur"] == pytest.approx(
+        1.5 * plain["blended_cost_per_mtok_usd"]
+    )
     assert there["input_cost_per_mtok_eur"] == pytest.approx(1.5 * plain["input_cost_per_mtok_usd"])
-    ratio = there["energy_per_mtok_joules"] / plain["energy_per_mtok_joules"]
+    ratio = there["blended_energy_per_mtok_j"] / plain["blended_energy_per_mtok_j"]
     assert ratio == pytest.approx(3.12 / 1.56)
     printed = run(*few, *local).out
-    assert "EUR/Mtok" in printed and "$" not in printed and "GPU " in printed
+    assert "EUR/Mtok" in printed and "$" not in printed and "GB of" in printed
+
+
+def test_a_calibrated_profile_brings_its_intervals(tmp_path):
+    bands = {"ttft": (0.8, 1.5), "tpot": (0.9, 1.2)}
+    lines = [
+        f'{name}_{end} = {{ value = {x}, source = "me" }}'
+        for name, ends in bands.items()
+        for end, x in zip(("low", "high"), ends, strict=True)
+    ]
+    head = ['title = "mine"', 'base = "h100_sxm"', "[serving_bands]"]
+    mine = tmp_path / "mine.toml"
+    mine.write_text("\n".join([*head, *lines, "[sources]", 'me = "a test"', ""]))
+    few = ("plan", "llama-3.1-8b", "--hardware", str(mine), *ASKED[4:], "--total-gpus", "2")
+    for p in answer(*few)["plans"]:
+        for name, ends in bands.items():
+            told = p.get(f"{name}_interval80_ms")
+            expected = [x * p[f"{name}_ms"] for x in ends] if p["mode"] == "aggregated" else None
+            assert told == (expected and pytest.approx(expected))
+    printed = run(*few, "--mode", "aggregated").out
+    assert " to " in printed and "80 % of measured runs" in printed
 
 
 def test_near_misses_say_what_they_break():

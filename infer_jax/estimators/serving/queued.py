@@ -38,13 +38,13 @@ def group_of(w: World, work: Requests, lengths: Lengths) -> Group:
     mean = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
     kinds = batching.kinds_of(Workload(**{**given, **mean}))
     context = batching.mean_context(kinds)
-    tokens = lengths.isl + w.model.held_output * lengths.osl
+    tokens = lengths.isl + w.engine.held_output * lengths.osl
     each = life.room_for(w, work, lengths) / w.plan.attention_dp
     server = batching.Server(
         budget=jnp.minimum(w.plan.chunk, BUDGET),
         slots=w.plan.max_sequences,
         cache=each * tokens,
-        reserved=w.model.held_output,
+        reserved=w.engine.held_output,
     )
     through = tabulated(w)
 
@@ -60,7 +60,10 @@ def service(w: World, work: Requests) -> Service:
 
     Passes alone: what ``life.before`` adds before the first pass is not in it.
     """
-    group = group_of(w, work, Lengths.of(w, work))
+    return _service(group_of(w, work, Lengths.of(w, work)), w, work)
+
+
+def _service(group: Group, w: World, work: Requests) -> Service:
     inputs = (group.step, group.kinds, group.server)
     if work.arrivals is None:
         return batching.closed_loop(*inputs, work.batch / w.plan.attention_dp)
@@ -74,10 +77,10 @@ def open_loop(w: World, work: Requests, arrivals: Arrivals) -> Served:
     At and beyond capacity times are finite and the limit on arrivals is broken.
     """
     lengths, groups = Lengths.of(w, work), w.plan.attention_dp
-    context = group_of(w, work, lengths).context
-    found = service(w, work)
+    group = group_of(w, work, lengths)
+    found = _service(group, w, work)
     decoding = jnp.maximum(found.decoding, 1.0)  # a request that decodes sees itself
-    done = passes(w, decoding, context, lengths.fresh, lengths.prefix)
+    done = passes(w, decoding, group.context, lengths.fresh, lengths.prefix)
     ready = life.before(w, work.fixed > 0.5, found.tpot)
     fetched = life.fetch(w, work, lengths, done.alone.time)
     own = {"prompt": found.own, "fetch": fetched, **ready}

@@ -16,9 +16,24 @@ from infer_jax.physics.root import crossing
 APART = 4.0
 
 
-def closed_loop(
+class Cycles(NamedTuple):
+    """A closed loop in its mean; requests/s, and what a request's cycle is made of."""
+
+    rate: Array
+    steps: Steps
+    met: "Backlog"
+    coming: Array  # prompts that come at the end of every step
+    cost: Array  # time that a prompt adds to its steps, by kind
+    cycle: Array  # time of a request, without the wait for a slot
+    run: Array  # requests that run, and what waits for a slot: its mean and variance
+    waiting: Array
+    varied: Array
+    limit: Array  # of the requests that run
+
+
+def cycles(
     step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
-) -> Service:
+) -> Cycles:
     """``concurrency`` requests in flight at all times: one that finishes is replaced.
 
     Here the clock is the step. Of d decoding requests a = d / (O - 1) finish in a step, and as
@@ -34,8 +49,7 @@ def closed_loop(
     held = memory(kinds, server)
     limit = jnp.minimum(server.slots, held.limit)
     run, waiting, varied = admitted(concurrency, server, held)
-    # a request of one token decodes nothing: the floor keeps its TPOT a number
-    tokens = jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
+    tokens = later(kinds)
     locked = 1.0 / (1.0 + APART * kinds.variance(kinds.output)) if together is None else together
 
     def state(coming: Array) -> tuple[Steps, Backlog, Array]:
@@ -50,28 +64,40 @@ def closed_loop(
     coming = crossing(surplus, 1e-4 * most, most)
     s, met, turns = state(coming)
     cost = added(step, kinds, coming * tokens, s, met.fed)
-    each = kinds.mean(cost) / kinds.mean(kinds.fresh)
-
     cycle = turns * s.base + run * kinds.mean(cost)
-    rate = run / cycle
+    return Cycles(run / cycle, s, met, coming, cost, cycle, run, waiting, varied, limit)
+
+
+def later(kinds: Kinds) -> Array:
+    """Mean tokens after the first; a floor, for one who decodes nothing, keeps TPOT a number."""
+    return jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
+
+
+def closed_loop(
+    step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
+) -> Service:
+    """What a request lives through in a loop of ``cycles``; percentiles of mixed waits."""
+    c = cycles(step, kinds, server, concurrency, together)
+    s, met, cost, rate, run = c.steps, c.met, c.cost, c.rate, c.run
+    tokens, each = later(kinds), kinds.mean(cost) / kinds.mean(kinds.fresh)
     own = cost + s.chunks * s.base
     wait = kinds.mean(s.base * met.steps + each * met.fed)
     # no token takes less than a step without prompts, or more than a full one
     slowest = s.base + s.room * each
-    tpot = jnp.clip((cycle - kinds.mean(own) - wait) / tokens, s.base, slowest)
-    queued = waiting / rate
+    tpot = jnp.clip((c.cycle - kinds.mean(own) - wait) / tokens, s.base, slowest)
+    queued = c.waiting / rate
     ttft = queued + wait + kinds.mean(own)
     # waits differ by the prompts before, by how many wait, and by what they wait for
-    variance = (slowest / s.room) ** 2 * met.variance + (varied + waiting) / rate**2
+    variance = (slowest / s.room) ** 2 * met.variance + (c.varied + c.waiting) / rate**2
     tail = exponential_tail(queued + wait, variance)
     latency = ttft + tpot * tokens
     return Service(
         rate=rate,
-        capacity=rate * limit / run,
+        capacity=rate * c.limit / run,
         running=run,
-        decoding=coming * tokens,
-        waiting=waiting,
-        limit=limit,
+        decoding=c.coming * tokens,
+        waiting=c.waiting,
+        limit=c.limit,
         ttft=ttft,
         ttft_at=percentiles(LEVELS, own, kinds.weight, tail),
         slot_wait=queued,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.batching.admission import memory
-from infer_jax.physics.batching.closed import closed_loop
+from infer_jax.physics.batching.closed import cycles
 from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
 from infer_jax.physics.batching.steps import Step, Steps, added, steps
 from infer_jax.physics.numerics import square_root
@@ -40,7 +40,7 @@ def open_loop(
     variability = jnp.asarray(variability)
     held = memory(kinds, server)
     limit = jnp.minimum(server.slots, held.limit)
-    capacity = closed_loop(step, kinds, server, limit).rate
+    capacity = cycles(step, kinds, server, limit).rate
     varied = kinds.mean(kinds.output**2) / kinds.mean(kinds.output) ** 2  # 1 + c_s^2
     peak = peakedness(kinds, rate * limit / capacity, variability)
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
@@ -55,7 +55,7 @@ def open_loop(
         # a step's time bends with its batch: the mean of two points a deviation apart
         seen = jnp.minimum(decoding + peak, limit)
         reach = jnp.minimum(square_root(decoding * spread), jnp.minimum(0.9 * seen, limit - seen))
-        base = 0.5 * (plain(seen + reach) + plain(seen - reach))
+        base = jnp.mean(jax.vmap(plain)(jnp.stack([seen + reach, seen - reach])))
         s = s._replace(base=base)
         return mix(step, kinds, s, decoding, rate, variability), spread
 
@@ -128,12 +128,12 @@ def mix(
 ) -> Mix:
     """``rate`` prompts come a second, in the midst of steps."""
     excess = variability - 1.0
-    alone = added(step, kinds, decoding, s, jnp.zeros_like(rate))
+    empty_full = jnp.stack([jnp.zeros_like(s.room), s.room])
+    alone, crowded = jax.vmap(lambda beside: added(step, kinds, decoding, s, beside))(empty_full)
     share = rate * kinds.mean(alone)
     seen = s.base * pole(share) + rate * kinds.mean(alone**2) * pole(share**2)
     beside = (rate * seen + excess * clustered(rate * seen, variability)) * kinds.mean(kinds.fresh)
     cost = added(step, kinds, decoding, s, jnp.maximum(beside, 0.0))
-    crowded = added(step, kinds, decoding, s, s.room)
 
     share = rate * kinds.mean(cost)  # of the time goes into prompts
     length = s.base * pole(share)  # of a step, on average
@@ -153,12 +153,13 @@ def mix(
     blocking = cost + (s.chunks - 1.0) * s.base
     gated = (1.0 + 2.0 * share / s.chunks) / (1.0 + share / s.chunks)
     mean = kinds.mean(blocking)
-    queue = single_server_wait(rate, mean, kinds.mean(gated * blocking**2), load, variability)
+    burst, second = bursts(load, variability), kinds.mean(gated * blocking**2)
+    queue = single_server_wait(rate, mean, second, load, variability, burst)
     near = (coming + jnp.maximum(more, 0.0)) * kinds.mean(cost**2)
     near = near + length**2 / 12.0 + (more * kinds.mean(cost)) ** 2
     # exact for Poisson arrivals, and for others before an exponential server
     third = rate * kinds.mean(blocking**3) * pole(load) / 3.0
-    far = queue**2 + bursts(load, variability) * third
+    far = queue**2 + burst * third
 
     # a request that has its first token meets the prompts left behind it, then the average
     several = jnp.minimum(coming * kinds.mean(s.chunks - 1.0), 1.0)

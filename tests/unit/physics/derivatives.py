@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-PROGRAM = {"xla_backend_optimization_level": 0}  # programs here run once
+# programs here run once: what makes them shorter takes longer than it saves
+PROGRAM = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "algsimp"}
 
 
 def agrees_with_differences(function: Callable[..., Any], *args: Any, tolerance=1e-6) -> None:
@@ -36,7 +37,7 @@ def agrees_with_differences(function: Callable[..., Any], *args: Any, tolerance=
     expected, slopes = (up - down) / (2.0 * steps), np.asarray(slopes)
     scale = np.abs(slopes) + abs(float(value)) / np.where(point == 0.0, 1.0, np.abs(point))
     inside = point != 0.0
-    wrong = inside & (np.abs(slopes - expected) > tolerance * scale)
+    wrong = inside & ~(np.abs(slopes - expected) <= tolerance * scale)
     assert not wrong.any(), (np.flatnonzero(wrong), slopes[wrong], expected[wrong])
     np.testing.assert_allclose(along, slopes @ direction, rtol=1e-10)
 

@@ -1,7 +1,8 @@
 """Laws of waiting against exact results, and against what must hold of any server."""
 
 import math
-from functools import partial
+from contextlib import nullcontext
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -130,12 +131,12 @@ def served(isl, osl, budget, slots, cache, amount, variability=None):
     return batching.open_loop(step, kinds, server, amount, variability)
 
 
-closed = opened = jax.jit(served)
+closed = opened = jax.jit(served, compiler_options=PROGRAM)
 MACHINE = (900.0, 200.3, 2048.0, 60.0, 80000.0)
 
 
 def numbers(*values):
-    return tuple(map(jnp.asarray, values))
+    return tuple(jnp.asarray(x, float) for x in values)
 
 
 def test_one_request_alone_waits_for_nothing():
@@ -153,34 +154,45 @@ def test_a_closed_loop_obeys_littles_law(amount):
     assert float(s.running) <= 60.0
 
 
-def all_times(loop, isl, osl, budget, slots, cache, amount):
-    variability = None if loop == "closed" else 1.7
-    s = served(isl, osl, budget, slots, cache, amount, variability)
+LOOPS = {"closed": 41.3, "open": 4.1}
+
+
+def all_times(s):
+    """One number out of all that a ``Service`` answers."""
     return jnp.log(s.ttft) + jnp.log(s.tpot) + jnp.log(s.ttft_at[2]) + 0.1 * jnp.log(s.capacity)
 
 
-LOOPS = {"closed": 41.3, "open": 4.1}
-values = {loop: jax.jit(partial(all_times, loop)) for loop in LOOPS}
-slopes = {
-    loop: jax.jit(
-        jax.value_and_grad(partial(all_times, loop), tuple(range(6))), compiler_options=PROGRAM
-    )
-    for loop in LOOPS
-}
+def variability(loop):
+    return None if loop == "closed" else jnp.asarray(1.7)
+
+
+def value(loop, *point):
+    return float(all_times(closed(*numbers(*point), variability(loop))))
+
+
+@cache
+def slopes(loop, mode):
+    """The program of value and derivatives, in reverse mode or along the point itself."""
+
+    def law(*point):
+        return all_times(served(*point, variability=variability(loop)))
+
+    def forward(*point):
+        return jax.jvp(law, point, point)
+
+    made = jax.value_and_grad(law, tuple(range(6))) if mode == "reverse" else forward
+    return jax.jit(made, compiler_options=PROGRAM)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_gradients_are_those_of_differences(loop):
     point = [*MACHINE, LOOPS[loop]]
-    reverse = [float(x) for x in slopes[loop](*numbers(*point))[1]]
+    reverse = [float(x) for x in slopes(loop, "reverse")(*numbers(*point))[1]]
     for i, x in enumerate(point):
-        up, down = (
-            float(values[loop](*numbers(*point[:i], x * (1 + h), *point[i + 1 :])))
-            for h in (1e-5, -1e-5)
-        )
+        up, down = (value(loop, *point[:i], x * (1 + h), *point[i + 1 :]) for h in (1e-5, -1e-5))
         assert reverse[i] * x == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-5), i
     if loop == "closed":
-        along = jax.jvp(values[loop], numbers(*point), numbers(*point))[1]
+        along = slopes(loop, "forward")(*numbers(*point))[1]
         both = sum(g * x for g, x in zip(reverse, point, strict=True))
         assert float(along) == pytest.approx(both, rel=1e-8)
 
@@ -189,16 +201,20 @@ AMOUNTS = {"closed": (1.0, 60.0, 100.0, 1e4), "open": (1e-6, 5.0, 12.0, 1e3)}
 BAD = [(900.0, 1.0), (1.0, 1.0), (1.0, 300.0), (30000.0, 5.0)]
 
 
-@pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    ("wide", "mode"),
+    [(True, "reverse"), (False, "forward"), pytest.param(False, "reverse", marks=pytest.mark.slow)],
+    ids=["float64", "float32", "float32 reverse"],
+)
 @pytest.mark.parametrize("loop", LOOPS)
-def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop, wide):
+def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop, wide, mode):
     points = [(*MACHINE, amount) for amount in AMOUNTS[loop]]
     points += [(isl, osl, *MACHINE[2:], AMOUNTS[loop][1]) for isl, osl in BAD]
-    with jax.enable_x64(wide):
+    with nullcontext() if wide else jax.enable_x64(False):  # another context is another program
         for point in points:
-            value, slope = slopes[loop](*(jnp.asarray(x, float) for x in point))
-            assert np.isfinite(value) and np.all(np.isfinite(slope)), (point, value, slope)
-            assert value.dtype == (np.float64 if wide else np.float32)
+            found, slope = slopes(loop, mode)(*numbers(*point))
+            assert np.isfinite(found) and np.all(np.isfinite(slope)), (point, found, slope)
+            assert found.dtype == (np.float64 if wide else np.float32)
 
 
 def test_arrivals_beyond_capacity_are_seen():

@@ -1,5 +1,6 @@
 """Plans: legal layouts, the cheapest within limits against a loop, pools against a count."""
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -11,6 +12,7 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import Asked, Layout, Side, choices, layouts, shares, splits, table
+from infer_jax.planning.served import QUICK
 from infer_jax.specs import Workload
 
 ISL, OSL, GPUS = 2000, 200, 8
@@ -73,7 +75,8 @@ def test_a_row_is_what_the_estimator_says(made, arch, system):
     i = len(made.batch) // 2
     plan = Deployment.of(**made.at(i)._asdict())
     work = Workload.of(isl=ISL, osl=OSL, batch=made.batch[i])
-    life = Serving.of().estimate(arch, system.hardware, work, plan)
+    estimate = jax.jit(Serving.estimate, compiler_options=QUICK)
+    life = estimate(Serving.of(), arch, system.hardware, work, plan)
     assert made.served.tpot[i] == pytest.approx(float(life.tpot), rel=1e-12)
     assert made.served.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
 
@@ -140,7 +143,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     met = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
     wrapper = Disaggregated.of(target=Serving.of())
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICK)
     def answered(prompts, batch, x, y):
         pools = Pools(
             prefill=Deployment.of(), decode=Deployment.of(), prefill_copies=x, decode_copies=y,
