@@ -8,6 +8,7 @@ from infer_jax.estimators.serving.coefficients import (
 )
 from infer_jax.estimators.serving.life import Served as Served
 from infer_jax.estimators.serving.model import Serving as Serving
+from infer_jax.estimators.serving.passes import Pass as Pass
 from infer_jax.estimators.serving.plan import Deployment as Deployment
 from infer_jax.estimators.serving.shape import (
     Shape as Shape,
