@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
 import typer
 
-from experiments._report import OUT, door
+from experiments._report import KEPT, OUT, door
 from infer_jax.catalog.files import write_text
 from infer_jax.cli.starting import cache_folder
 from infer_jax.errors import InputError
@@ -110,13 +111,13 @@ def every(
     Exit code 0: all that ran agrees; 1: a step failed or disagrees, and the page says which.
     """
     results: list[Result] = []
-    with door():
+    with door(), TemporaryDirectory() as shared:
         chosen = _chosen(only or [], skip or [])
         out = out.resolve()
         out.mkdir(parents=True, exist_ok=True)
         for step in chosen:
             print(f"{step.name:<24}", end=" ", flush=True)
-            results.append(run(step, out, asked=bool(only)))
+            results.append(run(step, out, _shared(shared), asked=bool(only)))
             last = results[-1]
             print(f"{last.state:<10} {last.cpu:6.1f} s CPU  {last.why}", flush=True)
             write_text(out / "index.html", page(results, out))
@@ -141,8 +142,8 @@ def _chosen(only: Sequence[str], skip: Sequence[str]) -> list[Step]:
     return left
 
 
-def run(step: Step, out: Path, *, asked: bool = True) -> Result:
-    """One step in a process of its own; ``asked``: heavy ones run, too."""
+def run(step: Step, out: Path, world: dict[str, str], *, asked: bool = True) -> Result:
+    """One step in a process with its own ``world`` (environment); ``asked``: heavy ones, too."""
     if step.heavy and not asked:
         command = " ".join(("python -m experiments", step.experiment, step.command)).rstrip()
         return Result(step, "skipped", f"{step.heavy}; run `{command}`")
@@ -156,7 +157,7 @@ def run(step: Step, out: Path, *, asked: bool = True) -> Result:
         ran = subprocess.run(
             [word for word in words if word],
             cwd=HERE.parent,
-            env=_shared(),
+            env=world,
             capture_output=True,
             text=True,
             timeout=LONGEST,
@@ -175,12 +176,12 @@ def run(step: Step, out: Path, *, asked: bool = True) -> Result:
     return Result(step, state, why, text, pictures, cpu, wall)
 
 
-def _shared() -> dict[str, str]:
-    """The environment of a step: what one compiles the next one loads, where a folder can be."""
-    folder = cache_folder()
-    kept = {"JAX_COMPILATION_CACHE_DIR": str(folder)} if folder else {}
+def _shared(results: str) -> dict[str, str]:
+    """The environment of the steps: what one draws or compiles, the next ones load."""
+    programs = cache_folder()
     return os.environ | {
-        **kept,
+        **({"JAX_COMPILATION_CACHE_DIR": str(programs)} if programs else {}),
+        KEPT: results,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         # XLA reports an error on every program that it loads, without being in any

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rich.text import Text
 from infer_jax.errors import InputError
 
 OUT = Path(__file__).parent / "out"
+KEPT = "EXPERIMENTS_KEPT"  # names the folder in which the steps of one gallery share results
 STYLES = {"pass": "green", "fail": "bold red", "figure lost": "yellow", "not compared": "yellow"}
 
 
@@ -43,6 +45,12 @@ def show(
     out.print(table)
     if note:
         out.print(note)
+
+
+def kept(name: str) -> Path | None:
+    """The file that steps of one gallery share under a name; None outside of a gallery."""
+    folder = os.environ.get(KEPT)
+    return Path(folder, name) if folder else None
 
 
 def known(kind: str, wanted: list[str], table: Any) -> list[Any]:

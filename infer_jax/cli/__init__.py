@@ -1,7 +1,9 @@
 """The command line: parse, call, print. One file a verb; errors are one sentence and code 2."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, signature
 from io import TextIOWrapper
 from typing import Any
 
@@ -21,11 +23,13 @@ from infer_jax.cli import (
     measure,
     memory,
     offload,
+    options as opt,
     plan,
     report,
     sensitivity,
     sweep,
 )
+from infer_jax.cli.starting import hush
 from infer_jax.errors import InputError
 
 NAME, INTERRUPTED = "infer-jax: ", 130
@@ -70,7 +74,6 @@ def _complain(sentence: str) -> int:
 app = typer.Typer(
     cls=Verbs,
     help="What LLM inference takes: time, memory and money, from a differentiable model.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -96,8 +99,25 @@ EXAMPLES = {
     codesign.codesign: "codesign SPEC.toml --out design",
     sweep.sweep: "sweep SPACE.toml --out result.parquet",
 }
+
+
+def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
+    """``verb`` with the option that all have and none needs to know of."""
+
+    @wraps(verb)
+    def run(*, quiet: bool, **given: Any) -> None:
+        hush(quiet)
+        verb(**given)
+
+    own = signature(verb)
+    quiet = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=opt.Quiet)
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), quiet])  # pyright: ignore
+    run.__annotations__ = verb.__annotations__ | {"quiet": opt.Quiet}
+    return run
+
+
 for verb, example in EXAMPLES.items():
-    app.command(epilog=f"Example: infer-jax {example}")(verb)
+    app.command(epilog=f"Example: infer-jax {example}")(_hushing(verb))
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from infer_jax.specs import Plan, Workload
 
 Limits = tuple[float | None, float | None]  # seconds to the first token, and per token
 NONE: Limits = (None, None)
+WIDE = 76  # letters of a command's line, which the page does not break
 
 
 class Chosen(NamedTuple):
@@ -85,8 +86,7 @@ def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:
 def again(answers: Answers, verb: str) -> str:
     """The command that answers this section alone, where a plain plan says it."""
     layout, work, asked = answers.chosen.layout, answers.work, answers.given
-    words = ["infer-jax", verb, asked["config"], "--hardware", asked["hardware"]]
-    named = {"quant": asked["quant"], "kv-dtype": asked["kv-dtype"]}
+    named = {"hardware": asked["hardware"], "quant": asked["quant"], "kv-dtype": asked["kv-dtype"]}
     split = {"tp": layout.tp, "pp": layout.pp, "ep": layout.attention_dp}
     if verb == "memory":
         engine = answers.engine
@@ -100,7 +100,13 @@ def again(answers: Answers, verb: str) -> str:
         named |= {"prefix": work.prefix} if float(work.prefix) else {}
     if verb == "frontier":
         named["total-gpus"] = asked["total-gpus"]
+    lines = [shlex.join(("infer-jax", verb, asked["config"]))]
     for name, value in named.items():
         if value is not None:
-            words += [f"--{name}", value if isinstance(value, str) else f"{float(value):.12g}"]
-    return page.code(shlex.join(words))
+            said = value if isinstance(value, str) else f"{float(value):.12g}"
+            option = shlex.join((f"--{name}", said))
+            if len(lines[-1]) + len(option) < WIDE:
+                lines[-1] += f" {option}"
+            else:
+                lines.append(f"  {option}")
+    return page.code(" \\\n".join(lines))

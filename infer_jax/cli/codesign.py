@@ -1,6 +1,5 @@
 """`infer-jax codesign`: a model and a layout that hardware likes, from a start, by gradients."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import typer
 
 from infer_jax.cli import designed, options as opt, show
-from infer_jax.cli.starting import prepare
+from infer_jax.cli.starting import prepare, watched
 from infer_jax.codesign.ascent import Progress
 from infer_jax.codesign.design import codesign as design
 from infer_jax.codesign.loop import loop
@@ -106,7 +105,7 @@ def _asked(
 @contextmanager
 def _telling() -> Iterator[Callable[[Progress], None] | None]:
     """A line that says how the search goes, where somebody watches a terminal."""
-    if not sys.stderr.isatty():
+    if not watched():
         yield None
         return
     from rich.console import Console

@@ -5,12 +5,14 @@ An option is read here once, checked, and refused in one sentence; verbs see pla
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from infer_jax.catalog import list_models, list_systems
 from infer_jax.errors import InputError
+from infer_jax.estimators import VARIANTS
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1e-3}
 MOST = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
@@ -90,15 +92,31 @@ def refuse(option: str, value: Any, allowed: str) -> InputError:
     return InputError("infer-jax", option, value, allowed)
 
 
+def _begun(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What completes a name as the tab key asks: those of ``names`` that begin so."""
+
+    def begun(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return begun
+
+
 Config = Annotated[
     str,
     typer.Argument(
-        metavar="CONFIG", help="A bundled model by name, a config.json, or a folder that holds one."
+        metavar="CONFIG",
+        help="A bundled model by name, a config.json, or a folder that holds one.",
+        autocompletion=_begun(list_models),
     ),
 ]
 HardwareName = Annotated[
     str,
-    typer.Option("--hardware", metavar="NAME|FILE", help="A shipped profile, or a .toml file."),
+    typer.Option(
+        "--hardware",
+        metavar="NAME|FILE",
+        help="A shipped profile, or a .toml file.",
+        autocompletion=_begun(list_systems),
+    ),
 ]
 Quant = Annotated[
     str | None,
@@ -191,6 +209,14 @@ Acceptance = Annotated[
 ]
 EstimatorName = Annotated[
     str | None,
-    typer.Option("--estimator", metavar="NAME", help="A name that `infer-jax estimators` lists."),
+    typer.Option(
+        "--estimator",
+        metavar="NAME",
+        help="A name that `infer-jax estimators` lists.",
+        autocompletion=_begun(lambda: VARIANTS),
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="The answer alone: no progress, no notes below it.")
+]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from infer_jax.cli.starting import hushed
 from infer_jax.estimators import Limit
 
 
@@ -46,7 +47,9 @@ def say(*sentences: str) -> None:
 
 
 def notes(sentences: Iterable[str]) -> None:
-    """Print what was assumed, one item a sentence."""
+    """Print what was assumed, one item a sentence, unless --quiet."""
+    if hushed():
+        return
     listed = list(dict.fromkeys(sentences))
     say(*([""] if listed else []), *(f"- {sentence}" for sentence in listed))
 

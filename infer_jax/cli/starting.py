@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 MANY = 50_000  # points from which optimised code wins its compilation back
+_hushed = [False]  # by --quiet
 
 
 def prepare(*, every_device: bool = False) -> None:
@@ -68,10 +69,25 @@ def once(function: Callable[..., Any], *args: Any, points: int = 1) -> Any:
     return jax.device_get(jax.jit(function, compiler_options=options or None)(*args))
 
 
+def hush(quiet: bool) -> None:
+    """From here on say the answer alone, or not."""
+    _hushed[:] = [quiet]
+
+
+def hushed() -> bool:
+    """Whether the answer alone is asked for."""
+    return _hushed[0]
+
+
+def watched() -> bool:
+    """Whether to show progress: somebody watches a terminal, and did not ask for quiet."""
+    return sys.stderr.isatty() and not hushed()
+
+
 @contextmanager
 def busy(doing: str) -> Iterator[None]:
     """Say on stderr what is being done, where somebody watches a terminal."""
-    if not sys.stderr.isatty():
+    if not watched():
         yield
         return
     from rich.console import Console

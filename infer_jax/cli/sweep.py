@@ -1,7 +1,6 @@
 """`infer-jax sweep`: all points of a SPACE.toml, what it keeps of them, in a file."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ import jax
 import typer
 
 from infer_jax.cli import options as opt, show
-from infer_jax.cli.starting import busy, prepare as prepare_jax
+from infer_jax.cli.starting import busy, prepare as prepare_jax, watched
 from infer_jax.sweep import explain, prepare, start, tables
 from infer_jax.sweep.stream import Progress
 from infer_jax.sweep.toml import load_space
@@ -73,7 +72,7 @@ def _all_cores() -> None:
 @contextmanager
 def _bar() -> Iterator[Callable[[Progress], None] | None]:
     """A bar with points per second and the time left, where somebody watches a terminal."""
-    if not sys.stderr.isatty():
+    if not watched():
         yield None
         return
     from rich.console import Console

@@ -1,11 +1,15 @@
 """What the verbs print is what the Python API answers, and fits a terminal."""
 
+import io
+
 import jax
 import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.cli import EXAMPLES
 from infer_jax.cli.options import duration
+from infer_jax.cli.starting import hush, watched
 from infer_jax.estimators import VARIANTS
 from infer_jax.memory import Engine, memory
 from infer_jax.physics import decoder
@@ -197,13 +201,44 @@ def test_fits_eighty_columns_without_colour(words):
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    "verb", ["frontier", "estimate", "memory", "models", "hardware", "estimators", "doctor"]
-)
-def test_every_verb_helps_with_an_example(verb):
+@pytest.mark.parametrize("verb", [verb.__name__ for verb in EXAMPLES])
+def test_every_verb_helps_with_an_example_and_has_what_all_have(verb):
     ran = run(verb, "--help")
     assert ran.code == 0
     assert f"Example: infer-jax {verb}" in ran.out
+    assert "--json" in ran.out and "--quiet" in ran.out
+
+
+def test_quiet_leaves_the_answer_alone(monkeypatch):
+    words = ("memory", "llama-3.1-8b", "--hardware", "h100_sxm")
+    told, quiet = run(*words), run(*words, "--quiet")
+    assert quiet.code == 0
+    assert told.out.startswith(quiet.out)
+    assert told.out.removeprefix(quiet.out).startswith("\n- ")
+    assert run(*words, "--json", "-q") == run(*words, "--json")
+    assert run(*words) == told  # it holds for one command
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert watched()
+    hush(True)
+    assert not watched()
+    hush(False)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("infer-jax es", {"estimate", "estimators"}),
+        ("infer-jax estimate llama-3.3", {"llama-3.3-70b"}),
+        ("infer-jax estimate llama-3.3-70b --hardware h200", {"h200_sxm"}),
+        ("infer-jax estimate llama-3.3-70b --estimator serving.v", {"serving.vllm"}),
+    ],
+)
+def test_the_tab_key_completes_verbs_and_names(words, found, monkeypatch):
+    monkeypatch.setenv("_INFER_JAX_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert set(run().out.split()) == found
 
 
 def test_no_words_are_a_question_for_help():

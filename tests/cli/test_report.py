@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from html import unescape
@@ -78,6 +79,11 @@ def test_the_page_is_whole_and_loads_nothing(made):
         assert name not in ("src", "href", "srcset", "xlink:href", "data"), (name, value)
         assert not name.startswith("on"), name
     assert "url(" not in text and "@import" not in text
+    commands = re.findall(r"<pre>(infer-jax .*?)</pre>", text, re.DOTALL)
+    assert max(len(line) for told in commands for line in told.split("\n")) < 80
+    asked = [shlex.split(unescape(told).replace("\\\n", "")) for told in commands]
+    assert [words[1] for words in asked] == ["frontier", "estimate", "memory", "sensitivity"]
+    assert all("--hardware" in words and "h100_sxm" in words for words in asked)
     anchors = [value for name, value in read.attributes if name == "id"]
     assert anchors == list(SECTIONS)
 

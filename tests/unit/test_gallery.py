@@ -4,6 +4,7 @@ import os
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments import _gallery
@@ -73,6 +74,30 @@ def test_every_step_is_told_whatever_the_others_do(program, tmp_path, monkeypatc
     assert read.said == ["A title. Agrees: 1 < 2. Does not: 2."]
     assert ran("--out", str(out), "--skip", "economics", "--skip", "kernels.tables") == 0
     assert ran("--out", str(out), "--only", "silicon") == 0  # a heavy one, as it is named
+
+
+def test_what_one_step_draws_the_next_one_reads(tmp_path, monkeypatch):
+    from experiments._economics import fronts
+
+    one, drawn = np.linspace(1.0, 2.0, 5), []
+    grid = fronts.Grid(one, one, one, one[::-1], one > 0, one)
+
+    def draw(*_, **__):
+        drawn.append(1)
+        return grid
+
+    monkeypatch.setattr(fronts, "draw", draw)
+    monkeypatch.setenv(_gallery.KEPT, str(tmp_path))
+    setting, front = fronts.Setting("Llama_3_70B"), fronts.front.__wrapped__
+    first, second = front(setting), front(setting)
+    assert len(drawn) == 1
+    assert first.preferred == second.preferred
+    for name, column in vars(first.points).items():
+        np.testing.assert_array_equal(column, getattr(second.points, name))
+    front(fronts.Setting("Llama_3_70B", context=1.0))
+    monkeypatch.delenv(_gallery.KEPT)
+    front(setting)
+    assert len(drawn) == 3  # another setting, and a step that runs alone
 
 
 class Pictures(HTMLParser):
