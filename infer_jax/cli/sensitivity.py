@@ -248,8 +248,7 @@ def _draw(out: str, report: dict[str, Any], told: list[Elasticity]) -> str:
     for name in dict.fromkeys(e.output for e in told):
         rows = [e for e in told if e.output == name and e.weight > 1e-3][:14]
         panels[NAMES.get(name, name)] = [
-            Bar(e.path.replace("arch.blocks.*.", ""), e.slope, 100 * e.tenth, e.kinked)
-            for e in rows
+            Bar(_short(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
         ]
     kept = {k: panels[k] for k in ("TPOT", "TTFT", "$/Mtok") if k in panels}
     title = f"{report['model']} on {report['hardware']}: what 10 % more is worth"
@@ -259,3 +258,12 @@ def _draw(out: str, report: dict[str, Any], told: list[Elasticity]) -> str:
     )
     plot_tornado(kept, out, title=title, caption=caption)
     return out
+
+
+def _short(path: str) -> str:
+    """A name that fits beside a bar; a bare ``count`` would not say of what.
+
+    >>> _short("arch.blocks.*.count"), _short("arch.blocks.*.attention.kv_heads")
+    ('layers', 'attention.kv_heads')
+    """
+    return path.replace("arch.blocks.*.count", "layers").replace("arch.blocks.*.", "")

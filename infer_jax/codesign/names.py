@@ -10,7 +10,7 @@ import numpy as np
 
 from infer_jax.errors import InputError
 from infer_jax.specs import Architecture, Experts, GroupedQuery, Latent, Sparse
-from infer_jax.sweep.axis import Axis
+from infer_jax.sweep.axis import LONGEST, Axis
 from infer_jax.sweep.constraint import Constraint
 
 STEPS = {
@@ -100,6 +100,8 @@ def free_axis(name: str, low: float, high: float) -> Axis:
         every = np.sort(np.r_[powers, 3.0 * powers]) if name == "batch" else powers
     else:
         step = STEPS[name]
+        if high - low > LONGEST * step:
+            raise InputError("codesign", name, (low, high), f"at most {LONGEST} steps of {step}")
         every = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
     kept = every[(every >= low) & (every <= high) & (every > 0)]
     if not len(kept):

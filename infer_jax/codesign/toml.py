@@ -5,6 +5,7 @@ The tables of a sweep's file mean the same here; ``[free]`` adds axes by the nam
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -130,21 +131,23 @@ def _table(where: str, table: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _free(where: str, name: str, given: Any) -> Axis:
     if isinstance(given, dict) and given:
-        return axis_of(where, f"free.{name}", given)
+        axis = axis_of(where, f"free.{name}", given)
+        if not all(_number(x) for x in axis.steps):
+            raise InputError(where, f"free.{name}", given, "numbers")
+        return axis
     good = isinstance(given, list) and len(given) == 2 and all(_number(x) for x in given)
     if not good or not given[0] < given[1]:
         allowed = "[low, high], or an axis such as { values = [1, 2, 4] }"
         raise InputError(where, f"free.{name}", given, allowed)
-    if name == "tokens":
-        return Axis.log(given[0], given[1], 65)
     try:
-        return free_axis(name, *given)
+        low, high = given
+        return Axis.log(low, high, 65) if name == "tokens" else free_axis(name, low, high)
     except InputError as error:
         raise InputError(where, f"free.{name}", given, error.allowed) from None
 
 
 def _number(x: Any) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool)
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def _judged(where: str, table: Mapping[str, Any], inner: Any) -> Judged:
