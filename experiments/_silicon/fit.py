@@ -40,6 +40,7 @@ PRIORS = {
     "sglang.sequence_time": Prior(5e-6, 1.0),
     "vllm.sequence_time": Prior(5e-6, 1.0),
     "quantised_gap": Prior(5e-6, 1.0),
+    "block_kernels": Prior(1.0, 1.0),
     "blackwell.gap": Prior(0.8, 0.3),
     "hop": Prior(4e-6, 0.7),
     "latent_kernels": Prior(1.8, 0.3),
@@ -57,11 +58,12 @@ PRIORS = {
     "sglang.admission": Prior(3.0, 1.0),
     "vllm.admission": Prior(3.0, 1.0),
     "vllm.sync": Prior(0.1, 1.0),
+    "trtllm.sync": Prior(0.1, 1.0),
     "sglang.sync": Prior(0.1, 1.0),
     "sglang.sync_fixed": Prior(0.5, 1.0),
 }
 TIES = {
-    "vllm.sync": ("vllm.sync_fixed", "trtllm.sync", "trtllm.sync_fixed"),
+    "vllm.sync": ("vllm.sync_fixed", "trtllm.sync_fixed"),
     "hopper.gemm_8": ("hopper.gemm_4",),  # Hopper multiplies 4-bit numbers as 8-bit ones
 }
 NAMES = tuple(PRIORS)
@@ -73,6 +75,10 @@ FORM = {
     "sglang.expert_gap": 0.0,
     "vllm.expert_gap": 0.0,
     "admission_in_passes": 1.0,
+    # vLLM gives blocks as they are needed: a request holds half of its output on average.
+    # TensorRT-LLM keeps room for all of it (GUARANTEED_NO_EVICT, its default)
+    "vllm.held_output": 0.5,
+    "trtllm.held_output": 1.0,
 }
 
 

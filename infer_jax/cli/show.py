@@ -65,7 +65,9 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], mark: int = 
         made.add_column(
             Text(f"{column.title}\n{column.unit}".rstrip()),
             justify="left" if column.left else "right",
-            no_wrap=i == 0 or not column.left,
+            # where a terminal is narrow words give way, numbers do not
+            no_wrap=not column.left or (i == 0 and any(c.left for c in columns[1:])),
+            overflow="fold",
         )
     for i, row in enumerate(rows):
         made.add_row(*(Text(cell) for cell in row), style="bold" if i == mark else None)

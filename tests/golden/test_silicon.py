@@ -192,6 +192,16 @@ def test_choices_are_judged_by_what_was_measured():
     assert decisions.judge(GROUP, decisions.most_load(GROUP), ALL).broken == 100.0
 
 
+def test_a_server_looks_for_requests_as_its_script_says():
+    served = pytest.importorskip("experiments._silicon.served")
+    there = {"engine": "sglang", "family": "DeepSeek-R1/V3", "system": "b200_sxm"}
+    told = [served.polling(row("x", **{**there, "load": load})) for load in (15.0, 16.0)]
+    assert told == [10.0, 30.0]
+    for other in ({"engine": "vllm"}, {"family": "GLM-5"}, {"system": "h200_sxm"}):
+        assert served.polling(row("x", **{**there, **other})) == 1.0
+    assert served.polling(row("x", **there, source="fixed_length")) == 1.0
+
+
 def test_the_fitted_numbers_are_leaves_of_the_serving_model_and_not_too_many():
     fit = pytest.importorskip("experiments._silicon.fit")
     from infer_jax.calibrate import parameters

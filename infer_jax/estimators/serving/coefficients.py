@@ -33,6 +33,12 @@ class Engine(Spec):
         high=1,
         default=0.0,
     )
+    held_output: Array = number(
+        "share of its output that a request holds when places are counted",
+        kind="fraction",
+        high=1,
+        default=0.75,
+    )
 
     @classmethod
     def published(cls, name: str) -> "Engine":

@@ -164,12 +164,6 @@ class Form(Spec):
     least_memory: Array = number(
         "share of memory that is left to the cache at least", kind="fraction", high=1, default=0.02
     )
-    held_output: Array = number(
-        "share of its output that a request holds when places are counted",
-        kind="fraction",
-        high=1,
-        default=0.75,
-    )
     admission_sharpness: Array = number(
         "of requests in flight against places", kind="size", low=1, default=16.0
     )
@@ -182,6 +176,11 @@ class Form(Spec):
         "k_E: what a mixture adds to the layer gap, in layer gaps of its engine",
         kind="size",
         default=0.0,
+    )
+    block_kernels: Array = number(
+        "k_B: tau_Q of 8-bit products with scales by block, over that of 4-bit ones",
+        kind="size",
+        default=1.0,
     )
     eager_growth: Array = number(
         "k_I: growth of eager launches over a prompt of I_0 tokens", kind="size", default=0.0

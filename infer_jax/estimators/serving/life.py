@@ -68,7 +68,7 @@ class Lengths(NamedTuple):
 
 def room_for(w: World, work: Requests, lengths: Lengths) -> Array:
     """Requests of these lengths that an instance has room for."""
-    context = lengths.isl + w.model.held_output * lengths.osl
+    context = lengths.isl + w.engine.held_output * lengths.osl
     return room.places(w, context, work.common * lengths.prefix)
 
 
@@ -118,6 +118,7 @@ def before(w: World, fixed: Array, tpot: Array) -> terms.Terms:
     """Seconds before the prompt's first pass: network and tokeniser, and being taken in."""
     model, engine = w.model, w.engine
     steps = jnp.where(fixed, jnp.minimum(engine.admission, model.admission_fixed), engine.admission)
+    steps = steps + (w.plan.polling - 1.0) / 2.0
     # a pass with drafts gives several tokens
     tokens = geometric(model.acceptance, 1.0 + w.plan.drafts)
     step = tpot * jnp.where(model.admission_in_passes > 0.5, tokens, 1.0)

@@ -45,7 +45,7 @@ class Serving(Form):
 
     @classmethod
     def calibrated(cls, engine: str = "vllm") -> "Serving":
-        """An engine at the later fit of all rows: three more leaves, fewer parameters."""
+        """An engine at the later fit of all rows, in the form that was fitted then."""
         values = {name: fitted.value for name, fitted in serving_fit().items()}
         return cls.of(engine=engine).fitted(serving_form() | values)
 

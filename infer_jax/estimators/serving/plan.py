@@ -46,6 +46,13 @@ class Deployment(Plan):
         default=0.0,
     )
 
+    polling: Array = number(
+        "passes from one look for new requests to the next, SGLang's scheduler-recv-interval",
+        kind="count",
+        low=1,
+        default=1.0,
+    )
+
     @property
     def instance(self) -> Array:
         """Chips of one instance: tp * attention_dp * pp."""

@@ -169,7 +169,8 @@ def head(w: World, sequences: Array, logits: Array | float) -> Spent:
 def gaps(w: World) -> Array:
     """Seconds of launch gaps in a decode pass, which replays a CUDA graph.
 
-    g (L (tau_L k + tau_Q q) + (L - L_d)(tau_E + k_E tau_L)), k by the kind of attention.
+    g (L (tau_L k + tau_Q k_B q) + (L - L_d)(tau_E + k_E tau_L)), k by the kind of attention; k_B
+    where experts multiply in more than 4 bits.
     """
     layer, engine, model = w.shape.layers, w.engine, w.model
     kernels = jnp.where(
@@ -181,11 +182,10 @@ def gaps(w: World) -> Array:
             jnp.where(w.shape.kind > 0.5, model.latent_kernels, 1.0),
         ),
     )
-    each = engine.layer_gap * kernels + model.quantised_gap * w.shape.quantised
+    scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
+    each = engine.layer_gap * kernels + model.quantised_gap * w.shape.quantised * scales
     experts = engine.expert_gap + model.expert_kernels * engine.layer_gap
-    layers = jnp.sum(layer.count, axis=-1)
-    mixtures = jnp.sum(layer.count * layer.mixture, axis=-1)
-    return w.generation.gap * (layers * each + mixtures * experts)
+    return w.generation.gap * jnp.sum(layer.count * (each + layer.mixture * experts), axis=-1)
 
 
 def ideal(w: World, rows: Array) -> Array:

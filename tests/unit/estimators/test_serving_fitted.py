@@ -1,6 +1,7 @@
-"""The three leaves of the later fit: neutral by default, and each does what it says."""
+"""The leaves of the later fit: neutral by default, and each does what it says."""
 
 import jax
+import numpy as np
 import pytest
 
 import infer_jax as ij
@@ -10,19 +11,21 @@ from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
 
 @pytest.fixture(scope="module")
 def serve():
-    """(TPOT, TTFT) of a mixture on eight chips, by a model and drafts; compiled once."""
-    seen = shape(ij.load_model("qwen3-235b-a22b").architecture)
+    """(TPOT, TTFT, places) of a mixture on eight chips, by a model; compiled once.
+
+    It quantises activations of both classes of products as it runs.
+    """
+    seen = shape(ij.load_model("qwen3-235b-a22b").architecture)._replace(quantised=np.asarray(2.0))
     hardware = ij.load_system("h100_sxm").hardware
     work = Requests.of(isl=4096, osl=512, batch=32)
 
     @jax.jit
-    def both(model, plan):
+    def all_three(model, plan):
         life = model.serve(seen, hardware, work, plan)
-        return life.tpot, life.ttft
+        return life.tpot, life.ttft, life.places
 
-    def told(model, drafts=0.0):
-        tpot, ttft = both(model, Deployment.of(tp=8, ep=8, drafts=drafts))
-        return float(tpot), float(ttft)
+    def told(model, **plan):
+        return tuple(map(float, all_three(model, Deployment.of(tp=8, ep=8, **plan))))
 
     return told
 
@@ -48,13 +51,34 @@ def test_admission_in_passes_differs_with_drafts_alone(x64, serve):
     plain = Serving.of(engine="vllm")
     passes = plain.but(admission_in_passes=1.0)
     assert serve(passes) == serve(plain)
-    (tpot, ttft), (same, later) = serve(plain, 3.0), serve(passes, 3.0)
+    (tpot, ttft, _), (same, later, _) = serve(plain, drafts=3.0), serve(passes, drafts=3.0)
     a = float(plain.acceptance)
     kept = 1.0 + a + a**2 + a**3
     assert same == tpot
     steps = float(plain.vllm.admission)
     # what the queue behind it multiplies is the same share of a begun request
     assert later - ttft == pytest.approx(steps * tpot * (kept - 1.0), rel=0.05)
+
+
+def test_scales_by_block_multiply_the_gap_of_quantising(x64, serve):
+    plain = Serving.of(engine="vllm")
+    blocks = plain.but(block_kernels=3.0)
+    more = plain.but(quantised_gap=3.0 * float(plain.quantised_gap))
+    assert serve(blocks) == pytest.approx(serve(more), rel=1e-12)
+    assert serve(blocks)[0] > serve(plain)[0]
+
+
+def test_a_request_waits_for_half_of_the_passes_between_two_looks(x64, serve):
+    plain = Serving.of(engine="sglang")
+    later = plain.fitted({"sglang.admission": float(plain.sglang.admission) + 5.0})
+    assert serve(plain, polling=11.0) == pytest.approx(serve(later), rel=1e-12)
+
+
+def test_places_are_by_what_an_engine_reserves(x64, serve):
+    plain = Serving.of(engine="vllm")
+    half, whole = (plain.fitted({"vllm.held_output": x}) for x in (0.5, 1.0))
+    ratio = serve(half)[2] / serve(whole)[2]
+    assert ratio == pytest.approx((4096 + 512) / (4096 + 256), rel=1e-12)
 
 
 def test_the_shipped_fit_loads_and_its_values_are_within_their_intervals(x64, serve):
