@@ -65,7 +65,7 @@ STEPS = (
     Step("kernels", "fits", heavy="fits the curves of each system anew: minutes a system"),
     Step("offloading", "tables"),
     Step("offloading", "figures", draws=True),
-    Step("offloading", "check", (GOLDEN / "offloading_fixed.csv",)),
+    Step("offloading", "check", (GOLDEN / "offloading_policies.csv",)),
     Step("offloading", "check-search", (GOLDEN / "offloading_search.csv",)),
     Step("partitioning", "tables"),
     Step("partitioning", "claims"),

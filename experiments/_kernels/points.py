@@ -25,6 +25,7 @@ from infer_jax.catalog.published import (
     kernels_hardware_names,
     kernels_model,
 )
+from infer_jax.compiling import QUICK
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
 from infer_jax.estimators.kernels.lacks import Lack, lacks
@@ -97,7 +98,7 @@ NUMBERS = (
 
 
 # a few programs of a few rows each: compiling takes all the time, so compile quickly
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, compiler_options=QUICK)
 def _columns(model: Kernels, archs: Architecture, hardware: Any, numbers: Any) -> Any:
     """Every column of the file, and every kernel, of rows of one structure and device."""
 

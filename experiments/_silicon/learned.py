@@ -44,11 +44,26 @@ def _features(row: Row) -> list[float]:
 
 
 def corrected(fold: Fold, rows: Sequence[Row]) -> Fold:
-    """The fold's times with a residual learnt on the rows it saw."""
-    seen = np.flatnonzero(fold.counted)
+    """The fold's times with a residual learnt on the rows it saw.
+
+    Training stops where left-out rows stop gaining: groups for rows of a model that was seen,
+    whole models for those of another, where next to nothing carries over.
+    """
     groups = np.asarray([" ".join(map(str, r.group)) for r in rows])
-    errors = left_out(fold.fit, np.tile(groups, 2).tolist(), np.tile(fold.counted, 2))
+    families = np.asarray([r.family for r in rows])
+    known = np.isin(families[fold.index], families[fold.counted])
+    factor = np.zeros((2, len(fold.index)))
+    for mine, labels in ((known, groups), (~known, families)):
+        if mine.any():
+            factor[:, mine] = _learnt(fold, rows, labels, mine)
+    return replace(fold, times=fold.times * np.exp(factor))
+
+
+def _learnt(fold: Fold, rows: Sequence[Row], labels: np.ndarray, mine: np.ndarray) -> np.ndarray:
+    """Logarithms of the factors on the fold's rows ``mine``, outputs x rows."""
+    seen = np.flatnonzero(fold.counted)
+    errors = left_out(fold.fit, np.tile(labels, 2).tolist(), np.tile(fold.counted, 2))
     left = -errors.reshape(2, -1)[:, seen].T
     every = features(rows)
-    learnt = learn_residual(every[seen], left, groups[seen].tolist(), SCALES)
-    return replace(fold, times=fold.times * np.exp(learnt(every[fold.index])).T)
+    learnt = learn_residual(every[seen], left, labels[seen].tolist(), SCALES)
+    return learnt(every[fold.index[mine]]).T

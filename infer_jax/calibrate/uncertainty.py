@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -45,7 +46,8 @@ def covariance(fit: Fit, clusters: Sequence[Any] | None = None) -> np.ndarray:
 def interval(fit: Fit, covered: np.ndarray, share: float = 0.8) -> dict[str, tuple[float, float]]:
     """The ``share`` (0.5, 0.8 or 0.95) interval of each parameter, by name, in its own unit.
 
-    Symmetric in the free coordinate, whose covariance is ``covered``; within the bounds.
+    Symmetric in the free coordinate, whose covariance is ``covered``; within the bounds. Near one
+    of two bounds that coordinate runs far for nothing: no end is further than the tangent puts it.
 
     Raises:
         InputError: another share.
@@ -53,11 +55,14 @@ def interval(fit: Fit, covered: np.ndarray, share: float = 0.8) -> dict[str, tup
     if share not in QUANTILES:
         raise InputError("fit", "share", share, ", ".join(map(str, QUANTILES)))
     reach = QUANTILES[share] * np.sqrt(np.maximum(np.diag(covered), 0.0))
-    low, high = (
-        np.asarray(fit.parameters.values(jnp.asarray(fit.free + sign * reach))) for sign in (-1, 1)
-    )
+    made = fit.parameters
+    value, moved = (np.asarray(x) for x in jax.jvp(made.values, (fit.free,), (reach,)))
+    low, high = (np.asarray(made.values(jnp.asarray(fit.free + sign * reach))) for sign in (-1, 1))
+    both = np.isfinite(made.low) & np.isfinite(made.high)
+    low = np.where(both, np.maximum(low, value - moved), low)
+    high = np.where(both, np.minimum(high, value + moved), high)
     pairs = zip(map(float, low), map(float, high), strict=True)
-    return dict(zip(fit.parameters.names, pairs, strict=True))
+    return dict(zip(made.names, pairs, strict=True))
 
 
 def correlation(covered: np.ndarray) -> np.ndarray:

@@ -2,13 +2,15 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
 
 from infer_jax.catalog import System, load_model
-from infer_jax.cli import inputs, options as opt, show
+from infer_jax.cli import inputs, options as opt, planned, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.estimators.serving import ENGINES, Deployment
 from infer_jax.planning import (
@@ -19,15 +21,15 @@ from infer_jax.planning import (
     Table,
     arriving,
     choices,
+    front,
     layouts,
     shares,
     splits,
     table,
 )
-from infer_jax.specs import Hierarchy
+from infer_jax.specs import UNBOUNDED, Hierarchy
 
 MODES = ("aggregated", "disaggregated")
-TIMES = (("ttft", "TTFT"), ("p99_ttft", "p99 of TTFT"), ("tpot", "TPOT"))
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
 
 
@@ -84,8 +86,24 @@ def plan(
             help="vllm, sglang or trtllm; the profile's, else vllm.",
         ),
     ] = None,
-    quant: opt.Quant = None,
+    quant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, "
+            "mxfp4; the checkpoint's where not given; repeat to compare.",
+        ),
+    ] = None,
     kv_dtype: opt.KvDtype = None,
+    chunk: Annotated[
+        list[float] | None,
+        typer.Option(
+            parser=opt.count(1),
+            metavar="TOKENS",
+            help="Prompt tokens of one pass at most, of an aggregated plan; repeat to compare; "
+            "whole prompts where not given.",
+        ),
+    ] = None,
     max_num_seqs: Annotated[
         float | None,
         typer.Option(parser=opt.count(1), metavar="N", help="Requests a group runs at most."),
@@ -114,6 +132,13 @@ def plan(
     top: Annotated[
         float, typer.Option(parser=opt.count(1), metavar="N", help="Plans shown of each system.")
     ] = 3,
+    frontier: Annotated[
+        bool,
+        typer.Option(
+            "--frontier",
+            help="Every plan within the limits that no other beats in both speed and dollars.",
+        ),
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?"""
@@ -125,6 +150,8 @@ def plan(
         raise opt.refuse("--p99-ttft", p99_ttft, "--mode aggregated: pools know the mean wait only")
     if decode_hardware is not None and mode == "aggregated":
         raise opt.refuse("--decode-hardware", decode_hardware, "--mode disaggregated, or no mode")
+    if chunk and mode == "disaggregated":
+        raise opt.refuse("--chunk", chunk[0], "--mode aggregated, or no mode: pools take it whole")
     if currency is not None and price is None:
         raise opt.refuse("--currency", currency, "with --price: rents of profiles are in USD")
     alone = p99_ttft is not None and mode is None
@@ -136,6 +163,7 @@ def plan(
         chips=total_gpus or np.inf,
         concurrency=concurrency,
         rate=request_rate,
+        frontier=frontier,
     )
     work = inputs.workload(isl, osl, prefix)
     name = f"serving.{engine}" if engine else "serving"
@@ -146,10 +174,10 @@ def plan(
     known: dict[str, System] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
-    for system in dict.fromkeys(hardware):
-        pools = [_pool(config, system, name, quant, kv_dtype, paid, total_gpus)]
+    for system, form in product(dict.fromkeys(hardware), dict.fromkeys(quant or [None])):
+        pools = [_pool(config, system, name, form, kv_dtype, paid, total_gpus)]
         if decode_hardware is not None:
-            pools.append(_pool(config, decode_hardware, name, quant, kv_dtype, paid, total_gpus))
+            pools.append(_pool(config, decode_hardware, name, form, kv_dtype, paid, total_gpus))
         for pool in pools:
             notes += pool.notes + inputs.too_long(pool.given.model, work)
             known[pool.side.name] = pool.given.system
@@ -161,37 +189,43 @@ def plan(
             if "disaggregated" in modes:
                 pair = beside.submit(splits, sides, arch, work, legal, common, asked, int(top))
             if "aggregated" in modes:
-                made = _table(first, work, common, asked)
+                made = _table(first, chunk, work, common, asked)
                 rent = float(first.side.hardware.price)
                 good, near = choices(first.side.name, rent, made, asked, isl, osl, int(top))
-                met, missed, looked = met + good, missed + near, looked + len(made.batch)
+                looked += len(made.batch)
+            else:
+                good, near = [], []
             if "disaggregated" in modes:
                 found = pair.result()
-                met, missed, looked = met + found.met, missed + found.missed, looked + found.looked
+                good, near, looked = good + found.met, near + found.missed, looked + found.looked
                 if not found.met and not found.missed:
                     notes.append(f"No two pools of {first.side.name} fit what is asked.")
-    met.sort(key=lambda c: c.rank)
-    missed.sort(key=lambda c: c.rank)
+        met += [replace(c, formats=first.given.model.quantisation) for c in good]
+        missed += [replace(c, formats=first.given.model.quantisation) for c in near]
+    met = front(met) if frontier else sorted(met, key=lambda c: c.rank)
+    missed = [] if met else sorted(missed, key=lambda c: c.rank)
     money = (currency or "USD").upper()
     report = {
-        "model": load_model(config, quant=quant, kv_dtype=kv_dtype).name,
+        "model": load_model(config, quant=(quant or [None])[0], kv_dtype=kv_dtype).name,
         "estimator": name,
         "isl_tokens": isl,
         "osl_tokens": osl,
         "prefix_tokens": prefix,
         "configurations": looked,
         "feasible": bool(met),
-        "plans": [{**_row(c, money), **_bands(c, known)} for c in met],
-        "near_misses": [] if met else [{**_row(c, money), **_bands(c, known)} for c in missed],
+        "frontier" if frontier else "plans": [planned.row(c, money, known) for c in met],
+        "near_misses": [planned.row(c, money, known) for c in missed],
     }
+    told = report["near_misses"] if missed else report["frontier" if frontier else "plans"]
     notes = [
         f"Estimator: {name}; every legal layout and batch, {looked} configurations, "
         f"{' and '.join(modes)}.",
         *(
             ["In brackets: what 80 % of measured runs are in, by the calibration of the profile."]
-            if any("tpot_interval80_ms" in row for row in report["plans"] + report["near_misses"])
+            if any("tpot_interval80_ms" in row for row in told)
             else []
         ),
+        *(["Pools prefill a prompt in one pass."] if chunk and len(modes) > 1 else []),
         *(["Pools are left out: only the mean of their wait is known."] if alone else []),
         f"{money} and joules are per million tokens: of both sides, blended, where not of input or "
         "output; a GPU is paid while it is rented.",
@@ -200,7 +234,13 @@ def plan(
     if as_json:
         show.as_json({**report, "notes": notes})
         return
-    _print(report, met, missed[: int(top)], notes, "$" if money == "USD" else money)
+    some = planned.spread(met) if frontier else range(len(met))
+    some = range(min(len(missed), int(top))) if missed else some
+    if frontier and met:
+        notes.insert(1, f"{len(some)} of {len(met)} points of the frontier; --json has all.")
+    plans, sign = met or missed, "$" if money == "USD" else money
+    planned.tables(report, [plans[i] for i in some], [told[i] for i in some], sign)
+    show.notes(notes)
 
 
 class _Paid(NamedTuple):
@@ -244,11 +284,14 @@ def _pool(
     return _Pool(given, side, layouts(given.model.architecture, int(most)), notes)
 
 
-def _table(pool: _Pool, work: Any, common: Deployment, asked: Asked) -> Table:
-    """Every layout at every batch, share of the concurrency, or number of replicas."""
+def _table(
+    pool: _Pool, chunk: list[float] | None, work: Any, common: Deployment, asked: Asked
+) -> Table:
+    """Every layout and chunk at every batch, share of the concurrency, or number of replicas."""
+    legal = [x._replace(chunk=c) for c in dict.fromkeys(chunk or [UNBOUNDED]) for x in pool.legal]
     world = (pool.side.serving, pool.given.model.architecture, pool.side.hardware, work)
     tried = None if asked.concurrency is None else shares(asked.concurrency)
-    made = table(*world, pool.legal, common, tried)
+    made = table(*world, legal, common, tried)
     return made if asked.rate is None else arriving(*world, made, common, asked.rate)
 
 
@@ -265,115 +308,3 @@ def _most(hardware: Any, total: float | None) -> float:
         return min(total, 4.0 * LARGEST)
     network = hardware.network
     return max(LARGEST, float(network.domain)) if isinstance(network, Hierarchy) else LARGEST
-
-
-def _row(c: Choice, money: str) -> dict[str, Any]:
-    unit = money.lower()
-    return {
-        "mode": c.mode,
-        "hardware": c.system,
-        "layout": c.layout,
-        "degrees": c.degrees,
-        "gpus": c.chips,
-        "concurrency_per_replica": c.batch,
-        "ttft_ms": 1e3 * c.ttft,
-        "p99_ttft_ms": None if c.p99_ttft is None else 1e3 * c.p99_ttft,
-        "tpot_ms": 1e3 * c.tpot,
-        "requests_per_s": c.requests_per_s,
-        "throughput_per_gpu_tokens_per_s": c.throughput,
-        f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,
-        f"input_cost_per_mtok_{unit}": c.input_usd,
-        f"output_cost_per_mtok_{unit}": c.output_usd,
-        f"cost_per_hour_{unit}": c.usd_per_hour,
-        "blended_energy_per_mtok_j": c.joules,
-        "input_energy_per_mtok_j": c.input_joules,
-        "output_energy_per_mtok_j": c.output_joules,
-        "memory_need_bytes": c.memory[0],
-        "memory_capacity_bytes": c.memory[1],
-        "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
-        "binds": c.binds,
-        "broken": dict(c.excess),
-    }
-
-
-def _bands(c: Choice, known: dict[str, System]) -> dict[str, list[float]]:
-    """80 % intervals of a plan; calibrations are of whole servers, and say nothing of pools."""
-    return {} if c.mode == "disaggregated" else inputs.bands(known[c.system], c.ttft, c.tpot)
-
-
-def _print(
-    report: dict[str, Any], met: list[Choice], missed: list[Choice], notes: list[str], sign: str
-) -> None:
-    lengths = f"{report['isl_tokens']:g} tokens in, {report['osl_tokens']:g} out"
-    shown = met or missed
-    systems = list(dict.fromkeys(c.system for c in shown))
-    where = f" on {systems[0]}" if len(systems) == 1 else ""
-    show.say(f"{report['model']}{where}, {lengths}", "")
-    if not met:
-        show.say("No plan meets every limit. The nearest, and what they break:", "")
-    pools = any(c.mode == "disaggregated" for c in shown)
-    several = len(systems) > 1
-    told = (report["plans"] or report["near_misses"])[: len(shown)]
-    times = [name for name, _ in TIMES if any(row.get(f"{name}_ms") for row in told)]
-    columns = (
-        show.Column("plan", "prefill > decode" if pools else "", left=True),
-        *([show.Column("system", left=True)] if several else []),
-        show.Column("GPUs"),
-        show.Column("batch"),
-        *(show.Column(title, "ms") for name, title in TIMES if name in times),
-        show.Column("output", "tok/s/GPU"),
-        show.Column("blended", f"{sign}/Mtok"),
-        show.Column("binds" if met else "breaks", left=True),
-    )
-    rows = [
-        [
-            c.layout,
-            *([c.system] if several else []),
-            f"{c.chips:g}",
-            show.digits(c.batch),
-            *(_time(row, name) for name in times),
-            show.digits(c.throughput),
-            show.digits(c.usd_per_mtok),
-            c.binds if met else _breaks(c),
-        ]
-        for c, row in zip(shown, told, strict=True)
-    ]
-    show.table(columns, rows, mark=0 if met else -1)
-    prices = ("input", "output", "blended")
-    columns = (
-        show.Column("per million tokens", left=True),
-        *(show.Column(side, sign) for side in prices),
-        *(show.Column(side, "MJ") for side in prices),
-        show.Column("memory", "GB of", left=True),
-    )
-    rows = [
-        [
-            c.layout,
-            *(show.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
-            *(show.digits(x / 1e6) for x in (c.input_joules, c.output_joules, c.joules)),
-            _memory(c),
-        ]
-        for c in shown
-    ]
-    show.say("")
-    show.table(columns, rows)
-    show.notes(notes)
-
-
-def _time(row: dict[str, Any], name: str) -> str:
-    """Milliseconds, with the interval that 80 % of measured runs are in where that is known."""
-    ends = row.get(f"{name}_interval80_ms")
-    between = f" ({show.digits(ends[0])} to {show.digits(ends[1])})" if ends else ""
-    return "" if row[f"{name}_ms"] is None else show.digits(row[f"{name}_ms"]) + between
-
-
-def _memory(c: Choice) -> str:
-    """GB needed of GB there on a GPU, and on what lies below it where that is used."""
-    used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
-    told = {n: f"{a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items()}
-    return ", ".join(f"{n} {x}" for n, x in told.items()) if len(told) > 1 else told["GPU"]
-
-
-def _breaks(c: Choice) -> str:
-    worst = sorted(c.excess.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} by {share:.1%}" for name, share in worst)

@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.codesign.judged import energy
+from infer_jax.compiling import quick
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
 from infer_jax.sweep.space import dotted
@@ -104,7 +105,7 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
     every, structure = _leaves(tree), jax.tree.structure(tree)
     names: list[str] = []
 
-    @partial(jax.jit, compiler_options=_few_rows())
+    @partial(jax.jit, compiler_options=quick(jax.default_backend()))
     def moved(flat: Sequence[Array], scales: Array, directions: Array) -> tuple[Array, Array]:
         def logs(scale: Array) -> Array:
             values = list(flat)
@@ -152,11 +153,6 @@ def _twins(every: Sequence[Leaf], logs: np.ndarray, slopes: np.ndarray) -> set[i
         if np.allclose(logs[:, i], logs[:, j], rtol=0, atol=1e-12)
         and np.allclose(slopes[i], slopes[j], rtol=0, atol=1e-9)
     }
-
-
-def _few_rows() -> dict[str, Any] | None:
-    """Hundreds of rows: nearly all the time is compilation, and unoptimised code wins."""
-    return {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
 
 
 def elasticities(function: Outputs, tree: Any) -> list[Elasticity]:

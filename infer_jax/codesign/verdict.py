@@ -9,6 +9,7 @@ import numpy as np
 
 from infer_jax.codesign.problem import Problem
 from infer_jax.codesign.relaxation import Relaxation
+from infer_jax.compiling import quick
 from infer_jax.errors import InputError
 from infer_jax.sweep.constraint import Constraint, holds
 from infer_jax.sweep.space import Space, dotted
@@ -79,9 +80,7 @@ def _life(point: Point) -> Any:
 
 @lru_cache
 def _compiled(platform: str) -> Any:
-    # one point: nearly all the time is compilation, and unoptimised code wins
-    options: Any = {"xla_backend_optimization_level": 0} if platform == "cpu" else None
-    return jax.jit(_life, compiler_options=options)
+    return jax.jit(_life, compiler_options=quick(platform))
 
 
 def excess_of(problem: Problem, point: Point, life: Any, limits: np.ndarray) -> float:

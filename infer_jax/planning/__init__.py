@@ -1,6 +1,11 @@
 """Planning: which layout, batch and pools of chips serve a model within limits for least?"""
 
-from infer_jax.planning.choose import Asked as Asked, Choice as Choice, choices as choices
+from infer_jax.planning.choose import (
+    Asked as Asked,
+    Choice as Choice,
+    choices as choices,
+    front as front,
+)
 from infer_jax.planning.layouts import Layout as Layout, layouts as layouts
 from infer_jax.planning.paired import Side as Side
 from infer_jax.planning.served import (

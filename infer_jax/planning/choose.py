@@ -1,5 +1,6 @@
 """Which plans meet the limits at least cost, and if none does, which come nearest?"""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,8 @@ class Asked:
     """What a plan must do: limits in seconds, the chips there are, and how much traffic.
 
     ``concurrency``: requests in flight over all replicas, in rows of ``served.shares``; or
-    ``rate``: requests per second; or neither, and the chips are filled.
+    ``rate``: requests per second; or neither, and the chips are filled. ``frontier``: wanted are
+    not the cheapest but all that no other beats in both TPOT and dollars.
     """
 
     ttft: float = np.inf
@@ -25,6 +27,7 @@ class Asked:
     chips: float = np.inf
     concurrency: float | None = None
     rate: float | None = None
+    frontier: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Choice:
     flight in an instance (that decodes); ``binds``: the longest term of a token; ``memory``:
     bytes of a chip, needed and there; ``tiers``: the same of host and disk; ``joules``: per million
     tokens in or out, and of each side; ``excess``: by limit, the share by which it is exceeded,
-    empty where all are met.
+    empty where all are met; ``formats``: of the model, where the caller says which.
     """
 
     mode: str
@@ -60,6 +63,7 @@ class Choice:
     tiers: dict[str, tuple[float, float]] = field(default_factory=dict)
     p99_ttft: float | None = None
     excess: dict[str, float] = field(default_factory=dict)
+    formats: str = ""
 
     @property
     def throughput(self) -> float:
@@ -89,7 +93,8 @@ def choices(
 ) -> tuple[list[Choice], list[Choice]]:
     """The cheapest plans within the limits, one a layout, and the nearest misses otherwise.
 
-    A plan is as many replicas as the traffic needs, or as the chips allow.
+    Or all plans within the limits that no other beats in both TPOT and dollars, fastest first. A
+    plan is as many replicas as the traffic needs, or as the chips allow.
     """
     served = made.served
     each = np.asarray(served.throughput) * made.chips / osl
@@ -112,7 +117,11 @@ def choices(
     carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
     cost = replicas * made.chips * price / carried
     order = np.lexsort((np.asarray(served.tpot), cost, worst))
-    met = _first_of_each(made, order[worst[order] <= 0.0], count)
+    fits = order[worst[order] <= 0.0]
+    if asked.frontier:
+        met = fits[undominated(served.tpot[fits], cost[fits])].tolist()
+    else:
+        met = _first_of_each(made, fits, count)
     missed = [] if met else _first_of_each(made, order, count)
 
     def choice(i: int) -> Choice:
@@ -123,7 +132,7 @@ def choices(
             mode="aggregated",
             system=system,
             layout=f"{replicas[i]:g} x {layout}",
-            degrees={**layout._asdict(), "replicas": float(replicas[i])},
+            degrees={**layout.told, "replicas": float(replicas[i])},
             batch=float(batch[i]),
             ttft=float(served.ttft[i]),
             tpot=float(served.tpot[i]),
@@ -145,6 +154,27 @@ def choices(
         )
 
     return [choice(i) for i in met], [choice(i) for i in missed]
+
+
+def undominated(tpot: Any, cost: Any) -> np.ndarray:
+    """Rows that no other beats in both time and cost, fastest first; one of a tie.
+
+    Compared in single precision: layouts that answer alike differ by rounding.
+
+    >>> undominated([3.0, 1.0, 2.0, 2.5], [1.0, 4.0, 2.0, 2.0])
+    array([1, 2, 0])
+    """
+    tpot, cost = np.asarray(tpot, np.float32), np.asarray(cost, np.float32)
+    order = np.lexsort((cost, tpot))
+    least = np.minimum.accumulate(cost[order])
+    return order[least < np.r_[np.inf, least[:-1]]]
+
+
+def front(plans: Iterable[Choice]) -> list[Choice]:
+    """Those of ``plans`` that no other beats in both TPOT and dollars, fastest first."""
+    plans = list(plans)
+    rows = undominated([c.tpot for c in plans], [c.usd_per_mtok for c in plans])
+    return [plans[i] for i in rows]
 
 
 def exceeded(limit: Limit) -> np.ndarray:

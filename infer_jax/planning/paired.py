@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment, Pass, Serving
 from infer_jax.physics.energy import power
-from infer_jax.planning.choose import MILLION, Asked, Choice, exceeded
+from infer_jax.planning.choose import MILLION, Asked, Choice, exceeded, undominated
 from infer_jax.planning.layouts import Layout
-from infer_jax.planning.served import QUICK, by_rows
+from infer_jax.planning.served import by_rows
 from infer_jax.specs import Hardware, Workload
 
 EXACT = 1024  # combinations that are evaluated with the transfer between the pools
@@ -117,7 +118,10 @@ def choices(
     asked: Asked,
     count: int,
 ) -> tuple[list[Choice], list[Choice]]:
-    """The cheapest pairs within the limits, one a layout, and the nearest misses otherwise."""
+    """The cheapest pairs within the limits, one a layout, and the nearest misses otherwise.
+
+    Or all pairs within the limits that no other beats in both TPOT and dollars.
+    """
     life, isl, osl = lives.life, float(work.isl), float(work.osl)
     i, j, x, y = (np.array(column) for column in zip(*pairs, strict=True))
     rent = x * pools[0].chips[i] * pools[0].price + y * pools[1].chips[j] * pools[1].price
@@ -135,15 +139,18 @@ def choices(
     names = list(dict.fromkeys(side.name for side in sides))
     memory = life.decode.limits["memory"]
 
-    def choice(k: int, layout: str) -> Choice:
+    def named(k: int) -> str:
+        return f"{x[k]:g} x {pools[0].layout[i[k]]} > {y[k]:g} x {pools[1].layout[j[k]]}"
+
+    def choice(k: int) -> Choice:
         terms = {name: float(term[k]) for name, term in life.decode.terms.items()}
         into, out = (float(v[k]) for v in joules)
-        first, second = pools[0].layout[i[k]]._asdict(), pools[1].layout[j[k]]._asdict()
+        first, second = pools[0].layout[i[k]].told, pools[1].layout[j[k]].told
         batch = float(pools[0].sequences[i[k]])
         return Choice(
             mode="disaggregated",
             system=" > ".join(names),
-            layout=layout,
+            layout=named(k),
             degrees={
                 "prefill": {**first, "instances": float(x[k]), "batch": batch},
                 "decode": {**second, "instances": float(y[k])},
@@ -166,13 +173,16 @@ def choices(
             excess={name: float(v[k]) for name, v in excess.items() if v[k] > 0.0},
         )
 
+    fits = np.flatnonzero(worst <= 0.0)
+    if asked.frontier and len(fits):
+        rows = fits[undominated(np.asarray(life.tpot)[fits], (rent / rate)[fits])]
+        return [choice(int(k)) for k in rows], []
     made: dict[str, Choice] = {}
     # what is broken, then dollars, then latency
     for k in (int(k) for k in np.lexsort((life.tpot, rent / rate, worst))):
         if len(made) == count or worst[k] > 0.0 >= worst.min():
             break
-        layout = f"{x[k]:g} x {pools[0].layout[i[k]]} > {y[k]:g} x {pools[1].layout[j[k]]}"
-        if layout not in made:
-            made[layout] = choice(k, layout)
+        if named(k) not in made:
+            made[named(k)] = choice(k)
     found = list(made.values())
     return (found, []) if worst.min() <= 0.0 else ([], found)

@@ -8,17 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from infer_jax.compiling import QUICK
 from infer_jax.estimators.serving import Deployment, Served, Serving, Shape, shape
 from infer_jax.planning.layouts import Layout
 from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
 
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least
-# these programs run once: compiling them is what the time goes to
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
 
 

@@ -13,18 +13,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import Deployment, Pass
-from infer_jax.planning.choose import Asked, Choice, exceeded
+from infer_jax.planning.choose import Asked, Choice, exceeded, undominated
 from infer_jax.planning.layouts import Layout
 from infer_jax.planning.paired import EXACT, Pair, Rows, Side, choices, evaluated
-from infer_jax.planning.served import QUICK, batches, by_rows, degrees
+from infer_jax.planning.served import batches, by_rows, degrees
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Workload
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
 KEPT = 4  # rows of a pool that are combined, of every number of chips
-SPARE = (1.0, 1.1, 1.25, 1.5, 2.0)  # instances over the least that carry arrivals
+SPEEDS = 32  # limits of TPOT at which a frontier looks for the best pairs
+SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances over the least that carry arrivals
 FILLED = 0.9  # share of the requests in flight that a plan holds at least
 
 
@@ -47,6 +49,7 @@ def splits(
 ) -> Found:
     """The cheapest pairs of pools within the limits, and the nearest misses otherwise.
 
+    Of a frontier, those that no other beats of the best pairs at ``SPEEDS`` limits of TPOT.
     ``sides`` and ``legal``: of the pool that prefills and of the one that decodes.
     """
     wrapper = Disaggregated(
@@ -64,11 +67,14 @@ def splits(
     shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
     limits = asked.ttft, asked.tpot
     phases = _answers(asking, arch, common)
-    first, second = (
-        _best(*each, asked) for each in zip(asking, phases, limits, shares, strict=True)
-    )
-    pools = first, second
-    pairs = _combined(pools, asked)
+    if asked.frontier:
+        pools, pairs = _at_speeds(asking, phases, shares, asked)
+    else:
+        first, second = (
+            _best(*each, asked) for each in zip(asking, phases, limits, shares, strict=True)
+        )
+        pools = first, second
+        pairs = _combined(pools, asked)
     looked = sum(len(p.time) for p in phases)
     if not pairs:
         return Found([], [], looked)
@@ -126,7 +132,36 @@ def _passes(
     return jax.vmap(one)(given, passes)
 
 
-def _best(asking: _Asking, phase: Pass, longest: float, share: float, asked: Asked) -> Rows:
+def _at_speeds(
+    asking: tuple[_Asking, _Asking],
+    phases: list[Pass],
+    shares: tuple[float, float],
+    asked: Asked,
+) -> tuple[tuple[Rows, Rows], list[Pair]]:
+    """The best pairs at limits of TPOT, from the fastest pass to that of the most tokens a chip."""
+    fits = np.all([exceeded(limit) <= 0.0 for limit in phases[1].limits.values()], axis=0)
+    index, _, forward = asking[1].rows
+    chips = np.array([layout.chips for layout in asking[1].legal])[index]
+    time = np.where(fits, phases[1].time, np.inf)
+    time = time[undominated(time, time * chips / forward.sequences)]
+    slowest = max(time[0], min(time[-1], asked.tpot))
+    first = _best(asking[0], phases[0], asked.ttft, shares[0], asked)
+    seconds, pairs, rows = [], [], 0
+    for limit in np.geomspace(time[0], slowest, SPEEDS):
+        second = _best(asking[1], phases[1], float(limit), shares[1], asked, kept=1)
+        found = _combined((first, second), asked, 4 * EXACT // SPEEDS, apart=True)
+        pairs += [(i, j + rows, x, y) for i, j, x, y in found]
+        seconds.append(second)
+        rows += len(second.chips)
+    lists, *columns = zip(*(s[:-1] for s in seconds), strict=True)
+    together = jax.tree.map(lambda *x: np.concatenate(x), *zip(*columns, strict=True))
+    layout = list(itertools.chain(*lists))
+    return (first, Rows(layout, *together, seconds[0].price)), pairs
+
+
+def _best(
+    asking: _Asking, phase: Pass, longest: float, share: float, asked: Asked, kept: int = KEPT
+) -> Rows:
     """For every number of chips the rows with the most requests/s within ``longest``.
 
     Else those that exceed it least; of rows that answer alike, one. A chip at least is left to
@@ -142,11 +177,11 @@ def _best(asking: _Asking, phase: Pass, longest: float, share: float, asked: Ask
     left = chips < asked.chips
     if asked.concurrency is not None:
         left &= sequences <= asked.concurrency
-    kept: dict[float, set[float]] = {}
+    known: dict[float, set[float]] = {}
     rows = []
     for row in (int(i) for i in np.lexsort((-rate, np.maximum(excess, 0.0))) if left[i]):
-        answers = kept.setdefault(chips[row], set())
-        if len(answers) < KEPT and (answer := float(np.float32(rate[row]))) not in answers:
+        answers = known.setdefault(chips[row], set())
+        if len(answers) < kept and (answer := float(np.float32(rate[row]))) not in answers:
             answers.add(answer)
             rows.append(row)
     price = float(asking.side.hardware.price)
@@ -155,39 +190,54 @@ def _best(asking: _Asking, phase: Pass, longest: float, share: float, asked: Ask
     return Rows(layout, sequences[rows], chips[rows], kept_phase, rate[rows], price)
 
 
-def _combined(pools: tuple[Rows, Rows], asked: Asked) -> list[Pair]:
-    """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer."""
+def _combined(
+    pools: tuple[Rows, Rows], asked: Asked, most: int = EXACT, *, apart: bool = False
+) -> list[Pair]:
+    """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer.
+
+    ``apart``: one of each prefill row, for which of them keeps TTFT the transfer will tell.
+    """
     first, second = pools
     found = []
-    for i in range(len(first.chips)):
-        for j in range(len(second.chips)):
-            x, y = _copies(first, second, i, j, asked)
-            fits = x * first.chips[i] + y * second.chips[j] <= asked.chips
-            x, y = x[fits], y[fits]
-            rate = np.minimum(x * first.rate[i], y * second.rate[j])
-            rent = x * first.chips[i] * first.price + y * second.chips[j] * second.price
-            cost = rent / (rate if asked.rate is None else asked.rate)
-            # under arrivals a spare instance may be what keeps TTFT: all counts are evaluated
-            order = range(len(cost)) if asked.rate is not None else np.argsort(cost)[:1]
-            found += [(cost[k], (i, j, float(x[k]), float(y[k]))) for k in order]
-    return [pair for _, pair in sorted(found)[:EXACT]]
+    for j in range(len(second.chips)):
+        x, y = _copies(first, second, j, asked)
+        fits = x * first.chips[:, None] + y * second.chips[j] <= asked.chips
+        rate = np.minimum(x * first.rate[:, None], y * second.rate[j])
+        rent = x * first.chips[:, None] * first.price + y * second.chips[j] * second.price
+        cost = np.where(fits, rent / (rate if asked.rate is None else asked.rate), np.inf)
+        # under arrivals a spare instance may be what keeps TTFT: all counts are evaluated
+        if asked.rate is None and cost.size:
+            least = cost.argmin(axis=1)[:, None]
+            cost, x, y = (np.take_along_axis(v, least, axis=1) for v in (cost, x, y))
+        i, k = np.nonzero(np.isfinite(cost))
+        found.append((cost[i, k], i, np.full(i.shape, j), x[i, k], y[i, k]))
+    if not found:
+        return []
+    cost, *pair = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((*pair[::-1], cost))
+    if apart:
+        order = order[np.sort(np.unique(pair[0][order], return_index=True)[1])]
+    return list(zip(*(column[order[:most]].tolist() for column in pair), strict=True))
 
 
-def _copies(
-    first: Rows, second: Rows, i: int, j: int, asked: Asked
-) -> tuple[np.ndarray, np.ndarray]:
-    """Instances of each pool that are worth trying: balanced, within the chips, for the traffic."""
+def _copies(first: Rows, second: Rows, j: int, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+    """Instances of each pool that are worth trying with each prefill row, NaN where none is.
+
+    Balanced, within the chips, for the traffic.
+    """
     if asked.rate is not None:
-        spare = np.array(SPARE)
-        least = (np.ceil(asked.rate / p.rate[k]) for p, k in ((first, i), (second, j)))
-        x, y = np.meshgrid(*(np.unique(np.ceil(n * spare)) for n in least))
-        return x.ravel(), y.ravel()
-    each = second.sequences[j] + second.rate[j] * first.phase.time[i]  # in flight, by Little's law
+        x = np.ceil(np.ceil(asked.rate / first.rate)[:, None] * SPARE)
+        y = np.unique(np.ceil(np.ceil(asked.rate / second.rate[j]) * SPARE))
+        x[:, 1:][np.diff(x) == 0.0] = np.nan
+        x, y = np.broadcast_arrays(x[:, :, None], y)
+        return x.reshape(len(x), -1), y.reshape(len(y), -1)
+    # in flight, by Little's law
+    each = second.sequences[j] + second.rate[j] * np.asarray(first.phase.time)[:, None]
     if asked.concurrency is not None:
-        y = np.floor(np.array([asked.concurrency / each]))
-        y = y[(y >= 1.0) & (y * each >= FILLED * asked.concurrency)]
+        y = np.floor(asked.concurrency / each)
+        y = np.where((y >= 1.0) & (y * each >= FILLED * asked.concurrency), y, np.nan)
     else:
-        y = np.arange(1.0, asked.chips // second.chips[j] + 1.0)
-    balanced = y * second.rate[j] / first.rate[i]
-    x = np.maximum(np.concatenate([np.floor(balanced), np.ceil(balanced)]), 1.0)
-    return x, np.concatenate([y, y])
+        y = np.arange(1.0, asked.chips // second.chips[j] + 1.0) * np.ones_like(each)
+    balanced = y * second.rate[j] / first.rate[:, None]
+    x = np.maximum(np.concatenate([np.floor(balanced), np.ceil(balanced)], axis=1), 1.0)
+    return x, np.concatenate([y, y], axis=1)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from infer_jax.compiling import quick
 from infer_jax.sweep.best import Best
 from infer_jax.sweep.group import Group, locate
 from infer_jax.sweep.pareto import Pareto
@@ -43,16 +44,9 @@ def _lives(program: Program, estimate: str, base: Any, steps: Any) -> Any:
     return jax.vmap(answers(program, base, estimate), axis_size=BLOCK)(steps)
 
 
-# Few points: nearly all the time is compilation. Unoptimised code wins, written by the older of
-# the compiler's two emitters, which takes a third of the time of the newer one.
-_FEW = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-
-
 @lru_cache
 def _compiled(platform: str) -> Any:
-    return jax.jit(
-        _lives, static_argnums=(0, 1), compiler_options=_FEW if platform == "cpu" else None
-    )
+    return jax.jit(_lives, static_argnums=(0, 1), compiler_options=quick(platform))
 
 
 def evaluate(

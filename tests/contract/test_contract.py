@@ -46,7 +46,7 @@ def step(estimator, arch, hardware, forward, layout):
 
 @jax.jit
 def slopes(everything):
-    """Log time and its slopes: to each number, in reverse mode; along the point, in forward mode."""
+    """Log time, its slope to each number (reverse mode), and along the point (forward mode)."""
 
     def log_time(everything):
         return jnp.log(everything[0].step(*everything[1:]).time)

@@ -2,6 +2,7 @@
 
 import csv
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_a_fold_of_rows_that_cannot_be_predicted_is_left_out(tmp_path):
 
 
 def test_ids_of_the_other_mode_are_left_out_with_the_reason(tmp_path):
-    pool = SimpleNamespace(id="p")
+    pool: Any = SimpleNamespace(id="p")
     path = written(tmp_path, "id,fold\na,one\np,one\nb,two\n")
     asked = folds.read(path, [*ROWS, pool])
     assert set(folds.given(asked, ROWS)) == {"one", "two"}
@@ -194,7 +195,7 @@ def test_choices_are_judged_by_what_was_measured():
 
 def test_a_server_looks_for_requests_as_its_script_says():
     served = pytest.importorskip("experiments._silicon.served")
-    there = {"engine": "sglang", "family": "DeepSeek-R1/V3", "system": "b200_sxm"}
+    there: dict[str, Any] = {"engine": "sglang", "family": "DeepSeek-R1/V3", "system": "b200_sxm"}
     told = [served.polling(row("x", **{**there, "load": load})) for load in (15.0, 16.0)]
     assert told == [10.0, 30.0]
     for other in ({"engine": "vllm"}, {"family": "GLM-5"}, {"system": "h200_sxm"}):

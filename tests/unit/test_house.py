@@ -11,6 +11,7 @@ PACKAGE = Path(infer_jax.__file__).parent
 # a room may import from those before it
 ORDER = (
     "errors",
+    "compiling",
     "citation",
     "specs",
     "catalog",

@@ -1,0 +1,143 @@
+"""How is a plan told: a row of JSON, a line of the printed table?"""
+
+from typing import Any
+
+import numpy as np
+
+from infer_jax.catalog import System
+from infer_jax.cli import inputs, show
+from infer_jax.planning import Choice
+
+TIMES = (("ttft", "TTFT"), ("p99_ttft", "p99 of TTFT"), ("tpot", "TPOT"))
+SHOWN = 25  # lines of a printed frontier
+
+
+def row(c: Choice, money: str, known: dict[str, System]) -> dict[str, Any]:
+    """A plan for JSON; rents in ``money``. Calibrations are of whole servers, not of pools."""
+    unit = money.lower()
+    whole = c.mode != "disaggregated"
+    bands = inputs.bands(known[c.system], c.ttft, c.tpot) if whole else {}
+    return {
+        "mode": c.mode,
+        "hardware": c.system,
+        "formats": c.formats,
+        "layout": c.layout,
+        "degrees": c.degrees,
+        "gpus": c.chips,
+        "concurrency_per_replica": c.batch,
+        "ttft_ms": 1e3 * c.ttft,
+        "p99_ttft_ms": None if c.p99_ttft is None else 1e3 * c.p99_ttft,
+        "tpot_ms": 1e3 * c.tpot,
+        "requests_per_s": c.requests_per_s,
+        "throughput_per_gpu_tokens_per_s": c.throughput,
+        f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,
+        f"input_cost_per_mtok_{unit}": c.input_usd,
+        f"output_cost_per_mtok_{unit}": c.output_usd,
+        f"cost_per_hour_{unit}": c.usd_per_hour,
+        "blended_energy_per_mtok_j": c.joules,
+        "input_energy_per_mtok_j": c.input_joules,
+        "output_energy_per_mtok_j": c.output_joules,
+        "memory_need_bytes": c.memory[0],
+        "memory_capacity_bytes": c.memory[1],
+        "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
+        "binds": c.binds,
+        "broken": dict(c.excess),
+        **bands,
+    }
+
+
+def tables(
+    report: dict[str, Any], shown: list[Choice], rows: list[dict[str, Any]], sign: str
+) -> None:
+    """Print plans, of which ``rows`` says the times; the first is the answer if all are met."""
+    met = bool(shown) and not shown[0].excess
+    frontier = met and "frontier" in report
+    systems = list(dict.fromkeys(c.system for c in shown))
+    formats = {c.formats for c in shown}
+    where = f" on {systems[0]}" if len(systems) == 1 else ""
+    lengths = f"{report['isl_tokens']:g} tokens in, {report['osl_tokens']:g} out"
+    show.say(f"{report['model']}{where}, {lengths}", "")
+    if not met:
+        show.say("No plan meets every limit. The nearest, and what they break:", "")
+    pools = any(c.mode == "disaggregated" for c in shown)
+    times = [name for name, _ in TIMES if any(row.get(f"{name}_ms") for row in rows)]
+    times = [name for name in times if not frontier or name != "tpot"]  # it shows the speed
+    columns = (
+        show.Column("plan", "prefill > decode" if pools else "", left=True),
+        *([show.Column("system", left=True)] if len(systems) > 1 else []),
+        *([show.Column("format", left=True)] if len(formats) > 1 else []),
+        show.Column("GPUs"),
+        show.Column("batch"),
+        *(show.Column(title, "ms") for name, title in TIMES if name in times),
+        *([show.Column("speed", "tok/s")] if frontier else []),
+        show.Column("output", "tok/s/GPU"),
+        show.Column("blended", f"{sign}/Mtok"),
+        show.Column("binds" if met else "breaks", left=True),
+    )
+    lines = [
+        [
+            c.layout,
+            *([c.system] if len(systems) > 1 else []),
+            *([c.formats.partition(";")[0].partition(" (")[0]] if len(formats) > 1 else []),
+            f"{c.chips:g}",
+            show.digits(c.batch),
+            *(_time(row, name) for name in times),
+            *([show.digits(1.0 / c.tpot)] if frontier else []),
+            show.digits(c.throughput),
+            show.digits(c.usd_per_mtok),
+            c.binds if met else _breaks(c),
+        ]
+        for c, row in zip(shown, rows, strict=True)
+    ]
+    show.table(columns, lines, mark=0 if met and not frontier else -1)
+    if not frontier:
+        _bills(shown, sign)
+
+
+def spread(plans: list[Choice]) -> list[int]:
+    """At most ``SHOWN`` of a frontier, even in the logarithm of speed, with both ends."""
+    if len(plans) <= SHOWN:
+        return list(range(len(plans)))
+    times = np.log([c.tpot for c in plans])
+    wanted = np.linspace(times[0], times[-1], SHOWN)
+    return np.unique([np.abs(times - t).argmin() for t in wanted]).tolist()
+
+
+def _bills(shown: list[Choice], sign: str) -> None:
+    prices = ("input", "output", "blended")
+    columns = (
+        show.Column("per million tokens", left=True),
+        *(show.Column(side, sign) for side in prices),
+        *(show.Column(side, "MJ") for side in prices),
+        show.Column("memory", "GB of", left=True),
+    )
+    rows = [
+        [
+            c.layout,
+            *(show.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
+            *(show.digits(x / 1e6) for x in (c.input_joules, c.output_joules, c.joules)),
+            _memory(c),
+        ]
+        for c in shown
+    ]
+    show.say("")
+    show.table(columns, rows)
+
+
+def _time(row: dict[str, Any], name: str) -> str:
+    """Milliseconds, with the interval that 80 % of measured runs are in where that is known."""
+    ends = row.get(f"{name}_interval80_ms")
+    between = f" ({show.digits(ends[0])} to {show.digits(ends[1])})" if ends else ""
+    return "" if row[f"{name}_ms"] is None else show.digits(row[f"{name}_ms"]) + between
+
+
+def _memory(c: Choice) -> str:
+    """GB needed of GB there on a GPU, and on what lies below it where that is used."""
+    used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
+    told = {n: f"{a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items()}
+    return ", ".join(f"{n} {x}" for n, x in told.items()) if len(told) > 1 else told["GPU"]
+
+
+def _breaks(c: Choice) -> str:
+    worst = sorted(c.excess.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} by {share:.1%}" for name, share in worst)
