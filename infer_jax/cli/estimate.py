@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from infer_jax.catalog.published import Errors
 from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.starting import busy, once, prepare
 from infer_jax.estimators import Economics, Estimate, Phase
@@ -45,6 +46,7 @@ def estimate(
     arch = asked.model.architecture
     plan, name = plan_of(arch, tp, pp, ep, dp, total_gpus, estimator)
     theory = inputs.estimator(name, asked.system)
+    shipped = inputs.shipped_errors(name, theory, asked.system)
     agree(theory, name, total_gpus)
     if batch is not None and concurrency is not None:
         raise opt.refuse("--concurrency", concurrency, "--batch or --concurrency, not both")
@@ -78,12 +80,12 @@ def estimate(
         "throughput_tokens_per_s": life.throughput * life.chips * dp,
         "output_cost_per_mtok_usd": life.cost,
         "input_cost_per_mtok_usd": life.input_cost,
-        **_loaded(life, asked),
+        **_loaded(life, asked, shipped),
         "limits": limits,
         "prefill": _phase(life.prefill),
         "decode": _phase(life.decode),
     }
-    notes = _notes(report, said) + asked.notes + inputs.too_long(asked.model, work)
+    notes = _notes(report, said, shipped) + asked.notes + inputs.too_long(asked.model, work)
     if as_json:
         show.as_json({**report, "notes": notes})
         return
@@ -176,12 +178,12 @@ def _phase(phase: Phase) -> dict[str, Any]:
     }
 
 
-def _loaded(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
+def _loaded(life: Estimate, asked: inputs.Given, shipped: Errors | None) -> dict[str, Any]:
     """What an estimate of a loaded server says beyond any other."""
     if not isinstance(life, Served):
         return {}
     return {
-        **inputs.bands(asked.system, float(life.ttft), float(life.tpot)),
+        **inputs.bands(asked.system, float(life.ttft), float(life.tpot), shipped),
         "latency_ms": 1e3 * life.latency,
         "tpot_with_first_ms": 1e3 * life.tpot_with_first,
         "running": life.running,
@@ -194,7 +196,7 @@ def _loaded(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
     }
 
 
-def _notes(report: dict[str, Any], said: list[str]) -> list[str]:
+def _notes(report: dict[str, Any], said: list[str], shipped: Errors | None) -> list[str]:
     if "running" in report:
         return [
             f"A server that keeps {report['batch']:.6g} requests in flight; both times are means "
@@ -203,7 +205,7 @@ def _notes(report: dict[str, Any], said: list[str]) -> list[str]:
             f"token, latency / osl, it is {_of(report['tpot_with_first_ms'])} ms.",
             *(
                 f"80 % of measured runs: {name.upper()} {_of(ends[0])} to {_of(ends[1])} ms, by "
-                "the calibration of this profile."
+                + ("rows left out of the fit." if shipped else "the calibration of this profile.")
                 for name in ("ttft", "tpot")
                 if (ends := report.get(f"{name}_interval80_ms"))
             ),

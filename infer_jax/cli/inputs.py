@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from infer_jax.catalog import Model, System, load_model, load_system
+from infer_jax.catalog.published import Errors, serving_errors
 from infer_jax.cli.options import refuse
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Speculative, make
+from infer_jax.estimators.serving import ENGINES
 from infer_jax.specs import Hardware, Workload
 
 
@@ -57,13 +59,27 @@ def given(
     return Given(model, system, made, source)
 
 
-def bands(system: System, ttft: float, tpot: float) -> dict[str, list[float]]:
-    """80 % intervals of both times in ms, where the profile was calibrated to its server."""
+def bands(
+    system: System, ttft: float, tpot: float, shipped: Errors | None = None
+) -> dict[str, list[float]]:
+    """80 % intervals of both times in ms, where the profile was calibrated to its server.
+
+    Else by the errors of the ``shipped`` fit on servers like this.
+    """
     times = {"ttft": 1e3 * float(ttft), "tpot": 1e3 * float(tpot)}
+    factors = system.bands()
+    if not factors and shipped is not None:
+        factors = {name: shipped.within[name][80] for name in times}
     return {
-        f"{name}_interval80_ms": [times[name] * end for end in ends]
-        for name, ends in system.bands().items()
+        f"{name}_interval80_ms": [times[name] * end for end in factors[name]] for name in factors
     }
+
+
+def shipped_errors(name: str, made: Any, system: System) -> Errors | None:
+    """How wrong the estimator's own fit is on servers of this system and engine, if known."""
+    if name != "serving.calibrated":
+        return None
+    return serving_errors().get((system.name, ENGINES[int(made.engine)]))
 
 
 def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:

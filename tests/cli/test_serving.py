@@ -2,6 +2,7 @@
 
 import pytest
 
+from infer_jax.catalog.published import serving_errors
 from tests.cli.running import answer, run
 
 ASKED = ("estimate", "qwen3-32b", "--quant", "fp8", "--estimator", "serving.trtllm")
@@ -26,3 +27,14 @@ def test_more_requests_than_memory_holds_are_told_by_how_many():
     ran = run(*ASKED, "--concurrency", "100000")
     assert ran.code == 0
     assert "Not feasible: decode: requests needs 100000 of" in ran.out
+
+
+def test_the_shipped_fit_tells_how_wrong_it_was_on_servers_left_out():
+    point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
+    told = answer(*point, "--estimator", "serving.calibrated")
+    errors = serving_errors()["h100_sxm", "vllm"]
+    for name in ("ttft", "tpot"):
+        ends = [told[f"{name}_ms"] * end for end in errors.within[name][80]]
+        assert told[f"{name}_interval80_ms"] == pytest.approx(ends)
+    ran = run(*point, "--estimator", "serving.calibrated")
+    assert "by rows left out of the fit" in " ".join(ran.out.split())
