@@ -18,7 +18,7 @@ from infer_jax.sweep.refine import numbers
 from infer_jax.sweep.results import explain
 from infer_jax.sweep.run import Prepared, prepare
 from infer_jax.sweep.space import Space
-from infer_jax.sweep.terms import Point, look
+from infer_jax.sweep.terms import Point, look, unit_of
 
 ENDS = 24  # continuous optima whose lattice is searched
 EACH = 12  # restarts for every number that moves, where none are asked for
@@ -77,6 +77,7 @@ class Designed:
         """What a picture of the path shows (``plots.path.Track``): the last group's restarts."""
         path = self.paths[-1]
         winner = int(path.ends[0])
+        unit = unit_of(self.by, self.point, self.life)
         return {
             "objective": np.exp(path.objective * self.sign),
             "kept": path.excess <= KEPT,
@@ -85,7 +86,7 @@ class Designed:
             "names": self.moving,
             "start": self.start_objective if self.start_met else None,
             "final": self.objective,
-            "label": self.by,
+            "label": self.by if unit in ("", "1") else f"{self.by} ({unit})",
         }
 
 
