@@ -172,6 +172,7 @@ def plan(
     missed: list[Choice] = []
     notes: list[str] = []
     known: dict[str, System] = {}
+    searched: dict[str, None] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
     for system, form in product(dict.fromkeys(hardware), dict.fromkeys(quant or [None])):
@@ -200,13 +201,16 @@ def plan(
                 good, near, looked = good + found.met, near + found.missed, looked + found.looked
                 if not found.met and not found.missed:
                     notes.append(f"No two pools of {first.side.name} fit what is asked.")
-        met += [replace(c, formats=first.given.model.quantisation) for c in good]
-        missed += [replace(c, formats=first.given.model.quantisation) for c in near]
+        formats = first.given.model.quantisation
+        searched[formats] = None
+        met += [replace(c, formats=formats) for c in good]
+        missed += [replace(c, formats=formats) for c in near]
     met = front(met) if frontier else sorted(met, key=lambda c: c.rank)
     missed = [] if met else sorted(missed, key=lambda c: c.rank)
     money = (currency or "USD").upper()
     report = {
         "model": load_model(config, quant=(quant or [None])[0], kv_dtype=kv_dtype).name,
+        "formats": list(searched),
         "estimator": name,
         "isl_tokens": isl,
         "osl_tokens": osl,

@@ -53,7 +53,7 @@ def tables(
     met = bool(shown) and not shown[0].excess
     frontier = met and "frontier" in report
     systems = list(dict.fromkeys(c.system for c in shown))
-    formats = {c.formats for c in shown}
+    names = [_named(c) if len(report["formats"]) > 1 else c.layout for c in shown]
     where = f" on {systems[0]}" if len(systems) == 1 else ""
     lengths = f"{report['isl_tokens']:g} tokens in, {report['osl_tokens']:g} out"
     show.say(f"{report['model']}{where}, {lengths}", "")
@@ -65,7 +65,6 @@ def tables(
     columns = (
         show.Column("plan", "prefill > decode" if pools else "", left=True),
         *([show.Column("system", left=True)] if len(systems) > 1 else []),
-        *([show.Column("format", left=True)] if len(formats) > 1 else []),
         show.Column("GPUs"),
         show.Column("batch"),
         *(show.Column(title, "ms") for name, title in TIMES if name in times),
@@ -76,22 +75,21 @@ def tables(
     )
     lines = [
         [
-            c.layout,
+            name,
             *([c.system] if len(systems) > 1 else []),
-            *([c.formats.partition(";")[0].partition(" (")[0]] if len(formats) > 1 else []),
             f"{c.chips:g}",
             show.digits(c.batch),
-            *(_time(row, name) for name in times),
+            *(_time(row, time) for time in times),
             *([show.digits(1.0 / c.tpot)] if frontier else []),
             show.digits(c.throughput),
             show.digits(c.usd_per_mtok),
             c.binds if met else _breaks(c),
         ]
-        for c, row in zip(shown, rows, strict=True)
+        for c, name, row in zip(shown, names, rows, strict=True)
     ]
     show.table(columns, lines, mark=0 if met and not frontier else -1)
     if not frontier:
-        _bills(shown, sign)
+        _bills(shown, names, sign)
 
 
 def spread(plans: list[Choice]) -> list[int]:
@@ -103,7 +101,13 @@ def spread(plans: list[Choice]) -> list[int]:
     return np.unique([np.abs(times - t).argmin() for t in wanted]).tolist()
 
 
-def _bills(shown: list[Choice], sign: str) -> None:
+def _named(c: Choice) -> str:
+    """The layout, and the format of the matrices."""
+    told = c.formats.partition(";")[0].partition(" (")[0]
+    return f"{c.layout} {told.replace('bfloat', 'bf')}"
+
+
+def _bills(shown: list[Choice], names: list[str], sign: str) -> None:
     prices = ("input", "output", "blended")
     columns = (
         show.Column("per million tokens", left=True),
@@ -113,12 +117,12 @@ def _bills(shown: list[Choice], sign: str) -> None:
     )
     rows = [
         [
-            c.layout,
+            name,
             *(show.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
             *(show.digits(x / 1e6) for x in (c.input_joules, c.output_joules, c.joules)),
             _memory(c),
         ]
-        for c in shown
+        for c, name in zip(shown, names, strict=True)
     ]
     show.say("")
     show.table(columns, rows)

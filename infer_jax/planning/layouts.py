@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.specs import (
+    UNBOUNDED,
     Architecture,
     Attention,
     Experts,
@@ -19,12 +20,13 @@ MOST_STAGES = 16  # pipeline stages that are tried
 
 
 class Layout(NamedTuple):
-    """Degrees of one instance; see ``estimators.serving.Deployment``."""
+    """Degrees of one instance, and its chunk; see ``estimators.serving.Deployment``."""
 
     tp: float
     attention_dp: float
     ep: float
     pp: float
+    chunk: float = UNBOUNDED
 
     @property
     def chips(self) -> float:
@@ -33,7 +35,13 @@ class Layout(NamedTuple):
 
     def __str__(self) -> str:
         named = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
-        return " ".join(f"{n}{x:g}" for n, x in named if x > 1) or "TP1"
+        degrees = " ".join(f"{n}{x:g}" for n, x in named if x > 1) or "TP1"
+        return degrees if self.chunk == UNBOUNDED else f"{degrees} chunk {self.chunk:g}"
+
+    @property
+    def told(self) -> dict[str, float]:
+        """The degrees, and the chunk where there is one."""
+        return {n: x for n, x in self._asdict().items() if n != "chunk" or x < UNBOUNDED}
 
 
 def layouts(arch: Architecture, chips: int) -> list[Layout]:

@@ -155,8 +155,9 @@ def _at_speeds(
         rows += len(second.chips)
     lists, *columns = zip(*(s[:-1] for s in seconds), strict=True)
     together = jax.tree.map(lambda *x: np.concatenate(x), *zip(*columns, strict=True))
+    sequences, chips, phase, rate = together
     layout = list(itertools.chain(*lists))
-    return (first, Rows(layout, *together, seconds[0].price)), pairs
+    return (first, Rows(layout, sequences, chips, phase, rate, seconds[0].price)), pairs
 
 
 def _best(

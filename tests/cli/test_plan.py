@@ -61,6 +61,44 @@ def test_a_calibrated_profile_brings_its_intervals(tmp_path):
     assert " to " in printed and "80 % of measured runs" in printed
 
 
+def test_a_frontier_trades_speed_for_dollars():
+    limits = (*ASKED, "--total-gpus", "4", "--ttft", "0.4s", "--tpot", "12ms")
+    told, plain = answer(*limits, "--frontier"), answer(*limits)["plans"]
+    assert "plans" not in told and told["feasible"]
+    rows, times = told["frontier"], [p["tpot_ms"] for p in told["frontier"]]
+    costs = [p["blended_cost_per_mtok_usd"] for p in rows]
+    assert {p["mode"] for p in rows} == {"aggregated", "disaggregated"}
+    assert times == sorted(times) and costs == sorted(costs, reverse=True)
+    assert all(p["ttft_ms"] <= 400 and p["tpot_ms"] <= 12 and p["gpus"] <= 4 for p in rows)
+    # the cheapest plan is its slow end, but for a step of the speeds at which pools are sought
+    assert costs[-1] == pytest.approx(plain[0]["blended_cost_per_mtok_usd"], rel=0.02)
+    printed = run(*limits, "--frontier").out
+    assert "speed" in printed and f"of {len(rows)} points of the frontier" in printed
+
+
+def test_formats_are_compared():
+    few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1")
+    plain = {form: answer(*few, "--quant", form)["plans"] for form in ("bf16", "fp8")}
+    both = (*few, "--quant", "bf16", "--quant", "fp8")
+    plans = answer(*both)["plans"]
+    assert plans == plain["fp8"] + plain["bf16"]  # the cheaper first
+    assert plans[0]["formats"].startswith("fp8") and plans[1]["formats"].startswith("bfloat16")
+    printed = run(*both).out
+    assert " fp8 " in printed and " bf16 " in printed
+
+
+def test_chunks_are_compared():
+    few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "9", "--tpot", "20ms")
+    plain, told = answer(*few), answer(*few, "--chunk", "500", "--chunk", "2000")
+    assert told["configurations"] == 2 * plain["configurations"]
+    cut, whole = ([p for p in told["plans"] if p["degrees"]["chunk"] == n] for n in (500, 2000))
+    assert cut and [p["tpot_ms"] for p in whole] == [p["tpot_ms"] for p in plain["plans"]]
+    assert "chunk" not in plain["plans"][0]["degrees"]
+    # four passes of a prompt launch four times what one does
+    assert cut[0]["blended_cost_per_mtok_usd"] > whole[0]["blended_cost_per_mtok_usd"]
+    assert "TP1 chunk 500" in run(*few, "--chunk", "500").out
+
+
 def test_near_misses_say_what_they_break():
     printed = run(*ASKED, "--total-gpus", "4", "--tpot", "0.1ms", "--mode", "aggregated").out
     assert "No plan meets every limit" in printed and "TPOT by" in printed
@@ -75,6 +113,8 @@ def test_near_misses_say_what_they_break():
         (("--total-gpus", "4", "--engine", "hf"), "trtllm, sglang, vllm"),
         (("--total-gpus", "4", "--prefix", "3000"), "--prefix"),
         (("--total-gpus", "0"), "--total-gpus"),
+        (("--total-gpus", "4", "--chunk", "0"), "--chunk"),
+        (("--total-gpus", "4", "--chunk", "512", "--mode", "disaggregated"), "pools"),
         (("--total-gpus", "4", "--currency", "EUR"), "with --price"),
         (("--total-gpus", "4", "--pue", "0.9"), "at least 1"),
         (("--total-gpus", "4", "--region-factor", "0"), "above 0"),

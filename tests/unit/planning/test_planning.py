@@ -1,5 +1,6 @@
 """Plans: legal layouts, the cheapest within limits against a loop, pools against a count."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -81,6 +82,19 @@ def test_a_row_is_what_the_estimator_says(made, arch, system):
     assert made.served.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
 
 
+def test_no_plan_beats_one_of_the_frontier(made):
+    met, missed = chosen(made, frontier=True, **LIMIT)
+    s, near = made.served, 1 + 1e-6
+    fits = np.all([x.need <= x.capacity for x in s.decode.limits.values()], axis=0)
+    fits &= (s.ttft <= LIMIT["ttft"]) & (s.tpot <= LIMIT["tpot"])
+    cost = 2.0 / 3600 / (s.throughput[fits] / OSL * (ISL + OSL)) * 1e6
+    assert len(met) > 1 and not missed
+    for c in met:
+        assert not np.any((s.tpot[fits] * near < c.tpot) & (cost * near < c.usd_per_mtok))
+    for tpot, usd in zip(s.tpot[fits], cost, strict=True):
+        assert any(c.tpot <= tpot * near and c.usd_per_mtok <= usd * near for c in met)
+
+
 @pytest.mark.parametrize("name", ["ttft", "tpot"])
 def test_a_looser_limit_never_costs_more(made, name):
     costs = []
@@ -151,13 +165,23 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
         )  # fmt: skip
         life = wrapper.estimate(arch, system.hardware, work.replace(batch=batch), pools)
         fits = (life.ttft <= 0.4) & (life.tpot <= 0.011) & life.feasible
-        return life.throughput, fits
+        return life.throughput, life.tpot, fits
 
-    best = 0.0
+    best, all_of = 0.0, []
     for prompts, batch, (x, y) in product(
         (1.0, 2.0, 4.0, 8.0), range(1, 65), ((1, 1), (1, 2), (2, 1))
     ):
-        throughput, fits = answered(prompts, float(batch), float(x), float(y))
+        throughput, tpot, fits = answered(prompts, float(batch), float(x), float(y))
         best = max(best, float(throughput) if fits else 0.0)
+        all_of += [(float(tpot), float(throughput))] if fits else []
     assert met[0].throughput == pytest.approx(best, rel=1e-9)
     assert met[0].chips <= 3
+
+    asked = replace(asked, frontier=True)
+    front = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
+    times = [c.tpot for c in front]
+    assert len(front) > 1 and times == sorted(times)
+    # pairs are sought at 32 speeds: each is beaten, if by anything, within a step of them
+    step = (0.011 / times[0]) ** (1 / 31)
+    for tpot, throughput in all_of:
+        assert any(c.tpot <= tpot * step and c.throughput >= throughput / step for c in front)
