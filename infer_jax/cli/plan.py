@@ -30,6 +30,7 @@ from infer_jax.planning import (
 from infer_jax.specs import UNBOUNDED, Hierarchy
 
 MODES = ("aggregated", "disaggregated")
+DRAFTS = range(6)  # tokens drafted for a pass
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
 
 
@@ -104,6 +105,15 @@ def plan(
             "whole prompts where not given.",
         ),
     ] = None,
+    acceptance: Annotated[
+        float | None,
+        typer.Option(
+            parser=opt.real("a probability from 0 to 1", -1e-300, 1.0),
+            metavar="P",
+            help="Try 1 to 5 drafts a pass by the model's own prediction heads (MTP, EAGLE), each "
+            "accepted with this probability, in aggregated plans.",
+        ),
+    ] = None,
     max_num_seqs: Annotated[
         float | None,
         typer.Option(parser=opt.count(1), metavar="N", help="Requests a group runs at most."),
@@ -152,6 +162,8 @@ def plan(
         raise opt.refuse("--decode-hardware", decode_hardware, "--mode disaggregated, or no mode")
     if chunk and mode == "disaggregated":
         raise opt.refuse("--chunk", chunk[0], "--mode aggregated, or no mode: pools take it whole")
+    if acceptance is not None and mode == "disaggregated":
+        raise opt.refuse("--acceptance", acceptance, "--mode aggregated, or no mode")
     if currency is not None and price is None:
         raise opt.refuse("--currency", currency, "with --price: rents of profiles are in USD")
     alone = p99_ttft is not None and mode is None
@@ -175,6 +187,8 @@ def plan(
     searched: dict[str, None] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
+    tried = product(chunk or [UNBOUNDED], DRAFTS if acceptance is not None else [0.0])
+    extras = [{"chunk": c, "drafts": d} for c, d in dict.fromkeys(tried)]
     for system, form in product(dict.fromkeys(hardware), dict.fromkeys(quant or [None])):
         pools = [_pool(config, system, name, form, kv_dtype, paid, total_gpus)]
         if decode_hardware is not None:
@@ -190,7 +204,7 @@ def plan(
             if "disaggregated" in modes:
                 pair = beside.submit(splits, sides, arch, work, legal, common, asked, int(top))
             if "aggregated" in modes:
-                made = _table(first, chunk, work, common, asked)
+                made = _table(first, extras, acceptance, work, common, asked)
                 rent = float(first.side.hardware.price)
                 good, near = choices(first.side.name, rent, made, asked, isl, osl, int(top))
                 looked += len(made.batch)
@@ -230,6 +244,7 @@ def plan(
             else []
         ),
         *(["Pools prefill a prompt in one pass."] if chunk and len(modes) > 1 else []),
+        *(["Pools are searched without drafts."] if acceptance and len(modes) > 1 else []),
         *(["Pools are left out: only the mean of their wait is known."] if alone else []),
         f"{money} and joules are per million tokens: of both sides, blended, where not of input or "
         "output; a GPU is paid while it is rented.",
@@ -289,11 +304,19 @@ def _pool(
 
 
 def _table(
-    pool: _Pool, chunk: list[float] | None, work: Any, common: Deployment, asked: Asked
+    pool: _Pool,
+    extras: list[dict[str, float]],
+    acceptance: float | None,
+    work: Any,
+    common: Deployment,
+    asked: Asked,
 ) -> Table:
-    """Every layout and chunk at every batch, share of the concurrency, or number of replicas."""
-    legal = [x._replace(chunk=c) for c in dict.fromkeys(chunk or [UNBOUNDED]) for x in pool.legal]
-    world = (pool.side.serving, pool.given.model.architecture, pool.side.hardware, work)
+    """Every layout with each of ``extras`` at every batch, share of the concurrency, or replica."""
+    legal = [layout._replace(**extra) for extra in extras for layout in pool.legal]
+    serving = pool.side.serving
+    if acceptance is not None:
+        serving = serving.but(acceptance=acceptance)
+    world = (serving, pool.given.model.architecture, pool.side.hardware, work)
     tried = None if asked.concurrency is None else shares(asked.concurrency)
     made = table(*world, legal, common, tried)
     return made if asked.rate is None else arriving(*world, made, common, asked.rate)

@@ -61,12 +61,12 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], mark: int = 
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for i, column in enumerate(columns):
+    for column in columns:
         made.add_column(
             Text(f"{column.title}\n{column.unit}".rstrip()),
             justify="left" if column.left else "right",
             # where a terminal is narrow words give way, numbers do not
-            no_wrap=not column.left or (i == 0 and any(c.left for c in columns[1:])),
+            no_wrap=not column.left,
             overflow="fold",
         )
     for i, row in enumerate(rows):

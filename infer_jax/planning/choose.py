@@ -204,13 +204,14 @@ def _replicas(made: Table, asked: Asked, each: np.ndarray) -> np.ndarray:
 
 
 def _first_of_each(made: Table, order: np.ndarray, count: int) -> list[int]:
-    """The first rows of ``order``, one a layout, and one of those that answer alike."""
-    layouts, answers, found = set(), set(), []
+    """The first rows of ``order``, one by degrees, and one of those that answer alike."""
+    degrees, answers, found = set(), set(), []
     for i in (int(i) for i in order):
         alike = (made.chips[i], made.batch[i], float(np.float32(made.served.latency[i])))
-        if made.layout[i] in layouts or alike in answers:
+        instance = made.at(i)[:4]
+        if instance in degrees or alike in answers:
             continue
-        layouts.add(made.layout[i])
+        degrees.add(instance)
         answers.add(alike)
         found.append(i)
         if len(found) == count:

@@ -20,13 +20,14 @@ MOST_STAGES = 16  # pipeline stages that are tried
 
 
 class Layout(NamedTuple):
-    """Degrees of one instance, and its chunk; see ``estimators.serving.Deployment``."""
+    """Degrees of one instance, its chunk and drafts; see ``estimators.serving.Deployment``."""
 
     tp: float
     attention_dp: float
     ep: float
     pp: float
     chunk: float = UNBOUNDED
+    drafts: float = 0.0
 
     @property
     def chips(self) -> float:
@@ -35,13 +36,15 @@ class Layout(NamedTuple):
 
     def __str__(self) -> str:
         named = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
-        degrees = " ".join(f"{n}{x:g}" for n, x in named if x > 1) or "TP1"
-        return degrees if self.chunk == UNBOUNDED else f"{degrees} chunk {self.chunk:g}"
+        named = [*(f"{n}{x:g}" for n, x in named if x > 1)] or ["TP1"]
+        more = (f"{n} {x:g}" for n, x in self.told.items() if n in self._field_defaults)
+        return " ".join([*named, *more])
 
     @property
     def told(self) -> dict[str, float]:
-        """The degrees, and the chunk where there is one."""
-        return {n: x for n, x in self._asdict().items() if n != "chunk" or x < UNBOUNDED}
+        """The degrees, and what else is not at its default."""
+        usual = self._field_defaults
+        return {n: x for n, x in self._asdict().items() if x != usual.get(n)}
 
 
 def layouts(arch: Architecture, chips: int) -> list[Layout]:

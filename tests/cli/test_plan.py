@@ -91,12 +91,24 @@ def test_chunks_are_compared():
     few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "9", "--tpot", "20ms")
     plain, told = answer(*few), answer(*few, "--chunk", "500", "--chunk", "2000")
     assert told["configurations"] == 2 * plain["configurations"]
-    cut, whole = ([p for p in told["plans"] if p["degrees"]["chunk"] == n] for n in (500, 2000))
-    assert cut and [p["tpot_ms"] for p in whole] == [p["tpot_ms"] for p in plain["plans"]]
+    # four passes of a prompt launch four times what one does: of each layout the better is told
+    assert [p["degrees"]["chunk"] for p in told["plans"]] == [2000] * len(plain["plans"])
+    assert [p["tpot_ms"] for p in told["plans"]] == [p["tpot_ms"] for p in plain["plans"]]
     assert "chunk" not in plain["plans"][0]["degrees"]
-    # four passes of a prompt launch four times what one does
-    assert cut[0]["blended_cost_per_mtok_usd"] > whole[0]["blended_cost_per_mtok_usd"]
-    assert "TP1 chunk 500" in run(*few, "--chunk", "500").out
+    cut = answer(*few, "--chunk", "500")["plans"][0]
+    cost = "blended_cost_per_mtok_usd"
+    assert cut[cost] > plain["plans"][0][cost] and "chunk 500" in cut["layout"]
+
+
+def test_drafts_are_tried():
+    few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1", "--tpot", "20ms")
+    plain, cost = answer(*few)["plans"], "blended_cost_per_mtok_usd"
+    # of drafts that are never accepted none is made
+    assert answer(*few, "--acceptance", "0")["plans"] == plain
+    few = (*few[:-1], "6ms")
+    plain, told = answer(*few)["plans"][0], answer(*few, "--acceptance", "0.8")["plans"][0]
+    assert 1 <= told["degrees"]["drafts"] <= 5 and told[cost] < plain[cost]
+    assert f"drafts {told['degrees']['drafts']}" in told["layout"]
 
 
 def test_near_misses_say_what_they_break():
@@ -114,6 +126,8 @@ def test_near_misses_say_what_they_break():
         (("--total-gpus", "4", "--prefix", "3000"), "--prefix"),
         (("--total-gpus", "0"), "--total-gpus"),
         (("--total-gpus", "4", "--chunk", "0"), "--chunk"),
+        (("--total-gpus", "4", "--acceptance", "2"), "from 0 to 1"),
+        (("--total-gpus", "4", "--acceptance", "1", "--mode", "disaggregated"), "aggregated"),
         (("--total-gpus", "4", "--chunk", "512", "--mode", "disaggregated"), "pools"),
         (("--total-gpus", "4", "--currency", "EUR"), "with --price"),
         (("--total-gpus", "4", "--pue", "0.9"), "at least 1"),
