@@ -14,6 +14,7 @@ from infer_jax.specs import leaves
 from tests.contract.cases import ESTIMATORS, JOBS, MODELS, PASSES, SYSTEMS, plan
 
 WIDE = ("economics", "economics.planned", "economics.level4")
+SLOW = pytest.mark.slow
 # every estimator on one model, three of them on all: compiling is what these tests take
 CASES = [
     *(
@@ -21,7 +22,7 @@ CASES = [
         for name in ESTIMATORS
     ),
     *(
-        (name, model, system)
+        pytest.param(name, model, system, marks=SLOW if name == "economics.level4" else ())
         for name in WIDE
         for model, system in (("dense", "nodes"), ("hybrid", "torus"))
     ),
@@ -218,7 +219,10 @@ def test_rates_alone_scale_the_rate_limited_terms(model):
 
 
 @pytest.mark.parametrize("model", ["mixture"])
-@pytest.mark.parametrize("make", [Economics.corrected, Economics.level4, Economics.as_planned])
+@pytest.mark.parametrize(
+    "make",
+    [Economics.corrected, pytest.param(Economics.level4, marks=SLOW), Economics.as_planned],
+)
 def test_smoothing_is_exact_in_the_limit_with_finite_gradients(make, model):
     _, *rest = world("economics", model, "nodes")
     exact = float(step(make(), *rest).time)
@@ -232,14 +236,16 @@ def test_smoothing_is_exact_in_the_limit_with_finite_gradients(make, model):
     assert errors[-1] <= errors[0]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@pytest.mark.parametrize(
+    "model", ["mixture", *(pytest.param(x, marks=SLOW) for x in ("dense", "hybrid"))]
+)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     tp=st.floats(0.5, 5000),
     sequences=st.floats(1, 1e6),
     cached=st.floats(0, 1e6),
     new=st.floats(0, 1e5),
     name=st.sampled_from(["economics", "economics.level4", "economics.level2"]),
-    model=st.sampled_from(sorted(MODELS)),
 )
 def test_anything_in_bounds_gives_finite_time_and_gradient(tp, sequences, cached, new, name, model):
     estimator, arch, hardware, forward, layout = world(name, model, "nodes")
