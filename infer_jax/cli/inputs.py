@@ -62,22 +62,20 @@ def given(
 def bands(
     system: System, ttft: float, tpot: float, shipped: Errors | None = None
 ) -> dict[str, list[float]]:
-    """80 % intervals of both times in ms, where the profile was calibrated to its server.
-
-    Else by the errors of the ``shipped`` fit on servers like this.
-    """
+    """80 % intervals of both times in ms, by ``shipped`` errors or the profile's calibration."""
     times = {"ttft": 1e3 * float(ttft), "tpot": 1e3 * float(tpot)}
-    factors = system.bands()
-    if not factors and shipped is not None:
-        factors = {name: shipped.within[name][80] for name in times}
+    factors = {name: shipped.within[name][80] for name in times} if shipped else system.bands()
     return {
         f"{name}_interval80_ms": [times[name] * end for end in factors[name]] for name in factors
     }
 
 
 def shipped_errors(name: str, made: Any, system: System) -> Errors | None:
-    """How wrong the estimator's own fit is on servers of this system and engine, if known."""
-    if name != "serving.calibrated":
+    """How wrong the estimator's own fit is on servers of this system and engine, if known.
+
+    None where the profile was calibrated to its own server: its bands say more.
+    """
+    if name != "serving.calibrated" or system.bands():
         return None
     return serving_errors().get((system.name, ENGINES[int(made.engine)]))
 

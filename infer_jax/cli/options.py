@@ -92,6 +92,9 @@ def refuse(option: str, value: Any, allowed: str) -> InputError:
     return InputError("infer-jax", option, value, allowed)
 
 
+probability = real("a probability from 0 to 1", -1e-300, 1.0)
+
+
 def _begun(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """What completes a name as the tab key asks: those of ``names`` that begin so."""
 
@@ -118,14 +121,11 @@ HardwareName = Annotated[
         autocompletion=_begun(list_systems),
     ),
 ]
-Quant = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FORMAT",
-        help="Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
-        "the checkpoint's where not given.",
-    ),
-]
+FORMATS = (
+    "Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
+    "the checkpoint's where not given"
+)
+Quant = Annotated[str | None, typer.Option(metavar="FORMAT", help=f"{FORMATS}.")]
 KvDtype = Annotated[
     str | None, typer.Option("--kv-dtype", metavar="FORMAT", help="KV cache: bf16, fp16 or fp8.")
 ]
@@ -202,7 +202,7 @@ Draft = Annotated[
 Acceptance = Annotated[
     float | None,
     typer.Option(
-        parser=real("a probability from 0 to 1", -1e-300, 1.0),
+        parser=probability,
         metavar="P",
         help="Probability that a drafted token is accepted.",
     ),

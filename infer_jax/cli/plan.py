@@ -89,11 +89,7 @@ def plan(
     ] = None,
     quant: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, "
-            "mxfp4; the checkpoint's where not given; repeat to compare.",
-        ),
+        typer.Option(metavar="FORMAT", help=f"{opt.FORMATS}; repeat to compare."),
     ] = None,
     kv_dtype: opt.KvDtype = None,
     chunk: Annotated[
@@ -108,7 +104,7 @@ def plan(
     acceptance: Annotated[
         float | None,
         typer.Option(
-            parser=opt.real("a probability from 0 to 1", -1e-300, 1.0),
+            parser=opt.probability,
             metavar="P",
             help="Try 1 to 5 drafts a pass by the model's own prediction heads (MTP, EAGLE), each "
             "accepted with this probability, in aggregated plans.",
@@ -221,7 +217,7 @@ def plan(
         missed += [replace(c, formats=formats) for c in near]
     met = front(met) if frontier else sorted(met, key=lambda c: c.rank)
     missed = [] if met else sorted(missed, key=lambda c: c.rank)
-    money = (currency or "USD").upper()
+    money, kind = (currency or "USD").upper(), "frontier" if frontier else "plans"
     report = {
         "model": load_model(config, quant=(quant or [None])[0], kv_dtype=kv_dtype).name,
         "formats": list(searched),
@@ -231,10 +227,10 @@ def plan(
         "prefix_tokens": prefix,
         "configurations": looked,
         "feasible": bool(met),
-        "frontier" if frontier else "plans": [planned.row(c, money, known) for c in met],
+        kind: [planned.row(c, money, known) for c in met],
         "near_misses": [planned.row(c, money, known) for c in missed],
     }
-    told = report["near_misses"] if missed else report["frontier" if frontier else "plans"]
+    told = report["near_misses" if missed else kind]
     notes = [
         f"Estimator: {name}; every legal layout and batch, {looked} configurations, "
         f"{' and '.join(modes)}.",

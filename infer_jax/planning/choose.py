@@ -1,12 +1,12 @@
 """Which plans meet the limits at least cost, and if none does, which come nearest?"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from infer_jax.estimators.estimate import Limit
+from infer_jax.estimators.estimate import Estimate, Limit
 from infer_jax.planning.served import Table
 
 HOUR, MILLION = 3600.0, 1e6
@@ -125,8 +125,6 @@ def choices(
     missed = [] if met else _first_of_each(made, order, count)
 
     def choice(i: int) -> Choice:
-        terms: dict[str, Any] = {k: float(v[i]) for k, v in served.decode.terms.items()}
-        memory = served.decode.limits["memory"]
         layout = made.at(i)
         return Choice(
             mode="aggregated",
@@ -134,26 +132,35 @@ def choices(
             layout=f"{replicas[i]:g} x {layout}",
             degrees={**layout.told, "replicas": float(replicas[i])},
             batch=float(batch[i]),
-            ttft=float(served.ttft[i]),
-            tpot=float(served.tpot[i]),
             requests_per_s=float(carried[i]),
             chips=float(replicas[i] * made.chips[i]),
             usd_per_hour=float(replicas[i] * made.chips[i] * price),
             isl=isl,
             osl=osl,
-            binds=max(terms, key=lambda k: terms[k]),
-            memory=(float(memory.need[i]), float(memory.capacity[i])),
-            input_usd=float(served.input_cost[i]),
-            output_usd=float(served.cost[i]),
             joules=float(served.blended_energy[i]),
             input_joules=float(served.input_energy[i]),
             output_joules=float(served.energy[i]),
             tiers=tiers(served.decode.limits, i),
             p99_ttft=float(p99[i]) if p99 is not None else None,
-            excess={k: float(v[i]) for k, v in excess.items() if v[i] > 0.0},
+            **answered(served, excess, i),
         )
 
     return [choice(i) for i in met], [choice(i) for i in missed]
+
+
+def answered(life: Estimate, excess: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """What a choice says of one row of evaluated lives, and of the limits that it exceeds."""
+    terms = {name: float(term[row]) for name, term in life.decode.terms.items()}
+    memory = life.decode.limits["memory"]
+    return {
+        "ttft": float(life.ttft[row]),
+        "tpot": float(life.tpot[row]),
+        "binds": max(terms, key=lambda name: terms[name]),
+        "memory": (float(memory.need[row]), float(memory.capacity[row])),
+        "input_usd": float(life.input_cost[row]),
+        "output_usd": float(life.cost[row]),
+        "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
+    }
 
 
 def undominated(tpot: Any, cost: Any) -> np.ndarray:
@@ -208,7 +215,7 @@ def _first_of_each(made: Table, order: np.ndarray, count: int) -> list[int]:
     degrees, answers, found = set(), set(), []
     for i in (int(i) for i in order):
         alike = (made.chips[i], made.batch[i], float(np.float32(made.served.latency[i])))
-        instance = made.at(i)[:4]
+        instance = made.at(i).plain
         if instance in degrees or alike in answers:
             continue
         degrees.add(instance)

@@ -34,6 +34,11 @@ class Layout(NamedTuple):
         """Chips of the instance."""
         return self.tp * self.attention_dp * self.pp
 
+    @property
+    def plain(self) -> "Layout":
+        """The degrees alone."""
+        return self._replace(**self._field_defaults)
+
     def __str__(self) -> str:
         named = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
         named = [*(f"{n}{x:g}" for n, x in named if x > 1)] or ["TP1"]

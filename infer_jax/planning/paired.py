@@ -12,7 +12,7 @@ from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment, Pass, Serving
 from infer_jax.physics.energy import power
-from infer_jax.planning.choose import MILLION, Asked, Choice, exceeded, undominated
+from infer_jax.planning.choose import MILLION, Asked, Choice, answered, exceeded, undominated
 from infer_jax.planning.layouts import Layout
 from infer_jax.planning.served import by_rows
 from infer_jax.specs import Hardware, Workload
@@ -137,13 +137,11 @@ def choices(
     }
     worst = np.max([np.maximum(v, 0.0) for v in excess.values()], axis=0)
     names = list(dict.fromkeys(side.name for side in sides))
-    memory = life.decode.limits["memory"]
 
     def named(k: int) -> str:
         return f"{x[k]:g} x {pools[0].layout[i[k]]} > {y[k]:g} x {pools[1].layout[j[k]]}"
 
     def choice(k: int) -> Choice:
-        terms = {name: float(term[k]) for name, term in life.decode.terms.items()}
         into, out = (float(v[k]) for v in joules)
         first, second = pools[0].layout[i[k]].told, pools[1].layout[j[k]].told
         batch = float(pools[0].sequences[i[k]])
@@ -157,20 +155,14 @@ def choices(
             },
             batch=float(pools[1].sequences[j[k]]),
             chips=float(life.chips[k]),
-            ttft=float(life.ttft[k]),
-            tpot=float(life.tpot[k]),
             requests_per_s=float(rate[k]),
             usd_per_hour=float(rent[k]),
             isl=isl,
             osl=osl,
-            binds=max(terms, key=lambda name: terms[name]),
-            memory=(float(memory.need[k]), float(memory.capacity[k])),
-            input_usd=float(life.input_cost[k]),
-            output_usd=float(life.cost[k]),
             joules=(into + out) / (isl + osl),
             input_joules=into / max(isl - float(work.prefix), 1.0),
             output_joules=out / osl,
-            excess={name: float(v[k]) for name, v in excess.items() if v[k] > 0.0},
+            **answered(life, excess, k),
         )
 
     fits = np.flatnonzero(worst <= 0.0)

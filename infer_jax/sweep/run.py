@@ -163,9 +163,8 @@ def start(
         progress=progress,
         judge=judge if getattr(ready.keeping, "margin", 0.0) else None,
     )
-    with ThreadPoolExecutor(
-        1
-    ) as beside:  # what decides in the end compiles as the first segment does
+    # what decides in the end compiles as the first segment does
+    with ThreadPoolExecutor(1) as beside:
         if not hasattr(ready.reducer, "answer"):
             beside.submit(refine.warm, ready.parts[0])
         outcome = stream.run()

@@ -3,7 +3,6 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -11,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from infer_jax.estimators import Economics
 from infer_jax.estimators.registry import VARIANTS
 from infer_jax.specs import leaves
-from tests.contract.cases import ESTIMATORS, JOBS, MODELS, PASSES, SYSTEMS, plan
+from tests.contract.cases import ESTIMATORS, JOBS, MODELS, PASSES, SYSTEMS, numbers, plan, sloped
 
 WIDE = ("economics", "economics.planned", "economics.level4")
 SLOW = pytest.mark.slow
@@ -45,22 +44,7 @@ def step(estimator, arch, hardware, forward, layout):
     return estimator.step(arch, hardware, forward, layout)
 
 
-@jax.jit
-def slopes(everything):
-    """Log time, its slope to each number (reverse mode), and along the point (forward mode)."""
-
-    def log_time(everything):
-        return jnp.log(everything[0].step(*everything[1:]).time)
-
-    # one trace for both modes: tracing is what the contract takes
-    value, along = jax.linearize(log_time, everything)
-    (reverse,) = jax.linear_transpose(along, everything)(jnp.ones_like(value))
-    return value, reverse, along(everything)
-
-
-def numbers(everything):
-    """As one kind of number, whatever the leaves were made of."""
-    return jax.tree.map(lambda x: jnp.asarray(x, float), everything)
+slopes = jax.jit(sloped(lambda everything: everything[0].step(*everything[1:]).time))
 
 
 def claimed(name, law):

@@ -14,7 +14,7 @@ import pytest
 
 from infer_jax.errors import InputError
 from infer_jax.specs import Workload, leaves
-from tests.contract.cases import BLOCKS, JOBS, dense, hybrid, mixture, offloaded
+from tests.contract.cases import BLOCKS, JOBS, dense, hybrid, mixture, numbers, offloaded, sloped
 
 MODELS = {"dense": dense, "mixture": mixture, "hybrid": hybrid}
 CASES = [
@@ -43,21 +43,7 @@ def estimate(estimator, arch, hardware, work, plan):
     return estimator.estimate(arch, hardware, work, plan)
 
 
-@compiled
-def slopes(everything):
-    """The slopes of log time: to each number, in reverse mode; along the point, in forward mode."""
-
-    def log_time(everything):
-        return jnp.log(everything[0].estimate(*everything[1:]).time)
-
-    value, along = jax.linearize(log_time, everything)
-    (reverse,) = jax.linear_transpose(along, everything)(jnp.ones_like(value))
-    return reverse, along(everything)
-
-
-def numbers(everything):
-    """As one kind of number, whatever the leaves were made of."""
-    return jax.tree.map(lambda x: jnp.asarray(x, float), everything)
+slopes = compiled(sloped(lambda everything: everything[0].estimate(*everything[1:]).time))
 
 
 def declared(everything):
@@ -93,7 +79,7 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, size):
     answer = estimate(*everything)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(answer))
     assert bool(answer.feasible) == (size == "block")
-    reverse, forward = slopes(numbers(everything))
+    _, reverse, forward = slopes(numbers(everything))
     for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
         assert np.isfinite(g), path
     both = sum(
@@ -107,7 +93,7 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, size):
 @pytest.mark.parametrize("size", BLOCKS)
 def test_gradient_equals_finite_difference(name, model, size):
     everything = world(name, model, size)
-    flat, reverse = jax.tree.leaves(everything), jax.tree.leaves(slopes(numbers(everything))[0])
+    flat, reverse = jax.tree.leaves(everything), jax.tree.leaves(slopes(numbers(everything))[1])
     small = 1e-6
     for i, (path, meta) in enumerate(declared(everything)):
         # at a choice there is no slope; on the edge of a fraction there is one side only
