@@ -2,10 +2,12 @@
 
 Each answer is a tuple of ``Share`` for ``Workload.of(lengths=...)``. A continuous spread is cut
 into strata, finer towards the long end, where waiting and percentiles are decided; a share is
-the mean of its stratum, so means are kept exactly.
+the mean of its stratum, so means are kept exactly. An edge moves to a jump near it, so that
+lengths of few values are kept as they are.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -16,7 +18,7 @@ from infer_jax.specs.workload import Share
 
 # edges of the strata in probability
 PROMPTS = (0.0, 0.15, 0.35, 0.55, 0.75, 0.88, 0.95, 0.985, 0.997, 1.0)
-OUTPUTS = (0.0, 0.15, 0.45, 0.75, 0.92, 0.985, 1.0)
+OUTPUTS = (0.0, 0.15, 0.45, 0.75, 0.92, 0.985, 0.998, 1.0)
 POINTS = 4000  # of a distribution, evenly spaced in probability
 
 Quantile = Callable[[np.ndarray], np.ndarray]
@@ -100,13 +102,30 @@ def _strata(values: np.ndarray, edges: tuple[float, ...]) -> list[tuple[float, f
     """(weight, mean) of each stratum of sorted values; one where all are equal."""
     if values[0] == values[-1]:
         return [(1.0, float(values[0]))]
-    return [(len(part) / len(values), float(part.mean())) for part in _cut(values, edges)]
+    parts = _cut(values, _edges(values, edges))
+    return [(len(part) / len(values), float(part.mean())) for part in parts]
 
 
 def _cut(rows: np.ndarray, edges: tuple[float, ...]) -> list[np.ndarray]:
     """Consecutive parts of ``rows`` at ``edges`` in probability, the empty ones left out."""
     ends = np.round(np.asarray(edges[1:-1]) * len(rows)).astype(int)
     return [part for part in np.split(rows, ends) if len(part)]
+
+
+def _edges(values: np.ndarray, edges: tuple[float, ...]) -> tuple[float, ...]:
+    """Edges, each moved to a jump of the sorted ``values`` that is most of what they span near it.
+
+    Near is half way to the next edges.
+    """
+    near = np.convolve(edges, (0.5, 0.5), "valid")
+    moved = [0.0]
+    for edge, span in zip(edges[1:-1], pairwise(near), strict=True):
+        low, high = np.round(np.asarray(span) * (len(values) - 1)).astype(int)
+        jumps = np.diff(values[low : high + 1])
+        most = int(jumps.argmax())
+        jump = jumps[most] > 0.5 * (values[high] - values[low])
+        moved.append((low + most + 1) / len(values) if jump else edge)
+    return (*moved, 1.0)
 
 
 def _relative(shares: Sequence[tuple[float, float, float, float]]) -> tuple[Share, ...]:

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.physics import batching
+from infer_jax.physics.batching.admission import PLENTY
 from infer_jax.specs import lengths
 
 from .events import Engine, Log, Requests, serve
 
 # these programs run for microseconds: compiling them is what the time goes to
 SHORT = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-KINDS = 54  # shares of a workload, filled up with empty ones: one program for all
+KINDS = 63  # shares of a workload, filled up with empty ones: one program for all
 
 
 class Machine(NamedTuple):
@@ -110,9 +111,8 @@ def kinds(case: Case) -> batching.Kinds:
 
 def server(case: Case) -> batching.Server:
     e = case.engine
-    return batching.Server(
-        *map(jnp.asarray, (1.0 * e.budget, 1.0 * e.slots, 1.0 * e.blocks * e.block))
-    )
+    sizes = (e.budget, e.slots, e.blocks * e.block, 1.0, e.block)
+    return batching.Server(*(jnp.asarray(1.0 * x) for x in sizes))
 
 
 def law_step(m: Machine, context: Any):
@@ -127,8 +127,7 @@ def closed(m: Machine, k: batching.Kinds, s: batching.Server, concurrency: Any):
 @partial(jax.jit, compiler_options=SHORT)
 def opened(m: Machine, k: batching.Kinds, s: batching.Server, load: Any, variability: Any):
     step = law_step(m, batching.mean_context(k))
-    limit = jnp.minimum(s.slots, batching.memory(k, s).limit)
-    rate = load * batching.closed_loop(step, k, s, limit).rate
+    rate = load * batching.closed_loop(step, k, s, jnp.asarray(PLENTY)).rate
     return batching.open_loop(step, k, s, rate, variability)
 
 

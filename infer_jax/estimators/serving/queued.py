@@ -12,7 +12,7 @@ from jax import Array
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import life
 from infer_jax.estimators.serving.life import Flight, Lengths, Served
-from infer_jax.estimators.serving.passes import passes, step_time, tabulated
+from infer_jax.estimators.serving.passes import passes, stepping
 from infer_jax.estimators.serving.workload import Requests
 from infer_jax.estimators.serving.world import World
 from infer_jax.physics import batching
@@ -46,11 +46,10 @@ def group_of(w: World, work: Requests, lengths: Lengths) -> Group:
         cache=each * tokens,
         reserved=w.engine.held_output,
     )
-    through = tabulated(w)
+    law = stepping(w, context)
 
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
-        time = step_time(w, through, decoding, prompts, new, cached, context)
-        return w.model.decode_factor * time
+        return w.model.decode_factor * law(decoding, prompts, new, cached)
 
     return Group(step, kinds, server, context)
 
@@ -94,13 +93,14 @@ def open_loop(w: World, work: Requests, arrivals: Arrivals) -> Served:
     alone = done.decode.times(w.model.decode_factor)
     disturbed = jnp.maximum(found.tpot - alone.time, 0.0)
     decode = {**alone.terms, "other prefills": disturbed}
+    tpot = total(decode.values())
     flight = Flight(
-        batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * found.tpot),
+        batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * tpot),
         running=found.running * groups,
         group=decoding,
         places=life.room_for(w, work, lengths),
         ttft=ttft,
-        tpot=total(decode.values()),
+        tpot=tpot,
         limits={"arrivals": Limit(need=arrivals.rate, capacity=found.capacity * groups)},
     )
     answer = life.served(w, work, lengths, done, flight, first, decode)

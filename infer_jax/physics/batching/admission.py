@@ -9,9 +9,8 @@ from jax import Array
 from infer_jax.physics.batching.kinds import Kinds, Server
 from infer_jax.physics.numerics import square_root
 
-# squared variation of requests at which half of the gap counts: a guard, for requests that are all
-# alike leave none, and the law of the gap is that of unlike ones
-ALIKE = 0.01
+BLUR, WAVES = 0.1, 5  # requests over which a step of a staircase is drawn out; terms of its sum
+PLENTY = 1e9  # requests, of which some always wait
 FAR = 12.0  # standard deviations beyond which nothing is left of a normal distribution
 
 
@@ -20,23 +19,36 @@ class Memory(NamedTuple):
 
     limit: Array  # requests that run when others wait for the cache
     varied: Array  # squared coefficient of variation of what one holds
-    work: Array  # E[w^2] / E[w]^2 of what one holds times how long
+    tokens: Array  # what one of each kind holds
 
 
 def memory(kinds: Kinds, server: Server) -> Memory:
     """The requests that the cache holds at once: (cache - gap) / h.
 
-    h is what a request holds, weighted in its mean by how long it runs. Where requests differ,
-    the first that waits leaves half of what it needs unused, E[h^2] / (2 E[h]) on average, for
-    no later one passes it.
+    h is what a request holds, weighted in its mean by how long it runs; half of its last block
+    is empty. The first that waits leaves part of what it needs unused, for no later one passes
+    it: E[h^2] / (2 E[h]) on average where requests differ, and what is left of a whole number
+    of them where they do not.
     """
-    tokens = kinds.cached + kinds.fresh + server.reserved * kinds.output
+    tokens = kinds.cached + kinds.fresh + server.reserved * kinds.output + server.block / 2.0
     here = kinds.weight * kinds.output
     mean = jnp.sum(here * tokens) / jnp.sum(here)
     varied = jnp.sum(here * (tokens / mean - 1.0) ** 2) / jnp.sum(here)
-    gap = 0.5 * kinds.mean(tokens**2) / kinds.mean(tokens) * varied / (varied + ALIKE)
-    work = kinds.mean((kinds.output * tokens) ** 2) / kinds.mean(kinds.output * tokens) ** 2
-    return Memory(jnp.maximum(server.cache - gap, server.cache / 2.0) / mean, varied, work)
+    fit = server.cache / mean
+    left = fraction(fit, square_root(varied * fit))
+    gap = kinds.mean(tokens**2) / kinds.mean(tokens) * left
+    return Memory(jnp.maximum(server.cache - gap, server.cache / 2.0) / mean, varied, tokens)
+
+
+def fraction(x: Array, deviation: Array) -> Array:
+    """Mean of y - floor(y), y normal about ``x``; at least a ``BLUR`` wide, for a derivative.
+
+    1/2 - sum_k sin(2 pi k x) exp(-2 (pi k s)^2) / (pi k), the series of a sawtooth, each wave
+    damped as a normal distribution damps it.
+    """
+    k = jnp.pi * (1.0 + jnp.arange(WAVES))
+    spread = jnp.minimum(deviation**2 + BLUR**2, 1.0)
+    return 0.5 - jnp.sum(jnp.sin(2.0 * k * x) * jnp.exp(-2.0 * k**2 * spread) / k)
 
 
 class Admitted(NamedTuple):

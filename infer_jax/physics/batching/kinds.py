@@ -34,6 +34,7 @@ class Server(NamedTuple):
     slots: Array  # requests running at once
     cache: Array  # tokens of cache
     reserved: Array | float = 1.0  # share of the output whose cache is taken from the start
+    block: Array | float = 0.0  # tokens of a block of cache
 
 
 class Service(NamedTuple):

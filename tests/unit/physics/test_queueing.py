@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from infer_jax.physics import batching, prefix_cache, queueing
-from infer_jax.physics.batching.open import peakedness
+from infer_jax.physics.presence import phases, present
 from infer_jax.physics.root import crossing
 from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite
 
@@ -25,11 +25,67 @@ def erlang_c(load: float, servers: int) -> float:
     return last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
 
 
+def waiting(load, servers, variability=1.0, states=400):
+    """Mean number that wait before exponential servers of one second, and the chance to wait."""
+    n = jnp.arange(1.0, states + 1.0)
+    served = jnp.minimum(n, servers)
+    p = present(jnp.asarray(load * servers), served, jnp.asarray(variability))
+    beyond = jnp.maximum(n - servers, 0.0)
+    full = jnp.where(n > servers, served, 0.0)  # those whom an arrival joined that had to wait
+    return float(p.mean(beyond, 1.0)), float(p.mean(full)) / (load * servers)
+
+
 @pytest.mark.parametrize("servers", [1, 2, 8, 64])
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.95])
-def test_all_taken_is_erlang_c(servers, load):
-    ours = float(queueing.all_taken(jnp.asarray(load), jnp.asarray(1.0 * servers)))
-    assert ours == pytest.approx(erlang_c(load, servers), rel=0.05, abs=1e-6)
+def test_those_who_wait_for_one_of_many_are_erlangs(servers, load):
+    queue, chance = waiting(load, servers)
+    expected = erlang_c(load, servers)
+    assert chance == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert queue == pytest.approx(expected * load / (1.0 - load), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("variability", [2.0, 4.0, 8.0])
+@pytest.mark.parametrize(("load", "error"), [(0.2, 0.6), (0.6, 0.06), (0.95, 1e-3)])
+def test_bursts_before_one_server_are_those_of_gamma_gaps(variability, load, error):
+    """Three moments of a gap decide the wait where it matters; in light traffic it is too short."""
+    queue, _ = waiting(load, 1, variability)
+    exact = load**2 / (1.0 - load) * float(queueing.bursts(*numbers(load, variability)))
+    assert (1.0 - error) * exact <= queue <= exact
+
+
+@pytest.mark.parametrize("variability", [1.0, 1.7, 4.0, 12.0])
+def test_two_exponential_gaps_have_the_moments_of_a_gamma_gap(variability):
+    chances, means = (np.asarray(x) for x in phases(jnp.asarray(variability)))
+    shape = 1.0 / variability
+    assert np.all(chances >= 0) and np.all(means > 0)
+    for k in (1, 2, 3):
+        moment = math.gamma(shape + k) / math.gamma(shape) / shape**k
+        assert chances @ means**k * math.factorial(k) == pytest.approx(moment, rel=1e-9)
+
+
+def test_as_many_leave_as_come_and_slopes_are_right():
+    n = jnp.arange(1.0, 41.0)
+
+    def mean(rate, variability, growth):
+        served = 9.0 * (1.0 - jnp.exp(-growth * n))
+        p = present(rate, served, variability)
+        return p.mean(n, 1.0), p.mean(served)
+
+    assert float(mean(*numbers(7.0, 3.0, 0.3))[1]) == pytest.approx(7.0, rel=1e-9)
+    agrees_with_differences(lambda *x: mean(*x)[0], *numbers(7.0, 3.0, 0.3))
+    for point in ((1e-9, 3.0, 0.3), (7.0, 1.0, 0.3), (9.0, 1.0, 3.0), (50.0, 4.0, 0.3)):
+        finite(lambda *x: mean(*x)[0], *numbers(*point))
+
+
+@pytest.mark.parametrize("servers", [1.0, 4.0, 20.0])
+def test_waits_with_service_of_one_length_are_cosmetatos(servers):
+    """M/D/1 is half of M/M/1 at any load; many servers come near to all of it in light traffic."""
+    ratios = [
+        float(queueing.unlike_exponential(*numbers(0.5, u, servers))) for u in (0.99, 0.5, 0.01)
+    ]
+    assert ratios[0] == pytest.approx(0.5, rel=0.02)
+    assert ratios == sorted(ratios) and ratios[-1] <= 1.0
+    assert ratios[-1] == pytest.approx(0.5 if servers == 1.0 else 1.0, rel=0.02)
 
 
 @pytest.mark.parametrize(("second", "exact"), [(2.0, 4.0), (1.0, 2.0)])
@@ -63,15 +119,21 @@ def test_bursts_before_an_exponential_server_are_exact(variability, load):
     assert float(queueing.bursts(*numbers(load, variability))) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_peakedness_of_arrivals():
-    """Poisson arrivals: 1; many at a time of fixed service: the variability of the gaps."""
-    one = jnp.ones(1)
-    alike = batching.Kinds(one, one, one, 50.0 * one)
-    for offered in (0.3, 20.0):
-        poisson = peakedness(alike, jnp.asarray(offered), jnp.asarray(1.0))
-        assert float(poisson) == pytest.approx(1.0, rel=1e-9)
-    for gaps in (0.5, 2.0, 4.0):
-        assert float(peakedness(alike, *numbers(9000.0, gaps))) == pytest.approx(gaps, rel=0.01)
+def test_a_cache_holds_whole_requests_and_half_empty_blocks():
+    """Alike, 10.5 of them are ten; unlike ones leave E[h^2] / (2 E[h]); 16 tokens waste eight."""
+    kinds = batching.Kinds(*(jnp.asarray([x]) for x in (1.0, 60.0, 0.0, 40.0)))
+    server = batching.Server(*numbers(512, 64, 1050))
+    assert float(batching.memory(kinds, server).limit) == pytest.approx(10.0, abs=0.02)
+    paged = server._replace(cache=jnp.asarray(1150.0), block=jnp.asarray(16.0))
+    assert float(batching.memory(kinds, paged).limit) == pytest.approx(10.0, abs=0.1)
+
+    sizes = np.array([20.0, 100.0, 500.0])
+    kinds = batching.Kinds(
+        jnp.full(3, 1 / 3), jnp.asarray(sizes - 10.0), jnp.zeros(3), jnp.full(3, 10.0)
+    )
+    found = batching.memory(kinds, server._replace(cache=jnp.asarray(1e5)))
+    left = (sizes**2).mean() / (2.0 * sizes.mean())
+    assert float(found.limit) == pytest.approx((1e5 - left) / sizes.mean(), rel=1e-6)
 
 
 @given(st.floats(0.01, 10), st.floats(0.05, 5))

@@ -1,0 +1,137 @@
+"""How many requests are present where they arrive at random, and how many of them must wait?
+
+To those who wait the server is one that serves the faster the more requests it runs: as fast as
+a closed loop of so many does (Chandy, Herzog and Woo 1975, IBM Journal of Research and
+Development 19). The number of requests present is then that of ``presence``.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from infer_jax.physics.batching.admission import FAR, PLENTY, Memory, admitted
+from infer_jax.physics.batching.closed import backlog, later
+from infer_jax.physics.batching.kinds import Kinds, Server
+from infer_jax.physics.batching.steps import Step, added, steps
+from infer_jax.physics.numerics import square_root
+from infer_jax.physics.presence import present
+from infer_jax.physics.queueing import NEARLY, pole, unlike_exponential
+
+POINTS, STATES = 32, 128  # of the curve of speeds, and of the chain
+FEWEST = 0.25  # requests, where the curve begins
+DEVIATIONS, ROOM = 30.0, 16.0  # of the number present and beyond them, that the chain reaches
+LEAST = 1e-12  # load below which there is none
+
+
+class Loops(NamedTuple):
+    """Closed loops: requests in them, those that decode, requests/s, a plain step's time.
+
+    That time is of a step in which one decodes oneself.
+    """
+
+    running: Array
+    decoding: Array
+    rate: Array
+    base: Array
+
+    def at(self, running: Array) -> "Loops":
+        """Those of so many requests: between two, straight in logarithms."""
+        x, points = jnp.log(running), jnp.log(self.running)
+        return Loops(*(jnp.exp(jnp.interp(x, points, jnp.log(y))) for y in self))
+
+
+def loops(step: Step, kinds: Kinds, server: Server, most: Array) -> Loops:
+    """Closed loops of few requests up to ``most``, none of which goes through in lockstep.
+
+    As in ``closed``, but told the requests that decode: no equation is left to solve.
+    """
+    tokens, apart = later(kinds), jnp.asarray(0.0)
+    least = 1.0 + kinds.mean(steps(step, kinds, server, jnp.asarray(0.0)).chunks) / tokens
+
+    def loop(running: Array) -> Loops:
+        decoding = running / least
+        coming = decoding / tokens
+        s = steps(step, kinds, server, decoding)
+        for _ in range(2):  # how many run decides what is before one's own prompt, and that them
+            met = backlog(s, kinds, coming, running, apart)
+            turns = tokens + kinds.mean(s.chunks + met.steps)
+            running = coming * turns
+        cost = kinds.mean(added(step, kinds, decoding, s, met.fed))
+        each = cost / kinds.mean(kinds.fresh)
+        cycle = turns * s.base + running * cost
+        first = cost + kinds.mean((s.chunks + met.steps) * s.base + each * met.fed)
+        life = jnp.clip(cycle - first, tokens * s.base, tokens * (s.base + s.room * each))
+        seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
+        own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
+        return Loops(running, running * life / cycle, running / cycle, own)
+
+    few = jnp.log(FEWEST)
+    return jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
+
+
+def relative(kinds: Kinds, value: Array) -> Array:
+    """The squared coefficient of variation over requests of a value of each kind."""
+    return kinds.variance(value) / kinds.mean(value) ** 2
+
+
+class Occupancy(NamedTuple):
+    """Means over time and over arrivals where requests come at random."""
+
+    decoding: Array  # requests past their first token
+    base: Array  # time of a step without prompts, as they see it
+    queued: Array  # wait for a slot or for cache, of all requests
+    taken: Array  # share of arrivals that must wait for one
+
+
+def occupancy(
+    step: Step, kinds: Kinds, server: Server, held: Memory, rate: Array, variability: Array
+) -> Occupancy:
+    """``rate`` requests come a second; how long they wait depends on how unlike they are.
+
+    In a burst, requests of one length leave together, those of exponential length do not: they
+    are given bursts that have the peakedness of theirs, c^2 - 1 times 2 E[min(O, O')] / E[O], O
+    and O' two outputs (Whitt 1992, Management Science 38). In heavy traffic waits grow with
+    c_s^2 of the work that requests bring: their prompt and their share of decode steps, where
+    slots are short; where cache is, that times the cache they hold. At and beyond the speed of
+    all slots the wait goes on along its tangent.
+    """
+    limit = jnp.minimum(server.slots, held.limit)
+    speeds = loops(step, kinds, server, limit)
+    full = speeds.at(admitted(jnp.asarray(PLENTY), server, held).run)
+    load = rate / full.rate
+    within = jnp.clip(load, LEAST, NEARLY)
+    rate = within * full.rate
+
+    lesser = kinds.mean(jnp.minimum(kinds.output[:, None], kinds.output) @ kinds.weight)
+    bursty = jnp.maximum(variability - 1.0, 0.0) * 2.0 * lesser / kinds.mean(kinds.output)
+    peak = 1.0 + 0.5 * bursty
+
+    # states of one request, or wider ones, between which chances change as in a diffusion
+    typical = jnp.interp(jnp.log(rate), jnp.log(speeds.rate), jnp.log(speeds.running))
+    reach = jnp.exp(typical) + DEVIATIONS * jnp.exp(typical / 2.0) * jnp.sqrt(peak) + ROOM
+    width = lax.stop_gradient(jnp.maximum(jnp.minimum(2.0 * limit, reach) / STATES, 1.0))
+    fine = width <= 1.0
+    here = admitted(width * (1.0 + jnp.arange(STATES)), server, held)
+    speed = speeds.at(here.run)
+    power = jnp.where(fine, 1.0, width / peak)
+    served = rate * jnp.exp(power * (jnp.log(speed.rate) - jnp.log(rate)))
+    p = present(rate, served, 1.0 + jnp.where(fine, bursty, 0.0))
+
+    decoding = p.mean(speed.decoding)
+    base = p.mean(speed.decoding * speed.base) / jnp.maximum(decoding, 1e-30)
+    blocked = jnp.diff(here.wait, prepend=0.0) / width
+    taken = jnp.clip(p.mean(speed.rate * blocked) / rate, 0.0, 1.0)
+
+    spread = square_root(held.varied * held.limit) + 0.3
+    short = jnp.clip((server.slots - held.limit) / spread, -FAR, FAR)
+    by_cache = jax.scipy.stats.norm.cdf(short)
+    s = steps(step, kinds, server, full.decoding)
+    work = added(step, kinds, full.decoding, s, jnp.zeros_like(s.room))
+    work = work + kinds.output * full.base / full.decoding
+    space = work * held.tokens
+    unlike = by_cache * relative(kinds, space) + (1.0 - by_cache) * relative(kinds, work)
+    heavy = (variability + unlike) / (2.0 + bursty)
+    queued = p.mean(here.wait, width) / rate * unlike_exponential(heavy, within, limit)
+    return Occupancy(decoding, base, queued * pole(load) * (1.0 - within), taken)
