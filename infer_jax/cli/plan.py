@@ -106,10 +106,11 @@ def plan(
         typer.Option(
             parser=opt.probability,
             metavar="P",
-            help="Try 1 to 5 drafts a pass by the model's own prediction heads (MTP, EAGLE), each "
-            "accepted with this probability, in aggregated plans.",
+            help="Try 1 to 5 drafts a pass, each accepted with this probability, by --draft or by "
+            "the model's own prediction heads (MTP, EAGLE).",
         ),
     ] = None,
+    draft: opt.Draft = None,
     max_num_seqs: Annotated[
         float | None,
         typer.Option(parser=opt.count(1), metavar="N", help="Requests a group runs at most."),
@@ -158,8 +159,8 @@ def plan(
         raise opt.refuse("--decode-hardware", decode_hardware, "--mode disaggregated, or no mode")
     if chunk and mode == "disaggregated":
         raise opt.refuse("--chunk", chunk[0], "--mode aggregated, or no mode: pools take it whole")
-    if acceptance is not None and mode == "disaggregated":
-        raise opt.refuse("--acceptance", acceptance, "--mode aggregated, or no mode")
+    if draft is not None and acceptance is None:
+        raise opt.refuse("--acceptance", "missing", "a probability, with --draft")
     if currency is not None and price is None:
         raise opt.refuse("--currency", currency, "with --price: rents of profiles are in USD")
     alone = p99_ttft is not None and mode is None
@@ -183,24 +184,28 @@ def plan(
     searched: dict[str, None] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
-    tried = product(chunk or [UNBOUNDED], DRAFTS if acceptance is not None else [0.0])
-    extras = [{"chunk": c, "drafts": d} for c, d in dict.fromkeys(tried)]
+    drafts = [{"drafts": float(d)} for d in (DRAFTS if acceptance is not None else [0])]
+    extras = [{"chunk": c, **d} for c, d in product(dict.fromkeys(chunk or [UNBOUNDED]), drafts)]
+    small = None if draft is None else load_model(draft)
+    drafter = None if small is None else small.architecture
     for system, form in product(dict.fromkeys(hardware), dict.fromkeys(quant or [None])):
-        pools = [_pool(config, system, name, form, kv_dtype, paid, total_gpus)]
+        asked_of = (name, form, kv_dtype, paid, total_gpus, acceptance)
+        pools = [_pool(config, system, *asked_of)]
         if decode_hardware is not None:
-            pools.append(_pool(config, decode_hardware, name, form, kv_dtype, paid, total_gpus))
+            pools.append(_pool(config, decode_hardware, *asked_of))
         for pool in pools:
             notes += pool.notes + inputs.too_long(pool.given.model, work)
             known[pool.side.name] = pool.given.system
         first, second = pools[0], pools[-1]
         arch = first.given.model.architecture
-        sides, legal = (first.side, second.side), (first.legal, second.legal)
+        sides, legal = (first.side, second.side), (first.legal, _each(second.legal, drafts))
         # programs of one mode compile while those of the other are traced
         with busy(f"evaluating every layout on {first.side.name}"), ThreadPoolExecutor() as beside:
             if "disaggregated" in modes:
-                pair = beside.submit(splits, sides, arch, work, legal, common, asked, int(top))
+                query = sides, arch, work, legal, common, asked, int(top), drafter
+                pair = beside.submit(splits, *query)
             if "aggregated" in modes:
-                made = _table(first, extras, acceptance, work, common, asked)
+                made = _table(first, extras, drafter, work, common, asked)
                 rent = float(first.side.hardware.price)
                 good, near = choices(first.side.name, rent, made, asked, isl, osl, int(top))
                 looked += len(made.batch)
@@ -240,7 +245,7 @@ def plan(
             else []
         ),
         *(["Pools prefill a prompt in one pass."] if chunk and len(modes) > 1 else []),
-        *(["Pools are searched without drafts."] if acceptance and len(modes) > 1 else []),
+        *([f"{small.name} drafts, {acceptance:g} of its drafts accepted."] if small else []),
         *(["Pools are left out: only the mean of their wait is known."] if alone else []),
         f"{money} and joules are per million tokens: of both sides, blended, where not of input or "
         "output; a GPU is paid while it is rented.",
@@ -283,11 +288,14 @@ def _pool(
     kv_dtype: str | None,
     paid: _Paid,
     total: float | None,
+    acceptance: float | None,
 ) -> _Pool:
     given = inputs.given(config, system, quant, kv_dtype, paid.price)
     serving, hardware = inputs.estimator(name, given.system), given.hardware
     if paid.pue is not None:
         serving = serving.replace(draw=serving.draw.but(pue=paid.pue))
+    if acceptance is not None:
+        serving = serving.but(acceptance=acceptance)
     hardware = hardware.but(price=float(hardware.price) * paid.region)
     side = Side(given.system.name, hardware, serving)
     most = _most(given.hardware, total)
@@ -302,20 +310,22 @@ def _pool(
 def _table(
     pool: _Pool,
     extras: list[dict[str, float]],
-    acceptance: float | None,
+    draft: Any,
     work: Any,
     common: Deployment,
     asked: Asked,
 ) -> Table:
     """Every layout with each of ``extras`` at every batch, share of the concurrency, or replica."""
-    legal = [layout._replace(**extra) for extra in extras for layout in pool.legal]
-    serving = pool.side.serving
-    if acceptance is not None:
-        serving = serving.but(acceptance=acceptance)
-    world = (serving, pool.given.model.architecture, pool.side.hardware, work)
+    legal = _each(pool.legal, extras)
+    world = (pool.side.serving, pool.given.model.architecture, pool.side.hardware, work)
     tried = None if asked.concurrency is None else shares(asked.concurrency)
-    made = table(*world, legal, common, tried)
-    return made if asked.rate is None else arriving(*world, made, common, asked.rate)
+    made = table(*world, legal, common, tried, draft)
+    return made if asked.rate is None else arriving(*world, made, common, asked.rate, draft)
+
+
+def _each(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:
+    """Every layout with each of ``extras``."""
+    return [layout._replace(**extra) for extra in extras for layout in legal]
 
 
 def _one_of(total: float | None, concurrency: float | None, rate: float | None) -> None:

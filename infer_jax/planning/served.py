@@ -57,9 +57,11 @@ def table(
     legal: list[Layout],
     common: Deployment,
     tried: np.ndarray | None = None,
+    draft: Architecture | None = None,
 ) -> Table:
     """Every layout at every batch; ``common`` gives the rest of the plan.
 
+    ``draft``: the model that drafts where a layout has drafts, else the model's own heads do.
     ``tried``: requests in flight in an instance, at least one in each attention group; where not
     given, ``batches()`` in each group. One evaluation of ``serving`` per row, all in one compiled
     program.
@@ -73,7 +75,7 @@ def table(
         kept = batch >= given["attention_dp"]
         index, batch = index[kept], batch[kept]
         given = {name: x[kept] for name, x in given.items()}
-    world = (serving, _shape(arch), hardware, work, common)
+    world = (serving, seen(arch), seen(draft), hardware, work, common)
     served = by_rows(_served, world, given, batch)
     return Table(legal, index, batch, served)
 
@@ -86,6 +88,7 @@ def arriving(
     closed: Table,
     common: Deployment,
     rate: float,
+    draft: Architecture | None = None,
 ) -> Table:
     """Every layout of a table with so many replicas that it carries ``rate`` requests/s, and more.
 
@@ -108,7 +111,7 @@ def arriving(
     replicas = np.array([n for _, n in tried])
     arrivals = work.arrivals or Arrivals.of(rate=rate)
     given = degrees(closed.layouts, index)
-    world = (serving, _shape(arch), hardware, work, common, arrivals)
+    world = (serving, seen(arch), seen(draft), hardware, work, common, arrivals)
     served = by_rows(_arrived, world, given, rate / replicas)
     return Table(closed.layouts, index, np.asarray(served.running), served)
 
@@ -127,13 +130,19 @@ def by_rows(program: Callable[..., Any], world: tuple[Any, ...], *rows: Any) -> 
     return jax.tree.map(lambda x: x[:count], jax.device_get(program(*world, *full)))
 
 
+def seen(arch: Architecture | None) -> Shape | None:
+    """A model as a server sees it, where there is one."""
+    return None if arch is None else _shape(arch)
+
+
 _shape = jax.jit(shape, compiler_options=QUICK)
 
 
 @partial(jax.jit, compiler_options=QUICK)
 def _served(
     serving: Serving,
-    seen: Shape,
+    arch: Shape,
+    draft: Shape | None,
     hardware: Hardware,
     work: Workload,
     common: Deployment,
@@ -142,7 +151,7 @@ def _served(
 ) -> Served:
     def one(degrees: Any, requests: Any) -> Served:
         plan = common.replace(**degrees)
-        return serving.serve(seen, hardware, work.replace(batch=requests), plan)
+        return serving.serve(arch, hardware, work.replace(batch=requests), plan, draft)
 
     return jax.vmap(one)(given, batch)
 
@@ -150,7 +159,8 @@ def _served(
 @partial(jax.jit, compiler_options=QUICK)
 def _arrived(
     serving: Serving,
-    seen: Shape,
+    arch: Shape,
+    draft: Shape | None,
     hardware: Hardware,
     work: Workload,
     common: Deployment,
@@ -160,6 +170,6 @@ def _arrived(
 ) -> Served:
     def one(degrees: Any, each: Any) -> Served:
         asked = work.replace(arrivals=arrivals.replace(rate=each))
-        return serving.serve(seen, hardware, asked, common.replace(**degrees))
+        return serving.serve(arch, hardware, asked, common.replace(**degrees), draft)
 
     return jax.vmap(one)(given, rate)

@@ -16,11 +16,11 @@ import numpy as np
 from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.serving import Deployment, Pass
+from infer_jax.estimators.serving import Deployment, Pass, Shape
 from infer_jax.planning.choose import Asked, Choice, exceeded, undominated
 from infer_jax.planning.layouts import Layout
 from infer_jax.planning.paired import EXACT, Pair, Rows, Side, choices, evaluated
-from infer_jax.planning.served import batches, by_rows, degrees
+from infer_jax.planning.served import batches, by_rows, degrees, seen
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Workload
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
@@ -46,8 +46,12 @@ def splits(
     common: Deployment,
     asked: Asked,
     count: int = 5,
+    draft: Architecture | None = None,
 ) -> Found:
     """The cheapest pairs of pools within the limits, and the nearest misses otherwise.
+
+    Where layouts of the pool that decodes have drafts, ``draft`` makes them, else the model's own
+    heads do.
 
     Of a frontier, those that no other beats of the best pairs at ``SPEEDS`` limits of TPOT.
     ``sides`` and ``legal``: of the pool that prefills and of the one that decodes.
@@ -66,7 +70,7 @@ def splits(
     tokens = max(float(work.osl) - 1.0, 1.0)
     shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
     limits = asked.ttft, asked.tpot
-    phases = _answers(asking, arch, common)
+    phases = _answers(asking, (seen(arch), seen(draft)), common)
     if asked.frontier:
         pools, pairs = _at_speeds(asking, phases, shares, asked)
     else:
@@ -110,13 +114,15 @@ class _Asking(NamedTuple):
         return index, given, ForwardPass(sequences=each, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
 
 
-def _answers(asking: Sequence[_Asking], arch: Any, common: Deployment) -> list[Pass]:
-    """The passes of both pools; of one system, in one program."""
+def _answers(
+    asking: Sequence[_Asking], models: tuple[Shape | None, ...], common: Deployment
+) -> list[Pass]:
+    """The passes of both pools, per token where drafts are made; of one system, in one program."""
     if asking[0].side is not asking[-1].side:
-        return [_answers([each], arch, common)[0] for each in asking]
+        return [_answers([each], models, common)[0] for each in asking]
     side, rows = asking[0].side, [each.rows[1:] for each in asking]
     together = jax.tree.map(lambda *x: np.concatenate(x), *rows)
-    world = (side.serving, arch, side.hardware, common)
+    world = (side.serving, models, side.hardware, common)
     phases = by_rows(_passes, world, *together)
     ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
     return [jax.tree.map(lambda x, a=a, b=b: x[a:b], phases) for a, b in itertools.pairwise(ends)]
@@ -124,10 +130,12 @@ def _answers(asking: Sequence[_Asking], arch: Any, common: Deployment) -> list[P
 
 @partial(jax.jit, compiler_options=QUICK)
 def _passes(
-    serving: Any, arch: Any, hardware: Any, common: Any, given: Any, passes: ForwardPass
+    serving: Any, models: Any, hardware: Any, common: Any, given: Any, passes: ForwardPass
 ) -> Pass:
+    arch, draft = models
+
     def one(degrees: Any, forward: ForwardPass) -> Pass:
-        return serving.step(arch, hardware, forward, common.replace(**degrees))
+        return serving.token(arch, hardware, forward, common.replace(**degrees), draft)
 
     return jax.vmap(one)(given, passes)
 

@@ -111,6 +111,16 @@ def test_drafts_are_tried():
     assert f"drafts {told['degrees']['drafts']}" in told["layout"]
 
 
+def test_another_model_drafts_for_pools_too():
+    asked = (*ASKED, "--total-gpus", "4", "--top", "1", "--tpot", "5ms")
+    report = answer(*asked, "--draft", "qwen3-0.6b", "--acceptance", "0.8")
+    assert any("qwen3-0.6b drafts" in note for note in report["notes"])
+    pair = next(p for p in report["plans"] if p["mode"] == "disaggregated")
+    plain = next(p for p in answer(*asked)["plans"] if p["mode"] == "disaggregated")
+    cost = "blended_cost_per_mtok_usd"
+    assert 1 <= pair["degrees"]["decode"]["drafts"] <= 5 and pair[cost] < plain[cost]
+
+
 def test_near_misses_say_what_they_break():
     printed = run(*ASKED, "--total-gpus", "4", "--tpot", "0.1ms", "--mode", "aggregated").out
     assert "No plan meets every limit" in printed and "TPOT by" in printed
@@ -127,7 +137,7 @@ def test_near_misses_say_what_they_break():
         (("--total-gpus", "0"), "--total-gpus"),
         (("--total-gpus", "4", "--chunk", "0"), "--chunk"),
         (("--total-gpus", "4", "--acceptance", "2"), "from 0 to 1"),
-        (("--total-gpus", "4", "--acceptance", "1", "--mode", "disaggregated"), "aggregated"),
+        (("--total-gpus", "4", "--draft", "qwen3-0.6b"), "probability"),
         (("--total-gpus", "4", "--chunk", "512", "--mode", "disaggregated"), "pools"),
         (("--total-gpus", "4", "--currency", "EUR"), "with --price"),
         (("--total-gpus", "4", "--pue", "0.9"), "at least 1"),

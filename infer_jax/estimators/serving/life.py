@@ -12,7 +12,7 @@ from jax import Array
 from infer_jax.estimators.estimate import Estimate, Limit, Phase
 from infer_jax.estimators.serving import room, terms
 from infer_jax.estimators.serving.form import Form
-from infer_jax.estimators.serving.passes import Passes, layout, passes
+from infer_jax.estimators.serving.passes import Passes, kept_tokens, layout, passes
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.workload import Requests
 from infer_jax.estimators.serving.world import World
@@ -20,7 +20,6 @@ from infer_jax.physics import energy, interference, pipelining, tiers
 from infer_jax.physics.admission import running
 from infer_jax.physics.decoder import total
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.physics.speculation import geometric
 from infer_jax.specs import number, part, spec
 
 
@@ -120,8 +119,7 @@ def before(w: World, fixed: Array, tpot: Array) -> terms.Terms:
     steps = jnp.where(fixed, jnp.minimum(engine.admission, model.admission_fixed), engine.admission)
     steps = steps + (w.plan.polling - 1.0) / 2.0
     # a pass with drafts gives several tokens
-    tokens = geometric(model.acceptance, 1.0 + w.plan.drafts)
-    step = tpot * jnp.where(model.admission_in_passes > 0.5, tokens, 1.0)
+    step = tpot * jnp.where(model.admission_in_passes > 0.5, kept_tokens(w), 1.0)
     return {"front": front(model, w.plan), "admission": steps * step}
 
 

@@ -6,6 +6,7 @@ the prefills of others, admission and memory. Derivation and fit: docs/theories/
 
 from collections.abc import Mapping
 
+import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.catalog.published import serving_fit, serving_form
@@ -14,7 +15,7 @@ from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving.coefficients import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.estimators.serving.form import COMPLETE, Form
 from infer_jax.estimators.serving.life import Served, closed_loop, front
-from infer_jax.estimators.serving.passes import one_pass
+from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.estimators.serving.queued import open_loop, service
 from infer_jax.estimators.serving.shape import Shape, shape
@@ -98,11 +99,17 @@ class Serving(Form):
                 raise InputError("serving", "coefficient", name, "a path such as vllm.layer_gap")
         return made
 
-    def world(self, seen: Shape, hardware: Hardware, plan: Plan) -> World:
+    def world(
+        self, seen: Shape, hardware: Hardware, plan: Plan, draft: Shape | None = None
+    ) -> World:
         """All that the terms look at, with engine and generation chosen."""
         engine = chosen((self.trtllm, self.sglang, self.vllm), self.engine)
         generation = chosen((self.hopper, self.blackwell), self.generation)
-        return World(self, seen, hardware, deployment(plan), engine, generation)
+        made = World(self, seen, hardware, deployment(plan), engine, generation)
+        if draft is None:
+            return made
+        small = made.plan.replace(drafts=jnp.zeros_like(made.plan.drafts))
+        return made._replace(draft=made._replace(shape=draft, plan=small))
 
     def front_time(self, plan: Plan) -> Array:
         """Seconds before a prompt's first pass: network and tokeniser."""
@@ -114,15 +121,37 @@ class Serving(Form):
         """One forward pass of an instance, alone on it."""
         return one_pass(self.world(shape(arch), hardware, plan), forward)
 
+    def token(
+        self,
+        seen: Shape,
+        hardware: Hardware,
+        forward: ForwardPass,
+        plan: Plan,
+        draft: Shape | None = None,
+    ) -> Pass:
+        """``step`` per token that a sequence gets, where ``plan`` says how many are drafted."""
+        return one_token(self.world(seen, hardware, plan, draft), forward)
+
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Served:
         """A request's life in an instance: ``workload.batch`` kept in flight, or arrivals."""
         return self.serve(shape(arch), hardware, workload, plan)
 
-    def serve(self, seen: Shape, hardware: Hardware, workload: Workload, plan: Plan) -> Served:
-        """``estimate`` from the shape of a model: one program for models of any structure."""
-        w, work = self.world(seen, hardware, plan), requests(workload)
+    def serve(
+        self,
+        seen: Shape,
+        hardware: Hardware,
+        workload: Workload,
+        plan: Plan,
+        draft: Shape | None = None,
+    ) -> Served:
+        """``estimate`` from the shape of a model: one program for models of any structure.
+
+        ``draft`` is the model that drafts ``plan.drafts`` tokens a pass; where not given, the
+        model's own heads do.
+        """
+        w, work = self.world(seen, hardware, plan, draft), requests(workload)
         if work.arrivals is not None:
             return open_loop(w, work, work.arrivals)
         return closed_loop(w, work)

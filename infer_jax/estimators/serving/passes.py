@@ -69,6 +69,38 @@ def one_pass(w: World, forward: ForwardPass) -> Pass:
     )
 
 
+def one_token(w: World, forward: ForwardPass) -> Pass:
+    """A forward pass that verifies ``plan.drafts`` drafts, per token that a sequence gets.
+
+    [T(1 + d) (1 + d / L) or T(1 + d) + d T_draft] / sum_j a^j, j = 0 .. d: the model's own heads
+    are of one layer each. Without drafts it is ``one_pass``.
+    """
+    drafts = w.plan.drafts
+    kept = kept_tokens(w)
+    verify = one_pass(w, forward.replace(new_tokens=forward.new_tokens * (1.0 + drafts)))
+    if w.draft is None:
+        factor = (1.0 + drafts / jnp.sum(w.shape.layers.count, axis=-1)) / kept
+        spent = Spent(verify.terms, verify.reading, verify.computing).times(factor)
+    else:
+        small = one_pass(w.draft, forward)
+        spent = terms.joined(
+            Spent(verify.terms, verify.reading, verify.computing).times(1.0 / kept),
+            terms.drafted(Spent(small.terms, small.reading, small.computing)).times(drafts / kept),
+        )
+    return verify.replace(
+        time=spent.time,
+        terms=spent.terms,
+        mfu=verify.mfu * verify.time / kept / spent.time,
+        reading=spent.reading,
+        computing=spent.computing,
+    )
+
+
+def kept_tokens(w: World) -> Array:
+    """Tokens that a decode pass gives each request: sum_j a^j, j = 0 .. d, of d drafts."""
+    return geometric(w.model.acceptance, 1.0 + w.plan.drafts)
+
+
 def micro_batch(w: World, sequences: Array) -> Array:
     """Sequences of a group in one stage of a pipeline: an even share, but no part of one."""
     return jnp.maximum(sequences / w.plan.pp, jnp.minimum(sequences, 1.0))
@@ -122,7 +154,7 @@ def passes(w: World, group: Array, context: Array, fresh: Array, cached: Array) 
     head = terms.head(w, one, 1.0).times(jnp.asarray(w.model.laws.prompt_logits))
     launch = eager(w, each)
     less = jax.tree.map(jnp.subtract, beside, steady)
-    return Passes(
+    own = Passes(
         decode=_decode(w, fed, group, context),
         alone=terms.joined(
             alone.times(chunks), attending, head, terms.waiting(launch=chunks * launch)
@@ -131,29 +163,52 @@ def passes(w: World, group: Array, context: Array, fresh: Array, cached: Array) 
         launch=launch,
         chunks=chunks,
     )
+    if w.draft is None:
+        return own
+    small = passes(w.draft, group, context, fresh, cached)
+    more = {
+        "decode": small.decode.times(plan.drafts / kept_tokens(w)),
+        "alone": small.alone.times(w.drafting),
+        "joining": small.joining.times(w.drafting),
+    }
+    with_draft = {k: terms.joined(getattr(own, k), terms.drafted(x)) for k, x in more.items()}
+    return own._replace(**with_draft)
 
 
-def step_time(
-    w: World,
-    through: Callable[[Array], Array],
-    decoding: Array,
-    prompts: Array,
-    new: Array,
-    cached: Array,
-    context: Array,
-) -> Array:
-    """Seconds of a step of a group, per token that each of its ``decoding`` requests gets.
+def stepping(w: World, context: Array) -> Callable[..., Array]:
+    """The law of a group's steps: seconds per token that each decoding request gets.
 
-    Beside them ``prompts`` requests feed ``new`` tokens each that follow ``cached`` ones.
-    ``through``: seconds in which rows go through the layers.
+    Of (decoding, prompts, new, cached): beside ``decoding`` requests with ``context`` tokens
+    each, ``prompts`` others feed ``new`` tokens each that follow ``cached`` ones.
     """
-    fed = prompts * new
-    drafted = through(micro_batch(w, decoding) * (1.0 + w.plan.drafts))
-    attending = terms.prefill_attention(w, prompts, new, cached)
-    more = (through(decoding + fed) - through(decoding) + attending.time) / w.plan.pp
-    launch = w.model.eager_beside_decode * eager(w, fed)
-    alone = _decode(w, terms.waiting(layers=drafted), decoding, context)
-    return alone.time + more + jnp.where(fed > 0, launch, 0.0)
+    own = _parts(w, context)
+    small = None if w.draft is None else _parts(w.draft, context)
+
+    def step(*batch: Array) -> Array:
+        decode, prefill = own(*batch)
+        if small is None:
+            return decode + prefill
+        drafting, prompts = small(*batch)
+        share = w.plan.drafts / kept_tokens(w)
+        return decode + prefill + share * drafting + w.drafting * prompts
+
+    return step
+
+
+def _parts(w: World, context: Array) -> Callable[..., tuple[Array, Array]]:
+    """Seconds of decoding in a step, and of the prompts beside it."""
+    through = tabulated(w)
+
+    def parts(decoding: Array, prompts: Array, new: Array, cached: Array) -> tuple[Array, Array]:
+        fed = prompts * new
+        verified = through(micro_batch(w, decoding) * (1.0 + w.plan.drafts))
+        attending = terms.prefill_attention(w, prompts, new, cached)
+        more = (through(decoding + fed) - through(decoding) + attending.time) / w.plan.pp
+        launch = w.model.eager_beside_decode * eager(w, fed)
+        alone = _decode(w, terms.waiting(layers=verified), decoding, context)
+        return alone.time, more + jnp.where(fed > 0, launch, 0.0)
+
+    return parts
 
 
 def tabulated(w: World) -> Callable[[Array], Array]:
@@ -184,11 +239,12 @@ def _each(w: World, rows: Array) -> list[Spent]:
 def _decode(w: World, fed: Spent, group: Array, context: Array) -> Spent:
     """A decode step per token of a request, ``fed`` being its way through the layers.
 
-    With d drafts of one layer each, d + 1 tokens are fed and sum_j a^j are kept, j = 0 .. d.
+    With d drafts, d + 1 tokens are fed and sum_j a^j are kept, j = 0 .. d. The model's own heads
+    are of one layer each; what another model takes to draft is not in it.
     """
-    plan, micro = w.plan, micro_batch(w, group)
-    kept = geometric(w.model.acceptance, 1.0 + plan.drafts)
-    drafting = 1.0 + plan.drafts / jnp.sum(w.shape.layers.count, axis=-1)
+    plan, micro, kept = w.plan, micro_batch(w, group), kept_tokens(w)
+    heads = plan.drafts / jnp.sum(w.shape.layers.count, axis=-1)
+    drafting = 1.0 + (heads if w.draft is None else jnp.zeros_like(heads))
     replayed = terms.joined(
         fed,
         terms.decode_attention(w, micro, 1.0, context),

@@ -21,7 +21,7 @@ class Deployment(Plan):
         "data parallel groups of attention in one instance", kind="count", low=1, default=1.0
     )
     drafts: Array = number(
-        "tokens that multi-token-prediction heads draft for a pass; 0: none",
+        "tokens drafted for a pass, by the model's own heads or by another model; 0: none",
         unit="tokens",
         kind="count",
         default=0.0,

@@ -13,7 +13,10 @@ def visible(w: World) -> Array:
 
 
 def weight_bytes(w: World) -> Array:
-    """Bytes of weights on one chip: matrices over their ranks, layers over the stages."""
+    """Bytes of weights on one chip: matrices over their ranks, layers over the stages.
+
+    Those of a model that drafts are among them.
+    """
     layer, plan = w.shape.layers, w.plan
     chips = jnp.where(layer.mixture > 0.5, plan.tp * plan.attention_dp, plan.tp)
     parts = (
@@ -23,7 +26,8 @@ def weight_bytes(w: World) -> Array:
         (layer.router, w.model.laws.router),
     )
     each = sum(m.elements * m.bytes * copies for m, copies in parts)
-    return jnp.sum(layer.count * each, axis=-1) / plan.pp + w.shape.tables / plan.tp
+    own = jnp.sum(layer.count * each, axis=-1) / plan.pp + w.shape.tables / plan.tp
+    return own if w.draft is None else own + w.drafting * weight_bytes(w.draft)
 
 
 def cache_bytes(w: World, tokens: Array) -> Array:
@@ -31,7 +35,15 @@ def cache_bytes(w: World, tokens: Array) -> Array:
     layer = w.shape.layers
     kept = jnp.minimum(tokens, layer.window) * layer.cache / jnp.minimum(w.plan.tp, layer.split)
     each = layer.owned * (kept + tokens * layer.index)
-    return jnp.sum(layer.count * each, axis=-1) / w.plan.pp
+    own = jnp.sum(layer.count * each, axis=-1) / w.plan.pp
+    return own if w.draft is None else own + w.drafting * cache_bytes(w.draft, tokens)
+
+
+def state_bytes(w: World) -> Array:
+    """Bytes of states that a request keeps on one chip, half of what a pass moves."""
+    layer = w.shape.layers
+    own = jnp.sum(layer.count * layer.state, axis=-1) / (2.0 * w.plan.tp * w.plan.pp)
+    return own if w.draft is None else own + w.drafting * state_bytes(w.draft)
 
 
 def request_bytes(w: World, context: Array) -> Array:
@@ -39,9 +51,7 @@ def request_bytes(w: World, context: Array) -> Array:
 
     A paged cache wastes half of its last block.
     """
-    layer = w.shape.layers
-    states = jnp.sum(layer.count * layer.state, axis=-1) / (2.0 * w.plan.tp * w.plan.pp)
-    return cache_bytes(w, context + w.plan.block / 2.0) + states
+    return cache_bytes(w, context + w.plan.block / 2.0) + state_bytes(w)
 
 
 def places(w: World, context: Array, common: Array) -> Array:

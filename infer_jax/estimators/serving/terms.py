@@ -50,6 +50,11 @@ def waiting(**terms: Array) -> Spent:
     return Spent(terms, jnp.asarray(0.0), jnp.asarray(0.0))
 
 
+def drafted(part: Spent) -> Spent:
+    """What a model that drafts spends, as one term."""
+    return Spent({"draft": part.time}, part.reading, part.computing)
+
+
 def through_layers(w: World, rows: Array) -> Spent:
     """What depends on the tokens of a pass alone: products, activations, collectives.
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class World(NamedTuple):
-    """A model of serving, what it serves, on what, how laid out; engine and generation chosen."""
+    """A model of serving, what it serves, on what, how laid out; engine and generation chosen.
+
+    ``draft``: the same of a model that drafts for it, on the same chips.
+    """
 
     model: "Serving"
     shape: Shape
@@ -27,6 +30,12 @@ class World(NamedTuple):
     plan: Deployment
     engine: Engine
     generation: Generation
+    draft: "World | None" = None
+
+    @property
+    def drafting(self) -> Array:
+        """1 where tokens are drafted, else 0."""
+        return jnp.where(self.plan.drafts > 0.0, 1.0, 0.0)
 
     @property
     def bandwidth(self) -> Array:

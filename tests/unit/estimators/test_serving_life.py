@@ -7,10 +7,11 @@ import pytest
 
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.errors import InputError
-from infer_jax.estimators import make
-from infer_jax.estimators.serving import Deployment, Requests, Serving
-from infer_jax.specs import Arrivals, Host, Plan, Workload, leaves
+from infer_jax.estimators import Speculative, make
+from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
+from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
+from tests.unit.physics.derivatives import agrees_with_differences
 
 HARDWARE = nodes().but(power=700.0)
 
@@ -33,6 +34,10 @@ def many(serving, arch, hardware, workloads, layouts):
     """Workloads and plans row by row."""
     one = serving.estimate
     return jax.vmap(one, in_axes=(None, None, 0, 0))(arch, hardware, workloads, layouts)
+
+
+def numbers(*values):
+    return tuple(jnp.asarray(x, float) for x in values)
 
 
 def stacked(trees):
@@ -222,3 +227,50 @@ def test_arrivals_wait_more_the_more_come():
     assert life.tpot[0] == pytest.approx(float(alone.tpot), rel=1e-3)
     quiet = [life.prefill.terms[n][0] for n in ("prompt", "front", "admission")]
     assert life.ttft[0] < 1.05 * sum(quiet)
+
+
+# a model that drafts
+
+
+def small():
+    return shape(dense())
+
+
+def test_a_token_with_drafts_is_that_of_the_wrapper(x64):
+    """Two ways to one number: the passes of serving, and ``Speculative`` around its steps."""
+    serving, layout = Serving.of(acceptance=0.7), Deployment.of(tp=2)
+    forward = ForwardPass.of(sequences=12, new_tokens=1, cached_tokens=2000)
+    wrapper = Speculative.bonus(serving, dense(), 0.7)
+    for drafts in (1, 3, 5):
+        asked_of = (HARDWARE, forward, layout.but(drafts=drafts), small())
+        ours = serving.token(shape(mixture()), *asked_of)
+        theirs = wrapper.always(drafts).step(mixture(), HARDWARE, forward, layout)
+        assert float(ours.time) == pytest.approx(float(theirs.time), rel=1e-9)
+        assert sum(map(float, ours.terms.values())) == pytest.approx(float(ours.time), rel=1e-9)
+
+
+@pytest.mark.parametrize("rate", [None, 2.0], ids=["closed", "open"])
+def test_a_draft_model_costs_memory_prefills_and_passes(x64, rate):
+    serving = Serving.of(acceptance=0.8)
+    work = asked(arrivals=None if rate is None else Arrivals.of(rate=rate))
+
+    @jax.jit
+    def serve(drafts, count):
+        seen = small()
+        tables = seen.tables * count
+        layers = seen.layers._replace(count=seen.layers.count * count)
+        draft = seen._replace(layers=layers, tables=tables)
+        layout = plan().replace(drafts=drafts)
+        return serving.serve(shape(mixture()), HARDWARE, work, layout, draft)
+
+    none = serving.estimate(mixture(), HARDWARE, work, plan())
+    off = serve(*numbers(0.0, 1.0))
+    assert float(off.tpot) == pytest.approx(float(none.tpot), rel=1e-9)
+    assert float(off.ttft) == pytest.approx(float(none.ttft), rel=1e-9)
+    one, twice = (serve(*numbers(3.0, count)) for count in (1.0, 2.0))
+    assert float(twice.tpot) > float(one.tpot) and float(twice.ttft) > float(one.ttft)
+    needs = [float(x.decode.limits["memory"].need) for x in (off, one, twice)]
+    assert needs[2] - needs[1] == pytest.approx(needs[1] - needs[0], rel=1e-6)
+
+    if rate is None:
+        agrees_with_differences(lambda *x: jnp.log(serve(*x).tpot), *numbers(2.5, 1.5))
