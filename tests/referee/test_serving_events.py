@@ -57,7 +57,7 @@ def errors(count: int, requests: int, seed: int) -> tuple[np.ndarray, np.ndarray
 def check(table: np.ndarray, closed: np.ndarray) -> None:
     """What holds: nearly all throughputs and TPOTs, most of the rest."""
     typical = [np.median(table[loop], axis=0) for loop in (closed, ~closed)]
-    assert np.all(typical[0] <= (0.08, 0.03, 0.03, 0.15, 0.20, 0.30)), typical[0]
+    assert np.all(typical[0] <= (0.06, 0.03, 0.03, 0.12, 0.15, 0.25)), typical[0]
     assert np.all(typical[1] <= (0.06, 0.03, 0.02, 0.15, 0.12, 0.18)), typical[1]
     assert np.mean(table[:, 2] <= 0.10) >= 0.98, "throughput"
     assert np.quantile(table[:, 1], 0.9) <= 0.10, "TPOT"
@@ -69,11 +69,11 @@ def test_the_laws_against_events():
 
 
 # shares of 200 workloads within the wish, less what another draw of them may cost
-CLOSED, OPEN = (0.77, 0.96, 0.98, 0.81, 0.86, 0.70), (0.82, 0.88, 0.99, 0.85, 0.93, 0.82)
+CLOSED, OPEN = (0.82, 0.97, 0.98, 0.88, 0.86, 0.74), (0.82, 0.88, 0.99, 0.86, 0.93, 0.82)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 4], ids=["looked at", "held out"])
+@pytest.mark.parametrize("seed", [0, 5], ids=["looked at", "held out"])
 def test_the_laws_against_events_on_200_workloads(seed):
     table, closed = errors(200, 12000, seed)
     check(table, closed)

@@ -8,12 +8,14 @@ from jax import Array
 from infer_jax.physics.batching.admission import admitted, memory
 from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
 from infer_jax.physics.batching.steps import Step, Steps, added, steps
+from infer_jax.physics.numerics import square_root
 from infer_jax.physics.queueing import exponential_tail, percentiles, pole
 from infer_jax.physics.root import crossing
 
 # how soon lockstep comes apart with the variance of lengths: no theory, chosen on random servers
 # like those of the tests
 APART = 4.0
+RARE = 3.5  # deviations by which prompts of a cohort stay below the room of a step: chosen so, too
 
 
 class Cycles(NamedTuple):
@@ -50,7 +52,7 @@ def cycles(
     limit = jnp.minimum(server.slots, held.limit)
     run, waiting, varied = admitted(concurrency, server, held)
     tokens = later(kinds)
-    locked = 1.0 / (1.0 + APART * kinds.variance(kinds.output)) if together is None else together
+    locked = jnp.exp(-APART * kinds.variance(kinds.output)) if together is None else together
 
     def state(coming: Array) -> tuple[Steps, Backlog, Array]:
         s = steps(step, kinds, server, coming * tokens)
@@ -150,7 +152,9 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     fit = jnp.maximum(s.room / mean, 1.0)
     unlike = kinds.variance(kinds.fresh) / mean**2
     locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + APART * unlike / fit**2), 1.0)
-    beside = jnp.where(s.chunks > 1.0, 0.0, (cohort(fit, run, unlike) - 1.0) * mean)
+    beside = (cohort(fit, run, unlike) - 1.0) * mean
+    beside = jnp.where(beside > 0.0, beside, jnp.minimum(unlike, 1.0) * others * mean)
+    beside = jnp.where(s.chunks > 1.0, 0.0, beside)
     bound = jnp.maximum(run * mean / s.room - decoding / coming - s.chunks, 0.0)
     return Backlog(
         steps=turns + locked * (bound - turns),
@@ -162,11 +166,13 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
 def cohort(fit: Array, run: Array, unlike: Array) -> Array:
     """Requests in lockstep that one is among, of ``run``, where ``fit`` prompts fill a step.
 
-    Full cohorts and a rest where prompts are alike. Unlike ones overflow and split cohorts,
-    and those who spill over join others: half a cohort on average.
+    Full cohorts and a rest. Whoever does not fit the step of a cohort goes through one step later
+    from then on: cohorts last whose prompts seldom overflow, the whole number s of them for which
+    s + RARE sqrt(unlike s) = fit, ``unlike`` the squared variation of prompts. Where s or the rest
+    jumps, the slope is that of one side.
     """
-    whole = jnp.minimum(fit, run)
+    spread = RARE * square_root(unlike)
+    root = 0.5 * (jnp.sqrt(spread**2 + 4.0 * fit) - spread)
+    whole = jnp.clip(jnp.floor(root**2 + 1e-6), 1.0, jnp.maximum(run, 1.0))
     count = jnp.floor(run / whole)
-    full = (count * whole**2 + (run - count * whole) ** 2) / run
-    torn = 1.0 + 0.5 * (whole - 1.0) * (1.0 - 1.0 / fit)
-    return torn + (full - torn) / (1.0 + APART * unlike * fit)
+    return (count * whole**2 + (run - count * whole) ** 2) / run

@@ -194,7 +194,7 @@ def served(isl, osl, budget, slots, cache, amount, variability=None):
 
 
 closed = opened = jax.jit(served, compiler_options=PROGRAM)
-MACHINE = (900.0, 200.3, 2048.0, 60.0, 80000.0)
+MACHINE = (900.0, 200.3, 2048.0, 61.3, 80000.0)  # its cohorts are not just full
 
 
 def numbers(*values):
@@ -213,7 +213,7 @@ def test_one_request_alone_waits_for_nothing():
 def test_a_closed_loop_obeys_littles_law(amount):
     s = closed(*numbers(*MACHINE, amount))
     assert float(s.rate * s.latency) == pytest.approx(amount, rel=0.02)
-    assert float(s.running) <= 60.0
+    assert float(s.running) <= MACHINE[3]
 
 
 LOOPS = {"closed": 41.3, "open": 4.1}
