@@ -2,7 +2,8 @@
 
 Arrivals whose gaps are of a gamma distribution before servers that are taken one by one; times
 of service are exponential. Exact for Poisson arrivals, also for servers that are shared by all
-present, whatever the times of service then are (Cohen 1979, Acta Informatica 12).
+present, whatever the times of service then are (Cohen 1979, Acta Informatica 12). Arrivals that
+vary less than Poisson's are taken for those.
 """
 
 from typing import NamedTuple
@@ -10,15 +11,15 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.physics.queueing import pole
-
 SETTLING = 16  # states beyond the last, where the recursion begins
+LEAST = 1e-6  # 1 - ratio, so that sums of what does not fall are finite
 
 
 class Present(NamedTuple):
-    """Chances of 0, h, 2h ... customers, h the width of a state, and of still more of them.
+    """Chances of 0, h, 2h ... customers, h the width of a state.
 
-    Beyond the last state chances fall by ``ratio`` from one to the next.
+    ``beyond`` is the chance of more than the last state has; there chances fall by ``ratio`` from
+    one state to the next.
     """
 
     chance: Array
@@ -26,8 +27,11 @@ class Present(NamedTuple):
     ratio: Array
 
     def mean(self, value: Array, rise: Array | float = 0.0) -> Array:
-        """The mean of a value of the states 1, 2, ...; beyond them it rises by ``rise`` each."""
-        far = value[-1] + rise * pole(self.ratio)
+        """The mean of a value of the states 1, 2, ...; beyond them it rises by ``rise`` each.
+
+        With nobody present the value is 0.
+        """
+        far = value[-1] + rise * _sum(self.ratio)
         return jnp.sum(self.chance[1:] * value) + self.beyond * far
 
 
@@ -50,7 +54,7 @@ def phases(variability: Array) -> tuple[Array, Array]:
 
 
 def present(rate: Array, served: Array, variability: Array) -> Present:
-    """Customers that come ``rate`` times a second, ``served`` a second where 1, 2, ... are there.
+    """Customers that come ``rate`` > 0 times a second, ``served`` where 1, 2, ... are there.
 
     Beyond the last state service is as fast as there. From that state down, with pi_n the
     chances of n customers by the phase of arrivals, nu their rates, p the chances of phases,
@@ -82,6 +86,11 @@ def present(rate: Array, served: Array, variability: Array) -> Present:
     top = lax.stop_gradient(jnp.max(logs))
     chance = jnp.exp(logs - top)
     ratio = 1.0 / steps[len(served)]
-    beyond = chance[-1] * ratio * pole(ratio)
+    beyond = chance[-1] * ratio * _sum(ratio)
     every = jnp.sum(chance) + beyond
     return Present(chance / every, beyond / every, ratio)
+
+
+def _sum(ratio: Array) -> Array:
+    """1 + ratio + ratio^2 + ..."""
+    return 1.0 / jnp.maximum(1.0 - ratio, LEAST)

@@ -93,8 +93,9 @@ def clustered(expected: Array, variability: Array) -> Array:
 def unlike_exponential(heavy: Array, load: Array, servers: Array) -> Array:
     """Mean wait before ``servers`` (real, at least 1) over that with exponential service.
 
-    ``heavy`` in heavy traffic, (c_a^2 + c_s^2) / (c_a^2 + 1); 1 where few wait, for then it is
-    the next to finish of many that counts. Between them h + (1 - h) k / sqrt(1 + k^2) with
+    ``heavy`` in heavy traffic, (c_a^2 + c_s^2) / (c_a^2 + 1), the denominator of the arrivals that
+    the exponential servers see; 1 where few wait, for then it is the next to finish of many that
+    counts. Between them h + (1 - h) k / sqrt(1 + k^2) with
 
         k = (1 - u) (m - 1) (sqrt(4 + 5 m) - 2) / (16 u m)
 

@@ -71,7 +71,7 @@ def splits(
     shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
     limits = asked.ttft, asked.tpot
     phases = _answers(asking, (seen(arch), seen(draft)), common)
-    if asked.frontier:
+    if asked.frontier and np.any(_fits(phases[1])):
         pools, pairs = _at_speeds(asking, phases, shares, asked)
     else:
         first, second = (
@@ -140,6 +140,11 @@ def _passes(
     return jax.vmap(one)(given, passes)
 
 
+def _fits(phase: Pass) -> np.ndarray:
+    """The rows whose pass breaks no limit of its own."""
+    return np.all([exceeded(limit) <= 0.0 for limit in phase.limits.values()], axis=0)
+
+
 def _at_speeds(
     asking: tuple[_Asking, _Asking],
     phases: list[Pass],
@@ -147,7 +152,7 @@ def _at_speeds(
     asked: Asked,
 ) -> tuple[tuple[Rows, Rows], list[Pair]]:
     """The best pairs at limits of TPOT, from the fastest pass to that of the most tokens a chip."""
-    fits = np.all([exceeded(limit) <= 0.0 for limit in phases[1].limits.values()], axis=0)
+    fits = _fits(phases[1])
     index, _, forward = asking[1].rows
     chips = np.array([layout.chips for layout in asking[1].legal])[index]
     time = np.where(fits, phases[1].time, np.inf)

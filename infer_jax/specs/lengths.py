@@ -3,7 +3,7 @@
 Each answer is a tuple of ``Share`` for ``Workload.of(lengths=...)``. A continuous spread is cut
 into strata, finer towards the long end, where waiting and percentiles are decided; a share is
 the mean of its stratum, so means are kept exactly. An edge moves to a jump near it, so that
-lengths of few values are kept as they are.
+a spread of few values is kept as it is; samples are cut where they lie.
 """
 
 from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ from infer_jax.estimators.serving import room, terms
 from infer_jax.estimators.serving.terms import Spent
 from infer_jax.estimators.serving.world import World
 from infer_jax.physics.numerics import ceiling
-from infer_jax.physics.speculation import geometric
+from infer_jax.physics.speculation import bonus_yield
 from infer_jax.specs import ForwardPass, number, spec
 
 FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
@@ -70,35 +70,34 @@ def one_pass(w: World, forward: ForwardPass) -> Pass:
 
 
 def one_token(w: World, forward: ForwardPass) -> Pass:
-    """A forward pass that verifies ``plan.drafts`` drafts, per token that a sequence gets.
+    """``one_pass``, or where ``plan.drafts`` are made a decode step, per token that each gets.
 
-    [T(1 + d) (1 + d / L) or T(1 + d) + d T_draft] / sum_j a^j, j = 0 .. d: the model's own heads
-    are of one layer each. Without drafts it is ``one_pass``.
+    It is the step of ``passes``: both ways to serve price a drafted token alike.
     """
-    drafts = w.plan.drafts
-    kept = kept_tokens(w)
-    verify = one_pass(w, forward.replace(new_tokens=forward.new_tokens * (1.0 + drafts)))
-    if w.draft is None:
-        factor = (1.0 + drafts / jnp.sum(w.shape.layers.count, axis=-1)) / kept
-        spent = Spent(verify.terms, verify.reading, verify.computing).times(factor)
-    else:
+    plain = one_pass(w, forward)
+    sequences = forward.sequences / w.plan.attention_dp
+    fed = terms.through_layers(w, micro_batch(w, sequences) * (1.0 + w.plan.drafts))
+    spent = _decode(w, fed, sequences, forward.cached_tokens).times(w.model.decode_factor)
+    usual = plain.terms
+    if w.draft is not None:
         small = one_pass(w.draft, forward)
-        spent = terms.joined(
-            Spent(verify.terms, verify.reading, verify.computing).times(1.0 / kept),
-            terms.drafted(Spent(small.terms, small.reading, small.computing)).times(drafts / kept),
-        )
-    return verify.replace(
+        each = terms.drafted(Spent(small.terms, small.reading, small.computing))
+        spent = terms.joined(spent, each.times(w.plan.drafts / kept_tokens(w)))
+        usual = usual | {"draft": jnp.zeros_like(plain.time)}
+    drafted = plain.replace(
         time=spent.time,
-        terms=spent.terms,
-        mfu=verify.mfu * verify.time / kept / spent.time,
+        terms={name: spent.terms[name] for name in usual},
+        mfu=plain.mfu * plain.time / spent.time,
         reading=spent.reading,
         computing=spent.computing,
     )
+    made = w.plan.drafts > 0.0
+    return jax.tree.map(lambda d, p: jnp.where(made, d, p), drafted, plain.replace(terms=usual))
 
 
 def kept_tokens(w: World) -> Array:
     """Tokens that a decode pass gives each request: sum_j a^j, j = 0 .. d, of d drafts."""
-    return geometric(w.model.acceptance, 1.0 + w.plan.drafts)
+    return bonus_yield(w.model.acceptance, w.plan.drafts)
 
 
 def micro_batch(w: World, sequences: Array) -> Array:
@@ -243,8 +242,11 @@ def _decode(w: World, fed: Spent, group: Array, context: Array) -> Spent:
     are of one layer each; what another model takes to draft is not in it.
     """
     plan, micro, kept = w.plan, micro_batch(w, group), kept_tokens(w)
-    heads = plan.drafts / jnp.sum(w.shape.layers.count, axis=-1)
-    drafting = 1.0 + (heads if w.draft is None else jnp.zeros_like(heads))
+    if w.draft is None:
+        drafting = 1.0 + plan.drafts / jnp.sum(w.shape.layers.count, axis=-1)
+        head = terms.head(w, micro, 1.0).times(1.0 + plan.drafts)
+    else:
+        drafting, head = jnp.asarray(1.0), terms.head(w, micro, 1.0 + plan.drafts)
     replayed = terms.joined(
         fed,
         terms.decode_attention(w, micro, 1.0, context),
@@ -252,6 +254,6 @@ def _decode(w: World, fed: Spent, group: Array, context: Array) -> Spent:
     )
     return terms.joined(
         replayed.times(drafting / kept),
-        terms.head(w, micro, 1.0).times((1.0 + plan.drafts) / kept),
+        head.times(1.0 / kept),
         terms.waiting(host=w.engine.sequence_time * group),
     )

@@ -3,14 +3,13 @@
 The passes of this theory, put through the laws of a server that batches continuously.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Limit
-from infer_jax.estimators.serving import life
+from infer_jax.estimators.serving import life, room
 from infer_jax.estimators.serving.life import Flight, Lengths, Served
 from infer_jax.estimators.serving.passes import passes, stepping
 from infer_jax.estimators.serving.workload import Requests
@@ -18,9 +17,9 @@ from infer_jax.estimators.serving.world import World
 from infer_jax.physics import batching
 from infer_jax.physics.batching import Service
 from infer_jax.physics.decoder import total
-from infer_jax.specs import Arrivals, Workload
+from infer_jax.specs import UNBOUNDED, Arrivals
 
-BUDGET = 8192.0  # tokens of a pass where the plan does not say, vLLM's max_num_batched_tokens
+BUDGET = 8192.0  # tokens of a pass where the plan does not say, as vLLM's server on large GPUs
 
 
 class Group(NamedTuple):
@@ -34,16 +33,17 @@ class Group(NamedTuple):
 
 def group_of(w: World, work: Requests, lengths: Lengths) -> Group:
     """One of the equal attention groups of an instance, as a server that batches."""
-    given = {f.name: getattr(work, f.name) for f in dataclasses.fields(Workload)}
-    mean = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
-    kinds = batching.kinds_of(Workload(**{**given, **mean}))
+    means = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
+    kinds = batching.kinds_of(work.replace(**means))
     context = batching.mean_context(kinds)
     tokens = lengths.isl + w.engine.held_output * lengths.osl
-    each = life.room_for(w, work, lengths) / w.plan.attention_dp
+    held = room.held(w, tokens, work.common * lengths.prefix)
+    budget = jnp.where(w.plan.chunk < UNBOUNDED, w.plan.chunk, BUDGET)
     server = batching.Server(
-        budget=jnp.minimum(w.plan.chunk, BUDGET),
-        slots=w.plan.max_sequences,
-        cache=each * tokens,
+        budget=budget,
+        # a pass has room for a token of each request that decodes
+        slots=jnp.minimum(w.plan.max_sequences, budget),
+        cache=jnp.maximum(held, 1.0 / w.plan.attention_dp) * tokens,
         reserved=w.engine.held_output,
     )
     law = stepping(w, context)
@@ -82,7 +82,8 @@ def open_loop(w: World, work: Requests, arrivals: Arrivals) -> Served:
     done = passes(w, decoding, group.context, lengths.fresh, lengths.prefix)
     ready = life.before(w, work.fixed > 0.5, found.tpot)
     fetched = life.fetch(w, work, lengths, done.alone.time)
-    own = {"prompt": found.own, "fetch": fetched, **ready}
+    # the laws are told steps that decode; a prompt's own has a factor of its own
+    own = {"prompt": found.own / w.model.decode_factor, "fetch": fetched, **ready}
     first = {
         **{name: x * w.model.first_factor for name, x in own.items()},
         "other prefills": found.queue_wait,

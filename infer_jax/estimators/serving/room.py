@@ -54,17 +54,25 @@ def request_bytes(w: World, context: Array) -> Array:
     return cache_bytes(w, context + w.plan.block / 2.0) + state_bytes(w)
 
 
-def places(w: World, context: Array, common: Array) -> Array:
-    """Requests of ``context`` tokens that an instance has room for, at least one.
+def held(w: World, context: Array, common: Array) -> Array:
+    """Requests of ``context`` tokens that the memory of an attention group has room for.
 
-    dp max(f_mem M - W - reserve, f_0 M) / bytes of a request, and at most ``max_sequences`` in
-    each attention group; ``common`` tokens of them are held once for all requests of a group.
+    max(f_mem M - W - reserve, f_0 M) / bytes of a request; ``common`` tokens of them are held
+    once for all requests of a group.
     """
     model, memory = w.model, visible(w)
     once = cache_bytes(w, common)
     left = model.usable_memory * memory - weight_bytes(w) - model.reserve - once
     free = jnp.maximum(left, model.least_memory * memory)
-    each = jnp.minimum(free / request_bytes(w, context - common), w.plan.max_sequences)
+    return free / request_bytes(w, context - common)
+
+
+def places(w: World, context: Array, common: Array) -> Array:
+    """Requests of ``context`` tokens that an instance has room for, at least one.
+
+    Those that memory holds, and at most ``max_sequences`` in each attention group.
+    """
+    each = jnp.minimum(held(w, context, common), w.plan.max_sequences)
     return jnp.maximum(w.plan.attention_dp * each, 1.0)
 
 

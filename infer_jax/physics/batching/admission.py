@@ -71,6 +71,7 @@ def admitted(concurrency: Array, server: Server, held: Memory) -> Admitted:
     short, density = jax.scipy.stats.norm.cdf(x), jax.scipy.stats.norm.pdf(x)
     excess = jnp.maximum(over * short + spread * density, 0.0)
     second = (over**2 + spread**2) * short + over * spread * density
-    # not as concurrency - run: the difference of equals has no digits left in a derivative
+    # neither is the other's difference from all: that of equals has no digits left
+    run = wanted * jax.scipy.stats.norm.cdf(-x) + held.limit * short - spread * density
     wait = jnp.maximum(concurrency - server.slots, 0.0) + excess
-    return Admitted(wanted - excess, wait, jnp.maximum(second - excess**2, 0.0))
+    return Admitted(run, wait, jnp.maximum(second - excess**2, 0.0))

@@ -130,8 +130,8 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     rest = jnp.maximum(run - 1.0, 0.0)
     others = coming * rest / run
     load = others * mean / s.room
-    varied = jnp.maximum(others * second / s.room**2, 1e-12)
-    kept = jnp.exp(load / varied * jnp.log(jnp.clip(load, 1e-9, 1.0)))
+    varied = others * second / s.room**2
+    kept = jnp.exp(mean * s.room / second * jnp.log(jnp.clip(load, 1e-9, 1.0)))
     scale = 0.5 * s.room * varied * pole(load)
     half = 0.5 * others * mean  # of those that come with it, half are before it
     before = scale * kept + half

@@ -40,6 +40,8 @@ class Server(NamedTuple):
 class Service(NamedTuple):
     """Means over requests, times in seconds; ``ttft_at`` the percentiles ``LEVELS``.
 
+    ``tpot`` is a mean of ratios in an open loop, a ratio of means in a closed one.
+
     Two figures go by the name of TPOT: ``tpot`` leaves the first token out, as vLLM's and
     SGLang's benchmarks do; ``tpot_with_first`` divides the whole latency, as GuideLLM does.
     """

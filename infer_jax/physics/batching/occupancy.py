@@ -23,12 +23,13 @@ POINTS, STATES = 32, 128  # of the curve of speeds, and of the chain
 FEWEST = 0.25  # requests, where the curve begins
 DEVIATIONS, ROOM = 30.0, 16.0  # of the number present and beyond them, that the chain reaches
 LEAST = 1e-12  # load below which there is none
+SHARP = 0.3  # requests within which slots and cache both decide who waits, where all are alike
 
 
 class Loops(NamedTuple):
-    """Closed loops: requests in them, those that decode, requests/s, a plain step's time.
+    """Closed loops: requests in them, those that decode, requests/s, time of a plain step.
 
-    That time is of a step in which one decodes oneself.
+    The step is one that a decoding request sees, who is in it.
     """
 
     running: Array
@@ -67,7 +68,7 @@ def loops(step: Step, kinds: Kinds, server: Server, most: Array) -> Loops:
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
         return Loops(running, running * life / cycle, running / cycle, own)
 
-    few = jnp.log(FEWEST)
+    few = jnp.log(jnp.minimum(FEWEST, most / 2.0))
     return jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
 
 
@@ -90,12 +91,15 @@ def occupancy(
 ) -> Occupancy:
     """``rate`` requests come a second; how long they wait depends on how unlike they are.
 
-    In a burst, requests of one length leave together, those of exponential length do not: they
-    are given bursts that have the peakedness of theirs, c^2 - 1 times 2 E[min(O, O')] / E[O], O
-    and O' two outputs (Whitt 1992, Management Science 38). In heavy traffic waits grow with
-    c_s^2 of the work that requests bring: their prompt and their share of decode steps, where
-    slots are short; where cache is, that times the cache they hold. At and beyond the speed of
-    all slots the wait goes on along its tangent.
+    The chain's times of service are exponential. Bursts of requests of one length leave together,
+    and more are present at once: the chain is given gaps of variability 1 + (c^2 - 1) 2 E[min(O,
+    O')] / E[O], O and O' two outputs, which have that peakedness (Whitt 1992, Management Science
+    38). Its waits are then scaled from that variability to c_a^2 + c_s^2.
+
+    c_s^2 is that of the work that requests bring, their prompt and their share of decode steps;
+    where cache is short, of that times the cache they hold.
+
+    At and beyond the speed of all slots the wait goes on along its tangent.
     """
     limit = jnp.minimum(server.slots, held.limit)
     speeds = loops(step, kinds, server, limit)
@@ -108,23 +112,25 @@ def occupancy(
     bursty = jnp.maximum(variability - 1.0, 0.0) * 2.0 * lesser / kinds.mean(kinds.output)
     peak = 1.0 + 0.5 * bursty
 
-    # states of one request, or wider ones, between which chances change as in a diffusion
+    # states of one request, or of more: a wider state is left the more surely, by the middle of it,
+    # and its arrivals are more like Poisson's, so that chances change as over its requests
     typical = jnp.interp(jnp.log(rate), jnp.log(speeds.rate), jnp.log(speeds.running))
     reach = jnp.exp(typical) + DEVIATIONS * jnp.exp(typical / 2.0) * jnp.sqrt(peak) + ROOM
     width = lax.stop_gradient(jnp.maximum(jnp.minimum(2.0 * limit, reach) / STATES, 1.0))
-    fine = width <= 1.0
-    here = admitted(width * (1.0 + jnp.arange(STATES)), server, held)
+    n = width * (1.0 + jnp.arange(STATES))
+    here = admitted(n, server, held)
     speed = speeds.at(here.run)
-    power = jnp.where(fine, 1.0, width / peak)
-    served = rate * jnp.exp(power * (jnp.log(speed.rate) - jnp.log(rate)))
-    p = present(rate, served, 1.0 + jnp.where(fine, bursty, 0.0))
+    middle = speeds.at(admitted(n - (width - 1.0) / 2.0, server, held).run)
+    power = (width + peak - 1.0) / peak
+    served = rate * jnp.exp(power * (jnp.log(middle.rate) - jnp.log(rate)))
+    p = present(rate, served, 1.0 + bursty / width)
 
     decoding = p.mean(speed.decoding)
     base = p.mean(speed.decoding * speed.base) / jnp.maximum(decoding, 1e-30)
     blocked = jnp.diff(here.wait, prepend=0.0) / width
     taken = jnp.clip(p.mean(speed.rate * blocked) / rate, 0.0, 1.0)
 
-    spread = square_root(held.varied * held.limit) + 0.3
+    spread = square_root(held.varied * held.limit) + SHARP
     short = jnp.clip((server.slots - held.limit) / spread, -FAR, FAR)
     by_cache = jax.scipy.stats.norm.cdf(short)
     s = steps(step, kinds, server, full.decoding)

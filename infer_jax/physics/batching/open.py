@@ -14,6 +14,7 @@ from infer_jax.physics.queueing import either, exponential_tail, percentiles
 # share of arrivals that wait for a slot from which on slots, not arrivals, decide how many prompts
 # disturb those who decode: no theory, chosen on random servers like those of the tests
 FEW = 0.02
+RAREST = 1e-9  # requests/s, so that a rate of zero has the answers of a small one
 
 
 def open_loop(
@@ -24,7 +25,7 @@ def open_loop(
     The most that can be served is what a closed loop serves that never runs dry. Beyond it every
     value is finite and ``load`` is above 1.
     """
-    variability = jnp.asarray(variability)
+    variability, rate = jnp.asarray(variability), jnp.maximum(rate, RAREST)
     held = memory(kinds, server)
     capacity = cycles(step, kinds, server, jnp.asarray(PLENTY)).rate
     there = occupancy(step, kinds, server, held, rate, variability)
@@ -32,28 +33,30 @@ def open_loop(
     m = mix(step, kinds, s, there.decoding, rate, variability)
     own = kinds.mean(m.own)
 
+    finished = jnp.minimum(rate, capacity)
     # where slots are short, those who have one are disturbed by no more than what has one, too
-    apart = there.decoding / (rate * m.life)
+    apart = there.decoding / (finished * m.life)
     fewer = jnp.exp(there.taken / (there.taken + FEW) * jnp.log(apart))
-    tpot, life = m.tpot * fewer, m.life * fewer
+    tpot, life = jnp.maximum(m.tpot * fewer, there.base), m.life * fewer
     # one who waits for a slot in a burst meanwhile waits for the prompts of that burst
     drain = there.queued / jnp.maximum(there.taken, 1e-12)
     burst = 1.0 - 1.0 / jnp.maximum(variability, 1.0)
-    wait = m.wait - burst * there.taken * jnp.minimum(m.wait, drain)
+    both = m.wait - burst * jnp.minimum(m.wait, drain)
+    wait = (1.0 - there.taken) * m.wait + there.taken * both
     ttft = there.queued + wait + own
     tail = either(
         exponential_tail(m.wait, m.variance, 1.0 - there.taken),
-        exponential_tail(m.wait + drain, m.variance + drain**2, there.taken),
+        exponential_tail(both + drain, m.variance + drain**2, there.taken),
     )
     latency = ttft + life
-    decoding = rate * life
+    decoding, limit = finished * life, jnp.minimum(server.slots, held.limit)
     return Service(
-        rate=jnp.minimum(rate, capacity),
+        rate=finished,
         capacity=capacity,
-        running=decoding + rate * (wait + own),
+        running=jnp.minimum(decoding + finished * (wait + own), limit),
         decoding=decoding,
         waiting=there.queued * rate,
-        limit=jnp.minimum(server.slots, held.limit),
+        limit=limit,
         ttft=ttft,
         ttft_at=percentiles(LEVELS, m.own, kinds.weight, tail),
         slot_wait=there.queued,

@@ -259,7 +259,7 @@ def test_gradients_are_those_of_differences(loop):
         assert float(along) == pytest.approx(both, rel=1e-8)
 
 
-AMOUNTS = {"closed": (1.0, 60.0, 100.0, 1e4), "open": (1e-6, 5.0, 12.0, 1e3)}
+AMOUNTS = {"closed": (1.0, 60.0, 100.0, 1e4), "open": (0.0, 1e-6, 5.0, 12.0, 1e3)}
 BAD = [(900.0, 1.0), (1.0, 1.0), (1.0, 300.0), (30000.0, 5.0)]
 
 
@@ -284,6 +284,29 @@ def test_arrivals_beyond_capacity_are_seen():
     assert float(within.load) < 1.0 and float(within.rate) == 1.0
     assert float(beyond.rate) == float(beyond.capacity) < 50.0
     assert float(beyond.ttft) > 10.0 * float(within.ttft)
+    assert float(beyond.running) <= float(beyond.limit)
+    far = opened(*numbers(*MACHINE, 1e4, 1.0))
+    assert float(far.tpot) >= float(within.tpot)
+
+
+@pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
+def test_a_server_without_limits_on_sequences_is_full_when_its_cache_is(wide):
+    """Twenty requests of 1,100 tokens fit; slots are as many as may be declared."""
+    with nullcontext() if wide else jax.enable_x64(False):
+        s = opened(*numbers(900, 200, 2048, 2.0**40, 22000, 1.0, 1.0))
+        few = opened(*numbers(900, 200, 2048, 19.5, 1e9, 1.0, 1.0))
+    assert float(s.limit) == pytest.approx(19.5, abs=0.6)
+    assert float(s.capacity) == pytest.approx(float(few.capacity), rel=0.03)
+
+
+def test_states_of_one_request_or_of_more_answer_alike():
+    """At 64 slots the chain's states begin to be wider than one request."""
+    for variability in (1.0, 4.0, 12.0):
+        less, more = (
+            opened(*numbers(900, 200, 2048, n, 1e9, 14, variability)) for n in (63.9, 64.1)
+        )
+        assert float(more.decoding) == pytest.approx(float(less.decoding), rel=2e-3)
+        assert float(more.slot_wait) <= float(less.slot_wait)
 
 
 @given(
