@@ -21,7 +21,7 @@ CASES = [
         for name in ESTIMATORS
     ),
     *(
-        pytest.param(name, model, system, marks=SLOW if name == "economics.level4" else ())
+        pytest.param(name, model, system, marks=SLOW if "." in name else ())
         for name in WIDE
         for model, system in (("dense", "nodes"), ("hybrid", "torus"))
     ),
