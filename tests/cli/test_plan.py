@@ -111,6 +111,12 @@ def test_drafts_are_tried():
     assert f"drafts {told['degrees']['drafts']}" in told["layout"]
 
 
+def test_a_frontier_of_pools_that_fit_nowhere_is_a_near_miss():
+    asked = ("plan", "llama-3.1-405b", "--hardware", "h100_sxm", "--total-gpus", "4", "--frontier")
+    report = answer(*asked, "--mode", "disaggregated")
+    assert not report["feasible"] and report["near_misses"]
+
+
 def test_another_model_drafts_for_pools_too():
     asked = (*ASKED, "--total-gpus", "4", "--top", "1", "--tpot", "5ms")
     report = answer(*asked, "--draft", "qwen3-0.6b", "--acceptance", "0.8")

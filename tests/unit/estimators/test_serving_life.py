@@ -229,6 +229,30 @@ def test_arrivals_wait_more_the_more_come():
     assert life.ttft[0] < 1.05 * sum(quiet)
 
 
+def test_a_limit_on_sequences_is_not_one_of_the_cache():
+    few = plan(tp=8, attention_dp=1, ep=8, max_sequences=4.0)
+    work = asked(isl=100, osl=20, arrivals=Arrivals.of(rate=0.1))
+    found = Serving.of().service(mixture(), HARDWARE, work, few)
+    assert float(found.limit) == pytest.approx(4.0, rel=1e-6)
+
+
+def test_an_offset_of_decoding_is_none_of_the_prompt():
+    """Of a calibrated server: a request alone prefills as fast, whatever its decode steps take."""
+    work = asked(arrivals=Arrivals.of(rate=1e-6))
+    first, tpot = zip(
+        *(
+            (life.prefill.terms["prompt"], life.tpot)
+            for factor in (1.0, 1.5)
+            for life in [
+                estimate(Serving.of(decode_factor=factor), mixture(), HARDWARE, work, plan())
+            ]
+        ),
+        strict=True,
+    )
+    assert float(first[1]) == pytest.approx(float(first[0]), rel=1e-3)
+    assert float(tpot[1]) == pytest.approx(1.5 * float(tpot[0]), rel=1e-3)
+
+
 # a model that drafts
 
 
