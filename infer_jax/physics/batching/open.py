@@ -22,8 +22,8 @@ def open_loop(
 ) -> Service:
     """Requests that arrive ``rate`` times a second; ``variability`` 1 is Poisson.
 
-    The most that can be served is what a closed loop serves that never runs dry. Beyond it every
-    value is finite and ``load`` is above 1.
+    The most that can be served is what a closed loop serves that never runs dry. Beyond it that
+    much is finished, and every value is finite.
     """
     variability, rate = jnp.asarray(variability), jnp.maximum(rate, RAREST)
     held = memory(kinds, server)
