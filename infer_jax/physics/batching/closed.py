@@ -75,18 +75,34 @@ def later(kinds: Kinds) -> Array:
     return jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
 
 
+class Paces(NamedTuple):
+    """Where the time of a cycle goes."""
+
+    own: Array  # into the steps of one's own prompt, by kind
+    wait: Array  # into those of prompts before it
+    tpot: Array  # and into a token after the first
+    slowest: Array  # step, full of prompts
+
+
+def paces(kinds: Kinds, s: Steps, met: "Backlog", cost: Array, cycle: Array) -> Paces:
+    """Where the time of a ``cycle`` goes, ``cost`` what a prompt of each kind adds to its steps.
+
+    No token takes less than a step without prompts, or more than a full one.
+    """
+    each = kinds.mean(cost) / kinds.mean(kinds.fresh)
+    own, slowest = cost + s.chunks * s.base, s.base + s.room * each
+    wait = kinds.mean(s.base * met.steps + each * met.fed)
+    tpot = jnp.clip((cycle - kinds.mean(own) - wait) / later(kinds), s.base, slowest)
+    return Paces(own, wait, tpot, slowest)
+
+
 def closed_loop(
     step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
 ) -> Service:
     """What a request lives through in a loop of ``cycles``; percentiles of mixed waits."""
     c = cycles(step, kinds, server, concurrency, together)
     s, met, cost, rate, run = c.steps, c.met, c.cost, c.rate, c.run
-    tokens, each = later(kinds), kinds.mean(cost) / kinds.mean(kinds.fresh)
-    own = cost + s.chunks * s.base
-    wait = kinds.mean(s.base * met.steps + each * met.fed)
-    # no token takes less than a step without prompts, or more than a full one
-    slowest = s.base + s.room * each
-    tpot = jnp.clip((c.cycle - kinds.mean(own) - wait) / tokens, s.base, slowest)
+    tokens, (own, wait, tpot, slowest) = later(kinds), paces(kinds, s, met, cost, c.cycle)
     queued = c.waiting / rate
     ttft = queued + wait + kinds.mean(own)
     # waits differ by the prompts before, by how many wait, and by what they wait for
@@ -150,7 +166,7 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
 
     # in lockstep only prompts that fit one step share it, or prompts that are all alike
     fit = jnp.maximum(s.room / mean, 1.0)
-    unlike = kinds.variance(kinds.fresh) / mean**2
+    unlike = kinds.variation(kinds.fresh)
     locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + APART * unlike / fit**2), 1.0)
     beside = (cohort(fit, run, unlike) - 1.0) * mean
     beside = jnp.where(beside > 0.0, beside, jnp.minimum(unlike, 1.0) * others * mean)

@@ -26,6 +26,10 @@ class Kinds(NamedTuple):
         """The variance over requests of a value of each kind, exactly 0 for one kind."""
         return self.mean((value - self.mean(value)) ** 2)
 
+    def variation(self, value: Array) -> Array:
+        """The squared coefficient of variation over requests of a value of each kind."""
+        return self.variance(value) / self.mean(value) ** 2
+
 
 class Server(NamedTuple):
     """What a server admits."""

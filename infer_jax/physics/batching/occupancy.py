@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.physics.batching.admission import FAR, PLENTY, Memory, admitted
-from infer_jax.physics.batching.closed import backlog, later
+from infer_jax.physics.batching.closed import backlog, later, paces
 from infer_jax.physics.batching.kinds import Kinds, Server
 from infer_jax.physics.batching.steps import Step, added, steps
 from infer_jax.physics.numerics import square_root
@@ -59,22 +59,15 @@ def loops(step: Step, kinds: Kinds, server: Server, most: Array) -> Loops:
             met = backlog(s, kinds, coming, running, apart)
             turns = tokens + kinds.mean(s.chunks + met.steps)
             running = coming * turns
-        cost = kinds.mean(added(step, kinds, decoding, s, met.fed))
-        each = cost / kinds.mean(kinds.fresh)
-        cycle = turns * s.base + running * cost
-        first = cost + kinds.mean((s.chunks + met.steps) * s.base + each * met.fed)
-        life = jnp.clip(cycle - first, tokens * s.base, tokens * (s.base + s.room * each))
+        cost = added(step, kinds, decoding, s, met.fed)
+        cycle = turns * s.base + running * kinds.mean(cost)
+        life = tokens * paces(kinds, s, met, cost, cycle).tpot
         seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
         return Loops(running, running * life / cycle, running / cycle, own)
 
     few = jnp.log(jnp.minimum(FEWEST, most / 2.0))
     return jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
-
-
-def relative(kinds: Kinds, value: Array) -> Array:
-    """The squared coefficient of variation over requests of a value of each kind."""
-    return kinds.variance(value) / kinds.mean(value) ** 2
 
 
 class Occupancy(NamedTuple):
@@ -137,7 +130,7 @@ def occupancy(
     work = added(step, kinds, full.decoding, s, jnp.zeros_like(s.room))
     work = work + kinds.output * full.base / full.decoding
     space = work * held.tokens
-    unlike = by_cache * relative(kinds, space) + (1.0 - by_cache) * relative(kinds, work)
+    unlike = by_cache * kinds.variation(space) + (1.0 - by_cache) * kinds.variation(work)
     heavy = (variability + unlike) / (2.0 + bursty)
     queued = p.mean(here.wait, width) / rate * unlike_exponential(heavy, within, limit)
     return Occupancy(decoding, base, queued * pole(load) * (1.0 - within), taken)

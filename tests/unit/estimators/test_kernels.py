@@ -1,7 +1,5 @@
 """The kernel model: its look-up rules, its curves at the edges, and what it refuses, by line."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +31,7 @@ from infer_jax.specs import (
     Linear,
     Workload,
 )
+from tests.unit.physics.derivatives import numbers
 
 HARDWARE = load_system("h800_sxm").hardware
 CHIP = HARDWARE.chip
@@ -76,10 +75,6 @@ def folder(tmp_path):
 @pytest.fixture
 def tables(folder):
     return Tables.load(folder, "h800", 0.35, 0.9)
-
-
-def numbers(*values) -> Any:
-    return tuple(jnp.asarray(float(x)) for x in values)
 
 
 @pytest.mark.parametrize(

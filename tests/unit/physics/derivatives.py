@@ -12,6 +12,11 @@ import numpy as np
 PROGRAM = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "algsimp"}
 
 
+def numbers(*values: Any) -> tuple[jax.Array, ...]:
+    """As arrays of the default precision, whatever they were."""
+    return tuple(jnp.asarray(x, float) for x in values)
+
+
 def agrees_with_differences(function: Callable[..., Any], *args: Any, tolerance=1e-6) -> None:
     """Every leaf's gradient equals the central difference, to a share of the value's scale.
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from infer_jax.physics import batching, prefix_cache, queueing
 from infer_jax.physics.presence import phases, present
 from infer_jax.physics.root import crossing
-from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite
+from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite, numbers
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -195,10 +195,6 @@ def served(isl, osl, budget, slots, cache, amount, variability=None):
 
 closed = opened = jax.jit(served, compiler_options=PROGRAM)
 MACHINE = (900.0, 200.3, 2048.0, 61.3, 80000.0)  # its cohorts are not just full
-
-
-def numbers(*values):
-    return tuple(jnp.asarray(x, float) for x in values)
 
 
 def test_one_request_alone_waits_for_nothing():
