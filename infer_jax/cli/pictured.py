@@ -118,6 +118,9 @@ def sensitivity(answers: Answers) -> page.Section:
             for e in told
         ]
         body += page.heading(title[0].upper() + title[1:])
+        if not rows:  # dollars where the rent is nothing
+            body += page.paragraph(f"No number of model, hardware or plan moves the {title}.")
+            continue
         body += charts.bars(f"Elasticities of the {title}", rows, "% for 1 % more of the number")
     about = (
         "What 1 % more of a number does, everything else held. Lighter bars stand at a maximum "

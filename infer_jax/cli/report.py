@@ -72,8 +72,9 @@ def report(
             chosen = _cheapest(asked, theory, work, total_gpus or GPUS, limits, batch)
         else:
             plan, _ = one.plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, name)
-            degrees = [float(x) for x in (plan.tp, plan.ep, plan.ep, plan.pp)]
-            chosen = Chosen(planning.Layout(*degrees), dp, batch or 1.0, "The plan is as given.")
+            t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
+            layout = planning.Layout(tp=t, attention_dp=e, ep=e, pp=p)
+            chosen = Chosen(layout, dp, batch or 1.0, "The plan is as given.")
     work = inputs.workload(isl, osl, prefix, chosen.batch)
     with busy("compiling and evaluating"):
         answers = _answers(asked, given, name, theory, work, chosen)
@@ -155,7 +156,10 @@ def _answers(
     network = hardware.network
     served = Served(
         model=_repository(asked, given["config"]),
-        **{k: int(v) for k, v in zip(("tp", "groups", "ep", "pp"), layout, strict=True)},
+        tp=int(layout.tp),
+        groups=int(layout.attention_dp),
+        ep=int(layout.ep),
+        pp=int(layout.pp),
         copies=int(chosen.copies),
         requests=int(chosen.batch),
         context=int(context),

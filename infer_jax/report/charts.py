@@ -65,8 +65,8 @@ def scatter(
     picture = svg.canvas(WIDTH, box.bottom + 44.0, label)
     xs = [m.x for m in marks] + [x for c in curves for x, _ in c.points]
     ys = [m.y for m in marks] + [y for c in curves for _, y in c.points]
-    x = svg.Scale(*svg.around(xs, log=axes[0].log), box.left, box.right, axes[0].log)
-    y = svg.Scale(*svg.around(ys, log=axes[1].log), box.bottom, box.top, axes[1].log)
+    x = svg.scale(xs, box.left, box.right, log=axes[0].log)
+    y = svg.scale(ys, box.bottom, box.top, log=axes[1].log)
     svg.axes(picture, box, x, y, (axes[0].title, axes[1].title))
     for curve in curves:
         line = " ".join(f"{x(a):.6g},{y(b):.6g}" for a, b in curve.points)

@@ -68,7 +68,17 @@ def around(values: Sequence[float], *, log: bool) -> tuple[float, float]:
     """Ends of an axis that holds all values: from 0, or a little beyond on a logarithmic one."""
     if log:
         return min(values) / 1.3, max(values) * 1.3
-    return min(0.0, 1.05 * min(values)), 1.05 * max(*values, 0.0) or 1.0
+    return min([0.0, *(1.05 * v for v in values)]), 1.05 * max([0.0, *values]) or 1.0
+
+
+def scale(values: Sequence[float], start: float, stop: float, *, log: bool) -> Scale:
+    """An axis that holds all values; a zero among them (a price, say) has no logarithm.
+
+    >>> scale([0.0, 4.0], 0.0, 1.0, log=True).log
+    False
+    """
+    log = log and min(values) > 0.0
+    return Scale(*around(values, log=log), start, stop, log)
 
 
 def clean(text: object) -> str:

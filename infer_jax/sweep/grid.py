@@ -123,4 +123,5 @@ def thresholds(grid: Grid, count: int = 1000, decades: float = 2.0) -> Grid:
 
 def preferred(front: Grid, preference: float = 3.0) -> int:
     """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
-    return int(np.argmax(front.speed**preference / front.cost))
+    with np.errstate(divide="ignore"):  # where all is free, the fastest
+        return int(np.argmax(front.speed**preference / front.cost))

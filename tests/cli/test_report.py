@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from infer_jax.catalog.systems import profiles_folder
 from infer_jax.report import charts, page
 from infer_jax.report.engines import Served, commands
 from infer_jax.report.svg import Scale
@@ -70,7 +71,6 @@ def made(tmp_path_factory, _programs):
         return told, (folder / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_the_page_is_whole_and_loads_nothing(made):
     _, text = made
     read = Reader(text)
@@ -88,7 +88,6 @@ def test_the_page_is_whole_and_loads_nothing(made):
     assert anchors == list(SECTIONS)
 
 
-@pytest.mark.slow
 def test_pictures_are_well_formed_and_within_their_frames(made):
     _, text = made
     found = pictures(text)
@@ -102,7 +101,6 @@ def test_pictures_are_well_formed_and_within_their_frames(made):
         assert svg.get("aria-label")
 
 
-@pytest.mark.slow
 def test_hovering_tells_the_frontier_that_the_verb_prints(made):
     told, text = made
     theirs = answer("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--no-picture")["rows"]
@@ -118,7 +116,6 @@ def test_hovering_tells_the_frontier_that_the_verb_prints(made):
         assert mine[4] == row["binds"]
 
 
-@pytest.mark.slow
 def test_numbers_are_those_of_estimate_and_memory(made):
     told, text = made
     same = [*WORDS[1:], "--estimator", "economics.planned"]
@@ -132,7 +129,6 @@ def test_numbers_are_those_of_estimate_and_memory(made):
     assert f"{held['kv_cache_size_tokens']:,.0f} tokens" in text
 
 
-@pytest.mark.slow
 def test_every_number_of_the_hardware_has_a_source(made):
     _, text = made
     assert "meta-llama/Meta-Llama-3.1-8B" in text
@@ -141,6 +137,25 @@ def test_every_number_of_the_hardware_has_a_source(made):
     rows = re.findall(row, text)
     assert len(rows) == 5
     assert all(source != "not in the profile" for _, _, source in rows)
+
+
+def test_a_plan_that_costs_nothing_has_its_page(made, tmp_path):
+    """A rent of 0: dollars have no logarithm and no elasticities, the rest is as it was."""
+    priced, _ = made
+    profile = (profiles_folder() / "h100_sxm.toml").read_text(encoding="utf-8")
+    rent = "price_usd_per_hour = { value = "
+    free = re.sub(f"{re.escape(rent)}[0-9.]+", f"{rent}0", profile)
+    assert free != profile
+    (tmp_path / "free.toml").write_text(free, encoding="utf-8")
+    words = [word if word != "h100_sxm" else "free.toml" for word in WORDS]
+    told = answer(*words, "--estimator", "economics.planned")
+    assert told["output_cost_per_mtok_usd"] == 0.0 < priced["output_cost_per_mtok_usd"]
+    assert told["tpot_ms"] == priced["tpot_ms"]
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "No number of model, hardware or plan moves the $/Mtok." in text
+    drawn = pictures(text)
+    assert len(drawn) == 1 + 2 + 1 + 2 + 1  # no bars of dollars
+    assert not re.search(r'="(nan|-?inf)"', "".join(ET.tostring(svg, "unicode") for svg in drawn))
 
 
 def test_refusals_are_one_sentence(tmp_path):
