@@ -10,38 +10,66 @@
 (True, True)
 """
 
-from infer_jax.catalog import (
-    Model as Model,
-    System as System,
-    list_models as list_models,
-    list_systems as list_systems,
-    load_model as load_model,
-    load_system as load_system,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from infer_jax.citation import citation as citation
 from infer_jax.errors import InputError as InputError
-from infer_jax.estimators import (
-    Economics as Economics,
-    Estimate as Estimate,
-    Offload as Offload,
-    Offloading as Offloading,
-    Phase as Phase,
-    Speculative as Speculative,
-    make as make,
-)
-from infer_jax.specs import (
-    Architecture as Architecture,
-    Block as Block,
-    ForwardPass as ForwardPass,
-    Hardware as Hardware,
-    Plan as Plan,
-    Workload as Workload,
-)
-from infer_jax.sweep import (
-    Grid as Grid,
-    evaluate as evaluate,
-    frontier as frontier,
-    preferred as preferred,
-)
+
+if TYPE_CHECKING:
+    from infer_jax.catalog import (
+        Model as Model,
+        System as System,
+        list_models as list_models,
+        list_systems as list_systems,
+        load_model as load_model,
+        load_system as load_system,
+    )
+    from infer_jax.estimators import (
+        Economics as Economics,
+        Estimate as Estimate,
+        Offload as Offload,
+        Offloading as Offloading,
+        Phase as Phase,
+        Speculative as Speculative,
+        make as make,
+    )
+    from infer_jax.specs import (
+        Architecture as Architecture,
+        Block as Block,
+        ForwardPass as ForwardPass,
+        Hardware as Hardware,
+        Plan as Plan,
+        Workload as Workload,
+    )
+    from infer_jax.sweep import (
+        Grid as Grid,
+        evaluate as evaluate,
+        frontier as frontier,
+        preferred as preferred,
+    )
 
 __version__ = "0.1.0"
+
+# where each name is, which is imported when it is asked for: a command imports what it needs
+_ROOMS = {
+    "catalog": ("Model", "System", "list_models", "list_systems", "load_model", "load_system"),
+    "estimators": (
+        *("Economics", "Estimate", "Offload", "Offloading", "Phase", "Speculative", "make"),
+    ),
+    "specs": ("Architecture", "Block", "ForwardPass", "Hardware", "Plan", "Workload"),
+    "sweep": ("Grid", "evaluate", "frontier", "preferred"),
+}
+_ROOM = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"infer_jax.{name}")
+    if name not in _ROOM:
+        raise AttributeError(f"module 'infer_jax' has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(f"infer_jax.{_ROOM[name]}"), name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOM, *_ROOMS})

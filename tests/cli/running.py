@@ -5,7 +5,7 @@ import json
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
-from infer_jax.cli import app
+from infer_jax.cli.verbs import app
 
 
 class Ran(NamedTuple):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.cli import EXAMPLES
 from infer_jax.cli.options import duration
 from infer_jax.cli.starting import hush, watched
+from infer_jax.cli.verbs import VERBS
 from infer_jax.estimators import VARIANTS
 from infer_jax.memory import Engine, memory
 from infer_jax.physics import decoder
@@ -201,7 +201,7 @@ def test_fits_eighty_columns_without_colour(words):
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("verb", [verb.__name__ for verb in EXAMPLES])
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_helps_with_an_example_and_has_what_all_have(verb):
     ran = run(verb, "--help")
     assert ran.code == 0

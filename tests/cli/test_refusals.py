@@ -112,7 +112,7 @@ def test_interrupt_is_130(tmp_path):
     # a verb that is still at work when it is interrupted, however fast the machine; what a
     # shell starts in the background ignores the signal unless told otherwise
     code = (
-        "import signal, time; from infer_jax.cli import app, main\n"
+        "import signal, time; from infer_jax.cli import main; from infer_jax.cli.verbs import app\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "app.command('work')(lambda: (print('up', flush=True), time.sleep(100)))\n"
         "main()"

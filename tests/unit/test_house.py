@@ -36,7 +36,7 @@ def rooms():
     """(room, file, imported room) for every import of the package within itself."""
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if parts == ("__init__",):
+        if parts in (("__init__",), ("__main__",)):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = []

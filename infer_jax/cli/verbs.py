@@ -1,0 +1,225 @@
+"""Which verbs are there, where is each of them, and how is one run?
+
+A verb's module is imported when the verb is run: what lists the verbs imports no JAX.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import import_module
+from inspect import Parameter, signature
+from io import TextIOWrapper
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import infer_jax
+from infer_jax.cli import INTERRUPTED, importing
+from infer_jax.errors import InputError
+
+NAME = "infer-jax: "
+
+
+class Verb(NamedTuple):
+    """The module of ``infer_jax.cli`` that has the verb, its first line of help, an example."""
+
+    module: str
+    line: str
+    example: str
+
+
+VERBS = {
+    "frontier": Verb(
+        "frontier",
+        "Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.",
+        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
+    ),
+    "estimate": Verb(
+        "estimate",
+        "What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes.",
+        "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
+    ),
+    "memory": Verb(
+        "memory",
+        "Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.",
+        "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
+    ),
+    "layout": Verb(
+        "layout",
+        "Which weight and attention layout is fastest on a slice, and where that changes.",
+        "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
+    ),
+    "kernels": Verb(
+        "kernels",
+        "What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?",
+        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 4096",
+    ),
+    "measure": Verb(
+        "measure",
+        "How fast are this device's kernels? Times them through JAX, fits curves, writes a "
+        "profile.",
+        "measure --out my_chip.toml",
+    ),
+    "offload": Verb(
+        "offload",
+        "Which block, and where do weights, KV cache and hidden states live, for most tokens/s?",
+        "offload opt-175b --hardware t4_host --isl 512 --osl 32",
+    ),
+    "plan": Verb(
+        "plan",
+        "Which plans meet TTFT and TPOT for the fewest dollars per million tokens?",
+        "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
+    ),
+    "report": Verb(
+        "report",
+        "One HTML page: frontier, time, memory, sensitivity, roofline, engine flags, sources.",
+        "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",
+    ),
+    "models": Verb(
+        "listing",
+        "The bundled models: layers, parameters in all and per token, longest context.",
+        "models llama-3.1-8b",
+    ),
+    "hardware": Verb(
+        "listing",
+        "The shipped systems: matmul rates, memory, network, price; of one, every source.",
+        "hardware h100_sxm",
+    ),
+    "estimators": Verb(
+        "listing",
+        "The estimators and their variants, by the names that --estimator takes.",
+        "estimators",
+    ),
+    "doctor": Verb(
+        "doctor",
+        "Compute stored answers on every device; exit 1 where one disagrees.",
+        "doctor",
+    ),
+    "calibrate": Verb(
+        "calibrate",
+        "What do measured runs say of a server? Fits it, with intervals, and writes a profile.",
+        "calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml",
+    ),
+    "compare": Verb(
+        "compare",
+        "Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every "
+        "term?",
+        "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
+        " --estimator economics.planned",
+    ),
+    "sensitivity": Verb(
+        "sensitivity",
+        "What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?",
+        "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
+    ),
+    "codesign": Verb(
+        "codesign",
+        "Which shape, split and batch would be better: least cost at a speed, within limits?",
+        "codesign SPEC.toml --out design",
+    ),
+    "sweep": Verb(
+        "sweep",
+        "Which of millions of configurations are worth choosing? The same command carries on.",
+        "sweep SPACE.toml --out result.parquet",
+    ),
+}
+
+
+class Verbs(TyperGroup):
+    """The group of verbs, which tells every problem of the user's in one sentence."""
+
+    def __init__(self, *, commands: Any = None, **given: Any):
+        listed = {name: TyperCommand(name, help=verb.line) for name, verb in VERBS.items()}
+        super().__init__(commands={**listed, **(commands or {})}, **given)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that is named, imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in VERBS:
+            command = _command(name)
+        return name, command, rest
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
+        """Run one command; exit 0, 1 (a device disagrees, or no answer is written), 2 or 130."""
+        given = list(sys.argv[1:] if args is None else args) or ["--help"]
+        extra |= {"prog_name": "infer-jax", "standalone_mode": False}
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # a name no ASCII terminal can print: no crash
+                stream.reconfigure(errors="replace")
+        try:
+            code = super().main(given, **extra)
+            sys.stdout.flush()
+        except InputError as error:
+            code = _complain(str(error))
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
+        except OSError as error:  # `infer-jax ... | head`, or a full disk
+            sys.stdout = None
+            if not isinstance(error, BrokenPipeError):
+                _complain(f"the answer cannot be written: {error.strerror or error}")
+            code = 1
+        except Exception as error:
+            # usage errors of typer, whose base class has no public name in all its versions
+            if not hasattr(error, "format_message"):
+                raise
+            code = _complain(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(sentence: str) -> int:
+    sentence = " ".join(sentence.split())
+    print(sentence if sentence.startswith(NAME) else f"{NAME}{sentence}", file=sys.stderr)
+    return 2
+
+
+def _command(name: str) -> TyperCommand:
+    with importing():
+        function = getattr(import_module(f"infer_jax.cli.{VERBS[name].module}"), name)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, epilog=f"Example: infer-jax {VERBS[name].example}")(_hushing(function))
+    command = typer.main.get_command(alone)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
+    """``verb`` with the option that all have and none needs to know of."""
+    from infer_jax.cli.options import Quiet
+    from infer_jax.cli.starting import hush
+
+    @wraps(verb)
+    def run(*, quiet: bool, **given: Any) -> None:
+        hush(quiet)
+        verb(**given)
+
+    own = signature(verb)
+    quiet = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), quiet])  # pyright: ignore
+    run.__annotations__ = verb.__annotations__ | {"quiet": Quiet}
+    return run
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"infer-jax {infer_jax.__version__}")
+        raise typer.Exit()
+
+
+app = typer.Typer(
+    cls=Verbs,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def infer_jax_verbs(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """What LLM inference takes: time, memory and money, from a differentiable model."""

@@ -1,0 +1,144 @@
+"""Verbs are listed without importing them, and what is listed is what they are."""
+
+import ast
+import inspect
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import infer_jax
+from infer_jax.cli.verbs import VERBS
+from tests.cli.running import run
+
+PROGRAM = "from infer_jax.cli import main; main()"
+
+
+def program(*words: str, code: str = PROGRAM) -> subprocess.CompletedProcess[str]:
+    """The program in a process of its own."""
+    asked = [sys.executable, "-c", code, *words]
+    return subprocess.run(asked, capture_output=True, text=True, timeout=120)
+
+
+def imported(*words: str) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('\\n' + repr(sorted(sys.modules)), file=sys.stderr))\n"
+    )
+    ran = program(*words, code=code + PROGRAM)
+    assert ran.returncode == 0, ran.stderr
+    return set(ast.literal_eval(ran.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_listed_is_what_the_verb_says_of_itself(verb):
+    function = getattr(import_module(f"infer_jax.cli.{VERBS[verb].module}"), verb)
+    said = inspect.getdoc(function) or ""
+    assert VERBS[verb].line == " ".join(said.split("\n\n")[0].split())
+    assert VERBS[verb].example.split()[0] == verb
+
+
+def test_every_verb_is_listed():
+    """A function that takes --json or writes, in a file of the command line, is a verb."""
+    from infer_jax import cli
+
+    folder = Path(inspect.getfile(cli)).parent
+    listed = {(verb.module, name) for name, verb in VERBS.items()}
+    found = {
+        (path.stem, node.name)
+        for path in folder.glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(a.annotation, ast.Attribute) and a.annotation.attr == "Json"
+                for a in node.args.args)
+    }  # fmt: skip
+    assert found == listed
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("--version",)])
+def test_listing_verbs_imports_no_jax(words):
+    names = imported(*words)
+    assert "infer_jax.cli.verbs" in names
+    assert not names & {"jax", "numpy", "flax", "infer_jax.catalog"}
+
+
+# what a question of one configuration has no use for
+UNUSED = {
+    *("matplotlib", "optax", "optimistix", "pandas", "pyarrow", "scipy"),
+    *(f"infer_jax.{room}" for room in ("calibrate", "codesign", "measure", "plots", "sweep")),
+    *(f"infer_jax.cli.{verb}" for verb in ("calibrate", "codesign", "measure", "report", "sweep")),
+}
+
+
+@pytest.mark.parametrize("verb", ["estimate", "plan", "memory", "kernels", "layout"])
+def test_a_verb_imports_what_it_uses(verb):
+    names = imported(verb, "--help")
+    assert f"infer_jax.cli.{verb}" in names
+    assert not names & UNUSED
+
+
+def test_version():
+    ran = run("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"infer-jax {infer_jax.__version__}\n", "")
+
+
+def test_unknown_verb_names_the_near_one():
+    ran = run("estimat")
+    assert ran.code == 2 and "'estimate'" in ran.err
+
+
+def test_module_is_the_program():
+    ended = subprocess.run(
+        [sys.executable, "-m", "infer_jax", "--version"], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (0, f"infer-jax {infer_jax.__version__}\n")
+
+
+def test_names_of_the_library_are_found_where_they_are_said_to_be():
+    """Imported when asked for, the names are those that type checkers read."""
+    tree = ast.parse(Path(infer_jax.__file__).read_text())
+    for_checkers = {
+        alias.asname: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    assert len(for_checkers) > 15
+    for name, module in for_checkers.items():
+        assert getattr(infer_jax, str(name)) is getattr(import_module(module), str(name))
+    lazy = {name for names in infer_jax._ROOMS.values() for name in names}
+    assert lazy == set(for_checkers) <= set(dir(infer_jax))
+    with pytest.raises(AttributeError, match="'infer_jax' has no attribute 'planing'"):
+        _ = infer_jax.planing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("module", ["typer", "jax"])
+def test_interrupted_while_importing_is_130_without_traceback(module):
+    """Ctrl-C while a module is imported, which takes most of a short command's time."""
+    code = f"""if True:
+        import signal, sys, time
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        class Slow:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    print("importing", flush=True)
+                    time.sleep(100)
+
+        sys.meta_path.insert(0, Slow())
+    """
+    words = [sys.executable, "-c", f"{code}\n{PROGRAM}", "estimators"]
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True) as asked:
+        assert asked.stdout is not None
+        assert asked.stdout.readline() == "importing\n"
+        asked.send_signal(signal.SIGINT)
+        errors = asked.communicate(timeout=120)[1]
+    assert (asked.returncode, errors) == (130, "")
