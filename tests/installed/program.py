@@ -1,0 +1,41 @@
+"""The installed command, as a user has it: a process of its own in an empty folder."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+WHEEL = os.environ.get("INFER_JAX_PROGRAM", "")  # another installation's infer-jax
+LONGEST = 600.0  # seconds of one command
+OURS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "INFER_JAX_X64", "COLUMNS")
+
+
+class Ended(NamedTuple):
+    """What a command left: its exit code, stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+def program() -> Path:
+    """``infer-jax`` of INFER_JAX_PROGRAM, else the one beside this Python."""
+    return Path(WHEEL or Path(sys.executable).parent / "infer-jax")
+
+
+def world(home: Path) -> dict[str, str]:
+    """The environment of somebody who has set nothing and whose caches lie in ``home``."""
+    kept = {name: value for name, value in os.environ.items() if name not in OURS}
+    if WHEEL:  # it must find its own package
+        kept.pop("PYTHONPATH", None)
+    return kept | {"XDG_CACHE_HOME": str(home), "MPLBACKEND": "agg"}
+
+
+def call(words: list[str], folder: Path, env: dict[str, str], longest: float = LONGEST) -> Ended:
+    """One command in ``folder``, without anything to read from."""
+    ran = subprocess.run(
+        words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=longest,
+    )  # fmt: skip
+    return Ended(ran.returncode, ran.stdout, ran.stderr)

@@ -1,0 +1,268 @@
+"""Each verb's main question, asked of the installed command in an empty folder.
+
+The answers are held to figures that do not come from our own output: sizes of published models,
+data sheets, the limits that were asked for, and what must add up.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from infer_jax.cli.verbs import VERBS
+from tests.installed.program import call, program
+
+RUNS = Path(__file__).parents[1] / "data" / "server" / "runs.csv"
+# 8,030,261,248 parameters (the model's card) of 2 bytes, and an H100's 3.35 TB/s (NVIDIA)
+READING_MS = 8.030e9 * 2 / 3.35e12 * 1e3
+SPACE = """
+estimator = "economics.planned"
+[arch]
+model = "llama-3.1-8b"
+[hardware]
+systems = ["h100_sxm", "h200_sxm"]
+[workload]
+batch = { values = [1, 8, 64] }
+[plan]
+tp = { values = [1, 2] }
+[keep]
+pareto = ["speed", "cost"]
+"""
+SPEC = """
+estimator = "economics.planned"
+[arch]
+model = "llama-3.2-1b"
+[hardware]
+system = "h100_sxm"
+[workload]
+isl = 1024
+osl = 128
+[free]
+batch = [1, 64]
+[start]
+batch = 8
+[objective]
+best = "cost"
+[limits]
+tpot = 0.002
+[search]
+restarts = 8
+steps = 32
+"""
+
+
+class Asked(NamedTuple):
+    """The words after ``infer-jax``, what must be in the answer, and the files it takes and makes.
+
+    ``holds`` is given the text and the folder, and asserts.
+    """
+
+    words: str
+    says: str
+    holds: Callable[[str, Path], None] = lambda out, folder: None
+    takes: dict[str, str] = {}  # noqa: RUF012
+    makes: tuple[str, ...] = ()
+
+
+def number(pattern: str, out: str) -> float:
+    """The one number that a pattern with a group finds."""
+    found = re.search(pattern, out, re.MULTILINE)
+    assert found, f"no {pattern!r} in:\n{out}"
+    return float(found[1].replace(",", ""))
+
+
+def rows(out: str, first: str, *columns: int) -> list[list[float]]:
+    """Numbers of the given columns, counted from the end, of lines that begin with ``first``."""
+    lines = [line.split() for line in out.splitlines() if re.match(first, line)]
+    assert lines, f"no line begins with {first!r}:\n{out}"
+    return [[float(cells[column]) for column in columns] for cells in lines]
+
+
+def estimates(out: str, folder: Path) -> None:
+    tpot = number(r"^time per output token +([\d.]+)  ms", out)
+    assert READING_MS < tpot < 10 * READING_MS
+
+
+def compares(out: str, folder: Path) -> None:
+    pattern = r"^time per output token +ms +([\d.]+) +([\d.]+) +([\d.]+)"
+    found = re.search(pattern, out, re.MULTILINE)
+    assert found, out
+    serving, ideal, ratio = map(float, found.groups())
+    assert READING_MS < ideal < serving < 10 * READING_MS
+    assert ratio == pytest.approx(ideal / serving, rel=2e-3)
+
+
+def remembers(out: str, folder: Path) -> None:
+    # 70,553,706,496 parameters of 2 bytes over 4 GPUs, norms on each
+    assert number(r"^weights +([\d,]+)", out) == pytest.approx(70_553_706_496 * 2 / 4, rel=1e-3)
+    tokens = number(r"^GPU KV cache size: ([\d,]+) tokens", out)
+    told = number(r"^Maximum concurrency for 8,192 tokens per request: ([\d.]+)x", out)
+    assert told == pytest.approx(tokens / 8192, abs=0.01)
+
+
+def plans(out: str, folder: Path) -> None:
+    first = out.split("\n\n")[1]
+    tpot = [float(x) for x in re.findall(r"TP\d.*?  +\d+ +\d+ +\d+ +([\d.]+) ", first)]
+    assert tpot and max(tpot) <= 30.0
+
+
+def fronts(out: str, folder: Path) -> None:
+    points = rows(out.replace("\n*", "\n "), r" +[\d.]+ +[\d.]+ +\d", 0, 1)
+    assert len(points) > 5 and out.count("\n*  ") == 1
+    assert all(a[0] > b[0] and a[1] > b[1] for a, b in pairwise(points))
+
+
+def lays_out(out: str, folder: Path) -> None:
+    times = rows(out, r" +\d+, \d+, \d+ ", 3)
+    # 540e9 parameters, 2 FLOP each, 512 x 2048 tokens, 64 chips of 275 TFLOP/s (Google)
+    floor = 2 * 540e9 * 512 * 2048 / (64 * 275e12) * 1e3
+    assert min(times)[0] > floor
+
+
+def adds_up(out: str, folder: Path) -> None:
+    whole = number(r"^time per output token +([\d.]+)  ms", out)
+    decode = out.split("decode  ")[-1]
+    parts = [line.split() for line in decode.splitlines() if re.match(r"[a-z ]+\d+ +[\d.]+ ", line)]
+    at = [next(i for i, cell in enumerate(line) if cell.isdigit()) for line in parts]
+    kernels = sum(float(x[i]) * float(x[i + 1]) for x, i in zip(parts, at, strict=True)) / 1e3
+    assert 0.0 < kernels <= whole * 1.01
+
+
+def places(out: str, folder: Path) -> None:
+    for kind in ("weights", "cache", "hidden"):
+        shares = rows(out, f"{kind} .*[0-9]$", -3, -2, -1)[0]
+        assert sum(shares) == pytest.approx(100.0, abs=0.2)
+
+
+def is_whole(out: str, folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    ids: list[str] = []
+    reader = HTMLParser()
+    reader.handle_starttag = lambda tag, attrs: ids.extend(v for k, v in attrs if k == "id" and v)
+    reader.feed(text)
+    assert {"plan", "flags", "frontier", "time", "memory", "sensitivity"} <= set(ids)
+    assert "http-equiv" not in text and "Traceback" not in text
+
+
+def is_dear(out: str, folder: Path) -> None:
+    """What is paid is proportional to the price, and a decode step reads memory."""
+    dollars = out.split("$/Mtok (USD/Mtok)")[1].split("\n\n")[0]
+    assert rows(dollars, r"hardware\.price ", 2)[0] == [1.0]
+    assert -1.0 < rows(dollars, r"hardware\.chip\.memory_ban", 2)[0][0] < -0.3
+
+
+def is_fitted(out: str, folder: Path) -> None:
+    with (folder / "my_h100.toml").open("rb") as file:
+        assert "serving" in tomllib.load(file)
+    before = number(r"^profile as it was +([\d.]+)", out)
+    assert number(r"^calibrated +([\d.]+)", out) < before
+
+
+def is_kept(out: str, folder: Path) -> None:
+    told = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    kept = [column["values"] for column in told["columns"].values()]
+    assert 2 <= len(kept[0]) < 12 and all(len(column) == len(kept[0]) for column in kept)
+    assert number(r"^(\d+) points", out) == 12
+
+
+def is_designed(out: str, folder: Path) -> None:
+    config = json.loads((folder / "design" / "config.json").read_text(encoding="utf-8"))
+    assert config["hidden_size"] == 2048  # not free: as on the model's card
+    assert rows(out, "tpot +s ", 3)[0][0] <= 0.002
+    start, design = rows(out, "cost +USD ", 2, 3)[0]
+    assert design <= start
+
+
+def is_measured(out: str, folder: Path) -> None:
+    with (folder / "my_chip.toml").open("rb") as file:
+        assert tomllib.load(file)["chip"]
+
+
+ASKED = {
+    "frontier": Asked(
+        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
+        r"speed +cost", fronts, makes=("frontier.png",),
+    ),
+    "estimate": Asked(
+        "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
+        "llama-3.1-8b on 1 h100_sxm", estimates,
+    ),
+    "memory": Asked(
+        "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
+        "KV cache size", remembers,
+    ),
+    "layout": Asked(
+        "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
+        "Fastest by batch", lays_out,
+    ),
+    "kernels": Asked(
+        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 64",
+        "largest batch that fits", adds_up,
+    ),
+    "measure": Asked(
+        "measure --out my_chip.toml --toy", "my_chip.toml", is_measured, makes=("my_chip.toml",)
+    ),
+    "offload": Asked(
+        "offload opt-175b --hardware t4_host --isl 512 --osl 32", "kept on", places,
+        makes=("offload.png",),
+    ),
+    "plan": Asked(
+        "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms", "blended", plans
+    ),
+    "report": Asked(
+        "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms", r"report\.html",
+        is_whole, makes=("report.html",),
+    ),
+    "models": Asked("models llama-3.1-8b", r"llama-3\.1-8b +llama +32 +8\.03"),
+    "hardware": Asked("hardware h100_sxm", r"chip\.memory_bandwidth +3350000000000 +bytes/s"),
+    "estimators": Asked("estimators", r"economics +level 4"),
+    "doctor": Asked("doctor", r"float64 +24 .* yes"),
+    "calibrate": Asked(
+        "calibrate runs.csv --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml",
+        "calibrated, run left out", is_fitted, {"runs.csv": RUNS.read_text(encoding="utf-8")},
+        ("my_h100.toml", "my_h100.png"),
+    ),
+    "compare": Asked(
+        "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
+        " --estimator economics.planned",
+        r"serving +economics\.planned", compares,
+    ),
+    "sensitivity": Asked(
+        "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
+        "1.5 times the memory bandwidth", is_dear,
+    ),
+    "codesign": Asked(
+        "codesign SPEC.toml --out design", "Objective: cost", is_designed, {"SPEC.toml": SPEC},
+        ("design/config.json",),
+    ),
+    "sweep": Asked(
+        "sweep SPACE.toml --out result.json", "kept", is_kept, {"SPACE.toml": SPACE},
+        ("result.json",),
+    ),
+}  # fmt: skip
+
+
+def test_every_verb_is_asked():
+    """A new verb needs a row in ASKED."""
+    assert set(ASKED) == set(VERBS)
+    assert all(row.words.split()[0] == verb for verb, row in ASKED.items())
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_verb_answers(name, tmp_path, home):
+    row = ASKED[name]
+    for file, text in row.takes.items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    ended = call([str(program()), *row.words.split()], tmp_path, home)
+    assert "Traceback" not in ended.out + ended.err, ended.err
+    assert ended.code == 0, ended.err
+    assert re.search(row.says, ended.out), ended.out
+    for file in row.makes:
+        assert (tmp_path / file).stat().st_size > 0, file
+    row.holds(ended.out, tmp_path)
