@@ -6,30 +6,33 @@ shrinks toward zero, and training stops where groups that it does not see stop g
 
 import dataclasses
 from collections.abc import Hashable, Sequence
+from functools import cache
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from infer_jax.errors import InputError
 
 
-class Network(nn.Module):
-    """Features of a row to the logarithm of a factor on each of ``outputs`` predictions."""
+@cache
+def network(width: int, outputs: int) -> Any:
+    """Features of a row to the logarithm of a factor on each of ``outputs`` predictions.
 
-    width: int = 16
-    outputs: int = 2
+    A flax module; exactly 0 before training.
+    """
+    import flax.linen as nn
 
-    @nn.compact
-    def __call__(self, features: Array) -> Array:
-        """g, of shape rows x outputs; exactly 0 before training."""
-        hidden = nn.tanh(nn.Dense(self.width)(features))
-        hidden = nn.tanh(nn.Dense(self.width)(hidden))
-        return nn.Dense(self.outputs, kernel_init=nn.initializers.zeros)(hidden)
+    class Network(nn.Module):
+        @nn.compact
+        def __call__(self, features: Array) -> Array:
+            hidden = nn.tanh(nn.Dense(width)(features))
+            hidden = nn.tanh(nn.Dense(width)(hidden))
+            return nn.Dense(outputs, kernel_init=nn.initializers.zeros)(hidden)
+
+    return Network()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Residual:
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """log of the factor on each prediction, rows x outputs."""
         scaled = jnp.asarray((np.asarray(features) - self.centre) / self.size)
-        net = Network(self.width, self.outputs)
+        net = network(self.width, self.outputs)
         each = [np.asarray(net.apply(weights, scaled)) for weights in self.networks]
         return np.mean(each, axis=0)
 
@@ -81,7 +84,7 @@ def learn_residual(
         scale: ordinary size of ``left`` by output.
 
     Raises:
-        InputError: shapes that do not fit, or fewer groups than parts.
+        InputError: shapes that do not fit, fewer groups than parts, or flax is not installed.
     """
     features, left = np.asarray(features, float), np.asarray(left, float)
     if features.ndim != 2 or left.ndim != 2 or not len(features) == len(left) == len(groups):
@@ -95,7 +98,13 @@ def learn_residual(
     part = np.asarray([of[g] for g in groups])
     centre, size = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
     scaled, sizes = jnp.asarray((features - centre) / size), jnp.asarray(scale, float)
-    net, wanted = Network(width, left.shape[1]), jnp.asarray(left)
+    try:
+        import optax
+
+        net, wanted = network(width, left.shape[1]), jnp.asarray(left)
+    except ImportError as error:
+        allowed = "pip install 'infer_jax[fit]'"
+        raise InputError("residual", error.name or "", "not installed", allowed) from None
     optimiser = optax.adamw(rate, weight_decay=decay)
     mean = lambda x, w: jnp.sum(x * w) / jnp.sum(w)  # noqa: E731
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
-from flax import struct
 
 from infer_jax.errors import InputError
 
@@ -53,7 +52,7 @@ def part(doc: str, *, default_factory: Any = dataclasses.MISSING) -> Any:
 
 def static(doc: str, *, default: Any = dataclasses.MISSING) -> Any:
     """Structure, not a number: a law, a convention or a length. Changing it retraces."""
-    metadata = {"doc": doc, "kind": "static", "pytree_node": False}
+    metadata = {"doc": doc, "kind": "static"}
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -64,7 +63,10 @@ def static(doc: str, *, default: Any = dataclasses.MISSING) -> Any:
 )
 def spec(cls: type[T]) -> type[T]:
     """A frozen keyword-only dataclass registered as a pytree, with ``replace`` and ``of``."""
-    return struct.dataclass(cls, kw_only=True)  # type: ignore[return-value]
+    made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    fixed = [f.name for f in dataclasses.fields(made) if f.metadata.get("kind") == "static"]
+    numbers = [f.name for f in dataclasses.fields(made) if f.name not in fixed]
+    return jax.tree_util.register_dataclass(made, numbers, fixed)
 
 
 class Spec:

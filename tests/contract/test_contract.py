@@ -56,7 +56,7 @@ def claimed(name, law):
 def declared(everything):
     """(index of leaf, path, metadata) for every number, in the order of ``jax.tree.leaves``.
 
-    The fields are declared in the order in which flax flattens them: a test holds that.
+    The fields are declared in the order in which JAX flattens them: a test holds that.
     """
     return [(path, meta) for tree in everything for path, meta, _ in leaves(tree)]
 
