@@ -39,7 +39,7 @@ def run(cv: str | None, file: Path | None, out: Path | None) -> dict[str, Any]:
         asked = dict.fromkeys((r.id for r in (*every, *left)), "")
         inside = folding.folds(rows, str(cv))
     entries = folding.entries(every, asked)
-    times = predicted(Serving.calibrated(), rows)
+    times = predicted(Serving.of(), rows)
     headline: dict[str, Any] = {"rows": len(rows), "further_parameters": MORE}
     found = {
         "aggregated rows alone": held(times, rows, inside, shifts=False),

@@ -41,12 +41,6 @@ def _lines(found: Fit, rows: Sequence[Row], clean: np.ndarray) -> list[str]:
     bounds = interval(found, covariance(found, servers * 2), 0.8)
     learnt = {p.name: p.learnt for p in identifiability(found).parameters}
     symbols = {name: f.symbol for name, f in serving_coefficients().items()}
-    symbols |= {
-        "expert_kernels": "k_E",
-        "eager_growth": "k_I",
-        "block_kernels": "k_B",
-        "trtllm.sync": "sg_trt",
-    }
     lines.append("\n[coefficients]\n")
     for name, value in found.values.items():
         low, high = bounds[name]

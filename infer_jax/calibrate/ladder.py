@@ -8,7 +8,7 @@ import numpy as np
 from infer_jax.calibrate.problem import Prior
 from infer_jax.calibrate.runs import Load
 from infer_jax.calibrate.uncertainty import QUANTILES
-from infer_jax.catalog.published import Fitted, serving_coefficients, serving_fit
+from infer_jax.catalog.published import serving_coefficients
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving, shape
 from infer_jax.specs import Architecture, leaves
@@ -18,7 +18,7 @@ from infer_jax.specs import Architecture, leaves
 SCALES = (0.08, 0.25)
 # a server's factor scatters so many times as far: k runs then are believed to k / (k + 0.5)
 FACTOR = math.sqrt(2.0)
-# a bootstrap over servers tells how sure their mean is; one scatters by the root of their number,
+# an interval over servers tells how sure their mean is; one scatters by the root of their number,
 # 41 servers under 3 engines, as times farther, but by a factor e at most
 SCATTER, WIDEST = math.sqrt(41 / 3), 1.0
 FACTORS = ("decode_factor", "first_factor")
@@ -32,7 +32,6 @@ LADDER = (
     "front",
     "quantised_gap",
     "usable_memory",
-    "{engine}.expert_gap",
     "expert_kernels",
     "grouped",
     "{engine}.sequence_time",
@@ -41,7 +40,7 @@ LADDER = (
     "weight_read",
     "cache_read",
 )
-MIXTURE = ("expert_gap", "expert_kernels", "grouped")
+MIXTURE = ("expert_kernels", "grouped")
 
 
 def chosen(
@@ -63,7 +62,7 @@ def chosen(
         "generation": GENERATIONS[int(theory.generation)],
         "bits": f"{max(sizes, key=lambda bits: sizes[bits]):g}",
     }
-    known, mixture = fitted(), bool(np.any(np.asarray(layers.mixture) > 0))
+    known, mixture = serving_coefficients(), bool(np.any(np.asarray(layers.mixture) > 0))
     found = {path: float(value) for path, _, value in leaves(theory)}
     names = [name.format(**facts) for name in LADDER]
     names = [
@@ -80,18 +79,13 @@ def chosen(
     return (*factors, *names)[: int(measured.sum())]
 
 
-def fitted() -> dict[str, Fitted]:
-    """What is known of each coefficient from many servers, by either fit."""
-    return {**serving_fit(), **serving_coefficients()}
-
-
 def priors(theory: Serving, names: Sequence[str]) -> dict[str, Prior]:
     """What is believed of each coefficient of a server: the theory's value and its scatter.
 
     Raises:
         InputError: a name of which nothing is known.
     """
-    known, found = fitted(), {path: float(x) for path, _, x in leaves(theory)}
+    known, found = serving_coefficients(), {path: float(x) for path, _, x in leaves(theory)}
     factors: dict[str, float] = dict(
         zip(FACTORS, (FACTOR * scale for scale in SCALES), strict=True)
     )

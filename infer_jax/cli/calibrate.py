@@ -79,7 +79,7 @@ def calibrate(
         request_rate=request_rate,
     )
     given_runs.agree(found, asked)
-    theory = inputs.estimator("serving", asked.system)
+    theory = inputs.estimator(inputs.BEST, asked.system)
     theory = theory.but(engine=float(ENGINES.index(engine_of(found))))
     with busy("fitting"):
         made = calibrate_server(

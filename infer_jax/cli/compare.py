@@ -35,7 +35,7 @@ def compare(
         typer.Option(
             "--estimator",
             metavar="NAME",
-            help="Twice for two estimators; once, or not at all (serving), with --measured.",
+            help="Two of them, one to set against serving; alone, with --measured.",
         ),
     ] = None,
     runs: Annotated[
@@ -69,7 +69,9 @@ def compare(
         for option, value in given.items():
             if value is not None:
                 raise opt.refuse(option, str(value), "only with --measured")
-        if len(names) != 2:
+        best = inputs.BEST if total_gpus is None else inputs.SEARCHING
+        names = names if len(names) != 1 else [best, *names]
+        if len(set(names)) != 2:
             raise opt.refuse("--estimator", len(names), "two of them, or --measured FILE")
         report = _estimators(asked, names, (tp, pp, ep, total_gpus), isl, osl, batch)
     else:
@@ -82,7 +84,7 @@ def compare(
         facts |= {"concurrency": concurrency, "request_rate": request_rate}
         found = read_runs([str(path) for path in runs], sidecar, **facts)
         given_runs.agree(found, asked)
-        report = _measured(asked, names[0] if names else "serving", found)
+        report = _measured(asked, names[0] if names else inputs.BEST, found)
     if as_json:
         show.as_json({**report, "notes": asked.notes})
         return
@@ -155,7 +157,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
         raise opt.refuse("--estimator", name, allowed)
     arch = asked.model.architecture
     loads = [load_of(run) for run in runs]
-    if name == "serving":
+    if name == inputs.BEST:
         theory = theory.but(engine=engine_of(runs))
     if not isinstance(theory, Serving):
         loads = [load._replace(plan=_plain(load.plan)) for load in loads]

@@ -107,12 +107,12 @@ def plan_of(
             raise opt.refuse("--tp", "missing", "--tp (with --pp, --ep), or --total-gpus")
         check_split(arch, tp or 1.0, pp or 1.0, ep or 1.0)
         plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0, dp=dp)
-        return plan, name or "economics.planned"
+        return plan, name or inputs.BEST
     if tp is not None or pp is not None or ep is not None:
         raise opt.refuse("--total-gpus", total, "--total-gpus, or --tp, --pp and --ep, not both")
     if total % dp:
         raise opt.refuse("--total-gpus", total, f"a multiple of --dp, {dp:g}")
-    return Plan.of(tp=total / dp, dp=dp), name or "economics"
+    return Plan.of(tp=total / dp, dp=dp), name or inputs.SEARCHING
 
 
 def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
@@ -146,7 +146,7 @@ def _divisors(counts: list[float]) -> str:
 def agree(theory: Any, name: str, total: float | None) -> None:
     """Raise InputError where the estimator searches the split and one is given, or the reverse."""
     if total is None and inputs.searches(theory):
-        allowed = "one that takes a split, such as economics.planned; or give --total-gpus"
+        allowed = "one that takes a split, such as serving; or give --total-gpus"
         raise opt.refuse("--estimator", name, allowed)
     if total is not None and not inputs.searches(theory):
         raise opt.refuse("--estimator", name, "one that searches the split; or give --tp")

@@ -65,7 +65,7 @@ def frontier(
         picture.check(out)
     asked = inputs.given(config, hardware, quant, kv_dtype, price)
     work = inputs.workload(isl, osl, prefix)
-    name = estimator or ("economics.level4" if paper else "economics")
+    name = estimator or ("economics.level4" if paper else inputs.SEARCHING)
     theory = inputs.estimator(name, asked.system)
     if not inputs.searches(theory):
         raise opt.refuse("--estimator", name, "one that searches the split, such as economics")

@@ -11,6 +11,9 @@ from infer_jax.estimators import VARIANTS, Speculative, make
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.specs import Hardware, Workload
 
+BEST = "serving"  # the estimator of a given layout, where none is asked for
+SEARCHING = "economics"  # of GPUs whose layout is looked for
+
 
 @dataclass(frozen=True)
 class Given:
@@ -75,9 +78,14 @@ def shipped_errors(name: str, made: Any, system: System) -> Errors | None:
 
     None where the profile was calibrated to its own server: its bands say more.
     """
-    if name != "serving.calibrated" or system.bands():
+    if not fitted_to_servers(name) or system.bands():
         return None
     return serving_errors().get((system.name, ENGINES[int(made.engine)]))
+
+
+def fitted_to_servers(name: str) -> bool:
+    """Whether an estimator has both laws and coefficients of the fit to measured servers."""
+    return name.partition(".")[0] == "serving" and name != "serving.complete"
 
 
 def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:

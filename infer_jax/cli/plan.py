@@ -175,7 +175,7 @@ def plan(
         frontier=frontier,
     )
     work = inputs.workload(isl, osl, prefix)
-    name = f"serving.{engine}" if engine else "serving"
+    name = f"serving.{engine}" if engine else inputs.BEST
     common = Deployment.of(**({} if max_num_seqs is None else {"max_sequences": max_num_seqs}))
     met: list[Choice] = []
     missed: list[Choice] = []

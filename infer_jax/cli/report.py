@@ -55,7 +55,7 @@ def report(
     asked = inputs.given(config, hardware, quant, kv_dtype, price)
     given = {"config": config, "hardware": hardware, "quant": quant, "kv-dtype": kv_dtype}
     given |= {"price": price, "total-gpus": total_gpus}
-    name = estimator or "serving"
+    name = estimator or inputs.BEST
     theory = inputs.estimator(name, asked.system)
     if inputs.searches(theory):
         raise opt.refuse("--estimator", name, "one that takes a split: serving, economics.planned")
@@ -146,7 +146,7 @@ def _answers(
     context = float(work.isl + work.osl)
     each = float(np.ceil(chosen.batch / layout.attention_dp))
     engine = Engine.of(context=context, sequences=each)
-    searched = inputs.estimator("economics", asked.system)
+    searched = inputs.estimator(inputs.SEARCHING, asked.system)
     chips, batches = points.axes(asked, searched, False, given["total-gpus"])
     swept = points.evaluate(searched, asked, work, chips, batches)
     front = best(swept.grid.under(None))

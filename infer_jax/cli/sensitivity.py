@@ -67,7 +67,7 @@ def sensitivity(
     else:
         if any(x is not None for x in (tp, pp, ep, total_gpus, batch)):
             raise opt.refuse("--along", along, "no --tp, --pp, --ep, --total-gpus or --batch")
-        plan, name = Plan.of(), estimator or "economics"
+        plan, name = Plan.of(), estimator or inputs.SEARCHING
     theory = inputs.estimator(name, asked.system)
     work = inputs.workload(isl, osl, prefix, batch or 1.0)
     point = changed(Point(theory, arch, asked.hardware, work, plan), _overrides(override), "--set")

@@ -61,7 +61,7 @@ def load_spec(path: str | Path) -> Spec:
 def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
     """The design problem of the tables of a file."""
     known(where, "", table, KEYS)
-    inner, space, feasible = read_space(where, table)
+    inner, space, feasible = read_space(where, table, "economics.planned")
     _one(where, inner, space)
     arch = space.arch.architecture
     system = space.hardware

@@ -55,9 +55,6 @@ VARIANTS: dict[str, Variant] = {
     "serving.vllm": Variant(Serving.vllm_engine, "vLLM as measured", MEASURED),
     "serving.sglang": Variant(Serving.sglang_engine, "SGLang as measured", MEASURED),
     "serving.trtllm": Variant(Serving.trtllm_engine, "TensorRT-LLM as measured", MEASURED),
-    "serving.calibrated": Variant(
-        Serving.calibrated, "the later fit, whose errors on unseen rows are told", MEASURED
-    ),
     "serving.complete": Variant(
         Serving.complete, "with what measured servers were too few to see", MEASURED
     ),

@@ -52,8 +52,12 @@ def load_space(path: str | Path) -> Asked:
     return Asked(estimator, space, _keep(where, table["keep"]), feasible)
 
 
-def read_space(where: str, table: Mapping[str, Any]) -> tuple[Any, Space, str]:
+def read_space(
+    where: str, table: Mapping[str, Any], default: str = "serving"
+) -> tuple[Any, Space, str]:
     """(estimator, space, what makes a point count) of the tables of a file.
+
+    ``default`` is the estimator where the file names none.
 
     Raises:
         InputError: as ``load_space``.
@@ -72,7 +76,7 @@ def read_space(where: str, table: Mapping[str, Any]) -> tuple[Any, Space, str]:
             **{k: value_of(type(base), k, v, f"{where}: {name}") for k, v in plain.items()}
         )
         axes |= varied
-    estimator, varied = _estimators(where, table)
+    estimator, varied = _estimators(where, table, default)
     axes |= varied
     where_tables = table.get("where", [])
     if not isinstance(where_tables, list):
@@ -139,8 +143,8 @@ def _hardware(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
     return (load_system(names) if isinstance(names, str) else [load_system(n) for n in names]), axes
 
 
-def _estimators(where: str, table: Mapping[str, Any]) -> tuple[Any, dict[str, Axis]]:
-    names = table.get("estimator", "economics")
+def _estimators(where: str, table: Mapping[str, Any], default: str) -> tuple[Any, dict[str, Axis]]:
+    names = table.get("estimator", default)
     if not (isinstance(names, str) or _texts(names)):
         raise InputError(where, "estimator", names, "a name, or a list of names")
     plain, axes = _numbers(where, "estimator", table.get("coefficients", {}))

@@ -34,7 +34,7 @@ def test_estimate_is_the_estimate(world):
     arch, hardware, coefficients = world
     told = answer(*PLANNED, "--osl", "101", "--concurrency", "24", "--dp", "3", "--ttft", "0.3s")
     work = ij.Workload.of(isl=1000, osl=101, batch=8)
-    theory = ij.make("economics.planned", coefficients)
+    theory = ij.make("serving", coefficients)
     life = jax.jit(theory.estimate)(arch, hardware, work, ij.Plan.of(tp=2, dp=3))
     assert close(told["ttft_ms"], 1e3 * life.ttft)
     assert close(told["tpot_ms"], 1e3 * life.tpot)

@@ -7,7 +7,6 @@ import pytest
 from tests.cli.running import answer, run
 
 SPACE = """
-estimator = "economics.planned"
 feasible = "decode.feasible"
 zip = [["plan.pp", "plan.dp"]]
 [arch]
@@ -74,7 +73,7 @@ def test_a_frontier_and_its_points_again(space):
         ("at_most = 8", "at_most = 0.5", "none of 384"),
         ('pareto = ["speed", "cost"]', 'pareto = ["speed", "costs"]', "costs"),
         ('pareto = ["speed", "cost"]', "", "keep"),
-        ('estimator = "economics.planned"', 'estimator = "economist"', "economist"),
+        ('feasible = "decode.feasible"', 'estimator = "economist"', "economist"),
         ("isl = 4096", "isl = true", "workload.isl"),
         ("isl = 4096", "isl = -1", "isl"),
         ("[keep]", "[kept]", "kept"),

@@ -161,7 +161,6 @@ ESTIMATORS: dict[str, Row] = {
     "serving.vllm": Row(Serving.vllm_engine),
     "serving.sglang": Row(Serving.sglang_engine),
     "serving.trtllm": Row(Serving.trtllm_engine),
-    "serving.calibrated": Row(Serving.calibrated),
     "serving.complete": Row(lambda: Serving.complete().but(skew=0.4, imbalance=0.5)),
     "speculative.economics": Row(lambda: Speculative.economics(Economics.level3(), dense(), 0.8)),
     "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),

@@ -24,6 +24,5 @@ from infer_jax.catalog.published.serving import (
     Fitted as Fitted,
     serving_coefficients as serving_coefficients,
     serving_errors as serving_errors,
-    serving_fit as serving_fit,
     serving_form as serving_form,
 )

@@ -10,8 +10,9 @@ from infer_jax.catalog.files import read_toml
 class Fitted(NamedTuple):
     """A fitted coefficient in SI units.
 
-    ``symbol``: its letter in the docs; ``low``, ``high``: bootstrap 10 and 90 %; ``prior``: the
-    value believed beforehand; ``learnt``: deviation after over deviation before the fit.
+    ``symbol``: its letter in the docs; ``low``, ``high``: 80 % bounds by the jackknife over groups
+    of model, system and engine; ``prior``: the value believed beforehand; ``learnt``: deviation
+    after over deviation before the fit.
     """
 
     symbol: str
@@ -20,17 +21,6 @@ class Fitted(NamedTuple):
     high: float
     prior: float
     learnt: float
-
-
-@cache
-def serving_coefficients() -> dict[str, Fitted]:
-    """Every fitted coefficient by its dotted path in ``Serving``.
-
-    >>> serving_coefficients()["weight_read"].symbol
-    'eta_m'
-    """
-    path = str(files("infer_jax.catalog.published").joinpath("serving.toml"))
-    return {name: Fitted(**row) for name, row in read_toml(path)["coefficients"].items()}
 
 
 class Errors(NamedTuple):
@@ -46,12 +36,10 @@ class Errors(NamedTuple):
 
 
 @cache
-def serving_fit() -> dict[str, Fitted]:
-    """Every coefficient of the later fit to the same rows, by its dotted path in ``Serving``.
+def serving_coefficients() -> dict[str, Fitted]:
+    """Every fitted coefficient by its dotted path in ``Serving``.
 
-    ``low`` and ``high`` are 80 % bounds by the jackknife over groups of model, system and engine.
-
-    >>> serving_fit()["eager_growth"].symbol
+    >>> serving_coefficients()["eager_growth"].symbol
     'k_I'
     """
     return {name: Fitted(**row) for name, row in _fit()["coefficients"].items()}
@@ -59,13 +47,13 @@ def serving_fit() -> dict[str, Fitted]:
 
 @cache
 def serving_form() -> dict[str, float]:
-    """Leaves that are not fitted but say which form was, by dotted path."""
+    """Leaves that the fit fixed beforehand, by dotted path."""
     return dict(_fit()["form"])
 
 
 @cache
 def serving_errors() -> dict[tuple[str, str], Errors]:
-    """Errors of that fit by system and engine, where there are rows enough.
+    """Errors of the fit by system and engine, where there are rows enough.
 
     >>> serving_errors()["b200_sxm", "vllm"].median["tpot"] < 10
     True
@@ -87,4 +75,4 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
 
 @cache
 def _fit() -> dict[str, Any]:
-    return read_toml(str(files("infer_jax.catalog.published").joinpath("serving_fitted.toml")))
+    return read_toml(str(files("infer_jax.catalog.published").joinpath("serving.toml")))

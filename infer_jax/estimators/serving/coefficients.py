@@ -2,7 +2,7 @@
 
 from jax import Array
 
-from infer_jax.catalog.published import serving_coefficients
+from infer_jax.catalog.published import serving_coefficients, serving_form
 from infer_jax.specs import Spec, number, spec
 
 ENGINES = ("trtllm", "sglang", "vllm")
@@ -43,10 +43,7 @@ class Engine(Spec):
     @classmethod
     def published(cls, name: str) -> "Engine":
         """An engine as fitted; half a slot is TensorRT-LLM's alone."""
-        fitted = serving_coefficients()
-        dot = f"{name}."
-        values = {k.removeprefix(dot): f.value for k, f in fitted.items() if k.startswith(dot)}
-        return cls.of(**values, slot=0.5 if name == "trtllm" else 0.0)
+        return cls.of(**_of(name), slot=0.5 if name == "trtllm" else 0.0)
 
 
 @spec
@@ -61,7 +58,12 @@ class Generation(Spec):
     @classmethod
     def published(cls, name: str) -> "Generation":
         """A generation as fitted; Hopper multiplies 4-bit numbers as 8-bit ones."""
-        fitted = serving_coefficients()
-        dot = f"{name}."
-        values = {k.removeprefix(dot): f.value for k, f in fitted.items() if k.startswith(dot)}
-        return cls.of(**{"gemm_4": values["gemm_8"], **values})
+        return cls.of(**_of(name))
+
+
+def _of(part: str) -> dict[str, float]:
+    """The fitted and the fixed leaves of a part of ``Serving``."""
+    fitted = {name: row.value for name, row in serving_coefficients().items()}
+    dot = f"{part}."
+    every = (serving_form() | fitted).items()
+    return {name.removeprefix(dot): x for name, x in every if name.startswith(dot)}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jax import Array
 
-from infer_jax.catalog.published import serving_coefficients
+from infer_jax.catalog.published import serving_coefficients, serving_form
 from infer_jax.estimators.serving.coefficients import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.physics import prompt, routing
 from infer_jax.physics.energy import Draw
@@ -175,21 +175,23 @@ class Form(Spec):
     expert_kernels: Array = number(
         "k_E: what a mixture adds to the layer gap, in layer gaps of its engine",
         kind="size",
-        default=0.0,
+        default=fitted("expert_kernels"),
     )
     block_kernels: Array = number(
         "k_B: tau_Q of 8-bit products with scales by block, over that of 4-bit ones",
         kind="size",
-        default=1.0,
+        default=fitted("block_kernels"),
     )
     eager_growth: Array = number(
-        "k_I: growth of eager launches over a prompt of I_0 tokens", kind="size", default=0.0
+        "k_I: growth of eager launches over a prompt of I_0 tokens",
+        kind="size",
+        default=fitted("eager_growth"),
     )
     admission_in_passes: Array = number(
         "whether admission takes a number of passes, which give several tokens with drafts",
         kind="choice",
         high=1,
-        default=0.0,
+        default=serving_form()["admission_in_passes"],
         choices=("no", "yes"),
     )
     eager_tokens: Array = number(

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.catalog.published import serving_fit, serving_form
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving.coefficients import ENGINES, GENERATIONS, Engine, Generation
@@ -43,12 +42,6 @@ class Serving(Form):
     def trtllm_engine(cls) -> "Serving":
         """TensorRT-LLM, at the fitted coefficients."""
         return cls.of(engine="trtllm")
-
-    @classmethod
-    def calibrated(cls, engine: str = "vllm") -> "Serving":
-        """An engine at the later fit of all rows, in the form that was fitted then."""
-        values = {name: fitted.value for name, fitted in serving_fit().items()}
-        return cls.of(engine=engine).fitted(serving_form() | values)
 
     @classmethod
     def complete(cls) -> "Serving":

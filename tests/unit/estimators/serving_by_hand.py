@@ -23,12 +23,17 @@ class Row(SimpleNamespace):
         self.s_kv = 1.0 if self.attn in ("mla", "dsa") else min(self.tp, self.n_k)
         self.k = {"gqa": 1.0, "mla": v["k_mla"], "dsa": v["k_dsa"], "hybrid": 1.5}[self.attn]
         e = {"trtllm": "trt", "sglang": "sgl", "vllm": "vll"}[self.engine]
-        self.tauL, self.tauE, self.tauS = (v[f"tau{x}_{e}"] for x in "LES")
+        self.tauL, self.tauS = (v[f"tau{x}_{e}"] for x in "LS")
+        self.held = {"trtllm": 1.0, "sglang": 0.75, "vllm": 0.5}[self.engine]
         self.fe, self.nu = v[f"fe_{e}"], v[f"nu_{e}"]
         if self.fixed:
             self.nu = min(self.nu, 3.0)
-        sglang = "sg_sgl_gap" if self.fixed else "sg_sgl"
-        self.s = v[sglang if self.engine == "sglang" else "sg"]
+        odds = {
+            "trtllm": "sg" if self.fixed else "sg_trt",
+            "sglang": "sg_sgl_gap" if self.fixed else "sg_sgl",
+            "vllm": "sg",
+        }
+        self.s = v[odds[self.engine]]
         f_len = 1.0 if self.fixed else v["f_len"]
         self.i, self.o = self.isl * f_len, self.osl * f_len
 
@@ -90,15 +95,17 @@ class Row(SimpleNamespace):
         weights += mixtures * (self.E * self.P_E * self.w_F / spread + self.P_S * self.w_S / tp)
         weights += 4 * self.V * self.h / tp
         room = max(v["f_mem"] * self.M - weights - 2e9, 0.02 * self.M)
-        each = self.seen(i + 0.75 * o) + self.L_lin * self.S_lin / (2 * tp)
+        each = self.seen(i + self.held * o) + self.L_lin * self.S_lin / (2 * tp)
         cap = max(1.0, dp * room / each)
         C_s = self.C - 0.5 if self.engine == "trtllm" and self.fixed else self.C
         C_e = C_s * math.exp(-np.logaddexp(0.0, 16 * math.log(C_s / cap)) / 16)
         b = max(1.0, C_e / dp)
 
         g = v["g_blk"] if self.blackwell else 1.0
-        ov = self.L * (self.tauL * self.k + v["tauQ"] * self.q)
-        ov = g * (ov + (mixtures * self.tauE if self.moe else 0.0))
+        k_F, k_D = (1.0 if cls == "fp4" else v["k_B"] for cls in (self.c_F, self.c_A))
+        ov = self.L * self.tauL * self.k
+        ov += (mixtures * k_F + self.L_d * k_D) * v["tauQ"] * self.q
+        ov = g * (ov + (mixtures * v["k_E"] * self.tauL if self.moe else 0.0))
 
         f16, c = self.f16, i + o / 2
 
@@ -121,13 +128,13 @@ class Row(SimpleNamespace):
         seen = self.L_f * i * i_c + self.L_w * i * min(i / 2, self.W_win)
         t_pa = seen * self.a_p / (tp * f16 * v["eta_a"])
         P_m = self.lin(b + i) - self.lin(b) + t_pa
-        E_g = self.fe * ov
+        E_g = self.fe * (1 + v["k_I"] * i / 8192) * ov
         P = self.lin(i) + t_pa + E_g
 
         sigma = self.s / (1 + self.s)
         r = max(b - 1, 0.0) / o
         tpot = t_d + (1 - sigma) * (r * P_m + 0.8 * E_g * r / (1 + r))
-        first = v["t0"] * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + P + self.nu * tpot
+        first = v["t0"] * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + P + self.nu * mu * tpot
         first += sigma * max(b - 1, 0.0) * (P_m + 0.8 * E_g * min(1.0, i / 8192))
         ttft = first + (self.C / C_e - 1) * (first + o * tpot)
         return ttft, tpot, self.C * o / (ttft + (o - 1) * tpot) / self.G, C_e, cap

@@ -1,12 +1,14 @@
-"""The leaves of the later fit: neutral by default, and each does what it says."""
+"""What the shipped fit says beyond single terms: each leaf does what its doc line says."""
 
 import jax
 import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.catalog.published import serving_errors, serving_fit
+from infer_jax.catalog.published import serving_coefficients, serving_errors, serving_form
+from infer_jax.estimators import VARIANTS, make
 from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
+from infer_jax.specs import leaves
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +35,13 @@ def serve():
 def test_kernels_of_a_mixture_are_layer_gaps_of_its_engine(x64, serve):
     plain = Serving.of(engine="vllm")
     gap = float(plain.vllm.layer_gap)
-    apart = plain.fitted({"vllm.expert_gap": 0.25 * gap})
+    apart = plain.but(expert_kernels=0.0).fitted({"vllm.expert_gap": 0.25 * gap})
     together = plain.fitted({"vllm.expert_gap": 0.0, "expert_kernels": 0.25})
     assert serve(together) == pytest.approx(serve(apart), rel=1e-12)
 
 
 def test_eager_launches_grow_with_the_prompt(x64, serve):
-    plain = Serving.of(engine="vllm")
+    plain = Serving.of(engine="vllm").but(eager_growth=0.0)
     # a prompt of half of eager_tokens: growth of 2 doubles the launches, as twice the factor does
     grown = plain.but(eager_growth=2.0)
     double = plain.fitted({"vllm.eager": 2.0 * float(plain.vllm.eager)})
@@ -48,7 +50,7 @@ def test_eager_launches_grow_with_the_prompt(x64, serve):
 
 
 def test_admission_in_passes_differs_with_drafts_alone(x64, serve):
-    plain = Serving.of(engine="vllm")
+    plain = Serving.of(engine="vllm").but(admission_in_passes=0.0)
     passes = plain.but(admission_in_passes=1.0)
     assert serve(passes) == serve(plain)
     (tpot, ttft, _), (same, later, _) = serve(plain, drafts=3.0), serve(passes, drafts=3.0)
@@ -61,7 +63,7 @@ def test_admission_in_passes_differs_with_drafts_alone(x64, serve):
 
 
 def test_scales_by_block_multiply_the_gap_of_quantising(x64, serve):
-    plain = Serving.of(engine="vllm")
+    plain = Serving.of(engine="vllm").but(block_kernels=1.0)
     blocks = plain.but(block_kernels=3.0)
     more = plain.but(quantised_gap=3.0 * float(plain.quantised_gap))
     assert serve(blocks) == pytest.approx(serve(more), rel=1e-12)
@@ -82,11 +84,25 @@ def test_places_are_by_what_an_engine_reserves(x64, serve):
 
 
 def test_the_shipped_fit_loads_and_its_values_are_within_their_intervals(x64, serve):
-    model = Serving.calibrated("sglang")
+    model = make("serving.sglang")
     assert float(model.sglang.expert_gap) == 0.0 and float(model.admission_in_passes) == 1.0
-    assert all(f.low <= f.value <= f.high for f in serving_fit().values())
+    assert all(f.low <= f.value <= f.high for f in serving_coefficients().values())
     assert 0.001 < serve(model)[0] < 0.1
     for errors in serving_errors().values():
         for shares in errors.within.values():
             assert shares[95][0] <= shares[80][0] <= shares[50][0]
             assert shares[50][1] <= shares[80][1] <= shares[95][1]
+
+
+def test_there_is_one_fit_and_every_engine_and_verb_gets_it():
+    """Errors on unseen rows are those of the coefficients that `serving` has."""
+    assert "serving.calibrated" not in VARIANTS
+    for name in ("serving", "serving.vllm", "serving.sglang", "serving.trtllm"):
+        made = make(name)
+        paths = {path: float(value) for path, _, value in leaves(made)}
+        for path, value in (serving_form() | values()).items():
+            assert paths[path] == value, (name, path)
+
+
+def values():
+    return {path: row.value for path, row in serving_coefficients().items()}
