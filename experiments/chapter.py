@@ -18,7 +18,7 @@ import typer
 
 from experiments import _report
 from experiments._chapter import pools
-from infer_jax.physics.attention import held_bytes
+from infer_jax.physics import attention as att
 from infer_jax.physics.speculation import bonus_yield, verified_yield
 from infer_jax.specs import Format, GroupedQuery, Latent
 
@@ -46,7 +46,7 @@ class Claim(NamedTuple):
 def cache_gb() -> float:
     """Example 4.1: GB of cache of 32 requests of 32,768 tokens, 80 layers of 8 heads of 128."""
     heads = GroupedQuery.of(query_heads=64, kv_heads=8, head_width=128, value_width=128)
-    return 80 * 32 * float(held_bytes(heads, TWO_BYTES, jnp.asarray(32768.0))) / 1e9
+    return 80 * 32 * float(att.of(heads).held_bytes(TWO_BYTES, jnp.asarray(32768.0))) / 1e9
 
 
 def compression(rope_width: float) -> float:
@@ -60,7 +60,7 @@ def compression(rope_width: float) -> float:
         kv_rank=512,
         query_rank=1536,
     )
-    ratio = held_bytes(every, TWO_BYTES, ONE) / held_bytes(latent, TWO_BYTES, ONE)
+    ratio = att.of(every).held_bytes(TWO_BYTES, ONE) / att.of(latent).held_bytes(TWO_BYTES, ONE)
     return float(ratio)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from infer_jax.errors import InputError
-from infer_jax.specs import Architecture, Experts, GroupedQuery, Latent, Sparse
+from infer_jax.physics import attention as att
+from infer_jax.specs import Architecture, Experts
 from infer_jax.sweep.axis import LONGEST, Axis
 from infer_jax.sweep.constraint import Constraint
 
@@ -50,26 +51,11 @@ def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
     found["depth"] = [f"arch.blocks.{deepest}.count"]
     for i, block in enumerate(arch.blocks):
         head = f"arch.blocks.{i}.attention"
-        attention = block.attention
-        if isinstance(attention, Sparse):
-            head, attention = f"{head}.base", attention.base
         fields: dict[str, tuple[str, ...]] = {}
-        if isinstance(attention, GroupedQuery):
-            fields = {
-                "heads": ("query_heads",),
-                "kv_heads": ("kv_heads",),
-                "head_width": ("head_width", "value_width"),
-                "window": ("window",),
-            }
-        elif isinstance(attention, Latent):
-            fields = {
-                "heads": ("query_heads",),
-                "kv_rank": ("kv_rank",),
-                "query_rank": ("query_rank",),
-                "nope_width": ("nope_width",),
-                "rope_width": ("rope_width",),
-                "latent_value_width": ("value_width",),
-            }
+        if block.attention is not None:
+            layer = att.of(block.attention)
+            fields, inner = layer.designed, layer.softmax is not block.attention
+            head = f"{head}.base" if inner else head
         for name, own in fields.items():
             found.setdefault(name, []).extend(f"{head}.{field}" for field in own)
         tail, layer = f"arch.blocks.{i}.feedforward", block.feedforward
@@ -173,21 +159,17 @@ def followers(arch: Architecture) -> dict[str, Axis]:
 
 def _vectors(block: Any) -> list[Any]:
     """What vectors of a block are as long as, beside the width: latents and experts."""
-    parts: list[Any] = []
-    base = block.attention.base if isinstance(block.attention, Sparse) else block.attention
-    if isinstance(base, Latent):
-        parts += [lambda b: _base(b).kv_rank, lambda b: _base(b).query_rank]
+    normed = () if block.attention is None else att.of(block.attention).normed
+    parts: list[Any] = [
+        lambda b, name=name: getattr(att.of(b.attention).softmax, name) for name in normed
+    ]
     if isinstance(block.feedforward, Experts):
         width = sum(float(read(block)) for read in parts)
         if float(block.vectors) - width >= float(block.feedforward.experts):
             left = float(block.vectors) - width - float(block.feedforward.experts)
-            if isinstance(base, Latent) and left >= 0:
+            if normed and left >= 0:
                 parts.append(lambda b: b.feedforward.experts)
     return parts
-
-
-def _base(block: Any) -> Any:
-    return block.attention.base if isinstance(block.attention, Sparse) else block.attention
 
 
 def known_name(where: str, name: str, arch: Architecture) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def measures(arch: Architecture, tokens: Array) -> dict[str, Array]:
         experts = jnp.maximum(experts, mixture.experts / jnp.maximum(mixture.active, 1.0))
         spread = jnp.maximum(spread, ffn.share(mixture))
     attention = total(
-        b.count * matmul.elements(att.matrices(b.attention, arch.width))
+        b.count * matmul.elements(att.of(b.attention).matrices(arch.width))
         for b in arch.blocks
         if b.attention is not None
     )

@@ -6,95 +6,10 @@ Weights are of the last pipeline stage, which has the output head and samples.
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import attention as att, feedforward as ffn, matmul
-from infer_jax.specs import (
-    Architecture,
-    Attention,
-    Dense,
-    Experts,
-    Feedforward,
-    Format,
-    GroupedQuery,
-    Latent,
-    Linear,
-    Plan,
-    Sparse,
-)
+from infer_jax.physics import attention as att, feedforward as ffn
+from infer_jax.specs import Architecture, Dense, Experts, Feedforward, Plan
 
 ALIVE = 3.0  # copies of the model width alive inside a layer: residual, normed input, output
-
-
-def cache_share(attention: Attention, tp: Array) -> Array:
-    """The part of a layer's keys and values that each of ``tp`` ranks keeps.
-
-    Grouped query: max(1 / tp, 1 / kv_heads), for a head is not split and beyond one head a
-    rank they are copied. MLA: 1, the latent serves all heads. Linear: 1 / tp.
-
-    >>> from infer_jax.specs import GroupedQuery
-    >>> heads = GroupedQuery.of(query_heads=32, kv_heads=8, head_width=128, value_width=128)
-    >>> [float(cache_share(heads, jnp.array(tp))) for tp in (1.0, 4.0, 16.0)]
-    [1.0, 0.25, 0.125]
-    """
-    match attention:
-        case GroupedQuery():
-            return jnp.maximum(1.0 / tp, 1.0 / jnp.maximum(attention.kv_heads, 1.0))
-        case Linear():
-            return 1.0 / tp
-        case Latent():
-            return jnp.asarray(1.0)
-        case Sparse(base=base):
-            return cache_share(base, tp)
-
-
-def token_bytes(attention: Attention, cache: Format, tp: Array) -> Array:
-    """Bytes of cache that one token adds in one layer on each of ``tp`` ranks; linear: 0.
-
-    The index keys of sparse attention are copied to every rank.
-    """
-    one = jnp.asarray(1.0)
-    match attention:
-        case Linear():
-            return jnp.asarray(0.0)
-        case Sparse(base=base):
-            whole = att.held_bytes(base, cache, one)
-            index = att.held_bytes(attention, cache, one) - whole
-            return whole * cache_share(base, tp) + index
-        case _:
-            return att.held_bytes(attention, cache, one) * cache_share(attention, tp)
-
-
-def state_bytes(attention: Attention, activations: Format, tp: Array) -> Array:
-    """Bytes of state of one sequence in one layer on each rank; not linear: 0.
-
-    The recurrent state in its own format, the inputs of the convolution as activations.
-    """
-    if not isinstance(attention, Linear):
-        return jnp.asarray(0.0)
-    return att.held_bytes(attention, activations, jnp.asarray(0.0)) * cache_share(attention, tp)
-
-
-def projection_bytes(attention: Attention, width: Array, tp: Array) -> Array:
-    """Bytes of one layer's attention projections on each of ``tp`` ranks.
-
-    Split by heads, except what serves all heads and is copied: the key and value projections
-    beyond one head a rank, the down-projections of MLA, the indexer of sparse attention.
-    """
-    matrices = att.matrices(attention, width)
-    match attention:
-        case GroupedQuery():
-            fused, out = matrices
-            queries = attention.query_heads * attention.head_width * (1.0 + attention.query_gate)
-            kept = (fused.outputs - queries) * cache_share(attention, tp)
-            elements = fused.inputs * (queries / tp + kept) + out.elements / tp
-        case Latent():
-            elements = matrices[0].elements + matmul.elements(matrices[1:]) / tp
-        case Linear():
-            elements = matmul.elements(matrices) / tp
-        case Sparse(base=base):
-            own = matrices[len(att.matrices(base, width)) :]
-            index = matmul.elements(own) * att.weights(attention).bytes
-            return projection_bytes(base, width, tp) + index
-    return elements * att.weights(attention).bytes
 
 
 def expert_padding(feedforward: Feedforward, width: Array, multiple: Array) -> Array:
@@ -127,8 +42,8 @@ def weight_bytes(arch: Architecture, plan: Plan, multiple: Array | float = 1.0) 
         layers = b.count / stages
         other = other + layers * 2.0 * b.vectors
         if b.attention is not None:
-            held["attention"] += layers * projection_bytes(b.attention, arch.width, tp)
-            other = other + layers * 2.0 * att.convolution(b.attention) / tp
+            held["attention"] += layers * att.of(b.attention).projection_bytes(arch.width, tp)
+            other = other + layers * 2.0 * att.of(b.attention).convolution / tp
         if b.feedforward is None:
             continue
         routed = layers * ffn.routed_elements(b.feedforward, arch.width)
@@ -168,7 +83,7 @@ def activation_peak(
     workspace, widest = jnp.asarray(0.0), jnp.asarray(0.0)
     for b in arch.blocks:
         if b.attention is not None:
-            widest = jnp.maximum(widest, att.output_width(b.attention) / tp)
+            widest = jnp.maximum(widest, att.of(b.attention).output_width / tp)
         if b.feedforward is not None:
             widest = jnp.maximum(widest, _hidden_width(b.feedforward) / tp)
             routed = tokens * size * _workspace_width(b.feedforward, arch.width, tp)
@@ -198,10 +113,3 @@ def _workspace_width(feedforward: Feedforward, width: Array, tp: Array) -> Array
     inner = feedforward.width / tp
     outer = ffn.matrix(feedforward, width).inputs
     return feedforward.active * (jnp.maximum(feedforward.inward * inner, outer) + inner)
-
-
-def owns_cache(attention: Attention) -> Array:
-    """1 where a layer has a cache of its own, 0 where it reads another layer's."""
-    if isinstance(attention, GroupedQuery):
-        return jnp.where(attention.kv_matrices > 0, 1.0, 0.0)
-    return jnp.asarray(1.0)

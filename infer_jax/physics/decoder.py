@@ -16,6 +16,11 @@ from infer_jax.specs import Architecture, Attention, Experts, ForwardPass
 Projections = Callable[[Attention, Array], tuple[Matrix, ...]]
 
 
+def projections(attention: Attention, width: Array) -> tuple[Matrix, ...]:
+    """The projections of a layer as they are stored; published models count some otherwise."""
+    return att.of(attention).matrices(width)
+
+
 def total(terms: Iterable[Array]) -> Array:
     """The sum of scalars; zero of none."""
     return sum(terms, start=jnp.asarray(0.0))
@@ -26,7 +31,7 @@ def layers(arch: Architecture) -> Array:
     return total(b.count for b in arch.blocks)
 
 
-def parameters(arch: Architecture, projections: Projections = att.matrices) -> dict[str, Array]:
+def parameters(arch: Architecture, counted: Projections = projections) -> dict[str, Array]:
     """Parameters by kind: attention, feedforward, experts, shared, router, embedding, head, other.
 
     Their sum is the model's size. ``feedforward`` is dense layers, ``experts`` the routed
@@ -39,8 +44,8 @@ def parameters(arch: Architecture, projections: Projections = att.matrices) -> d
     for b in arch.blocks:
         other = other + b.count * b.vectors
         if b.attention is not None:
-            kinds["attention"] += b.count * matmul.elements(projections(b.attention, arch.width))
-            other = other + b.count * att.convolution(b.attention)
+            kinds["attention"] += b.count * matmul.elements(counted(b.attention, arch.width))
+            other = other + b.count * att.of(b.attention).convolution
         if b.feedforward is not None:
             routed = b.count * ffn.routed_elements(b.feedforward, arch.width)
             kinds["experts" if isinstance(b.feedforward, Experts) else "feedforward"] += routed
@@ -65,14 +70,14 @@ def active_parameters(arch: Architecture) -> Array:
     return total(parameters(arch).values()) - idle
 
 
-def weight_bytes(arch: Architecture, projections: Projections = att.matrices) -> dict[str, Array]:
+def weight_bytes(arch: Architecture, counted: Projections = projections) -> dict[str, Array]:
     """Bytes of the stored weights by kind, as in ``parameters``; norms and router in 16 bits."""
-    counts = parameters(arch, projections)
+    counts = parameters(arch, counted)
     stored = dict.fromkeys(("attention", "feedforward", "experts", "shared"), jnp.asarray(0.0))
     for b in arch.blocks:
         if b.attention is not None:
-            size = matmul.elements(projections(b.attention, arch.width))
-            stored["attention"] += b.count * size * att.weights(b.attention).bytes
+            size = matmul.elements(counted(b.attention, arch.width))
+            stored["attention"] += b.count * size * att.of(b.attention).weights.bytes
         if b.feedforward is None:
             continue
         routed = b.count * ffn.routed_elements(b.feedforward, arch.width)
@@ -93,7 +98,7 @@ def weight_bytes(arch: Architecture, projections: Projections = att.matrices) ->
 def cache_bytes(arch: Architecture, context: Array) -> Array:
     """Bytes that one sequence of ``context`` tokens keeps cached, all layers."""
     return total(
-        b.count * att.held_bytes(b.attention, arch.cache, context)
+        b.count * att.of(b.attention).held_bytes(arch.cache, context)
         for b in arch.blocks
         if b.attention is not None
     )
@@ -102,7 +107,7 @@ def cache_bytes(arch: Architecture, context: Array) -> Array:
 def cache_reads(arch: Architecture, context: Array) -> Array:
     """Bytes of cache that one pass of one sequence moves, all layers."""
     return total(
-        b.count * att.read_bytes(b.attention, arch.cache, context)
+        b.count * att.of(b.attention).read_bytes(arch.cache, context)
         for b in arch.blocks
         if b.attention is not None
     )

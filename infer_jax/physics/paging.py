@@ -10,10 +10,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import capacity
+from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing, ceiling, flooring
-from infer_jax.specs import UNBOUNDED, Architecture, GroupedQuery, Plan
+from infer_jax.specs import UNBOUNDED, Architecture, Plan
 
 WINDOWED = UNBOUNDED / 2.0  # tokens: a window below this is one
 ROUNDING = 1e-6  # keeps a quotient that is whole but for rounding on its side of floor and ceil
@@ -50,18 +50,19 @@ def kinds(arch: Architecture, plan: Plan) -> tuple[Layers, Layers, Layers]:
     for b in arch.blocks:
         if b.attention is None:
             continue
-        count = b.count / jnp.maximum(plan.pp, 1.0) * capacity.owns_cache(b.attention)
-        token = capacity.token_bytes(b.attention, arch.cache, plan.tp)
-        state = capacity.state_bytes(b.attention, arch.activations, plan.tp)
-        if isinstance(b.attention, GroupedQuery):
-            window = b.attention.window
-            near = count * jnp.where(window < WINDOWED, 1.0, 0.0)
-            full = _add(full, Layers(count - near, token, state, jnp.zeros(())))
-            sliding = _add(sliding, Layers(near, token, state, window))
-        else:
+        layer = att.of(b.attention)
+        count = b.count / jnp.maximum(plan.pp, 1.0) * layer.owns_cache
+        token = layer.token_bytes(arch.cache, plan.tp)
+        state = layer.state_bytes(arch.activations, plan.tp)
+        window = layer.row(arch).window
+        if layer.recurrent:
             recurrent = jnp.where(state > 0, count, 0.0)
             full = _add(full, Layers(count - recurrent, token, state, jnp.zeros(())))
             linear = _add(linear, Layers(recurrent, token, state, jnp.zeros(())))
+        else:
+            near = count * jnp.where(window < WINDOWED, 1.0, 0.0)
+            full = _add(full, Layers(count - near, token, state, jnp.zeros(())))
+            sliding = _add(sliding, Layers(near, token, state, window))
     return _mean(full), _mean(sliding), _mean(linear)
 
 

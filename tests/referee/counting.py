@@ -26,8 +26,8 @@ def projected(feedforward: Feedforward, width, tokens: float) -> float:
 
 def mixed(attention: Attention, width, sequences: float, new: float, cached: float) -> float:
     """FLOP of an attention layer by the laws: projections and core."""
-    through = matmul.flops(att.matrices(attention, width), jnp.asarray(sequences * new))
-    core = att.core_flops(attention, jnp.asarray(float(new)), jnp.asarray(float(cached)))
+    through = matmul.flops(att.of(attention).matrices(width), jnp.asarray(sequences * new))
+    core = att.of(attention).core_flops(jnp.asarray(float(new)), jnp.asarray(float(cached)))
     return float(through + sequences * core)
 
 

@@ -29,12 +29,32 @@ if TYPE_CHECKING:
     from infer_jax.estimators.economics.model import Economics
 
 
+def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
+    """FLOP of the attention core, every causal pair counted."""
+    return att.of(attention).core_flops(new_tokens, cached_tokens)
+
+
+def absorbed_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
+    """FLOP of the attention core as the paper counts it."""
+    return att.of(attention).absorbed_flops(new_tokens, cached_tokens)
+
+
+def published_weights(attention: Attention, width: Array) -> tuple[matmul.Matrix, ...]:
+    """The projections as the paper counts parameters."""
+    return att.of(attention).economics_weights(width)
+
+
+def published_products(attention: Attention, width: Array) -> tuple[matmul.Matrix, ...]:
+    """The projections as the paper streams them through memory."""
+    return att.of(attention).economics_products(width)
+
+
 class Laws(NamedTuple):
     """The named laws in which the corrected model and the published one differ."""
 
-    projections: Callable = att.matrices
-    products: Callable = att.matrices
-    core: Callable = att.core_flops
+    projections: Callable = decoder.projections
+    products: Callable = decoder.projections
+    core: Callable = core_flops
     sparsity: Callable = ffn.share
     load: Callable = decoder.by_tokens  # what batches are split and experts filled by
     logits: Callable = decoder.by_sequences  # what the head is multiplied with
@@ -42,9 +62,9 @@ class Laws(NamedTuple):
 
 
 PUBLISHED = Laws(
-    projections=att.economics_weights,
-    products=att.economics_products,
-    core=att.absorbed_flops,
+    projections=published_weights,
+    products=published_products,
+    core=absorbed_flops,
     sparsity=ffn.sparsity,
     load=decoder.by_sequences,
     logits=decoder.by_tokens,
@@ -149,17 +169,17 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     arch, forward, split = p.arch, p.forward, p.ranks.split
     chips = p.ranks.stage / split
     share = p.share * split
-    weights, held = att.weights(attention), arch.activations.bytes
+    weights, held = att.of(attention).weights, arch.activations.bytes
     projected = total(
         matmul.streamed_bytes(m, p.tokens, chips, weights.bytes, held)
         for m in p.model.laws.products(attention, arch.width)
     )
-    cache = att.read_bytes(attention, arch.cache, forward.cached_tokens)
+    cache = att.of(attention).read_bytes(arch.cache, forward.cached_tokens)
     flops = matmul.flops(p.model.laws.projections(attention, arch.width), p.tokens)
     core = p.micro * p.model.laws.core(attention, forward.new_tokens, forward.cached_tokens)
     mixing, projecting = p.seconds(core, arch.activations.bits), p.seconds(flops, weights.bits)
     return Share(
-        network=p.reduce(chips, att.output_width(attention) * share, arch.width * share),
+        network=p.reduce(chips, att.of(attention).output_width * share, arch.width * share),
         traffic=split * projected + p.micro * cache,
         work=split * projecting + mixing,
         useful=projecting + mixing,

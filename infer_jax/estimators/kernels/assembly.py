@@ -12,7 +12,7 @@ from infer_jax.estimators.kernels.budget import budget
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
 from infer_jax.estimators.kernels.rating import MEASURED
-from infer_jax.physics import capacity
+from infer_jax.physics import attention as att, capacity
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
 
@@ -69,8 +69,8 @@ def _request_bytes(arch: Architecture, plan: Serving, context: Array) -> Array:
         b.count
         / stages
         * (
-            context * capacity.token_bytes(b.attention, arch.cache, plan.tp)
-            + capacity.state_bytes(b.attention, arch.activations, plan.tp)
+            context * att.of(b.attention).token_bytes(arch.cache, plan.tp)
+            + att.of(b.attention).state_bytes(arch.activations, plan.tp)
         )
         for b in arch.blocks
         if b.attention is not None

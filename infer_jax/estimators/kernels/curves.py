@@ -10,7 +10,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.rating import Core, Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, efficiency as eff, feedforward as ffn
 from infer_jax.physics.matmul import rate
-from infer_jax.specs import Chip, Format, GroupedQuery, Linear, Spec, part, spec, value_of
+from infer_jax.specs import Chip, Format, Linear, Spec, part, spec, value_of
 
 CHUNK = 64.0  # tokens of a chunk of flash-linear-attention's chunk_gated_delta_rule
 HELD = 2.0  # bytes of an activation that a product writes
@@ -96,24 +96,21 @@ class Curves(Spec):
 
         Latent queries and outputs are as wide as the cache is for hundreds of tokens, and count.
         """
-        if isinstance(core, GroupedQuery):
-            c, width = self.gqa_decode, core.head_width + core.value_width
-            carried = jnp.asarray(0.0)
+        layer = att.of(core)
+        if layer.family == "mha":
+            c, carried = self.gqa_decode, jnp.asarray(0.0)
         else:
-            c, width = self.mla_decode, 2.0 * core.kv_rank + core.rope_width
-            carried = core.query_heads * width * HELD
-        flops = 2.0 * core.query_heads * width * sequences * context
-        moved = sequences * (att.held_bytes(core, cache, context) + carried)
+            c, carried = self.mla_decode, layer.absorbed / 2.0 * HELD
+        flops = layer.absorbed * sequences * context
+        moved = sequences * (layer.held_bytes(cache, context) + carried)
         seconds = eff.attending(flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c)
         return _over(flops, seconds, chip.flops_16)
 
     def prefill(self, chip: Chip, core: Core, length: Array) -> Rating:
         """Causal attention over a prompt: ``efficiency.prompting``."""
-        if isinstance(core, GroupedQuery):
-            c, width = self.gqa_prefill, core.head_width + core.value_width
-        else:
-            c, width = self.mla_prefill, core.nope_width + core.rope_width + core.value_width
-        flops = core.query_heads * width * length * length
+        layer = att.of(core)
+        c = self.gqa_prefill if layer.family == "mha" else self.mla_prefill
+        flops = layer.expanded / 2.0 * length * length
         seconds = eff.prompting(flops, length, chip.flops_16, c)
         return _over(flops, seconds, chip.flops_16)
 

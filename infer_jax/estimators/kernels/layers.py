@@ -13,9 +13,8 @@ from jax import Array, lax
 
 from infer_jax.estimators.kernels.kernel import Kernel, rated
 from infer_jax.estimators.kernels.plan import Serving
-from infer_jax.estimators.kernels.rating import Core, Gemm, Routed
+from infer_jax.estimators.kernels.rating import Gemm, Routed
 from infer_jax.physics import attention as att, collectives, exchange, feedforward as ffn
-from infer_jax.physics.capacity import cache_share
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate
 from infer_jax.specs import (
@@ -27,11 +26,7 @@ from infer_jax.specs import (
     Feedforward,
     Format,
     ForwardPass,
-    GroupedQuery,
     Hardware,
-    Latent,
-    Linear,
-    Sparse,
     Torus,
 )
 
@@ -99,58 +94,32 @@ class Rank(NamedTuple):
         return made.replace(seconds=jnp.maximum(made.seconds, least))
 
 
-def of_rank(attention: Attention, tp: Array) -> Attention:
-    """What one of ``tp`` ranks computes of a layer: its heads, key-value heads never under one."""
-    match attention:
-        case GroupedQuery():
-            kept = attention.kv_heads * cache_share(attention, tp)
-            return attention.replace(query_heads=attention.query_heads / tp, kv_heads=kept)
-        case Latent():
-            return attention.replace(query_heads=attention.query_heads / tp)
-        case Sparse(base=base):
-            return attention.replace(base=of_rank(base, tp))
-        case Linear():
-            keys, values = attention.key_heads / tp, attention.value_heads / tp
-            return attention.replace(key_heads=keys, value_heads=values)
-
-
-PRODUCTS = {
-    GroupedQuery: ("qkv", "output"),
-    Latent: ("latents down", "queries up", "keys and values up", "output"),
-    Linear: ("linear in", "linear out"),
-}
-
-
 def projections(r: Rank, attention: Attention) -> Kernelled:
     """The projections of an attention layer on one rank."""
-    base = attention.base if isinstance(attention, Sparse) else attention
-    names = PRODUCTS[type(base)]
-    if isinstance(attention, Sparse):
-        names = (*names, "index queries", "index keys")
-    made = att.matrices(of_rank(attention, r.plan.tp), r.arch.width)
-    weights = att.weights(attention)
-    return {name: r.gemm(m, weights) for name, m in zip(names, made, strict=True)}
+    layer = att.of(attention)
+    mine = att.of(layer.of_rank(r.plan.tp))
+    made = mine.matrices(r.arch.width)
+    return {name: r.gemm(m, layer.weights) for name, m in zip(mine.names, made, strict=True)}
 
 
 def core(r: Rank, attention: Attention) -> Kernelled:
     """The attention core of the micro-batch on one rank: in decode or in prefill kernels."""
     chip, source, forward = r.hardware.chip, r.model.efficiency, r.forward
-    mine, cache = of_rank(attention, r.plan.tp), r.arch.cache
+    mine, cache = att.of(att.of(attention).of_rank(r.plan.tp)), r.arch.cache
     context = forward.cached_tokens + forward.new_tokens
-    moved = r.sequences * att.read_bytes(mine, cache, context)
+    moved = r.sequences * mine.read_bytes(cache, context)
     new, peak = forward.new_tokens, chip.flops_16
-    if isinstance(mine, Linear):
-        held = att.held_bytes(mine, cache, context)
-        stepped, here = source.linear(chip, mine, r.tokens, "decode", held)
-        scanned, there = source.linear(chip, mine, r.tokens, "prefill", held)
+    work = r.sequences * mine.core_flops(new, forward.cached_tokens)
+    if mine.recurrent:
+        held = mine.held_bytes(cache, context)
+        stepped, here = source.linear(chip, mine.attention, r.tokens, "decode", held)
+        scanned, there = source.linear(chip, mine.attention, r.tokens, "prefill", held)
         rating = _either(r.decodes, here, there)
-        work = r.sequences * att.core_flops(mine, new, forward.cached_tokens)
         made = rated(work, moved, peak, rating)
         least = moved / (chip.memory_bandwidth * r.model.memory_share)
         spent = jnp.where(r.decodes, stepped, scanned)
         return {"linear attention": made.replace(seconds=jnp.maximum(spent, least))}
-    seen = jnp.minimum(context, _reach(mine))
-    base: Core = mine.base if isinstance(mine, Sparse) else mine
+    seen, base = jnp.minimum(context, mine.reach), mine.softmax
     # each new token of a sequence is one more row of queries to the same keys
     many = base.replace(query_heads=base.query_heads * new)
     rating = _either(
@@ -158,18 +127,7 @@ def core(r: Rank, attention: Attention) -> Kernelled:
         source.decode(chip, many, r.sequences, seen, cache),
         source.prefill(chip, base, seen),
     )
-    work = r.sequences * att.core_flops(mine, new, forward.cached_tokens)
     return {"attention": r._bounded(work, moved, peak, rating)}
-
-
-def _reach(attention: Attention) -> Array:
-    match attention:
-        case Sparse():
-            return attention.top_k
-        case GroupedQuery():
-            return attention.window
-        case _:
-            return jnp.asarray(2.0**40)
 
 
 def _either(first, one, other):

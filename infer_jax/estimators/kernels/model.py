@@ -20,13 +20,12 @@ from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import serving
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.physics import collectives
+from infer_jax.physics import attention as att, collectives
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
     Hardware,
-    Linear,
     Plan,
     Spec,
     Workload,
@@ -129,7 +128,7 @@ class Kernels(Spec):
         """Seconds that scheduling adds to a pass."""
         if stage == "prefill":
             return self.schedule_prefill
-        hybrid = any(isinstance(b.attention, Linear) for b in arch.blocks)
+        hybrid = any(b.attention is not None and att.of(b.attention).recurrent for b in arch.blocks)
         return self.schedule_decode_hybrid if hybrid else self.schedule_decode
 
     def step(

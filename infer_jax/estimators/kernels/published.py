@@ -153,7 +153,7 @@ def core(job: Job, attention: Core | Linear) -> dict[str, Kernel]:
     batch = job.tokens if job.stage == "decode" else jnp.ones_like(job.tokens)
     if isinstance(attention, Linear):
         count = job.tokens if job.stage == "decode" else job.length
-        held = att.held_bytes(attention, Format.of(bytes=2.0, bits=16.0), job.length)
+        held = att.of(attention).held_bytes(Format.of(bytes=2.0, bits=16.0), job.length)
         load = job.load(held * batch)
         seconds, rating = source.linear(chip, attention, count, job.stage, held)
         return {
@@ -169,7 +169,7 @@ def core(job: Job, attention: Core | Linear) -> dict[str, Kernel]:
         pairs = job.length * job.length / job.model.causal
     whole = attention if isinstance(attention, Latent) else cut
     again = _linear_share(job.arch) if job.hybrid else 1.0
-    held = att.held_bytes(cut, cache, job.length) * batch * again
+    held = att.of(cut).held_bytes(cache, job.length) * batch * again
     work = per_pair(whole, job.stage) * pairs
     return {
         "attn_core": job.kernel(work, held, jnp.asarray(16.0), rating),

@@ -13,7 +13,7 @@ import numpy as np
 
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics import attention as att, feedforward as ffn
-from infer_jax.specs import Architecture, Block, GroupedQuery, Hardware, Workload
+from infer_jax.specs import Architecture, Block, Hardware, Workload
 
 if TYPE_CHECKING:
     from infer_jax.estimators.offloading.model import Offloading
@@ -43,14 +43,7 @@ def tensors(block: Block, width: Any) -> list[list[float]]:
     """Sizes of the weight tensors of a block's attention and of its feedforward, in order."""
     lines = []
     if block.attention is not None:
-        matrices = att.matrices(block.attention, width)
-        sizes = [float(m.elements) for m in matrices]
-        if isinstance(block.attention, GroupedQuery):
-            a = block.attention
-            queries = float(a.query_heads * a.head_width * (1.0 + a.query_gate) * width)
-            key = (sizes[0] - queries) / 2.0
-            sizes = [queries, key, key, sizes[1]]
-        lines.append(sizes)
+        lines.append([float(size) for size in att.of(block.attention).tensors(width)])
     if block.feedforward is not None:
         f = block.feedforward
         count = int(float(ffn.matrices(f)))

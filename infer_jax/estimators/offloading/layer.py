@@ -13,16 +13,7 @@ from jax import Array
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.compression import padded
 from infer_jax.physics.decoder import total
-from infer_jax.specs import (
-    Architecture,
-    Attention,
-    Experts,
-    Feedforward,
-    GroupedQuery,
-    Latent,
-    Linear,
-    Sparse,
-)
+from infer_jax.specs import Architecture, Experts, Feedforward
 
 
 class Buffers(NamedTuple):
@@ -55,23 +46,6 @@ class Layer(NamedTuple):
     attend: Callable[[Array, Array], Array]  # FLOP of so many queries over so many keys
 
 
-def operands(attention: Attention) -> tuple[Array, Array, Array]:
-    """(heads, width of all queries, width of a token's keys) of the attention core."""
-    match attention:
-        case GroupedQuery():
-            heads, width = attention.query_heads, attention.head_width
-            return heads, heads * width, attention.kv_heads * width
-        case Latent():
-            heads = attention.query_heads
-            queries = heads * (attention.nope_width + attention.rope_width)
-            return heads, queries, attention.kv_rank + attention.rope_width
-        case Sparse():
-            return operands(attention.base)
-        case Linear():  # no scores: the state is updated token by token
-            keys = attention.key_heads * attention.key_width
-            return jnp.asarray(0.0), keys, keys
-
-
 def hidden_layer(feedforward: Feedforward) -> Array:
     """Numbers per token of the widest hidden layer that is computed."""
     if isinstance(feedforward, Experts):
@@ -85,26 +59,13 @@ def buffers(arch: Architecture) -> Buffers:
     inner, query, cache, score, mlp = arch.width, zero, zero, zero, zero
     for block in arch.blocks:
         if block.attention is not None:
-            heads, queries, keys = operands(block.attention)
-            inner = jnp.maximum(inner, arch.width + att.output_width(block.attention))
+            heads, queries, keys = att.of(block.attention).operands
+            inner = jnp.maximum(inner, arch.width + att.of(block.attention).output_width)
             query, cache = jnp.maximum(query, queries), jnp.maximum(cache, keys)
             score = jnp.maximum(score, heads)
         if block.feedforward is not None:
             mlp = jnp.maximum(mlp, arch.width + hidden_layer(block.feedforward))
     return Buffers(*(size * x for x in (inner, arch.width, query, cache, score, mlp)))
-
-
-def grouped_width(attention: Attention) -> Array:
-    """The dimension of the cache along which numbers are grouped: a head's, or the latent's."""
-    match attention:
-        case GroupedQuery():
-            return attention.head_width
-        case Latent():
-            return attention.kv_rank + attention.rope_width
-        case Sparse():
-            return grouped_width(attention.base)
-        case Linear():
-            return attention.value_width
 
 
 def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, group: Array) -> Layer:
@@ -115,7 +76,7 @@ def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, grou
     """
     count = decoder.layers(arch)
     matrices = [
-        matmul.elements(att.matrices(b.attention, arch.width)) * b.count
+        matmul.elements(att.of(b.attention).matrices(arch.width)) * b.count
         for b in arch.blocks
         if b.attention is not None
     ]
@@ -139,8 +100,8 @@ def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, grou
     def cache(context: Array) -> Array:
         squeezed = total(
             b.count
-            * padded(grouped_width(b.attention), group)
-            * att.held_bytes(b.attention, arch.cache, context)
+            * padded(att.of(b.attention).grouped_width, group)
+            * att.of(b.attention).held_bytes(arch.cache, context)
             for b in arch.blocks
             if b.attention is not None
         )
@@ -150,7 +111,7 @@ def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, grou
     def attend(queries: Array, keys: Array) -> Array:
         return (
             total(
-                b.count * att.absorbed_flops(b.attention, queries, keys)
+                b.count * att.of(b.attention).absorbed_flops(queries, keys)
                 for b in arch.blocks
                 if b.attention is not None
             )

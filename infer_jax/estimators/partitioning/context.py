@@ -22,7 +22,7 @@ def max_context(
     sharding, one = sharding_of(plan, arch), jnp.asarray(1.0)
     each = total(
         b.count
-        * att.held_bytes(b.attention, arch.cache, one)
+        * att.of(b.attention).held_bytes(arch.cache, one)
         * cache_share(sharding, b.attention, batch)
         for b in arch.blocks
         if b.attention is not None

@@ -10,7 +10,6 @@ from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.partitioning.slices import Sharding
 from infer_jax.physics import (
     attention as att,
-    capacity,
     decoder,
     feedforward as ffn,
     matmul,
@@ -27,7 +26,6 @@ from infer_jax.specs import (
     Experts,
     Feedforward,
     ForwardPass,
-    GroupedQuery,
     Hardware,
     Plan,
     Torus,
@@ -92,7 +90,7 @@ def cache_share(sharding: Sharding, attention: Attention, sequences: Array) -> A
     Source: Pope et al. 2022 (arXiv 2211.05102), Section 3.3, Figure 4.
     """
     cut = sharding.cut
-    heads = capacity.cache_share(attention, cut.group) / cut.gathered
+    heads = att.of(attention).cache_share(cut.group) / cut.gathered
     whole = jnp.maximum(1.0 / cut.chips, 1.0 / jnp.maximum(sequences, 1.0))
     return jnp.where(sharding.attention > 0.5, whole, heads)
 
@@ -101,20 +99,20 @@ def attention_layer(p: Pass, attention: Attention, columns: Array) -> Share:
     """Projections, the attention core, its cache, and the all-to-alls of batch sharding."""
     arch, forward, cut = p.arch, p.forward, p.sharding.cut
     by_batch = p.sharding.attention > 0.5
-    weights = att.weights(attention)
-    matrices = att.matrices(attention, arch.width)
+    layer = att.of(attention)
+    weights, matrices = layer.weights, layer.matrices(arch.width)
     work = total(p.seconds(m, weights.bits, columns) for m in matrices)
-    core = forward.sequences * att.core_flops(attention, forward.new_tokens, forward.cached_tokens)
-    queries = attention.query_heads if isinstance(attention, GroupedQuery) else cut.group
+    core = forward.sequences * layer.core_flops(forward.new_tokens, forward.cached_tokens)
+    queries, _ = layer.heads
     by_heads = jnp.maximum(1.0 / cut.group, 1.0 / jnp.maximum(queries, 1.0)) / cut.gathered
     sequences = jnp.maximum(forward.sequences, 1.0)
     alone = jnp.where(by_batch, jnp.maximum(1.0 / cut.chips, 1.0 / sequences), by_heads)
     work = work + core * alone / matmul.rate(p.hardware.chip, arch.activations.bits)
 
     context = forward.cached_tokens + forward.new_tokens
-    cache = forward.sequences * att.read_bytes(attention, arch.cache, context)
+    cache = forward.sequences * layer.read_bytes(arch.cache, context)
     read = matmul.elements(matrices) * weights.bytes / cut.group
-    moved = att.output_width(attention) + matrices[-1].inputs
+    moved = layer.output_width + matrices[-1].inputs
     exchanged = p.tokens * moved * arch.activations.bytes / cut.group
     resharded = by_batch & (cut.group > 1.0)
     return Share(
@@ -147,8 +145,8 @@ def inner_widths(block: Block) -> tuple[tuple[Array, Array, Array], ...]:
     """(elements in, elements out, columns) of a block's two parts; none where it has none."""
     parts = []
     if block.attention is not None:
-        made = att.output_width(block.attention)
-        out = att.matrices(block.attention, jnp.asarray(1.0))[-1].inputs
+        made = att.of(block.attention).output_width
+        out = att.of(block.attention).matrices(jnp.asarray(1.0))[-1].inputs
         parts.append((made, out, made))
     if block.feedforward is not None:
         f = block.feedforward
@@ -256,7 +254,7 @@ def _limits(p: Pass, forward: ForwardPass, stages: Array) -> dict[str, Limit]:
     context = forward.cached_tokens + forward.new_tokens
     held = total(
         b.count
-        * att.held_bytes(b.attention, arch.cache, context)
+        * att.of(b.attention).held_bytes(arch.cache, context)
         * cache_share(sharding, b.attention, p.forward.sequences)
         for b in arch.blocks
         if b.attention is not None
@@ -279,8 +277,8 @@ def _layer_bytes(p: Pass, block: Block) -> Array:
     """Bytes of one layer's matrices as stored."""
     width, size = p.arch.width, jnp.asarray(0.0)
     if block.attention is not None:
-        elements = matmul.elements(att.matrices(block.attention, width))
-        size = size + elements * att.weights(block.attention).bytes
+        elements = matmul.elements(att.of(block.attention).matrices(width))
+        size = size + elements * att.of(block.attention).weights.bytes
     if block.feedforward is not None:
         f = block.feedforward
         size = size + ffn.routed_elements(f, width) * f.weights.bytes

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import attention as att, capacity, feedforward as ffn, matmul
+from infer_jax.physics import attention as att, feedforward as ffn, matmul
 from infer_jax.specs import (
     UNBOUNDED,
     Architecture,
@@ -20,13 +20,7 @@ from infer_jax.specs import (
     Experts,
     Feedforward,
     Format,
-    GroupedQuery,
-    Latent,
-    Linear,
-    Sparse,
 )
-
-KINDS = ("grouped query", "latent", "sparse", "linear")
 
 
 class Weights(NamedTuple):
@@ -75,7 +69,7 @@ class Layer(NamedTuple):
 class Shape(NamedTuple):
     """A model as a server sees it.
 
-    ``tables``: bytes of embedding and head; ``kind``: the index in ``KINDS`` of its most
+    ``tables``: bytes of embedding and head; ``kind``: the place in ``attention.KINDS`` of its most
     particular attention; ``quantised``: how many of its two classes of products (attention,
     feedforward) quantise activations as they run; ``exchanged``: the most places that a token is
     sent to.
@@ -107,7 +101,7 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     scaled = [_scaled(w) * there for w in (layers.projections, layers.routed)]
     table = arch.vocabulary * arch.width
     head = arch.head
-    kinds = [KINDS.index(_kind(b.attention)) for b in arch.blocks]
+    kinds = [0 if b.attention is None else att.place(b.attention) for b in arch.blocks]
     return Shape(
         layers=layers,
         width=arch.width,
@@ -133,11 +127,7 @@ def formatted(
     """The same model with its matrices stored and multiplied in other formats, by their kind."""
 
     def mixing(a: Attention | None) -> Attention | None:
-        if a is None or attention is None:
-            return a
-        if isinstance(a, Sparse):
-            return a.replace(base=a.base.replace(weights=attention))
-        return a.replace(weights=attention)
+        return a if a is None or attention is None else att.of(a).formatted(attention)
 
     def feeding(f: Feedforward | None) -> Feedforward | None:
         if f is None:
@@ -174,41 +164,12 @@ def _layer(arch: Architecture, block: Block) -> Layer:
 
 
 def _mixing(row: Layer, arch: Architecture, attention: Attention) -> Layer:
-    stored, one = att.weights(attention), jnp.asarray(1.0)
-    elements = matmul.elements(att.matrices(attention, arch.width))
-    row = row._replace(
-        mixes=one,
-        projections=Weights(elements, stored.bytes, stored.bits),
-        owned=capacity.owns_cache(attention),
-    )
-    if isinstance(attention, Linear):
-        return row._replace(
-            state=att.read_bytes(attention, arch.activations, jnp.asarray(0.0)),
-            recurring=att.core_flops(attention, one, jnp.asarray(0.0)),
-        )
-    base = attention.base if isinstance(attention, Sparse) else attention
-    cache = att.read_bytes(_unwindowed(base), arch.cache, one)
-    if isinstance(attention, Sparse):
-        width = attention.index_heads * attention.index_width
-        row = row._replace(
-            top_k=attention.top_k,
-            index=attention.index_width * attention.index_cache.bytes,
-            indexing=2.0 * width,
-        )
-    if isinstance(base, Latent):
-        heads = 2.0 * base.query_heads
-        return row._replace(
-            cache=cache,
-            absorbed=heads * (2.0 * base.kv_rank + base.rope_width),
-            expanded=heads * (base.nope_width + base.rope_width + base.value_width),
-        )
-    pair = 2.0 * base.query_heads * (base.head_width + base.value_width)
+    layer = att.of(attention)
+    elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
     return row._replace(
-        cache=cache,
-        split=base.kv_heads,
-        window=base.window,
-        absorbed=pair,
-        expanded=pair,
+        mixes=jnp.asarray(1.0),
+        projections=Weights(elements, stored.bytes, stored.bits),
+        **layer.row(arch)._asdict(),
     )
 
 
@@ -226,24 +187,6 @@ def _feeding(row: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
         shared=Weights(ffn.common_elements(feedforward, arch.width), common.bytes, common.bits),
         router=row.router._replace(elements=ffn.router_elements(feedforward, arch.width)),
     )
-
-
-def _unwindowed(attention: GroupedQuery | Latent) -> GroupedQuery | Latent:
-    if isinstance(attention, Latent):
-        return attention
-    return attention.replace(window=jnp.asarray(UNBOUNDED))
-
-
-def _kind(attention: Attention | None) -> str:
-    match attention:
-        case Linear():
-            return "linear"
-        case Sparse():
-            return "sparse"
-        case Latent():
-            return "latent"
-        case _:
-            return "grouped query"
 
 
 def _scaled(weights: Weights) -> Array:

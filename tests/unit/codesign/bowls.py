@@ -79,7 +79,7 @@ def demand(kind: str, x: Array) -> tuple[Array, Array]:
         tokens = x if kind == "batch" else 128.0 * x  # 128 requests a rank
         experts, active, elements = 256.0, 8.0, 3.0 * 7168.0 * 2048.0
         return 2.0 * tokens * active * elements, experts * elements * one
-    return att.absorbed_flops(core, one, context), att.read_bytes(core, cache, context)
+    return att.of(core).absorbed_flops(one, context), att.of(core).read_bytes(cache, context)
 
 
 def volume(kind: str, x: Array) -> Array:

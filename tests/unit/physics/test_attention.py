@@ -34,17 +34,17 @@ def number(x) -> float:
 
 def core(attention, new: float, cached: float) -> float:
     """Core FLOP as a Python float."""
-    return number(att.core_flops(attention, jnp.asarray(new), jnp.asarray(cached)))
+    return number(att.of(attention).core_flops(jnp.asarray(new), jnp.asarray(cached)))
 
 
 def held(attention, context: float) -> float:
     """Cached bytes as a Python float."""
-    return number(att.held_bytes(attention, CACHE, jnp.asarray(context)))
+    return number(att.of(attention).held_bytes(CACHE, jnp.asarray(context)))
 
 
 def read(attention, context: float) -> float:
     """Cache traffic as a Python float."""
-    return number(att.read_bytes(attention, CACHE, jnp.asarray(context)))
+    return number(att.of(attention).read_bytes(CACHE, jnp.asarray(context)))
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def read(attention, context: float) -> float:
     ],
 )
 def test_projections_by_hand(attention, width, expected):
-    made = att.matrices(attention, jnp.asarray(float(width)))
+    made = att.of(attention).matrices(jnp.asarray(float(width)))
     assert number(matmul.elements(made)) == expected
 
 
 def test_convolutions_and_widths_by_hand():
-    assert number(att.convolution(DELTA)) == (2 * 6 + 20) * 4
-    assert number(att.convolution(GROUPED)) == 0
-    assert number(att.output_width(GROUPED)) == 6144
-    assert number(att.output_width(LATENT)) == 128 * (192 + 128 + 128)
-    assert number(att.output_width(DELTA)) == 2 * 6 + 2 * 20 + 8
-    assert number(att.output_width(SPARSE)) == number(att.output_width(LATENT))
-    assert att.weights(SPARSE) is SPARSE.base.weights
+    assert number(att.of(DELTA).convolution) == (2 * 6 + 20) * 4
+    assert number(att.of(GROUPED).convolution) == 0
+    assert number(att.of(GROUPED).output_width) == 6144
+    assert number(att.of(LATENT).output_width) == 128 * (192 + 128 + 128)
+    assert number(att.of(DELTA).output_width) == 2 * 6 + 2 * 20 + 8
+    assert number(att.of(SPARSE).output_width) == number(att.of(LATENT).output_width)
+    assert att.of(SPARSE).weights is SPARSE.base.weights
 
 
 def test_cache_by_hand():
@@ -178,7 +178,7 @@ def test_sparse_tokens_may_choose_differently():
 
 def test_published_core_counts_the_cache_alone():
     def published(attention, new, cached):
-        return number(att.absorbed_flops(attention, jnp.asarray(new), jnp.asarray(cached)))
+        return number(att.of(attention).absorbed_flops(jnp.asarray(new), jnp.asarray(cached)))
 
     assert published(GROUPED, 3.0, 10.0) == 4 * 128 * 32 * 10 * 3
     assert published(WINDOWED, 3.0, 1000.0) == 4 * 128 * 32 * 100 * 3
@@ -189,9 +189,10 @@ def test_published_core_counts_the_cache_alone():
 def everything(attention, cache, new, cached, width):
     """One number that every law of a layer enters."""
     context = new + cached
-    sizes = matmul.elements(att.matrices(attention, width)) + att.convolution(attention)
-    moved = att.held_bytes(attention, cache, context) + att.read_bytes(attention, cache, cached)
-    return sizes + moved + att.core_flops(attention, new, cached) + att.output_width(attention)
+    layer = att.of(attention)
+    sizes = matmul.elements(layer.matrices(width)) + layer.convolution
+    moved = layer.held_bytes(cache, context) + layer.read_bytes(cache, cached)
+    return sizes + moved + layer.core_flops(new, cached) + layer.output_width
 
 
 @pytest.mark.parametrize("attention", ALL, ids=lambda a: type(a).__name__)

@@ -1,0 +1,34 @@
+"""One file per kind of attention: what a layer of it holds, moves, computes, and how it splits.
+
+    layer = attention.of(block.attention)
+    layer.matrices(width), layer.held_bytes(cache, context), layer.core_flops(new, cached)
+
+A new kind is a spec, a class here and a row of ``KINDS``.
+"""
+
+from typing import Any
+
+from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
+from infer_jax.physics.attention.kind import Kind, Operands, Row
+from infer_jax.physics.attention.latent import LatentLayer
+from infer_jax.physics.attention.linear import LinearLayer
+from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.attention.sparse import SparseLayer
+from infer_jax.specs import Attention, GroupedQuery, Latent, Linear, Sparse
+
+KINDS: dict[type, type[Kind[Any]]] = {
+    GroupedQuery: GroupedQueryLayer,
+    Latent: LatentLayer,
+    Sparse: SparseLayer,
+    Linear: LinearLayer,
+}
+
+
+def place(attention: Attention) -> int:
+    """The place of a layer's kind in ``KINDS``, which begin with the plainest."""
+    return list(KINDS).index(type(attention))
+
+
+def of(attention: Attention) -> Kind[Any]:
+    """The laws of a layer of attention, by its kind."""
+    return KINDS[type(attention)](attention)

@@ -1,0 +1,224 @@
+"""What does every kind of attention layer answer: what it holds, moves and computes?
+
+A kind of attention is one class: its file says all that is particular about it, and nothing
+outside this package asks which kind a layer is. All figures are of one layer; of one sequence
+where a context enters. Contexts are in tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics import matmul
+from infer_jax.physics.matmul import Matrix
+from infer_jax.specs import UNBOUNDED, Architecture, Attention, Format
+
+A = TypeVar("A", bound=Attention)
+
+
+class Row(NamedTuple):
+    """One attention layer as numbers, the same ones for every kind.
+
+    ``cache``: bytes of keys and values of a token that a pass reads, over at most ``split``
+    tensor ranks; ``owned``: 1, or 0 where they are another layer's; ``index``: bytes of index
+    keys that a token keeps on every rank; ``state``: bytes of state that a pass moves per
+    sequence; ``window``, ``top_k``: tokens that a query sees at most; FLOP of a pair of query and
+    key where decoding (``absorbed``) and where prefilling (``expanded``), of the indexer per pair
+    (``indexing``) and of the recurrence per token (``recurring``).
+    """
+
+    cache: Array
+    owned: Array
+    split: Array
+    index: Array
+    state: Array
+    window: Array
+    top_k: Array
+    absorbed: Array
+    expanded: Array
+    indexing: Array
+    recurring: Array
+
+
+class Operands(NamedTuple):
+    """Heads, the width of all queries and the width of a token's keys, in the attention core."""
+
+    heads: Array
+    queries: Array
+    keys: Array
+
+
+@dataclass(frozen=True)
+class Kind(Generic[A]):
+    """The laws of one layer of attention; a kind overrides what is particular to it."""
+
+    attention: A
+    recurrent: ClassVar[bool] = False  # whether it keeps a state in place of a cache
+
+    # what it is made of
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the kernels of its projections are called, in the order of ``matrices``."""
+        raise NotImplementedError
+
+    @property
+    def family(self) -> str:
+        """Whose kernels its core runs in: ``mha``, ``mla`` or ``gdn``."""
+        raise NotImplementedError
+
+    @property
+    def designed(self) -> dict[str, tuple[str, ...]]:
+        """Fields of ``softmax`` by the name that a design calls them."""
+        return {}
+
+    @property
+    def normed(self) -> tuple[str, ...]:
+        """Fields of ``softmax`` that a norm's vector is as long as."""
+        return ()
+
+    # what it holds
+
+    def matrices(self, width: Array) -> tuple[Matrix, ...]:
+        """The projections of a layer, inputs fused where one kernel reads them once."""
+        raise NotImplementedError
+
+    @property
+    def weights(self) -> Format:
+        """The format that the projections are stored in."""
+        return self.softmax.weights
+
+    @property
+    def softmax(self) -> Any:
+        """The spec of the softmax core, where another layer chooses tokens for it."""
+        return self.attention
+
+    def formatted(self, weights: Format) -> Any:
+        """The same layer with its projections stored in another format."""
+        return self.attention.replace(weights=weights)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def tensors(self, width: Array) -> list[Array]:
+        """Elements of each weight tensor, where inputs are not fused."""
+        return [m.elements for m in self.matrices(width)]
+
+    @property
+    def convolution(self) -> Array:
+        """Weights of the short convolution over queries, keys and values; 0 where none is."""
+        return jnp.asarray(0.0)
+
+    @property
+    def output_width(self) -> Array:
+        """Numbers per token that the input projections hand to the attention core."""
+        raise NotImplementedError
+
+    @property
+    def owns_cache(self) -> Array:
+        """1 where a layer has a cache of its own, 0 where it reads another layer's."""
+        return jnp.asarray(1.0)
+
+    def held_bytes(self, cache: Format, context: Array) -> Array:
+        """Bytes that one sequence of ``context`` tokens keeps in a layer's cache."""
+        raise NotImplementedError
+
+    def read_bytes(self, cache: Format, context: Array) -> Array:
+        """Bytes of cache that one pass of one sequence moves in a layer."""
+        return self.held_bytes(cache, context)
+
+    # what it computes
+
+    def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
+        """FLOP of the attention core for one sequence: scores and weighted values, causal."""
+        raise NotImplementedError
+
+    def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
+        """FLOP of the core as the economics paper counts it: cached tokens only, MLA absorbed.
+
+        4 d_h n_q c s, with the latent width in place of d_h under MLA.
+        Source: Erdil 2025 (arXiv 2506.04645), Sections 3.1 and 3.6, attention FLOP.
+        """
+        return self.core_flops(new_tokens, cached_tokens)
+
+    @property
+    def absorbed(self) -> Array:
+        """FLOP of a pair of query and key, all heads, where decoding; 0 without pairs."""
+        return jnp.asarray(0.0)
+
+    @property
+    def expanded(self) -> Array:
+        """FLOP of a pair of query and key, all heads, where prefilling."""
+        return self.absorbed
+
+    @property
+    def reach(self) -> Array:
+        """Tokens of context that a query attends to at most."""
+        return jnp.asarray(UNBOUNDED)
+
+    # how it is dealt out over tensor ranks
+
+    @property
+    def heads(self) -> tuple[Array, Array]:
+        """Query heads that tensor ranks share, and KV heads that they share or copy."""
+        raise NotImplementedError
+
+    def cache_share(self, tp: Array) -> Array:
+        """The part of a layer's keys and values that each of ``tp`` ranks keeps."""
+        raise NotImplementedError
+
+    def of_rank(self, tp: Array) -> A:
+        """What one of ``tp`` ranks computes: its heads, KV heads never under one."""
+        raise NotImplementedError
+
+    def token_bytes(self, cache: Format, tp: Array) -> Array:
+        """Bytes of cache that one token adds in one layer on each of ``tp`` ranks."""
+        return self.held_bytes(cache, jnp.asarray(1.0)) * self.cache_share(tp)
+
+    def state_bytes(self, activations: Format, tp: Array) -> Array:
+        """Bytes of recurrent state of one sequence in one layer on each of ``tp`` ranks."""
+        return jnp.asarray(0.0)
+
+    def projection_bytes(self, width: Array, tp: Array) -> Array:
+        """Bytes of a layer's projections on each of ``tp`` ranks: heads split, the rest copied."""
+        return matmul.elements(self.matrices(width)) / tp * self.weights.bytes
+
+    # as published models count it
+
+    def economics_weights(self, width: Array) -> tuple[Matrix, ...]:
+        """The projections as the economics paper counts parameters.
+
+        Source: the reference implementation of Erdil 2025 (arXiv 2506.04645).
+        """
+        return self.matrices(width)
+
+    def economics_products(self, width: Array) -> tuple[Matrix, ...]:
+        """The projections as the economics paper streams them through memory.
+
+        Source: the reference implementation of Erdil 2025 (arXiv 2506.04645).
+        """
+        return self.matrices(width)
+
+    @property
+    def operands(self) -> Operands:
+        """What FlexGen's buffers hold of the attention core (arXiv 2303.06865, Appendix A.3)."""
+        raise NotImplementedError
+
+    @property
+    def grouped_width(self) -> Array:
+        """Numbers in a row of the cache, along which compression forms groups."""
+        raise NotImplementedError
+
+    # all of it as numbers
+
+    def row(self, arch: Architecture) -> Row:
+        """The layer as one row of the table of layers."""
+        zero, far = jnp.asarray(0.0), jnp.asarray(UNBOUNDED)
+        blank = Row(*(zero for _ in Row._fields))
+        return blank._replace(
+            owned=self.owns_cache,
+            split=jnp.asarray(1.0),
+            window=far,
+            top_k=far,
+            absorbed=self.absorbed,
+            expanded=self.expanded,
+        )
