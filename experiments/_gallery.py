@@ -18,13 +18,12 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from experiments._report import KEPT, OUT, door
+from experiments._report import KEPT, OUT, SHARED, door
 from infer_jax.catalog.files import write_text
 from infer_jax.cli.starting import cache_folder
 from infer_jax.errors import InputError
 
 HERE = Path(__file__).resolve().parent
-SHARED = HERE.parents[1] / "shared"  # the authors' files, which the project does not carry
 GOLDEN, DATA = SHARED / "golden", SHARED / "data"
 LONGEST = 1800.0  # seconds of one step
 MEASURED = ("--tables", DATA / "infersim_bench", "--configs", DATA / "infersim_configs")

@@ -16,6 +16,7 @@ from rich.text import Text
 from infer_jax.errors import InputError
 
 OUT = Path(__file__).parent / "out"
+SHARED = Path(__file__).resolve().parents[2] / "shared"  # authors' files, beside the checkout
 KEPT = "EXPERIMENTS_KEPT"  # names the folder in which the steps of one gallery share results
 STYLES = {"pass": "green", "fail": "bold red", "figure lost": "yellow", "not compared": "yellow"}
 

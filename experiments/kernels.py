@@ -15,29 +15,38 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _report
-from experiments._kernels import drawn, points, printed, sheets
+from experiments._kernels import drawn, files, points, printed, sheets
 from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
-TablesFolder = Annotated[Path, typer.Option("--tables", help="Kernel tables, authors' layout.")]
-ConfigsFolder = Annotated[Path, typer.Option("--configs", help="Folder of NAME_config.json.")]
+TablesFolder = Annotated[
+    Path | None, typer.Option("--tables", help="Kernel tables, authors' layout.")
+]
+ConfigsFolder = Annotated[
+    Path | None, typer.Option("--configs", help="Folder of NAME_config.json.")
+]
 CLOSE = 0.10  # curves within this of the look-up tables, in the authors' assembly
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="CSV of runs, columns in any order.")],
-    tables: TablesFolder,
-    configs: ConfigsFolder,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="CSV of runs, columns in any order; the stored ones if none."),
+    ] = None,
+    tables: TablesFolder = None,
+    configs: ConfigsFolder = None,
     as_json: Json = False,
 ) -> None:
     """Compare a file of the tool's runs with ours as published, in float64, within 1e-9.
 
     Rows in which the tool crashed must be refused here, too; what was refused and which
-    defaults were taken is listed. An empty cell is a value the tool does not give.
+    defaults were taken is listed. An empty cell is a value the tool does not give. Without a file:
+    all stored runs, or, where only the checkout is at hand, those it carries.
     """
     with _report.door():
+        file, tables, configs = files.stored(file, tables, configs)
         recipe, evaluation = points.recipe(tables, configs)
         report = _check.compare(file, recipe)
     _check.print_report(file, recipe, report)
@@ -54,9 +63,13 @@ def check(
 
 
 @app.command()
-def tables(tables: TablesFolder, configs: ConfigsFolder, as_json: Json = False) -> None:
+def tables(
+    tables: TablesFolder = None, configs: ConfigsFolder = None, as_json: Json = False
+) -> None:
     """Print Table 2, the balance points, the bounds of all its kernels and the curves' errors."""
     with _report.door():
+        tables = files.measured(tables, "--tables")
+        configs = files.measured(configs, "--configs")
         cells = list(printed.table_2(tables, configs))
         balances = list(printed.balances())
         stored = list(sheets.stored(tables))
@@ -119,20 +132,21 @@ def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
 
 @app.command()
 def figures(
-    tables: TablesFolder,
     names: Annotated[list[str] | None, typer.Argument(help="2, 3, 4; all if none.")] = None,
+    tables: TablesFolder = None,
     out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
     as_json: Json = False,
 ) -> None:
     """Draw Figures 2 to 4 as PNG files: measured MFU, the curve and the roofline over it."""
-    files = []
+    made = []
     with _report.door():
+        tables = files.measured(tables, "--tables")
         for name in names or list(drawn.FIGURES):
             if name not in drawn.FIGURES:
                 raise InputError("command line", "figure", name, ", ".join(drawn.FIGURES))
-            files.append(str(drawn.draw(name, tables, out)))
-            print(files[-1])
-    _report.finish(True, {"files": files}, as_json)
+            made.append(str(drawn.draw(name, tables, out)))
+            print(made[-1])
+    _report.finish(True, {"files": made}, as_json)
 
 
 @app.command()

@@ -6,38 +6,13 @@ which the project does not carry; with all runs they lie in a folder named ``sha
 checkout, where there is one.
 """
 
-import json
-from pathlib import Path
-
 import pytest
 
 from experiments import _check
-from experiments._kernels import drawn, points, printed, sheets
+from experiments._kernels import drawn, files, points, printed, sheets
 from infer_jax.catalog.kernel_tables import load_kernel_tables
 
-HERE = Path(__file__).parent
-SHARED = Path(__file__).resolve().parents[3] / "shared"
-BENCH = SHARED / "data" / "infersim_bench"
-# what the tool reads of three models' config.json, as their cards on Hugging Face have it; the
-# tool's own copy of DeepSeek-V3's spells the counts of experts as here
-CONFIGS = {
-    "deepseek_v3": {
-        "model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168,
-        "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536,
-        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-        "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_routed_experts": 256,
-        "num_shared_experts": 1, "num_experts_per_tok": 8,
-    },
-    "qwen3-30B-A3B": {
-        "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "head_dim": 128,
-        "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144,
-        "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
-    },
-    "qwen3-8B": {
-        "model_type": "qwen3", "num_hidden_layers": 36, "hidden_size": 4096, "head_dim": 128,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 12288,
-    },
-}  # fmt: skip
+BENCH = files.ALL.tables
 
 
 def bench():
@@ -55,26 +30,22 @@ def agrees(file, tables, configs):
     return evaluation
 
 
-def test_runs_without_look_ups(x64, tmp_path):
-    for name, config in CONFIGS.items():
-        (tmp_path / f"{name}_config.json").write_text(json.dumps(config))
-    (tmp_path / "gemm").mkdir()  # tables of no device
-    evaluation = agrees(HERE / "kernels_points.csv", tmp_path, tmp_path)
+def test_runs_without_look_ups(x64):
+    evaluation = agrees(*files.CITED)
     assert not evaluation.refused
     assert len(evaluation.defaults) > 5
 
 
 def test_runs_of_the_authors_tool(x64):
-    folder = bench()
-    golden = SHARED / "golden" / "kernels_points.csv"
-    evaluation = agrees(golden, folder, SHARED / "data" / "infersim_configs")
+    bench()
+    evaluation = agrees(*files.ALL)
     assert evaluation.refused
     assert evaluation.defaults
 
 
 def test_table_2(x64):
     """The tool's throughputs to the digit, and curves within a tenth of them."""
-    for cell in printed.table_2(bench(), SHARED / "data" / "infersim_configs"):
+    for cell in printed.table_2(bench(), files.ALL.configs):
         assert round(cell.tables) == cell.setting.tool, cell.setting
         assert abs(cell.curves / cell.tables - 1) < 0.10, cell.setting
 

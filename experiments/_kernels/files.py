@@ -1,0 +1,43 @@
+"""Where are the authors' runs, kernel tables and configs, where nobody says so?"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments._report import SHARED
+from infer_jax.errors import InputError
+
+
+class Files(NamedTuple):
+    """A CSV of runs, a folder of kernel tables in the authors' layout, one of NAME_config.json."""
+
+    points: Path
+    tables: Path
+    configs: Path
+
+
+ALL = Files(
+    SHARED / "golden" / "kernels_points.csv",
+    SHARED / "data" / "infersim_bench",
+    SHARED / "data" / "infersim_configs",
+)
+# the runs that the project carries: on devices without tables, of models with cited configs
+_GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
+CITED = Files(_GOLDEN / "kernels_points.csv", _GOLDEN / "infersim", _GOLDEN / "infersim")
+
+
+def stored(points: Path | None, tables: Path | None, configs: Path | None) -> Files:
+    """What was given; the rest from all the authors' files where they lie, else from the cited."""
+    known = ALL if all(path.exists() for path in ALL) else CITED
+    return Files(points or known.points, tables or known.tables, configs or known.configs)
+
+
+def measured(given: Path | None, option: str) -> Path:
+    """The folder of ``--tables`` or ``--configs``, else that beside the checkout.
+
+    Raises:
+        InputError: neither is there.
+    """
+    folder = given or getattr(ALL, option.removeprefix("--"))
+    if given is None and not folder.exists():
+        raise InputError("command line", option, "missing", "a folder of the authors' files")
+    return folder
