@@ -5,15 +5,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from infer_jax import legal
 from infer_jax.catalog.published import Errors
 from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.starting import busy, once, prepare
 from infer_jax.estimators import Economics, Estimate, Phase
 from infer_jax.estimators.estimate import request_life
 from infer_jax.estimators.serving import Served
-from infer_jax.specs import Architecture, Experts, ForwardPass, GroupedQuery, Latent, Plan, Sparse
+from infer_jax.specs import Architecture, ForwardPass, Plan
 from infer_jax.specs.plan import LAYOUTS
 
 
@@ -116,31 +116,10 @@ def plan_of(
 
 
 def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
-    """Raise InputError unless heads, layers and experts can be dealt out over the ranks."""
-    heads = [
-        float(base.query_heads)
-        for block in arch.blocks
-        for base in [
-            block.attention.base if isinstance(block.attention, Sparse) else block.attention
-        ]
-        if isinstance(base, GroupedQuery | Latent)
-    ]
-    experts = [
-        float(b.feedforward.experts) for b in arch.blocks if isinstance(b.feedforward, Experts)
-    ]
-    layers = sum(float(b.count) for b in arch.blocks)
-    if any(count % tp for count in heads):
-        raise opt.refuse("--tp", tp, f"{_divisors(heads)}, which divide the query heads")
-    if pp > layers:
-        raise opt.refuse("--pp", pp, f"at most the {layers:g} layers")
-    if any(count % ep for count in experts or [1.0]):
-        of = f"{_divisors(experts)}, which divide the experts" if experts else "1: no experts"
-        raise opt.refuse("--ep", ep, of)
-
-
-def _divisors(counts: list[float]) -> str:
-    common = int(np.gcd.reduce([int(c) for c in counts]))
-    return ", ".join(str(d) for d in range(1, common + 1) if common % d == 0)
+    """Raise InputError unless an engine can deal the model out so; ``infer_jax.legal`` decides."""
+    rule = legal.broken(arch, Plan.of(tp=tp, pp=pp, ep=ep))
+    if rule is not None:
+        raise opt.refuse(f"--{rule.field}", float(rule.value), rule.allowed())
 
 
 def agree(theory: Any, name: str, total: float | None) -> None:

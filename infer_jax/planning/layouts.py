@@ -1,20 +1,11 @@
 """In which ways can a model be dealt out over so many chips?"""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from infer_jax.specs import (
-    UNBOUNDED,
-    Architecture,
-    Attention,
-    Experts,
-    GroupedQuery,
-    Latent,
-    Linear,
-    Sparse,
-)
+from infer_jax import legal
+from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
 MOST_STAGES = 16  # pipeline stages that are tried
 
@@ -53,53 +44,25 @@ class Layout(NamedTuple):
 
 
 def layouts(arch: Architecture, chips: int) -> list[Layout]:
-    """Every legal layout of one instance on at most ``chips`` chips.
+    """Every layout of one instance on at most ``chips`` chips that an engine runs.
 
-    tp divides the query heads, and of it and the KV heads one divides the other (vLLM and SGLang
-    copy KV heads over ranks); attention groups and expert parallelism are for mixtures, where ep
-    divides the experts, and tp x attention_dp / ep the width of one; stages divide the layers
-    about evenly, at most 16 of them.
+    ``infer_jax.legal`` decides which; of those, stages that divide the layers about evenly, at
+    most 16 of them.
     """
-    queries, caches = heads(arch)
-    experts = [b.feedforward for b in arch.blocks if isinstance(b.feedforward, Experts)]
-    counts = int(np.gcd.reduce([int(f.experts) for f in experts])) if experts else 1
-    widths = int(np.gcd.reduce([int(f.width) for f in experts])) if experts else 1
+    mixture = any(isinstance(b.feedforward, Experts) for b in arch.blocks)
+    queries = np.gcd.reduce([int(query) for query, _ in legal.heads(arch)] or [1])
     layers = int(sum(float(b.count) for b in arch.blocks))
-    made = []
-    for tp in _divisors(int(np.gcd.reduce(queries)), chips):
-        if any(tp % kv and kv % tp for kv in caches):
-            continue
-        for groups in range(1, chips // tp + 1) if experts else (1,):
+    tried = []
+    for tp in _divisors(int(queries), chips):
+        for groups in range(1, chips // tp + 1) if mixture else (1,):
             ranks = tp * groups
-            for ep in _divisors(np.gcd(counts, ranks), ranks):
-                if experts and widths % (ranks // ep):
-                    continue
-                most = min(chips // ranks, layers, MOST_STAGES)
-                stages = (pp for pp in range(1, most + 1) if _even(layers, pp))
-                made += [Layout(tp, groups, ep, pp) for pp in stages]
-    return made
-
-
-def heads(arch: Architecture) -> tuple[list[int], list[int]]:
-    """Heads that tensor parallelism deals out, and KV heads that it deals out or copies."""
-    queries, caches = [], []
-    for attention in (b.attention for b in arch.blocks if b.attention is not None):
-        for query, cache in _heads(attention):
-            queries.append(int(query))
-            caches.append(int(cache))
-    return queries or [1], caches or [1]
-
-
-def _heads(attention: Attention) -> Iterator[tuple[float, float]]:
-    match attention:
-        case Sparse():
-            yield from _heads(attention.base)
-        case Latent():
-            yield float(attention.query_heads), 1.0
-        case GroupedQuery():
-            yield float(attention.query_heads), float(attention.kv_heads)
-        case Linear():
-            yield float(attention.value_heads), float(attention.key_heads)
+            most = min(chips // ranks, layers, MOST_STAGES)
+            stages = [pp for pp in range(1, most + 1) if _even(layers, pp)]
+            for ep in _divisors(ranks, ranks) if mixture else (1,):
+                tried += [(tp, groups, ep, pp) for pp in stages]
+    columns: Any = np.asarray(tried, np.float64).reshape(-1, 4).T
+    runs = np.broadcast_to(legal.holds(arch, Layout(*columns)), len(tried))
+    return [Layout(*row) for row, good in zip(tried, runs.tolist(), strict=True) if good]
 
 
 def _divisors(number: int, most: int) -> list[int]:

@@ -17,11 +17,21 @@ class Format(Spec):
     """How one kind of number is stored and multiplied.
 
     Stored bytes include scales and zero points (mxfp4: 0.53125), the matmul class does not:
-    weights stored in 4 bits may be multiplied in 16.
+    weights stored in 4 bits may be multiplied in 16. ``rows`` and ``columns`` decide how a matrix
+    may be cut (``infer_jax.legal``); no time depends on them.
     """
 
     bytes: Array = number("stored bytes per element, scales included", unit="bytes", kind="size")
     bits: Array = number("matmul class", unit="bits", kind="choice", low=4, high=16)
+    rows: Array = number(
+        "outputs of a matrix that share a scale; 1: cut anywhere",
+        kind="count",
+        low=1,
+        default=1.0,
+    )
+    columns: Array = number(
+        "inputs of a matrix that share a scale; 1: cut anywhere", kind="count", low=1, default=1.0
+    )
 
 
 def bf16() -> Format:

@@ -149,7 +149,7 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
 
     >>> from infer_jax.specs import Format
     >>> [(path, meta["unit"]) for path, meta, _ in leaves(Format.of(bytes=1, bits=8))]
-    [('bytes', 'bytes'), ('bits', 'bits')]
+    [('bytes', 'bytes'), ('bits', 'bits'), ('rows', '1'), ('columns', '1')]
     """
     if isinstance(tree, tuple | list):
         for i, item in enumerate(tree):

@@ -16,6 +16,7 @@ ORDER = (
     "specs",
     "catalog",
     "physics",
+    "legal",
     "estimators",
     "memory",
     "doctor",

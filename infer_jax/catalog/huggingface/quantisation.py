@@ -90,9 +90,9 @@ class Quantisation:
         return self.unquantised
 
     def format(self, matrices: Mapping[str, int], prefix: str = "") -> Format:
-        """The format of several modules as one: mean bytes per element, widest multiplication.
+        """The format of several modules as one: mean bytes, widest multiplication, largest block.
 
-        Convolutions, and modules of under ``SLIGHT`` of the others, do not set the latter.
+        Convolutions, and modules of under ``SLIGHT`` of the others, do not set the latter two.
         """
         found = {name: self.scheme(prefix + name) for name, count in matrices.items() if count}
         if not found:
@@ -104,10 +104,11 @@ class Quantisation:
         mean = sum(scheme.bytes * matrices[name] for name, scheme in found.items()) / sum(
             matrices.values()
         )
-        return Format.of(
-            bytes=sizes.pop() if len(sizes) == 1 else mean,
-            bits=max(found[name].bits for name in products if matrices[name] >= least),
-        )
+        large = [found[name] for name in products if matrices[name] >= least]
+        rows, columns = (max(scheme.block[side] for scheme in large) for side in (0, 1))
+        size = sizes.pop() if len(sizes) == 1 else mean
+        bits = max(scheme.bits for scheme in large)
+        return Format.of(bytes=size, bits=bits, rows=rows, columns=columns)
 
     def sentence(self) -> str:
         """The checkpoint's formats in words."""

@@ -4,7 +4,7 @@ Stored bytes are (bits + scale bits / group) / 8; per-tensor and per-channel sca
 out, being under a thousandth of a byte per element.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.specs import Format
@@ -12,20 +12,32 @@ from infer_jax.specs import Format
 
 @dataclass(frozen=True)
 class Scheme:
-    """One number format of a checkpoint."""
+    """One number format of a checkpoint; ``block``: outputs and inputs that share a scale."""
 
     name: str
     bytes: float
     bits: int
+    block: tuple[int, int] = (1, 1)
 
     def format(self) -> Format:
         """The format as a spec."""
-        return Format.of(bytes=self.bytes, bits=self.bits)
+        rows, columns = self.block
+        return Format.of(bytes=self.bytes, bits=self.bits, rows=rows, columns=columns)
 
 
 def grouped(name: str, bits: int, group: int, overhead: float, multiplied: int) -> Scheme:
-    """Numbers of ``bits`` with ``overhead`` bits of scale and zero point per group (0: none)."""
-    return Scheme(name, (bits + (overhead / group if group else 0.0)) / 8.0, multiplied)
+    """Numbers of ``bits`` with ``overhead`` bits of scale and zero point per group of inputs."""
+    return Scheme(name, (bits + overhead / group) / 8.0, multiplied, (1, group))
+
+
+def padded(name: str, bits: int, group: int, overhead: float, multiplied: int) -> Scheme:
+    """As ``grouped``, where engines fill up the last group of a slice: cut anywhere."""
+    return replace(grouped(name, bits, group, overhead, multiplied), block=(1, 1))
+
+
+def blocked(name: str, bits: int, block: tuple[int, int], multiplied: int) -> Scheme:
+    """Numbers of ``bits`` with a float32 scale per block of outputs x inputs."""
+    return Scheme(name, (bits + 32 / (block[0] * block[1])) / 8.0, multiplied, block)
 
 
 BF16 = Scheme("bfloat16", 2.0, 16)
@@ -36,14 +48,15 @@ DTYPES = {
 }
 FP8 = Scheme("fp8", 1.0, 8)
 # DeepSeek-V3 report (arXiv 2412.19437), Section 3.3: one float32 scale per 128 x 128 weights
-FP8_BLOCK = grouped("fp8 in blocks of 128 x 128", 8, 128 * 128, 32, 8)
+FP8_BLOCK = blocked("fp8 in blocks of 128 x 128", 8, (128, 128), 8)
 INT8 = Scheme("int8", 1.0, 8)
 # A float16 scale and a 4-bit zero point per 128 weights: AutoAWQ's and GPTQ's packing
 INT4 = grouped("int4 in groups of 128", 4, 128, 16 + 4, 16)
 # Two-level scaling: an e4m3 scale per 16 (NVIDIA, "Introducing NVFP4", 2025)
 NVFP4 = grouped("nvfp4", 4, 16, 8, 4)
-# An e8m0 scale per 32 (OCP Microscaling Formats v1.0); weights only, as gpt-oss ships
-MXFP4 = grouped("mxfp4", 4, 32, 8, 16)
+# An e8m0 scale per 32 (OCP Microscaling Formats v1.0); weights only, as gpt-oss ships. 90 groups
+# over 8 ranks are 12 on each, the last filled up (vllm/model_executor/models/gpt_oss.py, 0.11)
+MXFP4 = padded("mxfp4", 4, 32, 8, 16)
 MXFP8 = grouped("mxfp8", 8, 32, 8, 8)
 
 CHOICES = {
@@ -69,7 +82,7 @@ MODELOPT = {
     "NVFP4_AWQ": NVFP4,
     "W4A16_NVFP4": grouped("nvfp4 weights only", 4, 16, 8, 16),
     "MXFP4": MXFP4,
-    "W4A8_MXFP4_FP8": grouped("mxfp4 weights, fp8 activations", 4, 32, 8, 8),
+    "W4A8_MXFP4_FP8": padded("mxfp4 weights, fp8 activations", 4, 32, 8, 8),
     "W4A16_AWQ": grouped("int4 in groups of 128", 4, 128, 16, 16),
     "INT4_AWQ": grouped("int4 in groups of 128", 4, 128, 16, 16),
     "W4A8_AWQ": grouped("int4 in groups of 128, fp8 activations", 4, 128, 16, 8),
@@ -99,12 +112,13 @@ def of_group(group: Facts) -> Scheme:
     if kind == "float" and bits not in (4, 8):
         raise weights.error("num_bits", bits, "4 or 8 for floats")
     if block is not None:
-        return grouped(f"fp{bits} in blocks", bits, _area(weights, block), 32, multiplied)
+        return blocked(f"fp{bits} in blocks", bits, _block(weights, block), multiplied)
     if size <= 0:
         return Scheme(f"{'fp' if kind == 'float' else 'int'}{bits}", bits / 8.0, multiplied)
     if kind == "float":
         name = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}.get((bits, size))
-        return grouped(name or f"fp{bits} in groups of {size}", bits, size, 8, multiplied)
+        made = padded if name == "mxfp4" else grouped
+        return made(name or f"fp{bits} in groups of {size}", bits, size, 8, multiplied)
     symmetric = weights.flag("symmetric", default=True)
     return grouped(
         f"int{bits} in groups of {size}", bits, size, 16 + (0 if symmetric else bits), multiplied
@@ -116,8 +130,8 @@ def of_blocks(facts: Facts) -> Scheme:
     block = facts.items("weight_block_size")
     if block is None:
         return FP8
-    area = _area(facts, block)
-    return grouped(f"fp8 in blocks of {block[0]} x {block[1]}", 8, area, 32, 8)
+    rows, columns = _block(facts, block)
+    return blocked(f"fp8 in blocks of {rows} x {columns}", 8, (rows, columns), 8)
 
 
 def of_packed(facts: Facts, name: str) -> Scheme:
@@ -139,12 +153,12 @@ def of_bitsandbytes(facts: Facts) -> Scheme:
     if not facts.flag("load_in_4bit", default=False):
         raise facts.error("load_in_4bit", "missing", "true here or under load_in_8bit")
     if facts.flag("bnb_4bit_use_double_quant", default=False):
-        return grouped("nf4 with quantised scales", 4, 64, 8 + 32 / 256, 16)
-    return grouped("nf4", 4, 64, 32, 16)
+        return padded("nf4 with quantised scales", 4, 64, 8 + 32 / 256, 16)
+    return padded("nf4", 4, 64, 32, 16)
 
 
-def _area(facts: Facts, block: list) -> int:
+def _block(facts: Facts, block: list) -> tuple[int, int]:
     good = [b for b in block if isinstance(b, int) and not isinstance(b, bool) and 0 < b < 2**20]
     if len(block) != 2 or len(good) != 2:
         raise facts.error("weight_block_size", block, "two whole numbers above 0")
-    return block[0] * block[1]
+    return block[0], block[1]

@@ -1,0 +1,223 @@
+"""Does an engine run this plan of this model, and if not, which rule does it break?
+
+Rules are written with operators alone, so that a field may be a number, an array (of any shape
+that broadcasts against the others) or a traced value. How matrices may be cut follows vLLM 0.19:
+``validate_fp8_block_shape`` in vllm/model_executor/layers/quantization/utils/fp8_utils.py (slices
+of inputs, and of outputs of a matrix that is not merged with others, are whole blocks),
+``Fp8MoEMethod.create_weights`` in fp8.py (expert slices are whole blocks both ways), awq.py,
+gptq.py and modelopt.py (slices of inputs are whole groups), ``MoeWNA16Method`` in moe_wna16.py
+(groups of experts shrink with the slice, down to 32). SGLang's are the same but for the last.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+from infer_jax.errors import InputError
+from infer_jax.specs import (
+    Architecture,
+    Attention,
+    Dense,
+    Experts,
+    Format,
+    GroupedQuery,
+    Latent,
+    Linear,
+    Sparse,
+    Workload,
+)
+
+LEAST_GROUP = 32.0  # columns that share a scale of an expert at least
+MOST_SHOWN = 1024  # divisors that a sentence names
+
+
+class Rule(NamedTuple):
+    """What a plan or workload must be: the field, where it holds, and what is allowed in words."""
+
+    field: str
+    value: Any
+    holds: Any
+    allowed: Callable[[], str]
+
+
+class Degrees(NamedTuple):
+    """Of a plan of any theory: ranks of an attention group, groups, parts of the experts, stages.
+
+    A plan without ``attention_dp`` has as many groups as parts of the experts.
+    """
+
+    tp: Any
+    groups: Any
+    ep: Any
+    pp: Any
+
+    @classmethod
+    def of(cls, plan: Any) -> "Degrees":
+        """The degrees of a plan, at least 1."""
+        named = (plan.tp, getattr(plan, "attention_dp", plan.ep), plan.ep, plan.pp)
+        return cls(*(x + (x < 1) * (1 - x) for x in named))
+
+    @property
+    def slices(self) -> Any:
+        """Parts that each expert is cut into."""
+        return self.tp * self.groups / self.ep
+
+
+def holds(arch: Architecture, plan: Any, work: Workload | None = None) -> Any:
+    """Whether every rule holds: of one plan and workload, or of each of arrays of them."""
+    return reduce(lambda a, b: a & b, (rule.holds for rule in rules(arch, plan, work)))
+
+
+def broken(arch: Architecture, plan: Any, work: Workload | None = None) -> Rule | None:
+    """The first rule that one plan, with its workload, breaks; None where an engine runs it."""
+    return next((rule for rule in rules(arch, plan, work) if not rule.holds), None)
+
+
+def check(arch: Architecture, plan: Any, work: Workload | None = None, where: str = "plan") -> None:
+    """Do nothing where an engine runs one plan of a model.
+
+    Raises:
+        InputError: a rule is broken; ``where`` begins the sentence.
+    """
+    rule = broken(arch, plan, work)
+    if rule is not None:
+        raise InputError(where, rule.field, f"{float(rule.value):.12g}", rule.allowed())
+
+
+def rules(arch: Architecture, plan: Any, work: Workload | None = None) -> list[Rule]:
+    """Every rule, the simplest first."""
+    return [*_whole(plan), *_dealt(arch, plan), *_cut(arch, plan), *_asked(plan, work)]
+
+
+def _whole(plan: Any) -> Iterator[Rule]:
+    for name in ("tp", "attention_dp", "ep", "pp", "dp", "drafts"):
+        value, least = getattr(plan, name, None), 0 if name == "drafts" else 1
+        if value is not None:
+            good = (value % 1 == 0) & (value >= least)
+            yield Rule(name, value, good, lambda n=least: f"a whole number of at least {n}")
+
+
+def _dealt(arch: Architecture, plan: Any) -> Iterator[Rule]:
+    """Heads, experts and layers over ranks."""
+    d = Degrees.of(plan)
+    for query, cached in heads(arch):
+        yield Rule("tp", d.tp, query % d.tp == 0, lambda q=query: _divisors(q, "query heads"))
+        fits = (d.tp % cached == 0) | (cached % d.tp == 0)
+        words = "that divide the {:g} KV heads, or are multiples of them"
+        yield Rule("tp", d.tp, fits, lambda c=cached, w=words: f"degrees {w.format(float(c))}")
+    layers = sum(block.count for block in arch.blocks)
+    yield Rule("pp", d.pp, d.pp <= layers, lambda: f"at most the {float(layers):g} layers")
+    mixtures = [b.feedforward for b in arch.blocks if isinstance(b.feedforward, Experts)]
+    if not mixtures:
+        yield Rule("ep", d.ep, d.ep == 1, lambda: "1: no experts")
+        yield Rule("attention_dp", d.groups, d.groups == 1, lambda: "1: no experts")
+    for one in mixtures:
+        count = one.experts
+        yield Rule("ep", d.ep, count % d.ep == 0, lambda n=count: _divisors(n, "experts"))
+    if mixtures:
+        chips = d.tp * d.groups
+        yield Rule("ep", d.ep, chips % d.ep == 0, lambda: _divisors(chips, "GPUs of a stage"))
+
+
+def _cut(arch: Architecture, plan: Any) -> Iterator[Rule]:
+    """Matrices over ranks, in whole columns and whole blocks of their format."""
+    d = Degrees.of(plan)
+    for block in arch.blocks:
+        if block.attention is not None:
+            for size, side, stored in _projected(block.attention):
+                yield _slice("tp", d.tp, size, getattr(stored, side), "a projection")
+        match block.feedforward:
+            case Dense() as one:
+                yield from _dense(d.tp, one)
+            case Experts() as mixture:
+                yield from _expert(d, mixture)
+                yield from _dense(d.tp, mixture.shared)
+
+
+def _projected(attention: Attention) -> Iterator[tuple[Any, str, Format]]:
+    """Widths of projections that tensor parallelism cuts, and the side of the block there."""
+    match attention:
+        case Sparse():
+            yield from _projected(attention.base)
+        case GroupedQuery():
+            yield attention.query_heads * attention.value_width, "columns", attention.weights
+        case Latent():
+            wide, n = attention.nope_width, attention.query_heads
+            yield n * (wide + attention.rope_width), "rows", attention.weights
+            yield n * (wide + attention.value_width), "rows", attention.weights
+            yield n * attention.value_width, "columns", attention.weights
+        case Linear():
+            yield attention.value_heads * attention.value_width, "columns", attention.weights
+
+
+def _dense(tp: Any, one: Dense) -> Iterator[Rule]:
+    yield _slice("tp", tp, one.width, one.weights.columns, "a feedforward")
+
+
+def _expert(d: Degrees, one: Experts) -> Iterator[Rule]:
+    """A scale for a block of rows and columns is fixed, one for a group of columns may shrink."""
+    stored = one.weights
+    shrinks = (stored.rows <= 1) & (one.width / d.slices % LEAST_GROUP == 0)
+    for block in (stored.rows, stored.columns):
+        # the degree that mends it deals out whole experts
+        rule = _slice("ep", d.slices, one.width, block, "an expert", always=True)
+        fits = rule.holds | ((block > 1) & shrinks)
+        yield rule._replace(value=d.ep, holds=fits)
+
+
+def _slice(
+    field: str, parts: Any, width: Any, block: Any, what: str, *, always: bool = False
+) -> Rule:
+    """``width`` in ``parts`` of whole columns, each a multiple of ``block`` where it is cut."""
+    each = width / parts
+    fits = (each % block == 0) & (each % 1 == 0)
+    if not always:
+        fits = fits | (parts <= 1)
+
+    def allowed() -> str:
+        blocks = f" of whole blocks of {float(block):g}" if block > 1 else ""
+        wide = f"{what} of {float(width):g} columns in {float(parts):g}"
+        return f"degrees that cut {wide} no finer than into slices{blocks}; here {float(each):g}"
+
+    return Rule(field, parts, fits, allowed)
+
+
+def _asked(plan: Any, work: Workload | None) -> Iterator[Rule]:
+    """Requests that are there to be served."""
+    if work is None:
+        return
+    yield Rule(
+        "prefix",
+        work.prefix,
+        work.prefix <= work.isl,
+        lambda: f"at most isl, {float(work.isl):.12g} tokens",
+    )
+    if work.arrivals is None:
+        groups = getattr(plan, "attention_dp", 1.0)
+        words = "at least {:g}: a request in each attention group"
+        fits = work.batch >= groups
+        yield Rule("batch", work.batch, fits, lambda: words.format(float(groups)))
+
+
+def heads(arch: Architecture) -> list[tuple[Any, Any]]:
+    """Query heads that tensor parallelism deals out, and KV heads that it deals out or copies."""
+    return [pair for b in arch.blocks if b.attention is not None for pair in _heads(b.attention)]
+
+
+def _heads(attention: Attention) -> Iterator[tuple[Any, Any]]:
+    match attention:
+        case Sparse():
+            yield from _heads(attention.base)
+        case Latent():
+            yield attention.query_heads, 1.0
+        case GroupedQuery():
+            yield attention.query_heads, attention.kv_heads
+        case Linear():
+            yield attention.value_heads, attention.key_heads
+
+
+def _divisors(count: Any, of: str) -> str:
+    whole = int(count)
+    found = [d for d in range(1, min(whole, MOST_SHOWN) + 1) if whole % d == 0]
+    more = " ..." if whole > MOST_SHOWN else ""
+    return f"{', '.join(map(str, found))}{more}, which divide the {of}"
