@@ -34,16 +34,17 @@ class Weights(NamedTuple):
 class Layer(NamedTuple):
     """One layer of a block; every number has the blocks' axis.
 
-    Of attention: its projections; ``cache`` bytes of a token that it reads, over at most
-    ``split`` ranks, and 1 where they are ``owned``, not another layer's; ``index`` bytes of index
-    keys that a token keeps on every rank; ``state`` bytes that a pass moves per sequence; tokens
-    that a query sees at most, by window and by choice; FLOP per pair of query and key where
-    decoding (``absorbed``) and where prefilling (``expanded``), of the indexer per pair and of the
-    recurrence per token. Of feedforward: ``routed`` is one expert, or all of a dense layer,
-    ``mixture`` 1 for experts.
+    Of attention: its ``kind``, the place in ``attention.KINDS``, and its projections; ``cache``
+    bytes of a token that it reads, over at most ``split`` ranks, and 1 where they are ``owned``,
+    not another layer's; ``index`` bytes of index keys that a token keeps on every rank; ``state``
+    bytes that a pass moves per sequence; tokens that a query sees at most, by window and by
+    choice; FLOP per pair of query and key where decoding (``absorbed``) and where prefilling
+    (``expanded``), of the indexer per pair and of the recurrence per token. Of feedforward:
+    ``routed`` is one expert, or all of a dense layer, ``mixture`` 1 for experts.
     """
 
     count: Array
+    kind: Array
     mixes: Array
     feeds: Array
     projections: Weights
@@ -69,10 +70,9 @@ class Layer(NamedTuple):
 class Shape(NamedTuple):
     """A model as a server sees it.
 
-    ``tables``: bytes of embedding and head; ``kind``: the place in ``attention.KINDS`` of its most
-    particular attention; ``quantised``: how many of its two classes of products (attention,
-    feedforward) quantise activations as they run; ``exchanged``: the most places that a token is
-    sent to.
+    ``tables``: bytes of embedding and head; ``quantised``: how many of its two classes of products
+    (attention, feedforward) quantise activations as they run; ``exchanged``: the most places that
+    a token is sent to.
     """
 
     layers: Layer
@@ -81,7 +81,6 @@ class Shape(NamedTuple):
     head: Weights
     activation: Array
     parallel: Array
-    kind: Array
     quantised: Array
     exchanged: Array
 
@@ -101,7 +100,6 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     scaled = [_scaled(w) * there for w in (layers.projections, layers.routed)]
     table = arch.vocabulary * arch.width
     head = arch.head
-    kinds = [0 if b.attention is None else att.place(b.attention) for b in arch.blocks]
     return Shape(
         layers=layers,
         width=arch.width,
@@ -109,7 +107,6 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
         head=Weights(table, head.bytes, head.bits),
         activation=arch.activations.bytes,
         parallel=arch.parallel,
-        kind=jnp.asarray(float(max(kinds)), kind),
         quantised=jnp.asarray(jnp.max(scaled[0]) + jnp.max(scaled[1]), kind),
         exchanged=jnp.max(layers.active),
     )
@@ -167,6 +164,7 @@ def _mixing(row: Layer, arch: Architecture, attention: Attention) -> Layer:
     layer = att.of(attention)
     elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
     return row._replace(
+        kind=jnp.asarray(float(att.place(attention))),
         mixes=jnp.asarray(1.0),
         projections=Weights(elements, stored.bytes, stored.bits),
         **layer.row(arch)._asdict(),

@@ -174,17 +174,17 @@ def head(w: World, sequences: Array, logits: Array | float) -> Spent:
 def gaps(w: World) -> Array:
     """Seconds of launch gaps in a decode pass, which replays a CUDA graph.
 
-    g (L (tau_L k + tau_Q k_B q) + (L - L_d)(tau_E + k_E tau_L)), k by the kind of attention; k_B
-    where experts multiply in more than 4 bits.
+    g (sum over layers of (tau_L k + tau_Q k_B q) + (L - L_d)(tau_E + k_E tau_L)), k by the kind of
+    attention of each layer; k_B where experts multiply in more than 4 bits.
     """
     layer, engine, model = w.shape.layers, w.engine, w.model
     kernels = jnp.where(
-        w.shape.kind > 2.5,
+        layer.kind > 2.5,
         model.linear_kernels,
         jnp.where(
-            w.shape.kind > 1.5,
+            layer.kind > 1.5,
             model.sparse_kernels,
-            jnp.where(w.shape.kind > 0.5, model.latent_kernels, 1.0),
+            jnp.where(layer.kind > 0.5, model.latent_kernels, 1.0),
         ),
     )
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)

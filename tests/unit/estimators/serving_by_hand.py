@@ -21,7 +21,8 @@ class Row(SimpleNamespace):
         super().__init__(**r, v=v)
         self.G = self.tp * self.dp
         self.s_kv = 1.0 if self.attn in ("mla", "dsa") else min(self.tp, self.n_k)
-        self.k = {"gqa": 1.0, "mla": v["k_mla"], "dsa": v["k_dsa"], "hybrid": 1.5}[self.attn]
+        linear = 1.0 + 2.0 / 3.0 * self.L_lin / self.L  # 1.5 at three linear layers in four
+        self.k = {"gqa": 1.0, "mla": v["k_mla"], "dsa": v["k_dsa"], "hybrid": linear}[self.attn]
         e = {"trtllm": "trt", "sglang": "sgl", "vllm": "vll"}[self.engine]
         self.tauL, self.tauS = (v[f"tau{x}_{e}"] for x in "LS")
         self.held = {"trtllm": 1.0, "sglang": 0.75, "vllm": 0.5}[self.engine]
