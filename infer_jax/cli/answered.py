@@ -7,9 +7,9 @@ from infer_jax import planning
 from infer_jax.cli import inputs, show
 from infer_jax.codesign.sensitivity import Elasticity
 from infer_jax.estimators import Estimate, Phase
+from infer_jax.launch import Launch
 from infer_jax.memory import Engine, Memory
 from infer_jax.report import page
-from infer_jax.report.engines import Command
 from infer_jax.specs import Plan, Workload
 
 Limits = tuple[float | None, float | None]  # seconds to the first token, and per token
@@ -43,7 +43,7 @@ class Answers(NamedTuple):
     engine: Engine
     told: list[Elasticity]
     kernels: dict[str, list[dict[str, Any]]]
-    flags: list[Command]
+    launches: list[Launch]
     notes: list[str]
 
 

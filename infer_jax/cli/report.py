@@ -17,9 +17,9 @@ from infer_jax.codesign.sensitivity import analyser, outputs
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment
+from infer_jax.launch import launches, service
 from infer_jax.memory import Engine, memory as held_by
-from infer_jax.report.engines import Served, commands
-from infer_jax.specs import ForwardPass, Hierarchy, Plan, Workload
+from infer_jax.specs import ForwardPass, Plan, Workload
 from infer_jax.sweep import frontier as best, preferred
 from infer_jax.sweep.terms import Point
 
@@ -92,7 +92,7 @@ def report(
         "speed_tokens_per_s": life.speed,
         "output_cost_per_mtok_usd": life.cost,
         "frontier": answers.rows,
-        "flags": {c.engine: c.command for c in answers.flags},
+        "launch": {launch.engine: launch.to_dict() for launch in answers.launches},
         "notes": answers.notes,
     }
     if as_json:
@@ -153,19 +153,14 @@ def _answers(
     front = front.take(np.unique(front.time, return_index=True)[1])
     liked = preferred(front, 3.0) if len(front.time) else -1
     found = range(len(front.time))
-    network = hardware.network
-    served = Served(
-        model=_repository(asked, given["config"]),
-        tp=int(layout.tp),
-        groups=int(layout.attention_dp),
-        ep=int(layout.ep),
-        pp=int(layout.pp),
-        copies=int(chosen.copies),
-        requests=int(chosen.batch),
-        context=int(context),
-        weights=given["quant"],
-        cache=given["kv-dtype"],
-        domain=int(network.domain) if isinstance(network, Hierarchy) else int(GPUS),
+    served = service(
+        given["config"],
+        asked.model,
+        [asked.system],
+        {**layout._asdict(), "replicas": chosen.copies},
+        chosen.batch,
+        (float(work.isl), float(work.osl)),
+        (given["quant"], given["kv-dtype"]),
     )
     return Answers(
         asked=asked,
@@ -182,7 +177,7 @@ def _answers(
         engine=engine,
         told=analyser(outputs, point := Point(theory, arch, hardware, work, plan))(point),
         kernels=_profiles(asked, work, common),
-        flags=commands(served),
+        launches=launches(served),
         notes=[
             chosen.why,
             *inputs.borrowed(name, asked.system),
@@ -190,15 +185,6 @@ def _answers(
             *inputs.too_long(asked.model, work),
         ],
     )
-
-
-def _repository(asked: inputs.Given, config: str) -> str:
-    """What a server calls the model: its repository, or the folder of its config."""
-    host, _, rest = asked.model.source.partition("huggingface.co/")
-    if rest and host == "https://":
-        return "/".join(rest.split("/")[:2])
-    path = Path(config)
-    return str(path.parent if path.is_file() else path)
 
 
 def _profiles(asked: inputs.Given, work: Workload, plan: Plan) -> dict[str, list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ from infer_jax.catalog.systems import profiles_folder
 from infer_jax.cli import inputs, pictured, show
 from infer_jax.cli.answered import Answers, Limits, lead, met, phases
 from infer_jax.estimators.registry import variant
+from infer_jax.launch import Launch
 from infer_jax.report import page as made
 from infer_jax.specs import leaves
 
@@ -66,15 +67,24 @@ def _sizes(name: str, limit: Any) -> tuple[str, str]:
 
 
 def _flags(answers: Answers) -> made.Section:
-    body = "".join(
-        made.heading(c.engine)
-        + made.code(c.command)
-        + (made.heading("plan.yaml") + made.code(c.file) if c.file else "")
-        + made.items((*c.notes, f"Flags: {c.source}."))
-        for c in answers.flags
+    body = "".join(_launch(launch) for launch in answers.launches)
+    about = (
+        "What starts the plan: degrees, lengths, requests, formats, drafts. Ports, names and all "
+        "else are yours."
     )
-    about = "What the plan fixes, and nothing else: ports, names and caches are yours."
     return made.Section("flags", "The plan as flags of an engine", about, body)
+
+
+def _launch(launch: Launch) -> str:
+    body = made.heading(f"{launch.engine} {launch.version}")
+    if launch.missing:
+        return body + made.items(f"Not printed: {why}." for why in launch.missing)
+    for step in launch.steps:
+        body += made.paragraph(f"{step.where[:1].upper()}{step.where[1:]}:" if step.where else "")
+        body += made.code(step.command)
+    for name, text in launch.files.items():
+        body += made.paragraph(f"{name}:") + made.code(text)
+    return body + made.items((*launch.notes, f"Options: {launch.source}."))
 
 
 def _sources(answers: Answers) -> made.Section:

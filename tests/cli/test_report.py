@@ -13,8 +13,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from infer_jax.catalog.systems import profiles_folder
+from infer_jax.launch import Checkpoint, Instance, Service, launches
 from infer_jax.report import charts, page
-from infer_jax.report.engines import Served, commands
 from infer_jax.report.svg import Scale
 from tests.cli.running import answer, run
 
@@ -170,61 +170,6 @@ def test_refusals_are_one_sentence(tmp_path):
     assert ran.code == 2 and "--tp" in ran.err
 
 
-PLAN = Served("a/b", 1, 1, 1, 1, 1, 100, 5000, None, None, 8)
-
-
-def flags(line):
-    """Options of a command and their values."""
-    words = line.replace("\\\n", " ").split()
-    at = [i for i, word in enumerate(words) if word.startswith("--")]
-    return {words[i]: words[i + 1] if i + 1 < len(words) and i + 1 not in at else "" for i in at}
-
-
-@pytest.mark.parametrize(
-    ("change", "chips"),
-    [({}, 1), ({"tp": 8}, 8), ({"tp": 4, "pp": 2}, 8), ({"groups": 8, "ep": 8}, 8),
-     ({"tp": 2, "groups": 4, "ep": 8}, 8), ({"tp": 2, "groups": 4, "ep": 4, "pp": 2}, 16)],
-)  # fmt: skip
-def test_flags_ask_for_the_chips_and_requests_of_the_plan(change, chips):
-    plan = PLAN._replace(**change)
-    vllm, sglang, trtllm = (flags(c.command) for c in commands(plan))
-
-    def number(found, name):
-        return int(found.get(name, 1))
-
-    assert chips == (
-        number(vllm, "--tensor-parallel-size")
-        * number(vllm, "--pipeline-parallel-size")
-        * number(vllm, "--data-parallel-size")
-    )
-    assert chips == number(sglang, "--tp-size") * number(sglang, "--pp-size")
-    assert chips == number(trtllm, "--tp_size") * number(trtllm, "--pp_size")
-    # SGLang divides requests by its attention groups, the others take those of one
-    assert number(sglang, "--max-running-requests") >= plan.requests
-    assert number(vllm, "--max-num-seqs") * plan.groups >= plan.requests
-    assert ("--enable-dp-attention" in sglang) == (plan.groups > 1)
-    assert ("--enable-expert-parallel" in vllm) == (plan.ep > 1)
-    assert number(sglang, "--ep-size") == number(trtllm, "--ep_size") == plan.ep
-    for found, name in (
-        (vllm, "--max-model-len"),
-        (sglang, "--context-length"),
-        (trtllm, "--max_seq_len"),
-    ):
-        assert number(found, name) == plan.context
-
-
-def test_what_an_engine_cannot_say_is_said():
-    plan = PLAN._replace(tp=2, groups=4, ep=4, copies=3, cache="fp8", weights="fp8")
-    vllm, _, trtllm = commands(plan)
-    assert any("cuts each over 2" in note for note in vllm.notes)
-    assert any("4 groups of 2" in note for note in trtllm.notes)
-    assert "enable_attention_dp: true" in trtllm.file and "dtype: fp8" in trtllm.file
-    assert all(any("Run 3" in note for note in c.notes) for c in commands(plan))
-    awq = commands(PLAN._replace(weights="awq", tp=16))
-    assert all(any("stored as awq" in note for note in c.notes) for c in awq)
-    assert all(any("several nodes" in note for note in c.notes) for c in awq)
-
-
 HOSTILE = "<script>alert(1)</script>\"'&\x00\x1b[31m\u202e"
 
 
@@ -232,8 +177,11 @@ def test_no_text_of_the_user_becomes_an_element():
     """Names come from files and paths; a shell command quotes them, a page escapes them."""
     bar = charts.Bar(HOSTILE, 1.0, HOSTILE, HOSTILE)
     drawn = charts.bars(HOSTILE, [bar], HOSTILE)
-    (line, *_) = commands(PLAN._replace(model=HOSTILE))
-    body = drawn + page.code(line.command) + page.items([HOSTILE]) + page.paragraph(HOSTILE)
+    plan = Service(Checkpoint(HOSTILE), (Instance(1),), 1000, 2000)
+    (launch,) = launches(plan, "vllm")
+    body = (
+        drawn + page.code(launch.steps[0].command) + page.items([HOSTILE]) + page.paragraph(HOSTILE)
+    )
     body += page.table((HOSTILE,), [(HOSTILE,)], (0,)) + page.folded(HOSTILE, "")
     text = page.page(HOSTILE, HOSTILE, [page.Section("a", HOSTILE, HOSTILE, body)])
     read = Reader(text)
@@ -301,6 +249,22 @@ def browsed(folder, text):
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout, [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_the_page_starts_the_plan_or_says_why_not(made):
+    told, text = made
+    assert set(told["launch"]) == {"vLLM", "SGLang", "TensorRT-LLM"}
+    shown = [unescape(x) for x in re.findall(r"<pre>(.*?)</pre>", text, re.DOTALL)]
+    for engine, launch in told["launch"].items():
+        assert f"{engine} {launch['version']}" in text
+        (step,) = launch["commands"]
+        assert step["command"] in shown
+        for option in ("model-len 4608", "context-length 4608", "max_seq_len 4608"):
+            assert (option in step["command"]) == (option.startswith(MARKS[engine]))
+    assert "tensor-parallel-size 2" in told["launch"]["vLLM"]["commands"][0]["command"]
+
+
+MARKS = {"vLLM": "model", "SGLang": "context", "TensorRT-LLM": "max_seq"}
 
 
 @pytest.mark.skipif(not BROWSER, reason="no chromium on this machine: parsers alone read the page")

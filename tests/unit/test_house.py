@@ -22,6 +22,7 @@ ORDER = (
     "doctor",
     "sweep",
     "planning",
+    "launch",
     "calibrate",
     "measure",
     "codesign",

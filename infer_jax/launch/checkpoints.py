@@ -1,0 +1,87 @@
+"""Which repository holds the weights of a plan, in the format that the plan reads them in?"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from infer_jax.catalog import Model, load_model
+
+HUB = "https://huggingface.co/"
+CACHE = "; KV cache "  # between the formats of weights and cache in ``Model.quantisation``
+
+# Repositories in which the publisher of a model holds it in another format, by the name of that
+# format here. Qwen's FP8 builds are scaled in blocks of 128 (qwen.readthedocs.io, "Quantization";
+# their model cards: "fine-grained fp8, block size 128"), its AWQ builds in groups of 128.
+STORED: dict[str, dict[str, str]] = {
+    "Qwen/Qwen3-0.6B": {"fp8_block": "Qwen/Qwen3-0.6B-FP8"},
+    "Qwen/Qwen3-1.7B": {"fp8_block": "Qwen/Qwen3-1.7B-FP8"},
+    "Qwen/Qwen3-8B": {"fp8_block": "Qwen/Qwen3-8B-FP8", "awq": "Qwen/Qwen3-8B-AWQ"},
+    "Qwen/Qwen3-32B": {"fp8_block": "Qwen/Qwen3-32B-FP8", "awq": "Qwen/Qwen3-32B-AWQ"},
+    "Qwen/Qwen3-30B-A3B": {"fp8_block": "Qwen/Qwen3-30B-A3B-FP8"},
+    "Qwen/Qwen3-235B-A22B": {"fp8_block": "Qwen/Qwen3-235B-A22B-FP8"},
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct": {"fp8_block": "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"},
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": {"fp8_block": "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8"},
+}
+# Repositories whose model cards ask for their own code when they are served.
+CODE = ("moonshotai/", "XiaomiMiMo/MiMo-V2-Flash")
+
+
+class Checkpoint(NamedTuple):
+    """What a server loads: a repository or folder, and what it must do to it.
+
+    ``cast``: the format to which 16-bit weights are cast while they are loaded, or "".
+    ``cache``: the format of the KV cache that is asked for, or "" for the checkpoint's own.
+    ``missing``: why there is nothing to load, or "". ``code``: whether the repository brings
+    code that must be trusted.
+    """
+
+    repository: str
+    cast: str = ""
+    cache: str = ""
+    missing: str = ""
+    code: bool = False
+
+
+def checkpoint(config: str, quant: str | None = None, kv_dtype: str | None = None) -> Checkpoint:
+    """The weights of a model (a bundled name, or a config.json) in the formats of a plan.
+
+    >>> checkpoint("qwen3-32b", "fp8_block").repository
+    'Qwen/Qwen3-32B-FP8'
+    >>> checkpoint("llama-3.1-8b", "fp8", "fp8")
+    Checkpoint(repository='meta-llama/Meta-Llama-3.1-8B', cast='fp8', cache='fp8', missing='', code=False)
+    >>> checkpoint("deepseek-r1", "nvfp4").missing
+    'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in nvfp4 is known here'
+    """  # noqa: E501
+    own, given = load_model(config), load_model(config, quant=quant, kv_dtype=kv_dtype)
+    name = repository(own, config)
+    if not name:
+        return Checkpoint("", missing=f"no public weights of {own.name} are known")
+    stored, cached = own.quantisation.split(CACHE)
+    wanted, cache = given.quantisation.split(CACHE)
+    asked = Checkpoint(name, cache="" if cache == cached else cache, code=name.startswith(CODE))
+    if quant is None or _same(wanted, stored):
+        return asked
+    known = STORED.get(name, {}).get(quant)
+    if known:
+        return asked._replace(repository=known)
+    if stored in ("bfloat16", "float16"):
+        return asked._replace(cast=quant)
+    form = stored.split(" (")[0]
+    return asked._replace(
+        missing=f"{name} is stored in {form}, and no repository of it in {quant} is known here"
+    )
+
+
+def repository(model: Model, config: str) -> str:
+    """What a server calls the model: its repository, the folder of its config, or "" for none."""
+    if model.source.startswith(HUB):
+        return "/".join(model.source.removeprefix(HUB).split("/")[:2])
+    path = Path(config)
+    if path.is_file():
+        return str(path.parent)
+    return str(path) if path.is_dir() else ""
+
+
+def _same(wanted: str, stored: str) -> bool:
+    """Whether two formats of weights are one: "bfloat16 (2 bytes...); the rest bfloat16" is one."""
+    first, _, rest = wanted.partition(" (")
+    return wanted == stored or (first == stored and rest.endswith(f"the rest {stored}"))

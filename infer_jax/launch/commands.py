@@ -1,0 +1,13 @@
+"""What starts a plan, on each engine?"""
+
+from infer_jax.launch.service import Launch, Service
+from infer_jax.launch.sglang import sglang
+from infer_jax.launch.trtllm import trtllm
+from infer_jax.launch.vllm import vllm
+
+ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
+
+
+def launches(service: Service, engine: str | None = None) -> list[Launch]:
+    """The plan for each engine, or for one of them."""
+    return [launch(service) for name, launch in ENGINES.items() if engine in (None, name)]

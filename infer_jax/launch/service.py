@@ -1,0 +1,182 @@
+"""What of a plan must a server know, whichever engine runs it?"""
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from infer_jax.launch.checkpoints import Checkpoint
+from infer_jax.specs import UNBOUNDED, Architecture, Experts, Hardware, Hierarchy, Linear, Sparse
+
+TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.com, GB200 NVL72)
+MACHINE = 8  # GPUs of a machine where the profile does not say
+
+
+class Instance(NamedTuple):
+    """One kind of server of a plan; degrees as in ``estimators.serving.Deployment``.
+
+    ``requests``: in flight in one instance (of a pool that prefills: prompts of a pass);
+    ``most``: that an attention group may run, 0 for its share of ``requests``; ``chunk``: prompt
+    tokens of a pass at most, infinite for whole prompts; ``role``: "", "prefill" or "decode";
+    ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known.
+    """
+
+    tp: int
+    groups: int = 1
+    ep: int = 1
+    pp: int = 1
+    copies: int = 1
+    requests: int = 1
+    chunk: float = math.inf
+    drafts: int = 0
+    role: str = ""
+    machine: int = MACHINE
+    maker: str = "NVIDIA"
+    most: int = 0
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of one pipeline stage."""
+        return self.tp * self.groups
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the instance."""
+        return self.ranks * self.pp
+
+    @property
+    def prompts(self) -> int:
+        """Prompts of a pass of one attention group: one, but in a pool that prefills several."""
+        return math.ceil(self.requests / self.groups) if self.role == "prefill" else 1
+
+    @property
+    def each(self) -> int:
+        """Requests of one attention group at most; a pool that prefills fills all its stages."""
+        if self.role == "prefill":
+            return self.prompts * self.pp
+        return self.most or math.ceil(self.requests / self.groups)
+
+
+class Service(NamedTuple):
+    """A model, the lengths of its requests, and the instances that serve it: one kind or two pools.
+
+    ``heads``: whether the model drafts by heads of its own; ``draft``: the repository of the model
+    that drafts, or ""; ``experts``: whether it is a mixture; ``hybrid``: whether its layers keep
+    caches of several kinds; ``limit``: the longest context of the model.
+    """
+
+    checkpoint: Checkpoint
+    instances: tuple[Instance, ...]
+    isl: int
+    context: int
+    heads: bool = False
+    draft: str = ""
+    experts: bool = False
+    hybrid: bool = False
+    limit: float = UNBOUNDED
+
+
+class Step(NamedTuple):
+    """A command, and where it is run."""
+
+    where: str
+    command: str
+
+
+class Launch(NamedTuple):
+    """A plan for one engine: commands, files that they read, notes; or why there are none."""
+
+    engine: str
+    version: str
+    source: str
+    steps: tuple[Step, ...] = ()
+    files: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The launch for JSON."""
+        steps = [step._asdict() for step in self.steps]
+        told = {"version": self.version, "commands": steps, "files": dict(self.files)}
+        return {**told, "notes": [*self.notes], "not_printed": [*self.missing]}
+
+
+def machine(hardware: Hardware, title: str) -> tuple[int, str]:
+    """GPUs of one machine, and who makes them; "" where the title begins with neither."""
+    network = hardware.network
+    maker = next((name for name in ("NVIDIA", "AMD") if title.startswith(name)), "")
+    if not isinstance(network, Hierarchy) or title.startswith(("Google", "AWS", "Groq")):
+        return MACHINE, "other"
+    return (TRAY if "NVL72" in title else int(network.domain)), maker
+
+
+def traits(arch: Architecture) -> dict[str, Any]:
+    """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
+    mixers = [block.attention for block in arch.blocks if block.attention is not None]
+    windows = {str(getattr(m, "window", "")) for m in mixers}
+    kinds = {type(m.base if isinstance(m, Sparse) else m) for m in mixers}
+    return {
+        "heads": float(arch.draft_layers) > 0,
+        "experts": any(isinstance(block.feedforward, Experts) for block in arch.blocks),
+        "hybrid": len(windows) > 1 or len(kinds) > 1 or Linear in kinds,
+        "limit": float(arch.max_positions),
+    }
+
+
+def amiss(service: Service) -> list[str]:
+    """What keeps every engine from the plan."""
+    told = [service.checkpoint.missing] if service.checkpoint.missing else []
+    if service.context > service.limit:
+        told.append(
+            f"requests of {service.context} tokens are beyond the model's {service.limit:.12g}"
+        )
+    makers = {one.maker for one in service.instances}
+    if "other" in makers:
+        told.append("the chip is not an NVIDIA or AMD GPU")
+    if any(one.drafts for one in service.instances) and not (service.heads or service.draft):
+        told.append("the model has no heads that draft, and no model drafts for it")
+    if any(one.drafts and one.role for one in service.instances):
+        told.append("drafts in pools that prefill and decode are set up by hand")
+    if any(one.drafts and one.pp > 1 for one in service.instances):
+        told.append("drafts over pipeline stages are not offered by every model and release")
+    return told
+
+
+def budget(one: Instance, service: Service) -> int:
+    """Tokens of a pass of one attention group: of prompts, and those of all that decode."""
+    whole = service.isl * one.prompts
+    prompt = whole if one.chunk >= whole else int(one.chunk)
+    decoding = 0 if one.role == "prefill" else one.each * (1 + one.drafts)
+    return max(prompt + decoding, one.each)
+
+
+def machines(one: Instance, fits: Any) -> int:
+    """Machines of one instance: the fewest that hold it in equal parts for which ``fits`` holds."""
+    least = -(-one.gpus // one.machine)
+    even = (n for n in range(least, one.gpus + 1) if one.gpus % n == 0)
+    return next((n for n in even if n == 1 or fits(n)), 0)
+
+
+def where(one: Instance, node: str = "") -> str:
+    """Which machines run a command, in words."""
+    names = {"": "", "prefill": "prefill", "decode": "decode"}
+    told = [names[one.role]] if one.role else []
+    if one.copies > 1:
+        told.append(f"each of {one.copies} instances, on GPUs and a port of its own")
+    return ", ".join([*told, *([node] if node else [])])
+
+
+def line(program: str, flags: Sequence[object]) -> str:
+    """A command of the shell, an option a line; what is not an option belongs to the one before."""
+    words = [program]
+    for flag in flags:
+        said = flag if isinstance(flag, Shell) else shlex.quote(str(flag))
+        if str(flag).startswith("--"):
+            words.append(str(flag))
+        else:
+            words[-1] += f" {said}"
+    return " \\\n  ".join(words)
+
+
+class Shell(str):
+    """A word that the shell expands: not quoted."""

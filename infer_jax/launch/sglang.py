@@ -1,0 +1,137 @@
+"""How is a plan started on SGLang 0.5.23?
+
+Read in the wheel sglang-0.5.23: options in sglang/srt/arg_groups/fields/, their sense and what
+excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregation and validation
+hooks).
+"""
+
+from infer_jax.launch.service import (
+    Instance,
+    Launch,
+    Service,
+    Shell,
+    Step,
+    amiss,
+    line,
+    machines,
+    where,
+)
+
+VERSION = "0.5.23"
+SOURCE = (
+    "github.com/sgl-project/sglang, v0.5.23, python/sglang/srt/arg_groups/fields; "
+    "docs.sglang.io/advanced_features/server_arguments.html"
+)
+CASTS = {"fp8": "fp8"}
+CACHES = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
+
+
+def sglang(service: Service) -> Launch:
+    """SGLang: ``--tp-size`` counts the GPUs of a stage, of which attention takes groups."""
+    missing = [*amiss(service), *_missing(service)]
+    if missing:
+        return Launch("SGLang", VERSION, SOURCE, missing=tuple(missing))
+    steps = [step for one in service.instances for step in _steps(one, service)]
+    return Launch("SGLang", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
+
+
+def _missing(service: Service) -> list[str]:
+    load, told = service.checkpoint, []
+    if load.cast and load.cast not in CASTS:
+        told.append(f"SGLang does not cast to {load.cast} while it loads, and no repository of "
+                    f"{load.repository} in {load.cast} is known here")  # fmt: skip
+    if load.cache and load.cache not in CACHES:
+        told.append(f"SGLang keeps no KV cache in {load.cache}")
+    first = service.instances[0]
+    for one in service.instances:
+        if one.ep not in (1, one.ranks):
+            told.append(
+                f"the kernels that SGLang chooses on some chips deal experts to 1 or to all "
+                f"{one.ranks} GPUs of a stage; the plan deals them to {one.ep}"
+            )
+        if one.groups > 1 and not service.experts:
+            told.append("attention groups of a model without experts are instances of their own")
+        if one.drafts and service.draft and one.groups > 1:
+            told.append("SGLang takes no drafting model beside attention groups")
+        if one.role == "decode" and one.pp not in (1, first.pp):
+            told.append(
+                f"SGLang wants the pool that decodes in 1 stage or in the {first.pp} of the pool "
+                f"that prefills, not {one.pp}"
+            )
+        if not machines(one, lambda n, one=one: _fits(one, n)):
+            told.append(f"{one.gpus} GPUs do not divide over machines of {one.machine}")
+    return list(dict.fromkeys(told))
+
+
+def _fits(one: Instance, nodes: int) -> bool:
+    """Whether every machine holds whole stages, or whole machines one stage."""
+    if nodes % one.pp:
+        return one.pp % nodes == 0
+    return one.ranks % (nodes // one.pp) == 0
+
+
+def _steps(one: Instance, service: Service) -> list[Step]:
+    program = "python -m sglang.launch_server"
+    flags = _flags(one, service)
+    nodes = machines(one, lambda n: _fits(one, n))
+    if nodes == 1:
+        copies = _together(one)
+        shown = one._replace(copies=1) if copies else one
+        return [Step(where(shown), line(program, [*flags, *copies]))]
+    several = ["--nnodes", nodes, "--dist-init-addr", Shell('"$HEAD:20000"'), "--node-rank"]
+    others = "machine 1" if nodes == 2 else f"machines RANK=1 to {nodes - 1}"
+    rank = 1 if nodes == 2 else Shell('"$RANK"')
+    return [
+        Step(where(one, "machine 0, whose address is HEAD"), line(program, [*flags, *several, 0])),
+        Step(where(one, others), line(program, [*flags, *several, rank])),
+    ]
+
+
+def _together(one: Instance) -> list[object]:
+    """Instances that one command starts: replicas in one machine, none with attention groups."""
+    alone = one.role or one.groups > 1 or one.pp > 1 or one.copies == 1
+    fits = one.copies * one.gpus <= one.machine
+    return ["--dp-size", one.copies] if fits and not alone else []
+
+
+def _flags(one: Instance, service: Service) -> list[object]:
+    load = service.checkpoint
+    flags: list[object] = ["--model-path", load.repository, "--tp-size", one.ranks]
+    if one.pp > 1:
+        flags += ["--pp-size", one.pp]
+    if one.groups > 1:
+        flags += ["--attn-dp-size", one.groups]
+    if one.ep > 1:
+        flags += ["--ep-size", one.ep]
+    flags += ["--context-length", service.context]
+    # both are divided among the attention groups by the server
+    flags += ["--max-running-requests", one.each * one.groups]
+    whole = one.chunk >= service.isl
+    flags += ["--chunked-prefill-size", -1 if whole else int(one.chunk) * one.groups]
+    if one.role == "prefill":
+        flags += ["--max-prefill-tokens", service.isl * one.prompts]
+    if load.cast:
+        flags += ["--quantization", CASTS[load.cast]]
+    if load.cache:
+        flags += ["--kv-cache-dtype", CACHES[load.cache]]
+    if one.drafts:
+        flags += ["--speculative-algorithm", "STANDALONE" if service.draft else "NEXTN"]
+        flags += ["--speculative-draft-model-path", service.draft] if service.draft else []
+        flags += ["--speculative-num-steps", one.drafts, "--speculative-eagle-topk", 1]
+        flags += ["--speculative-num-draft-tokens", one.drafts + 1]
+    if one.role:
+        flags += ["--disaggregation-mode", one.role]
+        flags += ["--disaggregation-transfer-backend", "mooncake"]
+    return [*flags, "--trust-remote-code"] if load.code else flags
+
+
+def _notes(service: Service) -> list[str]:
+    notes = []
+    if len(service.instances) > 1:
+        notes.append(
+            "Pools need Mooncake (pip install mooncake-transfer-engine) and before them "
+            "sglang_router.launch_router --pd-disaggregation with the addresses of both pools."
+        )
+    if any(one.copies > 1 and not _together(one) for one in service.instances):
+        notes.append("Spread requests evenly over the instances.")
+    return notes

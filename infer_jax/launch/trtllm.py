@@ -1,0 +1,120 @@
+"""How is a plan started on TensorRT-LLM?
+
+Options of trtllm-serve at commit 00209af149e7 (tensorrt_llm/commands/serve.py); what stands in the
+YAML file are fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/reference.html).
+"""
+
+import shlex
+
+from infer_jax.launch.service import (
+    Instance,
+    Launch,
+    Service,
+    Step,
+    amiss,
+    budget,
+    line,
+    machines,
+    where,
+)
+
+VERSION = "at commit 00209af149e7"
+SOURCE = (
+    "github.com/NVIDIA/TensorRT-LLM, 00209af149e7, tensorrt_llm/commands/serve.py; "
+    "nvidia.github.io/TensorRT-LLM/features/parallel-strategy.html; "
+    "nvidia.github.io/TensorRT-LLM/features/disagg-serving.html"
+)
+NAME = "TensorRT-LLM"
+
+
+def trtllm(service: Service) -> Launch:
+    """TensorRT-LLM: attention is cut over all GPUs of a stage, or each GPU takes requests."""
+    missing = [*amiss(service), *_missing(service)]
+    if missing:
+        return Launch(NAME, VERSION, SOURCE, missing=tuple(missing))
+    files = {_file(one): text for one in service.instances if (text := _yaml(one, service))}
+    steps = [_step(one, service, files) for one in service.instances]
+    notes = []
+    if len(service.instances) > 1:
+        files["pools.yaml"] = _pools(service)
+        steps.append(Step("before both pools", "trtllm-serve disaggregated -c pools.yaml"))
+        notes.append("In pools.yaml stand the addresses of the instances.")
+    if any(one.copies > 1 for one in service.instances):
+        notes.append("Spread requests evenly over the instances.")
+    return Launch(NAME, VERSION, SOURCE, tuple(steps), files, tuple(notes))
+
+
+def _missing(service: Service) -> list[str]:
+    load, told = service.checkpoint, []
+    if load.cast:
+        told.append(f"TensorRT-LLM loads {load.cast} from a checkpoint that is stored so, and no "
+                    f"repository of {load.repository} in {load.cast} is known here")  # fmt: skip
+    if load.cache not in ("", "fp8"):
+        told.append(f"TensorRT-LLM is not told to keep a KV cache in {load.cache}")
+    if service.draft and any(one.drafts for one in service.instances):
+        told.append("a drafting model is given to TensorRT-LLM by a folder, which is not known")
+    for one in service.instances:
+        if one.maker == "AMD":
+            told.append("TensorRT-LLM runs on NVIDIA GPUs")
+        if one.groups > 1 and one.tp > 1:
+            told.append(
+                f"TensorRT-LLM gives each of the {one.ranks} GPUs of a stage an attention group "
+                f"of its own; the plan has {one.groups} groups of {one.tp}"
+            )
+        if one.groups > 1 and not service.experts:
+            told.append("attention groups of a model without experts are instances of their own")
+        if not machines(one, lambda _: True):
+            told.append(f"{one.gpus} GPUs do not divide over machines of {one.machine}")
+    return list(dict.fromkeys(told))
+
+
+def _step(one: Instance, service: Service, files: dict[str, str]) -> Step:
+    load = service.checkpoint
+    flags: list[object] = ["--tp_size", one.ranks]
+    if one.pp > 1:
+        flags += ["--pp_size", one.pp]
+    if one.ep > 1:
+        flags += ["--ep_size", one.ep]
+    nodes = machines(one, lambda _: True)
+    flags += ["--max_seq_len", service.context, "--max_batch_size", one.each]
+    flags += ["--max_num_tokens", budget(one, service)]
+    flags += ["--config", _file(one)] if _file(one) in files else []
+    flags += ["--trust_remote_code"] if load.code else []
+    program = f"trtllm-serve {shlex.quote(load.repository)}"
+    if nodes == 1:
+        return Step(where(one), line(program, flags))
+    # a task of Slurm a GPU
+    each = one.gpus // nodes
+    tasks = f"--ntasks {one.gpus} --ntasks-per-node {each} --mpi pmix"
+    launcher = f"srun --nodes {nodes} {tasks} trtllm-llmapi-launch {program}"
+    return Step(where(one, f"{nodes} machines under Slurm"), line(launcher, flags))
+
+
+def _file(one: Instance) -> str:
+    return f"{one.role or 'plan'}.yaml"
+
+
+def _yaml(one: Instance, service: Service) -> str:
+    """What has no option of its own."""
+    lines = ["enable_attention_dp: true"] if one.groups > 1 else []
+    if one.chunk < service.isl:
+        lines.append("enable_chunked_prefill: true")
+    if service.checkpoint.cache:
+        lines += ["kv_cache_config:", f"  dtype: {service.checkpoint.cache}"]
+    if one.drafts:
+        lines += ["speculative_config:", "  decoding_type: MTP"]
+        lines.append(f"  num_nextn_predict_layers: {one.drafts}")
+    if one.role:
+        lines += ["cache_transceiver_config:", "  backend: DEFAULT"]
+    if one.role == "prefill":
+        lines.append("disable_overlap_scheduler: true")
+    return "\n".join(lines)
+
+
+def _pools(service: Service) -> str:
+    """Where requests come in, and the addresses of both pools."""
+    lines = ["hostname: localhost", "port: 8000"]
+    for one, title in zip(service.instances, ("context", "generation"), strict=True):
+        lines += [f"{title}_servers:", f"  num_instances: {one.copies}", "  urls:"]
+        lines += [f'    - "{one.role}-{i}:8000"' for i in range(one.copies)]
+    return "\n".join(lines)

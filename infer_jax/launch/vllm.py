@@ -1,0 +1,139 @@
+"""How is a plan started on vLLM 0.33.0?
+
+Read in the wheel vllm-0.33.0: options in vllm/engine/arg_utils.py, their sense and what excludes
+what in vllm/config/ (parallel, scheduler, cache, speculative, kv_transfer), several machines in
+vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
+"""
+
+import json
+import shlex
+
+from infer_jax.launch.service import (
+    Instance,
+    Launch,
+    Service,
+    Shell,
+    Step,
+    amiss,
+    budget,
+    line,
+    machines,
+    where,
+)
+
+VERSION = "0.33.0"
+SOURCE = (
+    "github.com/vllm-project/vllm, v0.33.0, vllm/engine/arg_utils.py; "
+    "docs.vllm.ai/en/latest/serving/expert_parallel_deployment/"
+)
+# quantised while loading; "fp8" is for checkpoints that are stored so (quantization/fp8.py)
+CASTS = {"fp8": "fp8_per_tensor", "fp8_block": "fp8_per_block"}
+CACHES = {"fp8": "fp8", "bfloat16": "bfloat16", "float16": "float16"}
+KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}
+
+
+def vllm(service: Service) -> Launch:
+    """vLLM: attention groups are data-parallel ranks, experts go to all TP x DP of them."""
+    missing = [*amiss(service), *_missing(service)]
+    if missing:
+        return Launch("vLLM", VERSION, SOURCE, missing=tuple(missing))
+    steps = [step for one in service.instances for step in _steps(one, service)]
+    return Launch("vLLM", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
+
+
+def _missing(service: Service) -> list[str]:
+    load, told = service.checkpoint, []
+    if load.cast and load.cast not in CASTS:
+        told.append(f"vLLM does not cast to {load.cast} while it loads, and no repository of "
+                    f"{load.repository} in {load.cast} is known here")  # fmt: skip
+    if load.cache and load.cache not in CACHES:
+        told.append(f"vLLM keeps no KV cache in {load.cache}")
+    for one in service.instances:
+        if one.ep not in (1, one.ranks):
+            told.append(
+                f"vLLM deals experts to all {one.ranks} GPUs of a stage or cuts each over all of "
+                f"them; the plan deals them to {one.ep}"
+            )
+        if one.groups > 1 and not service.experts:
+            told.append("attention groups of a model without experts are instances of their own")
+        if one.role == "decode" and one.pp > 1:
+            told.append("the pool that decodes has pipeline stages, which NixlConnector refuses")
+        if one.role == "prefill" and one.pp > 1 and service.hybrid:
+            told.append(
+                "NixlConnector refuses pipeline stages of a model whose layers keep caches of "
+                "several kinds"
+            )
+        if not machines(one, lambda n, one=one: _fits(one, n)):
+            told.append(f"{one.gpus} GPUs do not divide over machines of {one.machine}")
+    return list(dict.fromkeys(told))
+
+
+def _fits(one: Instance, nodes: int) -> bool:
+    """Whether every machine holds whole attention groups, or whole machines one group."""
+    local, group = one.gpus // nodes, one.tp * one.pp
+    return local % group == 0 or group % local == 0
+
+
+def _steps(one: Instance, service: Service) -> list[Step]:
+    """The commands of one kind of instance: one, or one for each kind of machine."""
+    program = f"vllm serve {shlex.quote(service.checkpoint.repository)}"
+    flags = _flags(one, service)
+    nodes = machines(one, lambda n: _fits(one, n))
+    if nodes == 1:
+        copies = _together(one, service)
+        shown = one._replace(copies=1) if copies else one
+        return [Step(where(shown), line(program, [*flags, *copies]))]
+    several = ["--nnodes", nodes, "--master-addr", Shell('"$HEAD"'), "--node-rank"]
+    others = "machine 1" if nodes == 2 else f"machines RANK=1 to {nodes - 1}"
+    rank = 1 if nodes == 2 else Shell('"$RANK"')
+    head, rest = [*flags, *several, 0], [*flags, *several, rank, "--headless"]
+    return [
+        Step(where(one, "machine 0, whose address is HEAD"), line(program, head)),
+        Step(where(one, others), line(program, rest)),
+    ]
+
+
+def _together(one: Instance, service: Service) -> list[object]:
+    """Instances of a dense model that one command starts: they fit in one machine."""
+    alone = service.experts or one.role or one.copies == 1
+    fits = one.copies * one.gpus <= one.machine
+    return ["--data-parallel-size", one.copies] if fits and not alone else []
+
+
+def _flags(one: Instance, service: Service) -> list[object]:
+    load = service.checkpoint
+    flags: list[object] = ["--tensor-parallel-size", one.tp]
+    if one.pp > 1:
+        flags += ["--pipeline-parallel-size", one.pp]
+    if one.groups > 1:
+        flags += ["--data-parallel-size", one.groups]
+    if one.ep > 1:
+        flags += ["--enable-expert-parallel"]
+    flags += ["--max-model-len", service.context, "--max-num-seqs", one.each]
+    flags += ["--max-num-batched-tokens", budget(one, service)]
+    if load.cast:
+        flags += ["--quantization", CASTS[load.cast]]
+    if load.cache:
+        flags += ["--kv-cache-dtype", CACHES[load.cache]]
+    if one.drafts:
+        drafter = {"method": "draft_model", "model": service.draft}
+        drafter = drafter if service.draft else {"method": "mtp"}
+        said = json.dumps({**drafter, "num_speculative_tokens": one.drafts})
+        flags += ["--speculative-config", said]
+    if one.role:
+        moved = {"kv_connector": "NixlConnector", "kv_role": KV_ROLE[one.role]}
+        flags += ["--kv-transfer-config", json.dumps(moved)]
+    return [*flags, "--trust-remote-code"] if load.code else flags
+
+
+def _notes(service: Service) -> list[str]:
+    notes = []
+    if len(service.instances) > 1:
+        notes.append(
+            "Pools need NIXL (pip install nixl), for every instance of a machine a "
+            "VLLM_NIXL_SIDE_CHANNEL_PORT of its own, and before them a proxy that sends a "
+            "request to both pools."
+        )
+    if any(one.copies > 1 and not _together(one, service) for one in service.instances):
+        notes.append("Spread requests evenly over the instances.")
+    return notes

@@ -1,0 +1,292 @@
+"""What is printed starts the plan: every option is one that the named version takes."""
+
+import itertools
+import json
+import math
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from infer_jax.catalog import load_model, load_system
+from infer_jax.launch import Checkpoint, Instance, Service, checkpoint, launches, service
+from infer_jax.launch.plans import instances
+
+TABLE = tomllib.loads((Path(__file__).parents[2] / "data" / "engines.toml").read_text())
+ISL, CONTEXT = 3000, 3500
+
+
+def options(engine, command):
+    """Options of a command and what follows each, checked against the table of its version."""
+    known = TABLE[engine]
+    words = shlex.split(command.replace("\\\n", " "))
+    start = shlex.split(known["program"])
+    if "srun" in words[:1]:
+        at = words.index("trtllm-llmapi-launch")
+        launcher, words = words[1:at], words[at + 1 :]
+        assert launcher[::2] == ["--nodes", "--ntasks", "--ntasks-per-node", "--mpi"], launcher
+    assert words[: len(start)] == start, command
+    words = words[len(start) :]
+    found = {"model": words.pop(0)} if not words[0].startswith("--") else {}
+    while words:
+        name = words.pop(0)
+        assert name in known["options"], f"{engine} takes no {name}"
+        assert name not in found, f"{name} twice"
+        value = ""
+        if words and not words[0].startswith("--"):
+            value = words.pop(0)
+        found[name] = value
+        kind = known["options"][name]
+        if kind == "int" and not value.startswith("$"):
+            assert int(value) >= -1
+        elif kind == "none":
+            assert value == "", (name, value)
+        elif kind.startswith("json:"):
+            assert set(json.loads(value)) <= set(kind.removeprefix("json:").split())
+        elif kind == "str":
+            assert value
+        elif kind != "int":
+            assert value in kind.split(), (name, value)
+        assert not words or words[0].startswith("--"), (name, words[:2])
+    return found
+
+
+def number(found, name, otherwise=1):
+    return int(found.get(name, otherwise))
+
+
+def serves(engine, launch, plan):
+    """Every command of a launch asks for the degrees, lengths and requests of the plan."""
+    for one in plan.instances:
+        role = one.role
+        mine = [s for s in launch.steps if s.where.startswith(role) and "before" not in s.where]
+        assert mine
+        for step in mine:
+            CHECKS[engine](options(engine, step.command), one, plan)
+        nodes = -(-one.gpus // one.machine)
+        if engine != "trtllm":
+            assert len(mine) == (1 if nodes == 1 else 2)
+
+
+def vllm(found, one, plan):
+    copies = number(found, "--data-parallel-size") // one.groups
+    assert copies in (1, one.copies) and (copies == 1 or not plan.experts)
+    assert number(found, "--tensor-parallel-size") == one.tp
+    assert number(found, "--pipeline-parallel-size") == one.pp
+    assert number(found, "--data-parallel-size") == one.groups * copies
+    # experts are dealt to all ranks of a stage, or each is cut over all of them
+    assert one.ep == (one.ranks if "--enable-expert-parallel" in found else 1)
+    assert number(found, "--max-num-seqs") * one.groups >= one.requests
+    assert number(found, "--max-model-len") == plan.context
+    tokens = number(found, "--max-num-batched-tokens")
+    assert tokens >= number(found, "--max-num-seqs")  # vllm/config/scheduler.py refuses less
+    decoding = 0 if one.role == "prefill" else math.ceil(one.requests / one.groups)
+    most = tokens - decoding * (1 + one.drafts)
+    prompts = math.ceil(one.requests / one.groups) if one.role == "prefill" else 1
+    assert most == (min(one.chunk, ISL * prompts))
+    assert found["model"] == plan.checkpoint.repository
+    assert bool(plan.checkpoint.cast) == ("--quantization" in found)
+    assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in found)
+    drafts = json.loads(found.get("--speculative-config", "{}"))
+    assert drafts.get("num_speculative_tokens", 0) == one.drafts
+    if one.drafts:
+        assert drafts.get("model", "") == plan.draft
+        assert drafts["method"] == ("draft_model" if plan.draft else "mtp")
+    roles = {"prefill": "kv_producer", "decode": "kv_consumer"}
+    moved = json.loads(found.get("--kv-transfer-config", "{}"))
+    assert moved.get("kv_role") == roles.get(one.role)
+    nodes = number(found, "--nnodes")
+    assert one.gpus <= nodes * one.machine and one.gpus % nodes == 0
+    if nodes > 1:
+        assert ("--headless" in found) == (found["--node-rank"] != "0")
+        assert found["--master-addr"] == "$HEAD"
+
+
+def sglang(found, one, plan):
+    copies = number(found, "--dp-size")
+    assert copies in (1, one.copies)
+    assert number(found, "--tp-size") == one.ranks
+    assert number(found, "--pp-size") == one.pp
+    assert number(found, "--attn-dp-size") == one.groups
+    assert number(found, "--ep-size") == one.ep
+    # both are for all attention groups together, which divide them
+    assert number(found, "--max-running-requests") >= one.requests
+    chunk = number(found, "--chunked-prefill-size")
+    assert chunk == (-1 if one.chunk >= ISL else one.chunk * one.groups)
+    assert number(found, "--context-length") == plan.context
+    assert found["--model-path"] == plan.checkpoint.repository
+    assert bool(plan.checkpoint.cast) == ("--quantization" in found)
+    assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in found)
+    assert number(found, "--speculative-num-steps", 0) == one.drafts
+    if one.drafts:  # a chain: one more token is verified than is drafted
+        assert number(found, "--speculative-num-draft-tokens") == one.drafts + 1
+        assert found["--speculative-algorithm"] == ("STANDALONE" if plan.draft else "NEXTN")
+        assert found.get("--speculative-draft-model-path", "") == plan.draft
+    assert found.get("--disaggregation-mode", "") == one.role
+    nodes = number(found, "--nnodes")
+    assert one.gpus <= nodes * one.machine and one.tp * one.groups * one.pp % nodes == 0
+    assert nodes == 1 or found["--dist-init-addr"] == "$HEAD:20000"
+    assert nodes == 1 or "--dp-size" not in found
+
+
+def trtllm(found, one, plan):
+    assert number(found, "--tp_size") == one.ranks
+    assert number(found, "--pp_size") == one.pp
+    assert number(found, "--ep_size") == one.ep
+    assert number(found, "--max_seq_len") == plan.context
+    assert number(found, "--max_batch_size") * one.groups >= one.requests
+    assert one.groups == 1 or one.tp == 1
+    assert found["model"] == plan.checkpoint.repository
+    assert not plan.checkpoint.cast
+    files = "--config" in found
+    written = (one.groups > 1, one.chunk < ISL, plan.checkpoint.cache, one.drafts, one.role)
+    assert files == any(written)
+
+
+CHECKS = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
+NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+LOADS = (
+    Checkpoint("a/b"),
+    Checkpoint("a/b", cast="fp8", cache="fp8"),
+    Checkpoint("a/b", cast="fp8_block"),
+    Checkpoint("a/b", cast="awq"),
+    Checkpoint("a/b", code=True),
+)
+
+
+def aggregated():
+    """All degrees of instances of up to 32 GPUs, in machines of 4 and of 8."""
+    loads = itertools.cycle(LOADS)  # of a number that divides no other here
+    degrees = itertools.product((1, 3, 8, 16), (1, 2, 4), (1, 2, 8), (1, 2))
+    for tp, groups, experts, pp in degrees:
+        for ep in {1, experts, tp * groups} if groups > 1 or experts > 1 else {1}:
+            if tp * groups % ep or tp * groups * pp > 32:
+                continue
+            for (copies, machine), chunk, (drafts, draft) in itertools.product(
+                ((1, 4), (1, 8), (3, 8)), (math.inf, 512), ((0, ""), (2, ""), (2, "c/d"))
+            ):
+                one = Instance(tp, groups, ep, pp, copies, 100, chunk, drafts, machine=machine)
+                mixture = groups > 1 or ep > 1
+                yield Service(next(loads), (one,), ISL, CONTEXT, True, draft, mixture)
+
+
+def pools():
+    """Pairs of pools, of dense models and of mixtures, whose layers are of one kind or several."""
+    kinds = list(itertools.product((2, 8), (1, 4), (1, 2)))
+    for (a, g, p), (b, h, q), hybrid in itertools.product(kinds, kinds, (False, True)):
+        mixture = g > 1 or h > 1
+        first = Instance(a, g, a * g if mixture else 1, p, 2, 2 * g, role="prefill")
+        second = Instance(b, h, b * h if mixture else 1, q, 1, 64, role="decode")
+        yield Service(LOADS[0], (first, second), ISL, CONTEXT, experts=mixture, hybrid=hybrid)
+
+
+def test_every_command_of_every_plan_is_one_that_its_engine_takes():
+    printed = dict.fromkeys(NAMES.values(), 0)
+    for plan in itertools.chain(aggregated(), pools()):
+        for engine, launch in zip(NAMES, launches(plan), strict=True):
+            assert launch.engine == NAMES[engine]
+            assert launch.version == TABLE[engine]["version"]
+            assert bool(launch.steps) != bool(launch.missing), launch
+            if launch.steps:
+                printed[launch.engine] += 1
+                serves(engine, launch, plan)
+    assert min(printed.values()) > 100, printed  # not by printing nothing
+
+
+def why(engine, plan):
+    (launch,) = launches(plan, engine)
+    assert not launch.steps
+    return " ".join(launch.missing)
+
+
+PLAIN = Service(LOADS[0], (Instance(8),), ISL, CONTEXT, experts=True)
+
+
+def test_what_an_engine_cannot_run_is_not_printed_and_says_why():
+    """Each by the line of the engine's source that refuses it."""
+    one = PLAIN.instances[0]
+    some = PLAIN._replace(instances=(one._replace(ep=4),))
+    assert "4" in why("vllm", some) and "4" in why("sglang", some)
+    assert launches(some, "trtllm")[0].steps
+    groups = PLAIN._replace(instances=(one._replace(tp=2, groups=4),))
+    assert "4 groups of 2" in why("trtllm", groups) and launches(groups, "vllm")[0].steps
+    cast = PLAIN._replace(checkpoint=Checkpoint("a/b", cast="nvfp4"))
+    assert all("nvfp4" in why(engine, cast) for engine in NAMES)
+    stages = (one._replace(role="prefill"), one._replace(role="decode", pp=2))
+    assert "NixlConnector" in why("vllm", PLAIN._replace(instances=stages))
+    assert "decodes in 1 stage" in why("sglang", PLAIN._replace(instances=stages))
+    drafts = PLAIN._replace(instances=(one._replace(drafts=2),))
+    assert all("no heads" in why(engine, drafts) for engine in NAMES)
+    long = PLAIN._replace(limit=2048.0)
+    assert all("beyond the model's 2048" in why(engine, long) for engine in NAMES)
+    tpu = PLAIN._replace(instances=(one._replace(maker="other"),))
+    assert all("not an NVIDIA or AMD GPU" in why(engine, tpu) for engine in NAMES)
+    amd = PLAIN._replace(instances=(one._replace(maker="AMD"),))
+    assert "NVIDIA" in why("trtllm", amd) and launches(amd, "vllm")[0].steps
+
+
+# stored in 16 bits, in blocks, in 4 bits of two kinds, and nowhere
+MODELS = (
+    "llama-3.1-8b",
+    "qwen3-32b",
+    "deepseek-r1",
+    "gpt-oss-20b",
+    "kimi-k2.5",
+    "opt-13b",
+    "palm-8b",
+)
+
+
+@pytest.mark.parametrize("quant", [None, "bf16", "fp8", "fp8_block", "awq", "nvfp4"])
+def test_a_plan_is_never_served_in_another_format(quant):
+    """The checkpoint's own format, a repository in the format, a cast, or nothing at all."""
+    for name in MODELS:
+        load = checkpoint(name, quant)
+        own, given = load_model(name), load_model(name, quant=quant)
+        if not own.source.startswith("https://huggingface.co/"):
+            assert load.missing, name
+            continue
+        repository = own.source.removeprefix("https://huggingface.co/").partition("/blob")[0]
+        if load.missing or load.cast:
+            assert own.quantisation != given.quantisation, name
+            assert load.cast in ("", quant)
+            assert not load.cast or own.quantisation.startswith(("bfloat16", "float16"))
+        elif load.repository == repository and quant not in (None, "bf16"):
+            assert own.quantisation == given.quantisation, name
+        elif load.repository != repository:
+            assert load.repository.startswith(repository)  # -FP8, -AWQ of the same publisher
+
+
+def test_a_checkpoint_of_a_user_is_served_from_its_folder(tmp_path):
+    source = Path(load_model.__code__.co_filename).parent / "architectures" / "qwen3-8b.json"
+    config = json.loads(source.read_text())
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config.get("config", config)))
+    for given in (folder, folder / "config.json"):
+        load = checkpoint(str(given))
+        assert (load.repository, load.missing) == (str(folder), "")
+        (launch,) = launches(PLAIN._replace(checkpoint=load), "vllm")
+        assert f"vllm serve '{folder}'" in launch.steps[0].command
+
+
+def test_a_rack_is_of_machines_of_four():
+    """One fast domain of 72 GPUs in machines of 4 (nvidia.com/en-us/data-center/gb200-nvl72)."""
+    model, system = load_model("deepseek-r1"), load_system("gb200_nvl72")
+    degrees = {"tp": 1, "attention_dp": 16, "ep": 16, "pp": 1, "replicas": 2}
+    plan = service("deepseek-r1", model, [system], degrees, 800, (8192, 1024))
+    head, rest = launches(plan, "vllm")[0].steps
+    found = options("vllm", head.command)
+    assert (found["--nnodes"], found["--data-parallel-size"]) == ("4", "16")
+    assert options("vllm", rest.command)["--node-rank"] == "$RANK"
+    assert found["model"] == "deepseek-ai/DeepSeek-R1" and "--quantization" not in found
+
+
+def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_mean():
+    degrees = {"tp": 8, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
+    machine = [(8, "NVIDIA")]
+    (closed,) = instances(degrees, 12.7, machine)
+    (opened,) = instances(degrees, 12.7, machine, math.inf)
+    (limited,) = instances(degrees, 12.7, machine, 64.0)
+    assert (closed.each, opened.each, limited.each) == (13, 1024, 64)
