@@ -113,10 +113,11 @@ def choices(
     if asked.rate is not None:
         excess["requests/s"] = asked.rate / np.maximum(requests, 1e-300) * (1.0 - 1e-6) - 1.0
     worst = np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
-    # least rent per token at full use; of equal ones the faster
+    # least rent per token at full use; of equal ones the faster, of alike ones the usual
     carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
     cost = replicas * made.chips * price / carried
-    order = np.lexsort((np.asarray(served.tpot), cost, worst))
+    unusual = np.array([layout.unusual for layout in made.layouts])[made.layout]
+    order = np.lexsort((unusual, *(np.float32(x) for x in (served.tpot, cost, worst))))
     fits = order[worst[order] <= 0.0]
     if asked.frontier:
         met = fits[undominated(served.tpot[fits], cost[fits])].tolist()
@@ -166,7 +167,8 @@ def answered(life: Estimate, excess: Mapping[str, Any], row: int) -> dict[str, A
 def undominated(tpot: Any, cost: Any) -> np.ndarray:
     """Rows that no other beats in both time and cost, fastest first; one of a tie.
 
-    Compared in single precision: layouts that answer alike differ by rounding.
+    Compared in single precision: layouts that answer alike differ by rounding, and the first of
+    them is taken.
 
     >>> undominated([3.0, 1.0, 2.0, 2.5], [1.0, 4.0, 2.0, 2.0])
     array([1, 2, 0])
@@ -211,14 +213,19 @@ def _replicas(made: Table, asked: Asked, each: np.ndarray) -> np.ndarray:
 
 
 def _first_of_each(made: Table, order: np.ndarray, count: int) -> list[int]:
-    """The first rows of ``order``, one by degrees, and one of those that answer alike."""
+    """The first rows of ``order``, one by degrees, and one of those that answer alike.
+
+    A layout that answers as one before it does not come back with another batch.
+    """
     degrees, answers, found = set(), set(), []
     for i in (int(i) for i in order):
-        alike = (made.chips[i], made.batch[i], float(np.float32(made.served.latency[i])))
         instance = made.at(i).plain
-        if instance in degrees or alike in answers:
+        if instance in degrees:
             continue
         degrees.add(instance)
+        alike = (made.chips[i], made.batch[i], float(np.float32(made.served.latency[i])))
+        if alike in answers:
+            continue
         answers.add(alike)
         found.append(i)
         if len(found) == count:

@@ -30,6 +30,18 @@ class Layout(NamedTuple):
         """The degrees alone."""
         return self._replace(**self._field_defaults)
 
+    @property
+    def unusual(self) -> int:
+        """Which of layouts that answer alike an engine runs most readily: 0, then 1, then 2.
+
+        vLLM cuts every expert over all GPUs of a stage, or with --enable-expert-parallel deals
+        whole ones to them (docs.vllm.ai, expert parallel deployment, v0.19); what lies between it
+        cannot do. Whole ones are the usual way beside attention groups, cut ones without.
+        """
+        whole, cut = self.ep == self.tp * self.attention_dp, self.ep == 1
+        first, second = (whole, cut) if self.attention_dp > 1 else (cut, whole)
+        return 0 if first else 1 if second else 2
+
     def __str__(self) -> str:
         named = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
         named = [*(f"{n}{x:g}" for n, x in named if x > 1)] or ["TP1"]

@@ -178,8 +178,8 @@ def _best(
 ) -> Rows:
     """For every number of chips the rows with the most requests/s within ``longest``.
 
-    Else those that exceed it least; of rows that answer alike, one. A chip at least is left to
-    the other pool.
+    Else those that exceed it least. Of layouts that answer alike the usual one is taken, and the
+    others do not come back with other sequences. A chip at least is left to the other pool.
     """
     index, _, forward = asking.rows
     legal, sequences, time = asking.legal, np.asarray(forward.sequences), np.asarray(phase.time)
@@ -191,13 +191,18 @@ def _best(
     left = chips < asked.chips
     if asked.concurrency is not None:
         left &= sequences <= asked.concurrency
-    known: dict[float, set[float]] = {}
-    rows = []
-    for row in (int(i) for i in np.lexsort((-rate, np.maximum(excess, 0.0))) if left[i]):
-        answers = known.setdefault(chips[row], set())
-        if len(answers) < kept and (answer := float(np.float32(rate[row]))) not in answers:
-            answers.add(answer)
+    unusual = np.array([layout.unusual for layout in legal])[index]
+    order = np.lexsort((unusual, np.float32(-rate), np.float32(np.maximum(excess, 0.0))))
+    known: dict[float, dict[float, int]] = {}
+    rows, alike = [], set()
+    for row in (int(i) for i in order if left[i]):
+        answers, answer = known.setdefault(chips[row], {}), float(np.float32(rate[row]))
+        if index[row] in alike or len(answers) == kept:
+            continue
+        if answers.setdefault(answer, index[row]) == index[row]:
             rows.append(row)
+        else:
+            alike.add(index[row])
     price = float(asking.side.hardware.price)
     layout = [legal[i] for i in index[rows]]
     kept_phase = jax.tree.map(lambda x: x[rows], phase)

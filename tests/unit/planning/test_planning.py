@@ -12,7 +12,7 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.planning import Asked, Layout, Side, choices, layouts, shares, splits, table
+from infer_jax.planning import Asked, Layout, Side, Table, choices, layouts, shares, splits, table
 from infer_jax.planning.served import QUICK
 from infer_jax.specs import Workload
 
@@ -93,6 +93,25 @@ def test_no_plan_beats_one_of_the_frontier(made):
         assert not np.any((s.tpot[fits] * near < c.tpot) & (cost * near < c.usd_per_mtok))
     for tpot, usd in zip(s.tpot[fits], cost, strict=True):
         assert any(c.tpot <= tpot * near and c.usd_per_mtok <= usd * near for c in met)
+
+
+@pytest.mark.parametrize("frontier", [False, True])
+@pytest.mark.parametrize(("groups", "shown"), [(4, 8), (1, 1)])
+def test_of_layouts_that_answer_alike_one_is_shown(made, frontier, groups, shown):
+    """The usual one: whole experts beside attention groups, cut ones without; at one batch."""
+    tp = 8 // groups
+    same = [Layout(tp, groups, ep, 1) for ep in (4, 2, 1, 8)]
+    rows = np.flatnonzero(made.layout == made.layout[-1])
+    every = np.tile(rows, len(same))
+    alike = Table(
+        same,
+        np.repeat(np.arange(len(same)), len(rows)),
+        made.batch[every],
+        jax.tree.map(lambda x: x[every], made.served),
+    )
+    met, _ = chosen(alike, count=4, frontier=frontier)
+    assert {c.degrees["ep"] for c in met} == {shown}
+    assert frontier or len(met) == 1
 
 
 @pytest.mark.parametrize("name", ["ttft", "tpot"])
