@@ -14,18 +14,8 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from infer_jax.errors import InputError
-from infer_jax.specs import (
-    Architecture,
-    Attention,
-    Dense,
-    Experts,
-    Format,
-    GroupedQuery,
-    Latent,
-    Linear,
-    Sparse,
-    Workload,
-)
+from infer_jax.physics import attention as att
+from infer_jax.specs import Architecture, Dense, Experts, Workload
 
 LEAST_GROUP = 32.0  # columns that share a scale of an expert at least
 MOST_SHOWN = 1024  # divisors that a sentence names
@@ -124,30 +114,14 @@ def _cut(arch: Architecture, plan: Any) -> Iterator[Rule]:
     d = Degrees.of(plan)
     for block in arch.blocks:
         if block.attention is not None:
-            for size, side, stored in _projected(block.attention):
-                yield _slice("tp", d.tp, size, getattr(stored, side), "a projection")
+            for cut in att.of(block.attention).cuts:
+                yield _slice("tp", d.tp, cut.width, cut.block, "a projection")
         match block.feedforward:
             case Dense() as one:
                 yield from _dense(d.tp, one)
             case Experts() as mixture:
                 yield from _expert(d, mixture)
                 yield from _dense(d.tp, mixture.shared)
-
-
-def _projected(attention: Attention) -> Iterator[tuple[Any, str, Format]]:
-    """Widths of projections that tensor parallelism cuts, and the side of the block there."""
-    match attention:
-        case Sparse():
-            yield from _projected(attention.base)
-        case GroupedQuery():
-            yield attention.query_heads * attention.value_width, "columns", attention.weights
-        case Latent():
-            wide, n = attention.nope_width, attention.query_heads
-            yield n * (wide + attention.rope_width), "rows", attention.weights
-            yield n * (wide + attention.value_width), "rows", attention.weights
-            yield n * attention.value_width, "columns", attention.weights
-        case Linear():
-            yield attention.value_heads * attention.value_width, "columns", attention.weights
 
 
 def _dense(tp: Any, one: Dense) -> Iterator[Rule]:
@@ -201,19 +175,7 @@ def _asked(plan: Any, work: Workload | None) -> Iterator[Rule]:
 
 def heads(arch: Architecture) -> list[tuple[Any, Any]]:
     """Query heads that tensor parallelism deals out, and KV heads that it deals out or copies."""
-    return [pair for b in arch.blocks if b.attention is not None for pair in _heads(b.attention)]
-
-
-def _heads(attention: Attention) -> Iterator[tuple[Any, Any]]:
-    match attention:
-        case Sparse():
-            yield from _heads(attention.base)
-        case Latent():
-            yield attention.query_heads, 1.0
-        case GroupedQuery():
-            yield attention.query_heads, attention.kv_heads
-        case Linear():
-            yield attention.value_heads, attention.key_heads
+    return [att.of(b.attention).heads for b in arch.blocks if b.attention is not None]
 
 
 def _divisors(count: Any, of: str) -> str:

@@ -31,6 +31,11 @@ ORDER = (
     "cli",
 )
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
+KINDS = {"GroupedQuery", "Latent", "Sparse", "Linear"}
+# where kinds of attention may be told apart: their specs, readers and laws, and the variants that
+# reproduce an author's own accounting
+APART = ("specs", "catalog", "physics/attention", "estimators/kernels/published.py")
+APART += tuple(f"estimators/kernels/{name}.py" for name in ("budget", "lacks", "tables"))
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
 
 
@@ -92,3 +97,12 @@ def test_import_is_light():
 def test_modules_say_which_question_they_answer():
     for path in PACKAGE.rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_kinds_of_attention_are_told_apart_in_their_room_alone():
+    for path in PACKAGE.rglob("*.py"):
+        where = path.relative_to(PACKAGE).as_posix()
+        if where.startswith(APART):
+            continue
+        named = {n.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Name)}
+        assert not named & KINDS, f"{where} names {named & KINDS}: ask physics.attention.of(...)"

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.errors import InputError
-from infer_jax.estimators.kernels.rating import Core, Gemm, Rating, Routed, measured
+from infer_jax.estimators.kernels.rating import Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, efficiency as eff, feedforward as ffn
 from infer_jax.physics.matmul import rate
-from infer_jax.specs import Chip, Format, Linear, Spec, part, spec, value_of
+from infer_jax.specs import Attention, Chip, Format, Spec, part, spec, value_of
 
 CHUNK = 64.0  # tokens of a chunk of flash-linear-attention's chunk_gated_delta_rule
 HELD = 2.0  # bytes of an activation that a product writes
@@ -90,7 +90,7 @@ class Curves(Spec):
         return _over(flops, seconds, peak)
 
     def decode(
-        self, chip: Chip, core: Core, sequences: Array, context: Array, cache: Format
+        self, chip: Chip, core: Attention, sequences: Array, context: Array, cache: Format
     ) -> Rating:
         """Attention over the cache: ``efficiency.attending``.
 
@@ -106,7 +106,7 @@ class Curves(Spec):
         seconds = eff.attending(flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c)
         return _over(flops, seconds, chip.flops_16)
 
-    def prefill(self, chip: Chip, core: Core, length: Array) -> Rating:
+    def prefill(self, chip: Chip, core: Attention, length: Array) -> Rating:
         """Causal attention over a prompt: ``efficiency.prompting``."""
         layer = att.of(core)
         c = self.gqa_prefill if layer.family == "mha" else self.mla_prefill
@@ -115,7 +115,7 @@ class Curves(Spec):
         return _over(flops, seconds, chip.flops_16)
 
     def linear(
-        self, chip: Chip, core: Linear, count: Array, stage: str, state: Array
+        self, chip: Chip, core: Attention, count: Array, stage: str, state: Array
     ) -> tuple[Array, Rating]:
         """Recurrent updates: ``efficiency.recurring`` of states read and written.
 

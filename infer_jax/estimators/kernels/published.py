@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.kernels.kernel import Kernel, rated
-from infer_jax.estimators.kernels.rating import Core, Gemm, Rating, Routed, measured
+from infer_jax.estimators.kernels.rating import Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, exchange
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import rate
@@ -35,6 +35,7 @@ from infer_jax.specs import (
 if TYPE_CHECKING:
     from infer_jax.estimators.kernels.model import Kernels
 
+Core = GroupedQuery | Latent
 Sharded = TypeVar("Sharded", bound=Core)
 
 

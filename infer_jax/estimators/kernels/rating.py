@@ -9,12 +9,10 @@ from typing import NamedTuple, Protocol as Interface
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.specs import Chip, Experts, Format, GroupedQuery, Latent, Linear
+from infer_jax.specs import Attention, Chip, Experts, Format
 
 MEASURED, NO_TABLE, NO_ROW, NO_DTYPE, ZERO, HEADLESS = range(6)
 REFUSED = NO_DTYPE  # from here on the authors' tool crashes or reads a damaged file
-
-Core = GroupedQuery | Latent
 
 
 class Rating(NamedTuple):
@@ -60,17 +58,17 @@ class Source(Interface):
         ...
 
     def decode(
-        self, chip: Chip, core: Core, sequences: Array, context: Array, cache: Format
+        self, chip: Chip, core: Attention, sequences: Array, context: Array, cache: Format
     ) -> Rating:
         """The attention core where each sequence has one new token, over the 16-bit peak."""
         ...
 
-    def prefill(self, chip: Chip, core: Core, length: Array) -> Rating:
+    def prefill(self, chip: Chip, core: Attention, length: Array) -> Rating:
         """The causal attention core of a prompt, half of its pairs counted, 16-bit peak."""
         ...
 
     def linear(
-        self, chip: Chip, core: Linear, count: Array, stage: str, state: Array
+        self, chip: Chip, core: Attention, count: Array, stage: str, state: Array
     ) -> tuple[Array, Rating]:
         """Seconds of linear attention for ``count`` sequences (decode) or tokens (prefill).
 

@@ -24,12 +24,23 @@ from infer_jax.estimators.kernels.rating import (
     NO_ROW,
     NO_TABLE,
     ZERO,
-    Core,
     Gemm,
     Rating,
     Routed,
 )
-from infer_jax.specs import Chip, Format, GroupedQuery, Latent, Linear, Spec, number, part, spec
+from infer_jax.specs import (
+    Attention,
+    Chip,
+    Format,
+    GroupedQuery,
+    Latent,
+    Linear,
+    Sparse,
+    Spec,
+    number,
+    part,
+    spec,
+)
 
 FARTHEST = 1e9  # squared distance in (k, n) from which a measured product is another one
 LENGTH = 512  # rows a table is padded to, doubled where it has more
@@ -117,7 +128,7 @@ class Tables(Spec):
         return self._rating(jnp.stack([best], axis=1), 0, i, lack)
 
     def decode(
-        self, chip: Chip, core: Core, sequences: Array, context: Array, cache: Format
+        self, chip: Chip, core: Attention, sequences: Array, context: Array, cache: Format
     ) -> Rating:
         """The row of this shape and cache format nearest in |batch| + |context|."""
         family = "mha.decode" if isinstance(core, GroupedQuery) else "mla.decode"
@@ -129,7 +140,7 @@ class Tables(Spec):
         lack = jnp.where(self._has(family, shape), NO_DTYPE, self._absent(family, shape))
         return self._rating(rows, 7, i, lack)
 
-    def prefill(self, chip: Chip, core: Core, length: Array) -> Rating:
+    def prefill(self, chip: Chip, core: Attention, length: Array) -> Rating:
         """The last row of this shape before the first one that is longer."""
         family = "mha.prefill" if isinstance(core, GroupedQuery) else "mla.prefill"
         rows, shape = self.rows[family], _key(core, "prefill")
@@ -140,7 +151,7 @@ class Tables(Spec):
         return rated._replace(mfu=jnp.where(has, rated.mfu, self.missing_prefill))
 
     def linear(
-        self, chip: Chip, core: Linear, count: Array, stage: str, state: Array
+        self, chip: Chip, core: Attention, count: Array, stage: str, state: Array
     ) -> tuple[Array, Rating]:
         """The microseconds of the row nearest in size, in proportion to the size."""
         family = f"gdn.{stage}"
@@ -168,7 +179,7 @@ class Tables(Spec):
         return Rating(rated, 1.0 * lack, 1.0 * index)
 
 
-def _key(core: Core | Linear, stage: str) -> Array:
+def _key(core: Attention, stage: str) -> Array:
     """The numbers that an attention table's file name consists of."""
     match core:
         case GroupedQuery():
@@ -176,6 +187,8 @@ def _key(core: Core | Linear, stage: str) -> Array:
         case Latent():
             inner = core.kv_rank if stage == "decode" else core.nope_width
             key = (core.query_heads, inner, core.rope_width)
+        case Sparse(base=base):
+            return _key(base, stage)
         case Linear():
             heads = (core.key_heads, core.key_width, core.value_heads, core.value_width)
             key = (core.conv_width, *heads)

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Kind, Operands, Row
+from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
 from infer_jax.physics.attention.pairs import pairs
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Architecture, Format, GroupedQuery
@@ -105,9 +105,15 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         return self.attention.window
 
     @property
-    def heads(self) -> tuple[Array, Array]:
+    def heads(self) -> tuple[Any, Any]:
         """Query heads and KV heads."""
         return self.attention.query_heads, self.attention.kv_heads
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The output projection, by its inputs."""
+        a = self.attention
+        return (Cut(a.query_heads * a.value_width, a.weights.columns),)
 
     def cache_share(self, tp: Array) -> Array:
         """max(1 / tp, 1 / kv_heads): a head is not split, beyond one head a rank it is copied.

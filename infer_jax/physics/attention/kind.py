@@ -50,6 +50,13 @@ class Operands(NamedTuple):
     keys: Array
 
 
+class Cut(NamedTuple):
+    """A matrix that tensor ranks cut: numbers on that side, and a block of its format there."""
+
+    width: Any
+    block: Any
+
+
 @dataclass(frozen=True)
 class Kind(Generic[A]):
     """The laws of one layer of attention; a kind overrides what is particular to it."""
@@ -158,8 +165,13 @@ class Kind(Generic[A]):
     # how it is dealt out over tensor ranks
 
     @property
-    def heads(self) -> tuple[Array, Array]:
+    def heads(self) -> tuple[Any, Any]:
         """Query heads that tensor ranks share, and KV heads that they share or copy."""
+        raise NotImplementedError
+
+    @property
+    def cuts(self) -> tuple["Cut", ...]:
+        """The projections that tensor ranks cut."""
         raise NotImplementedError
 
     def cache_share(self, tp: Array) -> Array:

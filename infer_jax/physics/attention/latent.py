@@ -1,10 +1,12 @@
 """Multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434, Section 2.1)."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.physics import matmul
-from infer_jax.physics.attention.kind import Kind, Operands, Row
+from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
 from infer_jax.physics.attention.pairs import pairs
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Architecture, Format, Latent
@@ -101,9 +103,19 @@ class LatentLayer(Kind[Latent]):
         return 2.0 * a.query_heads * (a.nope_width + a.rope_width + a.value_width)
 
     @property
-    def heads(self) -> tuple[Array, Array]:
+    def heads(self) -> tuple[Any, Any]:
         """Query heads, and one latent that every rank copies."""
-        return self.attention.query_heads, jnp.asarray(1.0)
+        return self.attention.query_heads, 1.0
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Both up-projections by their outputs, the output projection by its inputs."""
+        a, n = self.attention, self.attention.query_heads
+        return (
+            Cut(n * (a.nope_width + a.rope_width), a.weights.rows),
+            Cut(n * (a.nope_width + a.value_width), a.weights.rows),
+            Cut(n * a.value_width, a.weights.columns),
+        )
 
     def cache_share(self, tp: Array) -> Array:
         """1: the latent serves all heads and is copied to every rank."""

@@ -1,9 +1,11 @@
 """Linear attention with a matrix state: the gated delta rule (GDN) and Mamba-2."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Kind, Operands, Row
+from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Architecture, Format, Linear
 
@@ -64,9 +66,15 @@ class LinearLayer(Kind[Linear]):
         return (reads * self._state + conv) * new_tokens
 
     @property
-    def heads(self) -> tuple[Array, Array]:
+    def heads(self) -> tuple[Any, Any]:
         """Value heads and key heads."""
         return self.attention.value_heads, self.attention.key_heads
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The output projection, by its inputs."""
+        a = self.attention
+        return (Cut(a.value_heads * a.value_width, a.weights.columns),)
 
     def cache_share(self, tp: Array) -> Array:
         """1 / tp: heads are split."""

@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.physics import matmul
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
-from infer_jax.physics.attention.kind import Kind, Operands, Row
+from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
 from infer_jax.physics.attention.latent import LatentLayer
 from infer_jax.physics.attention.pairs import pairs
 from infer_jax.physics.matmul import Matrix
@@ -101,9 +101,14 @@ class SparseLayer(Kind[Sparse]):
         return self.attention.top_k
 
     @property
-    def heads(self) -> tuple[Array, Array]:
+    def heads(self) -> tuple[Any, Any]:
         """Its base's; the indexer is copied."""
         return self.base.heads
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Its base's."""
+        return self.base.cuts
 
     def cache_share(self, tp: Array) -> Array:
         """Its base's."""
