@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from infer_jax.launch.checkpoints import Checkpoint
-from infer_jax.specs import UNBOUNDED, Architecture, Experts, Hardware, Hierarchy, Linear, Sparse
+from infer_jax.physics import attention as att
+from infer_jax.specs import UNBOUNDED, Architecture, Experts, Hardware, Hierarchy
 
 TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.com, GB200 NVL72)
 MACHINE = 8  # GPUs of a machine where the profile does not say
@@ -114,11 +115,12 @@ def traits(arch: Architecture) -> dict[str, Any]:
     """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
     mixers = [block.attention for block in arch.blocks if block.attention is not None]
     windows = {str(getattr(m, "window", "")) for m in mixers}
-    kinds = {type(m.base if isinstance(m, Sparse) else m) for m in mixers}
+    layers = [att.of(mixer) for mixer in mixers]
+    families = {layer.family for layer in layers}
     return {
         "heads": float(arch.draft_layers) > 0,
         "experts": any(isinstance(block.feedforward, Experts) for block in arch.blocks),
-        "hybrid": len(windows) > 1 or len(kinds) > 1 or Linear in kinds,
+        "hybrid": len(windows) > 1 or len(families) > 1 or any(layer.recurrent for layer in layers),
         "limit": float(arch.max_positions),
     }
 
