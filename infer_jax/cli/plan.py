@@ -1,37 +1,22 @@
 """`infer-jax plan`: which system, layout and concurrency serve a model within limits for least."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
 
 from infer_jax.catalog import System, load_model
-from infer_jax.cli import inputs, options as opt, planned, show
+from infer_jax.cli import inputs, launched, options as opt, planned, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.estimators.serving import ENGINES, Deployment
-from infer_jax.planning import (
-    Asked,
-    Choice,
-    Layout,
-    Side,
-    Table,
-    arriving,
-    choices,
-    front,
-    layouts,
-    shares,
-    splits,
-    table,
-)
-from infer_jax.specs import UNBOUNDED, Hierarchy
+from infer_jax.planning import MODES, Asked, Choice, Side, front, search
+from infer_jax.planning.search import largest
+from infer_jax.specs import UNBOUNDED
 
-MODES = ("aggregated", "disaggregated")
 DRAFTS = range(6)  # tokens drafted for a pass
-LARGEST = 64.0  # chips of one instance that are tried where no total is given
 
 
 def plan(
@@ -181,13 +166,11 @@ def plan(
     missed: list[Choice] = []
     notes: list[str] = []
     known: dict[str, System] = {}
-    searched: dict[str, None] = {}
+    searched: dict[str, str | None] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
-    drafts = [{"drafts": float(d)} for d in (DRAFTS if acceptance is not None else [0])]
-    extras = [{"chunk": c, **d} for c, d in product(dict.fromkeys(chunk or [UNBOUNDED]), drafts)]
+    drafts = [float(d) for d in (DRAFTS if acceptance is not None else [0])]
     small = None if draft is None else load_model(draft)
-    drafter = None if small is None else small.architecture
     for system, form in product(dict.fromkeys(hardware), dict.fromkeys(quant or [None])):
         asked_of = (name, form, kv_dtype, paid, total_gpus, acceptance)
         pools = [_pool(config, system, *asked_of)]
@@ -196,30 +179,27 @@ def plan(
         for pool in pools:
             notes += pool.notes + inputs.too_long(pool.given.model, work)
             known[pool.side.name] = pool.given.system
-        first, second = pools[0], pools[-1]
-        arch = first.given.model.architecture
-        sides, legal = (first.side, second.side), (first.legal, _each(second.legal, drafts))
-        # programs of one mode compile while those of the other are traced
-        with busy(f"evaluating every layout on {first.side.name}"), ThreadPoolExecutor() as beside:
-            if "disaggregated" in modes:
-                query = sides, arch, work, legal, common, asked, int(top), drafter
-                pair = beside.submit(splits, *query)
-            if "aggregated" in modes:
-                made = _table(first, extras, drafter, work, common, asked)
-                rent = float(first.side.hardware.price)
-                good, near = choices(first.side.name, rent, made, asked, isl, osl, int(top))
-                looked += len(made.batch)
-            else:
-                good, near = [], []
-            if "disaggregated" in modes:
-                found = pair.result()
-                good, near, looked = good + found.met, near + found.missed, looked + found.looked
-                if not found.met and not found.missed:
-                    notes.append(f"No two pools of {first.side.name} fit what is asked.")
+        first = pools[0]
+        with busy(f"evaluating every layout on {first.side.name}"):
+            found = search(
+                [pool.side for pool in pools],
+                first.given.model.architecture,
+                work,
+                asked,
+                common,
+                modes=modes,
+                chunks=list(dict.fromkeys(chunk or [UNBOUNDED])),
+                drafts=drafts,
+                draft=None if small is None else small.architecture,
+                count=int(top),
+            )
+        looked += found.looked
+        if not found.pooled:
+            notes.append(f"No two pools of {first.side.name} fit what is asked.")
         formats = first.given.model.quantisation
-        searched[formats] = None
-        met += [replace(c, formats=formats) for c in good]
-        missed += [replace(c, formats=formats) for c in near]
+        searched[formats] = form
+        met += [replace(c, formats=formats) for c in found.met]
+        missed += [replace(c, formats=formats) for c in found.missed]
     met = front(met) if frontier else sorted(met, key=lambda c: c.rank)
     missed = [] if met else sorted(missed, key=lambda c: c.rank)
     money, kind = (currency or "USD").upper(), "frontier" if frontier else "plans"
@@ -236,6 +216,20 @@ def plan(
         "near_misses": [planned.row(c, money, known) for c in missed],
     }
     told = report["near_misses" if missed else kind]
+    best = min(met, key=lambda c: c.rank, default=None)
+    started = (
+        []
+        if best is None
+        else launched.of_choice(
+            best,
+            config,
+            first.given.model,
+            [known[name] for name in best.system.split(" > ")],
+            (searched[best.formats], kv_dtype),
+            draft,
+            None if request_rate is None else max_num_seqs or math.inf,
+        )
+    )
     notes = [
         f"Estimator: {name}; every legal layout and batch, {looked} configurations, "
         f"{' and '.join(modes)}.",
@@ -252,7 +246,8 @@ def plan(
         *dict.fromkeys(note.replace(" USD/h", f" {money}/h") for note in notes),
     ]
     if as_json:
-        show.as_json({**report, "notes": notes})
+        starts = {launch.engine: launch.to_dict() for launch in started}
+        show.as_json({**report, "launch": starts, "notes": notes})
         return
     some = planned.spread(met) if frontier else range(len(met))
     some = range(min(len(missed), int(top))) if missed else some
@@ -260,6 +255,8 @@ def plan(
         notes.insert(1, f"{len(some)} of {len(met)} points of the frontier; --json has all.")
     plans, sign = met or missed, "$" if money == "USD" else money
     planned.tables(report, [plans[i] for i in some], [told[i] for i in some], sign)
+    if best is not None:
+        notes += launched.printed(started, best.layout, engine)
     show.notes(notes)
 
 
@@ -272,11 +269,10 @@ class _Paid(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """A system that is considered, its layouts, and what was assumed."""
+    """A system that is considered, and what was assumed."""
 
     given: inputs.Given
     side: Side
-    legal: list[Layout]
     notes: list[str]
 
 
@@ -298,34 +294,13 @@ def _pool(
         serving = serving.but(acceptance=acceptance)
     hardware = hardware.but(price=float(hardware.price) * paid.region)
     side = Side(given.system.name, hardware, serving)
-    most = _most(given.hardware, total)
+    most = math.inf if total is None else largest(given.hardware, total)
     notes = given.notes + inputs.borrowed(name, given.system)
     if paid.region != 1.0:
         notes.append(f"{side.name}: rents are {paid.region:g} times those, by --region-factor.")
     if total is not None and most < total:
         notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
-    return _Pool(given, side, layouts(given.model.architecture, int(most)), notes)
-
-
-def _table(
-    pool: _Pool,
-    extras: list[dict[str, float]],
-    draft: Any,
-    work: Any,
-    common: Deployment,
-    asked: Asked,
-) -> Table:
-    """Every layout with each of ``extras`` at every batch, share of the concurrency, or replica."""
-    legal = _each(pool.legal, extras)
-    world = (pool.side.serving, pool.given.model.architecture, pool.side.hardware, work)
-    tried = None if asked.concurrency is None else shares(asked.concurrency)
-    made = table(*world, legal, common, tried, draft)
-    return made if asked.rate is None else arriving(*world, made, common, asked.rate, draft)
-
-
-def _each(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:
-    """Every layout with each of ``extras``."""
-    return [layout._replace(**extra) for extra in extras for layout in legal]
+    return _Pool(given, side, notes)
 
 
 def _one_of(total: float | None, concurrency: float | None, rate: float | None) -> None:
@@ -333,11 +308,3 @@ def _one_of(total: float | None, concurrency: float | None, rate: float | None) 
         raise opt.refuse("--request-rate", rate, "--concurrency or --request-rate, not both")
     if total is None and concurrency is None and rate is None:
         raise opt.refuse("--total-gpus", "missing", "--total-gpus, --concurrency or --request-rate")
-
-
-def _most(hardware: Any, total: float | None) -> float:
-    """Chips of the largest instance that is tried: all there are, else some domains."""
-    if total is not None:
-        return min(total, 4.0 * LARGEST)
-    network = hardware.network
-    return max(LARGEST, float(network.domain)) if isinstance(network, Hierarchy) else LARGEST

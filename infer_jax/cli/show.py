@@ -46,6 +46,11 @@ def say(*sentences: str) -> None:
         _console().print(sentence, markup=False)
 
 
+def lines(text: str) -> None:
+    """Print lines as they stand, to be copied, however narrow the terminal."""
+    _console().print(text, markup=False, soft_wrap=True)
+
+
 def notes(sentences: Iterable[str]) -> None:
     """Print what was assumed, one item a sentence, unless --quiet."""
     if hushed():

@@ -16,7 +16,7 @@ MACHINE = 8  # GPUs of a machine where the profile does not say
 class Instance(NamedTuple):
     """One kind of server of a plan; degrees as in ``estimators.serving.Deployment``.
 
-    ``requests``: in flight in one instance (of a pool that prefills: prompts of a pass);
+    ``requests``: in flight in one instance (of a pool that prefills: prompts in all its stages);
     ``most``: that an attention group may run, 0 for its share of ``requests``; ``chunk``: prompt
     tokens of a pass at most, infinite for whole prompts; ``role``: "", "prefill" or "decode";
     ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known.
@@ -48,13 +48,11 @@ class Instance(NamedTuple):
     @property
     def prompts(self) -> int:
         """Prompts of a pass of one attention group: one, but in a pool that prefills several."""
-        return math.ceil(self.requests / self.groups) if self.role == "prefill" else 1
+        return math.ceil(self.requests / self.groups / self.pp) if self.role == "prefill" else 1
 
     @property
     def each(self) -> int:
-        """Requests of one attention group at most; a pool that prefills fills all its stages."""
-        if self.role == "prefill":
-            return self.prompts * self.pp
+        """Requests of one attention group at most, in all its stages."""
         return self.most or math.ceil(self.requests / self.groups)
 
 

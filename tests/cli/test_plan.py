@@ -154,3 +154,21 @@ def test_refusals_are_one_sentence(options, said):
     ended = run(*ASKED, *options)
     assert ended.code == 2 and len(ended.err.strip().splitlines()) == 1
     assert said in ended.err
+
+
+def test_the_best_plan_comes_with_what_starts_it():
+    """In text for one engine, in JSON for all; the format of the plan, not of the repository."""
+    words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
+    words += ("--quant", "fp8", "--mode", "aggregated")
+    told = answer(*words)
+    best = told["plans"][0]
+    launch = told["launch"]["vLLM"]
+    (step,) = launch["commands"]
+    assert "vllm serve meta-llama/Meta-Llama-3.1-8B" in step["command"]
+    assert "--quantization fp8_per_tensor" in step["command"]
+    assert f"--max-num-seqs {best['concurrency_per_replica']:g}" in step["command"]
+    assert told["launch"]["TensorRT-LLM"]["not_printed"]  # it casts nothing while it loads
+    ran = run(*words)
+    assert step["command"] in ran.out and f"vLLM {launch['version']}, {best['layout']}" in ran.out
+    ran = run(*words, "--engine", "sglang", "--tpot", "1us")
+    assert ran.code == 0 and "launch" not in ran.out.lower()  # nothing to start

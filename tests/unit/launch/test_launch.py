@@ -83,7 +83,8 @@ def vllm(found, one, plan):
     assert tokens >= number(found, "--max-num-seqs")  # vllm/config/scheduler.py refuses less
     decoding = 0 if one.role == "prefill" else math.ceil(one.requests / one.groups)
     most = tokens - decoding * (1 + one.drafts)
-    prompts = math.ceil(one.requests / one.groups) if one.role == "prefill" else 1
+    stages = one.groups * one.pp  # of a pool that prefills each has a pass of its own
+    prompts = math.ceil(one.requests / stages) if one.role == "prefill" else 1
     assert most == (min(one.chunk, ISL * prompts))
     assert found["model"] == plan.checkpoint.repository
     assert bool(plan.checkpoint.cast) == ("--quantization" in found)
@@ -176,7 +177,7 @@ def pools():
     kinds = list(itertools.product((2, 8), (1, 4), (1, 2)))
     for (a, g, p), (b, h, q), hybrid in itertools.product(kinds, kinds, (False, True)):
         mixture = g > 1 or h > 1
-        first = Instance(a, g, a * g if mixture else 1, p, 2, 2 * g, role="prefill")
+        first = Instance(a, g, a * g if mixture else 1, p, 2, 2 * g * p, role="prefill")
         second = Instance(b, h, b * h if mixture else 1, q, 1, 64, role="decode")
         yield Service(LOADS[0], (first, second), ISL, CONTEXT, experts=mixture, hybrid=hybrid)
 

@@ -1,0 +1,105 @@
+"""What is the answer to a question on given systems: instances of one kind, or pairs of pools?"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from typing import Any, NamedTuple
+
+from infer_jax.estimators.serving import Deployment
+from infer_jax.planning.choose import Asked, Choice, choices
+from infer_jax.planning.layouts import Layout, layouts
+from infer_jax.planning.paired import Side
+from infer_jax.planning.served import Table, arriving, shares, table
+from infer_jax.planning.split import splits
+from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, Workload
+
+MODES = ("aggregated", "disaggregated")
+LARGEST = 64.0  # chips of one instance that are tried where no total is given
+
+
+class Searched(NamedTuple):
+    """Plans within the limits, else the nearest misses; how many rows were evaluated.
+
+    ``pooled``: whether any two pools fit what is asked, or none were asked for.
+    """
+
+    met: list[Choice]
+    missed: list[Choice]
+    looked: int
+    pooled: bool
+
+    @property
+    def first(self) -> Choice | None:
+        """The plan to take: the cheapest of those within the limits, else the nearest miss."""
+        return min(self.met or self.missed, key=lambda c: c.rank, default=None)
+
+
+def search(
+    sides: Sequence[Side],
+    arch: Architecture,
+    work: Workload,
+    asked: Asked,
+    common: Deployment,
+    *,
+    modes: Sequence[str] = MODES,
+    chunks: Sequence[float] = (UNBOUNDED,),
+    drafts: Sequence[float] = (0.0,),
+    draft: Architecture | None = None,
+    count: int = 3,
+) -> Searched:
+    """The cheapest plans on one system, or on one that prefills and one that decodes.
+
+    Instances of one kind run on ``sides[0]`` at every batch, with each of ``chunks`` and
+    ``drafts``; pools prefill on the first and decode on the last, with each of ``drafts``.
+    """
+    first, second = sides[0], sides[-1]
+    legal = [layouts(arch, int(largest(side.hardware, asked.chips))) for side in sides]
+    met: list[Choice] = []
+    missed: list[Choice] = []
+    looked, pooled = 0, True
+    # programs of one mode compile while those of the other are traced
+    with ThreadPoolExecutor() as beside:
+        if "disaggregated" in modes:
+            decoding = _each(legal[-1], [{"drafts": d} for d in drafts])
+            query = (first, second), arch, work, (legal[0], decoding), common, asked, count, draft
+            pair = beside.submit(splits, *query)
+        if "aggregated" in modes:
+            extras = [{"chunk": c, "drafts": d} for c, d in product(chunks, drafts)]
+            world = first.serving, arch, first.hardware, work
+            made = _aggregated(world, _each(legal[0], extras), common, asked, draft)
+            rent, lengths = float(first.hardware.price), (float(work.isl), float(work.osl))
+            met, missed = choices(first.name, rent, made, asked, *lengths, count)
+            looked = len(made.batch)
+        if "disaggregated" in modes:
+            pairs = pair.result()
+            met, missed, looked = met + pairs.met, missed + pairs.missed, looked + pairs.looked
+            pooled = bool(pairs.met or pairs.missed)
+    return Searched(met, missed, looked, pooled)
+
+
+def largest(hardware: Hardware, total: float) -> float:
+    """Chips of the largest instance that is tried: all there are, else some domains."""
+    if total < float("inf"):
+        return min(total, 4.0 * LARGEST)
+    network = hardware.network
+    return max(LARGEST, float(network.domain)) if isinstance(network, Hierarchy) else LARGEST
+
+
+def _aggregated(
+    world: tuple[Any, Any, Any, Any],
+    legal: list[Layout],
+    common: Deployment,
+    asked: Asked,
+    draft: Architecture | None,
+) -> Table:
+    """Every layout at every batch, share of the concurrency, or replica."""
+    tried = None if asked.concurrency is None else shares(asked.concurrency)
+    made = table(*world, legal, common, tried, draft)
+    if asked.rate is None:
+        return made
+    return arriving(*world, made, common, asked.rate, draft)
+
+
+def _each(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:
+    """Every layout with each of ``extras``."""
+    return [layout._replace(**extra) for extra in extras for layout in legal]
