@@ -1,8 +1,14 @@
 """What is raised at the door: one sentence for one problem in what a user gave."""
 
+import reprlib
+
+WIDTHS = {"where": 240, "field": 160, "value": 80, "allowed": 2400}  # characters of each part
+
 
 class InputError(ValueError):
     """Bad input, told in one sentence: where, which field, which value, what is allowed.
+
+    The sentence is one line of printable characters of at most 3,000, whatever was given.
 
     Args:
         where: the file, command-line option or function the value came from.
@@ -16,11 +22,48 @@ class InputError(ValueError):
 
     def __init__(self, where: str, field: str, value: object, allowed: str):
         self.where, self.field, self.value, self.allowed = where, field, value, allowed
-        try:
-            shown = f"'{value}'" if isinstance(value, str) else str(value)
-        except ValueError:  # an integer of thousands of digits
-            shown = "an integer too long to print"
-        if len(shown) > 80:
-            shown = shown[:77] + "..."
+        # what stands in a file's name counts from its end
+        where = where if len(where) <= WIDTHS["where"] else "..." + where[3 - WIDTHS["where"] :]
+        field = _cut(field, WIDTHS["field"])
+        shown = _shown(value)
         subject = f"{field} is {shown}" if field else shown
-        super().__init__(" ".join(f"{where}: {subject}; allowed: {allowed}".split()))
+        said = f"{where}: {subject}; allowed: {_cut(allowed, WIDTHS['allowed'])}"
+        super().__init__(printable(" ".join(said.split())))
+
+
+def printable(text: str) -> str:
+    r"""``text`` with every character that a terminal would obey, and not show, spelt out.
+
+    Control characters (the escape that starts a colour or a title among them), marks that turn
+    the direction of writing, and halves of surrogate pairs; line ends stay.
+
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\n" else " " if c.isspace() else ascii(c)[1:-1] for c in text
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _shown(value: object) -> str:
+    """A value in at most 80 characters; of a large structure only its beginning is looked at."""
+    width = WIDTHS["value"]
+    if isinstance(value, str):
+        return _cut(f"'{value[: width + 1]}'", width)
+    try:
+        whole = isinstance(value, list | tuple | dict | set | frozenset | bytes)
+        return _cut(_short.repr(value) if whole else str(value), width)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a deep object
+        known = isinstance(value, int)
+        return "an integer too long to print" if known else f"a {type(value).__name__}"
+
+
+_short = reprlib.Repr()
+_short.maxlevel, _short.maxlist, _short.maxtuple, _short.maxdict = 4, 20, 20, 20
+_short.maxset, _short.maxfrozenset, _short.maxstring, _short.maxother = 20, 20, 80, 80

@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._check import difference
-from infer_jax.catalog.files import read_json
+from infer_jax.catalog.foreign import read_json
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics, Speculative

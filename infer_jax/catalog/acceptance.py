@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import read_yaml
 from infer_jax.catalog.measurements.run import Speculation
 from infer_jax.errors import InputError
+
+DRAFTS = 1000  # more than any engine tries at once
 
 
 @dataclass(frozen=True)
@@ -84,15 +86,15 @@ def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]
             of 1 to drafts + 1.
     """
     where = str(path)
-    table = _yaml(where, read_text(path))
+    table = read_yaml(path)
     curves = []
     for model, modes in _mapping(where, "top level", table).items():
-        for mode, points in _mapping(where, str(model), modes).items():
+        for mode, points in _mapping(where, model, modes).items():
             at = f"{model}.{mode}"
             lengths = sorted(
                 _point(where, at, key, value) for key, value in _mapping(where, at, points).items()
             )
-            curves.append(AcceptanceCurve(str(model), str(mode), tuple(lengths)))
+            curves.append(AcceptanceCurve(model, mode, tuple(lengths)))
     return tuple(curves)
 
 
@@ -115,30 +117,21 @@ def curve_of(run: Speculation, model: str = "") -> AcceptanceCurve:
     return AcceptanceCurve(model, "measured", tuple(lengths))
 
 
-def _yaml(where: str, text: str) -> Any:
-    try:
-        import yaml  # pyright: ignore[reportMissingModuleSource, reportMissingImports]
-    except ImportError:
-        allowed = "pip install 'infer_jax[yaml]'"
-        raise InputError("acceptance curves", "PyYAML", "not installed", allowed) from None
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(where, "", f"not YAML ({reason})", "valid YAML") from None
-
-
-def _mapping(where: str, at: str, value: Any) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping) or not value:
+def _mapping(where: str, at: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not value or not all(isinstance(x, str) for x in value):
         allowed = "a table: model, then mode, then drafts: acceptance length"
         raise InputError(where, at, value, allowed)
     return value
 
 
-def _point(where: str, at: str, drafts: Any, length: Any) -> tuple[int, float]:
-    if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
-        raise InputError(where, at, drafts, "a whole number of drafts, at least 1")
-    number = isinstance(length, int | float) and not isinstance(length, bool)
-    if not number or not 1.0 <= length <= drafts + 1.0:
-        raise InputError(where, f"{at}.{drafts}", length, f"1 to {drafts + 1} tokens per pass")
-    return drafts, float(length)
+def _point(where: str, at: str, drafts: str, length: Any) -> tuple[int, float]:
+    if not (drafts.isdecimal() and len(drafts) <= len(str(DRAFTS)) and 1 <= int(drafts) <= DRAFTS):
+        raise InputError(where, at, drafts, f"a whole number of drafts, from 1 to {DRAFTS}")
+    count = int(drafts)
+    try:
+        tokens = float(length)
+    except (TypeError, ValueError):
+        tokens = 0.0
+    if not 1.0 <= tokens <= count + 1.0:
+        raise InputError(where, f"{at}.{drafts}", length, f"1 to {count + 1} tokens per pass")
+    return count, tokens

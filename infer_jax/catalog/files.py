@@ -1,38 +1,73 @@
-"""Reading what a user hands in: size, encoding and syntax checked, one sentence per problem."""
+"""Files of a user's: which may be opened, how much of one is read, and how one is written.
 
-import json
+What is in them is read by `infer_jax.catalog.foreign`.
+"""
+
+import errno
 import os
-import tomllib
+import stat
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from infer_jax.errors import InputError
 
 LARGEST = 64 * 2**20  # bytes: a config or a profile is kilobytes, a benchmark file megabytes
+# what a disk says that is full or failing: nobody's input is to blame
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC))
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
-def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
-    """The text of a UTF-8 file.
+def read_bytes(path: str | os.PathLike[str], largest: int = LARGEST) -> bytes:
+    """All of a regular file; its kind and size are asked before it is opened.
 
     Raises:
-        InputError: missing, a folder, unreadable, larger than ``largest`` bytes, binary or
-            not UTF-8.
+        InputError: missing, a folder, a pipe, a device, unreadable, or larger than ``largest``.
     """
-    path, where = Path(path), str(path)
+    where = str(path)
     try:
-        if path.is_dir():
-            raise InputError(where, "", "a folder", "a file")
-        with path.open("rb") as stream:
+        _regular(where, os.stat(path), largest)
+        # a pipe that takes the file's place in between does not block
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(handle, "rb") as stream:
+            _regular(where, os.fstat(stream.fileno()), largest)
             data = stream.read(largest + 1)
     except InputError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(where, "", reason.lower(), "a readable file") from None
-    if len(data) > largest:
-        raise InputError(where, "size", f"over {largest} bytes", f"at most {largest} bytes")
+    if len(data) > largest:  # /proc tells no sizes
+        raise _large(where, largest)
+    return data
+
+
+def _regular(where: str, facts: os.stat_result, largest: int) -> None:
+    for is_kind, kind in KINDS:
+        if is_kind(facts.st_mode):
+            raise InputError(where, "", kind, "a file")
+    if facts.st_size > largest:
+        raise _large(where, largest)
+
+
+def _large(where: str, largest: int) -> InputError:
+    return InputError(where, "size", f"over {largest} bytes", f"at most {largest} bytes")
+
+
+def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        InputError: as ``read_bytes``; binary or not UTF-8.
+    """
+    data, where = read_bytes(path, largest), str(path)
     if b"\0" in data:
         raise InputError(where, "", "a binary file", "UTF-8 text")
     try:
@@ -43,65 +78,52 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
         ) from None
 
 
-def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[str, Any]:
-    """The JSON object in a file; NaN and infinity, which JSON has not, are refused.
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new file beside ``path`` to write; it takes that place whole, or is removed.
 
-    Raises:
-        InputError: unreadable, not JSON, or not an object.
-    """
-
-    def refuse(constant: str) -> float:
-        raise InputError(str(path), "a number", constant, "a finite number")
-
-    def parse(text: str) -> Any:
-        return json.loads(text, parse_constant=refuse)
-
-    return _parse(path, read_text(path, largest), parse, "JSON")
-
-
-def read_toml(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[str, Any]:
-    """The TOML table in a file.
-
-    Raises:
-        InputError: unreadable or not TOML.
-    """
-    return _parse(path, read_text(path, largest), tomllib.loads, "TOML")
-
-
-def _parse(path: Any, text: str, parse: Callable[[str], Any], kind: str) -> dict[str, Any]:
-    try:
-        value = parse(text)
-    except InputError:
-        raise
-    except RecursionError:
-        raise InputError(str(path), "", "nested too deeply", f"a {kind} object") from None
-    except ValueError as error:
-        message = str(error).splitlines()[0]
-        raise InputError(str(path), "", f"not {kind} ({message})", f"valid {kind}") from None
-    if not isinstance(value, dict):
-        raise InputError(str(path), "top level", type(value).__name__, f"a {kind} object")
-    return value
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a whole file or nothing: a temporary file beside it, then one rename.
+    Nobody can guess its name, and it is made by us: a planted link is never followed.
 
     Raises:
         InputError: the place cannot be written.
+        OSError: the disk is full or failing, with the place's name.
     """
     path = Path(path)
     try:
-        # not mkstemp, whose files nobody else may read
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            with temporary.open("x", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise InputError(str(path), "", reason, "a writable place") from None
+        # not mkstemp, whose files nobody else may read; "x" follows no link, as mkstemp does not
+        temporary = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
+        temporary.open("x").close()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name, or no name
+        raise _unwritten(path, error) from None
+    try:
+        yield temporary
+        with temporary.open("r+b") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritten(path, error) from None
+        raise
+
+
+def _unwritten(path: Path, error: Exception) -> Exception:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if getattr(error, "errno", None) in FULL:
+        return OSError(error.errno, reason, str(path))  # pyright: ignore
+    return InputError(str(path), "", reason.lower(), "a writable place")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a whole file or nothing.
+
+    Raises:
+        InputError: the place cannot be written, or half a surrogate pair in the text.
+        OSError: the disk is full or failing.
+    """
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:  # a name read from a file system that is not of UTF-8
+        raise InputError(str(path), "text", text[error.start], "text of Unicode") from None
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)

@@ -6,8 +6,6 @@ latent and rotary width; in prefill heads, plain and rotary width) and ``gdn/<st
 (taps, key heads, key width, value heads, value width). Every cell is checked when it is read.
 """
 
-import csv
-import io
 import math
 import os
 from dataclasses import dataclass, field
@@ -17,9 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
 
 STAGES = ("prefill", "decode")
+MOST = 1e21  # no measured number is larger
 DIGITS = 3  # decimals that an MFU is rounded to when it is read, half to even as Python rounds
 DTYPES = {"bf16": 2.0, "fp8": 1.0}  # bytes of a cached element
 GEMM = ("m", "k", "n", "latency_us", "mfu")
@@ -118,7 +118,7 @@ def _many(folder: Path, family: str, headless: dict[tuple[str, tuple[float, ...]
 
 def _shape(path: Path, keys: int) -> tuple[float, ...]:
     words = path.stem.split("-")
-    if len(words) != keys or not all(word.isdecimal() for word in words):
+    if len(words) != keys or not all(word.isdecimal() and len(word) < 10 for word in words):
         allowed = f"{keys} whole numbers joined by '-'"
         raise InputError(str(path), "file name", path.stem, allowed)
     return tuple(float(word) for word in words)
@@ -134,29 +134,19 @@ Cells = list[tuple[int, dict[str, str]]]
 def _cells(path: Path, columns: tuple[str, ...], header: tuple[str, ...] | None = None) -> Cells:
     """(line, cells by column) of every row below the header, which must name ``columns``."""
     where = str(path)
-    reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     found: Cells = []
-    try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            cells = [cell.strip() for cell in cells]
-            if header is None:
-                header = tuple(cells)
-                if missing := [c for c in columns if c not in header]:
-                    allowed = f"a header with {', '.join(columns)}"
-                    shown = f"'{','.join(cells)[:60]}' without {missing[0]}"
-                    raise HeaderError(where, f"line {reader.line_num}, header", shown, allowed)
-                continue
-            if len(cells) != len(header):
-                at = f"line {reader.line_num}, number of cells"
-                raise InputError(where, at, len(cells), f"{len(header)}, as the header has")
-            found.append((reader.line_num, dict(zip(header, cells, strict=True))))
-    except csv.Error as error:
-        at = f"line {reader.line_num}"
-        raise InputError(where, at, str(error), "comma-separated values") from None
-    if header is None:
-        raise InputError(where, "line 1", "an empty file", f"a header with {', '.join(columns)}")
+    for line, cells in csv_rows(where, read_text(path)):
+        if header is None:
+            header = tuple(cells)
+            if missing := [c for c in columns if c not in header]:
+                allowed = f"a header with {', '.join(columns)}"
+                shown = f"'{','.join(cells)[:60]}' without {missing[0]}"
+                raise HeaderError(where, f"line {line}, header", shown, allowed)
+            continue
+        if len(cells) != len(header):
+            at = f"line {line}, number of cells"
+            raise InputError(where, at, len(cells), f"{len(header)}, as the header has")
+        found.append((line, dict(zip(header, cells, strict=True))))
     return found
 
 
@@ -203,8 +193,8 @@ class _Place:
             value = float(cell)
         except ValueError:
             raise self.error(name, cell, allowed) from None
-        if not 0.0 <= value < math.inf:
-            raise self.error(name, cell, allowed)
+        if not 0.0 <= value < MOST:
+            raise self.error(name, cell, f"{allowed}, below {MOST:g}")
         rounded = round(value, DIGITS) if mfu else value
         if rounded == 0.0 and not (mfu and self.zero) and name != "tokens_per_expert":
             raise self.error(name, cell, f"{allowed} when rounded to {DIGITS} decimals")

@@ -1,7 +1,6 @@
 """Which model is served? By bundled name, or from a Hugging Face config.json."""
 
 import difflib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import json_of
 from infer_jax.catalog.huggingface.assembly import architecture
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.errors import InputError
@@ -132,14 +132,7 @@ def _json(path: Path) -> dict[str, Any]:
     Published Nemotron configs hold Python's ``Infinity`` in keys that are not read here;
     where a number is read, infinity and NaN are refused.
     """
-    text = read_text(path, LARGEST)
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise InputError(str(path), "", "nested too deeply", "a JSON object") from None
-    except ValueError as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(str(path), "", f"not JSON ({reason})", "valid JSON") from None
+    value = json_of(str(path), read_text(path, LARGEST), LARGEST)
     if not isinstance(value, dict):
         raise InputError(str(path), "top level", type(value).__name__, "a JSON object")
     return value

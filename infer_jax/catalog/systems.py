@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from infer_jax.catalog import units
-from infer_jax.catalog.files import read_toml
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.catalog.sheets import (
     TEXTS,
     Sheet,

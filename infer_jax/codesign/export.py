@@ -14,6 +14,7 @@ import numpy as np
 
 from infer_jax.catalog import Model, load_model
 from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import json_of
 from infer_jax.catalog.huggingface.writing import config_of
 from infer_jax.catalog.models import BUNDLED, LARGEST
 from infer_jax.errors import InputError
@@ -25,9 +26,9 @@ def template(model: Model | str) -> dict[str, Any]:
     name = model.source if isinstance(model, Model) else model
     bundled = BUNDLED / f"{(model.name if isinstance(model, Model) else model).casefold()}.json"
     if bundled.is_file():
-        return json.loads(read_text(bundled, LARGEST))["config"]
-    path = Path(name)
-    return json.loads(read_text(path / "config.json" if path.is_dir() else path, LARGEST))
+        return json_of(str(bundled), read_text(bundled, LARGEST))["config"]
+    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+    return json_of(str(path), read_text(path, LARGEST), LARGEST)
 
 
 def export(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infer_jax.catalog.files import read_toml
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.codesign.judged import Judged
 from infer_jax.codesign.names import followers, free_axis, known_name, likes
 from infer_jax.codesign.quality import law

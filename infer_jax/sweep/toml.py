@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from infer_jax.catalog import list_models, list_systems, load_model, load_system
-from infer_jax.catalog.files import read_toml
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.errors import InputError
 from infer_jax.estimators.registry import variant
 from infer_jax.specs import Plan, Workload, value_of

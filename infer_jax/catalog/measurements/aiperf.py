@@ -4,13 +4,12 @@ Every metric carries its own unit, which is converted; inter-token latency is th
 latency after the first token over the tokens after it: TPOT as it is meant here.
 """
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from infer_jax.catalog.foreign import csv_rows
 from infer_jax.catalog.measurements.cells import Cells, gathered
 from infer_jax.catalog.measurements.run import Run, Statistic
 
@@ -42,10 +41,11 @@ def recognises(value: Any) -> bool:
 
 def recognises_record(value: Any) -> bool:
     """True for a line of ``profile_export.jsonl``: one request."""
+    if not isinstance(value, dict):
+        return False
+    metrics, metadata = value.get("metrics"), value.get("metadata")
     return (
-        isinstance(value, dict)
-        and isinstance(value.get("metrics"), dict)
-        and "request_start_ns" in (value.get("metadata") or {})
+        isinstance(metrics, dict) and isinstance(metadata, dict) and "request_start_ns" in metadata
     )
 
 
@@ -66,13 +66,15 @@ def read(cells: Cells) -> Run:
     found = {name: _metric(metrics.part(_key(metrics, name)), name) for name in (*TIMES, *COUNTS)}
     config = cells.part("input_config")
     models = config.part("endpoint").values.get("model_names") or config.values.get("model_names")
+    if models and not (isinstance(models, list) and isinstance(models[0], str)):
+        raise config.error("model_names", models, "a list of texts")
     load = [config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config]
     run = _run(cells, found)
     failed, limited = _errors(cells)
     return run.replace(
         failed=max(run.failed, failed),
         rate_limited=limited,
-        model=str(models[0]) if isinstance(models, list) and models else None,
+        model=models[0] if models else None,
         date=cells.text("start_time"),
         concurrency=_first(x.number("concurrency") for x in load),
         request_rate=_first(x.number("request_rate") for x in load),
@@ -85,12 +87,11 @@ def read_table(file: str, text: str) -> Run:
     Raises:
         InputError: as ``read``; a metric's name without a unit.
     """
-    rows = csv.reader(io.StringIO(text))
     header: list[str] = []
     found: dict[str, Statistic] = {}
-    for row in rows:
-        if row and row[0].strip().lower() == "metric":
-            header = [cell.strip() for cell in row[1:]]
+    for line, row in csv_rows(file, text):
+        if row[0].lower() == "metric":
+            header = row[1:]
             continue
         if len(row) < 2:
             continue
@@ -102,7 +103,7 @@ def read_table(file: str, text: str) -> Run:
                 for key, x in zip(header, row[1:], strict=False)
             }
             inside = {"unit": unit.rstrip(") ").strip() or "count"} | named
-            found[name] = _metric(Cells(file, rows.line_num, inside), name)
+            found[name] = _metric(Cells(file, line, inside), name)
     return _run(
         Cells(file, 0, {}), {name: found.get(name, Statistic()) for name in (*TIMES, *COUNTS)}
     )
@@ -134,7 +135,7 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, Any]]]) ->
     if not starts:
         raise Cells(file, 0, {}).error("requests completed", 0, "at least one")
     span = [x for x in (*starts, *ends) if x is not None]
-    duration = (max(span) - min(span)) * 1e-9
+    duration = (max(span) - min(span)) * 1e-9 if span else 0.0
     run = _run(Cells(file, 0, {}), {name: _over(found) for name, found in values.items()})
     outputs = tuple(values["output_sequence_length"])
     return run.replace(
@@ -151,8 +152,10 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, Any]]]) ->
 
 def _errors(cells: Cells) -> tuple[float, float]:
     """(failed requests, those of them turned away) that the summary of errors counts."""
-    entries = cells.values.get("error_summary") or []
-    counts = [(float(e.get("count", 1)), str(e)) for e in entries if isinstance(e, dict)]
+    counts = []
+    for entry in cells.parts("error_summary"):
+        number = entry.number("count")
+        counts.append((1.0 if number is None else number, str(entry.values)))
     return sum(n for n, _ in counts), sum(n for n, said in counts if "429" in said)
 
 

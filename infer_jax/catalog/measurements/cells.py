@@ -1,16 +1,12 @@
 """How is a cell of a measured file read? Numbers and texts with their place, or one sentence.
 
-A file holds one JSON document, or one to a line. ``Cells`` is an object in it (or a row of a
-table): every number it gives out is finite and not negative.
+``Cells`` is an object of a document (or a row of a table): every number it gives out is finite,
+not negative and below ``MOST``, every text of Unicode, every list one of objects or numbers.
 """
 
-import csv
-import io
-import json
-import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +15,9 @@ from infer_jax.catalog.measurements.run import Statistic
 from infer_jax.errors import InputError
 
 LARGEST = 512 * 2**20  # bytes: detailed results hold every token's time
+# nothing measured is larger (nanoseconds of a clock are 2e18) or, above 0, smaller: products and
+# quotients of a few such numbers are finite
+MOST, LEAST = 1e21, 1e-100
 PERCENTILE = re.compile(r"p\d+(?:\.\d+)?")
 NAMED = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
 
@@ -77,6 +76,8 @@ class Cells:
             return None
         if not isinstance(value, str):
             raise self.error(name, value, "a text")
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise self.error(name, value, "a text of Unicode: half a surrogate pair is none")
         return value.strip()
 
     def flag(self, name: str) -> bool:
@@ -99,6 +100,19 @@ class Cells:
         inside: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
         return Cells(self.file, self.line, inside, self.unit)
 
+    def parts(self, name: str) -> "list[Cells]":
+        """The objects of a list inside this one, their place its own; empty where absent.
+
+        Raises:
+            InputError: not a list of objects.
+        """
+        value = self.values.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(x, Mapping) for x in value):
+            raise self.error(name, value, "a list of objects")
+        return [Cells(self.file, self.line, x, self.unit) for x in value]
+
     def statistic(self, name: str, scale: float) -> Statistic:
         """``mean_<name>``, ``median_<name>``, ``std_<name>`` and ``p99_<name>`` as one.
 
@@ -115,66 +129,25 @@ class Cells:
         return gathered(found)
 
     def _number(self, name: str, value: Any) -> float:
-        allowed = "a finite number of at least 0"
+        allowed = f"a number of at least 0, below {MOST:g}"
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self.error(name, value, allowed)
         try:
             found = float(value)
         except (ValueError, OverflowError):
             raise self.error(name, value, allowed) from None
-        if not 0.0 <= found < math.inf:
+        if not 0.0 <= found < MOST:
             raise self.error(name, value, allowed)
-        return found
+        return found if found > LEAST else 0.0
 
 
 def gathered(found: Mapping[str, float]) -> Statistic:
     """A statistic from values named mean (or avg), std, median and p50, p99 ..."""
     ranks = {50.0: found["median"]} if "median" in found else {}
-    ranks |= {float(key[1:]): value for key, value in found.items() if PERCENTILE.fullmatch(key)}
+    given = {float(key[1:]): value for key, value in found.items() if PERCENTILE.fullmatch(key)}
+    ranks |= {rank: value for rank, value in given.items() if rank <= 100.0}
     mean = found.get("mean", found.get("avg"))
     return Statistic(mean, found.get("std"), tuple(sorted(ranks.items())))
-
-
-def table_rows(file: str, text: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of every row of a CSV that is not empty, the header first.
-
-    Raises:
-        InputError: not CSV, with the line.
-    """
-    reader = csv.reader(io.StringIO(text), strict=True)
-    try:
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                yield reader.line_num, [cell.strip() for cell in row]
-    except csv.Error as error:
-        at = f"line {reader.line_num}"
-        raise InputError(file, at, str(error), "comma-separated values") from None
-
-
-def documents(path: str | os.PathLike[str], text: str) -> list[tuple[int, Any]]:
-    """The JSON documents of a file with their lines: one (line 0), or one to a line.
-
-    Raises:
-        InputError: not JSON, with the line.
-    """
-    try:
-        return [(0, json.loads(text))]
-    except RecursionError:
-        raise InputError(str(path), "", "nested too deeply", "a JSON object") from None
-    except ValueError:
-        pass
-    found = []
-    for line, words in enumerate(text.splitlines(), 1):
-        if words.strip():
-            try:
-                found.append((line, json.loads(words)))
-            except (ValueError, RecursionError) as error:
-                reason = str(error).splitlines()[0]
-                where = f"line {line}"
-                raise InputError(
-                    str(path), where, f"not JSON ({reason})", "JSON, or one object to a line"
-                ) from None
-    return found
 
 
 def contents(path: str | os.PathLike[str]) -> str:

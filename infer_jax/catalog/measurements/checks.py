@@ -94,17 +94,25 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
     Raises:
         InputError: two entries of one configuration and day whose TPOTs contradict.
     """
-    kept: dict[tuple, list[Run]] = {}
+    seen: set[tuple] = set()
+    ends: dict[tuple, tuple[Run, Run]] = {}  # the fastest and the slowest of a configuration
     found = []
     for run in runs:
-        same = kept.setdefault(_configuration(run), [])
-        if any(_times(run) == _times(other) for other in same):
+        same = _configuration(run)
+        if (entry := (same, _times(run))) in seen:
             continue
-        for other in same:
-            _agree(run, other)
-        same.append(run)
+        seen.add(entry)
+        if run.tpot.typical:
+            fast, slow = ends.get(same, (run, run))
+            _agree(run, fast)
+            _agree(run, slow)
+            ends[same] = min(run, fast, key=_tpot), max(run, slow, key=_tpot)
         found.append(run)
     return tuple(found)
+
+
+def _tpot(run: Run) -> float:
+    return run.tpot.typical or 0.0
 
 
 def _configuration(run: Run) -> tuple:

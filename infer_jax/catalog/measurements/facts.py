@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infer_jax.catalog.files import read_json, read_toml
+from infer_jax.catalog.foreign import read_json, read_toml
 from infer_jax.catalog.measurements.run import Run
 from infer_jax.errors import InputError
 
@@ -71,6 +71,8 @@ def complete(run: Run, sidecar: Mapping[str, Mapping[str, Any]], flags: Mapping[
     run = run.replace(**given)
     if run.tp is None or run.pools:
         return run
+    if not run.tp:
+        raise InputError(run.place, "tp", run.tp, "a number above 0")
     product = run.tp * (run.dp or 1.0) * (run.pp or 1.0)
     if run.chips is None:
         return run.replace(chips=product)

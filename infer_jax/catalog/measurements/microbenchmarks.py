@@ -7,7 +7,7 @@ and ``metrics`` (p50_ms, p90_ms, avg_ms, std_ms, throughput).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infer_jax.catalog.measurements.cells import Cells, gathered
+from infer_jax.catalog.measurements.cells import MOST, Cells, gathered
 from infer_jax.catalog.measurements.kernel import Kernel
 
 
@@ -17,7 +17,8 @@ def recognises(value: Any) -> bool:
     return (
         isinstance(first, dict)
         and isinstance(first.get("metrics"), dict)
-        and "benchmark_name" in (first.get("metadata") or {})
+        and isinstance(first.get("metadata"), dict)
+        and "benchmark_name" in first["metadata"]
     )
 
 
@@ -27,9 +28,9 @@ def read(file: str, value: Any) -> Iterator[Kernel]:
     Raises:
         InputError: an entry without a time, or a malformed value.
     """
-    entries = value if isinstance(value, list) else [value]
-    for index, entry in enumerate(entries, 1):
-        cells = Cells(file, index, entry, "entry")
+    entries = Cells(file, 0, {"entries": value if isinstance(value, list) else [value]})
+    for index, entry in enumerate(entries.parts("entries"), 1):
+        cells = Cells(file, index, entry.values, "entry")
         metadata, metrics = cells.part("metadata"), cells.part("metrics")
         times = gathered(
             {
@@ -57,11 +58,11 @@ def read(file: str, value: Any) -> Iterator[Kernel]:
 
 
 def _numbers(params: Mapping[str, Any]) -> dict[str, float]:
-    """The parameters that are numbers; others (dtype, sharding) are no sizes."""
+    """The parameters that are finite numbers; others (dtype, sharding) are no sizes."""
     return {
         name: float(value)
         for name, value in params.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
     }
 
 

@@ -4,9 +4,9 @@ LoadGen's TPOT is (latency - first token) / (tokens - 1) of each sample. The log
 lengths or engine: they come from flags or a sidecar.
 """
 
-import json
 import re
 
+from infer_jax.catalog.foreign import json_of
 from infer_jax.catalog.measurements.cells import Cells, gathered
 from infer_jax.catalog.measurements.run import Run, Statistic
 
@@ -32,9 +32,9 @@ def read(file: str, text: str) -> Run:
         if not words.startswith(MARK):
             continue
         try:
-            entry = json.loads(words[len(MARK) :])
+            entry = json_of(file, words[len(MARK) :])
             values[str(entry["key"])] = entry["value"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, IndexError):
             raise Cells(file, line, {}).error("entry", words, ":::MLLOG and an object") from None
     cells = Cells(file, 0, values)
     validity = cells.text("result_validity")

@@ -67,17 +67,18 @@ def read_document(
     Raises:
         InputError: as ``read``.
     """
-    arguments = value.get("args") or [""]
-    operation = operation or _operation(str(arguments[0])) or None
-    config = value.get("config") or {}
-    devices = [
-        str(d.get("device_info", "")) for d in config.get("devices") or value.get("devices") or []
-    ]
-    for index, result in enumerate(value["results"], 1):
+    document = Cells(file, 0, value)
+    arguments = value.get("args")
+    program = arguments[0] if isinstance(arguments, list) and arguments else None
+    named = _operation(program) if isinstance(program, str) else None
+    operation = operation or named or None
+    described = document.part("config").parts("devices") or document.parts("devices")
+    devices = [device.text("device_info") or "" for device in described]
+    for index, result in enumerate(document.parts("results"), 1):
         for side in SIDES:
-            inside = result.get(side) or {}
+            inside = result.part(side).values
             given = {
-                **{name: result.get(name) for name in COLUMNS},
+                **{name: result.values.get(name) for name in COLUMNS},
                 "time": inside.get("time", inside.get("cpu_time")),
                 "algbw": inside.get("alg_bw"),
                 "busbw": inside.get("bus_bw"),

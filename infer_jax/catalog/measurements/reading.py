@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from infer_jax.catalog.foreign import json_lines
 from infer_jax.catalog.measurements import (
     aiperf,
     inferencex,
@@ -17,7 +18,7 @@ from infer_jax.catalog.measurements import (
     table,
     vllm,
 )
-from infer_jax.catalog.measurements.cells import Cells, contents, documents
+from infer_jax.catalog.measurements.cells import LARGEST, Cells, contents
 from infer_jax.catalog.measurements.checks import believable, distinct
 from infer_jax.catalog.measurements.facts import checked, complete, read_sidecar
 from infer_jax.catalog.measurements.run import Run
@@ -60,7 +61,11 @@ def _files(paths: Any) -> Iterator[Path]:
         path = Path(given)
         if path.is_dir():
             kinds = (".json", ".jsonl", ".csv", ".txt")
-            found = sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
+            try:
+                found = sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
+            except OSError as error:
+                reason = (error.strerror or type(error).__name__).lower()
+                raise InputError(str(path), "", reason, "a readable folder") from None
         elif any(mark in str(given) for mark in "*?[") and not path.exists():
             found = [Path(name) for name in sorted(glob.glob(str(given)))]
         else:
@@ -81,7 +86,7 @@ def _of_file(path: Path) -> Iterator[Run]:
     elif table.recognises(text):
         yield from table.read(file, text)
     elif text.lstrip()[:1] in "{[":
-        yield from _of_documents(file, documents(file, text))
+        yield from _of_documents(file, json_lines(file, text, LARGEST))
     else:
         kind = "kernel measurements" if nccl_tests.recognises(text) else "unrecognised contents"
         raise InputError(file, "", kind, FORMATS)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infer_jax.catalog.files import read_text
-from infer_jax.catalog.measurements.cells import table_rows
+from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
 
 TABLE = "silicon_sample.csv"
@@ -91,7 +91,7 @@ def published_rows(path: str | os.PathLike[str] | None = None) -> tuple[Publishe
     """
     path = path or package_folder() / TABLE
     where = str(path)
-    rows = table_rows(where, read_text(path))
+    rows = csv_rows(where, read_text(path))
     _, header = next(rows, (0, []))
     if missing := [name for name in COLUMNS if name not in header]:
         allowed = f"a header with {', '.join(COLUMNS)}"

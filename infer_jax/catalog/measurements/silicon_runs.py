@@ -11,12 +11,15 @@ from functools import cache
 from typing import NamedTuple
 
 from infer_jax.catalog.measurements import run, silicon
+from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.catalog.measurements.names import model_named, system_named
 from infer_jax.catalog.measurements.run import Run, Statistic
 from infer_jax.catalog.measurements.silicon import Pool, Published
 from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import Experts
+
+SAID = "silicon_concurrency"  # in the provenance
 
 
 class Layout(NamedTuple):
@@ -85,20 +88,28 @@ def concurrency(row: Published, dp: float) -> float:
     Raises:
         InputError: neither is given.
     """
-    said = row.fact("silicon_concurrency")
+    said = load_said(row)
     held = None if row.batch is None else row.batch * dp
-    if not said and held is None:
+    if said is None and held is None:
         raise InputError(row.id, "batch_size", "missing", "a number, or silicon_concurrency=")
-    given = [x for x in (float(said) if said else None, held) if x is not None]
+    given = [x for x in (said, held) if x is not None]
     return min(given) if row.fixed_length else given[0]
+
+
+def load_said(row: Published) -> float | None:
+    """Requests in flight as the provenance tells them; None where it does not.
+
+    Raises:
+        InputError: not a number.
+    """
+    return Cells(row.id, row.line, {"concurrency": row.fact(SAID)}).number("concurrency")
 
 
 def _run(file: str, row: Published) -> Run:
     known: dict[str, float] = {}
     pools: tuple[run.Pool, ...] = ()
     if row.disaggregated:
-        said = row.fact("silicon_concurrency")
-        load = float(said) if said else None
+        load = load_said(row)
         pools = (_pool("prefill", row.prefill), _pool("decode", row.decode))
     else:
         grid = layout(row, mixture(row.model_path))

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from infer_jax.catalog.foreign import csv_rows
 from infer_jax.catalog.measurements import tpot
-from infer_jax.catalog.measurements.cells import Cells, gathered, table_rows
+from infer_jax.catalog.measurements.cells import Cells, gathered
 from infer_jax.catalog.measurements.run import Run, Statistic
 
 TEXTS = ("engine", "version", "model", "system", "date", "precision")
@@ -39,7 +40,7 @@ def read(file: str, text: str) -> Iterator[Run]:
     Raises:
         InputError: an unknown column, a row of another length, a malformed cell.
     """
-    rows = table_rows(file, text)
+    rows = csv_rows(file, text)
     line, header = next(rows)
     known = {*TEXTS, *NUMBERS, *COUNTS, *MEASURED, "tpot_definition"}
     for column in header:

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from infer_jax.catalog.files import read_json, read_toml
+from infer_jax.catalog.foreign import read_json, read_toml
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.errors import InputError
 from infer_jax.specs import (

@@ -4,7 +4,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from infer_jax.catalog.files import read_toml
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import (

@@ -4,7 +4,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from infer_jax.catalog.files import read_toml
+from infer_jax.catalog.foreign import read_toml
 
 
 class Fitted(NamedTuple):

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infer_jax.catalog.measurements.cells import Cells, contents, documents, table_rows
+from infer_jax.catalog.foreign import csv_rows, json_lines
+from infer_jax.catalog.measurements.cells import LARGEST, Cells, contents
 from infer_jax.catalog.traces.trace import Trace
 from infer_jax.errors import InputError
 
@@ -60,7 +61,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     """
     file, text = str(path), contents(path)
     if text.lstrip()[:1] in "{[":
-        found = documents(path, text)
+        found = json_lines(file, text, LARGEST)
         values = [value for _, value in found]
         if _is_text(values):
             allowed = "a trace with token counts: conversations are text and need a tokenizer"
@@ -69,7 +70,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
             return _detailed(file, found)
         rows = [Cells(file, line, _object(file, line, value)) for line, value in found]
     else:
-        table = table_rows(file, text)
+        table = csv_rows(file, text)
         _, header = next(table)
         rows = [Cells(file, line, dict(zip(header, row, strict=False))) for line, row in table]
     if not rows:
@@ -129,8 +130,8 @@ def _request(cells: Cells, form: Form) -> _Request:
         if value is None or (value == 0.0 and not zero):
             raise cells.error(name, cells.values.get(name) or 0, "at least one token")
         numbers.append(value)
-    hashes = cells.values.get("hash_ids") or ()
-    if not all(isinstance(one, int) for one in hashes):
+    hashes = cells.values.get("hash_ids") or []
+    if not isinstance(hashes, list) or not all(type(one) is int for one in hashes):
         raise cells.error("hash_ids", hashes, "a list of whole numbers")
     return _Request(_arrival(cells, form), numbers[0], numbers[1], tuple(hashes))
 

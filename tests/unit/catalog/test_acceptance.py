@@ -42,11 +42,11 @@ def test_falling_is_the_nearest_that_falls():
     "contents, said",
     [
         ("a: [", "not YAML"),
-        ("- 1", "top level is [1]"),
-        ("model: 3", "model is 3"),
-        ("model: {mode: {1: 2.5}}", "model.mode.1 is 2.5; allowed: 1 to 2"),
+        ("- 1", "top level is ['1']"),
+        ("model: 3", "model is '3'"),
+        ("model: {mode: {1: 2.5}}", "model.mode.1 is '2.5'; allowed: 1 to 2"),
         ("model: {mode: {zero: 1.5}}", "model.mode is 'zero'"),
-        ("model: {mode: {0: 1.0}}", "model.mode is 0"),
+        ("model: {mode: {0: 1.0}}", "model.mode is '0'"),
     ],
 )
 def test_rubbish(tmp_path, contents, said):

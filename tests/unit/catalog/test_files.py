@@ -3,11 +3,14 @@
 import contextlib
 import json
 import os
+import socket
+import time
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from infer_jax.catalog.files import read_json, read_text, read_toml, write_text
+from infer_jax.catalog.files import read_text, replacing, write_text
+from infer_jax.catalog.foreign import csv_rows, json_lines, read_json, read_toml, read_yaml
 from infer_jax.errors import InputError
 
 
@@ -39,10 +42,26 @@ def test_size_is_checked_to_the_byte(tmp_path):
     assert "over 7 bytes" in refused(read_text, path, 7)
 
 
-def test_an_endless_file_is_refused_without_reading_it_all():
-    if not os.path.exists("/dev/zero"):
-        pytest.skip("no /dev/zero")
-    assert "over 100 bytes" in refused(read_text, "/dev/zero", 100)
+@pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
+def test_only_regular_files_are_opened(tmp_path):
+    """A pipe would wait for ever, a device may never end or do something."""
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as end:
+        os.chdir(tmp_path)  # the name of a socket is short
+        end.bind("socket")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to("pipe")
+    assert "a pipe" in refused(read_text, tmp_path / "pipe")
+    assert "a pipe" in refused(read_text, tmp_path / "link")
+    assert "a socket" in refused(read_text, tmp_path / "socket")
+    assert "too many levels of symbolic links" in refused(read_text, tmp_path / "loop")
+    assert "a device" in refused(read_text, "/dev/zero")
+
+
+def test_a_large_file_is_refused_before_it_is_read(tmp_path):
+    with (tmp_path / "large").open("wb") as stream:
+        stream.truncate(2**40)  # a terabyte of nothing, which takes no room
+    assert "over 67108864 bytes" in refused(read_text, tmp_path / "large")
 
 
 def test_binary_and_other_encodings(tmp_path):
@@ -74,6 +93,67 @@ def test_deep_nesting_and_long_integers(tmp_path):
     assert "not TOML" in refused(read_toml, _made(tmp_path, b"a = " + b"9" * 5000))
 
 
+def nested(depth):
+    return b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize("depth", [65, 974])
+def test_depth_of_what_python_would_still_read(tmp_path, depth):
+    """At 974 levels Python reads JSON and stops at printing it: both are refused here."""
+    assert "nested too deeply" in refused(read_json, _made(tmp_path, nested(depth)))
+    toml = b"a = " + b"[" * depth + b"]" * depth
+    assert "nested too deeply" in refused(read_toml, _made(tmp_path, toml))
+    lines = b'{"a": 1}\n' + nested(depth)
+    said = refused(lambda path: json_lines(str(path), lines.decode()), tmp_path)
+    assert "nested too deeply" in said
+    assert read_json(_made(tmp_path, nested(64)))
+
+
+def test_values_are_counted_before_they_are_made(tmp_path):
+    text = "[" + "{}," * 10_000 + "{}]"
+    path = _made(tmp_path, b'{"a": ' + text.encode() + b"}")
+    assert "number of values is 'over 2000'" in refused(read_json, path, 32_000)
+    assert len(read_json(path, 1_000_000)["a"]) == 10_001
+
+
+def test_numbers_no_float_can_hold(tmp_path):
+    big = b"9" * 400
+    assert "over 300 digits" in refused(read_json, _made(tmp_path, b'{"a": [' + big + b"]}"))
+    assert "over 300 digits" in refused(read_toml, _made(tmp_path, b"a = [" + big + b"]"))
+
+
+def test_a_key_of_many_parts_is_refused_at_once(tmp_path):
+    """tomllib looks every part up again at every line below: minutes for a file of a megabyte."""
+    text = b"[" + b"a." * 50_000 + b"a]\n" + b"".join(b"a%d=1\n" % i for i in range(50_000))
+    begun = time.process_time()
+    assert "over 32 parts" in refused(read_toml, _made(tmp_path, text))
+    assert time.process_time() - begun < 1.0
+    numbers = b"a = [\n" + b"0.5, " * 100 + b"\n]\n[t]\nb.c.d = 0.1"
+    assert len(read_toml(_made(tmp_path, numbers))["a"]) == 100
+
+
+def test_yaml_is_texts_without_aliases(tmp_path):
+    pytest.importorskip("yaml", reason="PyYAML is not installed")
+    assert read_yaml(_made(tmp_path, b"on: {1: 2.5, no: ~}")) == {"on": {"1": "2.5", "no": "~"}}
+    doubled = b"a: &a [x, x]\n" + b"".join(
+        b"%c: &%c [*%c, *%c]\n" % (i, i, i - 1, i - 1) for i in range(98, 123)
+    )
+    assert "line 2 is 'an alias'" in refused(read_yaml, _made(tmp_path, doubled))
+    deep = b"a: " + b"[" * 100_000
+    assert "nested too deeply" in refused(read_yaml, _made(tmp_path, deep))
+    assert "a: b" not in refused(read_yaml, _made(tmp_path, b"a: !!python/object:os.system b: ["))
+    large = _made(tmp_path, b"- a\n" * 2**19)
+    assert "at most 1048576 bytes" in refused(read_yaml, large)
+
+
+def test_rows(tmp_path):
+    rows = list(csv_rows("x", 'a, b \r\n\n1,"2,\n3"\n'))
+    assert rows == [(1, ["a", "b"]), (4, ["1", "2,\n3"])]
+    for text in ("", ",,\n \n", "a\n" + "x" * 131_073, 'a\n"' + "x" * 131_073 + '"', 'a\n"b'):
+        said = refused(lambda path, text=text: list(csv_rows(str(path), text)), tmp_path)
+        assert "comma-separated values" in said
+
+
 def test_toml(tmp_path):
     assert read_toml(_made(tmp_path, b"[a]\nb = 1\n")) == {"a": {"b": 1}}
     assert "not TOML" in refused(read_toml, _made(tmp_path, b"[a\nb = 1"))
@@ -91,8 +171,10 @@ def test_writing_replaces_whole_files_and_leaves_nothing_beside(tmp_path):
 def test_a_failed_write_keeps_the_old_file(tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
+    assert "text of Unicode" in refused(write_text, path, "\ud800")
+    with pytest.raises(KeyError), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise KeyError
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["out.txt"]
 
 

@@ -1,0 +1,204 @@
+"""What structure does a foreign text hold? JSON, TOML, YAML or CSV, its size and depth bounded.
+
+Every file of a user's is read here, once for every format. What comes back nests at most
+``DEPTH`` deep, holds no more values than memory has room for, and no whole number that a float
+cannot hold. Of which type a value is, and in which range, is asked where it
+is used: `infer_jax.catalog.measurements.cells` and `infer_jax.catalog.huggingface.facts`.
+"""
+
+import csv
+import io
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from infer_jax.catalog.files import LARGEST, read_text
+from infer_jax.errors import InputError
+
+DEPTH = 64  # tables within tables: configs nest 8 deep, results of benchmarks 6
+SPARSE = 16  # bytes a value, of the largest file: a smaller value takes ten times that in memory
+DIGITS = 300
+HUGE = 10**DIGITS  # a whole number that no quantity is, and near what a float can hold
+CELL = 131_072  # characters of one cell
+TABLES = 4 * 2**20  # bytes of TOML or YAML: both are written by hand and read slowly
+PARTS = 32  # of a dotted key of TOML, which is looked up part by part at every line below it
+
+
+def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[str, Any]:
+    """The JSON object in a file; NaN and infinity, which JSON has not, are refused.
+
+    Raises:
+        InputError: unreadable, not JSON, not an object, too deep or of too many values.
+    """
+    where, text = str(path), read_text(path, largest)
+
+    def refuse(constant: str) -> NoReturn:
+        raise InputError(where, "a number", constant, "a finite number")
+
+    return _object(where, json_of(where, text, largest, constant=refuse), "JSON")
+
+
+def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, Any]:
+    """The TOML table in a file.
+
+    Raises:
+        InputError: unreadable, not TOML, too deep or of too many values.
+    """
+    where, text = str(path), read_text(path, largest)
+    for number, line in enumerate(text.split("\n"), 1):
+        key = line.partition("=")[0] if "=" in line or line.lstrip()[:1] == "[" else ""
+        if key.count(".") > PARTS and not re.match(r"[\s\[\]0-9.,+-]*$", key):
+            said = f"a key of over {PARTS} parts"
+            raise InputError(where, f"line {number}", said, f"at most {PARTS} parts")
+    return _object(where, _parsed(where, text, tomllib.loads, "TOML"), "TOML")
+
+
+def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> Any:
+    """What a YAML file holds, every scalar as the text that is written there.
+
+    Aliases are refused: with them a few lines stand for any number of values.
+
+    Raises:
+        InputError: PyYAML is not installed, unreadable, not YAML, an alias, too deep.
+    """
+    where, text = str(path), read_text(path, largest)
+    try:
+        import yaml  # pyright: ignore[reportMissingModuleSource, reportMissingImports]
+    except ImportError:
+        allowed = "pip install 'infer_jax[yaml]'"
+        raise InputError(where, "PyYAML", "not installed", allowed) from None
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # makes texts, and no other object
+
+    def load(text: str) -> Any:
+        depth = 0
+        try:
+            for event in yaml.parse(text, Loader=loader):
+                if isinstance(event, yaml.AliasEvent):
+                    line = event.start_mark.line + 1
+                    raise InputError(where, f"line {line}", "an alias", "YAML without aliases")
+                opened = isinstance(event, yaml.CollectionStartEvent)
+                depth += opened - isinstance(event, yaml.CollectionEndEvent)
+                if depth > DEPTH:
+                    raise RecursionError
+            return yaml.load(text, Loader=loader)
+        except yaml.YAMLError as error:
+            raise ValueError(" ".join(str(error).split())[:200]) from None
+
+    return _parsed(where, text, load, "YAML")
+
+
+def json_of(
+    where: str, text: str, largest: int = LARGEST, constant: Callable[[str], Any] | None = None
+) -> Any:
+    """The JSON value in a text; ``constant`` makes something of NaN, Infinity and -Infinity.
+
+    Raises:
+        InputError: not JSON, too deep, of too many values, or a whole number without end.
+    """
+    most = largest // SPARSE
+    if text.count(",") + text.count("[") + text.count("{") > most:
+        raise InputError(where, "number of values", f"over {most}", f"at most {most}")
+    return _parsed(where, text, lambda x: json.loads(x, parse_constant=constant), "JSON")
+
+
+def json_lines(where: str, text: str, largest: int = LARGEST) -> list[tuple[int, Any]]:
+    """The JSON documents of a text with their lines: one (line 0), or one to a line.
+
+    Raises:
+        InputError: not JSON, with the line; too deep or of too many values.
+    """
+    try:
+        return [(0, json_of(where, text, largest))]
+    except MalformedError:
+        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    found = []
+    for number, line in lines:
+        try:
+            found.append((number, json_of(where, line, largest)))
+        except MalformedError as error:
+            allowed = "JSON, or one object to a line"
+            raise InputError(where, f"line {number}", error.value, allowed) from None
+    return found
+
+
+def csv_rows(where: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of every row of a CSV that is not empty, the header first.
+
+    Raises:
+        InputError: not CSV, or a cell of over ``CELL`` characters, with the line; no row.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    empty = True
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                if (longest := max(map(len, cells))) > CELL:
+                    raise csv.Error(f"a cell of {longest} characters")
+                empty = False
+                yield reader.line_num, cells
+    except csv.Error as error:
+        at = f"line {reader.line_num}"
+        raise InputError(where, at, str(error), "comma-separated values") from None
+    if empty:
+        raise InputError(where, "", "no row", "comma-separated values below a header")
+
+
+class MalformedError(InputError):
+    """A text that is not of its format."""
+
+
+def _parsed(where: str, text: str, parse: Callable[[str], Any], kind: str) -> Any:
+    try:
+        value = parse(text)
+        _fathom(where, value)
+    except InputError:
+        raise
+    except RecursionError:
+        allowed = f"{kind} of at most {DEPTH} levels"
+        raise InputError(where, "", "nested too deeply", allowed) from None
+    except ValueError as error:
+        message = str(error).splitlines()[0]
+        raise MalformedError(where, "", f"not {kind} ({message})", f"valid {kind}") from None
+    return value
+
+
+def _fathom(where: str, value: Any) -> None:
+    """Raise where a structure is too deep, or a number in it too large; one pass, no recursion."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEPTH):
+        below = []
+        for container in level:
+            for x in container.values() if type(container) is dict else container:
+                kind = type(x)
+                if kind is dict or kind is list:
+                    below.append(x)
+                elif kind is int and not -HUGE < x < HUGE:
+                    said = f"too large: over {DIGITS} digits"
+                    raise InputError(where, _path_of(value, x), said, "a number below 1e300")
+        if not below:
+            return
+        level = below
+    raise RecursionError
+
+
+def _path_of(value: Any, wanted: Any) -> str:
+    """Where in a structure an object stands."""
+    level = [("", value)]
+    while level:
+        path, here = level.pop()
+        if here is wanted:
+            break
+        if isinstance(here, dict | list):
+            pairs = here.items() if isinstance(here, dict) else enumerate(here)
+            level += [(f"{path}.{key}".removeprefix("."), x) for key, x in pairs]
+    return path
+
+
+def _object(where: str, value: Any, kind: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(where, "top level", type(value).__name__, f"a {kind} object")
+    return value

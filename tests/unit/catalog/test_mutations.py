@@ -1,0 +1,156 @@
+"""Damaged files of every format are read or refused in one sentence, quickly and without a crash.
+
+2,000 mutations for every reader; 20,000 with the slow tests.
+"""
+
+import json
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from infer_jax.catalog.acceptance import read_acceptance
+from infer_jax.catalog.kernel_tables import load_kernel_tables
+from infer_jax.catalog.measurements import read_kernels, read_runs
+from infer_jax.catalog.measurements.silicon import published_rows
+from infer_jax.catalog.models import BUNDLED, load_model
+from infer_jax.catalog.systems import load_system, profiles_folder
+from infer_jax.catalog.traces import read_trace
+from infer_jax.errors import InputError
+from tests.unit.catalog.mutations import damaged
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+FEW, MANY = 2_000, 20_000
+SECONDS = 2.0  # of the processor, for one file of some kilobytes
+MEMORY = 512 * 1024  # kB above what the process had: nothing swells
+
+
+def _files(folder, *names):
+    return [(DATA / folder / name).read_bytes() for name in names]
+
+
+def _bundled(*names):
+    return [json.dumps(json.loads((BUNDLED / f"{n}.json").read_text())["config"]).encode()
+            for n in names]  # fmt: skip
+
+
+RUNS = ("vllm.json", "sglang.jsonl", "aiperf.json", "aiperf.csv", "aiperf_records.jsonl")
+RUNS += ("inferencex.json", "mlperf_log_detail.txt", "runs.csv")
+KERNELS = ("nccl_all_gather.json", "nccl_all_reduce.txt", "microbenchmarks.json")
+TRACES = ("azure.csv", "burstgpt.csv", "mooncake.jsonl", "vidur.csv", "vllm_detailed.json")
+TRACES += ("llmservingsim.jsonl", "apex.jsonl", "sharegpt.json")
+MODELS = ("llama-3.1-8b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "kimi-k2.5")
+MODELS += ("nemotron-h-8b", "qwen3-next-80b-a3b", "gemma-3-27b", "minimax-m2.5", "opt-13b")
+TABLE = b"""m,k,n,latency_us,mfu
+128,4096,4096,10.5,0.31
+256,4096,4096,19.0,0.42
+"""
+DECODE = b"""kv_dtype,batch_size,kv_len,latency_us,mfu
+bf16,1,1024,12.5,0.05
+fp8,16,4096,80,0.2
+"""
+SILICON = b"id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,"
+SILICON += b"osl,batch_size,tp_size,attention_dp_size,moe_tp_size,moe_ep_size,pp_size,"
+SILICON += b"silicon_ttft_ms,silicon_tpot_ms,prefill_num_workers,decode_num_workers,prefill_tp_size"
+SILICON += b"""
+a,measured=2025-01-01;silicon_concurrency=8,trtllm,1,Qwen/Qwen3-32B,h200_sxm,fp8,agg,1024,128,8,2,\
+1,1,1,1,100,10,,,
+b,x,trtllm,1,deepseek-ai/DeepSeek-V3,gb200,fp4,disagg,1024,128,,,,,,,100,10,1,2,4
+"""
+SIDECAR = b'engine = "vllm"\ntp = 2\n[run]\nchips = 4\ndate = "2025-01-01"\n'
+BASE = b'base = "h100_sxm"\ntitle = "mine"\n[chip]\nmemory_gb = { value = 96, source = "a" }\n'
+BASE += b'[sources]\na = "assumed, 2025"\n'
+
+
+def _profiles():
+    names = ("h100_sxm", "tpu_v5e", "t4_host")
+    return [*((profiles_folder() / f"{n}.toml").read_bytes() for n in names), BASE]
+
+
+def _sidecar(path):
+    return read_runs(DATA / "measurements" / "vllm.json", sidecar=path)
+
+
+def _gemm(path):
+    return load_kernel_tables(path.parents[2], "h20")
+
+
+def _attention(path):
+    return load_kernel_tables(path.parents[3], "h20")
+
+
+# reader: (how it is called, the name its file has, files that are good)
+READERS = {
+    "runs": (read_runs, "run", lambda: _files("measurements", *RUNS)),
+    "kernels": (read_kernels, "kernels", lambda: _files("measurements", *KERNELS)),
+    "gemm tables": (_gemm, "gemm/h20/data.csv", lambda: [TABLE]),
+    "attention tables": (_attention, "mha/decode/h20/32-8-128.csv", lambda: [DECODE]),
+    "traces": (read_trace, "trace", lambda: _files("traces", *TRACES)),
+    "acceptance": (read_acceptance, "curves.yaml", lambda: _files(".", "acceptance.yaml")),
+    "silicon": (published_rows, "rows.csv", lambda: [SILICON]),
+    "silicon runs": (read_runs, "rows.csv", lambda: [SILICON]),
+    "sidecar": (_sidecar, "facts.toml", lambda: [SIDECAR]),
+    "models": (load_model, "config.json", lambda: _bundled(*MODELS)),
+    "profiles": (load_system, "mine.toml", _profiles),
+}
+
+
+def outcome(read, path: Path) -> str:
+    """What a reader makes of a file: "read", or the sentence with which it is refused."""
+    begun = time.process_time()
+    try:
+        read(path)
+        said = "read"
+    except InputError as error:
+        said = str(error)
+        assert "\n" not in said and said.isprintable() and len(said) <= 3000, said
+        assert "allowed: " in said
+    assert time.process_time() - begun < SECONDS
+    return said
+
+
+def tried(reader: str, count: int, folder: Path, seed: int) -> list[str]:
+    """The outcomes of ``count`` mutations, shared between the reader's good files."""
+    read, name, good = READERS[reader]
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    wholes = good()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = []
+    for index, whole in enumerate(wholes):
+        share = len(range(index, count, len(wholes)))
+        for data in damaged(whole, share, seed=seed + index):
+            path.write_bytes(data)
+            try:
+                found.append(outcome(read, path))
+            except Exception as error:
+                raise AssertionError(f"{reader}: {data[:300]!r}") from error
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY
+    return found
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_mutations(reader, tmp_path):
+    if reader == "acceptance":
+        pytest.importorskip("yaml", reason="PyYAML is not installed")
+    read, name, good = READERS[reader]
+    for whole in good():  # what is damaged is good to begin with
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(whole)
+        if b"conversations" not in whole:
+            assert outcome(read, path) == "read"
+    said = tried(reader, FEW, tmp_path, seed=0)
+    assert len(said) == FEW
+    # neither all is believed nor all refused, and for many reasons
+    assert 0.02 * FEW < said.count("read") < 0.98 * FEW
+    assert len(set(said)) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", READERS)
+def test_many_mutations(reader, tmp_path):
+    if reader == "acceptance":
+        pytest.importorskip("yaml", reason="PyYAML is not installed")
+    assert len(tried(reader, MANY, tmp_path, seed=1000)) == MANY
