@@ -1,5 +1,6 @@
 """What of the fit goes into the package? Coefficients with intervals, and errors by server kind."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from infer_jax.catalog.published import serving_coefficients
 
 SHARES = (0.5, 0.8, 0.95)
 LEAST = 30  # rows of a system and engine whose errors are given apart
+# bundled models of the architecture of a measured one
+TWINS = {
+    "deepseek-r1": ("deepseek-v3",),
+    "kimi-k2.5": ("kimi-k2",),
+    "llama-3.1-70b": ("llama-3.3-70b",),
+}
 HEAD = """# Coefficients of the serving theory fitted to measured rows, and how wrong it then is.
 # Source: our fit to the {rows} clean aggregated rows of silicon_sample.csv in aiconfigurator-core
 # (NVIDIA, Apache-2.0), measured up to {last}; made by
@@ -55,6 +62,7 @@ def _lines(found: Fit, rows: Sequence[Row], clean: np.ndarray) -> list[str]:
     for name, value in fitting.FORM.items():
         key = f'"{name}"' if "." in name else name
         lines.append(f"{key} = {value}\n")
+    lines += _measured(rows, clean)
     lines.append(
         "\n# measured over predicted of rows whose group (model, system, engine, lengths) was\n"
         "# left out: median error in per cent, and factors that hold 50, 80 and 95 % of rows\n"
@@ -75,4 +83,23 @@ def _lines(found: Fit, rows: Sequence[Row], clean: np.ndarray) -> list[str]:
                 edges = np.quantile(ratio, ((1 - share) / 2, (1 + share) / 2))
                 cells.append(f"within_{share * 100:.0f} = [{edges[0]:.3f}, {edges[1]:.3f}]")
             lines.append(f"{name} = {{ {', '.join(cells)} }}\n")
+    return lines
+
+
+def _measured(rows: Sequence[Row], clean: np.ndarray) -> list[str]:
+    """The models and the number of rows of each system and engine."""
+    used = [r for r, c in zip(rows, clean, strict=True) if c]
+    models = {twin for r in used for twin in (r.model, *TWINS.get(r.model, ()))}
+    counts: dict[str, Counter] = {}
+    for row in used:
+        counts.setdefault(row.profile, Counter())[row.engine] += 1
+    named = ", ".join(f'"{name}"' for name in sorted(models))
+    lines = [
+        "\n# the models of those rows, with bundled ones of the same architecture, and all rows by"
+        " system and\n# engine\n",
+        f"[measured]\nmodels = [{named}]\n[measured.rows]\n",
+    ]
+    for system, engines in sorted(counts.items()):
+        cells = ", ".join(f"{engine} = {count}" for engine, count in sorted(engines.items()))
+        lines.append(f"{system} = {{ {cells} }}\n")
     return lines

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from infer_jax import planning
 from infer_jax.cli import inputs, show
 from infer_jax.codesign.sensitivity import Elasticity
-from infer_jax.estimators import Estimate, Phase
+from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.launch import Launch
 from infer_jax.memory import Engine, Memory
 from infer_jax.report import page
@@ -32,6 +32,7 @@ class Answers(NamedTuple):
     asked: inputs.Given
     given: dict[str, Any]
     estimator: str
+    trusted: Trust
     theory: Any
     work: Workload
     chosen: Chosen
@@ -51,20 +52,20 @@ def lead(answers: Answers, limits: Limits) -> str:
     """The answer in one paragraph."""
     life, layout = answers.life, answers.chosen.layout
     gpus = float(life.chips) * answers.chosen.copies
-    told = []
+    told, mark = [], answers.trusted.mark
     for value, limit, what in (
         (float(life.ttft), limits[0], "to the first token"),
         (float(life.tpot), limits[1], "per output token"),
     ):
         kept = "" if limit is None else f" (limit {ms(limit)}: {met(value, limit)})"
-        told.append(f"{ms(value)} {what}{kept}")
+        told.append(f"{mark}{ms(value)} {what}{kept}")
     rate = float(life.throughput) * gpus
     fits = "" if life.feasible else " It does not fit: see the limits below."
     return (
         f"{answers.asked.model.name} on {gpus:g} {answers.asked.system.name} as "
         f"{answers.chosen.copies:g} x {layout}, {answers.chosen.batch:g} requests in flight in "
-        f"each: {told[0]}, {told[1]}, {show.digits(rate, 4)} tokens/s in all, "
-        f"${show.digits(life.cost)} per million output tokens.{fits}"
+        f"each: {told[0]}, {told[1]}, {mark}{show.digits(rate, 4)} tokens/s in all, "
+        f"{mark}${show.digits(life.cost)} per million output tokens.{fits}"
     )
 
 

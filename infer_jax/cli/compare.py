@@ -13,6 +13,7 @@ from infer_jax.cli.estimate import agree, one_life, plan_of
 from infer_jax.cli.starting import busy, once, prepare
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.trust import BORROWED
 from infer_jax.specs import Plan
 
 SHOWN = 8  # measured runs that are printed; JSON has all
@@ -105,11 +106,12 @@ def _estimators(
     """Both estimators' answers to one question."""
     arch, (tp, pp, ep, total) = asked.model.architecture, split
     work = inputs.workload(4096.0 if isl is None else isl, osl or 512.0, 0.0, batch or 1.0)
-    lives = []
+    lives, trusted = [], []
     for name in names:
         plan, _ = plan_of(arch, tp, pp, ep, 1.0, total, name)
         theory = inputs.estimator(name, asked.system)
         agree(theory, name, total)
+        trusted.append(inputs.trust(name, theory, asked))
         with busy(f"compiling and evaluating {name}"):
             lives.append(once(one_life, theory, arch, asked.hardware, work, plan))
     return {
@@ -118,7 +120,8 @@ def _estimators(
         "osl_tokens": work.osl,
         "batch": work.batch,
         "estimators": [
-            {"name": name, **_told(life)} for name, life in zip(names, lives, strict=True)
+            {"name": known.estimator, "trust": known.fields(), **_told(life)}
+            for known, life in zip(trusted, lives, strict=True)
         ],
     }
 
@@ -167,6 +170,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
     return {
         **asked.names,
         "estimator": name,
+        "trust": inputs.trust(name, theory, asked).fields(),
         "runs": [
             {
                 "run": run.place,
@@ -207,14 +211,15 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
     show.say(
         f"{report['model']} on {report['hardware']}: isl {float(report['isl_tokens']):g}, osl "
         f"{float(report['osl_tokens']):g}, batch {float(report['batch']):g}",
+        *(told["trust"]["says"] for told in (one, two)),
         "",
     )
     titles = {f"{k}_{_suffix(k)}": (title, unit) for k, (title, unit, _) in ANSWERS.items()}
     heads = (
         show.Column("answer", left=True),
         show.Column("unit", left=True),
-        show.Column(one["name"]),
-        show.Column(two["name"]),
+        show.Column(_marked(one)),
+        show.Column(_marked(two)),
         show.Column("second over first"),
     )
     rows = [
@@ -232,8 +237,8 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
         show.table(
             (
                 show.Column(f"{phase}, spent on", left=True),
-                show.Column(one["name"], "ms"),
-                show.Column(two["name"], "ms"),
+                show.Column(_marked(one), "ms"),
+                show.Column(_marked(two), "ms"),
                 show.Column("second over first"),
             ),
             [
@@ -254,8 +259,14 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
     )
 
 
+def _marked(told: dict[str, Any]) -> str:
+    """An estimator's name as the head of a column, marked where coefficients are borrowed."""
+    return f"{told['name']} {BORROWED if told['trust']['borrowed_from'] else ''}".rstrip()
+
+
 def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
-    show.say(f"{report['model']} on {report['hardware']}: measured, and by {report['estimator']}")
+    known = report["trust"]
+    show.say(f"{report['model']} on {report['hardware']}: measured, and predicted", known["says"])
     titles = {f"{k}_{_suffix(k)}": (title, unit) for k, (title, unit, _) in ANSWERS.items()}
     for run in report["runs"][:SHOWN]:
         load = (
@@ -271,7 +282,7 @@ def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
                 show.Column("answer", left=True),
                 show.Column("unit", left=True),
                 show.Column("measured"),
-                show.Column("predicted"),
+                show.Column(f"predicted {BORROWED if known['borrowed_from'] else ''}".rstrip()),
                 show.Column("predicted over measured"),
             ),
             [

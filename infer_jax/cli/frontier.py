@@ -69,6 +69,7 @@ def frontier(
     theory = inputs.estimator(name, asked.system)
     if not inputs.searches(theory):
         raise opt.refuse("--estimator", name, "one that searches the split, such as economics")
+    trusted = inputs.trust(name, theory, asked)
     theory, said = inputs.speculative(theory, draft, acceptance, asked, paper=paper)
     if paper and total_gpus is not None:
         raise opt.refuse("--total-gpus", total_gpus, "none with --paper, whose grid goes to 2^18")
@@ -85,6 +86,7 @@ def frontier(
     report: dict[str, Any] = {
         **asked.names,
         "estimator": name,
+        "trust": trusted.fields(),
         "isl_tokens": isl,
         "osl_tokens": osl,
         "prefix_tokens": prefix,
@@ -94,7 +96,7 @@ def frontier(
     sentences = [
         f"Decode of one token at {context:.12g} tokens of context: isl + (osl - 1) / 2 "
         f"with isl {isl:.12g} and osl {osl:.12g}.",
-        f"Estimator: {name}, over {len(chips)} x {len(batches)} "
+        f"Over {len(chips)} x {len(batches)} "
         f"{'real' if paper else 'integer'} (GPUs, batch) pairs up to {chips[-1]:.12g} GPUs; "
         "TP, PP and EP are real numbers that its search finds.",
         *said,
@@ -145,7 +147,7 @@ def _print(as_json: bool, report: dict[str, Any], sentences: list[str], why: str
     if as_json:
         show.as_json({**report, "notes": sentences})
         return
-    show.say(f"{report['model']} on {report['hardware']}")
+    show.say(f"{report['model']} on {report['hardware']}", report["trust"]["says"])
     if why:
         show.say("", why)
     else:

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from infer_jax import estimators
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Errors, serving_errors
 from infer_jax.cli.options import refuse
 from infer_jax.errors import InputError
-from infer_jax.estimators import VARIANTS, Speculative, make
+from infer_jax.estimators import VARIANTS, Speculative, Trust, make
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.specs import Hardware, Workload
 
@@ -127,11 +128,9 @@ def estimator(name: str, system: System) -> Any:
     return made
 
 
-def borrowed(name: str, system: System) -> list[str]:
-    """A note where serving's efficiencies were fitted to other chips than the system's."""
-    if not name.startswith("serving") or "serving" in system.coefficients:
-        return []
-    return [f"Efficiencies: those fitted to Hopper chips; {system.name} has none of its own."]
+def trust(name: str, made: Any, asked: Given) -> Trust:
+    """How far the estimator of that name, ``made``, is trusted for what is asked."""
+    return estimators.trust(name, made, asked.system, asked.model.name)
 
 
 def searches(made: Any) -> bool:

@@ -11,6 +11,7 @@ import typer
 from infer_jax.catalog import System, load_model
 from infer_jax.cli import inputs, launched, options as opt, planned, show
 from infer_jax.cli.starting import busy, prepare
+from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import ENGINES, Deployment
 from infer_jax.planning import MODES, Asked, Choice, Side, front, search
 from infer_jax.planning.search import largest
@@ -166,6 +167,7 @@ def plan(
     missed: list[Choice] = []
     notes: list[str] = []
     known: dict[str, System] = {}
+    trusted: dict[str, Trust] = {}
     searched: dict[str, str | None] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
@@ -179,6 +181,7 @@ def plan(
         for pool in pools:
             notes += pool.notes + inputs.too_long(pool.given.model, work)
             known[pool.side.name] = pool.given.system
+            trusted[pool.side.name] = pool.trusted
         first = pools[0]
         with busy(f"evaluating every layout on {first.side.name}"):
             found = search(
@@ -207,13 +210,14 @@ def plan(
         "model": load_model(config, quant=(quant or [None])[0], kv_dtype=kv_dtype).name,
         "formats": list(searched),
         "estimator": name,
+        "trust": {system: one.fields() for system, one in trusted.items()},
         "isl_tokens": isl,
         "osl_tokens": osl,
         "prefix_tokens": prefix,
         "configurations": looked,
         "feasible": bool(met),
-        kind: [planned.row(c, money, known) for c in met],
-        "near_misses": [planned.row(c, money, known) for c in missed],
+        kind: [planned.row(c, money, known, trusted) for c in met],
+        "near_misses": [planned.row(c, money, known, trusted) for c in missed],
     }
     told = report["near_misses" if missed else kind]
     best = min(met, key=lambda c: c.rank, default=None)
@@ -231,8 +235,7 @@ def plan(
         )
     )
     notes = [
-        f"Estimator: {name}; every legal layout and batch, {looked} configurations, "
-        f"{' and '.join(modes)}.",
+        f"Every legal layout and batch, {looked} configurations, {' and '.join(modes)}.",
         *(
             ["In brackets: what 80 % of measured runs are in, by the calibration of the profile."]
             if any("tpot_interval80_ms" in row for row in told)
@@ -274,6 +277,7 @@ class _Pool(NamedTuple):
     given: inputs.Given
     side: Side
     notes: list[str]
+    trusted: Trust
 
 
 def _pool(
@@ -288,6 +292,7 @@ def _pool(
 ) -> _Pool:
     given = inputs.given(config, system, quant, kv_dtype, paid.price)
     serving, hardware = inputs.estimator(name, given.system), given.hardware
+    trusted = inputs.trust(name, serving, given)
     if paid.pue is not None:
         serving = serving.replace(draw=serving.draw.but(pue=paid.pue))
     if acceptance is not None:
@@ -295,12 +300,12 @@ def _pool(
     hardware = hardware.but(price=float(hardware.price) * paid.region)
     side = Side(given.system.name, hardware, serving)
     most = math.inf if total is None else largest(given.hardware, total)
-    notes = given.notes + inputs.borrowed(name, given.system)
+    notes = given.notes
     if paid.region != 1.0:
         notes.append(f"{side.name}: rents are {paid.region:g} times those, by --region-factor.")
     if total is not None and most < total:
         notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
-    return _Pool(given, side, notes)
+    return _Pool(given, side, notes, trusted)
 
 
 def _one_of(total: float | None, concurrency: float | None, rate: float | None) -> None:

@@ -6,13 +6,16 @@ import numpy as np
 
 from infer_jax.catalog import System
 from infer_jax.cli import inputs, show
+from infer_jax.estimators.trust import BORROWED, Trust, pools
 from infer_jax.planning import Choice
 
 TIMES = (("ttft", "TTFT"), ("p99_ttft", "p99 of TTFT"), ("tpot", "TPOT"))
 SHOWN = 25  # lines of a printed frontier
 
 
-def row(c: Choice, money: str, known: dict[str, System]) -> dict[str, Any]:
+def row(
+    c: Choice, money: str, known: dict[str, System], trusted: dict[str, Trust]
+) -> dict[str, Any]:
     """A plan for JSON; rents in ``money``. Calibrations are of whole servers, not of pools."""
     unit = money.lower()
     whole = c.mode != "disaggregated"
@@ -20,6 +23,7 @@ def row(c: Choice, money: str, known: dict[str, System]) -> dict[str, Any]:
     return {
         "mode": c.mode,
         "hardware": c.system,
+        "borrowed_from": borrowed(c, trusted),
         "formats": c.formats,
         "layout": c.layout,
         "degrees": c.degrees,
@@ -46,6 +50,12 @@ def row(c: Choice, money: str, known: dict[str, System]) -> dict[str, Any]:
     }
 
 
+def borrowed(c: Choice, trusted: dict[str, Trust]) -> str | None:
+    """The generations whose coefficients stand for a plan's chips, where these have none."""
+    found = [trusted[name].borrowed_from for name in c.system.split(" > ")]
+    return " and ".join(dict.fromkeys(name for name in found if name)) or None
+
+
 def tables(
     report: dict[str, Any], shown: list[Choice], rows: list[dict[str, Any]], sign: str
 ) -> None:
@@ -54,9 +64,12 @@ def tables(
     frontier = met and "frontier" in report
     systems = list(dict.fromkeys(c.system for c in shown))
     names = [_named(c) if len(report["formats"]) > 1 else c.layout for c in shown]
+    marks = [f"{BORROWED} " if row["borrowed_from"] else "" for row in rows]
+    names = [mark + name for mark, name in zip(marks, names, strict=True)]
     where = f" on {systems[0]}" if len(systems) == 1 else ""
     lengths = f"{report['isl_tokens']:g} tokens in, {report['osl_tokens']:g} out"
-    show.say(f"{report['model']}{where}, {lengths}", "")
+    says = [one["says"] for one in report["trust"].values()]
+    show.say(f"{report['model']}{where}, {lengths}", *says, *_pools(shown), "")
     if not met:
         show.say("No plan meets every limit. The nearest, and what they break:", "")
     pools = any(c.mode == "disaggregated" for c in shown)
@@ -90,6 +103,11 @@ def tables(
     show.table(columns, lines, mark=0 if met and not frontier else -1)
     if not frontier:
         _bills(shown, names, sign)
+
+
+def _pools(shown: list[Choice]) -> list[str]:
+    """What is known of the errors of plans with pools that prefill and decode."""
+    return [pools()] if any(c.mode == "disaggregated" for c in shown) else []
 
 
 def spread(plans: list[Choice]) -> list[int]:

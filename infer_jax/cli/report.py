@@ -84,6 +84,7 @@ def report(
         **asked.names,
         "report": out,
         "estimator": name,
+        "trust": answers.trusted.fields(),
         "plan": {**chosen.layout._asdict(), "replicas": chosen.copies},
         "batch": chosen.batch,
         "feasible": bool(life.feasible),
@@ -98,7 +99,7 @@ def report(
     if as_json:
         show.as_json(summary)
     else:
-        show.say(lead(answers, (ttft, tpot)), f"Report: {out}.")
+        show.say(answers.trusted.says, lead(answers, (ttft, tpot)), f"Report: {out}.")
 
 
 def _cheapest(
@@ -166,6 +167,7 @@ def _answers(
         asked=asked,
         given=given,
         estimator=name,
+        trusted=inputs.trust(name, theory, asked),
         theory=theory,
         work=work,
         chosen=chosen,
@@ -180,7 +182,6 @@ def _answers(
         launches=launches(served),
         notes=[
             chosen.why,
-            *inputs.borrowed(name, asked.system),
             *asked.notes,
             *inputs.too_long(asked.model, work),
         ],

@@ -36,6 +36,7 @@ def page(answers: Answers, limits: Limits) -> str:
 
 def _plan(answers: Answers) -> made.Section:
     life, work = answers.life, answers.work
+    mark = answers.trusted.mark
     rows = [
         ("time to first token", 1e3 * life.ttft, "ms"),
         ("time per output token", 1e3 * life.tpot, "ms"),
@@ -51,12 +52,12 @@ def _plan(answers: Answers) -> made.Section:
         if float(limit.need) or float(limit.capacity)
     ]
     body = made.table(
-        ("answer", "value", "unit"), [(n, show.digits(x, 4), u) for n, x, u in rows], (0, 2)
+        ("answer", "value", "unit"), [(n, mark + show.digits(x, 4), u) for n, x, u in rows], (0, 2)
     ) + made.table(("limit", "need", "capacity", ""), limits, (0, 3))
     cached = f", {float(work.prefix):g} tokens of the prompt cached" if float(work.prefix) else ""
     about = (
         f"{answers.chosen.why} Requests of {float(work.isl):g} tokens in and {float(work.osl):g} "
-        f"out{cached}; estimator {answers.estimator}."
+        f"out{cached}. {answers.trusted.says}"
     )
     return made.Section("plan", "The plan", about, body)
 

@@ -69,6 +69,7 @@ def sensitivity(
             raise opt.refuse("--along", along, "no --tp, --pp, --ep, --total-gpus or --batch")
         plan, name = Plan.of(), estimator or inputs.SEARCHING
     theory = inputs.estimator(name, asked.system)
+    trusted = inputs.trust(name, theory, asked)
     work = inputs.workload(isl, osl, prefix, batch or 1.0)
     point = changed(Point(theory, arch, asked.hardware, work, plan), _overrides(override), "--set")
     with busy("compiling and evaluating"):
@@ -79,11 +80,12 @@ def sensitivity(
     report = {
         **asked.names,
         "estimator": name,
+        "trust": trusted.fields(),
         "points": [_report(row, told) for row, told in zip(rows, found, strict=True)],
         "what_if": ifs,
     }
     notes = [
-        f"Estimator: {name}; everything else is held, the layout found by a search included.",
+        "Everything else is held, the layout found by a search included.",
         "Slope: the elasticity e; 1 % more of the number gives e % more of the output. +10 % and "
         "x2 are evaluated, so they tell how far it carries; '-' where a bound is passed.",
         "Below and above: slopes at the two sides, shown where a maximum or a whole number makes "
@@ -98,6 +100,7 @@ def sensitivity(
     if as_json:
         show.as_json({**report, "notes": notes})
         return
+    show.say(f"{report['model']} on {report['hardware']}", trusted.says)
     if along is None:
         _print(found[0], int(top))
         _print_ifs(ifs)

@@ -9,13 +9,18 @@ from typing import Annotated, Any
 import jax
 import typer
 
+from infer_jax.catalog.published import serving_measured
 from infer_jax.cli import options as opt, show
 from infer_jax.cli.starting import busy, prepare as prepare_jax, watched
+from infer_jax.estimators import Trust, trust
+from infer_jax.estimators.trust import BORROWED
 from infer_jax.sweep import explain, prepare, start, tables
+from infer_jax.sweep.space import fit
 from infer_jax.sweep.stream import Progress
-from infer_jax.sweep.toml import load_space
+from infer_jax.sweep.toml import Asked, load_space
 
 SHOWN = 10  # rows of the printed table
+SAID = 4  # systems and estimators of whose errors a sentence is printed
 
 
 def sweep(
@@ -56,11 +61,28 @@ def sweep(
     with _bar() as report:
         result = start(ready, checkpoint=checkpoint, progress=report)
     result.source = str(space)
+    trusted = _trusted(asked)
     if out is not None:
         result.write(out)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    _print(result, str(out) if out else None, as_json)
+    _print(result, str(out) if out else None, as_json, trusted)
+
+
+def _trusted(asked: Asked) -> list[Trust]:
+    """How far each estimator is trusted on each system, and for a model that was not measured."""
+    given = asked.estimator if isinstance(asked.estimator, list) else [asked.estimator]
+    systems, models = (
+        list(x) if isinstance(x, list | tuple) else [x]
+        for x in (asked.space.hardware, asked.space.arch)
+    )
+    measured = serving_measured().models
+    names = sorted((one.name for one in models), key=lambda name: name in measured)
+    return [
+        trust(name, fit(estimator, system.coefficients), system, names[0])
+        for name, estimator in zip(asked.names, given, strict=True)
+        for system in systems
+    ]
 
 
 def _all_cores() -> None:
@@ -103,19 +125,26 @@ def _explain(told: Any, as_json: bool) -> None:
     show.say(str(told))
 
 
-def _print(result: Any, out: str | None, as_json: bool) -> None:
+def _print(result: Any, out: str | None, as_json: bool, trusted: list[Trust]) -> None:
     columns = result.columns
     facts = {**result.provenance, "notes": result.notes, "out": out}
     if as_json:
         rows = [
             {name: column[i].item() for name, column in columns.items()} for i in range(len(result))
         ]
-        show.as_json({**facts, "met": result.met, "rows": rows, "answer": result.answer})
+        known = [{"estimator": one.estimator, **one.fields()} for one in trusted]
+        show.as_json(
+            {**facts, "trust": known, "met": result.met, "rows": rows, "answer": result.answer}
+        )
         return
     show.say(
         f"{int(facts['points']):,} points, {int(facts['counts']['feasible']):,} feasible, "
-        f"{facts['seconds']:.1f} s: {len(result):,} kept."
+        f"{facts['seconds']:.1f} s: {len(result):,} kept.",
+        *dict.fromkeys(one.says for one in trusted[:SAID]),
+        *([f"{len(trusted) - SAID} more: --json says all."] if len(trusted) > SAID else []),
     )
+    marks = {one.system: BORROWED for one in trusted if one.borrowed_from}
+    alone = "hardware" not in columns and marks
     if result.answer is not None:
         show.say("", str(result.answer))
     elif len(result):
@@ -128,12 +157,18 @@ def _print(result: Any, out: str | None, as_json: bool) -> None:
             show.Column(n.rpartition(".")[2], result.units.get(n, ""), left=n == "violates")
             for n in axes + asked
         ]
-        cells = [[_cell(columns[n][i]) for n in axes + asked] for i in range(len(result))][:SHOWN]
+        rows = range(min(len(result), SHOWN))
+        cells = [[_cell(columns[n][i], marks) for n in axes + asked] for i in rows]
+        if alone:
+            heads.insert(0, show.Column("", left=True))
+            cells = [[BORROWED, *row] for row in cells]
         show.table(tuple(heads), cells)
         if len(result) > SHOWN:
             show.say("", f"The first {SHOWN} of {len(result)} rows.")
     show.notes([*result.notes, *([f"Written to {out}."] if out else [])])
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, marks: dict[str, str]) -> str:
+    if value in marks:
+        return f"{marks[value]} {value}"
     return str(value) if isinstance(value, str) else show.digits(float(value), 4)

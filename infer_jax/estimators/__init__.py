@@ -26,3 +26,4 @@ from infer_jax.estimators.serving import (
     Serving as Serving,
 )
 from infer_jax.estimators.speculative import Speculative as Speculative
+from infer_jax.estimators.trust import Trust as Trust, trust as trust

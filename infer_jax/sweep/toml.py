@@ -19,6 +19,7 @@ from infer_jax.sweep.topk import TopK
 
 KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coefficients", "zip",
         "where", "keep")  # fmt: skip
+DEFAULT = "serving"  # the estimator where a file names none
 AXES = {
     "values": (Axis.values, 1, None),
     "linear": (Axis.linear, 3, 3),
@@ -35,6 +36,7 @@ class Asked(NamedTuple):
     space: Space
     keep: Any
     feasible: str
+    names: tuple[str, ...]  # of the estimators
 
 
 def load_space(path: str | Path) -> Asked:
@@ -49,11 +51,13 @@ def load_space(path: str | Path) -> Asked:
     if not isinstance(table.get("keep"), dict):
         raise InputError(where, "keep", "missing", "a table [keep]")
     estimator, space, feasible = read_space(where, table)
-    return Asked(estimator, space, _keep(where, table["keep"]), feasible)
+    names = table.get("estimator", DEFAULT)
+    names = (names,) if isinstance(names, str) else tuple(names)
+    return Asked(estimator, space, _keep(where, table["keep"]), feasible, names)
 
 
 def read_space(
-    where: str, table: Mapping[str, Any], default: str = "serving"
+    where: str, table: Mapping[str, Any], default: str = DEFAULT
 ) -> tuple[Any, Space, str]:
     """(estimator, space, what makes a point count) of the tables of a file.
 

@@ -20,9 +20,12 @@ from infer_jax.catalog.published.partitioning import (
     partitioning_parameters as partitioning_parameters,
 )
 from infer_jax.catalog.published.serving import (
+    UNSEEN as UNSEEN,
     Errors as Errors,
     Fitted as Fitted,
+    Measured as Measured,
     serving_coefficients as serving_coefficients,
     serving_errors as serving_errors,
     serving_form as serving_form,
+    serving_measured as serving_measured,
 )

@@ -73,6 +73,35 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
     return found
 
 
+class Measured(NamedTuple):
+    """What the fit has seen: bundled ``models``, and ``rows`` by system and engine."""
+
+    models: tuple[str, ...]
+    rows: dict[str, dict[str, int]]
+
+
+@cache
+def serving_measured() -> Measured:
+    """The models, and the rows of each system and engine, that the fit was made of.
+
+    >>> serving_measured().rows["gb200_nvl72"]
+    {'trtllm': 7}
+    """
+    said = _fit()["measured"]
+    return Measured(tuple(said["models"]), said["rows"])
+
+
+# median errors in per cent of rows unlike any that a fit has seen, because all rows of their
+# system or of their model were left out of it, and of rows of pools that prefill and decode, of
+# which no fit has seen any: `python experiments/silicon.py --cv system` (`model`; `--mode disagg`),
+# docs/calibration.md
+UNSEEN = {
+    "system": {"tpot": 10.5, "ttft": 26.0},
+    "model": {"tpot": 10.9, "ttft": 27.7},
+    "pools": {"rows": 610, "tpot": 15.2, "ttft": 84.0},
+}
+
+
 @cache
 def _fit() -> dict[str, Any]:
     return read_toml(str(files("infer_jax.catalog.published").joinpath("serving.toml")))

@@ -1,0 +1,144 @@
+"""How is one configuration printed: its answers, where the time goes, the limits, and notes?"""
+
+from typing import Any
+
+from infer_jax.catalog.published import Errors
+from infer_jax.cli import show
+from infer_jax.estimators import Estimate, Phase, Trust
+from infer_jax.estimators.serving import Served
+from infer_jax.specs.plan import LAYOUTS
+
+
+def notes_of(report: dict[str, Any], said: list[str], shipped: Errors | None) -> list[str]:
+    """What times and rates of an estimate are of."""
+    if "running" in report:
+        return [
+            f"A server that keeps {report['batch']:.6g} requests in flight; both times are means "
+            "and hold the prefills of other requests and all waits.",
+            "Time per output token is (latency - time to first token) / (osl - 1); with the first "
+            f"token, latency / osl, it is {_of(report['tpot_with_first_ms'])} ms.",
+            *(
+                f"80 % of measured runs: {name.upper()} {_of(ends[0])} to {_of(ends[1])} ms, by "
+                + ("rows left out of the fit." if shipped else "the calibration of this profile.")
+                for name in ("ttft", "tpot")
+                if (ends := report.get(f"{name}_interval80_ms"))
+            ),
+            *said,
+        ]
+    context = report["isl_tokens"] + (report["osl_tokens"] - 1) / 2
+    return [
+        f"Prefill of {report['isl_tokens'] - report['prefix_tokens']:.12g} new tokens of one "
+        f"request on an idle instance; decode of one token for a batch of {report['batch']:.6g} at "
+        f"{context:.12g} tokens of context, isl + (osl - 1) / 2.",
+        "Memory and compute overlap, so that shares may add up to more than 100 %.",
+        *said,
+    ]
+
+
+def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: Trust) -> None:
+    """Print an estimate: answers, terms, limits, notes."""
+    copies = f" x {report['copies']:g} copies" if report["copies"] > 1 else ""
+    show.say(
+        f"{report['model']} on {float(life.chips):g} {report['hardware']}{copies}", trusted.says, ""
+    )
+    mark = trusted.mark
+    for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
+        for name, limit in phase.limits.items():
+            if limit.need > limit.capacity:
+                show.say(f"Not feasible: {title}: {show.broken(name, limit)}.")
+    show.table(
+        (
+            show.Column("answer", left=True),
+            show.Column("value"),
+            show.Column("unit", left=True),
+            show.Column("limit", left=True),
+        ),
+        [
+            ["time to first token", mark + _of(report["ttft_ms"]), "ms", _met(report, "ttft")],
+            ["time per output token", mark + _of(report["tpot_ms"]), "ms", _met(report, "tpot")],
+            ["speed of a request", mark + _of(life.speed), "tokens/s", ""],
+            ["throughput per GPU", mark + _of(life.throughput), "tokens/s", ""],
+            ["throughput", mark + _of(report["throughput_tokens_per_s"]), "tokens/s", ""],
+            ["output tokens", mark + _of(life.cost), "$/Mtok", ""],
+            ["input tokens", mark + _of(life.input_cost), "$/Mtok", ""],
+            *(
+                [
+                    ["output tokens", _of(life.energy), "J/Mtok", ""],
+                    ["input tokens", _of(life.input_energy), "J/Mtok", ""],
+                    ["power of a GPU", _of(life.power), "W", ""],
+                    ["requests running", _of(life.running), "", ""],
+                ]
+                if isinstance(life, Served)
+                else []
+            ),
+        ],
+    )
+    both = (life.prefill, life.decode)
+    spent = sorted({**life.prefill.terms, **life.decode.terms}, key=lambda k: -_longest(both, k))
+    spent = [name for name in spent if not isinstance(life, Served) or _longest(both, name) > 0]
+    rows = [[name, *(cell for p in both for cell in _spent(p, name))] for name in spent]
+    rows.append(["time", _of(1e3 * life.ttft), "100", _of(1e3 * life.tpot), "100"])
+    rows.append(["MFU", "", _of(100 * life.prefill.mfu), "", _of(100 * life.decode.mfu)])
+    show.say("")
+    show.table(
+        (
+            show.Column("spent on", left=True),
+            *(show.Column(t, u) for t in ("prefill", "decode") for u in ("ms", "%")),
+        ),
+        rows,
+    )
+    show.say("")
+    show.table(
+        (
+            show.Column("limit", left=True),
+            show.Column("need"),
+            show.Column("capacity"),
+            show.Column("slack"),
+            show.Column("met", left=True),
+        ),
+        [row for t, p in zip(("prefill", "decode"), both, strict=True) for row in _limits(t, p)],
+    )
+    for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
+        notes.append(f"Layout of {title}: {_layout(phase)}.")
+    show.notes(notes)
+
+
+def _layout(phase: Phase) -> str:
+    named = {name: show.digits(x) for name, x in phase.layout.items()}
+    if "layout" in named and named["layout"] in "01":
+        named["layout"] = LAYOUTS[int(named["layout"])]
+    return ", ".join(f"{name} {x}" for name, x in named.items())
+
+
+def _of(value: Any) -> str:
+    return show.digits(value, 4)
+
+
+def _met(report: dict[str, Any], name: str) -> str:
+    limit = report["limits"].get(name)
+    if limit is None:
+        return ""
+    return f"{_of(limit['limit_ms'])} ms: {'met' if limit['met'] else 'broken'}"
+
+
+def _longest(phases: tuple[Phase, Phase], name: str) -> float:
+    return max(float(p.terms[name] / p.time) for p in phases if name in p.terms)
+
+
+def _spent(phase: Phase, name: str) -> tuple[str, str]:
+    if name not in phase.terms:
+        return "", ""
+    term = phase.terms[name]
+    return _of(1e3 * term), show.digits(100 * term / phase.time)
+
+
+def _limits(title: str, phase: Phase) -> list[list[str]]:
+    rows = []
+    for name, limit in phase.limits.items():
+        if limit.need == limit.capacity == 0:  # nothing asked of a tier that is absent
+            continue
+        said = show.size if name.endswith("memory") else _of
+        met = "yes" if limit.need <= limit.capacity else "no"
+        numbers = (limit.need, limit.capacity, limit.capacity - limit.need)
+        rows.append([f"{name}, {title}", *(said(x) for x in numbers), met])
+    return rows

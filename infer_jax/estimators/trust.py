@@ -1,0 +1,112 @@
+"""How far is an estimator trusted for a system, an engine and a model? Measured rows, or none."""
+
+from typing import Any, NamedTuple
+
+from infer_jax.catalog import System
+from infer_jax.catalog.published import UNSEEN, serving_errors, serving_measured
+from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
+
+BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
+NAMES = {"trtllm": "TensorRT-LLM", "sglang": "SGLang", "vllm": "vLLM"}
+FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to no server
+# what the other theories are, which were not fitted to servers under load
+OTHERS = {
+    "economics": "an ideal machine without scheduler, waits or other requests: a bound, not fitted "
+    "to servers",
+    "partitioning": "a forward pass without scheduler or waits, fitted to PaLM on TPU v4: no "
+    "measured rows of servers",
+    "kernels": "a sum of kernels without scheduler or waits: no measured rows of servers",
+    "offloading": "one machine that offloads to host and disk, fitted to FlexGen on a T4",
+}
+
+
+class Trust(NamedTuple):
+    """Which estimator answers, and what is known of its errors.
+
+    ``rows``: measured ones of the system and engine; ``median``: the median error of TPOT and TTFT
+    in per cent, of what ``errors_of`` says, empty where not known; ``borrowed_from``: the
+    generation whose coefficients stand for a chip without measured rows; ``calibrated``: whether
+    the profile holds a calibration to its own server; ``says``: all that in one sentence.
+    """
+
+    estimator: str
+    system: str
+    says: str
+    engine: str | None = None
+    rows: int = 0
+    median: dict[str, float] = {}  # noqa: RUF012
+    errors_of: str = ""
+    borrowed_from: str | None = None
+    calibrated: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What stands beside a number in a table: ``~`` where coefficients are borrowed."""
+        return BORROWED if self.borrowed_from else ""
+
+    def fields(self) -> dict[str, Any]:
+        """What a program reads."""
+        return {
+            "hardware": self.system,
+            "engine": self.engine,
+            "rows": self.rows,
+            "median_error_percent": self.median or None,
+            "errors_of": self.errors_of or None,
+            "borrowed_from": self.borrowed_from,
+            "calibrated": self.calibrated,
+            "says": self.says,
+        }
+
+
+def trust(name: str, estimator: Any, system: System, model: str, changed: bool = False) -> Trust:
+    """How far the estimator of that name is trusted on a system, for a model by its name.
+
+    ``changed``: whether numbers of the system were changed, so that it is no measured one.
+
+    >>> from infer_jax.catalog import load_system
+    >>> from infer_jax.estimators import make
+    >>> trust("serving", make("serving"), load_system("h20_sxm"), "qwen3-32b").borrowed_from
+    'Hopper'
+    """
+    if not isinstance(estimator, Serving):
+        says = f"Estimator {name}: {OTHERS[name.partition('.')[0]]}."
+        return Trust(name, system.name, says)
+    engine = ENGINES[int(estimator.engine)]
+    head = f"Estimator {name} ({NAMES[engine]}): "
+    if system.bands():
+        says = f"{head}calibrated to the server of {system.name}."
+        return Trust(name, system.name, says, engine, calibrated=True)
+    engines = {} if changed else serving_measured().rows.get(system.name, {})
+    rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
+    made = Trust(name, system.name, head, engine, rows)
+    if not engines and set(system.coefficients.get("serving", {})) - FACTS:
+        says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
+        return made._replace(says=says)
+    if not engines:
+        generation = GENERATIONS[int(estimator.generation)].title()
+        known = f"no measured rows for {system.name}: coefficients borrowed from {generation}"
+        made = made._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
+        return _erring(made, known, "NVIDIA systems left out of the fit", UNSEEN["system"])
+    known = f"{rows or 'no'} measured rows on {system.name}"
+    if name == "serving.complete":
+        known += ", of the laws fitted to them; errors of those it adds are not known"
+        return made._replace(says=f"{head}{known}.")
+    if errors is None:
+        return _erring(made, known, "systems left out of the fit", UNSEEN["system"])
+    if model not in serving_measured().models:
+        return _erring(made, f"{known}, none of {model}", "models left out", UNSEEN["model"])
+    return _erring(made, known, "such rows left out of the fit", errors.median)
+
+
+def _erring(made: Trust, known: str, of: str, median: dict[str, float]) -> Trust:
+    """``made`` with the errors that are known, of rows left out of the fit."""
+    tpot, ttft = (f"{median[name]:.3g} %" for name in ("tpot", "ttft"))
+    says = f"{made.says}{known}; median error of {of}: TPOT {tpot}, TTFT {ttft}."
+    return made._replace(says=says, median=median, errors_of=of)
+
+
+def pools() -> str:
+    """One sentence on plans whose prefill and decode run on pools of their own."""
+    rows, tpot, ttft = (UNSEEN["pools"][name] for name in ("rows", "tpot", "ttft"))
+    known = f"{rows} measured rows, which no fit has seen"
+    return f"Plans of two pools: {known}; median error: TPOT {tpot:.3g} %, TTFT {ttft:.3g} %."

@@ -1,0 +1,96 @@
+"""Every answer says which estimator spoke and how far it is trusted; borrowed rows are marked."""
+
+import pytest
+
+from infer_jax.catalog.published import serving_errors
+from tests.cli.running import answer, run
+
+ONE = ("--tp", "1", "--isl", "1000", "--osl", "101")
+SPACE = """
+[arch]
+model = "llama-3.1-8b"
+[hardware]
+systems = ["h100_sxm", "mi300x"]
+[plan]
+tp = { values = [1, 2] }
+[keep]
+top = 4
+by = "cost"
+"""
+
+
+def lines(out: str) -> str:
+    return " ".join(out.split())
+
+
+def test_estimate_and_sensitivity_say_the_errors_of_such_rows():
+    point = ("llama-3.1-8b", "--hardware", "h100_sxm", *ONE)
+    errors = serving_errors()["h100_sxm", "vllm"]
+    for verb in ("estimate", "sensitivity"):
+        told = answer(verb, *point)["trust"]
+        assert told["rows"] == errors.rows and told["median_error_percent"] == errors.median
+        assert told["borrowed_from"] is None and told["engine"] == "vllm"
+        printed = run(verb, *point, "--quiet")
+        assert told["says"] in lines(printed.out) and "~" not in printed.out
+
+
+def test_estimate_marks_what_is_borrowed():
+    point = ("estimate", "llama-3.1-8b", "--hardware", "mi300x", *ONE)
+    told = answer(*point)
+    assert told["trust"]["borrowed_from"] == "Hopper" and told["trust"]["rows"] == 0
+    printed = run(*point)
+    assert "no measured rows for mi300x: coefficients borrowed from Hopper" in lines(printed.out)
+    assert f"~{told['ttft_ms']:.4g}" in printed.out
+
+
+def test_a_plan_marks_its_borrowed_rows_and_no_other():
+    words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "mi300x")
+    words += ("--total-gpus", "1", "--isl", "1000", "--osl", "101")
+    told = answer(*words)
+    assert {row["hardware"]: row["borrowed_from"] for row in told["plans"]} == {
+        "h100_sxm": None,
+        "mi300x": "Hopper",
+    }
+    assert told["trust"]["h100_sxm"]["rows"] > 0 == told["trust"]["mi300x"]["rows"]
+    rows = [line for line in run(*words).out.splitlines() if "x TP1" in line and " 1 " in line]
+    assert rows
+    for line in rows:
+        if "mi300x" in line or "h100_sxm" in line:
+            assert line.startswith("~") == ("mi300x" in line)
+
+
+def test_compare_marks_the_column():
+    words = ("compare", "llama-3.1-8b", "--hardware", "mi300x", *ONE, "--estimator",
+             "economics.planned")  # fmt: skip
+    one, two = answer(*words)["estimators"]
+    assert one["trust"]["borrowed_from"] == "Hopper" and two["trust"]["borrowed_from"] is None
+    printed = run(*words).out
+    assert "serving ~" in printed and "economics.planned ~" not in printed
+
+
+def test_a_sweep_marks_its_rows(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    told = answer("sweep", "space.toml")
+    assert [(one["hardware"], one["borrowed_from"]) for one in told["trust"]] == [
+        ("h100_sxm", None),
+        ("mi300x", "Hopper"),
+    ]
+    printed = run("sweep", "space.toml").out
+    assert "~ mi300x" in printed and "~ h100_sxm" not in printed
+
+
+def test_a_frontier_says_that_it_is_of_an_ideal_machine():
+    words = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
+    told = answer(*words, "--no-picture")
+    assert told["estimator"] == "economics" and told["trust"]["rows"] == 0
+    assert "an ideal machine" in told["trust"]["says"]
+    assert told["trust"]["says"] in lines(run(*words, "--no-picture").out)
+
+
+@pytest.mark.parametrize("name", ["report"])
+def test_report_says_it_too(name, tmp_path):
+    words = (name, "llama-3.1-8b", "--hardware", "mi300x", *ONE, "--out", "page.html")
+    told = answer(*words)
+    assert told["trust"]["borrowed_from"] == "Hopper"
+    page = (tmp_path / "page.html").read_text()
+    assert "coefficients borrowed from Hopper" in page and "<td>~" in page.replace(' class="n"', "")

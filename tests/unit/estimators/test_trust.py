@@ -1,0 +1,112 @@
+"""What an answer says of its errors: of measured rows where there are any, else from where."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import infer_jax as ij
+from infer_jax.catalog.published import UNSEEN, serving_errors, serving_measured
+from infer_jax.estimators import make, trust
+
+DOCS = Path(__file__).parents[3] / "docs"
+ROWS = Path(__file__).parents[4] / "shared" / "data" / "silicon_rows.csv"
+
+
+def said(name, system, model="qwen3-32b"):
+    found = ij.load_system(system)
+    return trust(name, make(name, found.coefficients), found, model)
+
+
+def test_rows_are_counted_as_the_fit_was_made():
+    counts = serving_measured().rows
+    assert sum(sum(engines.values()) for engines in counts.values()) == 2762
+    for (system, engine), errors in serving_errors().items():
+        assert counts[system][engine] == errors.rows
+
+
+def test_counts_are_those_of_the_measured_rows():
+    if not ROWS.exists():
+        pytest.skip(f"{ROWS} is not there")
+    with ROWS.open(newline="") as file:
+        clean = [r["id"] for r in csv.DictReader(file) if r["unique"] == "1" and not r["anomaly"]]
+    engines = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm"}
+    chips = ("gb200", "b300", "b200", "h200", "h100")
+    found = Counter(
+        (next(c for c in chips if c in name), next(e for e in engines if e in name))
+        for name in map(str.lower, clean)
+    )
+    counts = {
+        (system.partition("_")[0], engine): n
+        for system, each in serving_measured().rows.items()
+        for engine, n in each.items()
+    }
+    assert {(chip, engines[engine]): n for (chip, engine), n in found.items()} == counts
+
+
+def test_errors_of_the_unseen_are_those_of_the_page():
+    page = (DOCS / "calibration.md").read_text()
+    for kind, line in (("system", "one system at a time"), ("model", "one model at a time")):
+        cells = next(x for x in page.splitlines() if line in x).split("|")
+        medians = [float(cell.split("/")[0]) for cell in cells[2:4]]
+        assert medians == [UNSEEN[kind]["tpot"], UNSEEN[kind]["ttft"]]
+    plain = " ".join(page.split())
+    pools = UNSEEN["pools"]
+    assert f"Of {pools['rows']} disaggregated rows" in plain
+    assert f"{pools['tpot']:g} % in the median and TTFT by {pools['ttft']:g} %" in plain
+
+
+def test_a_measured_system_has_its_own_errors_and_another_borrows():
+    own = said("serving", "h100_sxm")
+    assert own.rows == 212 and own.borrowed_from is None and own.mark == ""
+    assert own.median == serving_errors()["h100_sxm", "vllm"].median
+    for system, generation in (("mi300x", "Hopper"), ("tpu_v6e", "Hopper"),
+                               ("h20_sxm", "Hopper"), ("gb300_nvl72", "Blackwell")):  # fmt: skip
+        other = said("serving.sglang", system)
+        assert (other.borrowed_from, other.rows, other.mark) == (generation, 0, "~")
+        assert f"no measured rows for {system}: coefficients borrowed" in other.says
+
+
+def test_few_rows_and_other_models_get_the_errors_of_what_was_left_out():
+    few = said("serving.trtllm", "gb200_nvl72")
+    assert few.rows == 7 and few.borrowed_from is None and few.median == UNSEEN["system"]
+    other = said("serving", "h100_sxm", "opt-13b")
+    assert other.rows == 212 and other.median == UNSEEN["model"] and "none of opt-13b" in other.says
+    assert said("serving", "h100_sxm", "llama-3.3-70b").median == own_median()
+
+
+def own_median():
+    return serving_errors()["h100_sxm", "vllm"].median
+
+
+def test_bundled_twins_have_one_architecture():
+    def numbers(name):
+        arch = ij.load_model(name, quant="bf16", kv_dtype="bf16").architecture
+        return [(path, float(x)) for path, _, x in ij.specs.leaves(arch) if "max_pos" not in path]
+
+    pairs = (("deepseek-v3", "deepseek-r1"), ("kimi-k2", "kimi-k2.5"),
+             ("llama-3.3-70b", "llama-3.1-70b"))  # fmt: skip
+    for one, other in pairs:
+        assert {one, other} <= set(serving_measured().models)
+        assert numbers(one) == numbers(other)
+
+
+def test_a_profile_of_its_own_server_is_not_borrowed(tmp_path):
+    path = tmp_path / "mine.toml"
+    bands = ("tpot_low", "tpot_high", "ttft_low", "ttft_high")
+    lines = "\n".join(f'{name} = {{ value = 1, source = "mine" }}' for name in bands)
+    path.write_text(
+        f'title = "mine"\nbase = "h100_sxm"\n[serving_bands]\n{lines}\n[sources]\nmine = "runs"\n'
+    )
+    known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
+    assert known.calibrated and known.borrowed_from is None
+    path.write_text('title = "mine"\nbase = "mi300x"\n')
+    known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
+    assert known.borrowed_from == "Hopper"
+
+
+@pytest.mark.parametrize("name", ["economics", "kernels.published", "partitioning.planned"])
+def test_what_was_not_fitted_to_servers_says_so(name):
+    assert "servers" in said(name, "h100_sxm").says
+    assert said(name, "h100_sxm").fields()["median_error_percent"] is None
