@@ -6,7 +6,8 @@ from typing import Any
 from infer_jax.errors import InputError
 
 REQUIRED: Any = object()  # no default: a missing key is an error
-LAYERS = 10_000  # more layers than any model has; each is looked at once
+LAYERS = 1000  # more layers than any model has; each is looked at once
+LISTED = 2**18  # entries of a list: DeepSeek exclusions name 50,000 modules
 
 
 class Facts:
@@ -112,9 +113,14 @@ class Facts:
             return None
         if not isinstance(value, list) or (length is not None and len(value) != length):
             raise self.error(key, value, wanted)
+        most = len(allowed) if isinstance(allowed, range) else LISTED
+        if len(value) > most:
+            raise self.error(key, f"a list of {len(value)}", f"a list of at most {most}")
         for item in value:
             if allowed and item not in allowed:
-                raise self.error(key, item, " or ".join(str(a) for a in allowed))
+                whole = f"a whole number from 0 to {most - 1}"
+                several = " or ".join(str(a) for a in allowed)
+                raise self.error(key, item, whole if isinstance(allowed, range) else several)
         return value
 
     def names(self, *keys: str) -> list[str]:

@@ -108,7 +108,7 @@ def periodic(layers: int, every: int) -> list[str]:
 def sparse_by_step(facts: Facts) -> Callable[[int], bool]:
     """Qwen's rule: experts on every ``decoder_sparse_step``-th layer not ``mlp_only_layers``."""
     step = facts.count("decoder_sparse_step", default=1, silent=True)
-    dense = facts.items("mlp_only_layers", allowed=range(LAYERS)) or []
+    dense = frozenset(facts.items("mlp_only_layers", allowed=range(LAYERS)) or [])
     return lambda i: i not in dense and (i + 1) % step == 0
 
 

@@ -1,74 +1,21 @@
 """Which part of a checkpoint is stored in which format?"""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infer_jax.catalog.huggingface import schemes
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
+from infer_jax.catalog.huggingface.naming import EVERYTHING, NOTHING, Names
 from infer_jax.catalog.huggingface.schemes import BF16, DTYPES, Scheme
 from infer_jax.errors import InputError
 from infer_jax.specs import Format
 
-PREFIXES = ("model.", "language_model.", "backbone.")  # wrappers around "layers.0.…"
 SLIGHT = 0.02  # share of a layer's elements: gates of linear attention, never quantised
+GROUPS = 64  # every module is looked for in each
 METHODS = (
     "fp8, fbgemm_fp8, modelopt, compressed-tensors, mxfp4, awq, gptq, bitsandbytes; "
     "or quant= to say it"
 )
-
-
-@dataclass(frozen=True)
-class Names:
-    """Module names as configs write them: plain, with wildcards, or regular after ``re:``.
-
-    A plain name matches itself, everything below it, and any module of which it is a run of
-    whole parts ("gate" is "mlp.gate" and not "mlp.gate_proj").
-    """
-
-    plain: re.Pattern[str] | None
-    regular: tuple[re.Pattern[str], ...] = ()
-
-    @classmethod
-    def of(cls, facts: Facts, key: str, names: Sequence[str]) -> "Names":
-        """Compile ``names``, found under ``key``.
-
-        Raises:
-            InputError: a regular expression that is not one.
-        """
-        plain, regular = [], []
-        for name in names:
-            if not name.startswith("re:"):
-                plain.append(re.escape(bare(name)).replace(r"\*", ".*"))
-                continue
-            try:
-                regular.append(re.compile(name[3:]))
-            except (re.error, RecursionError, OverflowError):
-                raise facts.error(key, name, "a regular expression after re:") from None
-        union = "|".join(dict.fromkeys(plain))
-        return cls(re.compile(rf"(?:^|.*\.)(?:{union})(?:\.|$)") if plain else None, tuple(regular))
-
-    def match(self, module: str) -> bool:
-        """Whether ``module`` ("layers.0.mlp.up_proj") is named."""
-        if self.plain is not None and self.plain.match(module):
-            return True
-        spelt = (module, f"model.{module}", f"language_model.model.{module}")
-        return any(pattern.match(name) for pattern in self.regular for name in spelt)
-
-
-EVERYTHING = Names(re.compile(""))
-NOTHING = Names(None)
-
-
-def bare(name: str) -> str:
-    """A module name without the wrappers around the language model.
-
-    >>> bare("model.language_model.layers.0.mlp")
-    'layers.0.mlp'
-    """
-    while name.startswith(PREFIXES):
-        name = name[name.index(".") + 1 :]
-    return name
 
 
 @dataclass(frozen=True)
@@ -225,6 +172,8 @@ def _compressed(facts: Facts, base: Scheme) -> Quantisation:
     groups = facts.section("config_groups")
     if groups is None:
         raise facts.error("config_groups", "missing", "a JSON object")
+    if len(groups.values) > GROUPS:
+        raise facts.error("config_groups", f"{len(groups.values)} groups", f"at most {GROUPS}")
     stored = []
     for name, value in groups.values.items():
         group = groups.of(name, value)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.quantisation import Names, bare
+from infer_jax.catalog.huggingface.naming import Names, bare
 from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 
