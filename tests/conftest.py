@@ -1,6 +1,11 @@
-"""What every test starts from: 64-bit numbers unless INFER_JAX_X64 is 0, and fixed examples."""
+"""What every test starts from: 64-bit numbers unless INFER_JAX_X64 is 0, and fixed examples.
+
+Compiled programs are kept for all processes of a run, and for the next one: in
+$JAX_COMPILATION_CACHE_DIR, else in pytest's own cache folder (``pytest --cache-clear`` empties it).
+"""
 
 import os
+import tempfile
 
 import jax
 import pytest
@@ -8,6 +13,19 @@ from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+
+def pytest_configure(config):
+    """Keep every program, however quickly it was compiled; processes that tests start do, too."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
+        folder = cache.mkdir("programs") if cache else tempfile.mkdtemp(prefix="programs")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(autouse=True, scope="session")

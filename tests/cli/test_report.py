@@ -60,12 +60,11 @@ def titles(svg):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, _programs):
-    """The page, and what the command says of it; programs are kept for the other verbs."""
+def made(tmp_path_factory):
+    """The page, and what the command says of it."""
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(_programs))
         patch.setenv("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS") or "cpu")
         told = answer(*WORDS, "--estimator", "economics.planned")
         return told, (folder / "report.html").read_text(encoding="utf-8")

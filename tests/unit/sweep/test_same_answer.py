@@ -33,9 +33,10 @@ def end(process):
 
 @pytest.fixture(scope="module", autouse=True)
 def _programs(tmp_path_factory):
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("programs"))
-    yield
-    del os.environ["JAX_COMPILATION_CACHE_DIR"]
+    """A folder of programs that is empty at first, for these tests count what is compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("programs")))
+        yield
 
 
 @pytest.fixture(scope="module")
