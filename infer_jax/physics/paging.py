@@ -54,7 +54,8 @@ def kinds(arch: Architecture, plan: Plan) -> tuple[Layers, Layers, Layers]:
         count = b.count / jnp.maximum(plan.pp, 1.0) * layer.owns_cache
         token = layer.token_bytes(arch.cache, plan.tp)
         state = layer.state_bytes(arch.activations, plan.tp)
-        window = layer.row(arch).window
+        row = layer.row(arch)
+        window = row.window
         if layer.recurrent:
             recurrent = jnp.where(state > 0, count, 0.0)
             full = _add(full, Layers(count - recurrent, token, state, jnp.zeros(())))
@@ -63,6 +64,9 @@ def kinds(arch: Architecture, plan: Plan) -> tuple[Layers, Layers, Layers]:
             near = count * jnp.where(window < WINDOWED, 1.0, 0.0)
             full = _add(full, Layers(count - near, token, state, jnp.zeros(())))
             sliding = _add(sliding, Layers(near, token, state, window))
+        # the last tokens beside a compressed context
+        beside = count * jnp.where(row.near > 0, 1.0, 0.0)
+        sliding = _add(sliding, Layers(beside, row.near_cache, jnp.zeros(()), row.near))
     return _mean(full), _mean(sliding), _mean(linear)
 
 

@@ -5,6 +5,7 @@ from infer_jax.specs.architecture import (
     Architecture as Architecture,
     Attention as Attention,
     Block as Block,
+    Compressed as Compressed,
     Dense as Dense,
     Experts as Experts,
     Feedforward as Feedforward,

@@ -124,6 +124,37 @@ class Linear(Spec):
 
 
 @spec
+class Compressed(Spec):
+    """A window of tokens, and before it the context pooled into entries of ``ratio`` tokens.
+
+    DeepSeek-V4's attention: one head that is key and value at once, queries through a latent, an
+    output projection by groups of heads. An indexer chooses ``top_k`` entries where it has heads.
+    """
+
+    query_heads: Array = number("query heads", kind="count")
+    head_width: Array = number("width of a head, of keys and values alike", kind="count")
+    query_rank: Array = number("width of the query latent", kind="count")
+    output_groups: Array = number("groups of heads of the output projection", kind="count")
+    output_rank: Array = number("width that a group is projected to first", kind="count")
+    window: Array = number("last tokens that are seen as they are", unit="tokens", kind="count")
+    ratio: Array = number(
+        "tokens of an entry of the pooled context; 0: none is kept", unit="tokens", kind="count"
+    )
+    overlap: Array = number(
+        "windows of ``ratio`` tokens that an entry pools: 2 where they overlap",
+        kind="count",
+        default=1.0,
+    )
+    top_k: Array = number(
+        "entries attended to at most", unit="entries", kind="count", default=UNBOUNDED
+    )
+    index_heads: Array = number("query heads of the indexer; 0: none", kind="count", default=0.0)
+    index_width: Array = number("width of an indexer head", kind="count", default=0.0)
+    index_cache: Format = part("format of the cached index keys", default_factory=bf16)
+    weights: Format = part("format of the projections", default_factory=bf16)
+
+
+@spec
 class Dense(Spec):
     """A feedforward every token passes: ``inward`` matrices in (2 when gated), one out."""
 
@@ -157,7 +188,7 @@ class Experts(Spec):
     weights: Format = part("format of the routed experts", default_factory=bf16)
 
 
-Attention = GroupedQuery | Latent | Sparse | Linear
+Attention = GroupedQuery | Latent | Sparse | Linear | Compressed
 Feedforward = Dense | Experts
 
 

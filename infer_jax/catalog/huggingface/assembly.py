@@ -16,6 +16,7 @@ FAMILIES: dict[str, Callable[[Facts], Decoder]] = {
     "deepseek_v2": mixtures.deepseek_v2,
     "deepseek_v3": mixtures.deepseek_v3,
     "deepseek_v32": mixtures.deepseek_v32,
+    "deepseek_v4": mixtures.deepseek_v4,
     "falcon": dense.falcon,
     "gemma": dense.gemma,
     "gemma2": dense.gemma2,

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
-from infer_jax.specs import UNBOUNDED, Format, GroupedQuery, Latent, Linear, Sparse
+from infer_jax.specs import UNBOUNDED, Compressed, Format, GroupedQuery, Latent, Linear, Sparse
+
+INDEXED = 4  # tokens of an entry that an indexer chooses (DeepSeek-V4)
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,50 @@ def sparse(facts: Facts, base: Piece, width: int, full: bool = True) -> Piece:
         return Piece(spec, base.matrices, base.vectors)
     indexer = {f"self_attn.indexer.{name}": elements for name, elements in into.items()}
     return Piece(spec, {**base.matrices, **indexer}, base.vectors + 2 * index)
+
+
+def compressed(facts: Facts, ratio: int, window: int) -> Piece:
+    """DeepSeek-V4's attention with ``ratio`` tokens an entry; 0: the window alone.
+
+    Entries of 4 tokens overlap and an indexer chooses among them. The compressors' position biases
+    and norms, and the sink of each head, are vectors. Index keys are counted in 16 bits.
+    Source: transformers 5.10, models/deepseek_v4.
+    """
+    width, heads = facts.count("hidden_size"), facts.count("num_attention_heads")
+    head, rank = facts.count("head_dim"), facts.count("q_lora_rank")
+    groups, inner = facts.count("o_groups"), facts.count("o_lora_rank")
+    facts.divided("num_attention_heads", heads, "o_groups", groups)
+    indexed = ratio == INDEXED
+    overlap = 2 if indexed else 1
+    index_heads, index = facts.count("index_n_heads"), facts.count("index_head_dim")
+    into = {
+        "wq_a": width * rank,
+        "wkv": width * head,
+        "wq_b": rank * heads * head,
+        "wo_a": heads * head * inner,
+        "wo_b": groups * inner * width,
+    }
+    vectors = rank + head + heads
+    if ratio:
+        into |= {f"compressor.{name}": width * overlap * head for name in ("wkv", "wgate")}
+        vectors += ratio * overlap * head + head
+    if indexed:
+        into |= {"indexer.wq_b": rank * index_heads * index, "indexer.weights": width * index_heads}
+        into |= {f"indexer.{name}": width * overlap * index for name in ("wkv", "wgate")}
+        vectors += ratio * overlap * index + index
+    chooses = {"top_k": facts.count("index_topk"), "index_heads": index_heads, "index_width": index}
+    spec = Compressed.of(
+        query_heads=heads,
+        head_width=head,
+        query_rank=rank,
+        output_groups=groups,
+        output_rank=inner,
+        window=window,
+        ratio=ratio,
+        overlap=overlap,
+        **(chooses if indexed else {}),
+    )
+    return Piece(spec, {f"self_attn.{name}": count for name, count in into.items()}, vectors)
 
 
 def gated_delta(facts: Facts, width: int) -> Piece:

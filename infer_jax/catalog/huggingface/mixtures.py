@@ -4,7 +4,9 @@ Shapes and defaults are those of the family's modules in transformers 5.
 """
 
 from infer_jax.catalog.huggingface.attention import (
+    INDEXED,
     Piece,
+    compressed,
     grouped_query,
     heads,
     latent,
@@ -29,6 +31,7 @@ from infer_jax.catalog.huggingface.layers import (
 from infer_jax.specs import UNBOUNDED
 
 ROUTED = ("n_routed_experts", "num_routed_experts", "num_experts", "num_local_experts")
+RATIOS = {"compressed_sparse_attention": INDEXED, "heavily_compressed_attention": 128}
 SHARED = ("n_shared_experts", "num_shared_experts")
 
 
@@ -161,6 +164,33 @@ def deepseek_v32(facts: Facts) -> Decoder:
         for i, layer in enumerate(_deepseek(facts, base, correction=True))
     ]
     return decoder(facts, layers, drafts=_drafts(facts))
+
+
+def deepseek_v4(facts: Facts) -> Decoder:
+    """DeepSeek-V4: windows, compressed contexts, residual streams that are mixed (mHC).
+
+    ``compress_ratios`` gives the tokens of an entry layer by layer, or ``layer_types`` the kinds.
+    Each of both sublayers mixes ``hc_mult`` streams n by a matrix of (2 + n) n x n d numbers.
+    """
+    layers, width = depth(facts), facts.count("hidden_size")
+    ratios = facts.items("compress_ratios", allowed=(0, *RATIOS.values()))
+    if ratios is None:
+        named = facts.items("layer_types", length=layers, allowed=("sliding_attention", *RATIOS))
+        if named is None:
+            wanted = "compress_ratios, or layer_types"
+            raise facts.error("compress_ratios", "missing", wanted)
+        ratios = [RATIOS.get(name, 0) for name in named]
+    if len(ratios) < layers:
+        raise facts.error("compress_ratios", f"{len(ratios)} items", f"one a layer: {layers}")
+    window = facts.count("sliding_window")
+    kinds = {ratio: compressed(facts, ratio, window) for ratio in dict.fromkeys(ratios[:layers])}
+    mixture = deepseek_experts(facts, correction=True)
+    streams = facts.count("hc_mult", default=4)
+    mixing = (2 + streams) * streams
+    vectors = 2 * width + 2 * (mixing * streams * width + mixing + 3)
+    made = [Layer(kinds[ratio], mixture, vectors) for ratio in ratios[:layers]]
+    facts.note("the traffic of the residual streams (mHC) is not counted")
+    return decoder(facts, made, drafts=_drafts(facts))
 
 
 def glm4_moe(facts: Facts) -> Decoder:

@@ -106,7 +106,12 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
         scheme = schemes.of_bitsandbytes(facts)
     else:
         raise facts.error("quant_method", method, METHODS)
-    return Quantisation(base, ((EVERYTHING, scheme),), skipped)
+    stored = ((EVERYTHING, scheme),)
+    # DeepSeek-V4: experts in 4 bits, multiplied with activations of 8; the rest as the method says
+    if config.text("expert_dtype", default=None, allowed=("fp4", "fp8")) == "fp4":
+        experts = Names.of(config, "expert_dtype", ("experts",))
+        stored = ((experts, schemes.MODELOPT["W4A8_MXFP4_FP8"]), *stored)
+    return Quantisation(base, stored, skipped)
 
 
 def override(found: Quantisation, quant: str | None, kv_dtype: str | None) -> Quantisation:

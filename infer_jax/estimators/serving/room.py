@@ -33,7 +33,9 @@ def weight_bytes(w: World) -> Array:
 def cache_bytes(w: World, tokens: Array) -> Array:
     """Bytes of keys, values and index keys that ``tokens`` tokens of a request keep on one chip."""
     layer = w.shape.layers
-    kept = jnp.minimum(tokens, layer.window) * layer.cache / jnp.minimum(w.plan.tp, layer.split)
+    kept = jnp.minimum(tokens, layer.window) * layer.cache
+    kept = kept + jnp.minimum(tokens, layer.near) * layer.near_cache
+    kept = kept / jnp.minimum(w.plan.tp, layer.split)
     each = layer.owned * (kept + tokens * layer.index)
     own = jnp.sum(layer.count * each, axis=-1) / w.plan.pp
     return own if w.draft is None else own + w.drafting * cache_bytes(w.draft, tokens)

@@ -59,6 +59,9 @@ class Layer(NamedTuple):
     expanded: Array
     indexing: Array
     recurring: Array
+    near: Array
+    near_cache: Array
+    near_flops: Array
     mixture: Array
     experts: Array
     active: Array

@@ -127,10 +127,11 @@ def decode_attention(w: World, sequences: Array, new: Array | float, context: Ar
     layer, model, tp = w.shape.layers, w.model, w.plan.tp
     tokens = jnp.minimum(jnp.minimum(context, layer.window), layer.top_k)
     rate = w.bandwidth * model.cache_read
-    read = tokens * layer.cache / jnp.minimum(tp, layer.split)
+    near = jnp.minimum(context, layer.near)
+    read = (tokens * layer.cache + near * layer.near_cache) / jnp.minimum(tp, layer.split)
     read = (read + context * layer.index + layer.state / tp) / rate
     beside = model.laws.beside * (layer.indexing * context + layer.recurring)
-    flops = new * (tokens * layer.absorbed + beside)
+    flops = new * (tokens * layer.absorbed + near * layer.near_flops + beside)
     computed = flops / (tp * w.attention_flops * model.decode_attention)
     return _attended(layer.count * sequences, read, computed)
 
@@ -149,11 +150,14 @@ def prefill_attention(
     )
     scored = new * (cached + new / 2.0)
     beside = model.laws.beside * (layer.indexing * scored + layer.recurring * new)
-    computed = (pairs * layer.expanded + beside) / (
+    close = model.laws.windowed(new, cached, layer.near) * layer.near_flops
+    computed = (pairs * layer.expanded + close + beside) / (
         tp * w.attention_flops * model.prefill_attention
     )
     before = chunks * cached + (chunks - 1.0) / 2.0 * new
-    held = jnp.minimum(before, chunks * layer.window) * layer.cache / jnp.minimum(tp, layer.split)
+    held = jnp.minimum(before, chunks * layer.window) * layer.cache
+    held = held + jnp.minimum(before, chunks * layer.near) * layer.near_cache
+    held = held / jnp.minimum(tp, layer.split)
     read = (held + before * layer.index) / (w.bandwidth * model.cache_read)
     return _attended(layer.count * sequences, read, computed)
 

@@ -8,19 +8,21 @@ A new kind is a spec, a class here and a row of ``KINDS``.
 
 from typing import Any
 
+from infer_jax.physics.attention.compressed import CompressedLayer
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
 from infer_jax.physics.attention.kind import Kind, Operands, Row
 from infer_jax.physics.attention.latent import LatentLayer
 from infer_jax.physics.attention.linear import LinearLayer
 from infer_jax.physics.attention.pairs import pairs
 from infer_jax.physics.attention.sparse import SparseLayer
-from infer_jax.specs import Attention, GroupedQuery, Latent, Linear, Sparse
+from infer_jax.specs import Attention, Compressed, GroupedQuery, Latent, Linear, Sparse
 
 KINDS: dict[type, type[Kind[Any]]] = {
     GroupedQuery: GroupedQueryLayer,
     Latent: LatentLayer,
     Sparse: SparseLayer,
     Linear: LinearLayer,
+    Compressed: CompressedLayer,
 }
 
 

@@ -26,7 +26,8 @@ class Row(NamedTuple):
     keys that a token keeps on every rank; ``state``: bytes of state that a pass moves per
     sequence; ``window``, ``top_k``: tokens that a query sees at most; FLOP of a pair of query and
     key where decoding (``absorbed``) and where prefilling (``expanded``), of the indexer per pair
-    (``indexing``) and of the recurrence per token (``recurring``).
+    (``indexing``) and of the recurrence per token (``recurring``). Where the last tokens are kept
+    beside a compressed context: how many (``near``), bytes of one and FLOP of a pair with one.
     """
 
     cache: Array
@@ -40,6 +41,9 @@ class Row(NamedTuple):
     expanded: Array
     indexing: Array
     recurring: Array
+    near: Array
+    near_cache: Array
+    near_flops: Array
 
 
 class Operands(NamedTuple):

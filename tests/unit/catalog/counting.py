@@ -7,6 +7,7 @@ from typing import Any
 
 from infer_jax.specs import (
     Architecture,
+    Compressed,
     Dense,
     Experts,
     GroupedQuery,
@@ -40,6 +41,13 @@ def attention_elements(spec: Any, width: float) -> Any:
             queries = spec.index_query_input * spec.index_heads * spec.index_width
             keys = width * (spec.index_width + spec.index_heads)
             return attention_elements(spec.base, width) + queries + keys
+        case Compressed():
+            inner = spec.query_heads * spec.head_width
+            pools = 2 * spec.overlap if spec.ratio else 0.0
+            keys = spec.query_rank + spec.head_width + pools * (spec.head_width + spec.index_width)
+            out = spec.output_rank * (inner + spec.output_groups * width)
+            queries = spec.query_rank * (inner + spec.index_heads * spec.index_width)
+            return width * (keys + spec.index_heads) + queries + out
         case Linear():
             keys = spec.key_heads * spec.key_width
             values = spec.value_heads * spec.value_width

@@ -76,6 +76,31 @@ MODULES |= {
         ("palm-8b", 32, 4096, 16),
     )
 }
+
+
+def deepseek_v4(width, layers, heads, rank, groups, experts, hidden, first):
+    """Counted from the shapes of transformers 5.10's modules, models/deepseek_v4.
+
+    From the third layer on, even layers pool 4 tokens into overlapping entries and have an indexer
+    (64 heads of 128), odd ones pool 128; ``first`` is what the first two pool.
+    """
+    total = 2 * 129280 * width + width
+    for i in range(layers):
+        ratio = first if i < 2 else 4 if i % 2 == 0 else 128
+        pools = {0: 0, 4: 2, 128: 1}[ratio]
+        total += width * (rank + 512) + rank * heads * 512  # q_a, kv, q_b
+        total += heads * 512 * 1024 + groups * 1024 * width  # o_a by groups, o_b
+        total += 2 * width * pools * 512 + ratio * pools * 512 + 512 * (pools > 0)
+        total += rank + 512 + heads + 2 * width  # norms and sinks
+        if ratio == 4:
+            total += rank * 64 * 128 + width * 64 + 2 * width * 256 + 4 * 256 + 128
+        total += 3 * width * hidden * (experts + 1) + width * experts
+        total += 2 * (24 * 4 * width + 24 + 3)  # four residual streams, mixed twice
+    return total
+
+
+MODULES["deepseek-v4-flash"] = deepseek_v4(4096, 43, 64, 1024, 8, 256, 2048, 0)
+MODULES["deepseek-v4-pro"] = deepseek_v4(7168, 61, 128, 1536, 16, 384, 3072, 128)
 MODULES["mt-nlg-530b"] = 105 * (12 * 20480**2 + 13 * 20480) + (51200 + 2048 + 2) * 20480
 
 

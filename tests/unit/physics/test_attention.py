@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given, strategies as st
 
-from infer_jax.physics import attention as att, matmul
-from infer_jax.specs import UNBOUNDED, Format, GroupedQuery, Latent, Linear, Sparse
+from infer_jax.catalog import load_model
+from infer_jax.physics import attention as att, decoder, matmul
+from infer_jax.specs import UNBOUNDED, Compressed, Format, GroupedQuery, Latent, Linear, Sparse
 
 from .derivatives import agrees_with_differences, finite
 
@@ -23,7 +24,22 @@ MAMBA = DELTA.but(head_gates=1, delta=0.0)
 INDEX = {"top_k": 2048, "index_heads": 64, "index_width": 128}
 SPARSE = Sparse.of(base=LATENT, index_query_input=1536, **INDEX)
 SPARSE_GROUPED = Sparse.of(base=GROUPED, index_query_input=4096, **INDEX)
-ALL = (GROUPED, WINDOWED, LATENT, DELTA, MAMBA, SPARSE, SPARSE_GROUPED)
+CHOSEN = Compressed.of(  # DeepSeek-V4-Flash: entries of 4 tokens, 512 of them chosen
+    query_heads=64,
+    head_width=512,
+    query_rank=1024,
+    output_groups=8,
+    output_rank=1024,
+    window=128,
+    ratio=4,
+    overlap=2,
+    top_k=512,
+    index_heads=64,
+    index_width=128,
+)
+POOLED = CHOSEN.but(ratio=128.0, overlap=1.0, top_k=UNBOUNDED, index_heads=0.0, index_width=0.0)
+NEAR = POOLED.but(ratio=0.0)
+ALL = (GROUPED, WINDOWED, LATENT, DELTA, MAMBA, SPARSE, SPARSE_GROUPED, CHOSEN, POOLED, NEAR)
 pairs = jax.jit(att.pairs)
 
 
@@ -176,6 +192,44 @@ def test_sparse_tokens_may_choose_differently():
     assert core(sparse, 12, 20) == per_pair * 60 + expansion * 20
 
 
+def test_compressed_by_hand():
+    """A window as it is, entries of the whole context, index keys of each entry."""
+    assert held(CHOSEN, 4000) == (128 + 1000) * 512 * 2 + 1000 * 128 * 2
+    assert held(CHOSEN, 100) == (100 + 25) * 512 * 2 + 25 * 128 * 2
+    assert held(POOLED, 12800) == (128 + 100) * 512 * 2
+    assert held(NEAR, 1e6) == 128 * 512 * 2
+    assert read(CHOSEN, 4000) == (128 + 512) * 512 * 2 + 1000 * 128 * 2  # 512 of 1000 entries
+    assert read(POOLED, 12800) == held(POOLED, 12800)
+    pair = 4 * 64 * 512
+    assert core(NEAR, 1, 9999) == pair * 128
+    assert core(POOLED, 1, 12799) == pair * (128 + 100)
+    assert core(CHOSEN, 1, 3999) == pair * (128 + 512) + 2 * 64 * 128 * 1000
+
+
+def test_rows_say_what_layers_do():
+    """Serving reads rows: bytes and FLOP of one decoded token, by row and by layer."""
+    arch = load_model("deepseek-v4-flash").architecture
+    for attention in ALL:
+        layer, context = att.of(attention), 5000.0
+        row = layer.row(arch)
+        tokens = min(context, float(row.window), float(row.top_k))
+        near = min(context, float(row.near))
+        cached = tokens * row.cache + near * row.near_cache + context * row.index
+        moved = layer.read_bytes(arch.cache, jnp.asarray(context))
+        if not layer.recurrent:
+            assert number(cached) == pytest.approx(number(moved), rel=1e-12)
+        scored = tokens * row.absorbed + near * row.near_flops + context * row.indexing
+        assert number(scored + row.recurring) == pytest.approx(core(attention, 1, context - 1))
+
+
+# https://vllm.ai/blog/deepseek-v4 and the table made from it (r/LocalLLaMA, 2026-04-26): GiB of
+# a KV cache in 16 bits at 2^20 tokens
+@pytest.mark.parametrize(("name", "gib"), [("deepseek-v4-flash", 6.72), ("deepseek-v4-pro", 9.62)])
+def test_a_million_tokens_of_deepseek_v4(name, gib):
+    arch = load_model(name).architecture
+    assert round(number(decoder.cache_bytes(arch, jnp.asarray(2.0**20))) / 2**30, 2) == gib
+
+
 def test_published_core_counts_the_cache_alone():
     def published(attention, new, cached):
         return number(att.of(attention).absorbed_flops(jnp.asarray(new), jnp.asarray(cached)))
@@ -219,6 +273,8 @@ def test_finite_at_bad_points(attention, new, cached):
         (SPARSE, 48.0, 2000.0),  # the top k ends with the context
         (SPARSE.but(top_k=0.0, index_heads=0.0, index_width=0.0), 3.0, 5.0),
         (DELTA.but(conv_width=1.0, key_heads=0.0), 3.0, 5.0),
+        (CHOSEN, 48.0, 2000.0),  # the chosen entries end with the context
+        (CHOSEN.but(window=0.0, top_k=0.0), 3.0, 5.0),
     ],
 )
 def test_finite_at_ties_and_empty_matrices(attention, new, cached):

@@ -1,0 +1,167 @@
+"""Compressed attention: a window of tokens as they are, and all before them pooled into entries.
+
+DeepSeek-V4's two kinds: compressed sparse (4 tokens an entry, an indexer chooses entries) and
+heavily compressed (128 tokens an entry, all are seen). Source: DeepSeek-V4 technical report (2026),
+Section 2.3; shapes as in transformers 5.10, models/deepseek_v4 (huggingface/transformers).
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
+from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.matmul import Matrix
+from infer_jax.specs import UNBOUNDED, Architecture, Compressed, Format
+
+
+class CompressedLayer(Kind[Compressed]):
+    """One shared head that is key and value at once; heads of queries; a grouped output."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Down to queries and the shared head, pools, up to queries, out in two, the indexer."""
+        down, out = ("queries and keys down", "pools", "queries up"), ("groups out", "output")
+        return (*down, *out, "index queries", "index weights and pools")
+
+    @property
+    def family(self) -> str:
+        """Kernels of latent attention, which it is with one head as wide as a latent."""
+        return "mla"
+
+    @property
+    def normed(self) -> tuple[str, ...]:
+        """The query latent and the shared head."""
+        return ("query_rank", "head_width")
+
+    def matrices(self, width: Array) -> tuple[Matrix, ...]:
+        """[Q down, KV], [pool, gate], Q up, O by groups and whole, the indexer's two.
+
+        A pool has two projections of ``overlap`` heads each; so has the indexer's own.
+        """
+        a, heads = self.attention, self.attention.query_heads * self.attention.head_width
+        pooled = jnp.where(a.ratio > 0, 2.0 * a.overlap, 0.0)
+        return (
+            Matrix(a.query_rank + a.head_width, width),
+            Matrix(pooled * a.head_width, width),
+            Matrix(heads, a.query_rank),
+            Matrix(a.output_rank, heads),
+            Matrix(width, a.output_groups * a.output_rank),
+            Matrix(a.index_heads * a.index_width, a.query_rank),
+            Matrix(a.index_heads + pooled * a.index_width, width),
+        )
+
+    @property
+    def output_width(self) -> Array:
+        """Queries, and the shared head."""
+        return (self.attention.query_heads + 1.0) * self.attention.head_width
+
+    def held_bytes(self, cache: Format, context: Array) -> Array:
+        """Tokens of the window, entries of the whole context, and index keys of the entries."""
+        a, entries = self.attention, self._share * context
+        shared = (jnp.minimum(context, a.window) + entries) * a.head_width * cache.bytes
+        return shared + entries * a.index_width * a.index_cache.bytes
+
+    def read_bytes(self, cache: Format, context: Array) -> Array:
+        """The window, the chosen entries, and all index keys."""
+        a, entries = self.attention, self._share * context
+        seen = jnp.minimum(context, a.window) + jnp.minimum(entries, a.top_k)
+        return seen * a.head_width * cache.bytes + entries * a.index_width * a.index_cache.bytes
+
+    def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
+        """4 n_q d a pair of query and token of the window, or entry; the indexer's 2 n_i d_i."""
+        a = self.attention
+        near = pairs(new_tokens, cached_tokens, a.window)
+        far = self._share * pairs(new_tokens, cached_tokens, self._chosen)
+        scored = self._share * pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED))
+        return self._pair * (near + far) + 2.0 * a.index_heads * a.index_width * scored
+
+    @property
+    def absorbed(self) -> Array:
+        """A pair of query and token of the pooled context: 4 n_q d over the tokens of an entry."""
+        return self._share * self._pair
+
+    @property
+    def heads(self) -> tuple[Any, Any]:
+        """Query heads, and one shared head that every rank copies."""
+        return self.attention.query_heads, 1.0
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Queries by their outputs; groups of the output projection, which stay whole."""
+        a = self.attention
+        return (
+            Cut(a.query_heads * a.head_width, a.weights.rows),
+            Cut(a.output_groups * a.output_rank, a.weights.columns),
+            Cut(a.output_groups, 1.0),
+        )
+
+    def cache_share(self, tp: Array) -> Array:
+        """1: the shared head is copied to every rank."""
+        return jnp.asarray(1.0)
+
+    def of_rank(self, tp: Array) -> Compressed:
+        """Its share of query heads and of groups of the output."""
+        a = self.attention
+        return a.replace(query_heads=a.query_heads / tp, output_groups=a.output_groups / tp)
+
+    def token_bytes(self, cache: Format, tp: Array) -> Array:
+        """Entries and index keys that a token adds beyond the window, on every rank."""
+        a = self.attention
+        keys = a.index_width * a.index_cache.bytes
+        return self._share * (a.head_width * cache.bytes + keys)
+
+    def projection_bytes(self, width: Array, tp: Array) -> Array:
+        """Queries up and the output split by heads and groups; the rest is copied.
+
+        Each rank multiplies its heads with its groups' share of the first output matrix.
+        """
+        down, pool, up, group, out, *index = self.matrices(width)
+        split = up.elements + group.elements + out.elements
+        whole = down.elements + pool.elements + sum(m.elements for m in index)
+        return (split / tp + whole) * self.weights.bytes
+
+    @property
+    def operands(self) -> Operands:
+        """Query heads, their width, and the shared head."""
+        a = self.attention
+        return Operands(a.query_heads, a.query_heads * a.head_width, a.head_width)
+
+    @property
+    def grouped_width(self) -> Array:
+        """The shared head's."""
+        return self.attention.head_width
+
+    def row(self, arch: Architecture) -> Row:
+        """The pooled context as tokens of a share of an entry each, and the window beside it."""
+        a, size = self.attention, self.attention.head_width * arch.cache.bytes
+        return (
+            super()
+            .row(arch)
+            ._replace(
+                cache=self._share * size,
+                index=self._share * a.index_width * a.index_cache.bytes,
+                top_k=self._chosen,
+                indexing=self._share * 2.0 * a.index_heads * a.index_width,
+                near=a.window,
+                near_cache=size,
+                near_flops=self._pair,
+            )
+        )
+
+    @property
+    def _share(self) -> Array:
+        """Entries that a token adds."""
+        ratio = self.attention.ratio
+        return jnp.where(ratio > 0, 1.0 / jnp.where(ratio > 0, ratio, 1.0), 0.0)
+
+    @property
+    def _chosen(self) -> Array:
+        """Tokens whose entries a query attends to at most."""
+        a = self.attention
+        return jnp.minimum(a.top_k * jnp.maximum(a.ratio, 1.0), UNBOUNDED)
+
+    @property
+    def _pair(self) -> Array:
+        return 4.0 * self.attention.query_heads * self.attention.head_width
