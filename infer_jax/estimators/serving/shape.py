@@ -34,20 +34,15 @@ class Weights(NamedTuple):
 class Layer(NamedTuple):
     """One layer of a block; every number has the blocks' axis.
 
-    Of attention: its ``kind``, the place in ``attention.KINDS``, and its projections; ``cache``
-    bytes of a token that it reads, over at most ``split`` ranks, and 1 where they are ``owned``,
-    not another layer's; ``index`` bytes of index keys that a token keeps on every rank; ``state``
-    bytes that a pass moves per sequence; tokens that a query sees at most, by window and by
-    choice; FLOP per pair of query and key where decoding (``absorbed``) and where prefilling
-    (``expanded``), of the indexer per pair and of the recurrence per token. Of feedforward:
-    ``routed`` is one expert, or all of a dense layer, ``mixture`` 1 for experts.
+    Of attention: its projections and the numbers of ``attention.Row``. Of feedforward: ``routed``
+    is one expert, or all of a dense layer, ``mixture`` 1 for experts.
     """
 
     count: Array
-    kind: Array
     mixes: Array
     feeds: Array
     projections: Weights
+    launches: Array
     cache: Array
     owned: Array
     split: Array
@@ -167,7 +162,6 @@ def _mixing(row: Layer, arch: Architecture, attention: Attention) -> Layer:
     layer = att.of(attention)
     elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
     return row._replace(
-        kind=jnp.asarray(float(att.place(attention))),
         mixes=jnp.asarray(1.0),
         projections=Weights(elements, stored.bytes, stored.bits),
         **layer.row(arch)._asdict(),

@@ -183,12 +183,12 @@ def gaps(w: World) -> Array:
     """
     layer, engine, model = w.shape.layers, w.engine, w.model
     kernels = jnp.where(
-        layer.kind > 2.5,
+        layer.launches > 2.5,
         model.linear_kernels,
         jnp.where(
-            layer.kind > 1.5,
+            layer.launches > 1.5,
             model.sparse_kernels,
-            jnp.where(layer.kind > 0.5, model.latent_kernels, 1.0),
+            jnp.where(layer.launches > 0.5, model.latent_kernels, 1.0),
         ),
     )
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)

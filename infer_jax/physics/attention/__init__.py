@@ -26,11 +26,6 @@ KINDS: dict[type, type[Kind[Any]]] = {
 }
 
 
-def place(attention: Attention) -> int:
-    """The place of a layer's kind in ``KINDS``, which begin with the plainest."""
-    return list(KINDS).index(type(attention))
-
-
 def of(attention: Attention) -> Kind[Any]:
     """The laws of a layer of attention, by its kind."""
     return KINDS[type(attention)](attention)

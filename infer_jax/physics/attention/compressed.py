@@ -133,6 +133,11 @@ class CompressedLayer(Kind[Compressed]):
         """The shared head's."""
         return self.attention.head_width
 
+    @property
+    def launches(self) -> Array | float:
+        """Sparse where an indexer chooses, else latent."""
+        return jnp.where(self.attention.index_heads > 0, 2.0, 1.0)
+
     def row(self, arch: Architecture) -> Row:
         """The pooled context as tokens of a share of an entry each, and the window beside it."""
         a, size = self.attention, self.attention.head_width * arch.cache.bytes

@@ -21,6 +21,7 @@ A = TypeVar("A", bound=Attention)
 class Row(NamedTuple):
     """One attention layer as numbers, the same ones for every kind.
 
+    ``launches``: whose kernels are launched, 0 grouped-query, 1 latent, 2 sparse, 3 linear;
     ``cache``: bytes of keys and values of a token that a pass reads, over at most ``split``
     tensor ranks; ``owned``: 1, or 0 where they are another layer's; ``index``: bytes of index
     keys that a token keeps on every rank; ``state``: bytes of state that a pass moves per
@@ -30,6 +31,7 @@ class Row(NamedTuple):
     beside a compressed context: how many (``near``), bytes of one and FLOP of a pair with one.
     """
 
+    launches: Array
     cache: Array
     owned: Array
     split: Array
@@ -224,6 +226,11 @@ class Kind(Generic[A]):
         """Numbers in a row of the cache, along which compression forms groups."""
         raise NotImplementedError
 
+    @property
+    def launches(self) -> Array | float:
+        """Whose kernels are launched: 0 grouped-query, 1 latent, 2 sparse, 3 linear."""
+        return 0.0
+
     # all of it as numbers
 
     def row(self, arch: Architecture) -> Row:
@@ -231,6 +238,7 @@ class Kind(Generic[A]):
         zero, far = jnp.asarray(0.0), jnp.asarray(UNBOUNDED)
         blank = Row(*(zero for _ in Row._fields))
         return blank._replace(
+            launches=jnp.asarray(self.launches),
             owned=self.owns_cache,
             split=jnp.asarray(1.0),
             window=far,

@@ -161,6 +161,11 @@ class LatentLayer(Kind[Latent]):
         """The latent's, with its rotary key."""
         return self.attention.kv_rank + self.attention.rope_width
 
+    @property
+    def launches(self) -> Array | float:
+        """Latent."""
+        return 1.0
+
     def row(self, arch: Architecture) -> Row:
         """The latent on every rank."""
         return (

@@ -104,6 +104,11 @@ class LinearLayer(Kind[Linear]):
         """A value head's."""
         return self.attention.value_width
 
+    @property
+    def launches(self) -> Array | float:
+        """Linear."""
+        return 3.0
+
     def row(self, arch: Architecture) -> Row:
         """A state that every pass moves, and the recurrence."""
         zero = jnp.asarray(0.0)

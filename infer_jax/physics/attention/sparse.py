@@ -140,10 +140,16 @@ class SparseLayer(Kind[Sparse]):
         """Its base's."""
         return self.base.grouped_width
 
+    @property
+    def launches(self) -> Array | float:
+        """Sparse."""
+        return 2.0
+
     def row(self, arch: Architecture) -> Row:
         """Its base's, over the chosen tokens, and the indexer."""
         a = self.attention
         return self.base.row(arch)._replace(
+            launches=jnp.asarray(self.launches),
             top_k=a.top_k,
             index=a.index_width * a.index_cache.bytes,
             indexing=2.0 * (a.index_heads * a.index_width),
