@@ -1,0 +1,168 @@
+"""Every command that README and docs print runs, and prints what the page prints.
+
+A command with a name that stands for the reader's own (MODEL, FILE.csv) is run with a real one.
+"""
+
+import importlib.util
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.installed.pages import PAGES, ROOT, Command, block, commands, difference
+from tests.installed.program import Ended, call, program
+from tests.installed.runs import write_runs
+from tests.installed.test_verbs import ASKED
+
+VERBS = {f"infer-jax {row.words}" for row in ASKED.values()}
+EVERY = [command for page in PAGES for command in commands(page)]
+CALIBRATE = (
+    "infer-jax calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1"
+    " --out my_h100.toml"
+)
+# what stands for the reader's own, and what is taken for it
+REAL = {
+    r"\bMODEL\b": "llama-3.1-8b",
+    r"\bH\b": "h100_sxm",
+    r"\bVERB\b": "estimate",
+    r" \[.*?\]": "",  # an option that may be left out
+    r"(\w+)(\|\w+)+": r"\1",  # one of several words
+    r"(check) FILE\.csv": rf"\1 {ROOT}/tests/golden/offloading_policies.csv",
+    r"(check-search) FILE\.csv": rf"\1 {ROOT}/tests/golden/offloading_search.csv",
+    r"(calibrate runs.*) --tp 8 .*": r"\1 --tp 1 --out my_h100.toml",  # as the runs at hand were
+    r"(measure --out \S+)$": r"\1 --toy",  # as the page says: a minute on a CPU
+}
+# those of a minute and more, which run with --slow, by how they begin
+SLOW = {
+    "infer-jax measure": "times kernels for a minute, as test_verbs.py does",
+    "python benchmarks/": "measures speed for minutes",
+    "python experiments/chapter.py": "a search of pools at every speed, on four machines",
+    "python experiments/codesign.py bench": "20 seeds of three searches in five spaces, twice",
+    "python experiments/codesign.py cases": "nine designs with two estimators each",
+    "python experiments/codesign.py lifetimes": "a design for every number of tokens served",
+    "python experiments/economics.py tables": "a minute of compiling; tests/golden has the tables",
+    "python experiments/kernels.py fits": "fits the curves of each system anew",
+    "python experiments/offloading.py fit": "fits from many starts",
+    "python experiments/offloading.py tables": "a search for every cell; tests/golden has most",
+    "python experiments/offloading.py figures": "a search for every point",
+    "python experiments/partitioning.py": "a minute of compiling; tests/golden has the tables",
+    "python experiments/silicon.py": "a fit for each fold of the measured rows",
+}
+# what a command needs that not every machine has
+NEEDS = {"python experiments/silicon.py": "aiconfigurator_core"}
+
+
+class Done(NamedTuple):
+    """A command that has ended, and the folder it ran in."""
+
+    ended: Ended
+    folder: Path
+
+
+def real(command: Command) -> str:
+    """The command with real names."""
+    text = command.text
+    for pattern, name in REAL.items():
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def beginning(table: dict[str, str], text: str) -> str:
+    """The entry of the longest beginning of ``text``, or nothing."""
+    return table[max(fit, key=len)] if (fit := [x for x in table if text.startswith(x)]) else ""
+
+
+def cases() -> Iterator[object]:
+    """Each distinct command with all its places; those that share a file run in one process."""
+    for text in dict.fromkeys(map(real, EVERY)):
+        places = [command for command in EVERY if real(command) == text]
+        if text in VERBS and not any(place.shown for place in places):
+            continue  # asked in test_verbs.py
+        name = CALIBRATE if "my_h100.toml" in text else text
+        marks = [pytest.mark.slow] if beginning(SLOW, text) else []
+        short = text.replace(str(ROOT), "").replace("/", "\\")
+        yield pytest.param(name, text, places, id=short, marks=marks)
+
+
+@pytest.fixture(scope="session")
+def run(home, tmp_path_factory):
+    """Run a command of a page once, in a folder with the files that the pages speak of."""
+    done: dict[str, Done] = {}
+
+    def once(text: str) -> Done:
+        if text in done:
+            return done[text]
+        folder = tmp_path_factory.mktemp("page")
+        for name in ("experiments", "examples", "benchmarks"):
+            (folder / name).symlink_to(ROOT / name)
+        (folder / "docs").mkdir()
+        (folder / "SPACE.toml").write_text(block("docs/sweeps.md", "toml", "[keep]"))
+        (folder / "SPEC.toml").write_text(block("docs/codesign.md", "toml", "[free]"))
+        write_runs(folder / "runs")
+        if "--hardware my_h100.toml" in text:
+            shutil.copy(once(CALIBRATE).folder / "my_h100.toml", folder)
+        first, *rest = text.split()
+        words = [str(program()) if first == "infer-jax" else sys.executable]
+        for word in rest:
+            words += sorted(glob(word, root_dir=folder)) if "*" in word else [word]
+        done[text] = Done(call(words, folder, home | {"COLUMNS": "100"}, LONGEST), folder)
+        return done[text]
+
+    return once
+
+
+LONGEST = 4 * 3600.0  # seconds
+
+
+@pytest.mark.parametrize(("name", "text", "places"), list(cases()))
+def test_a_page_prints_what_the_command_prints(name, text, places, run):
+    needed = beginning(NEEDS, text)
+    if needed and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+    ended, _ = run(text)
+    where = "\n".join(map(str, places))
+    assert "Traceback" not in ended.err, f"{where}\n{ended.err}"
+    assert ended.code == 0, f"{where}\nexit code {ended.code}: {ended.err}"
+    for place in places:
+        differs = difference(place.shown, ended.out)
+        assert not differs, f"{place}\n{differs}"
+
+
+def test_pages_are_read_whole():
+    """Every mention of the program in a line that begins a command is one of ours."""
+    found = {(command.page, command.line) for command in EVERY}
+    for page in PAGES:
+        name = str(page.relative_to(ROOT))
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            if re.match(r"\s*(infer-jax|python3? (experiments|examples|benchmarks)/)\S* ?\S", line):
+                assert (name, number) in found, f"{name}:{number}: {line}"
+
+
+def test_tables_of_exceptions_speak_of_commands_that_are_there():
+    texts = [real(command) for command in EVERY]
+    for table in (SLOW, NEEDS):
+        for begin in table:
+            assert any(text.startswith(begin) for text in texts), f"no page has {begin}"
+    assert CALIBRATE in texts
+    assert len(EVERY) > 80 and sum(bool(command.shown) for command in EVERY) > 5
+
+
+def test_a_difference_is_seen():
+    out = "a 1.00 x\nb 2,000\n\nc 3\nd 4.0e+07\n"
+    for shown in ("a  1.01 x", "...\nb 2,001\nc 3", "a 1.00 x\n...\nd 4.1e+07", "b 2000\n───\nc 3"):
+        assert not difference(shown.splitlines(), out), shown
+    for shown in (
+        "a 1.02 x",
+        "a 1.00 x\nc 3",
+        "c 3\n...\na 1.00 x",
+        "d 4.2e+07",
+        "b 2,003",
+        "e",
+        "c 4",
+    ):
+        assert "the command prints" in difference(shown.splitlines(), out), shown
