@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.catalog.files import write_text
+from infer_jax.catalog.files import replacing, write_text
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.cli import (
     calibrated,
@@ -86,14 +86,16 @@ def calibrate(
             theory, asked.model.architecture, asked.hardware, found, parameter or None
         )
     report = calibrated.report(asked, made)
-    write_text(out, profile.text(asked, made, calibrated.said(report), out))
+    text = profile.text(asked, made, calibrated.said(report), out)
+    drawn = _write(out, text, asked, made, None if no_picture else place)
     notes = [
         f"Written to {out}. Use it: --hardware {out} --estimator serving.",
         *calibrated.notes(made),
     ]
     if not no_picture:
-        report["picture"], note = _draw(asked, made, place)
-        notes.insert(1, note)
+        lacking = "No picture: matplotlib is not installed (pip install 'infer_jax[plots]')."
+        report["picture"] = drawn
+        notes.insert(1, f"Picture: {drawn}." if drawn else lacking)
     notes += asked.notes
     if as_json:
         show.as_json({"out": str(out), **report, "notes": notes})
@@ -115,10 +117,20 @@ def _check(out: Path, hardware: str, drawn: str | None) -> None:
         picture.check(drawn)
 
 
-def _draw(asked: inputs.Given, made: Any, out: str) -> tuple[str | None, str]:
-    if find_spec("matplotlib") is None:
-        return None, "No picture: matplotlib is not installed (pip install 'infer_jax[plots]')."
+def _write(out: Path, text: str, asked: inputs.Given, made: Any, place: str | None) -> str | None:
+    """Write the profile and its picture, both or neither: the picture that there is."""
+    if place is None or find_spec("matplotlib") is None:
+        write_text(out, text)
+        return None
+    with replacing(place) as partial:
+        _draw(asked, made, partial)
+        write_text(out, text)
+    return place
+
+
+def _draw(asked: inputs.Given, made: Any, out: Path) -> None:
     from infer_jax.plots.parity import Parity, plot_parity
+    from infer_jax.plots.style import words
 
     judged = "fitted" if made.held is None else "calibrated, each run left out in turn"
     panels = {
@@ -126,11 +138,5 @@ def _draw(asked: inputs.Given, made: Any, out: str) -> tuple[str | None, str]:
         for k, name in enumerate(given_runs.OUTPUTS)
         if np.isfinite(made.measured[k]).any()
     }
-    title = f"{asked.model.name} on {asked.system.name}: measured and predicted"
-    partial = Path(out).with_name(f".{os.getpid()}.{Path(out).name}")
-    try:
-        plot_parity(panels, partial, title=title, judged=judged)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
-    return out, f"Picture: {out}."
+    title = words(f"{asked.model.name} on {asked.system.name}: measured and predicted")
+    plot_parity(panels, out, title=title, judged=judged)

@@ -37,13 +37,7 @@ def draw(front: Grid, chosen: int, out: str, title: str, label: str) -> tuple[st
     if find_spec("matplotlib") is None:
         return None, "No picture: matplotlib is not installed (pip install 'infer_jax[plots]')."
     from infer_jax.plots import Curve, plot_frontier
+    from infer_jax.plots.style import words
 
-    plain = title.replace("$", r"\$"), label.replace("$", r"\$")  # no formulas in names
-    path = Path(out)
-    partial = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        plot_frontier({plain[1]: Curve(front, chosen)}, partial, title=plain[0])
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    plot_frontier({words(label): Curve(front, chosen)}, Path(out), title=words(title))
     return out, f"Picture: {out}."

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from infer_jax.catalog import list_systems
 from infer_jax.cli.inputs import Given
 from infer_jax.cli.runs import OUTPUTS
+from infer_jax.errors import printable
 from infer_jax.estimators.serving import ENGINES, GENERATIONS
 from infer_jax.measure.entries import entry
 from infer_jax.specs import leaves
@@ -84,4 +85,4 @@ def _base(asked: Given, out: Path) -> str:
 
 
 def _quoted(said: str) -> str:
-    return json.dumps(said, ensure_ascii=False)
+    return json.dumps(printable(said), ensure_ascii=False)

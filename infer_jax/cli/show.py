@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from infer_jax.cli.starting import hushed
+from infer_jax.errors import printable
 from infer_jax.estimators import Limit
 
 
@@ -21,7 +22,13 @@ class Column(NamedTuple):
 
 def as_json(answer: dict[str, Any]) -> None:
     """Print one JSON object; a number that is not finite is null."""
-    print(json.dumps(plain(answer), indent=2, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(plain(answer), indent=2, allow_nan=False, ensure_ascii=False)
+    print("\n".join(line if line.isprintable() else _spelt(line) for line in text.split("\n")))
+
+
+def _spelt(line: str) -> str:
+    """A line of JSON; what a terminal would obey stands within strings, as its number there."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def plain(value: Any) -> Any:
@@ -43,12 +50,12 @@ def plain(value: Any) -> Any:
 def say(*sentences: str) -> None:
     """Print sentences, each on lines of its own, within the width of the terminal."""
     for sentence in sentences:
-        _console().print(sentence, markup=False)
+        _console().print(printable(sentence), markup=False)
 
 
 def lines(text: str) -> None:
     """Print lines as they stand, to be copied, however narrow the terminal."""
-    _console().print(text, markup=False, soft_wrap=True)
+    _console().print(printable(text), markup=False, soft_wrap=True)
 
 
 def notes(sentences: Iterable[str]) -> None:
@@ -68,14 +75,14 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], mark: int = 
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         made.add_column(
-            Text(f"{column.title}\n{column.unit}".rstrip()),
+            Text(printable(f"{column.title}\n{column.unit}".rstrip())),
             justify="left" if column.left else "right",
             # where a terminal is narrow words give way, numbers do not
             no_wrap=not column.left,
             overflow="fold",
         )
     for i, row in enumerate(rows):
-        made.add_row(*(Text(cell) for cell in row), style="bold" if i == mark else None)
+        made.add_row(*(Text(printable(cell)) for cell in row), style="bold" if i == mark else None)
     _console().print(made)
 
 

@@ -3,6 +3,7 @@
 A verb's module is imported when the verb is run: what lists the verbs imports no JAX.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -16,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import infer_jax
 from infer_jax.cli import INTERRUPTED, importing
-from infer_jax.errors import InputError
+from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
 
@@ -144,6 +145,11 @@ class Verbs(TyperGroup):
         """Run one command; exit 0, 1 (a device disagrees, or no answer is written), 2 or 130."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra |= {"prog_name": "infer-jax", "standalone_mode": False}
+        if sys.stderr is None:  # closed by the shell: print(file=None) would be an answer
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        if sys.stdout is None:
+            _complain("the answer cannot be written: standard output is closed")
+            sys.exit(1)
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):  # a name no ASCII terminal can print: no crash
                 stream.reconfigure(errors="replace")
@@ -157,7 +163,9 @@ class Verbs(TyperGroup):
         except OSError as error:  # `infer-jax ... | head`, or a full disk
             sys.stdout = None
             if not isinstance(error, BrokenPipeError):
-                _complain(f"the answer cannot be written: {error.strerror or error}")
+                said = error.strerror or str(error)
+                place = f" ({error.filename})" if error.filename else ""
+                _complain(f"the answer cannot be written: {said}{place}")
             code = 1
         except Exception as error:
             # usage errors of typer, whose base class has no public name in all its versions
@@ -168,7 +176,7 @@ class Verbs(TyperGroup):
 
 
 def _complain(sentence: str) -> int:
-    sentence = " ".join(sentence.split())
+    sentence = printable(" ".join(sentence.split()))
     print(sentence if sentence.startswith(NAME) else f"{NAME}{sentence}", file=sys.stderr)
     return 2
 

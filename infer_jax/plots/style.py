@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infer_jax.errors import InputError
+from infer_jax.catalog.files import replacing
+from infer_jax.errors import InputError, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,12 +114,13 @@ def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:g}") -> None:
 
 
 def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
-    """Write a picture in the format of its suffix; the folder is made.
+    """Write a picture whole, or none, in the format of its suffix; the folder is made.
 
     The file carries the figure's title and caption, for pages and readers that show no picture.
 
     Raises:
         InputError: the place cannot be written, or no such format.
+        OSError: the disk is full or failing.
     """
     path = Path(path)
     formats = figure.canvas.get_supported_filetypes()
@@ -127,11 +129,21 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
         raise InputError(str(path), "suffix", path.suffix, ", ".join(sorted(formats)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata=_said(figure, suffix))
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise InputError(str(path), "", reason, "a writable place") from None
+    with replacing(path) as partial:
+        figure.savefig(partial, metadata=_said(figure, suffix))
     return path
+
+
+def words(text: str) -> str:
+    r"""A text of others for a title or a label: neither a formula nor a character of control.
+
+    >>> words("a$b$")
+    'a\\$b\\$'
+    """
+    return printable(text).replace("$", r"\$")
 
 
 def _said(figure: "Figure", suffix: str) -> dict[str, str] | None:

@@ -2,15 +2,15 @@
 
 import hashlib
 import json
-import os
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from infer_jax.catalog.archives import read_arrays
+from infer_jax.catalog.files import replacing
+from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
 from infer_jax.sweep.dependency import Reading
 from infer_jax.sweep.group import Group
@@ -56,16 +56,11 @@ def save(path: Path, mark: str, point: Checkpoint) -> None:
     facts = {"format": FORMAT, "fingerprint": mark, "position": str(point.position)}
     facts |= {"counts": point.counts, "capacity": point.capacity, "sum": _sum(point.leaves)}
     arrays["facts"] = np.array(json.dumps(facts))
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with replacing(path) as temporary, temporary.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    except InputError as error:
+        raise OSError(str(error.value)) from None
 
 
 def load(path: Path, mark: str) -> Checkpoint | None:
@@ -77,12 +72,12 @@ def load(path: Path, mark: str) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
-            facts = json.loads(str(file["facts"]))
-            leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
+        arrays = read_arrays(path)
+        facts = json_of(str(path), str(arrays["facts"]))
+        leaves = [arrays[f"leaf{i}"] for i in range(len(arrays) - 1)]
         intact = facts["format"] == FORMAT and facts["sum"] == _sum(leaves)
         found = Checkpoint(int(facts["position"]), facts["counts"], facts["capacity"], leaves)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"a file that is damaged or no checkpoint ({type(error).__name__})"
         raise InputError(str(path), "checkpoint", reason, "delete it to start anew") from None
     if not intact:

@@ -4,13 +4,12 @@ import csv
 import io
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from infer_jax.catalog.files import write_text
+from infer_jax.catalog.files import replacing, write_text
 from infer_jax.errors import InputError
 
 KINDS = (".parquet", ".csv", ".json")
@@ -84,8 +83,14 @@ def write(
     text.write(f"# {json.dumps(facts)}\n")
     table = csv.writer(text, lineterminator="\n")
     table.writerow([f"{name} [{units[name]}]" if units[name] else name for name in columns])
-    table.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
+    table.writerows(zip(*([_cell(x) for x in c.tolist()] for c in columns.values()), strict=True))
     write_text(path, text.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    """A cell as it is; a text that a spreadsheet would run as a formula gets a quote before it."""
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if formula else value
 
 
 def _parquet(
@@ -99,12 +104,5 @@ def _parquet(
     ]
     schema = arrow.schema(fields, metadata={"infer_jax": json.dumps(facts)})
     table = arrow.Table.from_arrays(arrays, schema=schema)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            arrow.parquet.write_table(table, stream)
-        os.replace(temporary, path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        reason = (error.strerror or type(error).__name__).lower()
-        raise InputError(str(path), "", reason, "a writable place") from None
+    with replacing(path) as temporary:
+        arrow.parquet.write_table(table, temporary)

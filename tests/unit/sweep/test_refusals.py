@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.catalog import load_model, load_system
+from infer_jax.catalog import files, load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.sweep import (
     Axis,
@@ -199,7 +199,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError):
         checkpoint.save(path, "mark", point._replace(position=9))
     held = checkpoint.load(path, "mark")
@@ -232,3 +232,11 @@ def test_out_of_memory_halves_the_chunk(monkeypatch):
     assert result.index == small(plan=plan(tp=Axis.integers(1, 5000)), chunk=512,
                                  keep=TopK(3, "cost")).index  # fmt: skip
     assert jnp.all(jnp.asarray(result.columns["cost"]) > 0)
+
+
+def test_texts_of_a_table_are_no_formulas(tmp_path):
+    """A name of others in a cell, which a spreadsheet would run; numbers stay as they are."""
+    columns = {"model": np.array(["=1+1", "@SUM(A1)", "llama"]), "x": np.array([-1.5, 2.0, 3.0])}
+    tables.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {}, None)
+    rows = (tmp_path / "x.csv").read_text().splitlines()[1:]
+    assert rows == ["model,x [s]", "'=1+1,-1.5", "'@SUM(A1),2.0", "llama,3.0"]

@@ -1,0 +1,142 @@
+"""What is written is whole or not there, goes through no link, and no terminal obeys it."""
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+from infer_jax.catalog import files
+from infer_jax.catalog.models import BUNDLED
+from infer_jax.cli import calibrate, show
+from infer_jax.cli.verbs import VERBS, app
+from infer_jax.errors import InputError
+from tests.cli.running import run
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+PROGRAM = [sys.executable, "-c", "from infer_jax.cli import main; main()"]
+
+
+def closed():
+    """A pipe whose reader is gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return open(writer, "w")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_closed_output_is_code_1(verb):
+    for out, said in ((None, "standard output is closed"), (closed(), "")):
+        err = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            app([verb, "--help"])
+        assert ended.value.code == 1
+        assert said in err.getvalue() and err.getvalue().count("\n") == bool(said)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX")
+def test_a_shell_that_closes_the_output(tmp_path):
+    line = " ".join(f"'{word}'" for word in PROGRAM)
+    for rest in ("models >&-", "models 2>&- >&-", "models | head -1 >/dev/null"):
+        words = ["bash", "-c", f"set -o pipefail; {line} {rest}"]
+        ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert ended.returncode in ((0, 1) if "head" in rest else (1,)), rest
+        assert "Traceback" not in ended.stderr and ended.stderr.count("\n") <= 1
+
+
+def full(*_, **__):
+    raise FULL
+
+
+def test_a_full_disk_is_code_1_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.os, "fsync", full)
+    ran = run("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
+    assert (ran.code, ran.out) == (1, "")
+    assert "cannot be written: No space left on device (frontier.png)" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch):
+    from infer_jax.plots.style import panels, save
+
+    figure, _ = panels(1, "a title", "a caption")
+    save(figure, tmp_path / "x.png")
+    old = (tmp_path / "x.png").read_bytes()
+
+    def half(path, **_):
+        path.write_bytes(b"half")
+        raise FULL
+
+    monkeypatch.setattr(figure, "savefig", half)
+    with pytest.raises(OSError, match="No space"):
+        save(figure, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes() == old
+    assert os.listdir(tmp_path) == ["x.png"]
+
+
+def test_no_profile_without_its_picture(tmp_path, monkeypatch):
+    given = (tmp_path / "mine.toml", "text", None, None, tmp_path / "mine.png")
+    for error in (FULL, InputError("a", "b", "c", "d"), RuntimeError(), KeyboardInterrupt()):
+
+        def fails(*_, error=error):
+            raise error
+
+        monkeypatch.setattr(calibrate, "_draw", fails)
+        with pytest.raises(type(error)):
+            calibrate._write(*given)  # pyright: ignore[reportArgumentType]
+        assert os.listdir(tmp_path) == []
+    monkeypatch.setattr(calibrate, "_draw", lambda asked, made, path: path.write_text("drawn"))
+    calibrate._write(*given)  # pyright: ignore[reportArgumentType]
+    assert sorted(os.listdir(tmp_path)) == ["mine.png", "mine.toml"]
+
+
+def test_planted_links_are_not_followed(tmp_path):
+    """The name that earlier versions wrote through, and that of the file itself."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in (f".{os.getpid()}.x.svg", "x.svg"):
+        (tmp_path / name).symlink_to(victim)
+    from infer_jax.plots.style import panels, save
+
+    save(panels(1, "a title", "a caption")[0], tmp_path / "x.svg")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "x.svg").read_text().startswith("<?xml") and not (
+        tmp_path / "x.svg"
+    ).is_symlink()
+
+
+def test_no_name_is_obeyed_by_a_terminal(tmp_path):
+    """Escapes in the name of a file, an argument, a profile's title and notes."""
+    evil = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
+    config = json.loads((BUNDLED / "llama-3.1-8b.json").read_text())["config"]
+    folder = tmp_path / f"model{evil}"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    text = f'base = "h100_sxm"\ntitle = {json.dumps(evil)}\nnotes = {json.dumps(evil)}\n'
+    (tmp_path / "mine.toml").write_text(text)
+    asked = ("memory", str(folder), "--hardware", "mine.toml", "--tp", "1")
+    for words in (
+        asked,
+        (*asked, "--json"),
+        ("hardware", "mine.toml"),
+        ("hardware", "mine.toml", "--json"),
+        ("models", evil),
+        ("memory", str(folder / evil), "--hardware", evil),
+        (evil,),
+        ("memory", f"--{evil}"),
+    ):
+        ran = run(*words)
+        assert "owned" in ran.out + ran.err
+        assert all(line.isprintable() for line in (ran.out + ran.err).split("\n"))
+
+
+def test_json_says_what_it_spells_out(capsys):
+    said = {"a": "\x1b[2J \x7f\x9b \u202e größe 中 \U000e0001", "b": ["\n"]}
+    show.as_json(said)
+    out = capsys.readouterr().out
+    assert json.loads(out) == said
+    assert all(line.isprintable() for line in out.split("\n")) and "größe 中" in out
