@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
 import typer
 
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.cli import inputs, options as opt, runs as given_runs, show
 from infer_jax.cli.estimate import agree, one_life, plan_of
-from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.estimators.trust import BORROWED
@@ -164,9 +164,8 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
         theory = theory.but(engine=engine_of(runs))
     if not isinstance(theory, Serving):
         loads = [load._replace(plan=_plain(load.plan)) for load in loads]
-    life = jax.jit(lambda load: theory.estimate(arch, asked.hardware, load.workload, load.plan))
     with busy("compiling and evaluating"):
-        lives = [jax.device_get(life(load)) for load in loads]
+        lives = [once(one_life, theory, arch, asked.hardware, x.workload, x.plan) for x in loads]
     return {
         **asked.names,
         "estimator": name,

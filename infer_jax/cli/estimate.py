@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from infer_jax import legal
 from infer_jax.catalog.published import Errors
 from infer_jax.cli import estimate_view as view, inputs, options as opt, show
-from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.compiling import once
 from infer_jax.estimators import Economics, Estimate, Phase
 from infer_jax.estimators.estimate import request_life
 from infer_jax.estimators.serving import Served

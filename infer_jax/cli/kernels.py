@@ -7,7 +7,8 @@ import typer
 
 from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.estimate import check_split
-from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Limit
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, Serving

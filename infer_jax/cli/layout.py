@@ -7,7 +7,8 @@ import numpy as np
 import typer
 
 from infer_jax.cli import inputs, options as opt, show
-from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.estimators import Slice
 from infer_jax.estimators.partitioning import (

@@ -6,7 +6,8 @@ import typer
 
 from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.estimate import check_split
-from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.compiling import once
 from infer_jax.memory import Engine, Memory, memory as held_by
 from infer_jax.specs import UNBOUNDED, Plan
 

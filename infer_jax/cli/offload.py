@@ -6,7 +6,8 @@ import numpy as np
 import typer
 
 from infer_jax.cli import inputs, options as opt, picture, show
-from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.cli.starting import busy, prepare
+from infer_jax.compiling import once
 from infer_jax.estimators import JobEstimate, Offload, Offloading, make
 from infer_jax.estimators.offloading.flags import rounded
 from infer_jax.estimators.offloading.plan import SCHEDULES
@@ -113,7 +114,7 @@ def offload(
         gpu_batch=np.asarray(grid.gpu_batch[best]), batches=np.asarray(grid.batches[best])
     )
     with busy("pricing the best block"):
-        life: JobEstimate = once(theory.estimate, arch, asked.hardware, work, plan)
+        life: JobEstimate = once(_life, theory, arch, asked.hardware, work, plan)
         placed = plan.replace(
             **{
                 f"{kind}_{tier}": life.decode.layout[f"{kind}_{tier}"]
@@ -130,6 +131,10 @@ def offload(
         show.as_json({**report, "notes": notes})
         return
     _print(report, life, notes)
+
+
+def _life(theory: Offloading, arch: Any, hardware: Any, work: Any, plan: Offload) -> JobEstimate:
+    return theory.estimate(arch, hardware, work, plan)
 
 
 def _theory(name: str, asked: inputs.Given) -> Offloading:

@@ -9,7 +9,7 @@ import numpy as np
 
 from infer_jax.cli import show
 from infer_jax.cli.inputs import Given
-from infer_jax.cli.starting import once
+from infer_jax.compiling import once
 from infer_jax.estimators import Limit
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.physics import decoder
@@ -39,10 +39,7 @@ def axes(
     """(GPUs, batches): whole numbers up to ``total``, or the paper's real ones."""
     if paper:
         arch, chip = asked.model.architecture, asked.hardware.chip
-        laws = getattr(theory, "target", theory).laws
-        stored = once(
-            lambda a: decoder.total(decoder.weight_bytes(a, laws.projections).values()), arch
-        )
+        stored = once(_stored, getattr(theory, "target", theory), arch)
         return paper_axes(float(stored) / float(chip.memory), _sparsity(arch))
     total = 1024.0 if total is None else total
     octaves = max(np.log2(total / EACH), 0.0)
@@ -58,31 +55,41 @@ def axes(
 def _sparsity(arch: Architecture) -> float:
     """The largest number of experts per active expert among the blocks."""
     feeds = [b.feedforward for b in arch.blocks if b.feedforward is not None]
-    return max((float(s) for s in once(lambda f: [sparsity(x) for x in f], feeds)), default=1.0)
+    return max((float(s) for s in once(_sparsities, feeds)), default=1.0)
+
+
+def _stored(theory: Any, arch: Architecture) -> Any:
+    """Bytes of the weights, as the theory counts projections."""
+    return decoder.total(decoder.weight_bytes(arch, theory.laws.projections).values())
+
+
+def _sparsities(feeds: list[Any]) -> list[Any]:
+    return [sparsity(x) for x in feeds]
 
 
 def evaluate(theory: Any, asked: Given, work: Any, chips: Any, batches: Any) -> Answer:
     """One decode pass at every (GPUs, batch) pair, in one compiled program."""
 
-    def all_pairs(theory: Any, arch: Any, hardware: Any, work: Any, chips: Any, batches: Any):
-        def one(n: Any, b: Any) -> Any:
-            plan = Plan.of().replace(tp=n)
-            forward = ForwardPass(
-                sequences=b, new_tokens=jnp.ones_like(b), cached_tokens=decode_context(work)
-            )
-            phase = theory.step(arch, hardware, forward, plan)
-            cost = usd_per_million_tokens(plan.instance, hardware.price, phase.time, b)
-            return phase, cost, phase.feasible
-
-        rows = jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(chips)
-        shape = (len(chips) * len(batches),)
-        return jax.tree.map(lambda x: x.reshape(shape), rows)
-
     n, b = np.meshgrid(chips, batches, indexing="ij")
     given = (theory, asked.model.architecture, asked.hardware, work, chips, batches)
-    phase, cost, feasible = once(all_pairs, *given, points=n.size)
+    phase, cost, feasible = once(_all_pairs, *given, points=n.size)
     grid = Grid(n.ravel(), b.ravel(), phase.time, cost, feasible, phase.mfu)
     return Answer(grid, phase.terms, phase.limits, phase.layout)
+
+
+def _all_pairs(theory: Any, arch: Any, hardware: Any, work: Any, chips: Any, batches: Any) -> Any:
+    def one(n: Any, b: Any) -> Any:
+        plan = Plan.of().replace(tp=n)
+        forward = ForwardPass(
+            sequences=b, new_tokens=jnp.ones_like(b), cached_tokens=decode_context(work)
+        )
+        phase = theory.step(arch, hardware, forward, plan)
+        cost = usd_per_million_tokens(plan.instance, hardware.price, phase.time, b)
+        return phase, cost, phase.feasible
+
+    rows = jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(chips)
+    shape = (len(chips) * len(batches),)
+    return jax.tree.map(lambda x: x.reshape(shape), rows)
 
 
 def row(

@@ -12,8 +12,9 @@ from infer_jax.catalog.files import write_text
 from infer_jax.cli import estimate as one, inputs, kernels, options as opt, picture, points, show
 from infer_jax.cli.answered import Answers, Chosen, lead
 from infer_jax.cli.reported import page
-from infer_jax.cli.starting import busy, once, prepare
+from infer_jax.cli.starting import busy, prepare
 from infer_jax.codesign.sensitivity import analyser, outputs
+from infer_jax.compiling import once
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment

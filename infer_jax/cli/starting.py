@@ -1,15 +1,13 @@
-"""How does a command start fast: 64-bit numbers, compiled programs kept, progress if watched?"""
+"""How does a command start: 64-bit numbers, where programs are kept, progress if watched?"""
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import jax
 
-MANY = 50_000  # points from which optimised code wins its compilation back
 _hushed = [False]  # by --quiet
 
 
@@ -53,20 +51,6 @@ def _user_cache() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def once(function: Callable[..., Any], *args: Any, points: int = 1) -> Any:
-    """``jax.jit(function)(*args)`` for a program that runs once, leaves as NumPy arrays.
-
-    Nearly all the time of such a program is compilation. On a CPU, one of few ``points`` is
-    done sooner unoptimised, and one of single numbers sooner still if nothing is fused.
-    """
-    options: dict[str, Any] = {}
-    if jax.default_backend() == "cpu" and points < MANY:
-        options["xla_backend_optimization_level"] = 0
-        if points == 1:
-            options["xla_disable_hlo_passes"] = "fusion"
-    return jax.device_get(jax.jit(function, compiler_options=options or None)(*args))
 
 
 def hush(quiet: bool) -> None:

@@ -1,5 +1,7 @@
 """What does an estimator answer: a phase (one forward pass) and an estimate (a request's life)?"""
 
+from functools import reduce
+from operator import and_
 from typing import Any, Protocol as Interface
 
 import jax
@@ -43,10 +45,8 @@ class Phase(Spec):
     @property
     def feasible(self) -> Array:
         """True where every limit holds."""
-        ok = jnp.asarray(True)
-        for limit in self.limits.values():
-            ok = ok & (limit.need <= limit.capacity)
-        return ok
+        met = [limit.need <= limit.capacity for limit in self.limits.values()]
+        return reduce(and_, met) if met else jnp.asarray(True)
 
     @property
     def shortfall(self) -> Array:

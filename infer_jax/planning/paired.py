@@ -1,13 +1,11 @@
 """What do pairs of pools answer, and what does each of their sides cost and draw?"""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment, Pass, Serving
@@ -73,7 +71,6 @@ def _end(pool: Rows, row: np.ndarray, copies: np.ndarray) -> tuple[Any, ...]:
     return dict(zip(Layout._fields, degrees, strict=True)), copies, pool.sequences[row], phase
 
 
-@partial(jax.jit, compiler_options=QUICK)
 def _lives(
     wrapper: Any,
     arch: Any,

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from infer_jax.compiling import QUICK
+from infer_jax.compiling import once
 from infer_jax.estimators.serving import Deployment, Served, Serving, Shape, shape
 from infer_jax.planning.layouts import Layout
 from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
@@ -127,18 +126,14 @@ def by_rows(program: Callable[..., Any], world: tuple[Any, ...], *rows: Any) -> 
     count = len(jax.tree.leaves(rows)[0])
     last = 2 ** (count - 1).bit_length() - count
     full = jax.tree.map(lambda x: np.concatenate([x, np.repeat(x[-1:], last, axis=0)]), rows)
-    return jax.tree.map(lambda x: x[:count], jax.device_get(program(*world, *full)))
+    return jax.tree.map(lambda x: x[:count], once(program, *world, *full))
 
 
 def seen(arch: Architecture | None) -> Shape | None:
     """A model as a server sees it, where there is one."""
-    return None if arch is None else _shape(arch)
+    return None if arch is None else once(shape, arch)
 
 
-_shape = jax.jit(shape, compiler_options=QUICK)
-
-
-@partial(jax.jit, compiler_options=QUICK)
 def _served(
     serving: Serving,
     arch: Shape,
@@ -156,7 +151,6 @@ def _served(
     return jax.vmap(one)(given, batch)
 
 
-@partial(jax.jit, compiler_options=QUICK)
 def _arrived(
     serving: Serving,
     arch: Shape,

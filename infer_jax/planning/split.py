@@ -7,13 +7,11 @@ evaluated with the transfer between them.
 
 import itertools
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import Deployment, Pass, Shape
@@ -128,7 +126,6 @@ def _answers(
     return [jax.tree.map(lambda x, a=a, b=b: x[a:b], phases) for a, b in itertools.pairwise(ends)]
 
 
-@partial(jax.jit, compiler_options=QUICK)
 def _passes(
     serving: Any, models: Any, hardware: Any, common: Any, given: Any, passes: ForwardPass
 ) -> Pass:

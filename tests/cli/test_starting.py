@@ -4,12 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from infer_jax.cli.starting import MANY, cache_folder, once
+from infer_jax.cli.starting import cache_folder
 
 
 def test_chosen_folder_is_made(tmp_path, monkeypatch):
@@ -33,28 +30,41 @@ def test_no_folder_is_no_error(tmp_path, monkeypatch, where):
     assert cache_folder() is None
 
 
-@pytest.mark.parametrize("points", [1, 2, MANY])
-def test_once_is_jit(points):
-    def function(x):
-        return jnp.sum(jnp.exp(-x) * x), {"twice": 2.0 * x}
+# counts what is traced, lowered and compiled, or loaded from JAX's own cache of programs
+COUNTING = """
+import atexit, sys
+import jax.monitoring
+seen = []
+jax.monitoring.register_event_duration_secs_listener(lambda name, _, **more: seen.append(name))
+jax.monitoring.register_event_listener(lambda name, **more: seen.append(name))
+atexit.register(lambda: print(*sorted({x for x in seen if "compil" in x}), file=sys.stderr))
+from infer_jax.cli import main
+main()
+"""
+H100, LLAMA = ("--hardware", "h100_sxm"), "llama-3.1-8b"
 
-    x = np.linspace(0.0, 3.0, 5)
-    total, parts = once(function, x, points=points)
-    assert isinstance(total, np.ndarray | np.floating)
-    np.testing.assert_allclose(total, jax.jit(function)(x)[0], rtol=1e-12)
-    np.testing.assert_array_equal(parts["twice"], 2.0 * x)
 
-
-def test_second_command_is_silent_and_equal(tmp_path):
-    """XLA complains of programs that it loads from the folder; no user should read that."""
-    words = [sys.executable, "-c", "from infer_jax.cli import main; main()"]
-    words += ["memory", "llama-3.1-8b", "--hardware", "h100_sxm", "--json"]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("estimate", LLAMA, *H100, "--tp", "1"),
+        ("estimate", LLAMA, *H100, "--tp", "1", "--estimator", "economics.planned"),
+        ("plan", LLAMA, *H100, "--total-gpus", "2", "--isl", "1000"),
+        ("memory", LLAMA, *H100),
+        ("layout", "palm-540b", "--hardware", "tpu_v4", "--total-gpus", "64"),
+    ],
+)
+def test_second_command_traces_nothing_is_silent_and_equal(words, tmp_path, monkeypatch):
+    """Neither traced, lowered, compiled nor looked up; and the same numbers to the last bit."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs of this test"))
+    asked = [sys.executable, "-c", COUNTING, *words, "--json"]
     first, second = (
-        subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=120)
         for _ in range(2)
     )
-    assert (first.returncode, first.stderr) == (0, "")
-    assert (second.returncode, second.stderr) == (0, "")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert "jaxpr_trace_duration" in first.stderr  # the events are called so
+    assert second.stderr == "\n"
     assert first.stdout == second.stdout
 
 

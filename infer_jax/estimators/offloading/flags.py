@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from infer_jax.compiling import MANY, once
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics import attention as att, feedforward as ffn
 from infer_jax.specs import Architecture, Block, Hardware, Workload
@@ -118,15 +119,8 @@ def rounded(
     ]
     given = model.replace(solve=False)
 
-    def price(columns: Any) -> Any:
-        def one(values: Any) -> Any:
-            placed = plan.replace(**dict(zip(names, values, strict=True)))
-            life = given.estimate(arch, hardware, work, placed)
-            return life.throughput, life.feasible
-
-        return jax.vmap(one)(list(columns))
-
-    rate, fits = (np.asarray(x) for x in jax.jit(price)(np.array(rows).T))
+    columns = dict(zip(names, np.array(rows).T, strict=True))
+    rate, fits = once(_prices, given, arch, hardware, work, plan, columns, points=MANY)
     if not fits.any():
         return None
     rate = np.where(fits, rate, -np.inf)
@@ -143,3 +137,13 @@ def rounded(
         throughput=float(rate[best]),
         loss=1.0 - float(rate[best]) / exact,
     )
+
+
+def _prices(model: Any, arch: Any, hardware: Any, work: Any, plan: Any, columns: Any) -> Any:
+    """(throughput, whether it fits) of ``plan`` with each row of ``columns``."""
+
+    def one(values: Any) -> Any:
+        life = model.estimate(arch, hardware, work, plan.replace(**values))
+        return life.throughput, life.feasible
+
+    return jax.vmap(one)(columns)

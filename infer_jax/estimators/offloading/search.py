@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from infer_jax.compiling import MANY, once
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading.placing import MEMORIES, best_placement
 from infer_jax.estimators.offloading.plan import Offload
@@ -87,10 +88,13 @@ def most_batches(
     """The samples of a block that all memories together could hold, were they one."""
     host, chip = hardware.host, hardware.chip
     total = float(model.usable) * float(chip.memory + host.memory + host.disk)
+    return total / float(once(_sample, model, arch, hardware, work, plan))
+
+
+def _sample(model: Any, arch: Any, hardware: Any, work: Any, plan: Any) -> Any:
+    """Bytes that a sample keeps: its cache, and hidden states of its prompt."""
     job = model.job(arch, hardware, work, plan)
-    each = float(job.layer.cache(job.resident) * job.layer.count)
-    each = each + float(job.layer.buffers.hidden * job.prompt)
-    return total / each
+    return job.layer.cache(job.resident) * job.layer.count + job.layer.buffers.hidden * job.prompt
 
 
 def blocks(most: float, gpu_batches: Any = GPU_BATCHES) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +107,6 @@ def blocks(most: float, gpu_batches: Any = GPU_BATCHES) -> tuple[np.ndarray, np.
     return g, k
 
 
-@jax.jit
 def _solve(model: Any, arch: Any, hardware: Any, work: Any, plan: Any, g: Any, k: Any):
     def one(g: Any, k: Any) -> Any:
         job = model.job(arch, hardware, work, plan.replace(gpu_batch=g, batches=k))
@@ -135,6 +138,6 @@ def search(
     for at in range(0, len(g), CHUNK):
         pad = (0, CHUNK - len(g[at : at + CHUNK]))
         pairs = [np.pad(x[at : at + CHUNK], pad, mode="edge") for x in (g, k)]
-        parts.append(jax.device_get(_solve(model, arch, hardware, work, plan, *pairs)))
+        parts.append(once(_solve, model, arch, hardware, work, plan, *pairs, points=MANY))
     found = [np.concatenate(x)[: len(g)] for x in zip(*parts, strict=True)]
     return Grid(g, k, *found)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from infer_jax.catalog import load_model, load_system
+from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import Asked, Layout, Side, Table, choices, layouts, shares, splits, table
-from infer_jax.planning.served import QUICK
 from infer_jax.specs import Workload
 
 ISL, OSL, GPUS = 2000, 200, 8

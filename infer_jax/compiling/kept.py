@@ -1,0 +1,126 @@
+"""Where are compiled programs kept between processes, under which name, and how many of them?
+
+A file is one line of JSON (the structure of the answer, the digest of what follows) and the
+program as XLA writes it. It lies beside JAX's own compilation cache; a file that is damaged, or of
+other sources, versions or processors, is as one that is absent.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxlib import version as jaxlib_version
+
+FORMAT = "infer_jax program 1"
+CONFIG: Any = jax.config  # whose fields type checkers do not know
+MOST, MOST_BYTES = 256, 256_000_000  # files, and bytes in all: the least recently used go
+
+
+def folder() -> Path | None:
+    """``programs`` in the folder of JAX's compilation cache; None where there is none."""
+    chosen = CONFIG.jax_compilation_cache_dir
+    if not chosen or not CONFIG.jax_enable_compilation_cache or "://" in chosen:
+        return None
+    return Path(chosen) / "programs"
+
+
+def key(asked: Any) -> str:
+    """The name of a program: of the question, and of all that its machine code depends on."""
+    text = json.dumps([asked, _settings(), *_world()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(name: str) -> tuple[Any, bytes] | None:
+    """(structure of the answer, program), or None."""
+    place = folder()
+    if place is None:
+        return None
+    path = place / name
+    try:
+        first, _, program = path.read_bytes().partition(b"\n")
+        head = json.loads(first)
+        if head["format"] != FORMAT or head["digest"] != _digest(head["answer"], program):
+            return None
+        os.utime(path)  # used now
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return head["answer"], program
+
+
+def store(name: str, answer: Any, program: bytes) -> None:
+    """Keep a program; in silence where that cannot be done."""
+    place = folder()
+    if place is None:
+        return
+    head = {"format": FORMAT, "answer": answer, "digest": _digest(answer, program)}
+    temporary = ""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=place, prefix=".")
+        with os.fdopen(handle, "wb") as file:
+            file.write(json.dumps(head).encode() + b"\n" + program)
+        os.replace(temporary, place / name)
+        prune(place)
+    except OSError:  # a full disk, a folder that may not be written
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def prune(place: Path) -> None:
+    """Delete the least recently used files beyond ``MOST`` and ``MOST_BYTES``."""
+    seen = [(entry.stat(), Path(entry.path)) for entry in os.scandir(place) if entry.is_file()]
+    seen.sort(key=lambda each: -each[0].st_mtime_ns)
+    held = 0
+    for rank, (stat, path) in enumerate(seen):
+        held += stat.st_size
+        if rank >= MOST or (rank and held > MOST_BYTES):
+            path.unlink(missing_ok=True)
+
+
+def _digest(answer: Any, program: bytes) -> str:
+    return hashlib.sha256(json.dumps(answer).encode() + program).hexdigest()
+
+
+def _settings() -> dict[str, str]:
+    """What is set in JAX, whose tracing and compiling read it, and the flags of XLA."""
+    place = ("jax_compilation_cache", "jax_persistent_cache", "jax_logging", "jax_platforms")
+    held = {name: repr(x) for name, x in CONFIG.values.items() if not name.startswith(place)}
+    x64 = repr(CONFIG.jax_enable_x64)  # of this thread
+    return {**held, "x64": x64, "flags": os.environ.get("XLA_FLAGS", "")}
+
+
+@cache
+def _world() -> tuple[str, ...]:
+    """Sources of the package, versions of what it stands on, the processor."""
+    root = Path(__file__).parents[1]
+    sources = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        sources.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+        sources.update(path.read_bytes())
+    client = jax.devices()[0].client
+    versions = (
+        jax.__version__,
+        jaxlib_version.__version__,
+        np.__version__,
+        platform.python_version(),
+    )
+    return (sources.hexdigest(), *versions, client.platform, client.platform_version, _processor())
+
+
+def _processor() -> str:
+    """The processor with its features: machine code is of one kind."""
+    told = platform.machine() + platform.processor()
+    try:
+        with open("/proc/cpuinfo") as file:
+            first = file.read(8192).split("\n\n")[0]
+    except OSError:
+        return told
+    kept = ("model name", "flags", "Features", "CPU part")
+    return told + "".join(line for line in first.splitlines() if line.startswith(kept))

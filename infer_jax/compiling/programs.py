@@ -1,0 +1,91 @@
+"""How is a function of specs evaluated once, in little more than the time of its arithmetic?
+
+Tracing, lowering and compiling take most of a command. They are done once for a structure of
+arguments: this process remembers the program, and the next reads it from a folder.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from infer_jax.compiling import kept
+from infer_jax.compiling.options import QUICK
+from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
+
+MANY = 50_000  # points from which optimised code wins its compilation back
+Program = Callable[..., Any]  # from the arguments to the answer, leaves as NumPy arrays
+
+_programs: dict[str, Program] = {}
+
+
+def once(function: Callable[..., Any], *args: Any, points: int = 1) -> Any:
+    """``jax.jit(function)(*args)`` for a program that runs once, leaves as NumPy arrays.
+
+    On a CPU one of fewer ``points`` than ``MANY`` is compiled quickly. If ``function`` has a name
+    in this package its program is kept where JAX keeps what it compiles, and the next process
+    neither traces nor compiles it. New numbers need no new program.
+    """
+    if jax.default_backend() != "cpu":
+        return jax.device_get(jax.jit(function)(*args))
+    options = QUICK if points < MANY else {}
+    try:
+        asked = [name_of(function), described(args), options]
+    except (UndescribableError, TypeError):
+        return jax.device_get(jax.jit(function, compiler_options=options)(*args))
+    key = kept.key(asked)
+    if key not in _programs:
+        if len(_programs) >= kept.MOST:
+            _programs.clear()
+        loaded = _loaded(key)
+        try:
+            if loaded is not None:
+                answer = loaded(*args)
+                _programs[key] = loaded
+                return answer
+        except Exception:  # XLA's own errors have no common class: made anew
+            pass
+        _programs[key] = _compiled(key, function, args, options)
+    return _programs[key](*args)
+
+
+def _loaded(key: str) -> Program | None:
+    """The program of that name from the folder, where it is there and can be read."""
+    found = kept.load(key)
+    if found is None:
+        return None
+    answer, code = found
+    try:
+        tree = jax.tree.structure(rebuilt(answer))
+        device = jax.devices()[0]
+        executable = device.client.deserialize_executable(code, (device,))
+    except Exception:  # XLA's own errors have no common class: as one that is absent
+        return None
+
+    def run(*args: Any) -> Any:
+        given = [jax.device_put(x, device) for x in jax.tree.leaves(args)]
+        return jax.tree.unflatten(tree, [np.asarray(x) for x in executable.execute(given)])
+
+    return run
+
+
+def _compiled(
+    key: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> Program:
+    """The program, traced and compiled, and kept under that name."""
+    lowered = jax.jit(function, keep_unused=True).lower(*args)
+    try:
+        program = lowered.compile(compiler_options=options)
+    except Exception:  # a release of XLA that has dropped one of the options
+        program = lowered.compile()
+    tree = program.out_tree
+    try:
+        answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))
+        executable = program.runtime_executable()
+        code = executable.client.serialize_executable(executable)  # pyright: ignore
+    except Exception:  # an answer without a name, or a release of JAX that is asked otherwise
+        pass
+    else:
+        kept.store(key, answer, bytes(code))
+    return lambda *given: jax.device_get(program(*given))

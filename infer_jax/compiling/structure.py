@@ -1,0 +1,118 @@
+"""What is a tree of specs made of, as plain data that another process can compare and rebuild?
+
+Specs, named tuples, tuples, lists and dictionaries of numbers; what is static in a spec must be
+plain or have a name in this package. Data names classes and functions and holds no code.
+"""
+
+import dataclasses
+from importlib import import_module
+from typing import Any
+
+import jax
+
+LEAF = "leaf"
+PLAIN = (bool, int, float, str, type(None))
+
+
+class UndescribableError(ValueError):
+    """A tree that holds what has no name: a lambda, a closure, a class of the user's."""
+
+
+def described(tree: Any) -> Any:
+    """A tree as data: types and static values in full, of every number its shape and dtype."""
+    if tree is None:
+        return None
+    if isinstance(tree, type):
+        raise UndescribableError(repr(tree))
+    if isinstance(tree, dict):
+        if not all(isinstance(name, str) for name in tree):
+            raise UndescribableError("a key that is no text")
+        return {"dict": {name: described(tree[name]) for name in sorted(tree)}}
+    if isinstance(tree, tuple | list):
+        items = [described(x) for x in tree]
+        if type(tree) in (tuple, list):
+            return {type(tree).__name__: items}
+        return {"named": name_of(type(tree)), "items": items}
+    if dataclasses.is_dataclass(tree):
+        parts, static = {}, {}
+        for f in dataclasses.fields(tree):
+            value = getattr(tree, f.name)
+            if f.metadata.get("kind") == "static":
+                static[f.name] = _fixed(value)
+            else:
+                parts[f.name] = described(value)
+        return {"spec": name_of(type(tree)), "parts": parts, "static": static}
+    aval = jax.typeof(tree)  # TypeError where it is no number
+    return {LEAF: [list(aval.shape), str(aval.dtype), aval.weak_type]}
+
+
+def rebuilt(data: Any) -> Any:
+    """The tree of ``described`` with 0.0 for every number."""
+    if data is None:
+        return None
+    if LEAF in data:
+        return 0.0
+    if "dict" in data:
+        return {name: rebuilt(x) for name, x in data["dict"].items()}
+    if "tuple" in data:
+        return tuple(rebuilt(x) for x in data["tuple"])
+    if "list" in data:
+        return [rebuilt(x) for x in data["list"]]
+    if "named" in data:
+        return _class(data["named"], tuple)(*(rebuilt(x) for x in data["items"]))
+    static = {name: _unfixed(x) for name, x in data["static"].items()}
+    parts = {name: rebuilt(x) for name, x in data["parts"].items()}
+    return _class(data["spec"], object)(**parts, **static)
+
+
+def name_of(thing: Any) -> str:
+    """``module:name`` of a class or function of this package."""
+    module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
+    if not name or not str(module).startswith("infer_jax."):
+        raise UndescribableError(f"{thing!r} is not of this package")
+    if _named(f"{module}:{name}") is not thing:
+        raise UndescribableError(f"{thing!r} has no name")
+    return f"{module}:{name}"
+
+
+def _named(text: str) -> Any:
+    module, name = text.split(":")
+    if not module.startswith("infer_jax."):
+        raise UndescribableError(f"{text!r} is not of this package")
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _class(text: str, base: type) -> Any:
+    found = _named(text)
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise UndescribableError(f"{text!r} is no {base.__name__}")
+    if not dataclasses.is_dataclass(found) and not hasattr(found, "_fields"):
+        raise UndescribableError(f"{text!r} is neither a spec nor a named tuple")
+    return found
+
+
+def _fixed(value: Any) -> Any:
+    """A static value as data."""
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, tuple):
+        kind = None if type(value) is tuple else name_of(type(value))
+        return {"tuple": [_fixed(x) for x in value], "kind": kind}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _fixed(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"fields": fields, "kind": name_of(type(value))}
+    return {"name": name_of(value)}
+
+
+def _unfixed(data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    if "name" in data:
+        return _named(data["name"])
+    if "fields" in data:
+        return _class(data["kind"], object)(**{n: _unfixed(x) for n, x in data["fields"].items()})
+    items = [_unfixed(x) for x in data["tuple"]]
+    return tuple(items) if data["kind"] is None else _class(data["kind"], tuple)(*items)

@@ -1,0 +1,180 @@
+"""A kept program answers as the traced one to the last bit, and a bad file is as none."""
+
+import json
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.compiling import MANY, QUICK, kept, once, programs
+from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
+from infer_jax.estimators import VARIANTS
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.memory import Engine, memory
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder of programs, and a process that remembers none."""
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    monkeypatch.setattr(programs, "_programs", {})
+    yield tmp_path / "programs"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture
+def world():
+    model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
+    plan = ij.Plan.of(tp=2)
+    return model.architecture, system.hardware, plan, Engine.of(context=4096, sequences=8)
+
+
+def forget():
+    programs._programs.clear()
+
+
+def same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert (np.asarray(a).dtype, np.shape(a)) == (np.asarray(b).dtype, np.shape(b))
+        np.testing.assert_array_equal(a, b)
+
+
+def no_trace(monkeypatch):
+    def traced(*_):
+        raise AssertionError("traced")
+
+    monkeypatch.setattr(programs, "_compiled", traced)
+
+
+@pytest.mark.parametrize("points", [1, 2, MANY])
+def test_once_is_jit(points, folder):
+    def function(x):
+        return jnp.sum(jnp.exp(-x) * x), {"twice": 2.0 * x}
+
+    x = np.linspace(0.0, 3.0, 5)
+    total, parts = once(function, x, points=points)
+    assert isinstance(total, np.ndarray | np.floating)
+    np.testing.assert_allclose(total, jax.jit(function)(x)[0], rtol=1e-12)
+    np.testing.assert_array_equal(parts["twice"], 2.0 * x)
+    assert not folder.exists()  # a function without a name is no other process's
+
+
+def test_kept_is_traced_to_the_last_bit(folder, world, monkeypatch):
+    traced = jax.device_get(jax.jit(memory, compiler_options=QUICK)(*world))
+    made = once(memory, *world)
+    assert len(list(folder.iterdir())) == 1
+    no_trace(monkeypatch)
+    same(made, traced)
+    same(once(memory, *world), traced)  # remembered
+    forget()
+    same(once(memory, *world), traced)  # read
+    assert list(made.weights) == list(traced.weights)
+
+
+def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
+    arch, hardware, plan, engine = world
+    once(memory, *world)
+    no_trace(monkeypatch)
+    twice = once(memory, arch, hardware, plan.but(tp=4.0), engine)
+    np.testing.assert_allclose(twice.visible, memory(arch, hardware, plan, engine).visible)
+    assert float(twice.available) > float(once(memory, *world).available)
+
+
+@pytest.mark.parametrize("harm", ["empty", "short", "flipped", "text", "header", "renamed class"])
+def test_a_damaged_file_is_as_none(harm, folder, world):
+    made = once(memory, *world)
+    (path,) = folder.iterdir()
+    good = path.read_bytes()
+    head, _, code = good.partition(b"\n")
+    bad = {
+        "empty": b"",
+        "short": good[:-7],
+        "flipped": good[:-9] + bytes([good[-9] ^ 1]) + good[-8:],
+        "text": b"\xff\xfenonsense",
+        "header": head.replace(b"weights", b"weighty") + b"\n" + code,
+        "renamed class": head.replace(b":Memory", b":Missing") + b"\n" + code,
+    }[harm]
+    assert bad != good
+    path.write_bytes(bad)
+    forget()
+    same(once(memory, *world), made)
+    assert path.read_bytes() == good or kept.load(path.name) is not None  # mended
+
+
+def test_what_xla_cannot_read_is_made_anew(folder, world):
+    """A digest that fits says only that the file is whole."""
+    made = once(memory, *world)
+    (path,) = folder.iterdir()
+    answer = json.loads(path.read_bytes().partition(b"\n")[0])["answer"]
+    kept.store(path.name, answer, b"no program")
+    forget()
+    same(once(memory, *world), made)
+
+
+def test_a_program_depends_on_sources_settings_and_structure(folder, world, monkeypatch):
+    asked = ["name", described(world)]
+    before = kept.key(asked)
+    assert kept.key(asked) == before
+    assert kept.key(["other", described(world)]) != before
+    assert kept.key(["name", described((*world, 1.0))]) != before
+    with monkeypatch.context() as changed:
+        changed.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+        assert kept.key(asked) != before
+    with monkeypatch.context() as changed:
+        changed.setattr(kept, "_world", lambda: ("other sources",))
+        assert kept.key(asked) != before
+    with jax.enable_x64(not jax.config.read("jax_enable_x64")):
+        assert kept.key(asked) != before
+
+
+def test_the_least_recently_used_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "MOST", 3)
+    for i in range(5):
+        (tmp_path / str(i)).write_bytes(b"x" * 10)
+        os.utime(tmp_path / str(i), (i, i))
+    kept.prune(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"2", "3", "4"}
+    monkeypatch.setattr(kept, "MOST_BYTES", 25)
+    kept.prune(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"3", "4"}
+    monkeypatch.setattr(kept, "MOST_BYTES", 5)
+    kept.prune(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"4"}  # the last written stays
+
+
+def test_without_a_folder_nothing_is_written(folder, world):
+    jax.config.update("jax_compilation_cache_dir", None)
+    assert kept.folder() is None
+    once(memory, *world)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_estimator_has_a_name(name):
+    """Else its commands would trace anew, in silence."""
+    coefficients = ij.load_system("h100_sxm").coefficients
+    tree = (ij.make(name, coefficients), ij.load_model("deepseek-v3").architecture)
+    data = json.loads(json.dumps(described(tree)))
+    assert data == described(tree)
+    assert jax.tree.structure(rebuilt(data)) == jax.tree.structure(tree)
+
+
+def test_what_has_no_name_is_refused():
+    def local():
+        pass
+
+    for thing in (local, lambda: 0, np.sin, jnp.sin, int):
+        with pytest.raises(UndescribableError):
+            name_of(thing)
+    assert name_of(decode_context) == "infer_jax.estimators.estimate:decode_context"
+    with pytest.raises(UndescribableError):
+        described({1: 2.0})
+    with pytest.raises(UndescribableError):
+        rebuilt({"named": "os:_Environ", "items": []})
+    with pytest.raises(UndescribableError):
+        rebuilt({"spec": "infer_jax.catalog.files:Path", "parts": {}, "static": {}})
