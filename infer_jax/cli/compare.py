@@ -120,14 +120,16 @@ def _estimators(
         "osl_tokens": work.osl,
         "batch": work.batch,
         "estimators": [
-            {"name": known.estimator, "trust": known.fields(), **_told(life)}
+            {"name": known.estimator, "trust": known.fields(), **_told(life, asked)}
             for known, life in zip(trusted, lives, strict=True)
         ],
     }
 
 
-def _told(life: Estimate) -> dict[str, Any]:
-    answers = _answers(life)
+def _told(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
+    answers: dict[str, float | None] = {**_answers(life)}
+    if "power" in answers:
+        answers["power"] = show.known(asked.hardware.power)(answers["power"])
     return {
         "feasible": bool(life.feasible),
         "answers": {f"{k}_{_suffix(k)}": x for k, x in answers.items()},
@@ -178,7 +180,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
                 "concurrency": run.concurrency,
                 "request_rate_per_s": run.request_rate,
                 "measured": {f"{k}_{_suffix(k)}": x for k, x in _figures(run)},
-                "predicted": _told(made),
+                "predicted": _told(made, asked),
             }
             for run, made in zip(runs, lives, strict=True)
         ],
@@ -222,7 +224,7 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
         show.Column("second over first"),
     )
     rows = [
-        [*titles[k], *_both(one["answers"].get(k), two["answers"].get(k))]
+        [*titles[k], *_both(one["answers"].get(k, "-"), two["answers"].get(k, "-"))]
         for k in titles
         if k in one["answers"] or k in two["answers"]
     ]
@@ -241,7 +243,7 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
                 show.Column("second over first"),
             ),
             [
-                [k, *_both(*(t.get(k) for t in terms))]
+                [k, *_both(*(t.get(k, "-") for t in terms))]
                 for k in every
                 if any(t.get(k) for t in terms)
             ],
@@ -285,7 +287,7 @@ def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
                 show.Column("predicted over measured"),
             ),
             [
-                [*titles[k], *_both(value, told["answers"].get(k))]
+                [*titles[k], *_both(value, told["answers"].get(k, "-"))]
                 for k, value in run["measured"].items()
             ],
         )
@@ -305,7 +307,7 @@ def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
 
 
 def _both(one: Any, two: Any) -> tuple[str, str, str]:
-    cells = ["-" if x is None else show.digits(x, 4) for x in (one, two)]
-    if one is None or two is None or not float(one):
+    cells = [x if isinstance(x, str) else show.told(x, 4) for x in (one, two)]
+    if any(x is None or isinstance(x, str) for x in (one, two)) or not float(one):
         return cells[0], cells[1], "-"
     return cells[0], cells[1], f"{float(two) / float(one):.3g}"

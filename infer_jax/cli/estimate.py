@@ -162,6 +162,7 @@ def _loaded(life: Estimate, asked: inputs.Given, shipped: Errors | None) -> dict
     """What an estimate of a loaded server says beyond any other."""
     if not isinstance(life, Served):
         return {}
+    drawn = show.known(asked.hardware.power)
     return {
         **inputs.bands(asked.system, float(life.ttft), float(life.tpot), shipped),
         "latency_ms": 1e3 * life.latency,
@@ -169,8 +170,9 @@ def _loaded(life: Estimate, asked: inputs.Given, shipped: Errors | None) -> dict
         "running": life.running,
         "places": life.places,
         "blended_cost_per_mtok_usd": life.blended_cost,
-        "power_per_gpu_w": life.power,
-        "output_energy_per_mtok_j": life.energy,
-        "input_energy_per_mtok_j": life.input_energy,
-        "blended_energy_per_mtok_j": life.blended_energy,
+        "memory": {f"{name}_bytes": x for name, x in life.memory.items()},
+        "power_per_gpu_w": drawn(life.power),
+        "output_energy_per_mtok_j": drawn(life.energy),
+        "input_energy_per_mtok_j": drawn(life.input_energy),
+        "blended_energy_per_mtok_j": drawn(life.blended_energy),
     }

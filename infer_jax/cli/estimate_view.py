@@ -63,9 +63,9 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
             ["input tokens", mark + _of(life.input_cost), "$/Mtok", ""],
             *(
                 [
-                    ["output tokens", _of(life.energy), "J/Mtok", ""],
-                    ["input tokens", _of(life.input_energy), "J/Mtok", ""],
-                    ["power of a GPU", _of(life.power), "W", ""],
+                    ["output tokens", _known(report, "output_energy_per_mtok_j"), "J/Mtok", ""],
+                    ["input tokens", _known(report, "input_energy_per_mtok_j"), "J/Mtok", ""],
+                    ["power of a GPU", _known(report, "power_per_gpu_w"), "W", ""],
                     ["requests running", _of(life.running), "", ""],
                 ]
                 if isinstance(life, Served)
@@ -96,11 +96,30 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
             show.Column("slack"),
             show.Column("met", left=True),
         ),
-        [row for t, p in zip(("prefill", "decode"), both, strict=True) for row in _limits(t, p)],
+        _limits_of(life),
     )
     for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
         notes.append(f"Layout of {title}: {_layout(phase)}.")
     show.notes(notes)
+
+
+def _limits_of(life: Estimate) -> list[list[str]]:
+    """Rows of both phases; of a server, whose phases share limits, once, with what fills it."""
+    if not isinstance(life, Served):
+        both = (("prefill", life.prefill), ("decode", life.decode))
+        return [row for title, phase in both for row in _limits(title, phase)]
+    titles = {
+        "weights": "of it weights",
+        "cache": f"of it KV cache of {_of(life.running)} running requests",
+        "reserve": "of it the runtime's reserve",
+    }
+    rows = []
+    for row in _limits("", life.decode):
+        rows.append(row)
+        if row[0] == "memory":
+            parts = life.memory.items()
+            rows += [[f"  {titles[name]}", show.size(x), "", "", ""] for name, x in parts]
+    return rows
 
 
 def _layout(phase: Phase) -> str:
@@ -112,6 +131,10 @@ def _layout(phase: Phase) -> str:
 
 def _of(value: Any) -> str:
     return show.digits(value, 4)
+
+
+def _known(report: dict[str, Any], name: str) -> str:
+    return show.told(report[name], 4)
 
 
 def _met(report: dict[str, Any], name: str) -> str:
@@ -140,5 +163,5 @@ def _limits(title: str, phase: Phase) -> list[list[str]]:
         said = show.size if name.endswith("memory") else _of
         met = "yes" if limit.need <= limit.capacity else "no"
         numbers = (limit.need, limit.capacity, limit.capacity - limit.need)
-        rows.append([f"{name}, {title}", *(said(x) for x in numbers), met])
+        rows.append([f"{name}, {title}" if title else name, *(said(x) for x in numbers), met])
     return rows

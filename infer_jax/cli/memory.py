@@ -1,5 +1,6 @@
 """`infer-jax memory`: what one GPU holds, and how many tokens and requests its cache takes."""
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -50,6 +51,9 @@ def memory(
         float,
         typer.Option(parser=opt.count(1), metavar="TOKENS", help="Tokens of a cache block."),
     ] = int(DEFAULTS.block),
+    batch: opt.Batch = None,
+    isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
+    osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
     as_json: opt.Json = False,
 ) -> None:
     """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them."""
@@ -70,7 +74,8 @@ def memory(
     )
     plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0)
     with busy("compiling and evaluating"):
-        held, fits = once(_memory, arch, asked.hardware, plan, engine)
+        lengths = engine.but(context=isl + osl)
+        held, fits, one = once(_memory, arch, asked.hardware, plan, engine, lengths)
     report = {
         **asked.names,
         "tp": tp or 1.0,
@@ -92,10 +97,11 @@ def memory(
         "kv_blocks": held.blocks,
         "kv_cache_size_tokens": held.tokens,
         "maximum_concurrency": held.concurrency,
+        **_filled(held, one, batch, ep or 1.0, isl, osl),
     }
     notes = [
         "Per GPU; cache tokens and concurrency are of one group of tp x pp GPUs.",
-        *[note for note in asked.notes if not note.startswith("Price")],
+        *[note for note in asked.notes if "USD/h" not in note],
     ]
     if max_model_len is not None and max_model_len > longest:
         notes.append(f"--max-model-len is beyond the model's longest context, {longest:.12g}.")
@@ -105,9 +111,27 @@ def memory(
     _print(report, held, notes)
 
 
-def _memory(arch: Any, hardware: Any, plan: Any, engine: Any) -> Any:
+def _memory(arch: Any, hardware: Any, plan: Any, engine: Any, lengths: Any) -> Any:
     held = held_by(arch, hardware, plan, engine)
-    return held, held.fits
+    return held, held.fits, held_by(arch, hardware, plan, lengths).request_bytes
+
+
+def _filled(
+    held: Memory, each: Any, batch: float | None, groups: float, isl: float, osl: float
+) -> dict[str, Any]:
+    """What a batch fills: the cache of the requests of a group, as long as at their ends."""
+    if batch is None:
+        return {}
+    cache = math.ceil(batch / groups) * float(each)
+    used = float(held.budget - held.available) + cache
+    return {
+        "batch": batch,
+        "isl_tokens": isl,
+        "osl_tokens": osl,
+        "batch_cache_bytes": cache,
+        "used_bytes": used,
+        "batch_fits": bool(used <= float(held.budget)),
+    }
 
 
 def _print(report: dict[str, Any], held: Memory, notes: list[str]) -> None:
@@ -123,10 +147,26 @@ def _print(report: dict[str, Any], held: Memory, notes: list[str]) -> None:
         short = show.size(-float(held.slack))
         show.say(f"Does not fit: one request of {context} tokens is {short} a GPU short.")
     rows = [(f"weights: {kind}", x) for kind, x in held.weights.items() if float(x)]
+    if "batch" in report:
+        lengths = f"{report['isl_tokens']:g} + {report['osl_tokens']:g}"
+        used, budget = report["used_bytes"], float(held.budget)
+        word = "fill" if report["batch_fits"] else "do not fit:"
+        show.say(
+            f"{report['batch']:g} requests of {lengths} tokens {word} {show.size(used)} of "
+            f"{show.size(budget)} ({used / budget:.0%})."
+        )
     rows += [
         ("weights", report["weights_bytes"]),
         ("peak of activations", held.activations),
         ("reserve outside the cache", held.reserve),
+        *(
+            [
+                (f"cache of {report['batch']:g} requests", report["batch_cache_bytes"]),
+                (f"filled with {report['batch']:g} requests", report["used_bytes"]),
+            ]
+            if "batch" in report
+            else []
+        ),
         ("left for the cache", held.available),
         ("budget", held.budget),
         ("cache of one token", held.token_bytes),

@@ -20,6 +20,8 @@ def row(
     unit = money.lower()
     whole = c.mode != "disaggregated"
     bands = inputs.bands(known[c.system], c.ttft, c.tpot) if whole else {}
+    boards = [float(known[name].hardware.power) for name in c.system.split(" > ")]
+    drawn = show.known(min(boards))
     return {
         "mode": c.mode,
         "hardware": c.system,
@@ -38,9 +40,9 @@ def row(
         f"input_cost_per_mtok_{unit}": c.input_usd,
         f"output_cost_per_mtok_{unit}": c.output_usd,
         f"cost_per_hour_{unit}": c.usd_per_hour,
-        "blended_energy_per_mtok_j": c.joules,
-        "input_energy_per_mtok_j": c.input_joules,
-        "output_energy_per_mtok_j": c.output_joules,
+        "blended_energy_per_mtok_j": drawn(c.joules),
+        "input_energy_per_mtok_j": drawn(c.input_joules),
+        "output_energy_per_mtok_j": drawn(c.output_joules),
         "memory_need_bytes": c.memory[0],
         "memory_capacity_bytes": c.memory[1],
         "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
@@ -102,7 +104,7 @@ def tables(
     ]
     show.table(columns, lines, mark=0 if met and not frontier else -1)
     if not frontier:
-        _bills(shown, names, sign)
+        _bills(shown, rows, names, sign)
 
 
 def _pools(shown: list[Choice]) -> list[str]:
@@ -125,25 +127,25 @@ def _named(c: Choice) -> str:
     return f"{c.layout} {told.replace('bfloat', 'bf')}"
 
 
-def _bills(shown: list[Choice], names: list[str], sign: str) -> None:
+def _bills(shown: list[Choice], rows: list[dict[str, Any]], names: list[str], sign: str) -> None:
     prices = ("input", "output", "blended")
     columns = (
         show.Column("per million tokens", left=True),
         *(show.Column(side, sign) for side in prices),
-        *(show.Column(side, "MJ") for side in prices),
+        *(show.Column(side, "J") for side in prices),
         show.Column("memory", "GB of", left=True),
     )
-    rows = [
+    lines = [
         [
             name,
             *(show.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
-            *(show.digits(x / 1e6) for x in (c.input_joules, c.output_joules, c.joules)),
+            *(show.told(row[f"{side}_energy_per_mtok_j"]) for side in prices),
             _memory(c),
         ]
-        for c, name in zip(shown, names, strict=True)
+        for c, row, name in zip(shown, rows, names, strict=True)
     ]
     show.say("")
-    show.table(columns, rows)
+    show.table(columns, lines)
 
 
 def _time(row: dict[str, Any], name: str) -> str:

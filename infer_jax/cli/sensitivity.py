@@ -14,6 +14,7 @@ from infer_jax.specs import Plan, leaves
 from infer_jax.sweep import frontier as frontier_of
 from infer_jax.sweep.terms import Point
 
+DARK = "J/Mtok is unknown: the profile of {} has no power."
 TABLE = 12  # rows of each output's table
 NAMES = {"tpot": "TPOT", "ttft": "TTFT", "cost": "$/Mtok", "energy": "J/Mtok"}
 
@@ -92,6 +93,7 @@ def sensitivity(
         "them differ; a step is a jump of the output at the point itself.",
         "J/Mtok is the estimator's own where it tells energy, else board power x chips x time, an "
         "upper bound.",
+        *([] if float(point.hardware.power) else [DARK.format(asked.system.name)]),
         *asked.notes,
         *(f"Changed by --set: {text}." for text in override or []),
     ]

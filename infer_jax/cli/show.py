@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +111,24 @@ def size(count: Any) -> str:
         if abs(value) >= factor:
             return f"{digits(value / factor)} {unit}"
     return f"{value:.0f} bytes"
+
+
+def known(power: Any) -> Callable[[Any], Any]:
+    """What keeps a power or an energy, or makes it None where a chip's ``power`` is not known.
+
+    >>> known(700.0)(3.0), known(0.0)(0.0)
+    (3.0, None)
+    """
+    return (lambda x: x) if float(power) > 0.0 else lambda x: None
+
+
+def told(value: Any, count: int = 3) -> str:
+    """``digits`` of a number, or "unknown" for None.
+
+    >>> told(12.345), told(None)
+    ('12.3', 'unknown')
+    """
+    return "unknown" if value is None else digits(value, count)
 
 
 def limit_of(name: str, limit: Limit) -> dict[str, Any]:

@@ -54,7 +54,7 @@ VERBS = {
     "kernels": Verb(
         "kernels",
         "What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?",
-        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 4096",
+        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 2048",
     ),
     "measure": Verb(
         "measure",

@@ -16,6 +16,7 @@ from infer_jax.sweep import refine, tables
 from infer_jax.sweep.group import locate
 from infer_jax.sweep.refine import KEPT, SHORT, Rows
 
+DRAWN = ("power", "energy", "input_energy", "blended_energy")  # nothing without a board's power
 HEAD = ("feasible", "ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips")
 
 
@@ -80,6 +81,7 @@ class Result:
             if name not in columns and name in self._rows.terms:
                 columns[name] = self._rows.terms[name]
         columns |= self._bands(columns)
+        columns |= self._unknown(columns)
         if getattr(self._ready.reducer, "under", None) is not None:
             columns["violates"] = np.array([self.violated(i) for i in range(len(self))])
         return columns
@@ -99,6 +101,16 @@ class Result:
                 ends[f"{name}_{side}80"] = columns[name] * factors
                 self.units[f"{name}_{side}80"] = self.units.get(name, "")
         return ends
+
+    def _unknown(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Powers and energies as NaN in rows of systems whose power is not known."""
+        systems = {n: x for n, x in self._ready.named.items() if isinstance(x, System)}
+        names = columns.get("hardware", [*systems][:1] * len(self))
+        dark = np.array([n in systems and not float(systems[n].hardware.power) for n in names])
+        if not dark.any() or "hardware.power" in columns:
+            return {}
+        drawn = [n for n in columns if n.rpartition(".")[2] in DRAWN]
+        return {n: np.where(dark, np.nan, columns[n]) for n in drawn}
 
     def axes(self, i: int) -> dict[str, Any]:
         """The axes of row ``i`` as the user gave them: numbers, and names of specs."""

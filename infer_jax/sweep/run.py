@@ -11,6 +11,7 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.sweep import refine
+from infer_jax.sweep.axis import Axis
 from infer_jax.sweep.checkpoint import fingerprint
 from infer_jax.sweep.dependency import Reading, read, refuse_unread
 from infer_jax.sweep.digits import limbs_needed
@@ -20,7 +21,7 @@ from infer_jax.sweep.pareto import Pareto
 from infer_jax.sweep.point import Program
 from infer_jax.sweep.program import task_of
 from infer_jax.sweep.reducers import parse
-from infer_jax.sweep.results import Result, provenance
+from infer_jax.sweep.results import DRAWN, Result, provenance
 from infer_jax.sweep.space import Space
 from infer_jax.sweep.stream import Outcome, Part, Progress, Stream
 
@@ -108,6 +109,7 @@ def prepare(
     per = tuple(paths[path] for path in keep.per)
     spans = tuple(_span(groups, path) for path in keep.per)
     names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
+    _refuse_unknown(space, [name for name, _ in names])
     parts, readings = [], []
     with jax.enable_x64(precision == "float64"):
         for group in groups:
@@ -130,6 +132,18 @@ def prepare(
         tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator,
         space.named(),
     )  # fmt: skip
+
+
+def _refuse_unknown(space: Space, names: Sequence[str]) -> None:
+    """Raise InputError where an energy or a power is asked for of a chip whose power is unknown."""
+    asked = [name for name in names if name.rpartition(".")[2] in DRAWN]
+    systems = space.hardware if isinstance(space.hardware, list | tuple) else [space.hardware]
+    for system in systems if asked and "hardware.power" not in space.axes else ():
+        board = getattr(system, "hardware", system).power
+        if not isinstance(board, Axis) and not np.any(np.asarray(board)):
+            name = getattr(system, "name", "the hardware")
+            allowed = f"a system whose profile has a power_w; {name} has none"
+            raise InputError("sweep", "keep", asked[0], allowed)
 
 
 def start(

@@ -58,3 +58,71 @@ def test_verbs_answer_one_question_alike():
 def test_a_split_that_is_looked_for_is_of_an_estimator_that_searches():
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
     assert answer("estimate", *point)["estimator"] == "economics"
+
+
+def test_memory_of_a_batch_is_its_weights_and_its_cache():
+    """Llama-3.1-8B: 8,030,261,248 parameters of 2 bytes, 131,072 bytes of cache a token."""
+    point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "4000", "--osl", "400")
+    told = answer("estimate", *point, "--batch", "40")
+    limit, parts = told["decode"]["limits"]["memory"], told["memory"]
+    assert parts["weights_bytes"] == pytest.approx(2 * 8_030_261_248, rel=1e-3)
+    # vLLM gives blocks as they are needed: half of the output is held on average
+    assert parts["cache_bytes"] == pytest.approx(40 * 131_072 * (4000 + 200), rel=0.01)
+    assert limit["need_bytes"] == pytest.approx(sum(parts.values()))
+    # as many as there are places for fill what an engine uses, and no more than that
+    full = answer("estimate", *point, "--batch", f"{int(told['places'])}")
+    limit = full["decode"]["limits"]["memory"]
+    assert 0.9 < limit["need_bytes"] / limit["capacity_bytes"] <= 1.0
+    printed = run("estimate", *point, "--batch", "40").out
+    assert "KV cache of 40" in printed and printed.count("\nmemory ") == 1
+    used = answer("memory", *point, "--batch", "40")
+    assert used["batch_cache_bytes"] == pytest.approx(40 * 131_072 * 4400, rel=0.01)
+    assert used["batch_fits"] and used["used_bytes"] < used["budget_bytes"]
+    assert not answer("memory", *point, "--batch", "400")["batch_fits"]
+
+
+DARK = ("llama-3.1-8b", "--hardware", "tpu_v6e")
+
+
+def test_an_unknown_power_is_unknown_and_not_nothing(tmp_path):
+    """The profile of a TPU v6e has no power."""
+    words = (*DARK, "--tp", "1")
+    told = answer("estimate", *words)
+    for name in ("power_per_gpu_w", "output_energy_per_mtok_j", "input_energy_per_mtok_j",
+                 "blended_energy_per_mtok_j"):  # fmt: skip
+        assert told[name] is None
+    assert run("estimate", *words).out.count("unknown") == 3
+    plan = ("plan", *DARK, "--total-gpus", "1", "--mode", "aggregated", "--top", "1")
+    assert answer(*plan)["plans"][0]["output_energy_per_mtok_j"] is None
+    assert run(*plan).out.count("unknown") == 3
+    both = (*words, "--estimator", "economics.planned")
+    assert answer("compare", *both)["estimators"][0]["answers"]["power_w"] is None
+    assert "unknown" in run("compare", *both).out
+    slopes = answer("sensitivity", *words, "--top", "1")
+    assert {e["output"] for e in slopes["points"][0]["elasticities"]} == {"ttft", "tpot", "cost"}
+    assert any("J/Mtok is unknown" in note for note in slopes["notes"])
+
+
+def test_a_sweep_asks_no_energy_of_a_chip_whose_power_is_unknown(tmp_path):
+    space = """
+    [arch]
+    model = "llama-3.1-8b"
+    [hardware]
+    systems = ["h100_sxm", "tpu_v6e"]
+    [keep]
+    top = 2
+    by = "{}"
+    """
+    (tmp_path / "space.toml").write_text(space.format("energy"))
+    ran = run("sweep", "space.toml")
+    assert ran.code == 2 and "tpu_v6e has none" in ran.err
+    (tmp_path / "space.toml").write_text(space.format("cost"))
+    dark = {row["hardware"]: row.get("energy") for row in answer("sweep", "space.toml")["rows"]}
+    assert dark["tpu_v6e"] is None
+
+
+def test_energies_are_joules_of_a_million_tokens_everywhere():
+    point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1000", "--osl", "101")
+    plan = ("plan", *point, "--total-gpus", "1", "--mode", "aggregated", "--top", "1")
+    joules = answer(*plan)["plans"][0]["output_energy_per_mtok_j"]
+    assert joules > 1e4 and f"{joules:.0f}" in run(*plan).out.split()

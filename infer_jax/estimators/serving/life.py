@@ -44,6 +44,9 @@ class Served(Estimate):
     energy: Array = number("energy per million output tokens", unit="J", kind="size")
     input_energy: Array = number("energy per million new input tokens", unit="J", kind="size")
     blended_energy: Array = number("energy per million tokens in or out", unit="J", kind="size")
+    memory: dict[str, Array] = part(
+        "bytes of a chip that weights, cache and runtime fill", default_factory=dict
+    )
     percentiles: dict[str, Array] = part(
         "percentiles of the time to first token, where waits are random", default_factory=dict
     )
@@ -182,11 +185,12 @@ def served(
     (out, into, both), (out_j, into_j, both_j) = (
         (x * (1.0 - prefilling) / osl, x * prefilling / fresh, x / (isl + osl)) for x in prices
     )
+    filled = room.filled(w, isl, osl, work.common * prefix, flight.running / plan.attention_dp)
     kept = room.cache_bytes(w, prefix) * flight.group
     host = w.hardware.host
     limits = {
         **flight.limits,
-        "memory": room.limit(w, jnp.asarray(1.0), isl + osl),
+        "memory": Limit(need=total(filled.values()), capacity=room.usable(w)),
         "expert ranks": room.expert_ranks(w),
         "host memory": Limit(need=kept * work.from_host, capacity=host.memory),
         "disk memory": Limit(need=kept * work.from_disk, capacity=host.disk),
@@ -215,4 +219,5 @@ def served(
         energy=out_j,
         input_energy=into_j,
         blended_energy=both_j,
+        memory=filled,
     )

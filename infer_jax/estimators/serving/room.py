@@ -64,7 +64,7 @@ def held(w: World, context: Array, common: Array) -> Array:
     """
     model, memory = w.model, visible(w)
     once = cache_bytes(w, common)
-    left = model.usable_memory * memory - weight_bytes(w) - model.reserve - once
+    left = usable(w) - weight_bytes(w) - model.reserve - once
     free = jnp.maximum(left, model.least_memory * memory)
     return free / request_bytes(w, context - common)
 
@@ -81,7 +81,27 @@ def places(w: World, context: Array, common: Array) -> Array:
 def limit(w: World, sequences: Array, context: Array) -> Limit:
     """Bytes of one chip: weights, reserve and the cache of a group's ``sequences``."""
     need = weight_bytes(w) + w.model.reserve + sequences * request_bytes(w, context)
-    return Limit(need=need, capacity=w.model.usable_memory * visible(w))
+    return Limit(need=need, capacity=usable(w))
+
+
+def filled(w: World, isl: Array, osl: Array, common: Array, running: Array) -> dict[str, Array]:
+    """Bytes of one chip by what fills them, with ``running`` requests in its attention group.
+
+    Each holds its prompt and h of its output, as ``places`` counts; one alone all of its output.
+    ``common`` tokens are held once.
+    """
+    context = isl + w.engine.held_output * osl - common
+    each = jnp.maximum(running * request_bytes(w, context), request_bytes(w, isl + osl - common))
+    return {
+        "weights": weight_bytes(w),
+        "cache": cache_bytes(w, common) + each,
+        "reserve": w.model.reserve,
+    }
+
+
+def usable(w: World) -> Array:
+    """Bytes of one chip that an engine uses."""
+    return w.model.usable_memory * visible(w)
 
 
 def expert_ranks(w: World) -> Limit:
