@@ -1,9 +1,8 @@
 """Which model is served? By bundled name, or from a Hugging Face config.json."""
 
-import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import json_of
 from infer_jax.catalog.huggingface.assembly import architecture
 from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.catalog.names import format_of, nearest, shape_of
 from infer_jax.errors import InputError
 from infer_jax.specs import Architecture
 
@@ -54,8 +54,9 @@ def load_model(
     """A bundled model by name, or the model a config.json describes.
 
     Args:
-        name_or_path: a bundled name (in any case), a config.json, or a folder that holds one.
-            An hf_quant_config.json beside it is read too.
+        name_or_path: a bundled name (in any case), a name on Hugging Face whose shape is
+            bundled, a config.json, or a folder that holds one. An hf_quant_config.json beside it
+            is read too. A format in the name (``-FP8``) is that of all matrices.
         quant: a format for all matrices in place of the checkpoint's: bf16, fp8, fp8_block,
             int8, int4, awq, gptq, nvfp4, mxfp4. Embedding and head stay unquantised.
         kv_dtype: a format for the KV cache: bf16, fp16, fp8, or auto for the checkpoint's.
@@ -69,6 +70,8 @@ def load_model(
     if isinstance(name_or_path, str) and name_or_path.casefold() in list_models():
         return _bundled(BUNDLED / f"{name_or_path.casefold()}.json", quant, kv_dtype)
     path = _config_path(name_or_path)
+    if path is None:
+        return _published(str(name_or_path), quant, kv_dtype)
     config = Facts(_json(path), str(path))
     published = None
     beside = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
@@ -81,13 +84,9 @@ def load_model(
     return _model(name, str(path), config, published, quant, kv_dtype)
 
 
-def _config_path(name_or_path: str | os.PathLike[str]) -> Path:
-    """The config.json meant: a file, or the one in a folder."""
+def _config_path(name_or_path: str | os.PathLike[str]) -> Path | None:
+    """The config.json meant, a file or the one in a folder; None where there is neither."""
     shown = str(name_or_path)
-    known = list_models()
-    close = difflib.get_close_matches(shown.casefold(), known, n=1)
-    hint = f"{close[0]} is closest; " if close else ""
-    allowed = f"{hint}a config.json, a folder that holds one, or one of {', '.join(known)}"
     try:
         path = Path(name_or_path)
         if shown and path.is_dir():
@@ -96,7 +95,19 @@ def _config_path(name_or_path: str | os.PathLike[str]) -> Path:
             return path
     except (TypeError, ValueError, OSError):  # not a path, a null byte, a name too long
         pass
-    raise InputError("load_model", "model", shown, allowed)
+    return None
+
+
+def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
+    """The bundled model whose shape a name on Hugging Face has, in the format that it says."""
+    known = list_models()
+    shape, stored = shape_of(name, known), format_of(name)
+    if shape is None:
+        allowed = f"a config.json, a folder that holds one, or one of {', '.join(known)}"
+        raise InputError("load_model", "model", name, f"{nearest(name, known)}{allowed}")
+    made = _bundled(BUNDLED / f"{shape}.json", quant or stored, kv_dtype)
+    said = f", in {stored} by its name" if stored and quant is None else ""
+    return replace(made, notes=(*made.notes, f"{name} has the shape of {shape}{said}"))
 
 
 def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:

@@ -6,7 +6,6 @@ after the estimator. `docs/hardware-profiles.md` describes the format.
 """
 
 import dataclasses
-import difflib
 import os
 import typing
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import Any
 
 from infer_jax.catalog import units
 from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.names import chip_of, nearest
 from infer_jax.catalog.sheets import (
     TEXTS,
     Sheet,
@@ -77,7 +77,7 @@ def list_systems() -> tuple[str, ...]:
 
 
 def load_system(name_or_path: str | os.PathLike[str]) -> System:
-    """The system of a shipped profile (``"h100_sxm"``) or of a TOML file (``"mine.toml"``).
+    """The system of a shipped profile (``"h100_sxm"``, ``"H100"``) or of a TOML file.
 
     Raises:
         InputError: no such profile or file; a misspelt or missing field, a wrong unit, a number
@@ -121,9 +121,10 @@ def _locate(name: str | os.PathLike[str], user: Path | None) -> Path:
     known = list_systems()
     if given in known:
         return profiles_folder() / f"{given}.toml"
-    near = difflib.get_close_matches(given[:80].lower(), known)
-    allowed = f"{' or '.join(near)}, " if near else ""
-    allowed += f"a path to a .toml file, or: {', '.join(known)}"
+    meant = None if user else chip_of(given, known)
+    if meant is not None:
+        return profiles_folder() / f"{meant}.toml"
+    allowed = f"{nearest(given, known)}a path to a .toml file, or: {', '.join(known)}"
     where, field = (str(user), "base") if user else ("hardware profile", "name")
     raise InputError(where, field, given, allowed)
 

@@ -1,16 +1,8 @@
 """Which bundled model and system does a name in a measured file mean?"""
 
-import re
-
 from infer_jax.catalog.models import list_models
+from infer_jax.catalog.names import shape_of
 from infer_jax.catalog.systems import list_systems
-
-# what publishers append for a tuning, a format or a date without changing the shape
-TAIL = re.compile(
-    r"-(instruct|chat|base|it|hf|thinking|fp8|fp4|nvfp4|mxfp4|bf16|int4|int8|awq|gptq|w4a16|w8a8"
-    r"|dynamic|block|v\d+|0\d{3}|2[4-9]\d{2})$"
-)
-SAME_SHAPE = {"deepseek-v3.1": "deepseek-v3", "kimi-k2.6": "kimi-k2.5"}
 
 
 def model_named(name: str | None) -> str | None:
@@ -23,14 +15,7 @@ def model_named(name: str | None) -> str | None:
     """
     if name is None:
         return None
-    known = list_models()
-    plain = name.rstrip("/").rpartition("/")[2].casefold().removeprefix("meta-")
-    while plain not in known and plain not in SAME_SHAPE:
-        shorter = TAIL.sub("", plain)
-        if shorter == plain:
-            return None
-        plain = shorter
-    return SAME_SHAPE.get(plain, plain)
+    return shape_of(name, list_models())
 
 
 def system_named(name: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -196,4 +197,40 @@ def test_unknown_names_are_refused_in_one_sentence(name):
         load_model(name)
     assert "\n" not in str(caught.value)
     if name == "llama-3.1-9b":
-        assert "llama-3.1-8b is closest" in str(caught.value)
+        assert re.search(r"llama-3.1-8b, .* or .* are closest; ", str(caught.value))
+
+
+PUBLISHED = {
+    name: source.split("huggingface.co/")[1].split("/blob")[0]
+    for name in list_models()
+    for source in [load_model(name).source]
+    if "huggingface.co/" in source
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_name_on_hugging_face_is_its_bundled_model(name):
+    """The repositories that the bundled configs were read from."""
+    assert load_model(PUBLISHED[name]).name == load_model(name).name
+
+
+def test_a_format_in_a_name_is_that_of_the_matrices():
+    """Qwen's FP8 has scales by block of 128 x 128 (config.json of Qwen/Qwen3-32B-FP8)."""
+    plain = load_model("qwen3-32b", quant="fp8_block")
+    named = load_model("Qwen/Qwen3-32B-FP8")
+    assert named.quantisation == plain.quantisation
+    assert any("fp8_block by its name" in note for note in named.notes)
+    assert load_model("Qwen/Qwen3-32B-FP8", quant="bf16").quantisation.startswith("bfloat16")
+
+
+def test_a_folder_of_that_name_comes_before_a_bundled_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "Qwen" / "Qwen3-32B"
+    folder.mkdir(parents=True)
+    with pytest.raises(InputError, match="config"):
+        load_model("Qwen/Qwen3-32B")
+
+
+def test_an_unknown_name_on_hugging_face_gets_the_nearest_three():
+    with pytest.raises(InputError, match=r"llama-3.1-8b, .* or .* are closest"):
+        load_model("meta-llama/Llama-3-8B-Instruct")

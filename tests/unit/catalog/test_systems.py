@@ -328,7 +328,9 @@ def test_truncated_and_binary_files(tmp_path):
         load_system(tmp_path)
 
 
-@pytest.mark.parametrize("name, near", [("h100", "h100_sxm"), ("TPU_V5E", "tpu_v5e"), ("", "a100")])
+@pytest.mark.parametrize(
+    "name, near", [("h100_nvl", "h100_sxm"), ("TPU_V9", "tpu_v4"), ("", "a100")]
+)
 def test_an_unknown_name_lists_the_known_ones(name, near):
     with pytest.raises(InputError) as caught:
         load_system(name)
@@ -395,3 +397,12 @@ def test_keys_of_different_units_do_not_collide():
 )
 def test_split(key, expected):
     assert units.split(key) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "system"),
+    [("H100", "h100_sxm"), ("h100-sxm", "h100_sxm"), ("MI300X", "mi300x"), ("GB200", "gb200_nvl72"),
+     ("TPU-v5e", "tpu_v5e"), ("H100-PCIe", "h100_pcie")],
+)  # fmt: skip
+def test_a_close_name_is_its_profile(name, system):
+    assert load_system(name).name == system
