@@ -1,4 +1,6 @@
-"""Commands of one run share the folder in which a user's compiled programs are kept."""
+"""Commands of one run share a user's home, and in it the folder of compiled programs."""
+
+import os
 
 import pytest
 
@@ -7,7 +9,10 @@ from tests.installed.program import program, world
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    """The environment of a user; empty caches at the first command."""
+    """The environment of a user, whose home is empty at the first command."""
     if not program().exists():
         pytest.skip(f"no {program()}: install the package")
-    return world(tmp_path_factory.mktemp("home"))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "home"
+    folder.mkdir(exist_ok=True)
+    return world(folder)

@@ -29,7 +29,7 @@ def world(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     if WHEEL:  # it must find its own package
         kept.pop("PYTHONPATH", None)
-    return kept | {"XDG_CACHE_HOME": str(home), "MPLBACKEND": "agg"}
+    return kept | {"HOME": str(home), "XDG_CACHE_HOME": str(home), "MPLBACKEND": "agg"}
 
 
 def call(words: list[str], folder: Path, env: dict[str, str], longest: float = LONGEST) -> Ended:

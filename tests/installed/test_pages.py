@@ -5,6 +5,7 @@ A command with a name that stands for the reader's own (MODEL, FILE.csv) is run 
 
 import importlib.util
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,8 @@ def run(home, tmp_path_factory):
         words = [str(program()) if first == "infer-jax" else sys.executable]
         for word in rest:
             words += sorted(glob(word, root_dir=folder)) if "*" in word else [word]
+        if rest == ["--install-completion"]:  # asks which shell it was called by
+            words = ["bash", "-c", f"{shlex.join(words)}; exit $?"]
         done[text] = Done(call(words, folder, home | {"COLUMNS": "100"}, LONGEST), folder)
         return done[text]
 
