@@ -1,6 +1,7 @@
 """`infer-jax sweep`: all points of a SPACE.toml, what it keeps of them, in a file."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from infer_jax.cli.starting import busy, prepare as prepare_jax, watched
 from infer_jax.estimators import Trust, trust
 from infer_jax.estimators.trust import BORROWED
 from infer_jax.sweep import explain, prepare, start, tables
+from infer_jax.sweep.interrupt import Stopped
 from infer_jax.sweep.space import fit
 from infer_jax.sweep.stream import Progress
 from infer_jax.sweep.toml import Asked, load_space
@@ -58,8 +60,12 @@ def sweep(
     if out is not None:
         tables.check(out, ready.mark)
         checkpoint = checkpoint or out.with_name(f".{out.name}.checkpoint.npz")
-    with _bar() as report:
-        result = start(ready, checkpoint=checkpoint, progress=report)
+    try:
+        with _bar() as report:
+            result = start(ready, checkpoint=checkpoint, progress=report)
+    except Stopped as stopped:
+        print(f"infer-jax: {stopped}", file=sys.stderr)
+        raise typer.Exit(128 + stopped.number) from None
     result.source = str(space)
     trusted = _trusted(asked)
     if out is not None:

@@ -15,15 +15,19 @@ from infer_jax.errors import InputError
 from infer_jax.sweep.dependency import Reading
 from infer_jax.sweep.group import Group
 
-FORMAT = "infer_jax sweep 1"
+FORMAT = "infer_jax sweep 2"
 
 
 class Checkpoint(NamedTuple):
-    """How far a sweep has come: points absorbed, their counts, and the one merged state."""
+    """How far a sweep has come: points absorbed, their counts, and the one merged state.
+
+    Of a frontier also since which point rows are undecided, and how many were decided.
+    """
 
     position: int
     counts: dict[str, int]
-    capacity: int
+    since: int
+    decided: int
     leaves: list[np.ndarray]
 
 
@@ -53,8 +57,8 @@ def save(path: Path, mark: str, point: Checkpoint) -> None:
         OSError: the disk is full or the place not writable; an older file is then untouched.
     """
     arrays = {f"leaf{i}": x for i, x in enumerate(point.leaves)}
-    facts = {"format": FORMAT, "fingerprint": mark, "position": str(point.position)}
-    facts |= {"counts": point.counts, "capacity": point.capacity, "sum": _sum(point.leaves)}
+    facts = {"format": FORMAT, "fingerprint": mark, **_facts(point)}
+    facts["sum"] = _sum(facts, point.leaves)
     arrays["facts"] = np.array(json.dumps(facts))
     try:
         with replacing(path) as temporary, temporary.open("wb") as stream:
@@ -75,8 +79,9 @@ def load(path: Path, mark: str) -> Checkpoint | None:
         arrays = read_arrays(path)
         facts = json_of(str(path), str(arrays["facts"]))
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays) - 1)]
-        intact = facts["format"] == FORMAT and facts["sum"] == _sum(leaves)
-        found = Checkpoint(int(facts["position"]), facts["counts"], facts["capacity"], leaves)
+        intact = facts["format"] == FORMAT and facts.pop("sum") == _sum(facts, leaves)
+        position, since, decided = (int(facts[k]) for k in ("position", "since", "decided"))
+        found = Checkpoint(position, facts["counts"], since, decided, leaves)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"a file that is damaged or no checkpoint ({type(error).__name__})"
         raise InputError(str(path), "checkpoint", reason, "delete it to start anew") from None
@@ -90,8 +95,15 @@ def load(path: Path, mark: str) -> Checkpoint | None:
     return found
 
 
-def _sum(leaves: list[np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def _facts(point: Checkpoint) -> dict[str, Any]:
+    facts = point._asdict()
+    del facts["leaves"]
+    return {k: x if isinstance(x, dict) else str(x) for k, x in facts.items()}
+
+
+def _sum(facts: dict[str, Any], leaves: list[np.ndarray]) -> str:
+    """A checksum over everything that the file says: what, of which sweep, how far."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for x in leaves:
         digest.update(f"{x.dtype} {x.shape}".encode() + np.ascontiguousarray(x).tobytes())
     return digest.hexdigest()

@@ -1,7 +1,7 @@
 """What is one group of points? A base, tables of what varies, and mixed-radix digits."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -60,6 +60,22 @@ class Group:
     def steps(self, digits: Any) -> list[np.ndarray]:
         """The step of each slot at these digits (numbers, or arrays of one shape)."""
         return [t[digits[s.digit]] for s, t in zip(self.slots, self.tables, strict=True)]
+
+
+def spread(
+    groups: Sequence[Group], index: Sequence[int]
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Of each group that holds some of these global indices: its number, which, their digits."""
+    total = groups[-1].offset + groups[-1].size
+    flat = np.asarray(index, np.int64 if total < 2**63 else object)
+    for number, group in enumerate(groups):
+        at = np.flatnonzero((flat >= group.offset) & (flat < group.offset + group.size))
+        rest, digits = flat[at] - group.offset, []
+        for size in reversed(group.sizes):
+            digits.append((rest % size).astype(np.int64))
+            rest = rest // size
+        if len(at):
+            yield number, at, np.stack(digits[::-1], -1) if digits else np.zeros((len(at), 0), int)
 
 
 def locate(groups: Sequence[Group], index: int) -> tuple[Group, np.ndarray]:

@@ -1,28 +1,47 @@
-"""Did the user press Ctrl-C? Heard between segments, so that what was done is not lost."""
+"""Was the sweep asked to stop? Heard between segments, so that what was done is not lost."""
 
 import signal
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(KeyboardInterrupt):
+    """A sweep that was asked to stop: how far it came, and where it goes on."""
+
+    def __init__(self, position: int, total: int, path: Path | None, number: int):
+        self.position, self.total, self.path, self.number = position, total, path, number
+        on = (
+            f"the same command goes on from {path}"
+            if path
+            else "without a checkpoint nothing is kept"
+        )
+        super().__init__(
+            f"stopped after {position:,} of {total:,} points ({position / total:.0%}); {on}"
+        )
+
 
 class Listener:
-    """While open, the first Ctrl-C sets ``stopped``; the second one interrupts at once."""
+    """While open, the first Ctrl-C or SIGTERM sets ``stopped``; the second interrupts at once."""
 
     def __init__(self) -> None:
         self.stopped = False
-        self._before: Any = None
+        self.signal = int(signal.SIGINT)
+        self._before: dict[Any, Any] = {}
 
     def __enter__(self) -> "Listener":
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._heard)
+            self._before = {s: signal.signal(s, self._heard) for s in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         if self.stopped:
             raise KeyboardInterrupt
-        self.stopped = True
+        self.stopped, self.signal = True, number

@@ -96,8 +96,9 @@ def segment(
 ) -> Any:
     """Absorb ``count`` points (at most 2^30) after a start on all devices.
 
-    Returns the states, the counts of all devices, whether a state overflowed anywhere, and
-    the least and the largest wish: what processes agree on without talking otherwise.
+    Returns the states, the counts of all devices, the steps that every device had room for (fewer
+    than there are where one overflowed, which then ends early), and the least and the largest
+    wish: what processes agree on without talking otherwise.
     """
     run = _compiled(mesh.devices.flat[0].platform)
     return run(program, mesh, state, task, start, limbs, count, wishes)
@@ -117,20 +118,23 @@ def _segment(
         mine = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
         stride = mesh.size * program.chunk
 
-        def step(i: Array, carry: Any) -> Any:
-            state, sums = carry
+        def step(carry: Any) -> Any:
+            i, state, sums = carry
             chunk, new = chunk_of(program, task, start, limbs, mine + i * stride, count)
-            return program.reducer.absorb(state, chunk), sums + new
+            state = program.reducer.absorb(state, chunk)
+            # the step that overflows is not done
+            return i + 1 - jnp.asarray(_full(state), jnp.int32), state, sums + new
 
         held = jax.tree.map(lambda x: x[0], state)
         steps = (count + stride - 1) // stride
-        begin = (held, jnp.zeros(len(COUNTS), jnp.int32))
-        held, sums = lax.fori_loop(0, steps, step, begin)
-        full = held["overflow"] if isinstance(held, dict) and "overflow" in held else False
+        begin = (jnp.asarray(0, jnp.int32), held, jnp.zeros(len(COUNTS), jnp.int32))
+        reached, held, sums = lax.while_loop(
+            lambda carry: (carry[0] < steps) & ~jnp.asarray(_full(carry[1])), step, begin
+        )
         sums = lax.psum(sums, LANES)
-        full = lax.pmax(jnp.asarray(full, jnp.int32), LANES)
+        reached = lax.pmin(reached, LANES)
         agreed = jnp.stack([lax.pmin(wishes[0, 0], LANES), lax.pmax(wishes[0, 1], LANES)])
-        return jax.tree.map(lambda x: x[None], held), sums, full, agreed
+        return jax.tree.map(lambda x: x[None], held), sums, reached, agreed
 
     split, whole = PartitionSpec(LANES), PartitionSpec()
     return jax.shard_map(
@@ -140,6 +144,24 @@ def _segment(
         out_specs=(split, whole, whole, whole),
         check_vma=False,
     )(state, task, start, limbs, count, wishes)
+
+
+def _full(state: Any) -> Any:
+    return state["overflow"] if isinstance(state, dict) and "overflow" in state else False
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def gather(mesh: Mesh, size: int, rows: Any) -> Any:
+    """The first ``size`` rows of all devices, the same on all of them."""
+
+    def share(rows: Any) -> Any:
+        first = jax.tree.map(lambda x: x[0, :size] if x.ndim > 1 else x[0], rows)
+        return jax.tree.map(lambda x: lax.all_gather(x, LANES), first)
+
+    split, whole = PartitionSpec(LANES), PartitionSpec()
+    return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(
+        rows
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1))

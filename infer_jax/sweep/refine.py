@@ -9,7 +9,8 @@ import numpy as np
 
 from infer_jax.compiling import quick
 from infer_jax.sweep.best import Best
-from infer_jax.sweep.group import Group, locate
+from infer_jax.sweep.front import Front
+from infer_jax.sweep.group import Group, spread
 from infer_jax.sweep.pareto import Pareto
 from infer_jax.sweep.point import Program, answers
 from infer_jax.sweep.program import precise
@@ -18,7 +19,7 @@ from infer_jax.sweep.terms import numbers
 from infer_jax.sweep.topk import TopK
 
 MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
-BLOCK = 256  # points evaluated at a time: one program for any number of them
+BLOCK = 1024  # points evaluated at a time: one program for any number of them
 
 
 class Rows:
@@ -53,15 +54,10 @@ def evaluate(
     parts: Sequence[Any], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
 ) -> Rows:
     """All numbers of the estimates at these global indices, in float64."""
-    groups = [p.group for p in parts]
-    found = [locate(groups, i) for i in index]
     terms: dict[str, np.ndarray] = {}
     owner = np.zeros(len(index), np.int64)
-    for part in parts:
-        at = [i for i, (group, _) in enumerate(found) if group is part.group]
-        if not at:
-            continue
-        digits = np.array([found[i][1] for i in at], np.int64).reshape(len(at), -1)
+    for number, at, digits in spread([p.group for p in parts], index):
+        part = parts[number]
         owner[at] = positions(part.group, digits, per, spans)
         for name, column in _terms(part, digits).items():
             full = terms.setdefault(name, np.full(len(index), np.nan, column.dtype))
@@ -118,17 +114,28 @@ def select(reducer: Any, rows: Rows, signs: dict[str, float]) -> Rows:
     """What the reducer keeps of these points, exactly, in the reducer's order."""
     if not len(rows):
         return rows
-    ok = rows.terms["feasible"].astype(bool) & rows.terms[KEPT].astype(bool)
     if isinstance(reducer, Pareto):
-        keys = np.stack([_key(rows, term, signs) for term in reducer.objectives])
-        live = np.flatnonzero(ok & np.all(np.isfinite(keys), axis=0))
-        return rows.take(live[_frontier(reducer, keys[:, live], rows.group[live])])
+        live, keys = judged(reducer, rows, signs)
+        return rows.take(live[_frontier(reducer, keys[live].T, rows.group[live])])
+    ok = _counting(rows)
     if isinstance(reducer, Best):
         return _best(reducer, rows, signs, ok)
     if isinstance(reducer, TopK):
         value = _key(rows, reducer.by, signs)
         return rows.take(_ranked(rows, value, ok & np.isfinite(value), reducer.k))
     return rows
+
+
+def judged(reducer: Pareto, rows: Rows, signs: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Which points count, and of all of them the objectives to be minimised."""
+    if not len(rows):
+        return np.zeros(0, int), np.zeros((0, len(reducer.objectives)))
+    keys = np.stack([_key(rows, term, signs) for term in reducer.objectives], -1)
+    return np.flatnonzero(_counting(rows) & np.all(np.isfinite(keys), axis=1)), keys
+
+
+def _counting(rows: Rows) -> np.ndarray:
+    return rows.terms["feasible"].astype(bool) & rows.terms[KEPT].astype(bool)
 
 
 def _key(rows: Rows, term: str, signs: dict[str, float]) -> np.ndarray:
@@ -169,23 +176,6 @@ def _frontier(reducer: Pareto, keys: np.ndarray, group: np.ndarray) -> np.ndarra
     if reducer.epsilon:
         size = np.floor(np.log(np.abs(keys)) / np.log1p(reducer.epsilon))
         compared = np.where(keys < 0, -size, size)
-    order = np.lexsort((ties, *keys[::-1], *compared[::-1], group))
-    kept: list[int] = []
-    for owner in np.unique(group):
-        mine = order[group[order] == owner]
-        kept += [int(i) for i in mine[_unbeaten(compared[:, mine])]]
-    return np.array(kept, int)
-
-
-def _unbeaten(keys: np.ndarray) -> np.ndarray:
-    """Which of lexicographically sorted columns no earlier one is at least as good as."""
-    if len(keys) == 2:
-        least = np.minimum.accumulate(keys[1])
-        return np.concatenate([[True], keys[1][1:] < least[:-1]])[: keys.shape[1]]
-    front: list[int] = []
-    for i in range(keys.shape[1]):
-        if not front or not np.any(np.all(keys[:, front] <= keys[:, i : i + 1], axis=0)):
-            front.append(i)
-    mask = np.zeros(keys.shape[1], bool)
-    mask[front] = True
-    return mask
+    columns = [group.astype(np.int64), *compared, *(keys if reducer.epsilon else ()), ties]
+    front = Front(tuple(columns), len(keys), 1)
+    return front.take(ties[:0]).merged(front).ordered().columns[-1]

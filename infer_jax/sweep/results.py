@@ -13,7 +13,7 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.sweep import refine, tables
-from infer_jax.sweep.group import locate
+from infer_jax.sweep.group import locate, spread
 from infer_jax.sweep.refine import KEPT, SHORT, Rows
 
 DRAWN = ("power", "energy", "input_energy", "blended_energy")  # nothing without a board's power
@@ -70,10 +70,7 @@ class Result:
         """Axes, then the terms of the estimates, in float64, by dotted path."""
         if self._rows is None:
             return {}
-        named = [self.axes(i) for i in range(len(self))]
-        # an axis of one group may be absent from another structure's
-        paths = dict.fromkeys(path for row in named for path in row)
-        columns = {path: np.array([row.get(path) for row in named]) for path in paths}
+        columns = self._axes()
         asked = [name for name, _ in self._ready.readings[0].signs]
         head = list(dict.fromkeys([*HEAD, *asked]))
         rest = [k for k in self._rows.terms if k not in head and k not in (KEPT, SHORT)]
@@ -112,9 +109,23 @@ class Result:
         drawn = [n for n in columns if n.rpartition(".")[2] in DRAWN]
         return {n: np.where(dark, np.nan, columns[n]) for n in drawn}
 
+    def _axes(self) -> dict[str, np.ndarray]:
+        """The axes as columns; one of some structures only is None elsewhere."""
+        assert self._rows is not None
+        found: dict[str, np.ndarray] = {}
+        groups = [p.group for p in self._ready.parts]
+        for number, at, digits in spread(groups, self._rows.index):
+            for c in groups[number].columns:
+                full = found.setdefault(c.path, np.full(len(self), None, object))
+                labels = np.empty(len(c.labels), object)
+                labels[:] = c.labels
+                full[at] = labels[digits[:, c.digit]]
+        return {path: np.array(column.tolist()) for path, column in found.items()}
+
     def axes(self, i: int) -> dict[str, Any]:
         """The axes of row ``i`` as the user gave them: numbers, and names of specs."""
-        group, digits = locate([p.group for p in self._ready.parts], self.index[i])
+        assert self._rows is not None
+        group, digits = locate([p.group for p in self._ready.parts], self._rows.index[i])
         return {c.path: c.labels[digits[c.digit]] for c in group.columns}
 
     def violated(self, i: int) -> str:

@@ -16,7 +16,9 @@ from infer_jax.sweep.checkpoint import fingerprint
 from infer_jax.sweep.dependency import Reading, read, refuse_unread
 from infer_jax.sweep.digits import limbs_needed
 from infer_jax.sweep.everything import Everything
+from infer_jax.sweep.front import Front
 from infer_jax.sweep.group import Group
+from infer_jax.sweep.keeping import Judge
 from infer_jax.sweep.pareto import Pareto
 from infer_jax.sweep.point import Program
 from infer_jax.sweep.program import task_of
@@ -162,7 +164,6 @@ def start(
     path = Path(checkpoint) if checkpoint else None
     if path is not None and not path.parent.is_dir():
         raise InputError(str(path), "checkpoint", "in no folder", "a file in a folder that exists")
-    judge = _Judge(ready)
     stream = Stream(
         ready.parts,
         ready.keeping,
@@ -175,7 +176,7 @@ def start(
         mark=ready.mark,
         every=every,
         progress=progress,
-        judge=judge if getattr(ready.keeping, "margin", 0.0) else None,
+        judge=_judge(ready) if getattr(ready.keeping, "margin", 0.0) else None,
     )
     # what decides in the end compiles as the first segment does
     with ThreadPoolExecutor(1) as beside:
@@ -183,36 +184,31 @@ def start(
             beside.submit(refine.warm, ready.parts[0])
         outcome = stream.run()
     _refuse_nothing(ready, outcome)
-    return _result(ready, outcome, stream, judge)
+    return _result(ready, outcome, stream)
 
 
-class _Judge:
-    """Which of some points are on their frontier in float64; the last answer is kept."""
+def _judge(ready: Prepared) -> Judge:
+    """What says of some points which count in float64, and their objectives to be minimised."""
 
-    def __init__(self, ready: Prepared):
-        self.ready, self.asked = ready, 0
-        self.last: refine.Rows | None = None
+    def judge(index: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        rows = refine.evaluate(ready.parts, index, ready.reducer.per, ready.spans)
+        return refine.judged(ready.reducer, rows, dict(ready.readings[0].signs))
 
-    def __call__(self, index: list[int]) -> list[int]:
-        ready = self.ready
-        if self.last is None or self.last.index != index:
-            rows = refine.evaluate(ready.parts, sorted(index), ready.reducer.per, ready.spans)
-            self.asked += len(rows)
-            self.last = refine.select(ready.reducer, rows, dict(ready.readings[0].signs))
-        return self.last.index
+    return judge
 
 
-def _result(ready: Prepared, outcome: Outcome, stream: Stream, judge: _Judge) -> Result:
+def _result(ready: Prepared, outcome: Outcome, stream: Stream) -> Result:
     facts = provenance(ready, outcome, [str(d) for d in stream.mesh.devices.flat], stream.chunk)
     if hasattr(ready.reducer, "answer"):
         answer = outcome.reducer.answer(outcome.state)
         return Result(ready, None, {}, answer, facts, outcome.notes)
-    index = outcome.reducer.rows(outcome.state)
+    found = outcome.state
+    index = found.index() if isinstance(found, Front) else outcome.reducer.rows(found)
+    rows = refine.evaluate(ready.parts, sorted(index), ready.reducer.per, ready.spans)
     if ready.precision == "float32":
-        judge(index)
-        chosen, facts["decided_in_float64"] = judge.last, judge.asked
+        chosen = refine.select(ready.reducer, rows, dict(ready.readings[0].signs))
+        facts["decided_in_float64"] = outcome.decided or len(index)
     else:  # what ran was exact already: only the order is still to be restored
-        rows = refine.evaluate(ready.parts, sorted(index), ready.reducer.per, ready.spans)
         place = {point: i for i, point in enumerate(rows.index)}
         chosen = rows.take([place[i] for i in index])
     units = {k: v for reading in ready.readings for k, v in reading.units.items()}

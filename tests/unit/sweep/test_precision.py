@@ -73,11 +73,8 @@ def test_float32_finds_the_float64_frontier_of_ten_million(seed):
     same(seed, 10_000_000)
 
 
-def test_a_frontier_within_the_margin_does_not_outgrow_its_rows(monkeypatch):
+def test_a_frontier_within_the_margin_does_not_outgrow_its_rows():
     """Two thousand points within the margin, of which one is the frontier."""
-    from infer_jax.sweep import stream
-
-    monkeypatch.setattr(stream, "SLACK", 16)
     batch = Axis.linear(5.0, 5.0001, 2_000)
     space = Space(arch(), hardware(memory=1e9), workload(batch=batch), plan())
     result = sweep(Toy.of(), space, Pareto("ttft", "tpot", capacity=64), chunk=256)

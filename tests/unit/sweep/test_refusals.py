@@ -78,11 +78,18 @@ def test_nan_everywhere():
               keep=TopK(1, "tpot"))  # fmt: skip
 
 
-def test_a_frontier_beyond_the_memory_names_the_ways_out():
-    batch = Axis.linear(1, 4, 200)
+def test_an_outsized_frontier_stops_early_and_names_the_ways_out(monkeypatch):
+    from infer_jax.sweep import pareto
+
+    batch = Axis.linear(1, 4, 400)
     space = Space(arch(), hardware(), workload(batch=batch, isl=batch), plan(tp=TP))
     keep = Pareto("ttft", "max throughput", "max workload.isl", capacity=16)
-    with pytest.raises(InputError, match=r"epsilon=0.01.*coarser grid.*memory="):
+    seen = []
+    monkeypatch.setattr(pareto, "MOST", (2**20, 300))
+    with pytest.raises(InputError, match=r"fewer objectives, limits.*coarser axis.*epsilon.*TopK"):
+        sweep(Toy.of(), space, keep, chunk=256, progress=lambda p: seen.append(p.done))
+    assert seen and seen[-1] < 2 * 400 * 400
+    with pytest.raises(InputError, match="more than 100 rows"):
         sweep(Toy.of(), space, keep, memory=2000, chunk=256)
 
 
@@ -178,7 +185,7 @@ def test_files_have_axes_units_and_provenance(tmp_path, end):
 
 def test_damaged_checkpoints_are_refused(tmp_path):
     path = tmp_path / "c.npz"
-    point = checkpoint.Checkpoint(5, {"accepted": 1}, 0, [np.arange(4.0)])
+    point = checkpoint.Checkpoint(5, {"accepted": 1}, 0, 0, [np.arange(4.0)])
     checkpoint.save(path, "mark", point)
     held = checkpoint.load(path, "mark")
     assert held is not None and held.leaves[0].tolist() == [0, 1, 2, 3]
@@ -191,9 +198,24 @@ def test_damaged_checkpoints_are_refused(tmp_path):
             checkpoint.load(path, "mark")
 
 
+@pytest.mark.parametrize("fact", ["position", "fingerprint", "counts", "since", "decided"])
+def test_a_checkpoint_that_says_something_else_is_refused(tmp_path, fact):
+    path = tmp_path / "c.npz"
+    point = checkpoint.Checkpoint(5, {"accepted": 1}, 3, 2, [np.arange(4.0)])
+    checkpoint.save(path, "mark", point)
+    with np.load(path) as file:
+        arrays = dict(file)
+    facts = json.loads(str(arrays["facts"]))
+    new = {"position": "4", "fingerprint": "other", "counts": {"accepted": 2}}
+    facts[fact] = new.get(fact, "1")
+    np.savez(path, allow_pickle=False, **arrays | {"facts": np.array(json.dumps(facts))})
+    with pytest.raises(InputError, match="damaged"):
+        checkpoint.load(path, "other" if fact == "fingerprint" else "mark")
+
+
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "c.npz"
-    point = checkpoint.Checkpoint(5, {}, 0, [np.arange(4.0)])
+    point = checkpoint.Checkpoint(5, {}, 0, 0, [np.arange(4.0)])
     checkpoint.save(path, "mark", point)
 
     def full(*_):
