@@ -67,3 +67,15 @@ def _shown(value: object) -> str:
 _short = reprlib.Repr()
 _short.maxlevel, _short.maxlist, _short.maxtuple, _short.maxdict = 4, 20, 20, 20
 _short.maxset, _short.maxfrozenset, _short.maxstring, _short.maxother = 20, 20, 80, 80
+
+
+class UnsaidError(InputError):
+    """What was not given and cannot be guessed, as a question and the ways to answer it.
+
+    >>> print(UnsaidError("plan", "--total-gpus", "How many GPUs are there?", "--total-gpus"))
+    plan: How many GPUs are there? Give --total-gpus.
+    """
+
+    def __init__(self, where: str, field: str, question: str, allowed: str):
+        super().__init__(where, field, None, allowed)
+        self.args = (printable(f"{where}: {question} Give {allowed}."),)

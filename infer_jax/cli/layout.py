@@ -50,7 +50,7 @@ def layout(
     if phase not in PHASES:
         raise opt.refuse("--phase", phase, " or ".join(PHASES))
     if total_gpus is None:
-        raise opt.refuse("--total-gpus", "missing", "the GPUs or chips of one instance")
+        raise opt.ask("--total-gpus", "How many chips has one instance?", "--total-gpus")
     if batch is None:
         raise opt.refuse("--batch", "missing", "sequences of one pass")
     codes = _codes(weights, phase)

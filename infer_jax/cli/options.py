@@ -11,20 +11,48 @@ from typing import Annotated, Any
 import typer
 
 from infer_jax.catalog import list_models, list_systems
-from infer_jax.errors import InputError
+from infer_jax.errors import InputError, UnsaidError
 from infer_jax.estimators import VARIANTS
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1e-3}
 MOST = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
 
 
-def count(low: int) -> Callable[[str], float]:
-    """A parser of whole numbers of at least ``low``."""
+def count(low: int, high: float = MOST, why: str = "") -> Callable[[str], float]:
+    """A parser of whole numbers from ``low`` to ``high``; ``why`` it ends there."""
 
     def parse(text: str) -> float:
         value = _number(text)
-        if value is None or value != math.floor(value) or not low <= value <= MOST:
-            raise typer.BadParameter(f"{short(text)} is not a whole number from {low} to {MOST:g}.")
+        if value is None or value != math.floor(value) or not low <= value <= high:
+            said = f"{short(text)} is not a whole number from {low} to {high:.12g}{why}."
+            raise typer.BadParameter(said)
+        return value
+
+    return parse
+
+
+class Tokens(float):
+    """Tokens of a request, and by how many (one standard deviation) requests differ from it."""
+
+    deviation: float = 0.0
+
+
+def tokens(low: int) -> Callable[[str], Tokens]:
+    """A parser of whole numbers of tokens, with their spread where it is given.
+
+    >>> [(float(x), x.deviation) for x in map(tokens(0), ("4096", "2200±600", "2200+-600"))]
+    [(4096.0, 0.0), (2200.0, 600.0), (2200.0, 600.0)]
+    """
+
+    def parse(text: str) -> Tokens:
+        mean, sign, spread = str(text).replace("+-", "±").partition("±")
+        value = Tokens(count(low)(mean.strip()))
+        if sign:
+            deviation = _number(spread.strip())
+            if deviation is None or not 0.0 <= deviation <= 10.0 * value:
+                said = "is not tokens and their spread, such as 2200±600 or 2200+-600"
+                raise typer.BadParameter(f"{short(text)} {said} (of at most ten times as many).")
+            value.deviation = deviation
         return value
 
     return parse
@@ -66,6 +94,11 @@ def duration(text: str) -> float:
     return value * SECONDS[match[2]]
 
 
+def duration_or_none(text: str) -> float:
+    """Seconds of a time; infinity of ``none``."""
+    return math.inf if str(text).strip().casefold() == "none" else duration(text)
+
+
 def _number(text: str | float) -> float | None:
     """The finite number a text spells in plain ASCII, else None.
 
@@ -90,6 +123,11 @@ def refuse(option: str, value: Any, allowed: str) -> InputError:
     if isinstance(value, float):
         value = f"{value:.12g}"
     return InputError("infer-jax", option, value, allowed)
+
+
+def ask(option: str, question: str, ways: str) -> InputError:
+    """The question about an option that is not given, and the ways to answer it."""
+    return UnsaidError("infer-jax", option, question, ways)
 
 
 probability = real("a probability from 0 to 1", -1e-300, 1.0)
@@ -137,6 +175,49 @@ Osl = Annotated[
     float,
     typer.Option(parser=count(1), metavar="TOKENS", help="Output sequence length of a request."),
 ]
+SPREAD = "2200±600 (or 2200+-600) where requests that arrive by themselves differ"
+SpreadIsl = Annotated[
+    float | None,
+    typer.Option(
+        "--isl",
+        parser=tokens(0),
+        metavar="TOKENS",
+        help=f"Input sequence length of a request, 4096 where not given; {SPREAD}.",
+    ),
+]
+SpreadOsl = Annotated[
+    float | None,
+    typer.Option(
+        "--osl",
+        parser=tokens(1),
+        metavar="TOKENS",
+        help=f"Output sequence length of a request, 512 where not given; {SPREAD}.",
+    ),
+]
+Trace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Requests as they were recorded: lengths, cached prompts and burstiness; in place of "
+        "--isl, --osl and --prefix.",
+    ),
+]
+Heads = Annotated[
+    bool,
+    typer.Option(
+        "--heads",
+        help="Prediction heads (EAGLE, MTP) were trained for the model, which brings none.",
+    ),
+]
+Accepted = Annotated[
+    str | None,
+    typer.Option(
+        "--acceptance",
+        metavar="P|FILE",
+        help="Try drafts: the probability that the first is accepted, or a YAML file of acceptance "
+        "lengths; drafted by --draft or by the model's own heads.",
+    ),
+]
 Prefix = Annotated[
     float,
     typer.Option(
@@ -169,8 +250,15 @@ Dp = Annotated[
     float,
     typer.Option(parser=count(1), metavar="N", help="Copies of the instance (data parallel)."),
 ]
+MOST_GPUS = 1e6  # five times the largest cluster of 2025 (xAI's Colossus, 200,000)
 TotalGpus = Annotated[
-    float | None, typer.Option("--total-gpus", parser=count(1), metavar="N", help="GPUs in all.")
+    float | None,
+    typer.Option(
+        "--total-gpus",
+        parser=count(1, MOST_GPUS, ", five times the GPUs of the largest cluster of 2025"),
+        metavar="N",
+        help="GPUs in all.",
+    ),
 ]
 Price = Annotated[
     float | None,

@@ -10,14 +10,14 @@ import typer
 
 from infer_jax.catalog import System, load_model
 from infer_jax.cli import inputs, launched, options as opt, planned, show
+from infer_jax.cli.drafting import Drafting, drafting
+from infer_jax.cli.requested import requested
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import ENGINES, Deployment
-from infer_jax.planning import MODES, Asked, Choice, Side, front, search
+from infer_jax.planning import MODES, USUAL_TTFT, Asked, Choice, Side, front, search
 from infer_jax.planning.search import largest
 from infer_jax.specs import UNBOUNDED
-
-DRAFTS = range(6)  # tokens drafted for a pass
 
 
 def plan(
@@ -52,10 +52,19 @@ def plan(
             help="aggregated or disaggregated; both where not given.",
         ),
     ] = None,
-    isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
-    osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
+    isl: opt.SpreadIsl = None,
+    osl: opt.SpreadOsl = None,
     prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
-    ttft: opt.Ttft = None,
+    trace: opt.Trace = None,
+    ttft: Annotated[
+        float | None,
+        typer.Option(
+            parser=opt.duration_or_none,
+            metavar="TIME|none",
+            help=f"Limit of the time to first token: 300ms, 0.3s; {USUAL_TTFT:g} s where not "
+            "given, if any plan meets it; none: no limit.",
+        ),
+    ] = None,
     tpot: opt.Tpot = None,
     p99_ttft: Annotated[
         float | None,
@@ -87,15 +96,8 @@ def plan(
             "whole prompts where not given.",
         ),
     ] = None,
-    acceptance: Annotated[
-        float | None,
-        typer.Option(
-            parser=opt.probability,
-            metavar="P",
-            help="Try 1 to 5 drafts a pass, each accepted with this probability, by --draft or by "
-            "the model's own prediction heads (MTP, EAGLE).",
-        ),
-    ] = None,
+    acceptance: opt.Accepted = None,
+    heads: opt.Heads = False,
     draft: opt.Draft = None,
     max_num_seqs: Annotated[
         float | None,
@@ -145,14 +147,13 @@ def plan(
         raise opt.refuse("--decode-hardware", decode_hardware, "--mode disaggregated, or no mode")
     if chunk and mode == "disaggregated":
         raise opt.refuse("--chunk", chunk[0], "--mode aggregated, or no mode: pools take it whole")
-    if draft is not None and acceptance is None:
-        raise opt.refuse("--acceptance", "missing", "a probability, with --draft")
     if currency is not None and price is None:
         raise opt.refuse("--currency", currency, "with --price: rents of profiles are in USD")
     alone = p99_ttft is not None and mode is None
     modes = (mode,) if mode else MODES[:1] if alone else MODES
     asked = Asked(
         ttft=ttft or np.inf,
+        usual_ttft=ttft is None,
         tpot=tpot or np.inf,
         p99_ttft=p99_ttft or np.inf,
         chips=total_gpus or np.inf,
@@ -160,10 +161,11 @@ def plan(
         rate=request_rate,
         frontier=frontier,
     )
-    work = inputs.workload(isl, osl, prefix)
+    requests = requested(isl, osl, prefix, request_rate, trace)
+    work, drafts = requests.work, drafting(load_model(config), draft, acceptance, heads=heads)
     name = f"serving.{engine}" if engine else inputs.BEST
     common = Deployment.of(**({} if max_num_seqs is None else {"max_sequences": max_num_seqs}))
-    met: list[Choice] = []
+    usual: dict[bool, list[Choice]] = {True: [], False: []}
     missed: list[Choice] = []
     notes: list[str] = []
     known: dict[str, System] = {}
@@ -171,10 +173,8 @@ def plan(
     searched: dict[str, str | None] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
-    drafts = [float(d) for d in (DRAFTS if acceptance is not None else [0])]
-    small = None if draft is None else load_model(draft)
     for system, form in product(dict.fromkeys(hardware), dict.fromkeys(quant or [None])):
-        asked_of = (name, form, kv_dtype, paid, total_gpus, acceptance)
+        asked_of = (name, form, kv_dtype, paid, total_gpus, drafts)
         pools = [_pool(config, system, *asked_of)]
         if decode_hardware is not None:
             pools.append(_pool(config, decode_hardware, *asked_of))
@@ -192,8 +192,8 @@ def plan(
                 common,
                 modes=modes,
                 chunks=list(dict.fromkeys(chunk or [UNBOUNDED])),
-                drafts=drafts,
-                draft=None if small is None else small.architecture,
+                drafts=drafts.counts if drafts else (0.0,),
+                draft=drafts.draft if drafts else None,
                 count=int(top),
             )
         looked += found.looked
@@ -201,8 +201,9 @@ def plan(
             notes.append(f"No two pools of {first.side.name} fit what is asked.")
         formats = first.given.model.quantisation
         searched[formats] = form
-        met += [replace(c, formats=formats) for c in found.met]
+        usual[found.usual] += [replace(c, formats=formats) for c in found.met]
         missed += [replace(c, formats=formats) for c in found.missed]
+    met = usual[True] or usual[False]
     met = front(met) if frontier else sorted(met, key=lambda c: c.rank)
     missed = [] if met else sorted(missed, key=lambda c: c.rank)
     money, kind = (currency or "USD").upper(), "frontier" if frontier else "plans"
@@ -211,9 +212,11 @@ def plan(
         "formats": list(searched),
         "estimator": name,
         "trust": {system: one.fields() for system, one in trusted.items()},
-        "isl_tokens": isl,
-        "osl_tokens": osl,
-        "prefix_tokens": prefix,
+        "isl_tokens": float(work.isl),
+        "osl_tokens": float(work.osl),
+        "prefix_tokens": float(work.prefix),
+        "lengths": requests.lengths,
+        "usual_ttft_ms": 1e3 * USUAL_TTFT if usual[True] else None,
         "configurations": looked,
         "feasible": bool(met),
         kind: [planned.row(c, money, known, trusted) for c in met],
@@ -241,8 +244,11 @@ def plan(
             if any("tpot_interval80_ms" in row for row in told)
             else []
         ),
+        *(_usual(bool(usual[True])) if ttft is None else []),
+        *requests.notes,
+        *(["Pools take all requests at the mean lengths."] if work.lengths and not alone else []),
         *(["Pools prefill a prompt in one pass."] if chunk and len(modes) > 1 else []),
-        *([f"{small.name} drafts, {acceptance:g} of its drafts accepted."] if small else []),
+        *(drafts.notes if drafts else []),
         *(["Pools are left out: only the mean of their wait is known."] if alone else []),
         f"{money} and joules are per million tokens: of both sides, blended, where not of input or "
         "output; a GPU is paid while it is rented.",
@@ -288,15 +294,15 @@ def _pool(
     kv_dtype: str | None,
     paid: _Paid,
     total: float | None,
-    acceptance: float | None,
+    drafts: Drafting | None,
 ) -> _Pool:
     given = inputs.given(config, system, quant, kv_dtype, paid.price)
     serving, hardware = inputs.estimator(name, given.system), given.hardware
     trusted = inputs.trust(name, serving, given)
     if paid.pue is not None:
         serving = serving.replace(draw=serving.draw.but(pue=paid.pue))
-    if acceptance is not None:
-        serving = serving.but(acceptance=acceptance)
+    if drafts is not None:
+        serving = serving.but(acceptance=drafts.acceptance)
     hardware = hardware.but(price=float(hardware.price) * paid.region)
     side = Side(given.system.name, hardware, serving)
     most = math.inf if total is None else largest(given.hardware, total)
@@ -312,4 +318,12 @@ def _one_of(total: float | None, concurrency: float | None, rate: float | None) 
     if concurrency is not None and rate is not None:
         raise opt.refuse("--request-rate", rate, "--concurrency or --request-rate, not both")
     if total is None and concurrency is None and rate is None:
-        raise opt.refuse("--total-gpus", "missing", "--total-gpus, --concurrency or --request-rate")
+        question = "How many GPUs are there, or how much traffic is to be served?"
+        raise opt.ask("--total-gpus", question, "--total-gpus, --concurrency or --request-rate")
+
+
+def _usual(kept: bool) -> list[str]:
+    if kept:
+        said = f"TTFT is kept within {USUAL_TTFT:g} s, a usual limit; --ttft sets another, --ttft "
+        return [said + "none takes it away."]
+    return [f"No plan keeps TTFT within {USUAL_TTFT:g} s, the usual limit: none is set."]

@@ -1,6 +1,7 @@
 """Planning: which layout, batch and pools of chips serve a model within limits for least?"""
 
 from infer_jax.planning.choose import (
+    USUAL_TTFT as USUAL_TTFT,
     Asked as Asked,
     Choice as Choice,
     choices as choices,

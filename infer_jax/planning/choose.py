@@ -10,11 +10,16 @@ from infer_jax.estimators.estimate import Estimate, Limit
 from infer_jax.planning.served import Table
 
 HOUR, MILLION = 3600.0, 1e6
+# s, where no limit of TTFT is given: without one the cheapest plans make users wait for many s
+USUAL_TTFT = 2.0
 
 
 @dataclass(frozen=True)
 class Asked:
     """What a plan must do: limits in seconds, the chips there are, and how much traffic.
+
+    ``usual_ttft``: without a limit of TTFT, a search keeps it within ``USUAL_TTFT`` if any plan
+    does.
 
     ``concurrency``: requests in flight over all replicas, in rows of ``served.shares``; or
     ``rate``: requests per second; or neither, and the chips are filled. ``frontier``: wanted are
@@ -28,6 +33,7 @@ class Asked:
     concurrency: float | None = None
     rate: float | None = None
     frontier: bool = False
+    usual_ttft: bool = False
 
 
 @dataclass(frozen=True)

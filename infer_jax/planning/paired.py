@@ -166,12 +166,18 @@ def choices(
     if asked.frontier and len(fits):
         rows = fits[undominated(np.asarray(life.tpot)[fits], (rent / rate)[fits])]
         return [choice(int(k)) for k in rows], []
+    # what is broken, then dollars, then latencies; of those that answer alike the fewest stages
+    stages = np.array([first.pp for first in pools[0].layout])[i]
+    answers = [np.asarray(v, np.float32) for v in (life.ttft, life.tpot, rent / rate, worst)]
     made: dict[str, Choice] = {}
-    # what is broken, then dollars, then latency
-    for k in (int(k) for k in np.lexsort((life.tpot, rent / rate, worst))):
+    seen: set[tuple[Any, ...]] = set()
+    for k in (int(k) for k in np.lexsort((stages, *answers))):
         if len(made) == count or worst[k] > 0.0 >= worst.min():
             break
-        if named(k) not in made:
+        # a pool of stages starts as soon as one of as many instances, but for a hop
+        alike = (float(life.chips[k]), f"{life.ttft[k]:.3g}", *(float(v[k]) for v in answers[1:]))
+        if named(k) not in made and alike not in seen:
             made[named(k)] = choice(k)
+        seen.add(alike)
     found = list(made.values())
     return (found, []) if worst.min() <= 0.0 else ([], found)

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
+from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning.choose import Asked, Choice, choices
+from infer_jax.planning.choose import USUAL_TTFT, Asked, Choice, choices
 from infer_jax.planning.layouts import Layout, layouts
 from infer_jax.planning.paired import Side
 from infer_jax.planning.served import Table, arriving, shares, table
@@ -20,13 +22,15 @@ LARGEST = 64.0  # chips of one instance that are tried where no total is given
 class Searched(NamedTuple):
     """Plans within the limits, else the nearest misses; how many rows were evaluated.
 
-    ``pooled``: whether any two pools fit what is asked, or none were asked for.
+    ``pooled``: whether any two pools fit what is asked, or none were asked for; ``usual``: whether
+    plans were kept within the usual TTFT, for want of a limit.
     """
 
     met: list[Choice]
     missed: list[Choice]
     looked: int
     pooled: bool
+    usual: bool = False
 
     @property
     def first(self) -> Choice | None:
@@ -50,23 +54,58 @@ def search(
     """The cheapest plans on one system, or on one that prefills and one that decodes.
 
     Instances of one kind run on ``sides[0]`` at every batch, with each of ``chunks`` and
-    ``drafts``; pools prefill on the first and decode on the last, with each of ``drafts``.
+    ``drafts``; pools prefill on the first and decode on the last, with each of ``drafts``. With
+    ``asked.usual_ttft``, plans are kept within ``USUAL_TTFT`` if any is.
+
+    Raises:
+        InputError: no layout that an engine runs.
     """
+
+    def within(asked: Asked, made: Table | None = None) -> tuple[Searched, Table | None]:
+        return _searched(sides, arch, work, asked, common, modes, extras, draft, count, made)
+
+    extras = [{"chunk": c, "drafts": d} for c, d in product(chunks, drafts)]
+    if not asked.usual_ttft or asked.ttft < float("inf"):
+        return within(asked)[0]
+    found, made = within(replace(asked, ttft=USUAL_TTFT))
+    if found.met:
+        return found._replace(usual=True)
+    return within(asked, made)[0]
+
+
+def _searched(
+    sides: Sequence[Side],
+    arch: Architecture,
+    work: Workload,
+    asked: Asked,
+    common: Deployment,
+    modes: Sequence[str],
+    extras: list[dict[str, float]],
+    draft: Architecture | None,
+    count: int,
+    made: Table | None,
+) -> tuple[Searched, Table | None]:
+    """Plans within limits; what instances of one kind answer is ``made``, where it is known."""
     first, second = sides[0], sides[-1]
     legal = [layouts(arch, int(largest(side.hardware, asked.chips))) for side in sides]
+    if not all(legal):
+        allowed = "a format that engines can cut this model in, however it is laid out"
+        raise InputError("plan", "--quant", "legal in no layout", allowed)
     met: list[Choice] = []
     missed: list[Choice] = []
     looked, pooled = 0, True
     # programs of one mode compile while those of the other are traced
     with ThreadPoolExecutor() as beside:
         if "disaggregated" in modes:
+            drafts = dict.fromkeys(extra["drafts"] for extra in extras)
             decoding = _each(legal[-1], [{"drafts": d} for d in drafts])
-            query = (first, second), arch, work, (legal[0], decoding), common, asked, count, draft
+            mean = work.replace(lengths=())
+            query = (first, second), arch, mean, (legal[0], decoding), common, asked, count, draft
             pair = beside.submit(splits, *query)
         if "aggregated" in modes:
-            extras = [{"chunk": c, "drafts": d} for c, d in product(chunks, drafts)]
-            world = first.serving, arch, first.hardware, work
-            made = _aggregated(world, _each(legal[0], extras), common, asked, draft)
+            world = first.serving, arch, first.hardware
+            if made is None:
+                made = _aggregated(world, work, _each(legal[0], extras), common, asked, draft)
             rent, lengths = float(first.hardware.price), (float(work.isl), float(work.osl))
             met, missed = choices(first.name, rent, made, asked, *lengths, count)
             looked = len(made.batch)
@@ -74,7 +113,7 @@ def search(
             pairs = pair.result()
             met, missed, looked = met + pairs.met, missed + pairs.missed, looked + pairs.looked
             pooled = bool(pairs.met or pairs.missed)
-    return Searched(met, missed, looked, pooled)
+    return Searched(met, missed, looked, pooled), made
 
 
 def largest(hardware: Hardware, total: float) -> float:
@@ -86,7 +125,8 @@ def largest(hardware: Hardware, total: float) -> float:
 
 
 def _aggregated(
-    world: tuple[Any, Any, Any, Any],
+    world: tuple[Any, Any, Any],
+    work: Workload,
     legal: list[Layout],
     common: Deployment,
     asked: Asked,
@@ -94,10 +134,11 @@ def _aggregated(
 ) -> Table:
     """Every layout at every batch, share of the concurrency, or replica."""
     tried = None if asked.concurrency is None else shares(asked.concurrency)
-    made = table(*world, legal, common, tried, draft)
+    closed = work.replace(arrivals=None, lengths=())
+    made = table(*world, closed, legal, common, tried, draft)
     if asked.rate is None:
         return made
-    return arriving(*world, made, common, asked.rate, draft)
+    return arriving(*world, work, made, common, asked.rate, draft)
 
 
 def _each(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:

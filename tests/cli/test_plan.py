@@ -1,7 +1,10 @@
 """`infer-jax plan`: the answer, the near misses, and what it refuses."""
 
+import numpy as np
 import pytest
 
+from infer_jax.cli.requested import requested
+from infer_jax.errors import InputError
 from tests.cli.running import answer, run
 
 ASKED = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "2000", "--osl", "200")
@@ -109,13 +112,90 @@ def test_drafts_are_tried():
     few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1", "--tpot", "20ms")
     plain, cost = answer(*few)["plans"], "blended_cost_per_mtok_usd"
     # of drafts that are never accepted none is made
-    none = answer(*few, "--acceptance", "0")["plans"]
+    none = answer(*few, "--heads", "--acceptance", "0")["plans"]
     assert [p["degrees"] for p in none] == [p["degrees"] for p in plain]
     assert none[0][cost] == pytest.approx(plain[0][cost], rel=1e-12)
     few = (*few[:-1], "6ms")
-    plain, told = answer(*few)["plans"][0], answer(*few, "--acceptance", "0.8")["plans"][0]
+    plain, told = (
+        answer(*few)["plans"][0],
+        answer(*few, "--heads", "--acceptance", "0.8")["plans"][0],
+    )
     assert 1 <= told["degrees"]["drafts"] <= 5 and told[cost] < plain[cost]
     assert f"drafts {told['degrees']['drafts']}" in told["layout"]
+
+
+def test_later_drafts_are_accepted_less_as_a_file_of_curves_says(tmp_path):
+    """A file's own steps; of a number the first, and less after it: long drafts lose."""
+    few = ("plan", "deepseek-r1", "--hardware", "h200_sxm", "--total-gpus", "8", "--isl", "2000")
+    few = (*few, "--osl", "200", "--tpot", "12ms", "--mode", "aggregated", "--top", "1")
+    curves = tmp_path / "curves.yaml"
+    lengths = {"flat": (1.8, 2.44, 2.952, 3.3616, 3.6893), "first": (1.8, 1.8, 1.8, 1.8, 1.8)}
+    lines = [
+        f"  {mode}: {{{', '.join(f'{j}: {y}' for j, y in enumerate(ys, 1))}}}"
+        for mode, ys in lengths.items()
+    ]
+    curves.write_text("deepseek-r1:\n" + "\n".join(lines) + "\n")
+    found = {
+        mode: answer(*few, "--acceptance", f"{curves}:deepseek-r1.{mode}")["plans"][0]
+        for mode in lengths
+    }
+    assert found["first"]["degrees"]["drafts"] == 1 < found["flat"]["degrees"]["drafts"]
+    told = answer(*few, "--acceptance", "0.8")
+    cost = "blended_cost_per_mtok_usd"
+    assert found["flat"][cost] < told["plans"][0][cost] < found["first"][cost] * 1.001
+    assert any("own heads: 1 " in note for note in told["notes"])
+    ended = run(*few, "--acceptance", str(curves))
+    assert ended.code == 2 and "deepseek-r1.first" in ended.err
+
+
+def test_the_spread_of_lengths_moves_the_percentile_and_is_said():
+    few = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--request-rate", "20", "--top", "1")
+    few = (*few, "--mode", "aggregated", "--total-gpus", "2", "--p99-ttft", "10s")
+    equal = answer(*few, "--isl", "2000", "--osl", "200")
+    assert equal["lengths"] == "equal" and any("equal lengths" in n for n in equal["notes"])
+    spread = answer(*few, "--isl", "2000±2000", "--osl", "200+-200")
+    assert spread["lengths"] == "lognormal" and spread["isl_tokens"] == 2000
+    p99 = [told["plans"][0]["p99_ttft_ms"] for told in (equal, spread)]
+    assert p99[1] > 1.3 * p99[0]
+
+
+def test_a_trace_says_lengths_and_bursts(tmp_path):
+    """Half of the requests long, half short, in pairs: gaps of 0 and of 100 ms."""
+    trace = tmp_path / "trace.csv"
+    rows = [f"{i // 2 / 10},{3000 if i % 2 else 1000},200" for i in range(40)]
+    trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "\n".join(rows) + "\n")
+    told = requested(None, None, 0.0, 20.0, str(trace))
+    assert told.lengths == "trace" and (told.work.isl, told.work.osl) == (2000, 200)
+    sizes = [float(share.isl) for share in told.work.lengths]
+    assert (min(sizes), max(sizes)) == pytest.approx((0.5, 1.5))
+    gaps = np.diff([i // 2 / 10 for i in range(40)])
+    assert told.work.arrivals is not None and told.work.arrivals.rate == 20
+    assert told.work.arrivals.variability == pytest.approx(gaps.var() / gaps.mean() ** 2)
+    with pytest.raises(InputError, match="--isl"):
+        requested(10.0, None, 0.0, 20.0, str(trace))
+    with pytest.raises(InputError, match="--request-rate"):
+        requested(None, None, 0.0, None, str(trace))
+
+
+def test_without_a_limit_the_first_token_comes_within_the_usual_time():
+    few = ("plan", "llama-3.1-70b", "--hardware", "h100_sxm", "--total-gpus", "16", "--top", "1")
+    few = (*few, "--isl", "8192", "--osl", "64", "--mode", "aggregated")
+    usual, free = answer(*few), answer(*few, "--ttft", "none")
+    assert usual["usual_ttft_ms"] == 2000 and free["usual_ttft_ms"] is None
+    assert usual["plans"][0]["ttft_ms"] <= 2000 < free["plans"][0]["ttft_ms"]
+    assert any("--ttft none" in note for note in usual["notes"])
+    # no server is that fast on such prompts: said, and not a reason to answer nothing
+    long = answer(*few, "--isl", "120000")
+    assert long["feasible"] and long["usual_ttft_ms"] is None
+    assert any("No plan keeps TTFT" in note for note in long["notes"])
+
+
+def test_a_million_gpus_are_counted_out_in_little_memory():
+    """Pools of one GPU each: as many counts as instances would be arrays of gigabytes."""
+    few = (*ASKED, "--mode", "disaggregated", "--top", "1", "--tpot", "20ms")
+    cost = "blended_cost_per_mtok_usd"
+    small, large = (answer(*few, "--total-gpus", n)["plans"][0] for n in ("64", "1e6"))
+    assert large["gpus"] <= 1e6 and large[cost] <= small[cost] * (1 + 1e-9)
 
 
 def test_a_frontier_of_pools_that_fit_nowhere_is_a_near_miss():
@@ -142,14 +222,22 @@ def test_near_misses_say_what_they_break():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "--total-gpus, --concurrency or --request-rate"),
+        ((), "How many GPUs are there"),
         (("--concurrency", "8", "--request-rate", "2"), "not both"),
         (("--total-gpus", "4", "--mode", "split"), "aggregated, disaggregated"),
         (("--total-gpus", "4", "--engine", "hf"), "trtllm, sglang, vllm"),
         (("--total-gpus", "4", "--prefix", "3000"), "--prefix"),
         (("--total-gpus", "0"), "--total-gpus"),
         (("--total-gpus", "4", "--chunk", "0"), "--chunk"),
-        (("--total-gpus", "4", "--acceptance", "2"), "from 0 to 1"),
+        (("--total-gpus", "4", "--heads", "--acceptance", "2"), "from 0 to 1"),
+        (("--total-gpus", "4", "--acceptance", "0.8"), "num_nextn_predict_layers"),
+        (("--total-gpus", "4", "--heads"), "How much"),
+        (("--total-gpus", "4", "--heads", "--acceptance", "no-such-file"), "a file of curves"),
+        (("--total-gpus", "1e8"), "from 1 to 1000000"),
+        (("--total-gpus", "1e12"), "from 1 to 1000000"),
+        (("--total-gpus", "4", "--isl", "2200±600"), "--request-rate"),
+        (("--total-gpus", "4", "--isl", "2200±-1"), "2200±600"),
+        (("--total-gpus", "4", "--trace", "no-such-file"), "--isl"),
         (("--total-gpus", "4", "--draft", "qwen3-0.6b"), "probability"),
         (("--total-gpus", "4", "--chunk", "512", "--mode", "disaggregated"), "pools"),
         (("--total-gpus", "4", "--currency", "EUR"), "with --price"),

@@ -13,7 +13,7 @@ from infer_jax.estimators.serving import room, terms
 from infer_jax.estimators.serving.terms import Spent
 from infer_jax.estimators.serving.world import World
 from infer_jax.physics.numerics import ceiling
-from infer_jax.physics.speculation import bonus_yield
+from infer_jax.physics.speculation import bonus_yield, curve_yield
 from infer_jax.specs import ForwardPass, number, spec
 
 FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
@@ -96,8 +96,12 @@ def one_token(w: World, forward: ForwardPass) -> Pass:
 
 
 def kept_tokens(w: World) -> Array:
-    """Tokens that a decode pass gives each request: sum_j a^j, j = 0 .. d, of d drafts."""
-    return bonus_yield(w.model.acceptance, w.plan.drafts)
+    """Tokens that a decode pass gives each request: sum_j a^j, j = 0 .. d, of d drafts.
+
+    1 + sum_j a_1 ... a_j where the acceptance is of each position.
+    """
+    law = curve_yield if jnp.ndim(w.model.acceptance) else bonus_yield
+    return law(w.model.acceptance, w.plan.drafts)
 
 
 def micro_batch(w: World, sequences: Array) -> Array:

@@ -1,0 +1,72 @@
+"""Which requests come: of what lengths, how spread, how bursty?"""
+
+from typing import NamedTuple
+
+from infer_jax.catalog.traces import read_trace
+from infer_jax.cli import inputs
+from infer_jax.cli.options import refuse
+from infer_jax.errors import InputError
+from infer_jax.specs import Arrivals, Workload
+from infer_jax.specs.lengths import fixed, independent, lognormal
+
+
+class Requested(NamedTuple):
+    """A workload, how its lengths spread in a word (for JSON), and what to say of it."""
+
+    work: Workload
+    lengths: str
+    notes: list[str]
+
+
+ISL, OSL = 4096.0, 512.0  # tokens where not given
+
+
+def requested(
+    isl: float | None, osl: float | None, prefix: float, rate: float | None, trace: str | None
+) -> Requested:
+    """The requests that the command line describes, arriving at random where there is a ``rate``.
+
+    Raises:
+        InputError: a spread or a trace of a closed loop, lengths beside a trace, or a trace that
+            cannot be read.
+    """
+    if trace is not None:
+        for option, value in (("--isl", isl), ("--osl", osl), ("--prefix", prefix or None)):
+            if value is not None:
+                raise refuse(option, value, "--trace or lengths, not both")
+        return _recorded(trace, rate)
+    isl, osl = ISL if isl is None else isl, OSL if osl is None else osl
+    spread = [getattr(x, "deviation", 0.0) for x in (isl, osl)]
+    work = inputs.workload(isl, osl, prefix)
+    if rate is None:
+        for option, mean, deviation in zip(("--isl", "--osl"), (isl, osl), spread, strict=True):
+            if deviation:
+                shown = f"{mean:.12g}±{deviation:.12g}"
+                raise refuse(option, shown, "a mean alone, or with --request-rate")
+        return Requested(work, "equal", [])
+    if not any(spread):
+        said = "All requests are of equal lengths, and percentiles of TTFT those of Poisson "
+        said += "arrivals alone; --isl 2200±600 or --trace says how they differ."
+        return Requested(work.replace(arrivals=Arrivals.of(rate=rate)), "equal", [said])
+    laws = [
+        lognormal(deviation / mean) if deviation else fixed()
+        for mean, deviation in zip((isl, osl), spread, strict=True)
+    ]
+    said = f"Lengths are log-normal, {isl:.12g}±{spread[0]:.12g} tokens in and "
+    said += f"{osl:.12g}±{spread[1]:.12g} out, independent of each other."
+    work = work.replace(lengths=independent(*laws), arrivals=Arrivals.of(rate=rate))
+    return Requested(work, "lognormal", [said])
+
+
+def _recorded(trace: str, rate: float | None) -> Requested:
+    if rate is None:
+        raise refuse("--trace", trace, "with --request-rate: a closed loop is of mean lengths")
+    read = read_trace(trace)
+    try:
+        work, bursts = read.workload(rate=rate), "bursty as they were"
+    except InputError:  # a trace without times
+        work, bursts = read.workload(batch=1.0), "arriving at random"
+        work = work.replace(arrivals=Arrivals.of(rate=rate))
+    said = f"{len(read)} requests of {read.file}, {float(work.isl):.6g} tokens in and "
+    said += f"{float(work.osl):.6g} out in the mean, {float(work.prefix):.6g} cached, {bursts}."
+    return Requested(work, "trace", [said])
