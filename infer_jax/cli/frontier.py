@@ -51,6 +51,13 @@ def frontier(
             "given), its grid of 400 x 400 real numbers, its 1000 latency thresholds.",
         ),
     ] = False,
+    real: Annotated[
+        bool,
+        typer.Option(
+            "--real-degrees",
+            help="TP, PP and EP as real numbers, the best that the estimator's search finds.",
+        ),
+    ] = False,
     every: Annotated[bool, typer.Option("--all", help="Print every row of the frontier.")] = False,
     out: Annotated[
         str,
@@ -65,17 +72,23 @@ def frontier(
         picture.check(out)
     asked = inputs.given(config, hardware, quant, kv_dtype, price)
     work = inputs.workload(isl, osl, prefix)
+    whole = not (real or paper or estimator)
     name = estimator or ("economics.level4" if paper else inputs.SEARCHING)
+    name = points.PLANNED if whole else name
     theory = inputs.estimator(name, asked.system)
-    if not inputs.searches(theory):
+    if not (whole or inputs.searches(theory)):
         raise opt.refuse("--estimator", name, "one that searches the split, such as economics")
     trusted = inputs.trust(name, theory, asked)
     theory, said = inputs.speculative(theory, draft, acceptance, asked, paper=paper)
     if paper and total_gpus is not None:
         raise opt.refuse("--total-gpus", total_gpus, "none with --paper, whose grid goes to 2^18")
     with busy("compiling and evaluating"):
-        chips, batches = points.axes(asked, theory, paper, total_gpus)
-        answer = points.evaluate(theory, asked, work, chips, batches)
+        if whole:
+            splits, batches = points.whole(asked, total_gpus), points.BATCHES
+        else:
+            chips, batches = points.axes(asked, theory, paper, total_gpus)
+            splits = points.real(chips)
+        answer = points.evaluate(theory, asked, work, splits, batches)
     fits = bool(answer.grid.feasible.any())
     front = answer.grid.under(demand)
     if len(front.time):
@@ -96,9 +109,9 @@ def frontier(
     sentences = [
         f"Decode of one token at {context:.12g} tokens of context: isl + (osl - 1) / 2 "
         f"with isl {isl:.12g} and osl {osl:.12g}.",
-        f"Over {len(chips)} x {len(batches)} "
-        f"{'real' if paper else 'integer'} (GPUs, batch) pairs up to {chips[-1]:.12g} GPUs; "
-        "TP, PP and EP are real numbers that its search finds.",
+        f"Over {len(splits)} {'layouts' if whole else 'numbers of GPUs'} of up to "
+        f"{answer.grid.chips.max():.12g} GPUs, each at {len(batches)} batches; TP, PP and EP are "
+        f"{'degrees that engines run' if whole else 'real numbers that its search finds'}.",
         *said,
         *asked.notes,
         *inputs.too_long(asked.model, work),
@@ -112,14 +125,32 @@ def frontier(
     chosen = preferred(front, preference)
     whole = every or as_json
     shown = np.arange(len(front.time)) if whole else _spread(front, chosen)
-    rows = [points.row(answer, front, int(i), chips, batches, i == chosen) for i in shown]
+    rows = [points.row(answer, front, int(i), i == chosen) for i in shown]
     report |= {"frontier_points": len(front.time), "rows": rows}
     report["preferred"] = next(row for row in rows if row["preferred"])
     if not no_picture:
+        liked, paid = report["preferred"], float(asked.hardware.price)
         title = f"{asked.model.name} on {asked.system.title}"
-        report["picture"], note = picture.draw(front, chosen, out, title, name)
+        caption = (
+            f"{isl:,.12g} tokens in, {osl:,.12g} out; "
+            f"{asked.model.quantisation}; ${paid:g} an hour and GPU; an ideal server, by "
+            f"{name}. The dot has the largest speed^{preference:g} / cost."
+        )
+        picture_of = (front, chosen, out, title, "frontier", caption, _point(liked))
+        report["picture"], note = picture.draw(*picture_of)
         sentences.append(note)
     _print(as_json, report, sentences, None)
+
+
+def _point(row: dict[str, Any]) -> str:
+    """A point in two lines: its split, and what it answers."""
+    degrees = {name.upper(): row.get(name, 1.0) for name in ("tp", "pp", "ep")}
+    split = " ".join(f"{name}{show.digits(x)}" for name, x in degrees.items() if x > 1) or "TP1"
+    return (
+        f"{row['gpus']:g} GPUs ({split}), batch {row['batch']:g}\n"
+        f"{show.digits(row['speed_tokens_per_s'])} tokens/s, "
+        f"${show.digits(row['cost_per_mtok_usd'])}/Mtok"
+    )
 
 
 def _spread(front: Grid, chosen: int) -> np.ndarray:

@@ -28,16 +28,28 @@ def check(out: str, kinds: tuple[str, ...] = KINDS, otherwise: str = ", or --no-
         raise refuse("--out", out, f"a file in a folder that can be written{otherwise}")
 
 
-def draw(front: Grid, chosen: int, out: str, title: str, label: str) -> tuple[str | None, str]:
-    """Save the picture, whole or not at all: (its path or None, a sentence about it).
+def missing() -> str:
+    """Why no picture can be drawn, or ""."""
+    if find_spec("matplotlib") is None:
+        return "No picture: matplotlib is not installed (pip install 'infer_jax[plots]')."
+    return ""
+
+
+def draw(
+    front: Grid, chosen: int, out: str, title: str, label: str, caption: str, said: str
+) -> tuple[str | None, str]:
+    """Save the picture of a frontier: (its path or None, a sentence about it).
+
+    ``said``: what the chosen row is, beside its mark.
 
     Raises:
         InputError: the place cannot be written.
     """
-    if find_spec("matplotlib") is None:
-        return None, "No picture: matplotlib is not installed (pip install 'infer_jax[plots]')."
+    if missing():
+        return None, missing()
     from infer_jax.plots import Curve, plot_frontier
     from infer_jax.plots.style import words
 
-    plot_frontier({words(label): Curve(front, chosen)}, Path(out), title=words(title))
+    curve = {words(label): Curve(front, chosen, "\n".join(map(words, said.split("\n"))))}
+    plot_frontier(curve, out, title=words(title), caption=words(caption))
     return out, f"Picture: {out}."

@@ -15,10 +15,9 @@ PER_MILLION = "USD per million output tokens"
 def frontier(answers: Answers) -> page.Section:
     """Speed against cost: the frontier, and where the plan is."""
     about = (
-        "Each point is a number of GPUs and a batch that no other beats in both speed and cost: "
-        "ideal hardware and the best split, by estimator economics. Rest the pointer on a point "
-        "for its configuration. The distance to the plan is what an engine's overheads, its batch "
-        "and whole degrees cost."
+        "Each point is a layout and a batch that no other beats in both speed and cost: ideal "
+        "hardware, by estimator economics.planned. Rest the pointer on a point for its "
+        "configuration. The distance to the plan is what an engine's overheads and its batch cost."
     )
     if not answers.rows:
         return page.Section("frontier", "Speed and cost", about, page.paragraph(answers.nothing))

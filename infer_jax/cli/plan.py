@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Annotated, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import typer
 
 from infer_jax.catalog import System, load_model
-from infer_jax.cli import inputs, launched, options as opt, planned, show
+from infer_jax.cli import drawn, inputs, launched, options as opt, picture, planned, show
 from infer_jax.cli.drafting import Drafting, drafting
 from infer_jax.cli.requested import requested
 from infer_jax.cli.starting import busy, prepare
@@ -134,10 +135,16 @@ def plan(
             help="Every plan within the limits that no other beats in both speed and dollars.",
         ),
     ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A picture of the plans: .png, .svg or .pdf."),
+    ] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?"""
     prepare()
+    if out is not None:
+        picture.check(out, otherwise="")
     _one_of(total_gpus, concurrency, request_rate)
     if p99_ttft is not None and request_rate is None:
         raise opt.refuse("--p99-ttft", p99_ttft, "with --request-rate: arrivals make waits random")
@@ -171,6 +178,7 @@ def plan(
     known: dict[str, System] = {}
     trusted: dict[str, Trust] = {}
     searched: dict[str, str | None] = {}
+    drawings: dict[str, list[Choice]] = {}
     looked = 0
     paid = _Paid(price, region_factor, pue)
     for system, form in product(dict.fromkeys(hardware), dict.fromkeys(quant or [None])):
@@ -183,19 +191,25 @@ def plan(
             known[pool.side.name] = pool.given.system
             trusted[pool.side.name] = pool.trusted
         first = pools[0]
+        ask = partial(
+            search,
+            [pool.side for pool in pools],
+            first.given.model.architecture,
+            work,
+            common=common,
+            modes=modes,
+            chunks=list(dict.fromkeys(chunk or [UNBOUNDED])),
+            drafts=drafts.counts if drafts else (0.0,),
+            draft=drafts.draft if drafts else None,
+            count=int(top),
+        )
         with busy(f"evaluating every layout on {first.side.name}"):
-            found = search(
-                [pool.side for pool in pools],
-                first.given.model.architecture,
-                work,
-                asked,
-                common,
-                modes=modes,
-                chunks=list(dict.fromkeys(chunk or [UNBOUNDED])),
-                drafts=drafts.counts if drafts else (0.0,),
-                draft=drafts.draft if drafts else None,
-                count=int(top),
-            )
+            found = ask(asked)
+            if out is not None:
+                # drawn are also the plans that break the limit of TPOT, which is a line
+                label = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
+                label += f", {form}" if len(dict.fromkeys(quant or [None])) > 1 else ""
+                drawings[label] = ask(replace(asked, frontier=True, tpot=np.inf)).met
         looked += found.looked
         if not found.pooled:
             notes.append(f"No two pools of {first.side.name} fit what is asked.")
@@ -254,6 +268,9 @@ def plan(
         "output; a GPU is paid while it is rented.",
         *dict.fromkeys(note.replace(" USD/h", f" {money}/h") for note in notes),
     ]
+    if out is not None:
+        notes.append(drawn.plans(out, drawings, best, asked, report, money))
+        report["picture"] = out
     if as_json:
         starts = {launch.engine: launch.to_dict() for launch in started}
         show.as_json({**report, "launch": starts, "notes": notes})

@@ -15,10 +15,13 @@ from infer_jax.estimators.estimate import decode_context
 from infer_jax.physics import decoder
 from infer_jax.physics.feedforward import sparsity
 from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.planning import layouts
 from infer_jax.specs import Architecture, ForwardPass, Hierarchy, Plan
 from infer_jax.sweep import Grid, paper_axes
 
+PLANNED = "economics.planned"  # of ideal servers at splits that are given
 EACH = 16  # GPUs up to which every number is tried
+LARGEST = 1024  # GPUs of the largest instance that is tried where no total is given
 PER_OCTAVE = 8  # GPUs tried per doubling beyond
 BATCHES = np.unique(np.round(np.r_[1:65, np.geomspace(64, 2**18, 12 * 24 + 1)]))
 
@@ -41,7 +44,7 @@ def axes(
         arch, chip = asked.model.architecture, asked.hardware.chip
         stored = once(_stored, getattr(theory, "target", theory), arch)
         return paper_axes(float(stored) / float(chip.memory), _sparsity(arch))
-    total = 1024.0 if total is None else total
+    total = float(LARGEST if total is None else total)
     octaves = max(np.log2(total / EACH), 0.0)
     chips = np.r_[1 : EACH + 1, EACH * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)]
     network = asked.hardware.network
@@ -50,6 +53,20 @@ def axes(
         chips = np.r_[chips, domain * 2.0 ** np.arange(max(np.log2(total / domain), -1.0) + 1)]
     chips = np.unique(np.round(np.r_[chips, total]))
     return chips[chips <= total], BATCHES
+
+
+def whole(asked: Given, total: float | None) -> np.ndarray:
+    """(TP, PP, EP) of layouts that an engine runs, one a row, on up to ``total`` GPUs.
+
+    Attention is cut over all TP x EP GPUs of a stage, of which EP deal out the experts.
+    """
+    found = layouts(asked.model.architecture, int(total or LARGEST), most_groups=1)
+    return np.array([(x.tp / x.ep, x.pp, x.ep) for x in found])
+
+
+def real(chips: np.ndarray) -> np.ndarray:
+    """(TP, PP, EP) for an estimator that finds the split of each number of GPUs itself."""
+    return np.stack([chips, np.ones_like(chips), np.ones_like(chips)], axis=1)
 
 
 def _sparsity(arch: Architecture) -> float:
@@ -67,19 +84,19 @@ def _sparsities(feeds: list[Any]) -> list[Any]:
     return [sparsity(x) for x in feeds]
 
 
-def evaluate(theory: Any, asked: Given, work: Any, chips: Any, batches: Any) -> Answer:
-    """One decode pass at every (GPUs, batch) pair, in one compiled program."""
+def evaluate(theory: Any, asked: Given, work: Any, splits: Any, batches: Any) -> Answer:
+    """One decode pass of every split, as ``whole`` or ``real`` has them, at every batch."""
 
-    n, b = np.meshgrid(chips, batches, indexing="ij")
-    given = (theory, asked.model.architecture, asked.hardware, work, chips, batches)
+    n, b = np.meshgrid(splits.prod(axis=1), batches, indexing="ij")
+    given = (theory, asked.model.architecture, asked.hardware, work, splits, batches)
     phase, cost, feasible = once(_all_pairs, *given, points=n.size)
     grid = Grid(n.ravel(), b.ravel(), phase.time, cost, feasible, phase.mfu)
     return Answer(grid, phase.terms, phase.limits, phase.layout)
 
 
-def _all_pairs(theory: Any, arch: Any, hardware: Any, work: Any, chips: Any, batches: Any) -> Any:
-    def one(n: Any, b: Any) -> Any:
-        plan = Plan.of().replace(tp=n)
+def _all_pairs(theory: Any, arch: Any, hardware: Any, work: Any, splits: Any, batches: Any) -> Any:
+    def one(split: Any, b: Any) -> Any:
+        plan = Plan.of().replace(tp=split[0], pp=split[1], ep=split[2])
         forward = ForwardPass(
             sequences=b, new_tokens=jnp.ones_like(b), cached_tokens=decode_context(work)
         )
@@ -87,17 +104,16 @@ def _all_pairs(theory: Any, arch: Any, hardware: Any, work: Any, chips: Any, bat
         cost = usd_per_million_tokens(plan.instance, hardware.price, phase.time, b)
         return phase, cost, phase.feasible
 
-    rows = jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(chips)
-    shape = (len(chips) * len(batches),)
+    rows = jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(splits)
+    shape = (len(splits) * len(batches),)
     return jax.tree.map(lambda x: x.reshape(shape), rows)
 
 
-def row(
-    answer: Answer, front: Grid, i: int, chips: np.ndarray, batches: np.ndarray, is_best: bool
-) -> dict[str, Any]:
+def row(answer: Answer, front: Grid, i: int, is_best: bool) -> dict[str, Any]:
     """One point of the frontier with its split and its terms."""
-    n, b = front.chips[i], front.batch[i]
-    at = int(np.searchsorted(chips, n) * len(batches) + np.searchsorted(batches, b))
+    n, b, grid = front.chips[i], front.batch[i], answer.grid
+    same = (grid.chips == n) & (grid.batch == b) & (grid.time == front.time[i])
+    at = int(np.flatnonzero(same & grid.feasible)[0])
     terms = {name: float(t[at]) for name, t in answer.terms.items()}
     return {
         "speed_tokens_per_s": front.speed[i],

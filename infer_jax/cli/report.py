@@ -148,9 +148,9 @@ def _answers(
     context = float(work.isl + work.osl)
     each = float(np.ceil(chosen.batch / layout.attention_dp))
     engine = Engine.of(context=context, sequences=each)
-    searched = inputs.estimator(inputs.SEARCHING, asked.system)
-    chips, batches = points.axes(asked, searched, False, given["total-gpus"])
-    swept = points.evaluate(searched, asked, work, chips, batches)
+    planned = inputs.estimator(points.PLANNED, asked.system)
+    splits = points.whole(asked, given["total-gpus"])
+    swept = points.evaluate(planned, asked, work, splits, points.BATCHES)
     front = best(swept.grid.under(None))
     front = front.take(np.unique(front.time, return_index=True)[1])
     liked = preferred(front, 3.0) if len(front.time) else -1
@@ -174,7 +174,7 @@ def _answers(
         chosen=chosen,
         plan=plan,
         life=once(one.one_life, theory, arch, hardware, work, plan),
-        rows=[points.row(swept, front, i, chips, batches, i == liked) for i in found],
+        rows=[points.row(swept, front, i, i == liked) for i in found],
         nothing="" if len(front.time) else points.why_nothing(swept, False, None, None),
         held=once(held_by, arch, hardware, common, engine),
         engine=engine,

@@ -104,7 +104,7 @@ def _sources(answers: Answers) -> made.Section:
             (f"estimator {name}", f"{variant(name).summary}; {variant(name).source}. For: {used}.")
             for name, used in (
                 (answers.estimator, "the plan, time and sensitivity"),
-                ("economics", "the frontier"),
+                ("economics.planned", "the frontier"),
                 ("kernels", "the roofline"),
             )
         ),

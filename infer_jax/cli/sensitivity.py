@@ -16,6 +16,7 @@ from infer_jax.sweep.terms import Point
 
 DARK = "J/Mtok is unknown: the profile of {} has no power."
 TABLE = 12  # rows of each output's table
+BARS = 12  # of each output in the picture
 NAMES = {"tpot": "TPOT", "ttft": "TTFT", "cost": "$/Mtok", "energy": "J/Mtok"}
 
 
@@ -160,7 +161,7 @@ def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
     given = inputs.Given(model, asked.system, point.hardware, asked.price_source)
     chips, batches = points.axes(given, theory, False, None)
     front = frontier_of(
-        points.evaluate(theory, given, point.workload, chips, batches).grid.under(None)
+        points.evaluate(theory, given, point.workload, points.real(chips), batches).grid.under(None)
     )
     if not len(front.time):
         raise opt.refuse("--along", count, "a model that fits on some number of these chips")
@@ -247,28 +248,22 @@ def _print_along(rows: list[Point], found: list[list[Elasticity]], top: int) -> 
 
 
 def _draw(out: str, report: dict[str, Any], told: list[Elasticity]) -> str:
+    from infer_jax.plots.names import named
     from infer_jax.plots.tornado import Bar, plot_tornado
 
     panels = {}
     for name in dict.fromkeys(e.output for e in told):
-        rows = [e for e in told if e.output == name and e.weight > 1e-3][:14]
+        mine = (e for e in told if e.output == name and not e.path.startswith("estimator."))
+        rows = [e for e in mine if e.weight > 1e-3][:BARS]
         panels[NAMES.get(name, name)] = [
-            Bar(_short(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
+            Bar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
         ]
     kept = {k: panels[k] for k in ("TPOT", "TTFT", "$/Mtok") if k in panels}
-    title = f"{report['model']} on {report['hardware']}: what 10 % more is worth"
+    title = f"{report['model']} on {report['hardware']}: 10 % more of each number"
     caption = (
         "Bars: 10 times the elasticity at the point; diamonds: 10 % more, evaluated; hatched: a "
-        f"maximum or a whole number at the point itself. Estimator: {report['estimator']}."
+        f"maximum or a whole number at the point itself. Estimator: {report['estimator']}, "
+        "whose own coefficients are left out."
     )
     plot_tornado(kept, out, title=title, caption=caption)
     return out
-
-
-def _short(path: str) -> str:
-    """A name that fits beside a bar; a bare ``count`` would not say of what.
-
-    >>> _short("arch.blocks.*.count"), _short("arch.blocks.*.attention.kv_heads")
-    ('layers', 'attention.kv_heads')
-    """
-    return path.replace("arch.blocks.*.count", "layers").replace("arch.blocks.*.", "")

@@ -55,18 +55,18 @@ class Layout(NamedTuple):
         return {n: x for n, x in self._asdict().items() if x != usual.get(n)}
 
 
-def layouts(arch: Architecture, chips: int) -> list[Layout]:
+def layouts(arch: Architecture, chips: int, most_groups: float = np.inf) -> list[Layout]:
     """Every layout of one instance on at most ``chips`` chips that an engine runs.
 
     ``infer_jax.legal`` decides which; of those, stages that divide the layers about evenly, at
-    most 16 of them.
+    most 16 of them, and at most ``most_groups`` attention groups.
     """
     mixture = any(isinstance(b.feedforward, Experts) for b in arch.blocks)
     queries = np.gcd.reduce([int(query) for query, _ in legal.heads(arch)] or [1])
     layers = int(sum(float(b.count) for b in arch.blocks))
     tried = []
     for tp in _divisors(int(queries), chips):
-        for groups in range(1, chips // tp + 1) if mixture else (1,):
+        for groups in range(1, int(min(chips // tp, most_groups)) + 1) if mixture else (1,):
             ranks = tp * groups
             most = min(chips // ranks, layers, MOST_STAGES)
             stages = [pp for pp in range(1, most + 1) if _even(layers, pp)]

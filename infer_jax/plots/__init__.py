@@ -5,3 +5,4 @@ from infer_jax.plots.frontier import (
     draw_frontiers as draw_frontiers,
     plot_frontier as plot_frontier,
 )
+from infer_jax.plots.plans import Dot as Dot, plot_plans as plot_plans

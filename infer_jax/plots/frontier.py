@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from infer_jax.plots.style import INK, line, panels, readable, save, style
+from infer_jax.plots.style import INK, beside, line, panels, readable, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,10 +32,11 @@ class Front(Protocol):
 
 
 class Curve(NamedTuple):
-    """A frontier, and the row of it to mark as the preferred point (None: no mark)."""
+    """A frontier, the row of it to mark as the preferred point (None: no mark), and what it is."""
 
     front: Front
     marked: int | None = None
+    said: str = ""
 
 
 def draw_frontiers(axes: "Axes", curves: Mapping[str, Curve], *, title: str = "") -> None:
@@ -43,7 +44,7 @@ def draw_frontiers(axes: "Axes", curves: Mapping[str, Curve], *, title: str = ""
 
     Every curve has a tone, a dash and a marker of its own, so that grey suffices.
     """
-    for i, (label, (front, marked)) in enumerate(curves.items()):
+    for i, (label, (front, marked, said)) in enumerate(curves.items()):
         order = np.argsort(front.speed)
         speed, cost = np.asarray(front.speed)[order], np.asarray(front.cost)[order]
         look: dict[str, Any] = line(i)
@@ -58,6 +59,7 @@ def draw_frontiers(axes: "Axes", curves: Mapping[str, Curve], *, title: str = ""
                 markersize=9,
                 zorder=3,
             )
+            beside(axes, (front.speed[marked], front.cost[marked]), said)
         shape = {} if marked is None else {"marker": marker}
         axes.plot(speed, cost, **look)
         axes.plot([], [], **look, **shape, label=label)

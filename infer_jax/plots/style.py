@@ -99,6 +99,14 @@ def panels(
     return figure, list(axes)
 
 
+def beside(axes: "Axes", point: tuple[float, float], said: str, *, left: bool = False) -> None:
+    """Words below a mark, right of it or left: above it are the curves that rise to the right."""
+    if said:
+        side, gap = ("right", -9) if left else ("left", 9)
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK}
+        axes.annotate(said, point, (gap, -6), ha=side, va="top", zorder=5, **look)
+
+
 def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:g}") -> None:
     """Number 1, 2, 5 of each decade on logarithmic axes that span few: decades would be lost.
 

@@ -9,7 +9,7 @@ from infer_jax.plots.style import INK, QUIET, TONES, save, style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEIGHT = 0.26  # inches of one bar
+WIDE, HEIGHT = 7.2, 0.26  # inches of the picture, and of one bar
 
 
 class Bar(NamedTuple):
@@ -41,14 +41,16 @@ def plot_tornado(
     with style():
         from matplotlib.figure import Figure
 
-        rows = max(len(bars) for bars in panels.values())
-        wide, lines = 6.4 * len(panels), textwrap.wrap(caption, int(6.4 * len(panels) * 14))
+        rows, gaps = sum(len(bars) for bars in panels.values()), 1.1 * len(panels)
+        lines = textwrap.wrap(caption, int(WIDE * 14.5))
         low = 0.17 * len(lines) + 0.12
-        high = 1.5 + HEIGHT * rows + low
-        figure = Figure(figsize=(wide, high), layout="constrained")
+        high = 0.5 + gaps + HEIGHT * rows + low
+        figure = Figure(figsize=(WIDE, high), layout="constrained")
         layout: Any = figure.get_layout_engine()
         layout.set(rect=(0, low / high, 1, 1 - low / high))
-        every = figure.subplots(1, len(panels), squeeze=False)[0]
+        shares = [len(bars) + 1.0 for bars in panels.values()]
+        # one below the other: three side by side are too small to read in a page
+        every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=shares)[:, 0]
         for axes, (name, bars) in zip(every, panels.items(), strict=True):
             at = range(len(bars), 0, -1)
             axes.axvline(0.0, color=INK, linewidth=0.8)
@@ -61,7 +63,7 @@ def plot_tornado(
             axes.set_axisbelow(True)
             axes.grid(axis="y", visible=False)
             axes.set_title(name)
-            axes.set_xlabel("change of the output in %, for 10 % more")
+        every[-1].set_xlabel("change in %, for 10 % more of the number")
         if title:
             figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
         figure.text(0.012, 0.08 / high, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")

@@ -267,3 +267,17 @@ def test_the_best_plan_comes_with_what_starts_it():
     assert step["command"] in ran.out and f"vLLM {launch['version']}, {best['layout']}" in ran.out
     ran = run(*words, "--engine", "sglang", "--tpot", "1us")
     assert ran.code == 0 and "launch" not in ran.out.lower()  # nothing to start
+
+
+@pytest.mark.parametrize("more", [(), ("--frontier",)])
+def test_plans_are_drawn(tmp_path, more):
+    pytest.importorskip("matplotlib")
+    words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "h200_sxm")
+    words += ("--total-gpus", "2", "--mode", "aggregated", "--tpot", "20ms", *more)
+    told = answer(*words, "--out", "plans.png")
+    assert told["picture"] == "plans.png"
+    data = (tmp_path / "plans.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    for said in (b"4,096 tokens in, 512 out", b"2 GPUs", b"weights in bfloat16"):
+        assert said in data  # the caption goes with the file
+    assert run(*words, "--out", "plans.txt").code == 2

@@ -1,0 +1,96 @@
+"""Pictures: written whole or not at all, through no link, and what is on them."""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infer_jax.errors import InputError
+
+pytest.importorskip("matplotlib")
+
+from infer_jax.plots import Curve, Dot, plot_frontier, plot_plans
+from infer_jax.plots.names import NAMES, named
+from infer_jax.plots.tornado import Bar, plot_tornado
+
+DOTS = [Dot(20.0, 0.4), Dot(50.0, 0.8), Dot(90.0, 3.0), Dot(40.0, 0.5, pools=True)]
+
+
+FRONT: Any = SimpleNamespace(speed=np.array([100.0, 50.0, 20.0]), cost=np.array([9.0, 2.0, 1.0]))
+
+
+def drawn(path):
+    return plot_plans({"a": DOTS}, path, title="title", caption="caption")
+
+
+def test_a_picture_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A failure half way leaves what was there, and nothing beside it."""
+    from matplotlib.figure import Figure
+
+    path = tmp_path / "plan.png"
+    path.write_bytes(b"before")
+
+    def broken(self, place, **kwargs):
+        with open(place, "wb") as stream:
+            stream.write(b"half")
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure, "savefig", broken)
+        with pytest.raises((InputError, OSError)):
+            drawn(path)
+    assert path.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.png"]
+    drawn(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.png"]
+
+
+def test_a_link_that_lies_in_wait_is_not_followed(tmp_path):
+    """Names of temporary files that hold the process's number can be planted before."""
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    place = tmp_path / "pictures"
+    place.mkdir()
+    for name in (f".{os.getpid()}.plan.png", ".plan.png.tmp", "plan.png"):
+        (place / name).symlink_to(victim)
+    drawn(place / "plan.png")
+    assert victim.read_text() == "kept"
+    assert (place / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert not (place / "plan.png").is_symlink()
+
+
+def test_plans_the_limit_and_the_plan_are_on_the_picture():
+    figure = plot_plans(
+        {"one": DOTS, "two": DOTS[:2]},
+        chosen=(DOTS[1], "2 x TP4"),
+        least=(40.0, "TPOT of 25 ms"),
+    )
+    axes: Any = figure.axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["one", "two", "TPOT of 25 ms", "the plan"]
+    said: Any = axes.texts[0]
+    assert said.get_text() == "2 x TP4" and said.xy == (50.0, 0.8)
+    seen = {(float(x), float(y)) for curve in axes.lines for x, y in curve.get_xydata()}
+    assert {(d.speed, d.cost) for d in DOTS} <= seen
+    hollow = [c for c in axes.lines if c.get_markerfacecolor() == "white" and len(c.get_xdata())]
+    assert [tuple(c.get_xydata()[0]) for c in hollow] == [(40.0, 0.5)]
+
+
+def test_a_frontier_says_which_dot_is_which():
+    figure = plot_frontier({"a": Curve(FRONT, 1, "8 GPUs (TP8)")}, caption="4,096 tokens in")
+    said: Any = figure.axes[0].texts[0]
+    assert said.get_text() == "8 GPUs (TP8)" and said.xy == (50.0, 2.0)
+    assert "4,096 tokens in" in [text.get_text() for text in figure.texts]
+
+
+def test_bars_are_named_in_words_of_the_field():
+    bars = [Bar(named("hardware.chip.memory_bandwidth"), -0.5, -4.0, False)]
+    figure = plot_tornado({"TPOT": bars, "$/Mtok": bars})
+    names = [tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()]
+    assert names == ["memory bandwidth"] * 2
+    assert not any("_" in said or "." in said for said in NAMES.values())
+    assert len(set(NAMES.values())) == len(NAMES)
+    assert named("arch.blocks.*.attention.some_new_field") == "attention some new field"
