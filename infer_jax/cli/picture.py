@@ -50,6 +50,6 @@ def draw(
     from infer_jax.plots import Curve, plot_frontier
     from infer_jax.plots.style import words
 
-    curve = {words(label): Curve(front, chosen, "\n".join(map(words, said.split("\n"))))}
+    curve = {words(label): Curve(front, chosen, words(said))}
     plot_frontier(curve, out, title=words(title), caption=words(caption))
     return out, f"Picture: {out}."
