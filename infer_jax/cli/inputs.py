@@ -1,11 +1,12 @@
 """What did the user ask about: which model on which system, with which assumptions?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from infer_jax import estimators
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Errors, serving_errors
+from infer_jax.cli import changes
 from infer_jax.cli.options import refuse
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Speculative, Trust, make
@@ -34,6 +35,7 @@ class Given:
             *(f"Model: {note}." for note in self.model.notes),
             *(f"{system.name}: {note}." for note in system.filled),
             f"{system.name}: {float(self.hardware.price):g} USD/h per GPU, {self.price_source}.",
+            *(f"Changed by --set: {text}." for text in changes.texts()),
         ]
 
     @property
@@ -45,6 +47,7 @@ class Given:
             "hardware": self.system.name,
             "price_per_hour_usd": self.hardware.price,
             "price_source": self.price_source,
+            **({"set": list(changes.texts())} if changes.texts() else {}),
         }
 
 
@@ -60,6 +63,10 @@ def given(
     made, source = system.hardware, system.sources.get("price", "the profile")
     if price is not None:
         made, source = made.but(price=price), "given by --price"
+    if changes.texts():
+        parts = changes.changed(arch=model.architecture, hardware=made)
+        model, made = replace(model, architecture=parts.arch), parts.hardware
+        source = "given by --set" if "hardware.price" in changes.changes() else source
     return Given(model, system, made, source)
 
 
@@ -79,7 +86,8 @@ def shipped_errors(name: str, made: Any, system: System) -> Errors | None:
 
     None where the profile was calibrated to its own server: its bands say more.
     """
-    if not fitted_to_servers(name) or system.bands():
+    altered = changes.changes("hardware", "estimator")
+    if altered or not fitted_to_servers(name) or system.bands():
         return None
     return serving_errors().get((system.name, ENGINES[int(made.engine)]))
 
@@ -125,12 +133,13 @@ def estimator(name: str, system: System) -> Any:
     if not hasattr(made, "step"):
         allowed = ", ".join(n for n in VARIANTS if hasattr(VARIANTS[n].make(), "step"))
         raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
-    return made
+    return changes.changed(estimator=made).estimator if changes.texts() else made
 
 
 def trust(name: str, made: Any, asked: Given) -> Trust:
     """How far the estimator of that name, ``made``, is trusted for what is asked."""
-    return estimators.trust(name, made, asked.system, asked.model.name)
+    altered = bool(changes.changes("hardware", "estimator"))
+    return estimators.trust(name, made, asked.system, asked.model.name, altered)
 
 
 def searches(made: Any) -> bool:

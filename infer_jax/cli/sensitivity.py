@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.cli import estimate as one, inputs, options as opt, picture, points, show
+from infer_jax.cli import changes, estimate as one, inputs, options as opt, picture, points, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.codesign.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
 from infer_jax.specs import Plan, leaves
@@ -35,15 +35,6 @@ def sensitivity(
     batch: opt.Batch = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
-    override: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Change a number first: hardware.chip.memory_bandwidth=8e12, or *1.5 of it; "
-            "`*` stands for any block. Hardware that is not released is a profile with these.",
-        ),
-    ] = None,
     along: Annotated[
         int | None,
         typer.Option(
@@ -73,7 +64,8 @@ def sensitivity(
     theory = inputs.estimator(name, asked.system)
     trusted = inputs.trust(name, theory, asked)
     work = inputs.workload(isl, osl, prefix, batch or 1.0)
-    point = changed(Point(theory, arch, asked.hardware, work, plan), _overrides(override), "--set")
+    point = Point(theory, arch, asked.hardware, work, plan)
+    point = changed(point, changes.changes("workload", "plan"), "--set")
     with busy("compiling and evaluating"):
         rows = [point] if along is None else _frontier(point, asked, int(along))
         analyse = analyser(outputs, point)
@@ -96,7 +88,6 @@ def sensitivity(
         "upper bound.",
         *([] if float(point.hardware.power) else [DARK.format(asked.system.name)]),
         *asked.notes,
-        *(f"Changed by --set: {text}." for text in override or []),
     ]
     if out is not None:
         notes.append(f"Drawn to {_draw(out, report, found[0])}.")
@@ -110,23 +101,6 @@ def sensitivity(
     else:
         _print_along(rows, found, int(top))
     show.notes(notes)
-
-
-def _overrides(given: list[str] | None) -> dict[str, Any]:
-    """``PATH=VALUE`` and ``PATH=*FACTOR`` as changes."""
-    made: dict[str, Any] = {}
-    for text in given or []:
-        path, sign, value = text.partition("=")
-        match = re.fullmatch(r"\*?([-+.0-9eE]+)", value.strip())
-        try:
-            number = float(match[1]) if match and sign else np.nan
-        except ValueError:
-            number = np.nan
-        if not np.isfinite(number):
-            raise opt.refuse("--set", text, "PATH=NUMBER, or PATH=*FACTOR")
-        starred = value.strip().startswith("*")
-        made[path.strip()] = (lambda x, by=number: x * by) if starred else number
-    return made
 
 
 def _questions(point: Point) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from infer_jax.cli.starting import hushed
 from infer_jax.errors import printable
 from infer_jax.estimators import Limit
 
+SCHEMA = 1  # of JSON: counts up where a field goes or changes its meaning; docs/command-line.md
+
 
 class Column(NamedTuple):
     """A column: its title, its unit (printed under the title) and where its text stands."""
@@ -22,7 +24,9 @@ class Column(NamedTuple):
 
 def as_json(answer: dict[str, Any]) -> None:
     """Print one JSON object; a number that is not finite is null."""
-    text = json.dumps(plain(answer), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(
+        plain({"schema": SCHEMA, **answer}), indent=2, allow_nan=False, ensure_ascii=False
+    )
     print("\n".join(line if line.isprintable() else _spelt(line) for line in text.split("\n")))
 
 

@@ -20,6 +20,7 @@ from infer_jax.cli import INTERRUPTED, importing
 from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
+MOST = 240  # characters of a wrong value that are said again
 
 
 class Verb(NamedTuple):
@@ -157,7 +158,7 @@ class Verbs(TyperGroup):
             code = super().main(given, **extra)
             sys.stdout.flush()
         except InputError as error:
-            code = _complain(str(error))
+            code = _complain(str(error), given, error)
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
         except OSError as error:  # `infer-jax ... | head`, or a full disk
@@ -171,12 +172,22 @@ class Verbs(TyperGroup):
             # usage errors of typer, whose base class has no public name in all its versions
             if not hasattr(error, "format_message"):
                 raise
-            code = _complain(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+            options = getattr(getattr(error, "param", None), "opts", None) or [""]
+            wrong = InputError("infer-jax", options[0], None, "see the message")
+            code = _complain(error.format_message(), given, wrong)  # pyright: ignore
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(sentence: str) -> int:
+def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None = None) -> int:
+    """Say what is wrong in one sentence, under --json as an object, too; exit code 2."""
     sentence = printable(" ".join(sentence.split()))
+    if "--json" in given:
+        from infer_jax.cli.show import as_json
+
+        value = None if error is None or error.value is None else printable(str(error.value))
+        told = {"field": error.field or None if error else None, "value": value and value[:MOST]}
+        told["allowed"] = error.allowed if error and value is not None else None
+        as_json({"error": {**told, "message": sentence}})
     print(sentence if sentence.startswith(NAME) else f"{NAME}{sentence}", file=sys.stderr)
     return 2
 
@@ -192,19 +203,32 @@ def _command(name: str) -> TyperCommand:
 
 
 def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the option that all have and none needs to know of."""
+    """``verb`` with the options that all have and none needs to know of."""
     from infer_jax.cli.options import Quiet
     from infer_jax.cli.starting import hush
 
+    own = signature(verb)
+    extra: dict[str, Any] = {"quiet": (Quiet, False)}
+    heads = ()
+    if {"config", "hardware"} <= set(own.parameters):
+        from infer_jax.cli import changes
+
+        heads = changes.heads(verb.__name__, own.parameters)
+        extra |= {"changed": (changes.Set, None)} if heads else {}
+
     @wraps(verb)
-    def run(*, quiet: bool, **given: Any) -> None:
+    def run(*, quiet: bool, changed: list[str] | None = None, **given: Any) -> None:
         hush(quiet)
+        if heads:
+            changes.use(changed, heads)
         verb(**given)
 
-    own = signature(verb)
-    quiet = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), quiet])  # pyright: ignore
-    run.__annotations__ = verb.__annotations__ | {"quiet": Quiet}
+    more = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in extra.items()
+    ]
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # pyright: ignore
+    run.__annotations__ = verb.__annotations__ | {name: kind for name, (kind, _) in extra.items()}
     return run
 
 

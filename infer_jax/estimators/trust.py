@@ -84,7 +84,10 @@ def trust(name: str, estimator: Any, system: System, model: str, changed: bool =
         return made._replace(says=says)
     if not engines:
         generation = GENERATIONS[int(estimator.generation)].title()
-        known = f"no measured rows for {system.name}: coefficients borrowed from {generation}"
+        altered = " with changed numbers" if changed else ""
+        known = (
+            f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
+        )
         made = made._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
         return _erring(made, known, "NVIDIA systems left out of the fit", UNSEEN["system"])
     known = f"{rows or 'no'} measured rows on {system.name}"

@@ -74,6 +74,7 @@ def write(
         return
     if path.suffix == ".json":
         body = {
+            "schema": 1,
             "provenance": facts,
             "columns": {n: {"unit": units[n], "values": c.tolist()} for n, c in columns.items()},
         }

@@ -1,0 +1,84 @@
+"""``--set`` on every verb of a model and hardware; a schema in all JSON; errors as JSON."""
+
+import json
+from importlib import import_module
+from inspect import signature
+
+import pytest
+
+import infer_jax as ij
+from infer_jax.cli.changes import UNFIT
+from infer_jax.cli.verbs import VERBS
+from tests.cli.running import answer, run
+
+POINT = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
+FASTER = ("--set", "hardware.chip.memory_bandwidth=*2")
+
+
+def test_every_verb_of_a_model_and_hardware_takes_it():
+    for name, verb in VERBS.items():
+        own = signature(getattr(import_module(f"infer_jax.cli.{verb.module}"), name)).parameters
+        wanted = {"config", "hardware"} <= set(own) and name not in UNFIT
+        ran = run(name, "--set", "nonsense")
+        assert ("No such option" in ran.err) != wanted, (name, ran.err)
+        assert ran.code == 2
+
+
+def test_what_is_set_is_what_answers():
+    told = answer("estimate", *POINT, *FASTER, "--set", "estimator.weight_read=0.8")
+    system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
+    chip = system.hardware.chip
+    faster = system.hardware.replace(chip=chip.but(memory_bandwidth=2 * chip.memory_bandwidth))
+    theory = ij.make("serving", system.coefficients).but(weight_read=0.8)
+    life = theory.estimate(
+        model.architecture, faster, ij.Workload.of(isl=4096, osl=512, batch=1), ij.Plan.of(tp=1)
+    )
+    assert told["tpot_ms"] == pytest.approx(1e3 * float(life.tpot), rel=1e-6)
+    assert told["set"] == [FASTER[1], "estimator.weight_read=0.8"]
+    assert told["trust"]["borrowed_from"] == "Hopper" and "tpot_interval80_ms" not in told
+    assert any("Changed by --set" in note for note in told["notes"])
+    # one command's changes are not another's
+    assert answer("estimate", *POINT)["tpot_ms"] > told["tpot_ms"]
+
+
+def test_memory_and_a_price_are_set_too():
+    more = answer("memory", *POINT, "--set", "hardware.chip.memory=160e9")
+    assert more["kv_cache_size_tokens"] > 2 * answer("memory", *POINT)["kv_cache_size_tokens"]
+    told = answer("estimate", *POINT, "--set", "hardware.price=1")
+    assert (told["price_per_hour_usd"], told["price_source"]) == (1, "given by --set")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("hardware.chip.speed=1", "no number of this"), ("hardware.chip.memory=-1", "a number from"),
+     ("hardware.chip.memory", "PATH=NUMBER"), ("plan.tp=2", "begins as one of"),
+     ("hardware.chip.memory=__import__('os')", "PATH=NUMBER")],
+)  # fmt: skip
+def test_what_cannot_be_set_is_refused(given, said):
+    ran = run("estimate", *POINT, "--set", given)
+    assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("models", "opt-13b"), ("hardware", "l4"), ("estimators",), ("memory", *POINT)],
+    ids=lambda words: words[0],
+)
+def test_json_says_its_schema(words):
+    ran = run(*words, "--json")
+    assert next(iter(json.loads(ran.out).items())) == ("schema", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [(("--tp", "3"), "--tp", "3"), (("--tp", "x"), "--tp", None),
+     (("--tp", "1", "--quant", "fp7"), None, None)],
+)  # fmt: skip
+def test_errors_are_json_where_json_is_asked_for(words, field, value):
+    ran = run("estimate", *POINT[:3], *words, "--json")
+    assert ran.code == 2 and ran.err.count("\n") == 1
+    error = json.loads(ran.out)["error"]
+    assert set(error) == {"field", "value", "allowed", "message"} and error["message"]
+    if field:
+        assert (error["field"], error["value"]) == (field, value)
+    assert run("estimate", *POINT[:3], *words).out == ""
