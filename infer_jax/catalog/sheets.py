@@ -10,10 +10,13 @@ import math
 from typing import Any
 
 from infer_jax.catalog import units
+from infer_jax.catalog.sense import sensible, sensible_coefficient
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, value_of
 
 TEXTS = ("title", "released", "notes")
+# tables of coefficients of the estimators that ship; calibrate writes the bands of serving
+THEORIES = ("economics", "kernels", "offloading", "partitioning", "serving", "serving_bands")
 ENTRY = "a table { value = number, source = key of [sources] }"
 
 
@@ -26,6 +29,7 @@ class Sheet:
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     citations: dict[str, str] = dataclasses.field(default_factory=dict)
+    unchecked: tuple[str, ...] = ()  # of the file that is being read
 
 
 def take_fields(cls: Any, body: dict[str, Any], part: str, sheet: Sheet, where: str) -> None:
@@ -55,6 +59,8 @@ def take_fields(cls: Any, body: dict[str, Any], part: str, sheet: Sheet, where: 
             raise InputError(where, dot + key, raw, error.allowed) from None
         if cls is Chip and value == 0.0:  # every theory divides by these
             raise InputError(where, dot + key, raw, "a number above 0")
+        unit = fields[name]["unit"]
+        sensible(where, dot + key, dot + name, raw, unit, factor, sheet.unchecked)
         sheet.numbers[dot + name], sheet.citations[dot + name] = value, citation
 
 
@@ -66,10 +72,9 @@ def take_coefficients(body: dict[str, Any], table: str, sheet: Sheet, where: str
     Raises:
         InputError: a misspelt table of hardware, an unknown unit, no finite number, no source.
     """
-    parts = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
-    near = difflib.get_close_matches(table[:80], [*parts, "sources"], cutoff=0.75)
-    if near:
-        raise InputError(where, f"[{table}]", "not a table of a profile", f"[{near[0]}]")
+    if misspelt := _misspelt(table):
+        allowed = f"[{misspelt}], or the name of an estimator of yours that is less like it"
+        raise InputError(where, f"[{table}]", "not a table of a profile", allowed)
     seen = set()
     for key, entry in body.items():
         for name in (*table.split("."), key):
@@ -91,8 +96,22 @@ def take_coefficients(body: dict[str, Any], table: str, sheet: Sheet, where: str
         raw, citation = _number(entry, f"{table}.{key}", sheet, where)
         if not math.isfinite(raw * factor):
             raise InputError(where, f"{table}.{key}", raw, "a finite number")
+        field, unit = f"{table}.{name}", units.unit_of(key)
+        sensible_coefficient(where, f"{table}.{key}", field, raw, unit, factor, sheet.unchecked)
         sheet.numbers[f"{table}.{name}"] = raw * factor
         sheet.citations[f"{table}.{name}"] = citation
+
+
+def _misspelt(table: str) -> str:
+    """The known table that a name is nearly; nothing for a known one and for one of others.
+
+    A name that goes on where a known one ends (economics_mine) is an estimator's of its own.
+    """
+    if table in THEORIES or "." in table:
+        return ""
+    parts = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
+    near = difflib.get_close_matches(table[:80], [*parts, "sources", *THEORIES], cutoff=0.75)
+    return near[0] if near and not table.startswith(f"{near[0]}_") else ""
 
 
 def _number(entry: Any, field: str, sheet: Sheet, where: str) -> tuple[float, str]:
@@ -124,7 +143,7 @@ def _unknown(key: str, fields: Any, known: list[str], dot: str, where: str) -> I
         unit = fields[owner]["unit"]
         wrong = f"not in a unit of {owner} ({'a plain number' if unit == '1' else unit})"
         return InputError(where, dot + key, wrong, " or ".join(units.keys(owner, unit)))
-    texts = [] if dot else [*TEXTS, "base", "sources"]
+    texts = [] if dot else [*TEXTS, "base", "sources", "unchecked"]
     near = difflib.get_close_matches(key[:80], [*known, *texts], n=1)
     allowed = f"did you mean {near[0]}? " if near else ""
     allowed += f"{', '.join(fields)}, each with its unit"

@@ -6,6 +6,7 @@ after the estimator. `docs/hardware-profiles.md` describes the format.
 """
 
 import dataclasses
+import difflib
 import os
 import typing
 from itertools import pairwise
@@ -26,6 +27,8 @@ from infer_jax.catalog.sheets import (
 )
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware
+
+BASES = 8  # files below a file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +140,12 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
         base = text_of(where, "base", table.pop("base"))
         if path.resolve() in chain:
             raise InputError(where, "base", base, "a file that does not lead back to this one")
+        if len(chain) == BASES:
+            raise InputError(
+                where, "base", base, f"at most {BASES} files, each the base of the last"
+            )
         sheet = _read(_locate(base, path), (*chain, path.resolve()))
+    sheet.unchecked = _unchecked(where, table.pop("unchecked", []))
     sheet.texts = {key: text_of(where, key, table.pop(key)) for key in TEXTS if key in table}
     for key, citation in table_of(where, "sources", table.pop("sources", {})).items():
         sheet.sources[key] = text_of(where, f"sources.{key}", citation)
@@ -154,7 +162,17 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
         take_coefficients(body, key, sheet, where)
     if "title" not in sheet.texts:
         raise InputError(where, "title", "missing", "what the system is called")
+    if strange := [name for name in sheet.unchecked if name not in sheet.numbers]:
+        near = difflib.get_close_matches(strange[0][:80], list(sheet.numbers), n=3, cutoff=0.3)
+        allowed = f"fields of this profile, such as {', '.join(near) or 'chip.memory'}"
+        raise InputError(where, "unchecked", strange[0], allowed)
     return sheet
+
+
+def _unchecked(where: str, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise InputError(where, "unchecked", short(given), 'a list of fields: ["chip.memory"]')
+    return tuple(given)
 
 
 def _class_of(part: str, body: dict[str, Any], sheet: Sheet, where: str) -> Any:

@@ -31,6 +31,7 @@ SUFFIXES: dict[str, dict[str, float]] = {
 }
 
 _FACTORS = {suffix: factor for unit in SUFFIXES.values() for suffix, factor in unit.items()}
+_UNITS = {suffix: unit for unit, suffixes in SUFFIXES.items() for suffix in suffixes}
 
 
 def keys(name: str, unit: str) -> dict[str, float]:
@@ -63,3 +64,14 @@ def split(key: str) -> tuple[str, float] | None:
             # "x_per_s" is some rate whose unit is not above, not a time called "x_per"
             return None if words[start - 1] == "per" else ("_".join(words[:start]), factor)
     return key, 1.0
+
+
+def unit_of(key: str) -> str:
+    """The SI unit of a key by its longest suffix; "1" where it has none.
+
+    >>> unit_of("launch_us"), unit_of("read_gb_per_s"), unit_of("flop_cap")
+    ('s', 'bytes/s', '1')
+    """
+    words = key.split("_")
+    tails = ("_".join(words[start:]) for start in range(1, len(words)))
+    return next((_UNITS[tail] for tail in tails if tail in _UNITS), "1")
