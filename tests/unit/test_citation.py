@@ -58,3 +58,20 @@ def test_the_files_of_the_checkout_agree():
     ours, *works = entries().values()
     assert plain(ours["title"]) == cff["title"]
     assert [plain(w["title"]) for w in works] == [r["title"] for r in cff["references"]]
+
+
+def test_the_notice_names_every_golden_file():
+    """Figures of others stand under licences of others: which, for each file that holds some."""
+    notice = ROOT / "NOTICE"
+    if not notice.exists():
+        pytest.skip("not a checkout")
+    said = notice.read_text(encoding="utf-8")
+    held = [*(ROOT / "tests/golden").iterdir(), *(ROOT / "infer_jax/catalog/golden").iterdir()]
+    held += [*(ROOT / "infer_jax/catalog/published").glob("*.toml")]
+    figures = [path for path in held if path.is_dir() or path.suffix in (".csv", ".json", ".toml")]
+    figures = [path for path in figures if not path.name.startswith(("_", "."))]
+    assert len(figures) > 10
+    for path in figures:
+        assert path.name in said, path
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "NOTICE" in project["license-files"]
