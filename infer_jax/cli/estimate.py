@@ -8,12 +8,12 @@ import jax.numpy as jnp
 
 from infer_jax import legal
 from infer_jax.catalog.published import Errors
-from infer_jax.cli import estimate_view as view, inputs, options as opt, show
-from infer_jax.cli.starting import busy, prepare
-from infer_jax.compiling import once
+from infer_jax.cli import drafted, estimate_view as view, inputs, options as opt, show
+from infer_jax.cli.requested import Requested, requested
+from infer_jax.cli.starting import prepare
 from infer_jax.estimators import Economics, Estimate, Phase
 from infer_jax.estimators.estimate import request_life
-from infer_jax.estimators.serving import Served
+from infer_jax.estimators.serving import Served, Serving
 from infer_jax.specs import Architecture, ForwardPass, Plan
 
 
@@ -27,17 +27,20 @@ def estimate(
     total_gpus: opt.TotalGpus = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
-    osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
+    isl: opt.SpreadIsl = None,
+    osl: opt.SpreadOsl = None,
     prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
+    trace: opt.Trace = None,
     batch: opt.Batch = None,
     concurrency: opt.Concurrency = None,
+    request_rate: opt.Rate = None,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
     draft: opt.Draft = None,
-    acceptance: opt.Acceptance = None,
+    acceptance: opt.Accepted = None,
+    heads: opt.Heads = False,
     as_json: opt.Json = False,
 ) -> None:
     """What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes."""
@@ -51,11 +54,14 @@ def estimate(
     if batch is not None and concurrency is not None:
         raise opt.refuse("--concurrency", concurrency, "--batch or --concurrency, not both")
     running = concurrency / dp if concurrency is not None else batch or 1.0
-    work = inputs.workload(isl, osl, prefix, running)
+    asked_for = requested(isl, osl, prefix, request_rate, trace)
+    requests = _arriving(asked_for, theory, batch or concurrency, dp)
+    work = requests.work.replace(batch=running)
     trusted = inputs.trust(name, theory, asked)
-    theory, said = inputs.speculative(theory, draft, acceptance, asked, paper=False)
-    with busy("compiling and evaluating"):
-        life: Estimate = once(one_life, theory, arch, asked.hardware, work, plan)
+    drafts = drafted.Asked(draft, acceptance, heads)
+    life, said, made = drafted.answered(one_life, theory, asked, work, plan, drafts)
+    if request_rate is not None and isinstance(life, Served):
+        running = float(request_rate / dp * life.latency)  # by Little's law
     limits = {
         name: {"limit_ms": 1e3 * limit, "value_ms": 1e3 * value, "met": bool(value <= limit)}
         for name, limit, value in (("ttft", ttft, life.ttft), ("tpot", tpot, life.tpot))
@@ -65,9 +71,12 @@ def estimate(
         **asked.names,
         "estimator": name,
         "trust": trusted.fields(),
-        "isl_tokens": isl,
-        "osl_tokens": osl,
-        "prefix_tokens": prefix,
+        "isl_tokens": float(work.isl),
+        "osl_tokens": float(work.osl),
+        "prefix_tokens": float(work.prefix),
+        "lengths": requests.lengths,
+        "request_rate_per_s": request_rate,
+        "drafts": made,
         "batch": running,
         "concurrency": running * dp,
         "gpus": life.chips,
@@ -86,6 +95,7 @@ def estimate(
         "prefill": _phase(life.prefill),
         "decode": _phase(life.decode),
     }
+    said = [*requests.notes, *said]
     notes = view.notes_of(report, said, shipped) + asked.notes + inputs.too_long(asked.model, work)
     if as_json:
         show.as_json({**report, "notes": notes})
@@ -121,6 +131,20 @@ def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
     rule = legal.broken(arch, Plan.of(tp=tp, pp=pp, ep=ep))
     if rule is not None:
         raise opt.refuse(f"--{rule.field}", float(rule.value), rule.allowed())
+
+
+def _arriving(requests: Requested, theory: Any, batch: float | None, dp: float) -> Requested:
+    """The requests of one of ``dp`` copies."""
+    arrivals = requests.work.arrivals
+    if arrivals is None:
+        return requests
+    rate = float(arrivals.rate)
+    if batch is not None:
+        raise opt.refuse("--request-rate", rate, "--batch, --concurrency or --request-rate")
+    if not isinstance(theory, Serving):
+        raise opt.refuse("--request-rate", rate, "with --estimator serving")
+    each = arrivals.replace(rate=arrivals.rate / dp)
+    return requests._replace(work=requests.work.replace(arrivals=each))
 
 
 def agree(theory: Any, name: str, total: float | None) -> None:
@@ -167,6 +191,7 @@ def _loaded(life: Estimate, asked: inputs.Given, shipped: Errors | None) -> dict
         **inputs.bands(asked.system, float(life.ttft), float(life.tpot), shipped),
         "latency_ms": 1e3 * life.latency,
         "tpot_with_first_ms": 1e3 * life.tpot_with_first,
+        "ttft_percentiles_ms": {name: 1e3 * x for name, x in life.percentiles.items()},
         "running": life.running,
         "places": life.places,
         "blended_cost_per_mtok_usd": life.blended_cost,

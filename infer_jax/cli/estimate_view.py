@@ -12,9 +12,14 @@ from infer_jax.specs.plan import LAYOUTS
 def notes_of(report: dict[str, Any], said: list[str], shipped: Errors | None) -> list[str]:
     """What times and rates of an estimate are of."""
     if "running" in report:
+        load = f"keeps {float(report['batch']):.6g} requests in flight"
+        if report["request_rate_per_s"] is not None:
+            load = f"is sent {report['request_rate_per_s']:.6g} requests/s, so that it " + load
+        levels = [f"{n} {_of(x)} ms" for n, x in report["ttft_percentiles_ms"].items()]
         return [
-            f"A server that keeps {report['batch']:.6g} requests in flight; both times are means "
-            "and hold the prefills of other requests and all waits.",
+            f"A server that {load}; both times are means and hold the prefills of other requests "
+            "and all waits.",
+            *([f"Percentiles of the time to first token: {', '.join(levels)}."] if levels else []),
             "Time per output token is (latency - time to first token) / (osl - 1); with the first "
             f"token, latency / osl, it is {_of(report['tpot_with_first_ms'])} ms.",
             *(

@@ -250,6 +250,15 @@ Dp = Annotated[
     float,
     typer.Option(parser=count(1), metavar="N", help="Copies of the instance (data parallel)."),
 ]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--request-rate",
+        parser=real("a rate above 0", 0.0),
+        metavar="REQ/S",
+        help="Requests per second, arriving at random (Poisson).",
+    ),
+]
 MOST_GPUS = 1e6  # five times the largest cluster of 2025 (xAI's Colossus, 200,000)
 TotalGpus = Annotated[
     float | None,
