@@ -112,7 +112,8 @@ class Search:
             allowed = "Best(objective, under=limits)"
             raise InputError("codesign", "keep", type(keep).__name__, allowed)
         keep = dataclasses.replace(keep, k=1, per=())
-        ready = prepare(estimator, space, keep, precision="float64", feasible=feasible)
+        # shapes and splits are real numbers on the way; what is rounded keeps `likes`
+        ready = prepare(estimator, space, keep, precision="float64", feasible=feasible, legal=False)
         problems = [Problem.of(ready, i, smooth) for i in range(len(ready.parts))]
         return cls(ready, tuple(problems))
 

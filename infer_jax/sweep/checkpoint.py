@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,11 @@ class Checkpoint(NamedTuple):
 
 
 def fingerprint(
-    groups: list[tuple[Group, Reading]], reducer: Any, feasible: str, dtype: Any
+    groups: list[tuple[Group, Reading]],
+    reducer: Any,
+    feasible: str,
+    dtype: Any,
+    legal: Sequence[np.ndarray] = (),
 ) -> str:
     """What a sweep is: points' programs, all numbers, axes, reducer, precision, jax version.
 
@@ -47,6 +52,8 @@ def fingerprint(
         digest.update(repr([(c.path, c.order) for c in group.columns]).encode())
         for x in (*jax.tree.leaves(group.base), *group.tables):
             digest.update(np.ascontiguousarray(x, np.float64).tobytes())
+    for table in legal:
+        digest.update(np.ascontiguousarray(table).tobytes())
     return digest.hexdigest()
 
 

@@ -27,7 +27,7 @@ from infer_jax.sweep.reducers import Chunk, Rows, key, parse
 
 BLOCK = 128  # known rows compared with the lanes at a time
 START = 2048  # known rows that the first program has room for
-GROWTH = 8  # times as many in the next one
+GROWTH = 32  # times as many in the next one
 # Of two objectives and of more: rows that one device hands over together, and rows at most. A
 # frontier of two is searched in steps, one of more row by row, for every lane.
 FRESH = (2**16, 2**13)

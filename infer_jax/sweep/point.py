@@ -28,6 +28,7 @@ class Program(NamedTuple):
     reducer: Any
     chunk: int
     limbs: int
+    masks: tuple[tuple[int, ...], ...] = ()  # the digits of each table of what is legal
 
 
 def one_point(program: Program, base: Point, steps: list[Any], seen: Any = None) -> Any:
@@ -68,7 +69,8 @@ class Trace(NamedTuple):
 def traced(program: Program, base: Point, dtype: Any) -> Trace:
     """The trace of a program's points; numbers, chunks and what is kept are no part of it."""
     names = tuple((name, 1.0) for name, _ in program.signs)
-    asked = program._replace(sizes=(), per=(), signs=names, reducer=None, chunk=0, limbs=0)
+    asked = program._replace(sizes=(), per=(), signs=names, reducer=None, chunk=0, limbs=0,
+                             masks=())  # fmt: skip
     leaves, tree = jax.tree.flatten(base)
     return _traced(asked, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
 

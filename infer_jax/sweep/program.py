@@ -12,6 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from infer_jax.sweep import digits as wide
 from infer_jax.sweep.group import Group
+from infer_jax.sweep.lawful import place
 from infer_jax.sweep.point import Program, answers
 from infer_jax.sweep.reducers import Chunk, fold, parse
 from infer_jax.sweep.terms import Point
@@ -23,11 +24,13 @@ OPTIONS: dict[str, Any] = {"cpu": {"xla_cpu_prefer_vector_width": 512}}
 
 
 class Task(NamedTuple):
-    """The numbers of a group: its base, a table for each slot, the positions of ``per``."""
+    """The numbers of a group: its base, a table for each slot, the positions of ``per``, and
+    what is legal."""
 
     base: Point
     tables: tuple[Any, ...]
     orders: tuple[Any, ...]
+    masks: tuple[Any, ...] = ()
 
 
 def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: Any) -> Task:
@@ -52,6 +55,8 @@ def chunk_of(
     point = jax.vmap(answers(program, task.base), axis_size=program.chunk)
     values, accepted, feasible, short, _ = point(steps)
     accepted &= lanes < count
+    for mask, legal in zip(program.masks, task.masks, strict=True):
+        accepted &= legal[place(mask, digits, program.sizes)]
     group = jnp.zeros(program.chunk, jnp.int32)
     for digit, order in zip(program.per, task.orders, strict=True):
         group += order[digits[digit]]

@@ -85,7 +85,7 @@ def lives(part: Any, digits: np.ndarray, estimate: str) -> Any:
     blocks = -(-count // BLOCK)
     padded = np.concatenate([digits, np.repeat(digits[:1], blocks * BLOCK - count, 0)])
     host = [d for d in jax.local_devices() if d.platform == "cpu"] or _cpu() or jax.local_devices()
-    lean = part.program._replace(reducer=None, chunk=0, limbs=0, per=())
+    lean = part.program._replace(reducer=None, chunk=0, limbs=0, per=(), masks=())
     estimate = estimate if "." in lean.feasible else "whole"  # one program for both uses
     with precise(np.float64), jax.default_device(host[0]):
         base = jax.tree.map(lambda x: np.asarray(x, np.float64), group.base)

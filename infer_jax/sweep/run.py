@@ -19,6 +19,7 @@ from infer_jax.sweep.everything import Everything
 from infer_jax.sweep.front import Front
 from infer_jax.sweep.group import Group
 from infer_jax.sweep.keeping import Judge
+from infer_jax.sweep.lawful import lawful, masks
 from infer_jax.sweep.pareto import Pareto
 from infer_jax.sweep.point import Program
 from infer_jax.sweep.program import task_of
@@ -95,8 +96,13 @@ def prepare(
     *,
     precision: str = "float32",
     feasible: str = "feasible",
+    legal: bool = True,
 ) -> Prepared:
-    """Read and check a sweep, without running it."""
+    """Read and check a sweep, without running it.
+
+    Unless ``legal`` is False, points that no engine runs are left out, and a value that none
+    runs wherever it stands is refused.
+    """
     if precision not in PRECISIONS:
         raise InputError("sweep", "precision", precision, " or ".join(PRECISIONS))
     dtype = PRECISIONS[precision]
@@ -113,15 +119,18 @@ def prepare(
     names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
     _refuse_unknown(space, [name for name, _ in names])
     parts, readings = [], []
+    held, asked = masks(groups) if legal else ([[] for _ in groups], False)
+    where = (*space.where, lawful) if asked else tuple(space.where)
     with jax.enable_x64(precision == "float64"):
-        for group in groups:
+        for group, mine in zip(groups, held, strict=True):
             program = Program(
-                group.slots, group.sizes, per, names, tuple(space.where), feasible, keep, 0,
-                limbs_needed(total),
+                group.slots, group.sizes, per, names, where, feasible, keep, 0,
+                limbs_needed(total), tuple(m.digits for m in mine),
             )  # fmt: skip
             reading = read(program, group, dtype)
             program = program._replace(signs=reading.signs)
-            parts.append(Part(group, program, task_of(group, per, spans, dtype)))
+            task = task_of(group, per, spans, dtype)._replace(masks=tuple(m.table for m in mine))
+            parts.append(Part(group, program, task))
             readings.append(reading)
     refuse_unread(list(zip(groups, readings, strict=True)), [name for name, _ in names])
     keeping = keep
@@ -129,7 +138,8 @@ def prepare(
         keeping = keep.widened()
     elif precision == "float32" and isinstance(keep, Pareto) and not keep.epsilon:
         keeping = keep.changed(margin=refine.MARGIN, whole=readings[0].counts)
-    mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype)
+    tables = [m.table for mine in held for m in mine]
+    mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype, tables)
     return Prepared(
         tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator,
         space.named(),
@@ -223,8 +233,8 @@ def _span(groups: Sequence[Group], path: str) -> int:
 def _refuse_nothing(ready: Prepared, outcome: Outcome) -> None:
     counts = outcome.counts
     if not counts["accepted"]:
-        held = f"the constraints leave none of {ready.size} points"
-        raise InputError("sweep", "where", held, "constraints that some point keeps")
+        held = f"the constraints, and what engines run, leave none of {ready.size} points"
+        raise InputError("sweep", "where", held, "constraints that some legal point keeps")
     if counts["undefined"] == counts["accepted"]:
         named = ", ".join(ready.reducer.terms)
         raise InputError("sweep", "objective", f"{named}: NaN everywhere", "a defined term")

@@ -24,7 +24,8 @@ def random_grid(seed, points):
         return Axis.log(float(a), float(1.2 * b), count)
 
     work = Workload.of(osl=256).replace(isl=axis(64, 8192), batch=axis(16, 2048))
-    spread = Plan.of().replace(tp=axis(2, 64), pp=axis(1, 8, 12))
+    tp, pp = Axis.values(1, 2, 4, 8, 16, 32), Axis.integers(1, 12)
+    spread = Plan.of().replace(tp=tp, pp=pp)
     return Space(MODEL, SYSTEMS, work, spread)
 
 

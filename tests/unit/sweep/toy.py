@@ -25,6 +25,7 @@ from infer_jax.specs import (
 class Toy(Spec):
     """tpot = scale (1 + |batch - 5| + tp) / speed of the chip, coarse on purpose."""
 
+    layouts = ()  # it takes any split
     scale: Any = number("seconds", unit="s", kind="time", default=1.0)
 
     def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:
