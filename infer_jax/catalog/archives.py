@@ -1,4 +1,4 @@
-"""Which arrays are in an archive of NumPy's? Read only where its sizes add up, never unpickled.
+"""Which arrays are in an archive? Read only where its sizes add up, and never unpickled.
 
 A file of NumPy's names the size of every array twice, in the directory of the archive and in the
 head of the array; both are compared with what the file holds before memory is taken for it.
@@ -9,7 +9,10 @@ import math
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +48,54 @@ def read_arrays(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[st
     except DAMAGE as error:
         reason = f"a damaged archive ({type(error).__name__})"
         raise InputError(where, "", reason, "arrays as numpy.savez writes them") from None
+
+
+def parquet_columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The names of the columns of a Parquet file.
+
+    Raises:
+        InputError: as ``read_parquet``.
+    """
+    with _parquet(path) as parquet:
+        return tuple(parquet.read_schema(path).names)
+
+
+def read_parquet(path: str | os.PathLike[str], filters: Any = None) -> dict[str, np.ndarray]:
+    """The columns of a Parquet file, of the rows that pass ``filters`` of pyarrow's.
+
+    Raises:
+        InputError: pyarrow is not installed; unreadable, damaged, or larger than ``LARGEST`` when
+            unpacked, as its own foot says.
+    """
+    with _parquet(path) as parquet:
+        foot = parquet.read_metadata(path)
+        groups = (foot.row_group(i) for i in range(foot.num_row_groups))
+        if (size := sum(group.total_byte_size for group in groups)) > LARGEST:
+            said = f"{size} bytes unpacked"
+            raise InputError(str(path), "size", said, f"at most {LARGEST} bytes")
+        table = parquet.read_table(path, filters=filters)
+        return {name: table[name].to_numpy() for name in table.column_names}
+
+
+@contextmanager
+def _parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """pyarrow's reader of Parquet; what goes wrong with it within is one sentence."""
+    where = str(path)
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        allowed = "pip install 'infer_jax[parquet]'"
+        raise InputError(where, "pyarrow", "not installed", allowed) from None
+    if not Path(path).is_file():  # a pipe would wait for ever
+        raise InputError(where, "", "no file", "a Parquet file")
+    try:
+        yield parquet
+    except InputError:
+        raise
+    except (pyarrow.ArrowException, *DAMAGE) as error:
+        reason = f"a damaged table ({type(error).__name__})"
+        raise InputError(where, "", reason, "a Parquet file") from None
 
 
 def _stored(member: zipfile.ZipInfo) -> bool:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from infer_jax.catalog.files import replacing, write_text
+from infer_jax.catalog.files import read_text, replacing, write_text
+from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
 
+LARGEST, HEAD = 2**31, 2**22  # bytes of a result in JSON, of the first line of one in CSV
 KINDS = (".parquet", ".csv", ".json")
 
 
@@ -45,15 +47,17 @@ def _pyarrow() -> Any:
 
 def _mark(path: Path) -> str:
     """The fingerprint a result file carries; empty where it carries none."""
+    if not path.is_file():  # a pipe would wait for ever
+        return ""
     try:
         if path.suffix == ".parquet":
             held = _pyarrow().parquet.read_schema(path).metadata or {}
             facts = json.loads(held.get(b"infer_jax", b"{}"))
         elif path.suffix == ".csv":
             with path.open(encoding="utf-8") as stream:
-                facts = json.loads(stream.readline().removeprefix("# "))
+                facts = json.loads(stream.readline(HEAD).removeprefix("# "))
         else:
-            facts = json.loads(path.read_text(encoding="utf-8"))["provenance"]
+            facts = json_of(str(path), read_text(path, LARGEST), LARGEST)["provenance"]
         return str(facts["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are ValueErrors
         return ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from infer_jax.catalog.archives import parquet_columns, read_parquet
 from infer_jax.catalog.measurements.silicon import package_folder
 from infer_jax.errors import InputError
 
@@ -36,22 +37,16 @@ def kernel_columns(system: str, table: str, **equal: Any) -> dict[str, np.ndarra
         InputError: pyarrow or the package is not installed, no such table or column, or a time
             that is none.
     """
-    try:
-        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        allowed = "pip install 'infer_jax[parquet]'"
-        raise InputError("kernel tables", "pyarrow", "not installed", allowed) from None
     path = _system(system) / f"{table}.parquet"
     if table not in kernel_tables(system):
         allowed = f"one of {', '.join(kernel_tables(system))}"
         raise InputError(f"kernel tables of {system}", "table", table, allowed)
-    names = parquet.read_schema(path).names
+    names = parquet_columns(path)
     for name in equal:
         if name not in names:
             raise InputError(str(path), name, equal[name], f"a column among {', '.join(names)}")
     filters = [(name, "=", value) for name, value in equal.items()] or None
-    read = parquet.read_table(path, filters=filters)
-    columns = {name: read[name].to_numpy() for name in names}
+    columns = read_parquet(path, filters)
     time = next((name for name in MILLISECONDS if name in columns), None)
     if time is None:
         raise InputError(

@@ -7,7 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from infer_jax.catalog.archives import read_arrays
+from infer_jax.catalog import archives
+from infer_jax.catalog.archives import parquet_columns, read_arrays, read_parquet
 from infer_jax.errors import InputError
 
 ARRAYS = {"a": np.arange(12.0).reshape(3, 4), "b": np.array("text"), "c": np.zeros(0, np.int32)}
@@ -90,3 +91,37 @@ def test_damaged_archives_are_read_or_refused(tmp_path, count):
         except InputError as error:
             assert str(error).isprintable()
     assert 0 < read < 0.5 * count
+
+
+def test_parquet(tmp_path, monkeypatch):
+    """Read by column and by row; damaged, or larger than it may be, it is refused."""
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet
+
+    path = tmp_path / "x.parquet"
+    table = arrow.table({"m": [1, 2, 2], "latency": [0.5, 0.25, 1.0]})
+    parquet.write_table(table, path)
+    whole = path.read_bytes()
+    assert parquet_columns(path) == ("m", "latency")
+    found = read_parquet(path, [("m", "=", 2)])
+    np.testing.assert_array_equal(found["latency"], [0.25, 1.0])
+    assert read_parquet(path)["m"].tolist() == [1, 2, 2]
+
+    monkeypatch.setattr(archives, "LARGEST", 50)
+    with pytest.raises(InputError, match="bytes unpacked"):
+        read_parquet(path)
+    monkeypatch.undo()
+    dice, read = random.Random(0), 0
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(dice.choice((1, 4, 16))):
+            data[dice.randrange(len(data))] = dice.randrange(256)
+        path.write_bytes(data[: dice.choice((len(data), dice.randrange(len(data))))])
+        try:
+            read_parquet(path)
+            read += 1
+        except InputError as error:
+            assert str(error).isprintable() and str(path) in str(error)
+    assert 0 < read < 200
+    with pytest.raises(InputError, match="no file"):
+        read_parquet(tmp_path)

@@ -59,6 +59,10 @@ a,measured=2025-01-01;silicon_concurrency=8,trtllm,1,Qwen/Qwen3-32B,h200_sxm,fp8
 b,x,trtllm,1,deepseek-ai/DeepSeek-V3,gb200,fp4,disagg,1024,128,,,,,,,100,10,1,2,4
 """
 SIDECAR = b'engine = "vllm"\ntp = 2\n[run]\nchips = 4\ndate = "2025-01-01"\n'
+MODELOPT = b"""{"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "MIXED_PRECISION",
+"kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "model.layers.0*", "re:.*gate$"],
+"quantized_layers": {"model.layers.1.mlp": {"quant_algo": "NVFP4", "group_size": 16},
+"model.layers.*.self_attn*": {"quant_algo": "FP8"}}}}"""
 BASE = b'base = "h100_sxm"\ntitle = "mine"\n[chip]\nmemory_gb = { value = 96, source = "a" }\n'
 BASE += b'[sources]\na = "assumed, 2025"\n'
 
@@ -80,6 +84,14 @@ def _attention(path):
     return load_kernel_tables(path.parents[3], "h20")
 
 
+def _exported(path):
+    """A model whose formats stand in a file beside its config."""
+    config = path.with_name("config.json")
+    if not config.exists():
+        config.write_bytes(_bundled("llama-3.2-1b")[0])
+    return load_model(config)
+
+
 # reader: (how it is called, the name its file has, files that are good)
 READERS = {
     "runs": (read_runs, "run", lambda: _files("measurements", *RUNS)),
@@ -92,6 +104,7 @@ READERS = {
     "silicon runs": (read_runs, "rows.csv", lambda: [SILICON]),
     "sidecar": (_sidecar, "facts.toml", lambda: [SIDECAR]),
     "models": (load_model, "config.json", lambda: _bundled(*MODELS)),
+    "formats": (_exported, "hf_quant_config.json", lambda: [MODELOPT]),
     "profiles": (load_system, "mine.toml", _profiles),
 }
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import jax.numpy as jnp
 import numpy as np
@@ -262,3 +263,11 @@ def test_texts_of_a_table_are_no_formulas(tmp_path):
     tables.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {}, None)
     rows = (tmp_path / "x.csv").read_text().splitlines()[1:]
     assert rows == ["model,x [s]", "'=1+1,-1.5", "'@SUM(A1),2.0", "llama,3.0"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="files of POSIX")
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_a_pipe_in_the_place_of_a_result_is_not_waited_for(tmp_path, kind):
+    os.mkfifo(tmp_path / f"x.{kind}")
+    with pytest.raises(InputError, match="not of this sweep"):
+        tables.check(tmp_path / f"x.{kind}", "mark")
