@@ -16,12 +16,14 @@ def of_choice(
     formats: tuple[str | None, str | None],
     draft: str | None,
     most: float | None,
+    *,
+    spread: bool,
 ) -> list[Launch]:
     """What starts a plan on each engine; see ``launch.service``."""
     lengths = choice.isl, choice.osl
-    plan = service(
-        config, model, systems, choice.degrees, choice.batch, lengths, formats, draft, most
-    )
+    degrees, batch = choice.degrees, choice.batch
+    given = config, model, systems, degrees, batch, lengths, formats, draft, most
+    plan = service(*given, spread=spread)
     return launches(plan)
 
 

@@ -249,6 +249,7 @@ def plan(
             (searched[best.formats], kv_dtype),
             draft,
             None if request_rate is None else max_num_seqs or math.inf,
+            spread=requests.lengths != "equal",
         )
     )
     notes = [

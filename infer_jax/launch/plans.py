@@ -22,24 +22,30 @@ def service(
     formats: tuple[str | None, str | None] = (None, None),
     draft: str | None = None,
     most: float | None = None,
+    *,
+    spread: bool = False,
 ) -> Service:
     """A plan as what a server must know.
 
     ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``: see
     ``instances``; ``lengths``: tokens of prompt and answer; ``formats``: of weights and cache that
-    are asked for; ``draft``: the model that drafts.
+    are asked for; ``draft``: the model that drafts; ``spread``: whether lengths are means, so that
+    the longest request is the longest that the model takes.
     """
     machines = [machine(system.hardware, system.title) for system in systems]
     load, drafter = checkpoint(config, *formats), checkpoint(draft) if draft else None
     if drafter is not None and drafter.missing and not load.missing:
         load = load._replace(missing=drafter.missing)
+    known = traits(model.architecture)
+    bounded = spread and known["limit"] < UNBOUNDED
     return Service(
         load,
         instances(degrees, batch, machines, most),
         isl=math.ceil(lengths[0]),
-        context=math.ceil(sum(lengths)),
+        context=int(known["limit"]) if bounded else math.ceil(sum(lengths)),
+        fitted=bounded,
         draft=drafter.repository if drafter else "",
-        **traits(model.architecture),
+        **known,
     )
 
 

@@ -61,7 +61,8 @@ class Service(NamedTuple):
 
     ``heads``: whether the model drafts by heads of its own; ``draft``: the repository of the model
     that drafts, or ""; ``experts``: whether it is a mixture; ``hybrid``: whether its layers keep
-    caches of several kinds; ``limit``: the longest context of the model.
+    caches of several kinds; ``limit``: the longest context of the model;
+    ``fitted``: whether the longest request may be as long as memory allows, up to ``context``.
     """
 
     checkpoint: Checkpoint
@@ -73,6 +74,7 @@ class Service(NamedTuple):
     experts: bool = False
     hybrid: bool = False
     limit: float = UNBOUNDED
+    fitted: bool = False
 
 
 class Step(NamedTuple):

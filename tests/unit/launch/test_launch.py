@@ -291,3 +291,15 @@ def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_me
     (opened,) = instances(degrees, 12.7, machine, math.inf)
     (limited,) = instances(degrees, 12.7, machine, 64.0)
     assert (closed.each, opened.each, limited.each) == (13, 1024, 64)
+
+
+def test_the_longest_of_requests_that_differ_is_not_their_mean():
+    model, system = load_model("llama-3.1-8b"), load_system("h100_sxm")
+    degrees = {"tp": 1, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
+    given = "llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0)
+    vllm, sglang, trtllm = launches(service(*given, spread=True))
+    assert options("vllm", vllm.steps[0].command)["--max-model-len"] == "-1"  # what memory holds
+    assert options("sglang", sglang.steps[0].command)["--context-length"] == "131072"
+    assert options("trtllm", trtllm.steps[0].command)["--max_seq_len"] == "131072"
+    (equal, *_) = launches(service(*given))
+    assert options("vllm", equal.steps[0].command)["--max-model-len"] == "3500"
