@@ -11,7 +11,7 @@ from infer_jax.codesign.export import export, template
 from infer_jax.codesign.toml import Spec
 from infer_jax.codesign.verdict import life_of
 from infer_jax.errors import InputError
-from infer_jax.sweep.terms import grows, unit_of
+from infer_jax.sweep.terms import grows, look, unit_of
 
 TERMS = ("ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips", "parameters",
          "active", "kv_bytes", "aspect", "energy", "loss", "training", "lifetime")  # fmt: skip
@@ -31,7 +31,7 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
             config, _ = export(found.point.arch, template(asked.model), **asked.formats)
         except InputError as error:
             notes.append(f"No config.json: {error}.")
-    second = _second(asked, found)
+    second = _second(asked, found, keep)
     told: dict[str, Any] = {
         "objective": keep.by,
         "limits": dict(keep.under),
@@ -46,6 +46,8 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
         "second_estimator": second,
         "searched": found.counts | {"seconds": found.seconds},
         "config": config,
+        "estimator": asked.names[0],
+        "trust": [known.fields() for known in asked.trusted],
         "notes": notes,
     }
     if folder is not None:
@@ -53,17 +55,40 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
     return told
 
 
-def _second(asked: Spec, found: Designed) -> dict[str, Any] | None:
+def _second(asked: Spec, found: Designed, keep: Any) -> dict[str, Any] | None:
     """The design and the start under the second estimator, where the file names one."""
     if asked.second is None:
         return None
 
-    lives = [life_of(p._replace(estimator=asked.second)) for p in (found.start, found.point)]
+    points = [p._replace(estimator=asked.second) for p in (found.start, found.point)]
     names = ("ttft", "tpot", "cost", "throughput")
-    told = [
-        {n: float(getattr(x, n)) for n in names} | {"feasible": bool(x.feasible)} for x in lives
-    ]
-    return {"start": told[0], "design": told[1]}
+    told = []
+    for point in points:
+        life = life_of(point)
+        broken = _broken(keep, point, life)
+        told.append({n: float(getattr(life, n)) for n in names} | {"broken": broken})
+        told[-1]["feasible"] = bool(life.feasible) and not broken
+    return {"name": asked.names[1], "start": told[0], "design": told[1]}
+
+
+def _broken(keep: Any, point: Any, life: Any) -> list[str]:
+    """The limits that a point breaks: those asked for, and those of its estimator."""
+    said = []
+    for name, limit in dict(keep.under).items():
+        try:
+            value = float(look(name, point, life))
+        except (AttributeError, InputError):  # a term of the first estimator alone
+            continue
+        least = grows(name, point, life)
+        if value < limit if least else value > limit:
+            word = "at least" if least else "at most"
+            said.append(f"{name} is {value:.4g}, asked for {word} {limit:.4g}")
+    for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
+        for name, limit in phase.limits.items():
+            text = show.broken(name, limit)
+            if float(limit.need) > float(limit.capacity) and text not in " ".join(said):
+                said.append(f"{title}: {text}")
+    return said
 
 
 def _write(folder: Path, told: dict[str, Any], found: Designed) -> None:
@@ -98,6 +123,11 @@ def show_all(told: dict[str, Any]) -> None:
     """Print the design, all terms beside the start's, the second estimator's, and notes."""
     limits = ", ".join(f"{k} {v:.6g}" for k, v in told["limits"].items()) or "none"
     show.say("", f"Objective: {told['objective']}; limits: {limits}.")
+    show.say(*(known["says"] for known in told["trust"]))
+    for which in ("design", "start") if told["second_estimator"] else ():
+        for text in told["second_estimator"][which]["broken"]:
+            name = told["second_estimator"]["name"]
+            show.say(f"Not feasible by {name}, the second estimator: the {which}: {text}.")
     rows = [
         [
             name,
@@ -139,7 +169,7 @@ def show_all(told: dict[str, Any]) -> None:
             [
                 [n, _cell(second["start"][n]), _cell(second["design"][n]),
                  _ratio(second["start"][n], second["design"][n])]
-                for n in second["start"]
+                for n in second["start"] if n != "broken"
             ],
         )  # fmt: skip
     searched = told["searched"]

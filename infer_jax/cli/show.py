@@ -11,6 +11,7 @@ from infer_jax.cli.starting import hushed
 from infer_jax.errors import printable
 from infer_jax.estimators import Limit
 
+WORD, GAP = 12, 2  # letters of a word in a narrow column, and between two columns
 SCHEMA = 1  # of JSON: counts up where a field goes or changes its meaning; docs/command-line.md
 
 
@@ -71,7 +72,13 @@ def notes(sentences: Iterable[str]) -> None:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], mark: int = -1) -> None:
-    """Print a table; row number ``mark`` stands out."""
+    """Print a table; row number ``mark`` stands out.
+
+    Where the terminal is too narrow for its numbers and words, each row is printed as a record.
+    """
+    if _least(columns, rows) > _console().width:
+        _records(columns, rows)
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -88,6 +95,32 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], mark: int = 
     for i, row in enumerate(rows):
         made.add_row(*(Text(printable(cell)) for cell in row), style="bold" if i == mark else None)
     _console().print(made)
+
+
+def _least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """Letters of the narrowest table: numbers in one piece, of words at most ``WORD`` letters."""
+    total = -GAP
+    for i, column in enumerate(columns):
+        cells = [column.title, column.unit, *(row[i] for row in rows)]
+        if column.left:  # folds between words, and within those that are longer
+            total += min(WORD, max(len(w) for cell in cells for w in (cell.split() or [""]))) + GAP
+        else:
+            total += max(len(cell) for cell in cells) + GAP
+    return total
+
+
+def _records(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows one below the other, each under its first cell that says something."""
+    for row in rows:
+        head = next((cell for cell in row if cell.strip()), "")
+        lines, titled = [], False
+        for column, cell in zip(columns, row, strict=True):
+            if cell == head and not titled:
+                titled = True
+            elif cell.strip():
+                name = " ".join(filter(None, (column.title, column.unit)))
+                lines.append(f"  {name}: {cell.strip()}" if name else f"  {cell.strip()}")
+        say(head, *lines)
 
 
 def digits(value: Any, count: int = 3) -> str:

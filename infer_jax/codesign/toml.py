@@ -16,6 +16,7 @@ from infer_jax.codesign.names import followers, free_axis, known_name, likes
 from infer_jax.codesign.quality import law
 from infer_jax.codesign.verdict import start_of
 from infer_jax.errors import InputError
+from infer_jax.estimators import Trust, trust
 from infer_jax.specs import Architecture, value_of
 from infer_jax.sweep.axis import Axis
 from infer_jax.sweep.best import Best
@@ -25,6 +26,7 @@ from infer_jax.sweep.toml import axis_of, known, read_space
 
 KEYS = ("estimator", "second", "feasible", "arch", "hardware", "workload", "plan", "coefficients",
         "zip", "where", "free", "objective", "limits", "quality", "start", "search")  # fmt: skip
+DEFAULT = "economics.planned"  # the estimator where a file names none
 SEARCH = {"restarts": int, "steps": int, "seed": int, "method": str}
 QUALITY = ("law", "tokens", "served", "utilisation")
 LOSSY = ("loss", "lifetime", "training")
@@ -46,6 +48,8 @@ class Spec:
     feasible: str
     model: str
     formats: dict[str, str]
+    names: tuple[str, ...] = ()  # of the estimators, as the file names them
+    trusted: tuple[Trust, ...] = ()
 
 
 def load_spec(path: str | Path) -> Spec:
@@ -61,7 +65,7 @@ def load_spec(path: str | Path) -> Spec:
 def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
     """The design problem of the tables of a file."""
     known(where, "", table, KEYS)
-    inner, space, feasible = read_space(where, table, "economics.planned")
+    inner, space, feasible = read_space(where, table, DEFAULT)
     _one(where, inner, space)
     arch = space.arch.architecture
     system = space.hardware
@@ -108,7 +112,11 @@ def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
     formats = {k: table["arch"][k] for k in ("quant", "kv_dtype") if k in table["arch"]}
     name = str(table["arch"].get("model", ""))
     search = _search(where, table)
-    return Spec(judged, other, full, keeps, start, search, feasible, name, formats)
+    names = (str(table.get("estimator", DEFAULT)), *([] if second is None else [str(second)]))
+    theories = (fit(inner, system.coefficients), other)
+    own = f"designs from {name}"
+    trusted = tuple(trust(n, one, system, own) for n, one in zip(names, theories, strict=False))
+    return Spec(judged, other, full, keeps, start, search, feasible, name, formats, names, trusted)
 
 
 def _one(where: str, estimator: Any, space: Space) -> None:

@@ -135,3 +135,18 @@ def test_a_wrong_file_is_told(words, said, tmp_path):
     ran = run(*words)
     assert ran.code == 2
     assert said in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_design_that_breaks_limits_under_the_second_estimator_says_so_first(tmp_path):
+    """2 ms a token are below the launches of a server: 16 layers of 73 us are 1.2 ms alone."""
+    spec = SPEC.replace("[arch]", 'second = "serving"\n[arch]', 1)
+    (tmp_path / "spec.toml").write_text(spec)
+    told = answer("codesign", "spec.toml")
+    second = told["second_estimator"]
+    assert second["name"] == "serving" and not second["design"]["feasible"]
+    assert second["design"]["tpot"] > 0.002
+    assert any("asked for at most 0.002" in text for text in second["design"]["broken"])
+    assert [known["rows"] > 0 for known in told["trust"]] == [False, True]
+    out = " ".join(run("codesign", "spec.toml").out.split())
+    assert "Not feasible by serving, the second estimator: the design: tpot is" in out
+    assert out.index("Not feasible") < out.index("free start design")

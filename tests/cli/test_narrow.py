@@ -1,0 +1,52 @@
+"""At 80 and at 50 columns no table has a column of single letters: rows become records."""
+
+from itertools import pairwise
+
+import pytest
+
+from infer_jax.cli import show
+from tests.cli.running import run
+
+COLUMNS = (show.Column("plan", "prefill > decode", left=True), show.Column("GPUs"),
+           show.Column("TTFT", "ms"), show.Column("output", "tok/s/GPU"),
+           show.Column("blended", "$/Mtok"), show.Column("binds", left=True))  # fmt: skip
+ROWS = [["2 x TP4 > 1 x TP8", "16", "1040", "2684", "0.0298", "other prefills"],
+        ["1 x PP2", "2", "639", "2386", "0.0335", "feedforward"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [200, 80, 50, 30])
+def test_words_and_numbers_stay_whole(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    show.table(COLUMNS, ROWS)
+    out = capsys.readouterr().out
+    assert all(len(line) <= width for line in out.splitlines())
+    words = out.split()
+    for cell in (cell for row in ROWS for cell in row):
+        assert all(word in words for word in cell.split()), cell
+
+
+def test_a_record_names_its_numbers(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "30")
+    show.table(COLUMNS, ROWS)
+    assert "1 x PP2\n  GPUs: 2\n  TTFT ms: 639\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [80, 50])
+@pytest.mark.parametrize(
+    "words",
+    [("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "mi300x", "--total-gpus",
+      "1", "--isl", "1000", "--osl", "101"),
+     ("models",), ("hardware",), ("estimators",),
+     ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2", "--no-picture"),
+     ("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "1000", "--osl",
+      "101", "--estimator", "economics.planned")],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_no_verb_prints_a_column_of_single_letters(words, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = run(*words, "--quiet").out
+    shortest = [line.strip() for line in out.splitlines()]
+    # a folded word leaves lines of one or two letters under one another
+    stacked = [a + b for a, b in pairwise(shortest)
+               if 0 < len(a) <= 2 and 0 < len(b) <= 2 and (a + b).isalpha()]  # fmt: skip
+    assert not stacked
