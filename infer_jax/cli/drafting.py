@@ -15,7 +15,7 @@ MOST = 5  # tokens drafted for a pass at most
 # accepted, over that of the first. Mean of both modes of DeepSeek-V4-Pro with vLLM's MTP on B300
 # (InferenceX, acceptance lengths of SPEED-Bench, run 27180633016): lengths 1.79, 2.27, 2.49, 2.54,
 # 2.55 and 1.92, 2.61, 2.97, 3.00, 3.10; the fifth, which is lost in noise, as the fourth.
-DECLINE = (1.0, 0.79, 0.57, 0.24, 0.24)
+DECLINE = (1.0, 0.79, 0.57, 0.19, 0.19)
 
 
 class Drafting(NamedTuple):

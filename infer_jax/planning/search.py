@@ -90,7 +90,7 @@ def _searched(
     legal = [layouts(arch, int(largest(side.hardware, asked.chips))) for side in sides]
     if not all(legal):
         allowed = "a format that engines can cut this model in, however it is laid out"
-        raise InputError("plan", "--quant", "legal in no layout", allowed)
+        raise InputError("plan", "--quant", "a format that no layout can cut", allowed)
     met: list[Choice] = []
     missed: list[Choice] = []
     looked, pooled = 0, True

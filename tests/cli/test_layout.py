@@ -37,3 +37,12 @@ def test_what_cannot_be_is_refused_in_one_sentence(words, said):
     ran = run(*words)
     assert ran.code == 2 and ran.out == ""
     assert said in ran.err and ran.err.count("\n") == 1
+
+
+def test_chips_are_asked_for_and_no_more_than_there_are():
+    asked = ("layout", "palm-540b-padded", "--hardware", "tpu_v4")
+    ended = run(*asked)
+    assert ended.code == 2 and "How many chips" in ended.err
+    for many in ("1e8", "1e12"):
+        ended = run(*asked, "--total-gpus", many)
+        assert ended.code == 2 and "from 1 to 1000000" in ended.err

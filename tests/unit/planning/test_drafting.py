@@ -1,0 +1,51 @@
+"""Which drafts are accepted: curves as measured, and what is taken where there are none."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog import load_model
+from infer_jax.catalog.acceptance import AcceptanceCurve, falling, read_acceptance
+from infer_jax.cli.drafting import DECLINE, conditional, drafting
+from infer_jax.errors import InputError
+from infer_jax.physics.speculation import curve_yield
+
+MEASURED = Path(__file__).parents[4] / "shared/data/bench_samples"
+
+
+def test_a_curve_yields_what_was_measured():
+    curve = AcceptanceCurve("m", "on", ((1, 1.8), (2, 2.4), (3, 2.6), (4, 2.6)))
+    for drafts, tokens in curve.lengths:
+        assert float(
+            curve_yield(jnp.asarray(conditional(curve)), jnp.asarray(drafts))
+        ) == pytest.approx(tokens)
+
+
+def test_heads_decline_as_measured():
+    path = MEASURED / "inferencex_acceptance_dsv4_mtp.yaml"
+    if not path.is_file():
+        pytest.skip("the measured acceptance lengths are not beside the checkout")
+    modes = []
+    for curve in read_acceptance(path):
+        lengths = [1.0, *(tokens for _, tokens in curve.lengths[:4])]
+        reached = np.array([1.0, *falling(list(np.diff(lengths)))])
+        rates = reached[1:] / reached[:-1]
+        modes.append(rates / rates[0])
+    assert DECLINE[:4] == pytest.approx(np.mean(modes, axis=0), abs=0.01)
+    assert np.all(np.diff(DECLINE) <= 0.0)
+
+
+def test_who_drafts():
+    plain, own = load_model("llama-3.1-8b"), load_model("deepseek-r1")
+    assert drafting(plain, None, None) is None
+    with pytest.raises(InputError, match="num_nextn_predict_layers"):
+        drafting(plain, None, "0.8")
+    assumed, brought = drafting(plain, None, "0.8", heads=True), drafting(own, None, "0.8")
+    small = drafting(plain, "llama-3.2-1b", "0.8")
+    assert assumed and brought and small and small.draft is not None
+    assert "does not bring" in assumed.notes[0] and "own heads" in brought.notes[0]
+    # of another model the chance is taken as even, as in Leviathan et al. 2023
+    assert small.acceptance == 0.8 and small.counts == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert np.all(np.diff(brought.acceptance) <= 0.0) and brought.acceptance[0] == 0.8
