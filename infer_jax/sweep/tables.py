@@ -52,10 +52,10 @@ def _mark(path: Path) -> str:
     try:
         if path.suffix == ".parquet":
             held = _pyarrow().parquet.read_schema(path).metadata or {}
-            facts = json.loads(held.get(b"infer_jax", b"{}"))
+            facts = json_of(str(path), held.get(b"infer_jax", b"{}").decode())
         elif path.suffix == ".csv":
             with path.open(encoding="utf-8") as stream:
-                facts = json.loads(stream.readline(HEAD).removeprefix("# "))
+                facts = json_of(str(path), stream.readline(HEAD).removeprefix("# "))
         else:
             facts = json_of(str(path), read_text(path, LARGEST), LARGEST)["provenance"]
         return str(facts["fingerprint"])

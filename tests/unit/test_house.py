@@ -106,3 +106,21 @@ def test_kinds_of_attention_are_told_apart_in_their_room_alone():
             continue
         named = {n.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Name)}
         assert not named & KINDS, f"{where} names {named & KINDS}: ask physics.attention.of(...)"
+
+
+READERS = {"open", "np.load", "csv.reader", "csv.DictReader"}
+READERS |= {f"{kind}.{verb}" for kind in ("json", "tomllib", "yaml", "pickle") for verb in
+            ("load", "loads", "safe_load")}  # fmt: skip
+# what knows size, depth and range, and what reads only files of its own
+FOREIGN = {"catalog/foreign.py", "catalog/files.py", "catalog/archives.py"}
+OWN = {"doctor.py", "compiling/kept.py", "cli/verbs.py"}
+
+
+def test_files_of_others_are_read_in_one_place():
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name in FOREIGN | OWN:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) not in READERS, f"{name} reads a file by itself"
