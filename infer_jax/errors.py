@@ -31,6 +31,13 @@ class InputError(ValueError):
         super().__init__(printable(" ".join(said.split())))
 
 
+class PartMeantError(InputError, AttributeError):
+    """What is asked of a whole belongs to one of its parts; ``hasattr`` stays False."""
+
+    def __init__(self, whole: str, name: str, part: str):
+        super().__init__(whole, name, "not here", f".{part}.{name}: pass .{part} where numbers go")
+
+
 def printable(text: str) -> str:
     r"""``text`` with every character that a terminal would obey, and not show, spelt out.
 

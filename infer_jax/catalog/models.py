@@ -11,14 +11,14 @@ from infer_jax.catalog.foreign import json_of
 from infer_jax.catalog.huggingface.assembly import architecture
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.names import format_of, nearest, shape_of
-from infer_jax.errors import InputError
+from infer_jax.errors import InputError, PartMeantError
 from infer_jax.specs import Architecture
 
 BUNDLED = Path(__file__).parent / "architectures"
 LARGEST = 16 * 2**20  # bytes: configs are kilobytes, long exclusion lists a megabyte
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """An architecture and what is known about where it came from.
 
@@ -34,6 +34,16 @@ class Model:
     quantisation: str
     notes: tuple[str, ...] = ()
     published: Mapping[str, float | str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Name, kind and formats; the architecture's own repr has every number."""
+        return f"Model({self.name!r}, {self.model_type}, {self.quantisation})"
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse, in one sentence, to stand where an ``Architecture`` is meant."""
+        if name in Architecture.__dataclass_fields__:
+            raise PartMeantError(f"Model {self.name!r}", name, "architecture")
+        raise AttributeError(f"'Model' object has no attribute {name!r}")
 
 
 def list_models() -> tuple[str, ...]:

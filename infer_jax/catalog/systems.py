@@ -25,13 +25,13 @@ from infer_jax.catalog.sheets import (
     take_fields,
     text_of,
 )
-from infer_jax.errors import InputError
+from infer_jax.errors import InputError, PartMeantError
 from infer_jax.specs import Chip, Hardware
 
 BASES = 8  # files below a file
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class System:
     """A system as its file describes it: data-sheet facts, and coefficients by estimator.
 
@@ -47,6 +47,16 @@ class System:
     filled: tuple[str, ...]  # what the file left open and what was put there
     path: Path
     notes: str
+
+    def __repr__(self) -> str:
+        """Name and title; the hardware's own repr has every number."""
+        return f"System({self.name!r}, {self.title!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse, in one sentence, to stand where a ``Hardware`` is meant."""
+        if name in Hardware.__dataclass_fields__:
+            raise PartMeantError(f"System {self.name!r}", name, "hardware")
+        raise AttributeError(f"'System' object has no attribute {name!r}")
 
     def bands(self, theory: str = "serving") -> dict[str, tuple[float, float]]:
         """Factors on a predicted ``ttft`` and ``tpot`` between which 80 % of measured runs are.

@@ -41,6 +41,7 @@ LOOP = ("--model", "llama-3.2-1b", "--hardware", "h100_sxm")
 
 def test_sensitivity_names_what_counts():
     words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "4"]
+    words += ["--estimator", "economics.planned"]
     told = answer("sensitivity", *words)
     rows = {(e["output"], e["path"]): e for e in told["points"][0]["elasticities"]}
     memory = rows["tpot", "hardware.chip.memory_bandwidth"]
