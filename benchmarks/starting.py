@@ -1,6 +1,6 @@
 """How long does a command take from a shell: with no programs kept, and the second time?
 
-    python benchmarks/starting.py [--runs 3] [--json]
+    python benchmarks/starting.py [--runs 3] [--json] [NAME ...]
 
 Each command is a process of its own. The first runs with an empty folder of programs, the second
 with what the first left there; ``import jax`` beside them is what no command can be faster than.
@@ -72,14 +72,15 @@ def median(rows: list[Took]) -> Took:
     return Took(*(statistics.median(column) for column in zip(*rows, strict=True)))
 
 
-def measure(runs: int) -> dict[str, dict[str, Took]]:
+def measure(runs: int, names: list[str]) -> dict[str, dict[str, Took]]:
     """Medians of the first and the second call of every command, turn by turn."""
     found: dict[str, dict[str, list[Took]]] = {}
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as folder:
             alone = took([sys.executable, "-c", "import jax"], folder)
         found.setdefault("import jax", {}).setdefault("second", []).append(alone)
-        for name, words in COMMANDS.items():
+        for name in names:
+            words = COMMANDS[name]
             with tempfile.TemporaryDirectory() as folder:
                 for call in ("first", "second"):
                     row = took([sys.executable, "-m", "infer_jax", *words], folder)
@@ -94,8 +95,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*COMMANDS, []])
     asked = parser.parse_args()
-    found = measure(asked.runs)
+    found = measure(asked.runs, asked.names or list(COMMANDS))
     if asked.json:
         rows = {n: {call: t._asdict() for call, t in calls.items()} for n, calls in found.items()}
         print(json.dumps(rows, indent=1))

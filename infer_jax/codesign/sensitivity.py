@@ -8,7 +8,6 @@ which differ at a maximum or a ceiling, and what +10 % and twice the number real
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.codesign.judged import energy
-from infer_jax.compiling import quick
+from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
 from infer_jax.sweep.space import dotted
@@ -103,20 +102,7 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
     are one number, the first of them.
     """
     every, structure = _leaves(tree), jax.tree.structure(tree)
-    names: list[str] = []
-
-    @partial(jax.jit, compiler_options=quick(jax.default_backend()))
-    def moved(flat: Sequence[Array], scales: Array, directions: Array) -> tuple[Array, Array]:
-        def logs(scale: Array) -> Array:
-            values = list(flat)
-            for leaf, by in zip(every, scale, strict=True):
-                for i in leaf.places:
-                    values[i] = values[i] * by
-            told = function(jax.tree.unflatten(structure, values))
-            names[:] = list(told)
-            return jnp.stack([_log(x) for x in told.values()])
-
-        return jax.vmap(lambda s, d: jax.jvp(logs, (s,), (d,)))(scales, directions)
+    fixed = (function, tuple(leaf.places for leaf in every))
 
     # the point itself along every direction, then one leaf at a time moved
     factors = (1.0, 1 - 2 * STEP, 1 - STEP, 1 + STEP, 1 + 2 * STEP, *FACTORS)
@@ -127,8 +113,11 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
         with jax.enable_x64(True):
             flat = [np.asarray(x, np.float64) for x in jax.tree.leaves(point)]
             along = np.tile(unit, (len(factors), 1))
-            logs, slopes = (np.asarray(x) for x in moved(flat, scales, along))
-        logs = logs.reshape(len(factors), len(every), -1)
+            wide = jax.tree.unflatten(structure, flat)
+            told, slope_of = once(_moved, wide, scales, along, fixed=fixed)
+        names = sorted(told, key=list({**UNITS, **told}).index)
+        logs = np.stack([told[name] for name in names], -1).reshape(len(factors), len(every), -1)
+        slopes = np.stack([slope_of[name] for name in names], -1)
         twins = _twins(every, logs, slopes)
         found = []
         for j, name in enumerate(names):
@@ -141,6 +130,22 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
         return sorted(found, key=lambda e: -e.weight)
 
     return analyse
+
+
+def _moved(
+    function: Outputs, places: tuple[tuple[int, ...], ...], tree: Any, scales: Any, along: Any
+) -> Any:
+    """Logarithms of the outputs with leaves scaled, and their slopes along a direction, by row."""
+    flat, structure = jax.tree.flatten(tree)
+
+    def logs(scale: Array) -> dict[str, Array]:
+        values = list(flat)
+        for at, by in zip(places, scale, strict=True):
+            for i in at:
+                values[i] = values[i] * by
+        return {k: _log(x) for k, x in function(jax.tree.unflatten(structure, values)).items()}
+
+    return jax.vmap(lambda s, d: jax.jvp(logs, (s,), (d,)))(scales, along)
 
 
 def _twins(every: Sequence[Leaf], logs: np.ndarray, slopes: np.ndarray) -> set[int]:
@@ -252,10 +257,9 @@ def what_if(
         InputError: as ``changed``.
     """
     with jax.enable_x64(True):
-        run = jax.jit(function)
-        base = {k: float(v) for k, v in run(changed(point, {})).items()}
+        base = {k: float(v) for k, v in once(function, changed(point, {})).items()}
         told = {}
         for label, change in changes.items():
-            after = run(changed(point, change, label))
+            after = once(function, changed(point, change, label))
             told[label] = {k: float(after[k]) / base[k] - 1.0 for k in base if base[k] > 0}
     return told

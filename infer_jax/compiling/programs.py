@@ -5,6 +5,7 @@ arguments: this process remembers the program, and the next reads it from a fold
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 
 from infer_jax.compiling import kept
 from infer_jax.compiling.options import QUICK
-from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
+from infer_jax.compiling.structure import UndescribableError, described, name_of, plain, rebuilt
 
 MANY = 50_000  # points from which optimised code wins its compilation back
 Program = Callable[..., Any]  # from the arguments to the answer, leaves as NumPy arrays
@@ -20,20 +21,25 @@ Program = Callable[..., Any]  # from the arguments to the answer, leaves as NumP
 _programs: dict[str, Program] = {}
 
 
-def once(function: Callable[..., Any], *args: Any, points: int = 1) -> Any:
-    """``jax.jit(function)(*args)`` for a program that runs once, leaves as NumPy arrays.
+def once(
+    function: Callable[..., Any], *args: Any, points: int = 1, fixed: tuple[Any, ...] = ()
+) -> Any:
+    """``jax.jit(function)(*fixed, *args)`` for a program that runs once, leaves as NumPy arrays.
 
     On a CPU one of fewer ``points`` than ``MANY`` is compiled quickly. If ``function`` has a name
     in this package its program is kept where JAX keeps what it compiles, and the next process
-    neither traces nor compiles it. New numbers need no new program.
+    neither traces nor compiles it. New numbers need no new program. ``fixed`` are arguments of
+    structure: plain values and functions.
     """
+    static = tuple(range(len(fixed)))
     if jax.default_backend() != "cpu":
-        return jax.device_get(jax.jit(function)(*args))
+        return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
     options = QUICK if points < MANY else {}
     try:
-        asked = [name_of(function), described(args), options]
+        asked = [name_of(function), plain(fixed), described(args), options]
     except (UndescribableError, TypeError):
-        return jax.device_get(jax.jit(function, compiler_options=options)(*args))
+        traced = jax.jit(function, static_argnums=static, compiler_options=options)
+        return jax.device_get(traced(*fixed, *args))
     key = kept.key(asked)
     if key not in _programs:
         if len(_programs) >= kept.MOST:
@@ -46,7 +52,7 @@ def once(function: Callable[..., Any], *args: Any, points: int = 1) -> Any:
                 return answer
         except Exception:  # XLA's own errors have no common class: made anew
             pass
-        _programs[key] = _compiled(key, function, args, options)
+        _programs[key] = _compiled(key, partial(function, *fixed), args, options)
     return _programs[key](*args)
 
 

@@ -38,7 +38,7 @@ def described(tree: Any) -> Any:
         for f in dataclasses.fields(tree):
             value = getattr(tree, f.name)
             if f.metadata.get("kind") == "static":
-                static[f.name] = _fixed(value)
+                static[f.name] = plain(value)
             else:
                 parts[f.name] = described(value)
         return {"spec": name_of(type(tree)), "parts": parts, "static": static}
@@ -60,7 +60,7 @@ def rebuilt(data: Any) -> Any:
         return [rebuilt(x) for x in data["list"]]
     if "named" in data:
         return _class(data["named"], tuple)(*(rebuilt(x) for x in data["items"]))
-    static = {name: _unfixed(x) for name, x in data["static"].items()}
+    static = {name: _fixed_of(x) for name, x in data["static"].items()}
     parts = {name: rebuilt(x) for name, x in data["parts"].items()}
     return _class(data["spec"], object)(**parts, **static)
 
@@ -94,25 +94,25 @@ def _class(text: str, base: type) -> Any:
     return found
 
 
-def _fixed(value: Any) -> Any:
-    """A static value as data."""
+def plain(value: Any) -> Any:
+    """A static value as data: plain ones, functions of this package, tuples and records of them."""
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, tuple):
         kind = None if type(value) is tuple else name_of(type(value))
-        return {"tuple": [_fixed(x) for x in value], "kind": kind}
+        return {"tuple": [plain(x) for x in value], "kind": kind}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _fixed(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"fields": fields, "kind": name_of(type(value))}
     return {"name": name_of(value)}
 
 
-def _unfixed(data: Any) -> Any:
+def _fixed_of(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     if "name" in data:
         return _named(data["name"])
     if "fields" in data:
-        return _class(data["kind"], object)(**{n: _unfixed(x) for n, x in data["fields"].items()})
-    items = [_unfixed(x) for x in data["tuple"]]
+        return _class(data["kind"], object)(**{n: _fixed_of(x) for n, x in data["fields"].items()})
+    items = [_fixed_of(x) for x in data["tuple"]]
     return tuple(items) if data["kind"] is None else _class(data["kind"], tuple)(*items)
