@@ -9,7 +9,7 @@ from infer_jax.cli import inputs, options as opt, show
 from infer_jax.cli.estimate import check_split
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.compiling import once
-from infer_jax.estimators import Estimate, Limit
+from infer_jax.estimators import Limit
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, Serving
 from infer_jax.specs import ForwardPass, Workload
@@ -74,7 +74,7 @@ def kernels(
     )
     work = inputs.workload(isl, osl, 0.0, batch or ep)
     with busy("compiling and evaluating"):
-        life, largest, profiles = once(_answer, theory, arch, asked.hardware, work, plan)
+        life, tokens, largest, profiles = once(_answer, theory, arch, asked.hardware, work, plan)
     limit = life.decode.limits["memory"]
     fits = bool(limit.need <= limit.capacity)
     chip = asked.hardware.chip
@@ -86,7 +86,7 @@ def kernels(
         "feasible": bool(life.feasible),
         "ttft_ms": 1e3 * life.ttft,
         "tpot_ms": 1e3 * life.tpot,
-        "prefill_tokens_per_s_per_gpu": _prefill_rate(life, work, plan),
+        "prefill_tokens_per_s_per_gpu": tokens / life.ttft / life.chips,
         "decode_tokens_per_s_per_gpu": life.throughput,
         "largest_batch": largest,
         "memory": show.limit_of("memory", limit),
@@ -94,10 +94,10 @@ def kernels(
             f"{bits}_bit": rate / chip.memory_bandwidth
             for bits, rate in ((16, chip.flops_16), (8, chip.flops_8))
         },
-        **{stage: rows(arch, chip, profiles[stage]) for stage in ("prefill", "decode")},
+        **{stage: rows(arch, profiles[stage]) for stage in ("prefill", "decode")},
     }
     notes = [
-        *_notes(theory, work, plan),
+        *_notes(theory, work, plan, tokens),
         *([] if fits else [_too_large(limit)]),
         *asked.notes,
         *inputs.too_long(asked.model, work),
@@ -109,7 +109,7 @@ def kernels(
 
 
 def _answer(theory: Kernels, arch: Any, hardware: Any, work: Workload, plan: Serving) -> Any:
-    """The request's life, the largest batch, and the kernels of both phases."""
+    """The request's life, tokens of a prefill, the largest batch, kernels of both phases."""
     life = theory.estimate(arch, hardware, work, plan)
     prompts = _prompts(work, plan)
     passes = {
@@ -122,8 +122,20 @@ def _answer(theory: Kernels, arch: Any, hardware: Any, work: Workload, plan: Ser
             cached_tokens=decode_context(work),
         ),
     }
-    made = {stage: theory.profile(arch, hardware, f, plan) for stage, f in passes.items()}
-    return life, theory.largest_batch(arch, hardware, work, plan), made
+    return (
+        life,
+        prompts * work.isl,
+        theory.largest_batch(arch, hardware, work, plan),
+        {stage: profiled(theory, arch, hardware, f, plan) for stage, f in passes.items()},
+    )
+
+
+def profiled(theory: Kernels, arch: Any, hardware: Any, forward: ForwardPass, plan: Any) -> Any:
+    """Each kernel of each block, with its intensity and whether arithmetic binds it."""
+    return [
+        {name: (k, k.intensity, k.compute_bound(hardware.chip)) for name, k in kernels.items()}
+        for kernels in theory.profile(arch, hardware, forward, plan)
+    ]
 
 
 def _too_large(limit: Limit) -> str:
@@ -138,12 +150,8 @@ def _prompts(work: Workload, plan: Serving) -> Any:
     return each * plan.ep * (1.0 + plan.two_batch)
 
 
-def _prefill_rate(life: Estimate, work: Workload, plan: Serving) -> float:
-    return float(_prompts(work, plan) * work.isl / life.ttft / life.chips)
-
-
-def rows(arch: Any, chip: Any, profile: Any) -> list[dict[str, Any]]:
-    """One row a kernel; the last profile beside the blocks' is the head's."""
+def rows(arch: Any, profile: Any) -> list[dict[str, Any]]:
+    """One row a kernel of ``profiled``; the last profile beside the blocks' is the head's."""
     counts = [float(b.count) for b in arch.blocks]
     counts += [1.0] * (len(profile) - len(counts))
     return [
@@ -154,20 +162,19 @@ def rows(arch: Any, chip: Any, profile: Any) -> list[dict[str, Any]]:
             "time_us": 1e6 * k.seconds,
             "flop": k.flops,
             "bytes": k.bytes,
-            "intensity_flop_per_byte": k.intensity,
+            "intensity_flop_per_byte": intensity,
             "mfu": k.flops / k.peak / k.seconds if k.seconds > 0 else 0.0,
-            "bound": "compute" if bool(k.compute_bound(chip)) else "memory",
+            "bound": "compute" if bool(computing) else "memory",
         }
         for i, (count, kernels) in enumerate(zip(counts, profile, strict=False))
-        for name, k in kernels.items()
+        for name, (k, intensity, computing) in kernels.items()
         if k.seconds > 0
     ]
 
 
-def _notes(theory: Kernels, work: Workload, plan: Serving) -> list[str]:
-    tokens = float(_prompts(work, plan) * work.isl / plan.ep)
+def _notes(theory: Kernels, work: Workload, plan: Serving, tokens: Any) -> list[str]:
     return [
-        f"Prefill of {tokens:.6g} tokens in each of {float(plan.ep):g} groups of "
+        f"Prefill of {float(tokens / plan.ep):.6g} tokens in each of {float(plan.ep):g} groups of "
         f"{float(plan.tp):g} GPUs; decode of {float(work.batch):.6g} requests in all, at "
         f"{float(decode_context(work)):.6g} tokens of context.",
         "A kernel's row is one layer on one GPU for one micro-batch; its bound compares FLOP per "

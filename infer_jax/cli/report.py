@@ -194,18 +194,19 @@ def _profiles(asked: inputs.Given, work: Workload, plan: Plan) -> dict[str, list
     theory, own = variant("kernels").make(), asked.system.coefficients.get("kernels")
     theory = theory.fitted(own) if own else theory
 
-    def profiles(theory: Any, arch: Any, hardware: Any, work: Workload, plan: Plan) -> Any:
-        new = jax.numpy.maximum(work.isl - work.prefix, 1.0)
-        passes = {
-            "prefill": ForwardPass(sequences=plan.ep, new_tokens=new, cached_tokens=work.prefix),
-            "decode": ForwardPass(
-                sequences=jax.numpy.maximum(work.batch, plan.ep),
-                new_tokens=jax.numpy.ones_like(work.batch),
-                cached_tokens=decode_context(work),
-            ),
-        }
-        return {k: theory.profile(arch, hardware, f, plan) for k, f in passes.items()}
+    arch = asked.model.architecture
+    made = once(_passes, theory, arch, asked.hardware, work, plan)
+    return {stage: kernels.rows(arch, found) for stage, found in made.items()}
 
-    arch, chip = asked.model.architecture, asked.hardware.chip
-    made = once(profiles, theory, arch, asked.hardware, work, plan)
-    return {stage: kernels.rows(arch, chip, found) for stage, found in made.items()}
+
+def _passes(theory: Any, arch: Any, hardware: Any, work: Workload, plan: Plan) -> Any:
+    new = jax.numpy.maximum(work.isl - work.prefix, 1.0)
+    passes = {
+        "prefill": ForwardPass(sequences=plan.ep, new_tokens=new, cached_tokens=work.prefix),
+        "decode": ForwardPass(
+            sequences=jax.numpy.maximum(work.batch, plan.ep),
+            new_tokens=jax.numpy.ones_like(work.batch),
+            cached_tokens=decode_context(work),
+        ),
+    }
+    return {k: kernels.profiled(theory, arch, hardware, f, plan) for k, f in passes.items()}

@@ -48,10 +48,10 @@ H100, LLAMA = ("--hardware", "h100_sxm"), "llama-3.1-8b"
     "words",
     [
         ("estimate", LLAMA, *H100, "--tp", "1"),
-        ("estimate", LLAMA, *H100, "--tp", "1", "--estimator", "economics.planned"),
         ("plan", LLAMA, *H100, "--total-gpus", "2", "--isl", "1000"),
-        ("memory", LLAMA, *H100),
-        ("layout", "palm-540b", "--hardware", "tpu_v4", "--total-gpus", "64"),
+        ("kernels", LLAMA, *H100),
+        ("sensitivity", LLAMA, *H100, "--tp", "1"),
+        ("frontier", LLAMA, *H100, "--total-gpus", "2", "--no-picture"),
     ],
 )
 def test_second_command_traces_nothing_is_silent_and_equal(words, tmp_path, monkeypatch):
