@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.admission import admitted, memory
+from infer_jax.physics.batching.admission import PLENTY, admitted, memory
 from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
 from infer_jax.physics.batching.steps import Step, Steps, added, steps
 from infer_jax.physics.numerics import square_root
@@ -15,28 +15,22 @@ from infer_jax.physics.root import crossing
 # how soon lockstep comes apart with the variance of lengths: no theory, chosen on random servers
 # like those of the tests
 APART = 4.0
+FEWEST = 18.0  # logarithm: prompts that come, over what would if all went through in a step
 RARE = 3.5  # deviations by which prompts of a cohort stay below the room of a step: chosen so, too
 
 
-class Cycles(NamedTuple):
-    """A closed loop in its mean; requests/s, and what a request's cycle is made of."""
+class Cycle(NamedTuple):
+    """A closed loop of requests that all run, in its mean."""
 
-    rate: Array
     steps: Steps
     met: "Backlog"
     coming: Array  # prompts that come at the end of every step
     cost: Array  # time that a prompt adds to its steps, by kind
     cycle: Array  # time of a request, without the wait for a slot
-    run: Array  # requests that run, and what waits for a slot: its mean and variance
-    waiting: Array
-    varied: Array
-    limit: Array  # of the requests that run
 
 
-def cycles(
-    step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
-) -> Cycles:
-    """``concurrency`` requests in flight at all times: one that finishes is replaced.
+def cycle(step: Step, kinds: Kinds, server: Server, run: Array, together: Array) -> Cycle:
+    """``run`` requests run at all times: one that finishes is replaced.
 
     Here the clock is the step. Of d decoding requests a = d / (O - 1) finish in a step, and as
     many prompts come; running = a (O - 1) + a S(a) with S the steps to a first token (Little
@@ -45,29 +39,23 @@ def cycles(
         cycle = (O - 1 + S) t(d) + running g,   rate = running / cycle,
 
     t a step without prompts, g what a prompt adds to steps. ``together`` is the share of
-    requests that go through in lockstep, cohort by cohort; if None it is 1 where outputs are
-    of one length and falls with their variance.
+    requests that go through in lockstep, cohort by cohort.
     """
-    held = memory(kinds, server)
-    limit = jnp.minimum(server.slots, held.limit)
-    run, waiting, varied = admitted(concurrency, server, held)
     tokens = later(kinds)
-    locked = jnp.exp(-APART * kinds.variance(kinds.output)) if together is None else together
 
     def state(coming: Array) -> tuple[Steps, Backlog, Array]:
         s = steps(step, kinds, server, coming * tokens)
-        met = backlog(s, kinds, coming, run, locked)
+        met = backlog(s, kinds, coming, run, together)
         return s, met, tokens + kinds.mean(s.chunks + met.steps)
 
-    def surplus(coming: Array) -> Array:
-        return jnp.log(coming * state(coming)[2] / run)
+    def surplus(log: Array) -> Array:
+        return log + jnp.log(state(jnp.exp(log))[2] / run)
 
-    most = run / (tokens + 1.0)
-    coming = crossing(surplus, 1e-4 * most, most)
+    most = jnp.log(run / (tokens + 1.0))
+    coming = jnp.exp(crossing(surplus, most - FEWEST, most))
     s, met, turns = state(coming)
     cost = added(step, kinds, coming * tokens, s, met.fed)
-    cycle = turns * s.base + run * kinds.mean(cost)
-    return Cycles(run / cycle, s, met, coming, cost, cycle, run, waiting, varied, limit)
+    return Cycle(s, met, coming, cost, turns * s.base + run * kinds.mean(cost))
 
 
 def later(kinds: Kinds) -> Array:
@@ -96,26 +84,44 @@ def paces(kinds: Kinds, s: Steps, met: "Backlog", cost: Array, cycle: Array) -> 
     return Paces(own, wait, tpot, slowest)
 
 
+def lockstep(kinds: Kinds) -> Array:
+    """Share of requests in lockstep: 1 where outputs are of one length, less as they vary."""
+    return jnp.exp(-APART * kinds.variance(kinds.output))
+
+
+def full(step: Step, kinds: Kinds, server: Server) -> Array:
+    """Requests/s of a server that never runs dry."""
+    run = admitted(jnp.asarray(PLENTY), server, memory(kinds, server)).run
+    return run / cycle(step, kinds, server, run, lockstep(kinds)).cycle
+
+
 def closed_loop(
     step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
 ) -> Service:
-    """What a request lives through in a loop of ``cycles``; percentiles of mixed waits."""
-    c = cycles(step, kinds, server, concurrency, together)
-    s, met, cost, rate, run = c.steps, c.met, c.cost, c.rate, c.run
-    tokens, (own, wait, tpot, slowest) = later(kinds), paces(kinds, s, met, cost, c.cycle)
-    queued = c.waiting / rate
+    """What a request lives through in a ``cycle``; percentiles of mixed waits.
+
+    ``concurrency`` requests are in flight at all times; ``together`` as in ``cycle``, by
+    ``lockstep`` if None.
+    """
+    held = memory(kinds, server)
+    limit = jnp.minimum(server.slots, held.limit)
+    run, waiting, varied = admitted(concurrency, server, held)
+    c = cycle(step, kinds, server, run, lockstep(kinds) if together is None else together)
+    s, met, rate = c.steps, c.met, run / c.cycle
+    tokens, (own, wait, tpot, slowest) = later(kinds), paces(kinds, s, met, c.cost, c.cycle)
+    queued = waiting / rate
     ttft = queued + wait + kinds.mean(own)
     # waits differ by the prompts before, by how many wait, and by what they wait for
-    variance = (slowest / s.room) ** 2 * met.variance + (c.varied + c.waiting) / rate**2
+    variance = (slowest / s.room) ** 2 * met.variance + (varied + waiting) / rate**2
     tail = exponential_tail(queued + wait, variance)
     latency = ttft + tpot * tokens
     return Service(
         rate=rate,
-        capacity=rate * c.limit / run,
+        capacity=rate * limit / run,
         running=run,
         decoding=c.coming * tokens,
-        waiting=c.waiting,
-        limit=c.limit,
+        waiting=waiting,
+        limit=limit,
         ttft=ttft,
         ttft_at=percentiles(LEVELS, own, kinds.weight, tail),
         slot_wait=queued,
@@ -170,6 +176,8 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + APART * unlike / fit**2), 1.0)
     beside = (cohort(fit, run, unlike) - 1.0) * mean
     beside = jnp.where(beside > 0.0, beside, jnp.minimum(unlike, 1.0) * others * mean)
+    # whatever cohorts there are, a token's step is on average no emptier than the mean step
+    beside = jnp.maximum(beside, (coming - 1.0) * mean)
     beside = jnp.where(s.chunks > 1.0, 0.0, beside)
     bound = jnp.maximum(run * mean / s.room - decoding / coming - s.chunks, 0.0)
     return Backlog(

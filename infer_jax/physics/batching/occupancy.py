@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.physics.batching.admission import FAR, PLENTY, Memory, admitted
-from infer_jax.physics.batching.closed import backlog, later, paces
+from infer_jax.physics.batching.closed import cycle, later, paces
 from infer_jax.physics.batching.kinds import Kinds, Server
 from infer_jax.physics.batching.steps import Step, added, steps
 from infer_jax.physics.numerics import square_root
@@ -22,6 +22,7 @@ from infer_jax.physics.queueing import NEARLY, pole, unlike_exponential
 POINTS, STATES = 32, 128  # of the curve of speeds, and of the chain
 FEWEST = 0.25  # requests, where the curve begins
 DEVIATIONS, ROOM = 30.0, 16.0  # of the number present and beyond them, that the chain reaches
+RARELY = 60.0  # logarithm of a speed over the arrivals: then a state is e^60 times as likely
 LEAST = 1e-12  # load below which there is none
 SHARP = 0.3  # requests within which slots and cache both decide who waits, where all are alike
 
@@ -44,30 +45,21 @@ class Loops(NamedTuple):
 
 
 def loops(step: Step, kinds: Kinds, server: Server, most: Array) -> Loops:
-    """Closed loops of few requests up to ``most``, none of which goes through in lockstep.
-
-    As in ``closed``, but told the requests that decode: no equation is left to solve.
-    """
-    tokens, apart = later(kinds), jnp.asarray(0.0)
-    least = 1.0 + kinds.mean(steps(step, kinds, server, jnp.asarray(0.0)).chunks) / tokens
+    """Closed loops of few requests up to ``most``, none of which goes through in lockstep."""
+    apart = jnp.asarray(0.0)
 
     def loop(running: Array) -> Loops:
-        decoding = running / least
-        coming = decoding / tokens
-        s = steps(step, kinds, server, decoding)
-        for _ in range(2):  # how many run decides what is before one's own prompt, and that them
-            met = backlog(s, kinds, coming, running, apart)
-            turns = tokens + kinds.mean(s.chunks + met.steps)
-            running = coming * turns
-        cost = added(step, kinds, decoding, s, met.fed)
-        cycle = turns * s.base + running * kinds.mean(cost)
-        life = tokens * paces(kinds, s, met, cost, cycle).tpot
+        c = cycle(step, kinds, server, running, apart)
+        decoding = c.coming * later(kinds)
+        life = later(kinds) * paces(kinds, c.steps, c.met, c.cost, c.cycle).tpot
         seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
-        return Loops(running, running * life / cycle, running / cycle, own)
+        return Loops(running, running * life / c.cycle, running / c.cycle, own)
 
     few = jnp.log(jnp.minimum(FEWEST, most / 2.0))
-    return jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
+    found = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
+    # chances need speeds that never fall: more that run are not served at a lower rate
+    return found._replace(rate=lax.cummax(found.rate))
 
 
 class Occupancy(NamedTuple):
@@ -115,7 +107,9 @@ def occupancy(
     speed = speeds.at(here.run)
     middle = speeds.at(admitted(n - (width - 1.0) / 2.0, server, held).run)
     power = (width + peak - 1.0) / peak
-    served = rate * jnp.exp(power * (jnp.log(middle.rate) - jnp.log(rate)))
+    # beyond RARELY chances are nil, and powers of many requests would leave float32
+    faster = jnp.clip(power * (jnp.log(middle.rate) - jnp.log(rate)), -RARELY, RARELY)
+    served = rate * jnp.exp(faster)
     p = present(rate, served, 1.0 + bursty / width)
 
     decoding = p.mean(speed.decoding)

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.admission import PLENTY, memory
-from infer_jax.physics.batching.closed import cycles
+from infer_jax.physics.batching.admission import memory
+from infer_jax.physics.batching.closed import full
 from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
 from infer_jax.physics.batching.mix import mix
 from infer_jax.physics.batching.occupancy import occupancy
@@ -27,7 +27,7 @@ def open_loop(
     """
     variability, rate = jnp.asarray(variability), jnp.maximum(rate, RAREST)
     held = memory(kinds, server)
-    capacity = cycles(step, kinds, server, jnp.asarray(PLENTY)).rate
+    capacity = full(step, kinds, server)
     there = occupancy(step, kinds, server, held, rate, variability)
     s = steps(step, kinds, server, there.decoding)._replace(base=there.base)
     m = mix(step, kinds, s, there.decoding, rate, variability)
@@ -50,12 +50,15 @@ def open_loop(
     )
     latency = ttft + life
     decoding, limit = finished * life, jnp.minimum(server.slots, held.limit)
+    begun = decoding + finished * (wait + own)
+    running = jnp.minimum(begun, limit)
     return Service(
         rate=finished,
         capacity=capacity,
-        running=jnp.minimum(decoding + finished * (wait + own), limit),
+        running=running,
         decoding=decoding,
-        waiting=there.queued * rate,
+        # those for whom there is no slot wait for one, whatever their prompts wait for
+        waiting=there.queued * rate + begun - running,
         limit=limit,
         ttft=ttft,
         ttft_at=percentiles(LEVELS, m.own, kinds.weight, tail),

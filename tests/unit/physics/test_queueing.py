@@ -305,27 +305,6 @@ def test_states_of_one_request_or_of_more_answer_alike():
         assert float(more.slot_wait) <= float(less.slot_wait)
 
 
-@given(
-    st.floats(50, 6000),
-    st.floats(2, 800),
-    st.sampled_from([512.0, 2048.0, 8192.0]),
-    st.floats(4, 256),
-    st.floats(0.25, 4),
-    st.floats(0.05, 0.9),
-)
-@settings(max_examples=40)
-def test_more_load_is_never_faster(isl, osl, budget, slots, variability, load):
-    machine = (isl, osl, budget, slots, 1e7)
-    capacity = float(opened(*numbers(*machine, 1e-3, variability)).capacity)
-    low, high = (
-        opened(*numbers(*machine, part * capacity, variability)) for part in (load, load + 0.05)
-    )
-    for name in ("ttft", "tpot", "latency", "decoding"):
-        assert float(getattr(high, name)) >= float(getattr(low, name)) * (1 - 1e-3), name
-    few, more = (closed(*numbers(*machine, part * slots)) for part in (load, load + 0.05))
-    assert float(more.rate) >= float(few.rate) * (1 - 1e-9)
-
-
 # prefixes
 
 
