@@ -39,19 +39,18 @@ def streamed_bytes(
 ) -> Array:
     """Bytes that ``split`` chips move through their memories for one product.
 
-    R = m k p_w + t1 k n p_a + t2 m n p_a with t1 = clip(sqrt(m t / k), 1, t), t2 = t / t1:
+    R = m k p_w + (t1 k + t2 m) n p_a with t1 = clip(sqrt(m t / k), 1, t), t2 = t / t1:
     the weight is sliced t1 x t2 ways so that slices stay near square, each weight is read
-    once, each slice reads its inputs and writes its outputs. Symmetric in m and k.
+    once, each slice reads its inputs and writes its outputs. Symmetric in m and k: with l the
+    longer and s the shorter side, t1 k + t2 m = l + t s up to t = l / s and 2 sqrt(m k t) beyond,
+    where both have the slope s.
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.6, bytes read.
     """
     m, k = matrix
-    exists = m * k > 0
-    shape = square_root(jnp.where(exists, m, 1.0) / jnp.where(exists, k, 1.0))
-    # both from the one root of the chips, so that a grid is spared a division and a root
-    root, most, least = square_root(split), jnp.maximum(split, 1.0), jnp.minimum(split, 1.0)
-    rows = jnp.clip(root * shape, 1.0, most)
-    columns = jnp.clip(root * (1.0 / shape), least, split)
-    moved = jnp.where(exists, rows * k + columns * m, 0.0)
+    longer, along = jnp.maximum(m, k), split * jnp.minimum(m, k)
+    square = 2.0 * square_root(split) * square_root(m * k)
+    moved = jnp.where(along <= longer, longer + along, square)
+    moved = jnp.where(m * k > 0, moved, 0.0)
     return m * k * weight_bytes + moved * (tokens * activation_bytes)
 
 

@@ -43,6 +43,20 @@ def test_streamed_bytes_are_symmetric(m, k, n, t):
     )
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "split"),
+    [(100.0, 4096.0, 1.0), (4096.0, 100.0, 1.0), (512.0, 512.0, 1.0), (100.0, 4096.0, 40.96)],
+)
+def test_the_slope_is_that_of_both_sides_where_slices_begin_and_where_they_turn_square(m, k, split):
+    point = (m, k, 37.0, split, 2.0, 2.0)
+    slopes = jax.jit(jax.grad(lambda *x: jnp.log(streamed(*x)), tuple(range(4))))(*point)
+    for i, slope in enumerate(slopes):
+        for h in (1e-5, -1e-5):
+            moved = streamed(*point[:i], point[i] * (1.0 + h), *point[i + 1 :])
+            side = float(jnp.log(moved / streamed(*point))) / h
+            assert float(slope) * point[i] == pytest.approx(side, rel=1e-3, abs=1e-5), i
+
+
 @given(size, size, count)
 def test_no_slicing_moves_less(m, k, t):
     rows = np.geomspace(1.0, t, 400)
