@@ -77,9 +77,10 @@ def room_for(w: World, work: Requests, lengths: Lengths) -> Array:
 def closed_loop(w: World, work: Requests) -> Served:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
-    TPOT = t_d + (1 - sigma)(r P_m + e E r / (1 + r)), TTFT_0 = t0 (1 + [dp > 1] k dp) + P + nu TPOT
-    + sigma max(b - 1, 0)(P_m + e E min(1, I / I_0)), TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + O
-    TPOT): what memory does not hold waits a request's time by Little's law. Both are means.
+    TPOT = t_d + (1 - sigma)(r P_m + e E r / (1 + r)), r = (b - 1) / (O - 1 + nu) prefills a step,
+    TTFT_0 = t0 (1 + [dp > 1] k dp) + P + nu TPOT + sigma max(b - 1, 0)(P_m + e E min(1, I / I_0)),
+    TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT): what memory does not hold waits a
+    request's time by Little's law. Both are means.
     """
     model, plan, engine = w.model, w.plan, w.engine
     fixed, many = work.fixed > 0.5, Lengths.of(w, work)
@@ -89,11 +90,12 @@ def closed_loop(w: World, work: Requests) -> Served:
     held = room_for(w, work, many)
     run = running(asked, held, model.admission_sharpness)
     group = jnp.maximum(run / plan.attention_dp, 1.0)
-    done = passes(w, group, isl + osl / 2.0, fresh, prefix)
+    taken = admission_steps(w, fixed)
+    rate = interference.prefills_per_step(group, taken + osl - 1.0)
+    done = passes(w, group, isl + osl / 2.0, fresh, prefix, rate)
 
     odds = jnp.where(fixed, engine.sync_fixed, engine.sync)
     launches = model.eager_beside_decode * done.launch
-    rate = interference.prefills_per_step(group, osl)
     joining = done.joining.time
     disturbed = interference.on_decoding(rate, joining, launches, odds, done.chunks)
     decode = {**done.decode.terms, "other prefills": disturbed}
@@ -109,7 +111,7 @@ def closed_loop(w: World, work: Requests) -> Served:
     }
     first = {name: x * model.first_factor for name, x in first.items()}
     begun = total(first.values())
-    first["queue"] = (work.batch / run - 1.0) * (begun + osl * tpot)
+    first["queue"] = (work.batch / run - 1.0) * (begun + (osl - 1.0) * tpot)
     ttft = begun + first["queue"]
     limits = {"requests": Limit(need=work.batch, capacity=held)}
     flight = Flight(work.batch, run, group, held, ttft, tpot, limits)
@@ -118,12 +120,16 @@ def closed_loop(w: World, work: Requests) -> Served:
 
 def before(w: World, fixed: Array, tpot: Array) -> terms.Terms:
     """Seconds before the prompt's first pass: network and tokeniser, and being taken in."""
+    return {"front": front(w.model, w.plan), "admission": admission_steps(w, fixed) * tpot}
+
+
+def admission_steps(w: World, fixed: Array) -> Array:
+    """Output tokens of another request while one waits to be taken in."""
     model, engine = w.model, w.engine
     steps = jnp.where(fixed, jnp.minimum(engine.admission, model.admission_fixed), engine.admission)
     steps = steps + (w.plan.polling - 1.0) / 2.0
     # a pass with drafts gives several tokens
-    step = tpot * jnp.where(model.admission_in_passes > 0.5, kept_tokens(w), 1.0)
-    return {"front": front(model, w.plan), "admission": steps * step}
+    return steps * jnp.where(model.admission_in_passes > 0.5, kept_tokens(w), 1.0)
 
 
 def front(model: Form, plan: Deployment) -> Array:

@@ -12,6 +12,7 @@ from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving import room, terms
 from infer_jax.estimators.serving.terms import Spent
 from infer_jax.estimators.serving.world import World
+from infer_jax.physics import interference
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield
 from infer_jax.specs import ForwardPass, number, spec
@@ -129,8 +130,9 @@ class Passes(NamedTuple):
     """What a server does for its requests.
 
     ``decode``: a step per token that each request of a group gets. ``alone``: one request's
-    prompt on an idle group. ``joining``: what it adds to passes that decode anyway, without
-    launches; ``launch`` is those of one such pass, of which there are ``chunks``.
+    prompt on an idle group. ``joining``: what it adds to passes that decode anyway and may be
+    shared with others, without launches; ``launch`` is those of one such pass, of which there are
+    ``chunks``.
     """
 
     decode: Spent
@@ -140,16 +142,27 @@ class Passes(NamedTuple):
     chunks: Array
 
 
-def passes(w: World, group: Array, context: Array, fresh: Array, cached: Array) -> Passes:
+def passes(
+    w: World,
+    group: Array,
+    context: Array,
+    fresh: Array,
+    cached: Array,
+    prefills: Array | float = 0.0,
+) -> Passes:
     """The passes of a group with ``group`` requests, of which each decodes at ``context`` tokens.
 
-    A prompt of ``fresh`` tokens after ``cached`` ones goes in as few chunks as the plan allows.
+    A prompt of ``fresh`` tokens after ``cached`` ones goes in as few chunks as the plan allows;
+    ``prefills`` of them begin while each request gets a token.
     """
     plan = w.plan
     micro = micro_batch(w, group)
     chunks = ceiling(fresh / plan.chunk)
     each = fresh / chunks
-    rows = jnp.stack([micro * (1.0 + plan.drafts), group, each, group + each])
+    # a pass with drafts gives several tokens, and feeds more
+    sharing = interference.sharing(prefills * kept_tokens(w), chunks)
+    fed = 1.0 + plan.drafts
+    rows = jnp.stack([micro * fed, group * fed, each, group * fed + each * sharing])
     fed, steady, alone, beside = _each(w, rows)
 
     one = jnp.asarray(1.0)
@@ -162,13 +175,13 @@ def passes(w: World, group: Array, context: Array, fresh: Array, cached: Array) 
         alone=terms.joined(
             alone.times(chunks), attending, head, terms.waiting(launch=chunks * launch)
         ),
-        joining=terms.joined(less.times(chunks), attending).times(1.0 / plan.pp),
+        joining=terms.joined(less.times(chunks / sharing), attending).times(1.0 / plan.pp),
         launch=launch,
         chunks=chunks,
     )
     if w.draft is None:
         return own
-    small = passes(w.draft, group, context, fresh, cached)
+    small = passes(w.draft, group, context, fresh, cached, prefills)
     more = {
         "decode": small.decode.times(plan.drafts / kept_tokens(w)),
         "alone": small.alone.times(w.drafting),

@@ -128,14 +128,16 @@ class Row(SimpleNamespace):
         i_c = self.K * (1 - self.K / (2 * i)) if self.attn == "dsa" and i > self.K else i / 2
         seen = self.L_f * i * i_c + self.L_w * i * min(i / 2, self.W_win)
         t_pa = seen * self.a_p / (tp * f16 * v["eta_a"])
-        P_m = self.lin(b + i) - self.lin(b) + t_pa
+        # a step is decoded once, however many prompts share it
+        r = max(b - 1, 0.0) / max(self.nu * mu + o - 1, 1.0)
+        fed, shared = b * (1 + d), 1 + r * mu
+        P_m = (self.lin(fed + i * shared) - self.lin(fed)) / shared + t_pa
         E_g = self.fe * (1 + v["k_I"] * i / 8192) * ov
         P = self.lin(i) + t_pa + E_g
 
         sigma = self.s / (1 + self.s)
-        r = max(b - 1, 0.0) / o
         tpot = t_d + (1 - sigma) * (r * P_m + 0.8 * E_g * r / (1 + r))
         first = v["t0"] * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + P + self.nu * mu * tpot
         first += sigma * max(b - 1, 0.0) * (P_m + 0.8 * E_g * min(1.0, i / 8192))
-        ttft = first + (self.C / C_e - 1) * (first + o * tpot)
+        ttft = first + (self.C / C_e - 1) * (first + (o - 1) * tpot)
         return ttft, tpot, self.C * o / (ttft + (o - 1) * tpot) / self.G, C_e, cap

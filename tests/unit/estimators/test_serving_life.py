@@ -104,9 +104,7 @@ def test_more_requests_in_flight_are_slower_and_not_less():
     # below one request a group they rest
     assert np.all(np.diff(life.ttft) > -1e-12) and life.ttft[-1] > 1e3 * life.ttft[0]
     assert np.all(np.diff(life.tpot) > -1e-12)
-    # beyond memory it nears its limit from above: a request waits osl steps, takes osl - 1
-    falls = -np.diff(life.throughput) / life.throughput[:-1]
-    assert falls.max() < 1 / 400
+    assert np.all(np.diff(life.throughput) > -1e-9 * life.throughput[:-1])
     over = counts > np.asarray(life.places)
     assert over.any() and np.all(np.asarray(life.feasible) == ~over)
     limit = life.decode.limits["requests"]

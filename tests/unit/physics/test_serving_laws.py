@@ -124,6 +124,16 @@ def test_interference_conserves_work():
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("rate", [0.0, 0.01, 1.0, 40.0])
+def test_no_step_is_decoded_twice(rate):
+    """Of 100 steps at 3 prompts' chunks a prefill, those with chunks hold all, and are fewer."""
+    sharing = interference.sharing(*arrays(rate, 3.0))
+    with_any = 100.0 * 3.0 * rate / sharing
+    assert float(with_any) <= 100.0
+    np.testing.assert_allclose(with_any * sharing, 100.0 * 3.0 * rate, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("moving", "computing"), [(1.0, 4.0), (6.0, 4.0), (0.0, 2.0)])
 def test_exposed_is_what_a_pipeline_of_parts_leaves(moving, computing):
     parts = 20
