@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.numerics import square_root
+from infer_jax.physics.numerics import present, square_root
 from infer_jax.specs import Spec, number, spec
 
 
@@ -67,8 +67,8 @@ class Tree(NamedTuple):
         hops = ranks / nodes - 1.0
         # rates are inverted while they are scalars: a grid is spared the divisions; a tier that
         # is absent has rate 0, which 1 byte/s stands for: never chosen, never 0 times infinity
-        inside = jnp.maximum(ranks - nodes, 0.0) * (share / jnp.maximum(link.intra, 1.0))
-        between = (nodes - 1.0) * (share / jnp.maximum(link.inter, 1.0))
+        inside = jnp.maximum(ranks - nodes, 0.0) * (share / present(link.intra))
+        between = (nodes - 1.0) * (share / present(link.inter))
         transfer = jnp.maximum(inside, between) * each
         best = None
         for p in protocols:
@@ -107,7 +107,7 @@ def torus_ring(ranks: Array, size: Array, bandwidth: Array, hop: Array, *, reduc
     """
     passes, share = (2.0, 1.0) if reduces else (1.0, 0.5)
     steps = ranks - 1.0
-    time = passes * steps * hop + share * steps * size / (ranks * bandwidth)
+    time = passes * steps * hop + share * steps * size / (ranks * present(bandwidth))
     return jnp.where(ranks > 1.0, time, 0.0)
 
 

@@ -56,6 +56,17 @@ def square_root(x: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
 
 
+def present(rate: Array) -> Array:
+    """A rate (bytes/s), or 1 where it is less: a link that is absent is slow, not infinite.
+
+    A time over it is finite and its gradient 0 there, so that 0 bytes over no link take 0 s.
+
+    >>> float(present(jnp.asarray(0.0))), float(present(jnp.asarray(5e10)))
+    (1.0, 50000000000.0)
+    """
+    return jnp.maximum(rate, 1.0)
+
+
 def tick(index: Array, count: int, top: Array) -> Array:
     """The ``index``-th of ``count`` numbers spaced evenly in logarithm from 1 to ``top``.
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.physics.numerics import present
 from infer_jax.specs import Hierarchy, Torus
 
 
@@ -33,9 +34,10 @@ def reach(network: Hierarchy | Torus) -> tuple[Array, Array, Array]:
     second, slow and finite.
     """
     if isinstance(network, Hierarchy):
-        beyond = jnp.maximum(network.network_bandwidth, 1.0)
-        return network.domain, network.domain_bandwidth, beyond
-    return jnp.asarray(2.0**20), network.link_bandwidth, network.link_bandwidth
+        beyond = present(network.network_bandwidth)
+        return network.domain, present(network.domain_bandwidth), beyond
+    link = present(network.link_bandwidth)
+    return jnp.asarray(2.0**20), link, link
 
 
 def link_rate(network: Hierarchy | Torus, chips: Array) -> Array:

@@ -8,6 +8,7 @@ Source: Pope et al. 2022 (arXiv 2211.05102), Appendix A.1, after Chan et al. 200
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.physics.numerics import present
 from infer_jax.specs import Hierarchy
 
 
@@ -22,7 +23,7 @@ def others(ranks: Array) -> Array:
 
 def all_gather(size: Array, ranks: Array, bandwidth: Array) -> Array:
     """Seconds to gather ``size`` bytes on each of K chips: size / bandwidth * (K - 1) / K."""
-    return size / bandwidth * others(ranks)
+    return size / present(bandwidth) * others(ranks)
 
 
 def reduce_scatter(size: Array, ranks: Array, bandwidth: Array) -> Array:
@@ -67,11 +68,12 @@ def node_gather(size: Array, ranks: Array, network: Hierarchy) -> Array:
     chips of a node exchange: size (1 - 1/m) / (d beta_net) + size (d - 1) / (d beta_node).
     Inside one node (K <= the domain) this is ``all_gather``.
 
-    >>> net = Hierarchy.of(domain=8, domain_bandwidth=7.0, network_bandwidth=0.5)
-    >>> [float(node_gather(jnp.asarray(8.0), jnp.asarray(k), net)) for k in (8.0, 16.0)]
+    >>> net = Hierarchy.of(domain=8, domain_bandwidth=14.0, network_bandwidth=1.0)
+    >>> [float(node_gather(jnp.asarray(16.0), jnp.asarray(k), net)) for k in (8.0, 16.0)]
     [1.0, 2.0]
     """
     inside = jnp.minimum(ranks, network.domain)
     nodes = ranks / jnp.maximum(inside, 1.0)
-    between = size / jnp.maximum(inside, 1.0) * others(nodes) / network.network_bandwidth
+    between = size / jnp.maximum(inside, 1.0) * others(nodes)
+    between = between / present(network.network_bandwidth)
     return between + all_gather(size, inside, network.domain_bandwidth)

@@ -98,6 +98,27 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, system, forw
 
 
 @pytest.mark.parametrize(("name", "model", "system"), CASES)
+@pytest.mark.parametrize("ranks", ["several", "one"])
+def test_a_network_that_is_absent_is_slow_and_finite(name, model, system, ranks):
+    """Bandwidths of 0: no NaN in values or slopes; a single chip does without."""
+    estimator, arch, hardware, forward, layout = world(name, model, system)
+    if ranks == "one":
+        layout = layout.replace(**dict.fromkeys(("tp", "pp", "ep", "attention_split"), np.ones(())))
+    rates = ("domain_bandwidth", "network_bandwidth", "link_bandwidth")
+    none = {f: np.zeros(()) for f in rates if hasattr(hardware.network, f)}
+    apart = hardware.replace(network=hardware.network.replace(**none))
+    everything = estimator, arch, apart, forward, layout
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(step(*everything)))
+    _, reverse, along = slopes(numbers(everything))
+    assert np.isfinite(along)
+    for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
+        assert np.isfinite(g), path
+    if ranks == "one":
+        connected = step(estimator, arch, hardware, forward, layout)
+        np.testing.assert_allclose(step(*everything).time, connected.time, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "model", "system"), CASES)
 @pytest.mark.parametrize("forward", ["decode", "prefill"])
 def test_gradient_equals_finite_difference(name, model, system, forward):
     everything = world(name, model, system, forward)

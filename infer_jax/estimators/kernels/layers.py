@@ -17,6 +17,7 @@ from infer_jax.estimators.kernels.rating import Gemm, Routed
 from infer_jax.physics import attention as att, collectives, exchange, feedforward as ffn
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate
+from infer_jax.physics.numerics import present
 from infer_jax.specs import (
     Architecture,
     Attention,
@@ -179,9 +180,10 @@ def wires(r: Rank) -> Wires:
     quick = r.model.protocols[0]
     near, far = quick.base + quick.intra, quick.base + quick.inter
     if isinstance(network, Torus):
-        link = network.link_bandwidth * share
+        link = present(network.link_bandwidth * share)
         return Wires(link, link, near, near)
-    return Wires(network.domain_bandwidth * share, network.network_bandwidth * share, near, far)
+    inside, outside = network.domain_bandwidth * share, network.network_bandwidth * share
+    return Wires(present(inside), present(outside), near, far)
 
 
 def all_reduce(r: Rank) -> Array:

@@ -18,6 +18,7 @@ from infer_jax.estimators.kernels.rating import Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, exchange
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import rate
+from infer_jax.physics.numerics import present
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -218,6 +219,7 @@ def communication(job: Job) -> dict[str, Array]:
         inside = outside = network.link_bandwidth * share  # pyright: ignore[reportAttributeAccessIssue]
     else:
         inside, outside = network.domain_bandwidth * share, network.network_bandwidth * share  # pyright: ignore[reportAttributeAccessIssue]
+    inside, outside = present(inside), present(outside)
     slow = jnp.where(job.nodes > 1.0, outside, inside)
 
     def moved(size: float) -> Array:
