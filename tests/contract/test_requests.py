@@ -5,11 +5,14 @@ shapes of one structure, and all engines are leaves of one model.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.estimators import Economics
 from infer_jax.estimators.serving import ENGINES, Deployment, Requests, Serving, shape
+from infer_jax.specs import ForwardPass, Plan
 from tests.unit.physics.derivatives import PROGRAM
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -149,3 +152,37 @@ def test_more_bandwidth_never_delays_a_first_token(case):
     serving, servers, before = case
     after = serve(serving, *with_system(servers, memory_bandwidth=1.1))
     assert np.all(after["ttft"] <= before["ttft"] * (1.0 + 1e-9))
+
+
+BATCHES = np.unique(np.round(np.geomspace(1, 2000, 60)))
+STAGES = (
+    "a batch of few sequences has fewer pipeline degrees to choose from: a law of stages that are "
+    "more than the batch is missing"
+)
+
+
+@jax.jit
+def _users(estimator, arch, chips):
+    hardware = ij.load_system("h100_sxm").hardware
+
+    def time(batch):
+        forward = ForwardPass(sequences=batch, new_tokens=1.0, cached_tokens=2000.0)
+        return estimator.step(arch, hardware, forward, Plan.of().replace(tp=chips)).time
+
+    return jax.vmap(time)(jnp.asarray(BATCHES))
+
+
+def rises(estimator, model, chips):
+    times = _users(estimator, ij.load_model(model).architecture, jnp.asarray(chips))
+    return np.asarray(times[1:] >= times[:-1] * (1.0 - 1e-9))
+
+
+@pytest.mark.parametrize("chips", [8.0, 64.0])
+def test_experts_that_spread_speed_no_larger_batch(chips):
+    """Economics for users; the published rule, 2 S sequences, is faster from 63 to 64."""
+    assert np.all(rises(Economics.corrected(), "deepseek-v3", chips))
+
+
+@pytest.mark.xfail(strict=True, reason=STAGES)
+def test_stages_speed_no_larger_batch():
+    assert np.all(rises(Economics.corrected(), "llama-3.1-70b", 64.0))

@@ -59,6 +59,7 @@ class Laws(NamedTuple):
     load: Callable = decoder.by_tokens  # what batches are split and experts filled by
     logits: Callable = decoder.by_sequences  # what the head is multiplied with
     resident: Callable = decoder.resident_bytes
+    fewest: float = 0.0  # tokens a micro-batch from which experts spread, over their sparsity
 
 
 PUBLISHED = Laws(
@@ -69,6 +70,7 @@ PUBLISHED = Laws(
     load=decoder.by_sequences,
     logits=decoder.by_tokens,
     resident=decoder.resident_micro_batch,
+    fewest=2.0,
 )
 
 
@@ -187,8 +189,10 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
 
 
 def expert_ranks(p: Pass, feedforward: Feedforward) -> Array:
-    """Ranks that experts spread over: min(stage, E), but 1 below 2 S sequences a micro-batch.
+    """Ranks that experts spread over: min(stage, E), but 1 below 2 S sequences where published.
 
+    Were they to spread from some batch on, a batch of one more would be faster for all its users:
+    what a larger batch may do, a smaller one may, too.
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.5, and its reference implementation.
     """
     if not isinstance(feedforward, Experts) or not p.model.expert_parallel:
@@ -197,7 +201,8 @@ def expert_ranks(p: Pass, feedforward: Feedforward) -> Array:
         return jnp.minimum(p.ranks.experts, feedforward.experts)
     sparsity = p.model.laws.sparsity(feedforward, p.model.smoothing)
     load = p.model.laws.load(p.micro, p.tokens)
-    return jnp.where(load < 2.0 * sparsity, 1.0, jnp.minimum(p.ranks.stage, feedforward.experts))
+    few = load < p.model.laws.fewest * sparsity
+    return jnp.where(few, 1.0, jnp.minimum(p.ranks.stage, feedforward.experts))
 
 
 def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:

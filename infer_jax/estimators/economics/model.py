@@ -115,8 +115,8 @@ class Economics(Spec):
     @classmethod
     def corrected(cls) -> "Economics":
         """Level 4 for users: the cache of all micro-batches must fit, MLA and causal attention
-        are counted as engines compute them, micro-batches are of tokens, and the
-        head meets one token a sequence."""
+        are counted as engines compute them, micro-batches are of tokens, experts spread at any
+        batch, and the head meets one token a sequence."""
         return cls.of()
 
     @classmethod
