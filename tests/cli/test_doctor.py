@@ -19,8 +19,8 @@ def test_table_is_what_another_program_computed():
 
 
 def test_this_device_is_sound(monkeypatch):
-    # a row of each structure: all of them are what `infer-jax doctor` is for
-    rows = [row for i, row in enumerate(doctor.table()) if i % 5 == 0]
+    # tests/installed/test_verbs.py asks of all rows
+    rows = [row for row in doctor.table() if row["variant"] == "level2"]
     monkeypatch.setattr(doctor, "table", lambda: rows)
     before = jax.config.read("jax_enable_x64")
     verdicts = doctor.examine(jax.devices()[:1])

@@ -47,6 +47,7 @@ SLOW = {
     "python experiments/codesign.py cases": "nine designs with two estimators each",
     "python experiments/codesign.py lifetimes": "a design for every number of tokens served",
     "python experiments/economics.py tables": "a minute of compiling; tests/golden has the tables",
+    "python experiments/kernels.py tables": "half a minute of compiling, as tests/golden does",
     "python experiments/kernels.py fits": "fits the curves of each system anew",
     "python experiments/offloading.py fit": "fits from many starts",
     "python experiments/offloading.py tables": "a search for every cell; tests/golden has most",

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
+from infer_jax.catalog import load_system
 from infer_jax.cli.verbs import VERBS
+from tests.cli.running import answer
 from tests.installed.program import call, program
 
 RUNS = Path(__file__).parents[1] / "data" / "server" / "runs.csv"
@@ -180,8 +182,16 @@ def is_designed(out: str, folder: Path) -> None:
 
 
 def is_measured(out: str, folder: Path) -> None:
-    with (folder / "my_chip.toml").open("rb") as file:
-        assert tomllib.load(file)["chip"]
+    """Every family is timed and fitted, and another verb takes the profile."""
+    for family in ("gemm", "grouped", "gqa_decode", "gqa_prefill", "copy"):
+        assert rows(out, rf"{family} +\d+ ", 1)[0][0] > 3
+    system = load_system(folder / "my_chip.toml")
+    told = number(r"shares of ([\d.e+]+)\s+TFLOP/s", out)
+    assert float(system.hardware.chip.flops_16) == pytest.approx(told * 1e12, rel=0.01)
+    assert "gqa_prefill_compute" in system.coefficients["kernels"]
+    words = ("kernels", "qwen3-0.6b", "--hardware", str(folder / "my_chip.toml"))
+    assert answer(*words, "--isl", "64", "--osl", "8")["tpot_ms"] > 0
+    assert [path.name for path in folder.iterdir()] == ["my_chip.toml"]  # nothing half-written
 
 
 ASKED = {

@@ -229,7 +229,7 @@ def test_arrivals_wait_more_the_more_come():
 def test_a_limit_on_sequences_is_not_one_of_the_cache():
     few = plan(tp=8, attention_dp=1, ep=8, max_sequences=4.0)
     work = asked(isl=100, osl=20, arrivals=Arrivals.of(rate=0.1))
-    found = Serving.of().service(mixture(), HARDWARE, work, few)
+    found = jax.jit(Serving.service)(Serving.of(), mixture(), HARDWARE, work, few)
     assert float(found.limit) == pytest.approx(4.0, rel=1e-6)
 
 
