@@ -48,3 +48,10 @@ def test_what_is_wrong_is_one_sentence(words, said):
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_attention_that_the_authors_program_does_not_know_is_refused():
+    words = ("estimate", "deepseek-v4-flash", "--hardware", "h200_sxm", "--tp", "8")
+    ran = run(*words, "--estimator", "kernels.published")
+    assert (ran.code, ran.out) == (2, "")
+    assert "Compressed" in ran.err and len(ran.err.splitlines()) == 1

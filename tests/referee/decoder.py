@@ -192,6 +192,7 @@ def mixer(spec: specs.Attention, width, *, absorbed, head_norms, dtype, rngs):
         case specs.Sparse():
             base = mixer(spec.base, width, absorbed=absorbed, head_norms=head_norms, **new)
             return Sparse(spec, width, base, **new)
+    raise AssertionError(f"the referee has no {type(spec).__name__}")
 
 
 def feedforward(spec: specs.Feedforward, width, *, dtype, rngs):

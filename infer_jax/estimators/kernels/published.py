@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.kernel import Kernel, rated
 from infer_jax.estimators.kernels.rating import Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, exchange
@@ -263,6 +264,9 @@ def _block(job: Job, block: Block) -> tuple[dict[str, Kernel], Array]:
         attention = attention.base
     if attention is None:
         return {}, jnp.asarray(0.0)
+    if not isinstance(attention, GroupedQuery | Latent | Linear):
+        known = "grouped-query, latent or linear attention, which the authors' program knows"
+        raise InputError("kernels.published", "attention", type(attention).__name__, known)
     kernels = core(job, attention) | projections(job, attention)
     kind = "linear" if isinstance(attention, Linear) else "full"
     return kernels, charged(job, kernels, kind)
