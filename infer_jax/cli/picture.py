@@ -3,9 +3,12 @@
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infer_jax.cli.options import refuse
-from infer_jax.sweep import Grid
+
+if TYPE_CHECKING:
+    from infer_jax.sweep import Grid
 
 DEFAULT = "frontier.png"
 KINDS = (".png", ".svg", ".pdf")
@@ -36,7 +39,7 @@ def missing() -> str:
 
 
 def draw(
-    front: Grid, chosen: int, out: str, title: str, label: str, caption: str, said: str
+    front: "Grid", chosen: int, out: str, title: str, label: str, caption: str, said: str
 ) -> tuple[str | None, str]:
     """Save the picture of a frontier: (its path or None, a sentence about it).
 
