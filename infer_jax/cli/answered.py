@@ -17,13 +17,42 @@ NONE: Limits = (None, None)
 WIDE = 76  # letters of a command's line, which the page does not break
 
 
+class Pool(NamedTuple):
+    """Instances that prefill: their layout, how many, and the prompts of a pass."""
+
+    layout: planning.Layout
+    copies: float
+    batch: float
+
+
 class Chosen(NamedTuple):
-    """The plan of a report: degrees, requests in an instance, and why it is this one."""
+    """The plan of a report: degrees, requests in an instance, and why it is this one.
+
+    ``prefill``: the pool that prefills, where ``layout`` is of one that only decodes.
+    """
 
     layout: planning.Layout
     copies: float
     batch: float
     why: str
+    prefill: Pool | None = None
+
+    @property
+    def words(self) -> str:
+        """The layout as ``plan`` prints it."""
+        decode = f"{self.copies:g} x {self.layout}"
+        pool = self.prefill
+        return decode if pool is None else f"{pool.copies:g} x {pool.layout} > {decode}"
+
+    @property
+    def degrees(self) -> dict[str, Any]:
+        """The plan as ``planning.Choice`` has it."""
+        mine = self.layout._asdict()
+        if self.prefill is None:
+            return {**mine, "replicas": self.copies}
+        layout, copies, batch = self.prefill
+        first = {**layout._asdict(), "instances": copies, "batch": batch}
+        return {"prefill": first, "decode": {**mine, "instances": self.copies}}
 
 
 class Answers(NamedTuple):
@@ -50,8 +79,9 @@ class Answers(NamedTuple):
 
 def lead(answers: Answers, limits: Limits) -> str:
     """The answer in one paragraph."""
-    life, layout = answers.life, answers.chosen.layout
-    gpus = float(life.chips) * answers.chosen.copies
+    life = answers.life
+    pools = answers.chosen.prefill is not None
+    gpus = float(life.chips) * (1.0 if pools else answers.chosen.copies)
     told, mark = [], answers.trusted.mark
     for value, limit, what in (
         (float(life.ttft), limits[0], "to the first token"),
@@ -63,7 +93,7 @@ def lead(answers: Answers, limits: Limits) -> str:
     fits = "" if life.feasible else " It does not fit: see the limits below."
     return (
         f"{answers.asked.model.name} on {gpus:g} {answers.asked.system.name} as "
-        f"{answers.chosen.copies:g} x {layout}, {answers.chosen.batch:g} requests in flight in "
+        f"{answers.chosen.words}, {answers.chosen.batch:g} requests in flight in "
         f"each: {told[0]}, {told[1]}, {mark}{show.digits(rate, 4)} tokens/s in all, "
         f"{mark}${show.digits(life.cost)} per million output tokens.{fits}"
     )
@@ -95,7 +125,7 @@ def again(answers: Answers, verb: str) -> str:
     else:
         named |= {"isl": work.isl, "osl": work.osl, "price": asked["price"]}
     if verb in ("estimate", "sensitivity"):
-        if layout.ep != layout.attention_dp:
+        if layout.ep != layout.attention_dp or answers.chosen.prefill is not None:
             return ""
         named |= {**split, "batch": answers.chosen.batch, "estimator": answers.estimator}
         named |= {"prefix": work.prefix} if float(work.prefix) else {}

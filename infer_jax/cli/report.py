@@ -10,14 +10,16 @@ import typer
 from infer_jax import planning
 from infer_jax.catalog.files import write_text
 from infer_jax.cli import estimate as one, inputs, kernels, options as opt, picture, points, show
-from infer_jax.cli.answered import Answers, Chosen, lead
+from infer_jax.cli.answered import Answers, Chosen, Pool, lead
 from infer_jax.cli.reported import page
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.codesign.sensitivity import analyser, outputs
 from infer_jax.compiling import once
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment
+from infer_jax.estimators.trust import pools as unseen
 from infer_jax.launch import launches, service
 from infer_jax.memory import Engine, memory as held_by
 from infer_jax.specs import ForwardPass, Plan, Workload
@@ -69,8 +71,17 @@ def report(
                 )
             if dp > 1:
                 raise opt.refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
-            limits = (ttft or np.inf, tpot or np.inf)
-            chosen = _cheapest(asked, theory, work, total_gpus or GPUS, limits, batch)
+            if batch is not None:
+                raise opt.refuse(
+                    "--batch", batch, "with --tp: a plan that is looked for has its own"
+                )
+            wanted = planning.Asked(
+                ttft=ttft or np.inf,
+                tpot=tpot or np.inf,
+                chips=total_gpus or GPUS,
+                usual_ttft=ttft is None,
+            )
+            chosen = _first(asked, theory, work, wanted)
         else:
             plan, _ = one.plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, name)
             t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
@@ -86,7 +97,8 @@ def report(
         "report": out,
         "estimator": name,
         "trust": answers.trusted.fields(),
-        "plan": {**chosen.layout._asdict(), "replicas": chosen.copies},
+        "layout": chosen.words,
+        "plan": chosen.degrees,
         "batch": chosen.batch,
         "feasible": bool(life.feasible),
         "ttft_ms": 1e3 * life.ttft,
@@ -103,31 +115,36 @@ def report(
         show.say(answers.trusted.says, lead(answers, (ttft, tpot)), f"Report: {out}.")
 
 
-def _cheapest(
-    asked: inputs.Given,
-    theory: Any,
-    work: Workload,
-    gpus: float,
-    limits: tuple[float, float],
-    batch: float | None,
-) -> Chosen:
-    """The plan that `infer-jax plan` prints first on so many GPUs, or the nearest miss."""
-    arch, tried = asked.model.architecture, None if batch is None else np.array([batch])
-    legal = planning.layouts(arch, int(gpus))
-    made = planning.table(theory, arch, asked.hardware, work, legal, Deployment.of(), tried)
-    wanted = planning.Asked(ttft=limits[0], tpot=limits[1], chips=gpus)
-    price, lengths = float(asked.hardware.price), (float(work.isl), float(work.osl))
-    met, missed = planning.choices(asked.system.name, price, made, wanted, *lengths, 1)
-    first = (met or missed)[0]
-    degrees = dict(first.degrees)
-    copies = degrees.pop("replicas")
-    why = f"The cheapest of {len(made.batch)} layouts and batches on {gpus:g} GPUs"
-    if met:
-        why += " that meet the limits." if np.isfinite(limits).any() else "."
+def _first(asked: inputs.Given, theory: Any, work: Workload, wanted: planning.Asked) -> Chosen:
+    """The plan that `infer-jax plan` prints first, or the nearest miss."""
+    side = planning.Side(asked.system.name, asked.hardware, theory)
+    found = planning.search([side], asked.model.architecture, work, wanted, Deployment.of())
+    first = found.first
+    gpus = f"{wanted.chips:g} GPUs"
+    if first is None:
+        raise opt.refuse("--total-gpus", f"{wanted.chips:g}", "more: no layout fits so few GPUs")
+    if found.met:
+        limits = np.isfinite((wanted.ttft, wanted.tpot)).any() or found.usual
+        why = f"The cheapest of {found.looked} layouts and batches on {gpus}"
+        why += " that meet the limits." if limits else "."
+        why += f" TTFT is kept within {planning.USUAL_TTFT:g} s." if found.usual else ""
     else:
         broken = ", ".join(f"{name} by {share:.1%}" for name, share in first.excess.items())
-        why = f"No plan on {gpus:g} GPUs meets every limit; the nearest breaks {broken}."
-    return Chosen(planning.Layout(**degrees), copies, first.batch, why)
+        why = f"No plan on {gpus} meets every limit; the nearest breaks {broken}."
+    if "prefill" not in first.degrees:
+        layout, copies = _layout(first.degrees, "replicas")
+        return Chosen(layout, copies, first.batch, why)
+    layout, copies = _layout(first.degrees["decode"], "instances")
+    prompt = first.degrees["prefill"]
+    pool = Pool(*_layout(prompt, "instances"), prompt["batch"])
+    return Chosen(layout, copies, first.batch, why, pool)
+
+
+def _layout(degrees: dict[str, Any], count: str) -> tuple[planning.Layout, float]:
+    """Degrees of an instance, and how many there are of it."""
+    names = planning.Layout._fields
+    layout = planning.Layout(**{name: x for name, x in degrees.items() if name in names})
+    return layout, degrees[count]
 
 
 def _answers(
@@ -142,10 +159,22 @@ def _answers(
     arch, hardware, layout = asked.model.architecture, asked.hardware, chosen.layout
     # memory and kernels know groups of tp GPUs, over which experts are dealt: the same bytes
     common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)
-    plan = common
+    trusted = inputs.trust(name, theory, asked)
+    plan, pool, prompts = common, chosen.prefill, common
     if name.startswith("serving"):
         plan = Deployment.of(**layout._asdict(), dp=chosen.copies)
+    if pool is not None:
+        theory, first = Disaggregated.of(target=theory), pool.layout
+        prompts = Plan.of(tp=first.tp, pp=first.pp, ep=first.attention_dp, dp=pool.copies)
+        plan = Pools.of(
+            prefill=Deployment.of(**first._asdict()),
+            decode=Deployment.of(**layout._asdict()),
+            prefill_copies=pool.copies,
+            decode_copies=chosen.copies,
+            prefill_batch=pool.batch,
+        )
     context = float(work.isl + work.osl)
+    said = [unseen()] if pool is not None else []
     each = float(np.ceil(chosen.batch / layout.attention_dp))
     engine = Engine.of(context=context, sequences=each)
     planned = inputs.estimator(points.PLANNED, asked.system)
@@ -159,7 +188,7 @@ def _answers(
         given["config"],
         asked.model,
         [asked.system],
-        {**layout._asdict(), "replicas": chosen.copies},
+        chosen.degrees,
         chosen.batch,
         (float(work.isl), float(work.osl)),
         (given["quant"], given["kv-dtype"]),
@@ -168,7 +197,7 @@ def _answers(
         asked=asked,
         given=given,
         estimator=name,
-        trusted=inputs.trust(name, theory, asked),
+        trusted=trusted,
         theory=theory,
         work=work,
         chosen=chosen,
@@ -179,34 +208,45 @@ def _answers(
         held=once(held_by, arch, hardware, common, engine),
         engine=engine,
         told=analyser(outputs, point := Point(theory, arch, hardware, work, plan))(point),
-        kernels=_profiles(asked, work, common),
+        kernels=_profiles(asked, work, prompts, common),
         launches=launches(served),
         notes=[
             chosen.why,
+            *said,
             *asked.notes,
             *inputs.too_long(asked.model, work),
         ],
     )
 
 
-def _profiles(asked: inputs.Given, work: Workload, plan: Plan) -> dict[str, list[dict[str, Any]]]:
-    """Kernels of both phases on one GPU, by the curves of the profile or at the roofline."""
+def _profiles(
+    asked: inputs.Given, work: Workload, first: Plan, second: Plan
+) -> dict[str, list[dict[str, Any]]]:
+    """Kernels of one GPU by the curves of the profile or at the roofline.
+
+    Of prefill under the ``first`` plan, of decode under the ``second``.
+    """
     theory, own = variant("kernels").make(), asked.system.coefficients.get("kernels")
     theory = theory.fitted(own) if own else theory
 
     arch = asked.model.architecture
-    made = once(_passes, theory, arch, asked.hardware, work, plan)
+    made = once(_passes, theory, arch, asked.hardware, work, (first, second))
     return {stage: kernels.rows(arch, found) for stage, found in made.items()}
 
 
-def _passes(theory: Any, arch: Any, hardware: Any, work: Workload, plan: Plan) -> Any:
+def _passes(
+    theory: Any, arch: Any, hardware: Any, work: Workload, plans: tuple[Plan, Plan]
+) -> dict[str, Any]:
+    prompt, token = plans
     new = jax.numpy.maximum(work.isl - work.prefix, 1.0)
-    passes = {
-        "prefill": ForwardPass(sequences=plan.ep, new_tokens=new, cached_tokens=work.prefix),
-        "decode": ForwardPass(
-            sequences=jax.numpy.maximum(work.batch, plan.ep),
+    passes = (
+        ForwardPass(sequences=prompt.ep, new_tokens=new, cached_tokens=work.prefix),
+        ForwardPass(
+            sequences=jax.numpy.maximum(work.batch, token.ep),
             new_tokens=jax.numpy.ones_like(work.batch),
             cached_tokens=decode_context(work),
         ),
-    }
-    return {k: kernels.profiled(theory, arch, hardware, f, plan) for k, f in passes.items()}
+    )
+    found = zip(passes, plans, strict=True)
+    prefill, decode = (kernels.profiled(theory, arch, hardware, f, plan) for f, plan in found)
+    return {"prefill": prefill, "decode": decode}

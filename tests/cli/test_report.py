@@ -157,6 +157,27 @@ def test_a_plan_that_costs_nothing_has_its_page(made, tmp_path):
     assert not re.search(r'="(nan|-?inf)"', "".join(ET.tostring(svg, "unicode") for svg in drawn))
 
 
+@pytest.mark.parametrize("asked", [("2", "20ms"), ("3", "12ms")], ids=["one kind", "two pools"])
+def test_the_plan_is_the_first_that_the_verb_plan_prints(asked, tmp_path):
+    """The same question has the same answer: layout, batch, times, dollars, what starts it."""
+    gpus, tpot = asked
+    words = ("llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", gpus, "--tpot", tpot)
+    told, planned = answer("report", *words), answer("plan", *words)
+    first = planned["plans"][0]
+    assert told["layout"] == first["layout"]
+    assert (">" in told["layout"]) == (gpus == "3")
+    assert told["batch"] == first["concurrency_per_replica"]
+    for name in ("ttft_ms", "tpot_ms", "output_cost_per_mtok_usd"):
+        assert told[name] == pytest.approx(first[name], rel=1e-9)
+    assert told["launch"] == planned["launch"]
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    Reader(text)
+    for launch in planned["launch"].values():
+        for step in launch["commands"]:
+            assert step["command"] in unescape(text)
+    assert told["layout"] in unescape(text)
+
+
 def test_refusals_are_one_sentence(tmp_path):
     for out in ("report.pdf", "report", str(tmp_path / "none" / "report.html")):
         ran = run(*WORDS, "--out", out)
