@@ -113,6 +113,9 @@ def test_unknown_units_of_a_metric(refused):
         ),
         ("ttft_mean_ms,isl,prefix\n10,100,200\n", "prefix is 200"),
         ("ttft_mean_ms,chips,tp\n10,3,2\n", "chips is 3"),
+        ("ttft_mean_ms,chips,tp\n10,3,0\n", "tp is 0.0; allowed: a number above 0"),
+        ("ttft_mean_ms,model\n10," + "x" * 131_073 + "\n", "line 2 is 'field larger"),
+        (" ,\n,,\n", "unrecognised contents"),
     ],
 )
 def test_plain_tables(refused, table, said):
