@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,10 @@ def load(name: str) -> tuple[Any, bytes] | None:
         head = json.loads(first)
         if head["format"] != FORMAT or head["digest"] != _digest(head["answer"], program):
             return None
-        os.utime(path)  # used now
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    with suppress(OSError):  # a folder that others keep
+        os.utime(path)  # used now
     return head["answer"], program
 
 

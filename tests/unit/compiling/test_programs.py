@@ -147,6 +147,19 @@ def test_the_least_recently_used_go(tmp_path, monkeypatch):
     assert {p.name for p in tmp_path.iterdir()} == {"4"}  # the last written stays
 
 
+def test_a_folder_of_others_is_read(folder, world, monkeypatch):
+    """Where the time of use cannot be noted the program is used all the same."""
+    made = once(memory, *world)
+
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", refused)
+    no_trace(monkeypatch)
+    forget()
+    same(once(memory, *world), made)
+
+
 def test_without_a_folder_nothing_is_written(folder, world):
     jax.config.update("jax_compilation_cache_dir", None)
     assert kept.folder() is None
