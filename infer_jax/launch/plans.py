@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from infer_jax.catalog import Model, System
+from infer_jax.estimators.serving.queued import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
 from infer_jax.launch.service import Instance, Service, machine, traits
 from infer_jax.specs import UNBOUNDED
@@ -84,6 +85,9 @@ def _instance(
     most: float | None = None,
 ) -> Instance:
     chunk = float(degrees.get("chunk", math.inf))
+    chunk = chunk if chunk < UNBOUNDED else math.inf
+    # arrivals at random fill passes of a budget of tokens
+    opened = most is not None and not role
     return Instance(
         tp=int(degrees["tp"]),
         groups=int(degrees["attention_dp"]),
@@ -91,10 +95,11 @@ def _instance(
         pp=int(degrees["pp"]),
         copies=int(copies),
         requests=max(math.ceil(batch - 1e-9), 1),
-        chunk=chunk if chunk < UNBOUNDED else math.inf,
+        chunk=chunk,
         drafts=int(degrees.get("drafts", 0)),
         role=role,
         machine=machine[0],
         maker=machine[1],
         most=0 if most is None else int(min(most, DEFAULT)),
+        tokens=int(min(chunk, BUDGET)) if opened else 0,
     )

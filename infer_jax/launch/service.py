@@ -17,7 +17,8 @@ class Instance(NamedTuple):
     """One kind of server of a plan; degrees as in ``estimators.serving.Deployment``.
 
     ``requests``: in flight in one instance (of a pool that prefills: prompts in all its stages);
-    ``most``: that an attention group may run, 0 for its share of ``requests``; ``chunk``: prompt
+    ``most``: that an attention group may run, 0 for its share of ``requests``; ``tokens``: of one
+    pass of a group in all, 0 for a chunk beside the requests that decode; ``chunk``: prompt
     tokens of a pass at most, infinite for whole prompts; ``role``: "", "prefill" or "decode";
     ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known.
     """
@@ -34,6 +35,7 @@ class Instance(NamedTuple):
     machine: int = MACHINE
     maker: str = "NVIDIA"
     most: int = 0
+    tokens: int = 0
 
     @property
     def ranks(self) -> int:
@@ -146,6 +148,8 @@ def amiss(service: Service) -> list[str]:
 
 def budget(one: Instance, service: Service) -> int:
     """Tokens of a pass of one attention group: of prompts, and those of all that decode."""
+    if one.tokens:
+        return max(one.tokens, one.each)
     whole = service.isl * one.prompts
     prompt = whole if one.chunk >= whole else int(one.chunk)
     decoding = 0 if one.role == "prefill" else one.each * (1 + one.drafts)

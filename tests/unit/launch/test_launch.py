@@ -12,6 +12,7 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.launch import Checkpoint, Instance, Service, checkpoint, launches, service
 from infer_jax.launch.plans import instances
+from infer_jax.launch.service import budget
 
 TABLE = tomllib.loads((Path(__file__).parents[2] / "data" / "engines.toml").read_text())
 ISL, CONTEXT = 3000, 3500
@@ -291,6 +292,10 @@ def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_me
     (opened,) = instances(degrees, 12.7, machine, math.inf)
     (limited,) = instances(degrees, 12.7, machine, 64.0)
     assert (closed.each, opened.each, limited.each) == (13, 1024, 64)
+    # passes of as many tokens as the open loop is computed with, chunk or not
+    cut = {**degrees, "chunk": 2048.0}
+    tokens = [budget(one, PLAIN) for one in (opened, *instances(cut, 12.7, machine, math.inf))]
+    assert tokens == [8192, 2048]
 
 
 def test_the_longest_of_requests_that_differ_is_not_their_mean():
