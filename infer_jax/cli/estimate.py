@@ -115,7 +115,7 @@ def plan_of(
     """The plan and the estimator that is meant: a given split, or GPUs to be split."""
     if total is None:
         if tp is None and pp is None and ep is None:
-            raise opt.refuse("--tp", "missing", "--tp (with --pp, --ep), or --total-gpus")
+            raise opt.ask("--tp", "On how many GPUs?", "--tp (with --pp, --ep), or --total-gpus")
         check_split(arch, tp or 1.0, pp or 1.0, ep or 1.0)
         plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0, dp=dp)
         return plan, name or inputs.BEST
