@@ -125,6 +125,7 @@ def best_placement(model: "Offloading", job: Job) -> Placed:
     binding = jnp.stack(
         [jnp.any(proven[jnp.asarray([i for i, m in enumerate(of) if m == k])]) for k in range(3)]
     )
-    # rounding may leave a fraction a hair below 0
-    inside = found.x + lax.stop_gradient(jnp.maximum(found.x, 0.0) - found.x)
+    # rounding may leave a fraction a hair off 0, which no disk of 0 bytes holds
+    hair = 32.0 * jnp.finfo(found.x.dtype).eps
+    inside = found.x - lax.stop_gradient(jnp.where(found.x > hair, 0.0, found.x))
     return Placed(placement(model, inside), found.feasible, binding, found)
