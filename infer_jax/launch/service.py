@@ -1,8 +1,7 @@
 """What of a plan must a server know, whichever engine runs it?"""
 
 import math
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from infer_jax.launch.checkpoints import Checkpoint
@@ -100,8 +99,13 @@ class Launch(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """The launch for JSON."""
         steps = [step._asdict() for step in self.steps]
-        told = {"version": self.version, "commands": steps, "files": dict(self.files)}
-        return {**told, "notes": [*self.notes], "not_printed": [*self.missing]}
+        return {
+            "version": self.version,
+            "commands": steps,
+            "files": dict(self.files),
+            "notes": [*self.notes],
+            "not_printed": [*self.missing],
+        }
 
 
 def machine(hardware: Hardware, title: str) -> tuple[int, str]:
@@ -127,23 +131,26 @@ def traits(arch: Architecture) -> dict[str, Any]:
     }
 
 
-def amiss(service: Service) -> list[str]:
+def missing(service: Service) -> list[str]:
     """What keeps every engine from the plan."""
-    told = [service.checkpoint.missing] if service.checkpoint.missing else []
+    load = service.checkpoint
+    reasons = [load.missing] if load.missing else []
     if service.context > service.limit:
-        told.append(
+        reasons.append(
             f"requests of {service.context} tokens are beyond the model's {service.limit:.12g}"
         )
-    makers = {one.maker for one in service.instances}
-    if "other" in makers:
-        told.append("the chip is not an NVIDIA or AMD GPU")
-    if any(one.drafts for one in service.instances) and not (service.heads or service.draft):
-        told.append("the model has no heads that draft, and no model drafts for it")
-    if any(one.drafts and one.role for one in service.instances):
-        told.append("drafts in pools that prefill and decode are set up by hand")
-    if any(one.drafts and one.pp > 1 for one in service.instances):
-        told.append("drafts over pipeline stages are not offered by every model and release")
-    return told
+    instances = service.instances
+    if any(one.maker == "other" for one in instances):
+        reasons.append("the chip is not an NVIDIA or AMD GPU")
+    if any(one.drafts for one in instances) and not (service.heads or service.draft):
+        reasons.append("the model has no heads that draft, and no model drafts for it")
+    if any(one.drafts and one.role for one in instances):
+        reasons.append("drafts in pools that prefill and decode are set up by hand")
+    if any(one.drafts and one.pp > 1 for one in instances):
+        reasons.append("drafts over pipeline stages are not offered by every model and release")
+    if any(one.groups > 1 for one in instances) and not service.experts:
+        reasons.append("attention groups of a model without experts are instances of their own")
+    return reasons
 
 
 def budget(one: Instance, service: Service) -> int:
@@ -154,35 +161,3 @@ def budget(one: Instance, service: Service) -> int:
     prompt = whole if one.chunk >= whole else int(one.chunk)
     decoding = 0 if one.role == "prefill" else one.each * (1 + one.drafts)
     return max(prompt + decoding, one.each)
-
-
-def machines(one: Instance, fits: Any) -> int:
-    """Machines of one instance: the fewest that hold it in equal parts for which ``fits`` holds."""
-    least = -(-one.gpus // one.machine)
-    even = (n for n in range(least, one.gpus + 1) if one.gpus % n == 0)
-    return next((n for n in even if n == 1 or fits(n)), 0)
-
-
-def where(one: Instance, node: str = "") -> str:
-    """Which machines run a command, in words."""
-    names = {"": "", "prefill": "prefill", "decode": "decode"}
-    told = [names[one.role]] if one.role else []
-    if one.copies > 1:
-        told.append(f"each of {one.copies} instances, on GPUs and a port of its own")
-    return ", ".join([*told, *([node] if node else [])])
-
-
-def line(program: str, flags: Sequence[object]) -> str:
-    """A command of the shell, an option a line; what is not an option belongs to the one before."""
-    words = [program]
-    for flag in flags:
-        said = flag if isinstance(flag, Shell) else shlex.quote(str(flag))
-        if str(flag).startswith("--"):
-            words.append(str(flag))
-        else:
-            words[-1] += f" {said}"
-    return " \\\n  ".join(words)
-
-
-class Shell(str):
-    """A word that the shell expands: not quoted."""

@@ -5,17 +5,8 @@ excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregatio
 hooks).
 """
 
-from infer_jax.launch.service import (
-    Instance,
-    Launch,
-    Service,
-    Shell,
-    Step,
-    amiss,
-    line,
-    machines,
-    where,
-)
+from infer_jax.launch.service import Instance, Launch, Service, Step, missing
+from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, where
 
 VERSION = "0.5.23"
 SOURCE = (
@@ -28,39 +19,38 @@ CACHES = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
 
 def sglang(service: Service) -> Launch:
     """SGLang: ``--tp-size`` counts the GPUs of a stage, of which attention takes groups."""
-    missing = [*amiss(service), *_missing(service)]
-    if missing:
-        return Launch("SGLang", VERSION, SOURCE, missing=tuple(missing))
+    reasons = [*missing(service), *_missing(service)]
+    if reasons:
+        return Launch("SGLang", VERSION, SOURCE, missing=tuple(reasons))
     steps = [step for one in service.instances for step in _steps(one, service)]
     return Launch("SGLang", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
 
 
 def _missing(service: Service) -> list[str]:
-    load, told = service.checkpoint, []
+    load, reasons = service.checkpoint, []
     if load.cast and load.cast not in CASTS:
-        told.append(f"SGLang does not cast to {load.cast} while it loads, and no repository of "
-                    f"{load.repository} in {load.cast} is known here")  # fmt: skip
+        reasons.append(
+            f"SGLang does not cast to {load.cast} while it loads, and no repository of "
+            f"{load.repository} in {load.cast} is known here"
+        )
     if load.cache and load.cache not in CACHES:
-        told.append(f"SGLang keeps no KV cache in {load.cache}")
+        reasons.append(f"SGLang keeps no KV cache in {load.cache}")
     first = service.instances[0]
     for one in service.instances:
         if one.ep not in (1, one.ranks):
-            told.append(
+            reasons.append(
                 f"the kernels that SGLang chooses on some chips deal experts to 1 or to all "
                 f"{one.ranks} GPUs of a stage; the plan deals them to {one.ep}"
             )
-        if one.groups > 1 and not service.experts:
-            told.append("attention groups of a model without experts are instances of their own")
         if one.drafts and service.draft and one.groups > 1:
-            told.append("SGLang takes no drafting model beside attention groups")
+            reasons.append("SGLang takes no drafting model beside attention groups")
         if one.role == "decode" and one.pp not in (1, first.pp):
-            told.append(
+            reasons.append(
                 f"SGLang wants the pool that decodes in 1 stage or in the {first.pp} of the pool "
                 f"that prefills, not {one.pp}"
             )
-        if not machines(one, lambda n, one=one: _fits(one, n)):
-            told.append(f"{one.gpus} GPUs do not divide over machines of {one.machine}")
-    return list(dict.fromkeys(told))
+        reasons += undivided(one, lambda n, one=one: _fits(one, n))
+    return list(dict.fromkeys(reasons))
 
 
 def _fits(one: Instance, nodes: int) -> bool:
@@ -78,13 +68,8 @@ def _steps(one: Instance, service: Service) -> list[Step]:
         copies = _together(one)
         shown = one._replace(copies=1) if copies else one
         return [Step(where(shown), line(program, [*flags, *copies]))]
-    several = ["--nnodes", nodes, "--dist-init-addr", Shell('"$HEAD:20000"'), "--node-rank"]
-    others = "machine 1" if nodes == 2 else f"machines RANK=1 to {nodes - 1}"
-    rank = 1 if nodes == 2 else Shell('"$RANK"')
-    return [
-        Step(where(one, "machine 0, whose address is HEAD"), line(program, [*flags, *several, 0])),
-        Step(where(one, others), line(program, [*flags, *several, rank])),
-    ]
+    head = ["--dist-init-addr", Shell('"$HEAD:20000"')]
+    return per_machine(one, program, flags, nodes, head)
 
 
 def _together(one: Instance) -> list[object]:

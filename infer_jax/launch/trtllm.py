@@ -6,17 +6,8 @@ YAML file are fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/refer
 
 import shlex
 
-from infer_jax.launch.service import (
-    Instance,
-    Launch,
-    Service,
-    Step,
-    amiss,
-    budget,
-    line,
-    machines,
-    where,
-)
+from infer_jax.launch.service import Instance, Launch, Service, Step, budget, missing
+from infer_jax.launch.shell import line, machines, undivided, where
 
 VERSION = "at commit 00209af149e7"
 SOURCE = (
@@ -29,9 +20,9 @@ NAME = "TensorRT-LLM"
 
 def trtllm(service: Service) -> Launch:
     """TensorRT-LLM: attention is cut over all GPUs of a stage, or each GPU takes requests."""
-    missing = [*amiss(service), *_missing(service)]
-    if missing:
-        return Launch(NAME, VERSION, SOURCE, missing=tuple(missing))
+    reasons = [*missing(service), *_missing(service)]
+    if reasons:
+        return Launch(NAME, VERSION, SOURCE, missing=tuple(reasons))
     files = {_file(one): text for one in service.instances if (text := _yaml(one, service))}
     steps = [_step(one, service, files) for one in service.instances]
     notes = []
@@ -45,27 +36,26 @@ def trtllm(service: Service) -> Launch:
 
 
 def _missing(service: Service) -> list[str]:
-    load, told = service.checkpoint, []
+    load, reasons = service.checkpoint, []
     if load.cast:
-        told.append(f"TensorRT-LLM loads {load.cast} from a checkpoint that is stored so, and no "
-                    f"repository of {load.repository} in {load.cast} is known here")  # fmt: skip
+        reasons.append(
+            f"TensorRT-LLM loads {load.cast} from a checkpoint that is stored so, and no "
+            f"repository of {load.repository} in {load.cast} is known here"
+        )
     if load.cache not in ("", "fp8"):
-        told.append(f"TensorRT-LLM is not told to keep a KV cache in {load.cache}")
+        reasons.append(f"TensorRT-LLM keeps no KV cache in {load.cache}")
     if service.draft and any(one.drafts for one in service.instances):
-        told.append("a drafting model is given to TensorRT-LLM by a folder, which is not known")
+        reasons.append("a drafting model is given to TensorRT-LLM by a folder, which is not known")
     for one in service.instances:
         if one.maker == "AMD":
-            told.append("TensorRT-LLM runs on NVIDIA GPUs")
+            reasons.append("TensorRT-LLM runs on NVIDIA GPUs")
         if one.groups > 1 and one.tp > 1:
-            told.append(
+            reasons.append(
                 f"TensorRT-LLM gives each of the {one.ranks} GPUs of a stage an attention group "
                 f"of its own; the plan has {one.groups} groups of {one.tp}"
             )
-        if one.groups > 1 and not service.experts:
-            told.append("attention groups of a model without experts are instances of their own")
-        if not machines(one, lambda _: True):
-            told.append(f"{one.gpus} GPUs do not divide over machines of {one.machine}")
-    return list(dict.fromkeys(told))
+        reasons += undivided(one)
+    return list(dict.fromkeys(reasons))
 
 
 def _step(one: Instance, service: Service, files: dict[str, str]) -> Step:
@@ -75,7 +65,7 @@ def _step(one: Instance, service: Service, files: dict[str, str]) -> Step:
         flags += ["--pp_size", one.pp]
     if one.ep > 1:
         flags += ["--ep_size", one.ep]
-    nodes = machines(one, lambda _: True)
+    nodes = machines(one)
     flags += ["--max_seq_len", service.context, "--max_batch_size", one.each]
     flags += ["--max_num_tokens", budget(one, service)]
     flags += ["--config", _file(one)] if _file(one) in files else []

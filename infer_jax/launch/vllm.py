@@ -8,18 +8,8 @@ vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connecto
 import json
 import shlex
 
-from infer_jax.launch.service import (
-    Instance,
-    Launch,
-    Service,
-    Shell,
-    Step,
-    amiss,
-    budget,
-    line,
-    machines,
-    where,
-)
+from infer_jax.launch.service import Instance, Launch, Service, Step, budget, missing
+from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, where
 
 VERSION = "0.33.0"
 SOURCE = (
@@ -34,38 +24,37 @@ KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 def vllm(service: Service) -> Launch:
     """vLLM: attention groups are data-parallel ranks, experts go to all TP x DP of them."""
-    missing = [*amiss(service), *_missing(service)]
-    if missing:
-        return Launch("vLLM", VERSION, SOURCE, missing=tuple(missing))
+    reasons = [*missing(service), *_missing(service)]
+    if reasons:
+        return Launch("vLLM", VERSION, SOURCE, missing=tuple(reasons))
     steps = [step for one in service.instances for step in _steps(one, service)]
     return Launch("vLLM", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
 
 
 def _missing(service: Service) -> list[str]:
-    load, told = service.checkpoint, []
+    load, reasons = service.checkpoint, []
     if load.cast and load.cast not in CASTS:
-        told.append(f"vLLM does not cast to {load.cast} while it loads, and no repository of "
-                    f"{load.repository} in {load.cast} is known here")  # fmt: skip
+        reasons.append(
+            f"vLLM does not cast to {load.cast} while it loads, and no repository of "
+            f"{load.repository} in {load.cast} is known here"
+        )
     if load.cache and load.cache not in CACHES:
-        told.append(f"vLLM keeps no KV cache in {load.cache}")
+        reasons.append(f"vLLM keeps no KV cache in {load.cache}")
     for one in service.instances:
         if one.ep not in (1, one.ranks):
-            told.append(
+            reasons.append(
                 f"vLLM deals experts to all {one.ranks} GPUs of a stage or cuts each over all of "
                 f"them; the plan deals them to {one.ep}"
             )
-        if one.groups > 1 and not service.experts:
-            told.append("attention groups of a model without experts are instances of their own")
         if one.role == "decode" and one.pp > 1:
-            told.append("the pool that decodes has pipeline stages, which NixlConnector refuses")
+            reasons.append("the pool that decodes has pipeline stages, which NixlConnector refuses")
         if one.role == "prefill" and one.pp > 1 and service.hybrid:
-            told.append(
+            reasons.append(
                 "NixlConnector refuses pipeline stages of a model whose layers keep caches of "
                 "several kinds"
             )
-        if not machines(one, lambda n, one=one: _fits(one, n)):
-            told.append(f"{one.gpus} GPUs do not divide over machines of {one.machine}")
-    return list(dict.fromkeys(told))
+        reasons += undivided(one, lambda n, one=one: _fits(one, n))
+    return list(dict.fromkeys(reasons))
 
 
 def _fits(one: Instance, nodes: int) -> bool:
@@ -83,14 +72,8 @@ def _steps(one: Instance, service: Service) -> list[Step]:
         copies = _together(one, service)
         shown = one._replace(copies=1) if copies else one
         return [Step(where(shown), line(program, [*flags, *copies]))]
-    several = ["--nnodes", nodes, "--master-addr", Shell('"$HEAD"'), "--node-rank"]
-    others = "machine 1" if nodes == 2 else f"machines RANK=1 to {nodes - 1}"
-    rank = 1 if nodes == 2 else Shell('"$RANK"')
-    head, rest = [*flags, *several, 0], [*flags, *several, rank, "--headless"]
-    return [
-        Step(where(one, "machine 0, whose address is HEAD"), line(program, head)),
-        Step(where(one, others), line(program, rest)),
-    ]
+    head = ["--master-addr", Shell('"$HEAD"')]
+    return per_machine(one, program, flags, nodes, head, ["--headless"])
 
 
 def _together(one: Instance, service: Service) -> list[object]:

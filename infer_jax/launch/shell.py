@@ -1,0 +1,66 @@
+"""How are the commands of an instance written for a shell, on one machine or on several?"""
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from infer_jax.launch.service import Instance, Step
+
+
+class Shell(str):
+    """A word that the shell expands: not quoted."""
+
+
+def machines(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> int:
+    """Machines of one instance: the fewest that hold it in equal parts for which ``fits`` holds.
+
+    0 where there are none.
+    """
+    least = -(-one.gpus // one.machine)
+    even = (n for n in range(least, one.gpus + 1) if one.gpus % n == 0)
+    return next((n for n in even if n == 1 or fits(n)), 0)
+
+
+def undivided(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> list[str]:
+    """Why an instance cannot be spread over machines, where it cannot."""
+    if machines(one, fits):
+        return []
+    return [f"{one.gpus} GPUs do not divide over machines of {one.machine}"]
+
+
+def where(one: Instance, node: str = "") -> str:
+    """Which machines run a command, in words."""
+    copies = f"each of {one.copies} instances, on GPUs and a port of its own"
+    return ", ".join(word for word in (one.role, copies if one.copies > 1 else "", node) if word)
+
+
+def line(program: str, flags: Sequence[object]) -> str:
+    """A command of the shell, an option a line; what is not an option belongs to the one before."""
+    words = [program]
+    for flag in flags:
+        said = flag if isinstance(flag, Shell) else shlex.quote(str(flag))
+        if str(flag).startswith("--"):
+            words.append(str(flag))
+        else:
+            words[-1] += f" {said}"
+    return " \\\n  ".join(words)
+
+
+def per_machine(
+    one: Instance,
+    program: str,
+    flags: Sequence[object],
+    nodes: int,
+    address: Sequence[object],
+    others: Sequence[object] = (),
+) -> list[Step]:
+    """The commands of an instance on several machines: of the first, and of the others.
+
+    ``address``: the option that says where the first is; ``others``: what the others add.
+    """
+    several = [*flags, "--nnodes", nodes, *address, "--node-rank"]
+    rest = "machine 1" if nodes == 2 else f"machines RANK=1 to {nodes - 1}"
+    rank = 1 if nodes == 2 else Shell('"$RANK"')
+    return [
+        Step(where(one, "machine 0, whose address is HEAD"), line(program, [*several, 0])),
+        Step(where(one, rest), line(program, [*several, rank, *others])),
+    ]
