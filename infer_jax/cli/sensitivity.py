@@ -38,7 +38,9 @@ def sensitivity(
     along: Annotated[
         int | None,
         typer.Option(
-            parser=opt.count(2), metavar="N", help="At N points of the frontier, not at one."
+            parser=opt.count(2, 1000, ": each is a column of the table"),
+            metavar="N",
+            help="At N points of the frontier, not at one.",
         ),
     ] = None,
     top: Annotated[

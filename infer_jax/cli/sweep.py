@@ -5,23 +5,26 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import jax
+import numpy as np
 import typer
 
 from infer_jax.catalog.published import serving_measured
-from infer_jax.cli import options as opt, show
+from infer_jax.cli import options as opt, picture, show
 from infer_jax.cli.starting import busy, prepare as prepare_jax, watched
 from infer_jax.estimators import Trust, trust
 from infer_jax.estimators.trust import BORROWED
-from infer_jax.sweep import explain, prepare, start, tables
+from infer_jax.sweep import Result, explain, prepare, start, tables
 from infer_jax.sweep.interrupt import Stopped
 from infer_jax.sweep.space import fit
 from infer_jax.sweep.stream import Progress
 from infer_jax.sweep.toml import Asked, load_space
 
 SHOWN = 10  # rows of the printed table
+MOST = 10**15  # points
 SAID = 4  # systems and estimators of whose errors a sentence is printed
 
 
@@ -43,15 +46,24 @@ def sweep(
         str | None,
         typer.Option(metavar="INDEX", help="Sweep nothing: one point in full, by its index."),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A picture of what was kept: .png, .svg or .pdf."),
+    ] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Which of millions of configurations are worth choosing? The same command carries on."""
     _all_cores()
     asked = load_space(space)
+    if plot is not None:
+        _drawable(asked, plot)
     with busy("reading the space"):
         ready = prepare(
             asked.estimator, asked.space, asked.keep, precision=precision, feasible=asked.feasible
         )
+    if ready.size > MOST and at is None:
+        said = f"{ready.size:.3g} points"
+        raise opt.refuse("SPACE.toml", said, f"at most {MOST:.1g}, days at 10^10 points a second")
     if at is not None:
         if not (at.isascii() and at.isdigit() and len(at) < 100):
             raise opt.refuse("--at", opt.short(at), "an index, a whole number from 0")
@@ -70,9 +82,35 @@ def sweep(
     trusted = _trusted(asked)
     if out is not None:
         result.write(out)
+    if plot is not None:
+        _draw(result, plot)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     _print(result, str(out) if out else None, as_json, trusted)
+
+
+def _drawable(asked: Asked, plot: Path) -> None:
+    """Raise InputError unless the frontier is one of speed and cost, and the picture writable."""
+    picture.check(str(plot))
+    if not {"speed", "cost"} <= set(getattr(asked.keep, "terms", ())):
+        raise opt.refuse("--plot", plot, 'a file that keeps pareto = ["speed", "cost"]')
+
+
+def _draw(result: Result, plot: Path) -> None:
+    """Speed against cost of the rows, a curve for each system."""
+    from infer_jax.plots import Curve, plot_frontier
+
+    columns = result.columns
+    names = columns.get("hardware", np.full(len(result), "kept"))
+    curves = {}
+    for name in dict.fromkeys(names.tolist()):
+        mine = names == name
+        front = SimpleNamespace(speed=columns["speed"][mine], cost=columns["cost"][mine])
+        curves[str(name)] = Curve(front)  # pyright: ignore[reportArgumentType]
+    points = int(result.provenance["points"])
+    title = f"The frontier of {points:,} configurations"
+    told = ", ".join(result.provenance["estimator"])
+    plot_frontier(curves, plot, title=title, caption=f"{len(result):,} rows. Estimator: {told}.")
 
 
 def _trusted(asked: Asked) -> list[Trust]:

@@ -22,6 +22,7 @@ from infer_jax.sweep.terms import Point, look, unit_of
 
 ENDS = 24  # continuous optima whose lattice is searched
 EACH = 12  # restarts for every number that moves, where none are asked for
+MOST_RESTARTS, MOST_STEPS = 4096, 10_000  # every step of every restart is held and drawn
 NEAR = 4  # one restart in so many begins around the start, the others anywhere
 
 
@@ -130,8 +131,12 @@ class Search:
     ) -> Designed:
         """One search; ``under`` gives other values to the limits. See ``codesign``."""
         begun = time.perf_counter()
-        if (restarts is not None and restarts < 1) or steps < 1:
-            raise InputError("codesign", "restarts, steps", (restarts, steps), "1 or more")
+        least = 1 if restarts is None else restarts
+        if not (1 <= least <= MOST_RESTARTS and 1 <= steps <= MOST_STEPS):
+            allowed = (
+                f"1 to {MOST_RESTARTS:,} restarts (each a search) of 1 to {MOST_STEPS:,} steps"
+            )
+            raise InputError("codesign", "restarts, steps", (restarts, steps), allowed)
         rng = np.random.default_rng(seed)
         found, paths = [], []
         counts = {"gradients": 0, "lattice": 0, "restarts": 0}

@@ -5,12 +5,12 @@ The tables of a sweep's file mean the same here; ``[free]`` adds axes by the nam
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from infer_jax.catalog.foreign import read_toml
+from infer_jax.codesign.design import MOST_RESTARTS, MOST_STEPS
 from infer_jax.codesign.judged import Judged
 from infer_jax.codesign.names import followers, free_axis, known_name, likes
 from infer_jax.codesign.quality import law
@@ -27,8 +27,13 @@ from infer_jax.sweep.toml import axis_of, known, read_space
 KEYS = ("estimator", "second", "feasible", "arch", "hardware", "workload", "plan", "coefficients",
         "zip", "where", "free", "objective", "limits", "quality", "start", "search")  # fmt: skip
 DEFAULT = "economics.planned"  # the estimator where a file names none
-SEARCH = {"restarts": int, "steps": int, "seed": int, "method": str}
+# their types, and the most of them: a restart is a search of seconds, a step one of milliseconds
+SEARCH: dict[str, tuple[type, int]] = {
+    "restarts": (int, MOST_RESTARTS), "steps": (int, MOST_STEPS), "seed": (int, 2**63 - 1),
+    "method": (str, 0),
+}  # fmt: skip
 QUALITY = ("law", "tokens", "served", "utilisation")
+HUGE = 1e300  # no quantity is larger, and every float below it is finite
 LOSSY = ("loss", "lifetime", "training")
 
 
@@ -155,7 +160,7 @@ def _free(where: str, name: str, given: Any) -> Axis:
 
 
 def _number(x: Any) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < HUGE
 
 
 def _judged(where: str, table: Mapping[str, Any], inner: Any) -> Judged:
@@ -230,8 +235,9 @@ def _search(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     given = _table(where, table, "search")
     known(where, "search", given, SEARCH)
     for key, value in given.items():
-        if type(value) is not SEARCH[key] or (SEARCH[key] is int and key != "seed" and value < 1):
-            raise InputError(
-                where, f"search.{key}", value, f"a {SEARCH[key].__name__} of 1 or more"
-            )
+        kind, most = SEARCH[key]
+        if type(value) is not kind:
+            raise InputError(where, f"search.{key}", value, f"a {kind.__name__}")
+        if (kind is int and not (key == "seed" or value >= 1)) or (most and value > most):
+            raise InputError(where, f"search.{key}", value, f"a whole number from 1 to {most:,}")
     return given

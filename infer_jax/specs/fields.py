@@ -117,7 +117,7 @@ def value_of(cls: type, name: str, value: Any, where: str | None = None) -> Any:
         raise InputError(where, name, value, bounds)
     try:
         result = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(where, name, value, bounds) from None
     if not np.all(np.isfinite(result) & (result >= meta["low"]) & (result <= meta["high"])):
         raise InputError(where, name, value, bounds)

@@ -55,6 +55,26 @@ class Result:
     def __len__(self) -> int:
         return len(self._rows) if self._rows is not None else 0
 
+    def __repr__(self) -> str:
+        facts = self.provenance
+        kept = f"{len(self):,} rows" if self._rows is not None else "an answer"
+        return f"Result({kept} of {int(facts['points']):,} points, {facts['keep']})"
+
+    def to_pandas(self) -> Any:
+        """The columns as a ``pandas.DataFrame``; units and provenance are in its ``attrs``.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            allowed = "pip install 'infer_jax[pandas]', or Result.columns, which are NumPy arrays"
+            raise InputError("to_pandas", "pandas", "not installed", allowed) from None
+        frame = pandas.DataFrame(self.columns)
+        frame.attrs.update(units=dict(self.units), provenance=self.provenance, notes=self.notes)
+        return frame
+
     @property
     def index(self) -> list[int]:
         """The global indices of the rows: the whole answer in one list of integers."""

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import Any
 
 import jax
@@ -17,8 +18,10 @@ from infer_jax.sweep.constraint import Predicate
 from infer_jax.sweep.group import Column, Group, Slot
 from infer_jax.sweep.terms import Point, children, look
 
+STRUCTURES = 64  # groups, each of which is a program of its own
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Space:
     """A grid: any leaf of the four specs may be an ``Axis``, any spec a list of specs.
 
@@ -36,6 +39,25 @@ class Space:
     axes: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
     zips: Sequence[Sequence[str]] = ()
     where: Sequence[Predicate] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Values of each axis by path; axes that advance together stand as one."""
+        made = _Grouping(self, None)
+        return {" and ".join(digit): len(made.named[digit[0]]) for digit in made.digits}
+
+    @property
+    def size(self) -> int:
+        """Points of the grid, estimators counted once; constraints may leave fewer."""
+        return prod(self.sizes.values())
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{path} {count:,}" for path, count in self.sizes.items())
+        limits = f"; {len(self.where)} constraints" if self.where else ""
+        return f"Space({self.size:,} points: {sizes or 'one'}{limits})"
 
     def groups(self, estimator: Any) -> tuple[Group, ...]:
         """The groups of equal structure, in order of first appearance.
@@ -97,6 +119,11 @@ class _Grouping:
 
     def groups(self) -> tuple[Group, ...]:
         classes = [self._classes(digit) for digit in self.digits]
+        count = prod(len(c) for c in classes)
+        if count > STRUCTURES:
+            said = f"{count:,} structures"
+            allowed = f"at most {STRUCTURES}: each is compiled; sweep models of other blocks apart"
+            raise InputError("space", "specs", said, allowed)
         made, offset = [], 0
         for picks in product(*classes):
             group = self._group(picks, offset)
@@ -175,7 +202,7 @@ class _Grouping:
             return np.asarray(axis.steps, np.float64)
         try:
             return np.asarray(value_of(type(owner), name, np.asarray(axis.steps, float), "space"))
-        except (InputError, TypeError, ValueError):
+        except (InputError, TypeError, ValueError, OverflowError):
             each = [value_of(type(owner), name, step, f"space: {path}") for step in axis.steps]
             return np.asarray(each, np.float64)
 

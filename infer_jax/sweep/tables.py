@@ -84,10 +84,11 @@ def write(
         }
         write_text(path, json.dumps(body, indent=1) + "\n")
         return
+    heads = _heads(columns, units)
     text = io.StringIO()
     text.write(f"# {json.dumps(facts)}\n")
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([f"{name} [{units[name]}]" if units[name] else name for name in columns])
+    table.writerow(heads)
     table.writerows(zip(*([_cell(x) for x in c.tolist()] for c in columns.values()), strict=True))
     write_text(path, text.getvalue())
 
@@ -98,14 +99,19 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if formula else value
 
 
+def _heads(columns: dict[str, np.ndarray], units: dict[str, str]) -> list[str]:
+    """Names with their units: ``cost [USD]``."""
+    return [f"{name} [{units[name]}]" if units[name] else name for name in columns]
+
+
 def _parquet(
     path: Path, columns: dict[str, np.ndarray], units: dict[str, str], facts: dict[str, Any]
 ) -> None:
     arrow = _pyarrow()
     arrays = [arrow.array(c.tolist()) for c in columns.values()]
     fields = [
-        arrow.field(name, a.type, metadata={"unit": units[name]})
-        for name, a in zip(columns, arrays, strict=True)
+        arrow.field(head, a.type, metadata={"unit": units[name], "name": name})
+        for head, name, a in zip(_heads(columns, units), columns, arrays, strict=True)
     ]
     schema = arrow.schema(fields, metadata={"infer_jax": json.dumps(facts)})
     table = arrow.Table.from_arrays(arrays, schema=schema)

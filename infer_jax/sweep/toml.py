@@ -1,6 +1,6 @@
 """What does a SPACE.toml say? Tables become a space, an estimator and what to keep."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +46,11 @@ def load_space(path: str | Path) -> Asked:
         InputError: an unreadable file, an unknown key, model, system or estimator, an axis or
             a constraint of the wrong form.
     """
-    where, table = str(path), read_toml(path)
+    return space_of(str(path), read_toml(path))
+
+
+def space_of(where: str, table: Mapping[str, Any]) -> Asked:
+    """The sweep of the tables of a file."""
     known(where, "", table, KEYS)
     if not isinstance(table.get("keep"), dict):
         raise InputError(where, "keep", "missing", "a table [keep]")
@@ -216,6 +220,10 @@ def _keep(where: str, table: dict[str, Any]) -> Any:
     known(where, "keep", given, options)
     if not fits(table[kinds[0]]):
         raise InputError(where, f"keep.{kinds[0]}", table[kinds[0]], "names of terms, or a count")
+    for key, value in given.items():
+        fits, wanted = OPTIONS[key]
+        if not fits(value):
+            raise InputError(where, f"keep.{key}", value, wanted)
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     try:
         return maker(table[kinds[0]], **given)
@@ -227,3 +235,27 @@ def _keep(where: str, table: dict[str, Any]) -> Any:
 
 def _text(given: Any) -> bool:
     return isinstance(given, str)
+
+
+def _number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < 1e300
+
+
+def _all_numbers(given: Any) -> bool:
+    return isinstance(given, list) and all(_number(x) for x in given)
+
+
+def _limits(given: Any) -> bool:
+    return isinstance(given, dict) and all(_number(x) for x in given.values())
+
+
+# of an option of what is kept: whether it is one, and what it must be
+OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "per": (lambda x: _text(x) or _texts(x), "an axis, or a list of axes"),
+    "by": (_text, "the name of a term"),
+    "epsilon": (_number, "a share from 0 to below 1"),
+    "under": (_limits, "a table of limits such as { ttft = 0.3 }"),
+    "misses": (lambda x: type(x) is int and 1 <= x <= 1000, "a whole number from 1 to 1000"),
+    "edges": (_all_numbers, "a list of numbers"),
+    "q": (_all_numbers, "a list of shares from 0 to 1"),
+}

@@ -97,3 +97,33 @@ def test_nothing_is_overwritten(space):
     assert ran.code == 2 and ".parquet" in ran.err
     ran = run("sweep", "space.toml", "--at", "384")
     assert ran.code == 2 and "383" in ran.err
+
+
+def test_what_was_kept_is_drawn(space):
+    told = answer("sweep", "space.toml", "--plot", "out.png")
+    assert told["rows"] and (space.parent / "out.png").read_bytes()[:4] == b"\x89PNG"
+    space.write_text(SPACE.replace('pareto = ["speed", "cost"]', 'top = 2\nby = "cost"'))
+    ran = run("sweep", "space.toml", "--plot", "other.png")
+    assert ran.code == 2 and "pareto" in ran.err and not (space.parent / "other.png").exists()
+
+
+def test_stopped_it_says_how_to_go_on(space, monkeypatch):
+    import importlib
+
+    verb = importlib.import_module("infer_jax.cli.sweep")
+
+    def stopped(*_, checkpoint, **__):
+        raise verb.Stopped(5, 10, checkpoint, 15)
+
+    monkeypatch.setattr(verb, "start", stopped)
+    ran = run("sweep", "space.toml", "--out", "out.json")
+    assert ran.code == 143 and "5 of 10" in ran.err and "goes on from .out.json" in ran.err
+    assert ran.err.count("\n") == 1 and not (space.parent / "out.json").exists()
+
+
+def test_a_grid_that_nobody_can_wait_for(space):
+    many = "{ integers = [1, 4000000] }"
+    text = SPACE.replace("batch = { log2 = [1, 64, 4] }", f"batch = {many}\nprefix = {many}")
+    space.write_text(text.replace("isl = 4096", f"isl = {many}"))
+    ran = run("sweep", "space.toml", "--out", "out.json")
+    assert ran.code == 2 and "at most 1e+15" in ran.err and ran.err.count("\n") == 1

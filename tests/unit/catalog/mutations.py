@@ -22,7 +22,7 @@ def damaged(whole: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
     documents = _documents(whole)
     for _ in range(count):
         if documents and dice.random() < 0.6:
-            changed = [_other(one, dice) for one in documents]
+            changed = [other(one, dice) for one in documents]
             yield "\n".join(json.dumps(one) for one in changed).encode("utf-8", "surrogatepass")
         else:
             yield _cut(whole, dice)
@@ -59,7 +59,7 @@ def _cut(whole: bytes, dice: random.Random) -> bytes:
     return whole
 
 
-def _other(value: Any, dice: random.Random) -> Any:
+def other(value: Any, dice: random.Random) -> Any:
     """A copy with one to three values, keys or containers replaced."""
     value = json.loads(json.dumps(value))
     for _ in range(dice.choice((1, 1, 2, 3))):

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -58,6 +60,8 @@ CASES = {
     "log of 0": (lambda: Axis.log(0, 1, 5), "(0, 1)", "0 < low"),
     "half an integer": (lambda: Axis.integers(1, 5, -2), "-2", "whole"),
     "constraint": (lambda: Constraint(product=("plan.tp",)), "relation", "at_most"),
+    "many structures": (
+        lambda: small(arch=[arch(blocks=n) for n in range(1, 70)]), "69 structures", "at most 64"),
     "too large": (
         lambda: small(Everything("cost"), plan=plan(tp=Axis.integers(1, 3000)),
                       workload=workload(batch=Axis.integers(1, 3000))), "9000000", "Pareto"),
@@ -130,6 +134,23 @@ def test_an_unwritable_output_is_told(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_spaces_and_results_are_short_to_read(monkeypatch):
+    axis = Axis.integers(1, 4096)
+    space = Space(arch(), [hardware(), hardware(2.0)], workload(batch=axis), plan(tp=axis))
+    assert len(space) == space.size == 2 * 4096**2
+    assert repr(space) == ("Space(33,554,432 points: hardware 2, workload.batch 4,096, "
+                           "plan.tp 4,096)")  # fmt: skip
+    result = small(plan=plan(tp=TP))
+    assert repr(result).startswith("Result(1 rows of 2 points, TopK(") and len(repr(result)) < 99
+    frames = types.SimpleNamespace(DataFrame=lambda x: types.SimpleNamespace(held=x, attrs={}))
+    monkeypatch.setitem(sys.modules, "pandas", frames)
+    frame = result.to_pandas()
+    assert frame.held.keys() == result.columns.keys() and frame.attrs["units"]["cost"] == "USD"
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"infer_jax\[pandas\]"):
+        result.to_pandas()
+
+
 def test_provenance_cites_each_number_of_the_profiles():
     system, model = load_system("h100_sxm"), load_model("llama-3.1-8b")
     space = Space(model, [system, hardware()], workload(), plan(tp=TP))
@@ -177,8 +198,8 @@ def test_files_have_axes_units_and_provenance(tmp_path, end):
 
         table = pq.read_table(path)
         facts = json.loads(table.schema.metadata[b"infer_jax"])
-        assert table.schema.field("tpot").metadata == {b"unit": b"s"}
-        assert table.column("plan.tp").to_pylist() == [1.0, 2.0]
+        assert table.schema.field("tpot [s]").metadata == {b"unit": b"s", b"name": b"tpot"}
+        assert table.column("plan.tp [1]").to_pylist() == [1.0, 2.0]
     assert facts["precision"] == "float64" and facts["points"] == "2" and facts["fingerprint"]
     assert facts["estimator"] == ["Toy"] and facts["program"].startswith("infer_jax ")
     assert facts["sources"] == {"h100_sxm": system.sources}
