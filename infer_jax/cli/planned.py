@@ -1,20 +1,45 @@
-"""How is a plan told: a row of JSON, a line of the printed table?"""
+"""How is a plan shown: a row of JSON, a line of the printed table?"""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from infer_jax.catalog import System
+from infer_jax.catalog import System, load_model
 from infer_jax.cli import inputs, show
+from infer_jax.cli.plan_search import Found, Question
 from infer_jax.estimators.trust import BORROWED, Trust, pools
-from infer_jax.planning import Choice
+from infer_jax.planning import USUAL_TTFT, Choice
 
 TIMES = (("ttft", "TTFT"), ("p99_ttft", "p99 of TTFT"), ("tpot", "TPOT"))
 SHOWN = 25  # lines of a printed frontier
 
 
+def report(question: Question, found: Found, money: str) -> dict[str, Any]:
+    """All plans for JSON, with what was asked; rents in ``money``."""
+    work = question.requests.work
+    known = money, found.systems, found.trusted
+    return {
+        "model": load_model(
+            question.config, quant=question.formats[0], kv_dtype=question.kv_dtype
+        ).name,
+        "formats": list(found.formats),
+        "estimator": question.estimator,
+        "trust": {system: one.fields() for system, one in found.trusted.items()},
+        "isl_tokens": float(work.isl),
+        "osl_tokens": float(work.osl),
+        "prefix_tokens": float(work.prefix),
+        "lengths": question.requests.lengths,
+        "usual_ttft_ms": 1e3 * USUAL_TTFT if found.usual else None,
+        "configurations": found.configurations,
+        "feasible": bool(found.met),
+        "frontier" if question.asked.frontier else "plans": [row(c, *known) for c in found.met],
+        "near_misses": [row(c, *known) for c in found.missed],
+    }
+
+
 def row(
-    c: Choice, money: str, known: dict[str, System], trusted: dict[str, Trust]
+    c: Choice, money: str, known: Mapping[str, System], trusted: Mapping[str, Trust]
 ) -> dict[str, Any]:
     """A plan for JSON; rents in ``money``. Calibrations are of whole servers, not of pools."""
     unit = money.lower()
@@ -52,7 +77,7 @@ def row(
     }
 
 
-def borrowed(c: Choice, trusted: dict[str, Trust]) -> str | None:
+def borrowed(c: Choice, trusted: Mapping[str, Trust]) -> str | None:
     """The generations whose coefficients stand for a plan's chips, where these have none."""
     found = [trusted[name].borrowed_from for name in c.system.split(" > ")]
     return " and ".join(dict.fromkeys(name for name in found if name)) or None
