@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from infer_jax.cli import designed, options as opt, show
+from infer_jax.cli import designed, options as opt, parsers, show
 from infer_jax.cli.starting import prepare, watched
 from infer_jax.codesign.ascent import Progress
 from infer_jax.codesign.design import codesign as design
@@ -35,7 +35,7 @@ def codesign(
     target_throughput: Annotated[
         float | None,
         typer.Option(
-            parser=opt.real("a rate above 0", 0.0),
+            parser=parsers.real("a rate above 0", 0.0),
             metavar="TOK/S",
             help="Without a file: least output tokens/s per GPU; less is refused.",
         ),

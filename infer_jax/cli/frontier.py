@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.cli import inputs, options as opt, picture, points, show
+from infer_jax.cli import inputs, options as opt, parsers, picture, points, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.sweep import Grid, frontier as best, preferred, thresholds
@@ -27,7 +27,7 @@ def frontier(
     demand: Annotated[
         float | None,
         typer.Option(
-            parser=opt.real("a rate above 0", 0.0),
+            parser=parsers.real("a rate above 0", 0.0),
             metavar="TOK/S",
             help="Keep points that serve at most this many tokens/s over all requests.",
         ),
@@ -35,7 +35,7 @@ def frontier(
     preference: Annotated[
         float,
         typer.Option(
-            parser=opt.real("an exponent above 0, of 100 at most", 0.0, 100.0),
+            parser=parsers.real("an exponent above 0, of 100 at most", 0.0, 100.0),
             metavar="X",
             help="The preferred point has the largest speed^X / cost.",
         ),

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 import typer
 
-from infer_jax.cli import inputs, options as opt, show
+from infer_jax.cli import inputs, options as opt, parsers, show
 from infer_jax.cli.estimate import check_split
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.compiling import once
@@ -19,17 +19,19 @@ Two = Annotated[bool, typer.Option("--two-batch", help="Two micro-batches that o
 SmShare = Annotated[
     float,
     typer.Option(
-        parser=opt.real("a share above 0, of 1 at most", 0.0, 1.0),
+        parser=parsers.real("a share above 0, of 1 at most", 0.0, 1.0),
         metavar="SHARE",
         help="SMs that compute while prefill dispatches.",
     ),
 ]
 PrefillTokens = Annotated[
     float | None,
-    typer.Option(parser=opt.count(1), metavar="TOKENS", help="Tokens of a prefill pass a group."),
+    typer.Option(
+        parser=parsers.count(1), metavar="TOKENS", help="Tokens of a prefill pass a group."
+    ),
 ]
 Nodes = Annotated[
-    float | None, typer.Option(parser=opt.count(1), metavar="N", help="Nodes of the instance.")
+    float | None, typer.Option(parser=parsers.count(1), metavar="N", help="Nodes of the instance.")
 ]
 Published = Annotated[
     bool, typer.Option("--as-published", help="The authors' assembly, with its quirks.")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from infer_jax.cli import inputs, options as opt, show
+from infer_jax.cli import inputs, options as opt, parsers, show
 from infer_jax.cli.estimate import check_split
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.compiling import once
@@ -26,7 +26,7 @@ def memory(
     gpu_memory_utilization: Annotated[
         float,
         typer.Option(
-            parser=opt.real("a share above 0, of 1 at most", 0.0, 1.0),
+            parser=parsers.real("a share above 0, of 1 at most", 0.0, 1.0),
             metavar="SHARE",
             help="Share of the memory the server may use.",
         ),
@@ -34,22 +34,22 @@ def memory(
     max_model_len: Annotated[
         float | None,
         typer.Option(
-            parser=opt.count(1),
+            parser=parsers.count(1),
             metavar="TOKENS",
             help="Longest request; the model's longest context where not given.",
         ),
     ] = None,
     max_num_batched_tokens: Annotated[
         float,
-        typer.Option(parser=opt.count(1), metavar="TOKENS", help="Tokens of one pass at most."),
+        typer.Option(parser=parsers.count(1), metavar="TOKENS", help="Tokens of one pass at most."),
     ] = int(DEFAULTS.batched_tokens),
     max_num_seqs: Annotated[
         float,
-        typer.Option(parser=opt.count(1), metavar="N", help="Sequences of one pass at most."),
+        typer.Option(parser=parsers.count(1), metavar="N", help="Sequences of one pass at most."),
     ] = int(DEFAULTS.sequences),
     block_size: Annotated[
         float,
-        typer.Option(parser=opt.count(1), metavar="TOKENS", help="Tokens of a cache block."),
+        typer.Option(parser=parsers.count(1), metavar="TOKENS", help="Tokens of a cache block."),
     ] = int(DEFAULTS.block),
     batch: opt.Batch = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]

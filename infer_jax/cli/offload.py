@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.cli import inputs, options as opt, picture, show
+from infer_jax.cli import inputs, options as opt, parsers, picture, show
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import JobEstimate, Offload, Offloading, make
@@ -27,13 +27,15 @@ def offload(
     latency: Annotated[
         float | None,
         typer.Option(
-            parser=opt.duration, metavar="TIME", help="Limit of a block's time: 600s; bare is ms."
+            parser=parsers.duration,
+            metavar="TIME",
+            help="Limit of a block's time: 600s; bare is ms.",
         ),
     ] = None,
     compress: Annotated[
         str,
         typer.Option(
-            parser=opt.one_of(COMPRESSIONS),
+            parser=parsers.one_of(COMPRESSIONS),
             metavar="WHAT",
             help="Store in 4 bits: none, weights, cache or both.",
         ),
@@ -41,7 +43,9 @@ def offload(
     schedule: Annotated[
         str,
         typer.Option(
-            parser=opt.one_of(SCHEDULES), metavar="ORDER", help="row-by-row, zig-zag or diagonal."
+            parser=parsers.one_of(SCHEDULES),
+            metavar="ORDER",
+            help="row-by-row, zig-zag or diagonal.",
         ),
     ] = "zig-zag",
     gpu_attention: Annotated[
@@ -53,13 +57,13 @@ def offload(
     values_read: Annotated[
         float,
         typer.Option(
-            parser=opt.real("a share above 0, of 1 at most", 0.0, 1.0),
+            parser=parsers.real("a share above 0, of 1 at most", 0.0, 1.0),
             metavar="SHARE",
             help="Values that sparse attention reads; 1: dense.",
         ),
     ] = 1.0,
     gpus: Annotated[
-        float, typer.Option(parser=opt.count(1), metavar="N", help="Machines in a pipeline.")
+        float, typer.Option(parser=parsers.count(1), metavar="N", help="Machines in a pipeline.")
     ] = 1,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,

@@ -12,6 +12,7 @@ from infer_jax.cli import (
     inputs,
     launched,
     options as opt,
+    parsers,
     picture,
     plan_search,
     planned,
@@ -39,7 +40,7 @@ def plan(
     request_rate: Annotated[
         float | None,
         typer.Option(
-            parser=opt.real("a rate above 0", 0.0),
+            parser=parsers.real("a rate above 0", 0.0),
             metavar="REQ/S",
             help="Requests per second to carry: the fewest GPUs are found.",
         ),
@@ -53,7 +54,7 @@ def plan(
     mode: Annotated[
         str | None,
         typer.Option(
-            parser=opt.one_of(MODES),
+            parser=parsers.one_of(MODES),
             metavar="MODE",
             help="aggregated or disaggregated; both where not given.",
         ),
@@ -65,7 +66,7 @@ def plan(
     ttft: Annotated[
         float | None,
         typer.Option(
-            parser=opt.duration_or_none,
+            parser=parsers.duration_or_none,
             metavar="TIME|none",
             help=f"Limit of the time to first token: 300ms, 0.3s; {USUAL_TTFT:g} s where not "
             "given, if any plan meets it; none: no limit.",
@@ -75,7 +76,7 @@ def plan(
     p99_ttft: Annotated[
         float | None,
         typer.Option(
-            parser=opt.duration,
+            parser=parsers.duration,
             metavar="TIME",
             help="Limit of the 99th percentile of TTFT, with --request-rate (Poisson arrivals).",
         ),
@@ -83,7 +84,7 @@ def plan(
     engine: Annotated[
         str | None,
         typer.Option(
-            parser=opt.one_of(ENGINES),
+            parser=parsers.one_of(ENGINES),
             metavar="NAME",
             help="vllm, sglang or trtllm; the profile's, else vllm.",
         ),
@@ -96,7 +97,7 @@ def plan(
     chunk: Annotated[
         list[float] | None,
         typer.Option(
-            parser=opt.count(1),
+            parser=parsers.count(1),
             metavar="TOKENS",
             help="Prompt tokens of one pass at most, of an aggregated plan; repeat to compare; "
             "whole prompts where not given.",
@@ -107,7 +108,7 @@ def plan(
     draft: opt.Draft = None,
     max_num_seqs: Annotated[
         float | None,
-        typer.Option(parser=opt.count(1), metavar="N", help="Requests a group runs at most."),
+        typer.Option(parser=parsers.count(1), metavar="N", help="Requests a group runs at most."),
     ] = None,
     price: opt.Price = None,
     currency: Annotated[
@@ -117,7 +118,7 @@ def plan(
     region_factor: Annotated[
         float,
         typer.Option(
-            parser=opt.real("a factor above 0", 0.0),
+            parser=parsers.real("a factor above 0", 0.0),
             metavar="X",
             help="Rents of your region over those of the profile or of --price.",
         ),
@@ -125,13 +126,14 @@ def plan(
     pue: Annotated[
         float | None,
         typer.Option(
-            parser=opt.real("a number of at least 1", math.nextafter(1.0, 0.0)),
+            parser=parsers.real("a number of at least 1", math.nextafter(1.0, 0.0)),
             metavar="X",
             help="Power of the building over power of its machines; 1.56 where not given.",
         ),
     ] = None,
     top: Annotated[
-        float, typer.Option(parser=opt.count(1), metavar="N", help="Plans shown of each system.")
+        float,
+        typer.Option(parser=parsers.count(1), metavar="N", help="Plans shown of each system."),
     ] = 3,
     frontier: Annotated[
         bool,

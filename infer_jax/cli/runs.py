@@ -11,7 +11,7 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.catalog.measurements.names import model_named, system_named
 from infer_jax.catalog.models import list_models
 from infer_jax.catalog.systems import list_systems
-from infer_jax.cli import options as opt
+from infer_jax.cli import parsers
 from infer_jax.cli.inputs import Given
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES, shape
@@ -30,27 +30,31 @@ Files = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        parser=opt.one_of(ENGINES),
+        parser=parsers.one_of(ENGINES),
         metavar="NAME",
         help="vllm, sglang or trtllm, where files do not say.",
     ),
 ]
 Dp = Annotated[
     float | None,
-    typer.Option(parser=opt.count(1), metavar="N", help="Groups of data-parallel attention."),
+    typer.Option(parser=parsers.count(1), metavar="N", help="Groups of data-parallel attention."),
 ]
 Isl = Annotated[
     float | None,
-    typer.Option(parser=opt.count(1), metavar="TOKENS", help="Mean prompt, where not in files."),
+    typer.Option(
+        parser=parsers.count(1), metavar="TOKENS", help="Mean prompt, where not in files."
+    ),
 ]
 Osl = Annotated[
     float | None,
-    typer.Option(parser=opt.count(1), metavar="TOKENS", help="Mean output, where not in files."),
+    typer.Option(
+        parser=parsers.count(1), metavar="TOKENS", help="Mean output, where not in files."
+    ),
 ]
 Rate = Annotated[
     float | None,
     typer.Option(
-        parser=opt.real("a rate above 0", 0.0),
+        parser=parsers.real("a rate above 0", 0.0),
         metavar="REQ/S",
         help="Arrivals per second, where not in files.",
     ),

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.cli import changes, estimate as one, inputs, options as opt, picture, points, show
+from infer_jax.cli import (
+    changes,
+    estimate as one,
+    inputs,
+    options as opt,
+    parsers,
+    picture,
+    points,
+    show,
+)
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.codesign.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
 from infer_jax.specs import Plan, leaves
@@ -38,13 +47,13 @@ def sensitivity(
     along: Annotated[
         int | None,
         typer.Option(
-            parser=opt.count(2, 1000, ": each is a column of the table"),
+            parser=parsers.count(2, 1000, ": each is a column of the table"),
             metavar="N",
             help="At N points of the frontier, not at one.",
         ),
     ] = None,
     top: Annotated[
-        float, typer.Option(parser=opt.count(1), metavar="N", help="Rows of a table.")
+        float, typer.Option(parser=parsers.count(1), metavar="N", help="Rows of a table.")
     ] = TABLE,
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="A tornado picture: .png, .svg or .pdf.")

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from infer_jax.catalog.published import serving_measured
-from infer_jax.cli import options as opt, picture, show
+from infer_jax.cli import options as opt, parsers, picture, show
 from infer_jax.cli.starting import busy, prepare as prepare_jax, watched
 from infer_jax.estimators import Trust, trust
 from infer_jax.estimators.trust import BORROWED
@@ -66,7 +66,7 @@ def sweep(
         raise opt.refuse("SPACE.toml", said, f"at most {MOST:.1g}, days at 10^10 points a second")
     if at is not None:
         if not (at.isascii() and at.isdigit() and len(at) < 100):
-            raise opt.refuse("--at", opt.short(at), "an index, a whole number from 0")
+            raise opt.refuse("--at", parsers.short(at), "an index, a whole number from 0")
         _explain(explain(ready, int(at), str(space)), as_json)
         return
     if out is not None:

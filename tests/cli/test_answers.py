@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.cli.options import duration
+from infer_jax.cli.parsers import duration
 from infer_jax.cli.starting import hush, watched
 from infer_jax.cli.verbs import VERBS
 from infer_jax.estimators import VARIANTS

@@ -1,0 +1,113 @@
+"""How is the text of an option read? As a checked number, or refused in one sentence."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import typer
+
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1e-3}
+MOST = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
+
+
+def count(low: int, high: float = MOST, why: str = "") -> Callable[[str], float]:
+    """A parser of whole numbers from ``low`` to ``high``; ``why`` it ends there."""
+
+    def parse(text: str) -> float:
+        value = _number(text)
+        if value is None or value != math.floor(value) or not low <= value <= high:
+            said = f"{short(text)} is not a whole number from {low} to {high:.12g}{why}."
+            raise typer.BadParameter(said)
+        return value
+
+    return parse
+
+
+class Tokens(float):
+    """Tokens of a request, and by how many (one standard deviation) requests differ from it."""
+
+    deviation: float = 0.0
+
+
+def tokens(low: int) -> Callable[[str], Tokens]:
+    """A parser of whole numbers of tokens, with their spread where it is given.
+
+    >>> [(float(x), x.deviation) for x in map(tokens(0), ("4096", "2200±600", "2200+-600"))]
+    [(4096.0, 0.0), (2200.0, 600.0), (2200.0, 600.0)]
+    """
+
+    def parse(text: str) -> Tokens:
+        mean, sign, spread = str(text).replace("+-", "±").partition("±")
+        value = Tokens(count(low)(mean.strip()))
+        if sign:
+            deviation = _number(spread.strip())
+            if deviation is None or not 0.0 <= deviation <= 10.0 * value:
+                said = "is not tokens and their spread, such as 2200±600 or 2200+-600"
+                raise typer.BadParameter(f"{short(text)} {said} (of at most ten times as many).")
+            value.deviation = deviation
+        return value
+
+    return parse
+
+
+def real(allowed: str, low: float, high: float = MOST) -> Callable[[str], float]:
+    """A parser of numbers above ``low`` and of at most ``high``; ``allowed`` says which."""
+
+    def parse(text: str) -> float:
+        value = _number(text)
+        if value is None or not low < value <= high:
+            raise typer.BadParameter(f"{short(text)} is not {allowed}.")
+        return value
+
+    return parse
+
+
+def one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """A parser of one of ``names``."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise typer.BadParameter(f"{short(text)} is not one of {', '.join(names)}.")
+        return text
+
+    return parse
+
+
+def duration(text: str) -> float:
+    """Seconds of ``"300ms"``, ``"0.3s"`` or ``"80us"``; a bare number is milliseconds.
+
+    >>> duration("0.3s"), duration("300"), duration("2e2 ms")
+    (0.3, 0.3, 0.2)
+    """
+    match = re.fullmatch(r"([^a-zA-Zµ]+(?:[eE][+-]?\d+)?)\s*(us|ms|s|)", text.strip())
+    value = _number(match[1]) if match else None
+    if match is None or value is None or not 0.0 < value <= MOST:
+        raise typer.BadParameter(f"{short(text)} is not a time such as 300ms, 0.3s or 300 (ms).")
+    return value * SECONDS[match[2]]
+
+
+def duration_or_none(text: str) -> float:
+    """Seconds of a time; infinity of ``none``."""
+    return math.inf if str(text).strip().casefold() == "none" else duration(text)
+
+
+def _number(text: str | float) -> float | None:
+    """The finite number a text spells in plain ASCII, else None.
+
+    Some releases of typer send defaults, which are numbers, through parsers, others do not.
+    """
+    text = str(text)
+    try:
+        value = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def short(text: object) -> str:
+    """A value as a sentence can quote it: on one line, 60 characters at most."""
+    shown = "".join(c if c.isprintable() else "?" for c in str(text))
+    return repr(shown if len(shown) <= 60 else shown[:57] + "...")
+
+
+probability = real("a probability from 0 to 1", -1e-300, 1.0)
