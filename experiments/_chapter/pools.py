@@ -14,12 +14,13 @@ import jax
 import numpy as np
 
 from infer_jax.catalog import load_model, load_system
+from infer_jax.compiling import QUICK
 from infer_jax.estimators import make
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import Phase, decode_context
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import Layout, table
-from infer_jax.planning.served import QUICK, batches, degrees
+from infer_jax.planning.served import batches, degrees
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 
 MODEL, CLAIMED = "deepseek-r1", 30.0

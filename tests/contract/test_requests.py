@@ -166,7 +166,8 @@ def _users(estimator, arch, chips):
     hardware = ij.load_system("h100_sxm").hardware
 
     def time(batch):
-        forward = ForwardPass(sequences=batch, new_tokens=1.0, cached_tokens=2000.0)
+        one, cached = jnp.asarray(1.0), jnp.asarray(2000.0)
+        forward = ForwardPass(sequences=batch, new_tokens=one, cached_tokens=cached)
         return estimator.step(arch, hardware, forward, Plan.of().replace(tp=chips)).time
 
     return jax.vmap(time)(jnp.asarray(BATCHES))

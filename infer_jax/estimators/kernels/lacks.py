@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from infer_jax.catalog.kernel_tables import KernelTables
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.rating import HEADLESS, MEASURED, NO_TABLE, REFUSED, ZERO
+from infer_jax.physics import attention as att
 from infer_jax.specs import Architecture, Attention, Dense, GroupedQuery, Latent, Linear, Sparse
 
 
@@ -42,7 +43,7 @@ def table_of(arch: Architecture, kernel: str, stage: str, tp: float) -> tuple[st
         wanted = Linear if kernel == "lin_core" else (GroupedQuery, Latent, Sparse)
         each = (b.attention for b in arch.blocks if isinstance(b.attention, wanted))
         attention = next(each)
-        return f"{_kind(attention)}.{stage}", core_of(attention, stage, tp)
+        return f"{att.of(attention).family}.{stage}", core_of(attention, stage, tp)
     experts = all(not isinstance(b.feedforward, Dense) for b in arch.blocks)
     return (f"grouped.{stage}", "") if kernel == "moe" and experts else ("gemm", "")
 
@@ -63,18 +64,6 @@ def core_of(attention: Attention, stage: str, tp: float) -> str:
             inner = a.kv_rank if stage == "decode" else a.nope_width
             shape = (a.query_heads // tp, inner, a.rope_width)
     return "-".join(f"{float(x):g}" for x in shape)
-
-
-def _kind(attention: Attention) -> str:
-    match attention:
-        case Sparse(base=base):
-            return _kind(base)
-        case Linear():
-            return "gdn"
-        case GroupedQuery():
-            return "mha"
-        case Latent():
-            return "mla"
 
 
 def _lack(
