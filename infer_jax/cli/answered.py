@@ -71,7 +71,7 @@ class Answers(NamedTuple):
     nothing: str
     held: Memory
     engine: Engine
-    told: list[Elasticity]
+    elasticities: list[Elasticity]
     kernels: dict[str, list[dict[str, Any]]]
     launches: list[Launch]
     notes: list[str]
@@ -82,19 +82,19 @@ def lead(answers: Answers, limits: Limits) -> str:
     life = answers.life
     pools = answers.chosen.prefill is not None
     gpus = float(life.chips) * (1.0 if pools else answers.chosen.copies)
-    told, mark = [], answers.trusted.mark
+    times, mark = [], answers.trusted.mark
     for value, limit, what in (
         (float(life.ttft), limits[0], "to the first token"),
         (float(life.tpot), limits[1], "per output token"),
     ):
         kept = "" if limit is None else f" (limit {ms(limit)}: {met(value, limit)})"
-        told.append(f"{mark}{ms(value)} {what}{kept}")
+        times.append(f"{mark}{ms(value)} {what}{kept}")
     rate = float(life.throughput) * gpus
     fits = "" if life.feasible else " It does not fit: see the limits below."
     return (
         f"{answers.asked.model.name} on {gpus:g} {answers.asked.system.name} as "
         f"{answers.chosen.words}, {answers.chosen.batch:g} requests in flight in "
-        f"each: {told[0]}, {told[1]}, {mark}{show.digits(rate, 4)} tokens/s in all, "
+        f"each: {times[0]}, {times[1]}, {mark}{show.digits(rate, 4)} tokens/s in all, "
         f"{mark}${show.digits(life.cost)} per million output tokens.{fits}"
     )
 

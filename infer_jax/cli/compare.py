@@ -120,13 +120,13 @@ def _estimators(
         "osl_tokens": work.osl,
         "batch": work.batch,
         "estimators": [
-            {"name": known.estimator, "trust": known.fields(), **_told(life, asked)}
+            {"name": known.estimator, "trust": known.fields(), **_predicted(life, asked)}
             for known, life in zip(trusted, lives, strict=True)
         ],
     }
 
 
-def _told(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
+def _predicted(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
     answers: dict[str, float | None] = {**_answers(life)}
     if "power" in answers:
         answers["power"] = show.known(asked.hardware.power)(answers["power"])
@@ -139,7 +139,7 @@ def _told(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
 
 
 def _answers(life: Estimate) -> dict[str, float]:
-    """What of ``ANSWERS`` an estimate tells, in their units."""
+    """The ``ANSWERS`` that an estimate has, in their units."""
     return {
         key: factor * float(getattr(life, key))
         for key, (_, _, factor) in ANSWERS.items()
@@ -180,9 +180,9 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
                 "concurrency": run.concurrency,
                 "request_rate_per_s": run.request_rate,
                 "measured": {f"{k}_{_suffix(k)}": x for k, x in _figures(run)},
-                "predicted": _told(made, asked),
+                "predicted": _predicted(life, asked),
             }
-            for run, made in zip(runs, lives, strict=True)
+            for run, life in zip(runs, lives, strict=True)
         ],
     }
 
@@ -193,7 +193,7 @@ def _plain(plan: Deployment) -> Plan:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, float]]:
-    """What of ``ANSWERS`` a run tells, in their units."""
+    """The ``ANSWERS`` that a run has, in their units."""
     speed = run.output_throughput
     found = {
         "ttft": run.ttft.typical,
@@ -212,7 +212,7 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
     show.say(
         f"{report['model']} on {report['hardware']}: isl {float(report['isl_tokens']):g}, osl "
         f"{float(report['osl_tokens']):g}, batch {float(report['batch']):g}",
-        *(told["trust"]["says"] for told in (one, two)),
+        *(each["trust"]["says"] for each in (one, two)),
         "",
     )
     titles = {f"{k}_{_suffix(k)}": (title, unit) for k, (title, unit, _) in ANSWERS.items()}
@@ -233,7 +233,7 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
         show.say("")
         terms = [x[f"{phase}_ms"] for x in (one, two)]
         every = sorted(
-            {k for told in terms for k in told}, key=lambda k: -max(t.get(k, 0.0) for t in terms)
+            {k for each in terms for k in each}, key=lambda k: -max(t.get(k, 0.0) for t in terms)
         )
         show.table(
             (
@@ -248,21 +248,21 @@ def _print_two(report: dict[str, Any], notes: list[str]) -> None:
                 if any(t.get(k) for t in terms)
             ],
         )
-    for told in (one, two):
-        if not told["feasible"]:
-            show.say("", f"Not feasible by {told['name']}: see infer-jax estimate.")
+    for each in (one, two):
+        if not each["feasible"]:
+            show.say("", f"Not feasible by {each['name']}: see infer-jax estimate.")
     show.notes(
         [
-            "Terms of one name need not be the same work in two theories; where memory and compute "
-            "overlap, terms add up to more than the time.",
+            "Terms of one name need not be the same work in two estimators; where memory and "
+            "compute overlap, terms add up to more than the time.",
             *notes,
         ]
     )
 
 
-def _marked(told: dict[str, Any]) -> str:
+def _marked(estimator: dict[str, Any]) -> str:
     """An estimator's name as the head of a column, marked where coefficients are borrowed."""
-    return f"{told['name']} {BORROWED if told['trust']['borrowed_from'] else ''}".rstrip()
+    return f"{estimator['name']} {BORROWED if estimator['trust']['borrowed_from'] else ''}".rstrip()
 
 
 def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
@@ -277,7 +277,7 @@ def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
         )
         lengths = f"isl {run['isl_tokens']:g}, osl {run['osl_tokens']:g}"
         show.say("", f"{run['run']}: {load}, {lengths}", "")
-        told = run["predicted"]
+        predicted = run["predicted"]
         show.table(
             (
                 show.Column("answer", left=True),
@@ -287,12 +287,12 @@ def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
                 show.Column("predicted over measured"),
             ),
             [
-                [*titles[k], *_both(value, told["answers"].get(k, "-"))]
+                [*titles[k], *_both(value, predicted["answers"].get(k, "-"))]
                 for k, value in run["measured"].items()
             ],
         )
         for phase, title in (("prefill", "first token"), ("decode", "every other token")):
-            terms = sorted(told[f"{phase}_ms"].items(), key=lambda item: -float(item[1]))
+            terms = sorted(predicted[f"{phase}_ms"].items(), key=lambda item: -float(item[1]))
             least = 1e-4 * sum(float(x) for _, x in terms)
             said = [f"{k} {show.digits(x)} ms" for k, x in terms if float(x) > least]
             show.say(f"Predicted {title}: {', '.join(said)}.")
@@ -307,7 +307,7 @@ def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
 
 
 def _both(one: Any, two: Any) -> tuple[str, str, str]:
-    cells = [x if isinstance(x, str) else show.told(x, 4) for x in (one, two)]
+    cells = [x if isinstance(x, str) else show.or_unknown(x, 4) for x in (one, two)]
     if any(x is None or isinstance(x, str) for x in (one, two)) or not float(one):
         return cells[0], cells[1], "-"
     return cells[0], cells[1], f"{float(two) / float(one):.3g}"

@@ -1,4 +1,4 @@
-"""How is a design told? As a table beside its start, as JSON, and as files in a folder."""
+"""How is a design report? As a table beside its start, as JSON, and as files in a folder."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ TERMS = ("ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips", "
 
 
 def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict[str, Any]:
-    """What is told of a design, as JSON has it; with ``folder``, files and picture are written."""
+    """A design as JSON has it; with ``folder``, files and picture are written."""
     notes = list(found.notes)
     law = asked.estimator.law
     tokens = getattr(found.point.estimator, "tokens", 0.0)
@@ -32,7 +32,7 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
         except InputError as error:
             notes.append(f"No config.json: {error}.")
     second = _second(asked, found, keep)
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "objective": keep.by,
         "limits": dict(keep.under),
         "gain": found.gain,
@@ -51,8 +51,8 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
         "notes": notes,
     }
     if folder is not None:
-        _write(folder, told, found)
-    return told
+        _write(folder, answer, found)
+    return answer
 
 
 def _second(asked: Spec, found: Designed, keep: Any) -> dict[str, Any] | None:
@@ -62,13 +62,13 @@ def _second(asked: Spec, found: Designed, keep: Any) -> dict[str, Any] | None:
 
     points = [p._replace(estimator=asked.second) for p in (found.start, found.point)]
     names = ("ttft", "tpot", "cost", "throughput")
-    told = []
+    answers = []
     for point in points:
         life = life_of(point)
         broken = _broken(keep, point, life)
-        told.append({n: float(getattr(life, n)) for n in names} | {"broken": broken})
-        told[-1]["feasible"] = bool(life.feasible) and not broken
-    return {"name": asked.names[1], "start": told[0], "design": told[1]}
+        answers.append({n: float(getattr(life, n)) for n in names} | {"broken": broken})
+        answers[-1]["feasible"] = bool(life.feasible) and not broken
+    return {"name": asked.names[1], "start": answers[0], "design": answers[1]}
 
 
 def _broken(keep: Any, point: Any, life: Any) -> list[str]:
@@ -91,21 +91,21 @@ def _broken(keep: Any, point: Any, life: Any) -> list[str]:
     return said
 
 
-def _write(folder: Path, told: dict[str, Any], found: Designed) -> None:
+def _write(folder: Path, report: dict[str, Any], found: Designed) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
-    design = {k: v for k, v in told.items() if k != "config"}
-    for name, table in (("design.json", design), ("config.json", told["config"])):
+    design = {k: v for k, v in report.items() if k != "config"}
+    for name, table in (("design.json", design), ("config.json", report["config"])):
         if table is not None:
             write_text(folder / name, json.dumps(show.plain(table), indent=2) + "\n")
-    told["notes"].append(f"Written to {folder}.")
+    report["notes"].append(f"Written to {folder}.")
     if found.paths:
         from importlib.util import find_spec
 
         if find_spec("matplotlib") is None:
-            told["notes"].append("No picture: pip install 'infer_jax[plots]'.")
+            report["notes"].append("No picture: pip install 'infer_jax[plots]'.")
             return
         from infer_jax.plots.path import Track, plot_path
 
@@ -119,23 +119,23 @@ def _write(folder: Path, told: dict[str, Any], found: Designed) -> None:
         )
 
 
-def show_all(told: dict[str, Any]) -> None:
+def show_all(report: dict[str, Any]) -> None:
     """Print the design, all terms beside the start's, the second estimator's, and notes."""
-    limits = ", ".join(f"{k} {v:.6g}" for k, v in told["limits"].items()) or "none"
-    show.say("", f"Objective: {told['objective']}; limits: {limits}.")
-    show.say(*(known["says"] for known in told["trust"]))
-    for which in ("design", "start") if told["second_estimator"] else ():
-        for text in told["second_estimator"][which]["broken"]:
-            name = told["second_estimator"]["name"]
+    limits = ", ".join(f"{k} {v:.6g}" for k, v in report["limits"].items()) or "none"
+    show.say("", f"Objective: {report['objective']}; limits: {limits}.")
+    show.say(*(known["says"] for known in report["trust"]))
+    for which in ("design", "start") if report["second_estimator"] else ():
+        for text in report["second_estimator"][which]["broken"]:
+            name = report["second_estimator"]["name"]
             show.say(f"Not feasible by {name}, the second estimator: the {which}: {text}.")
     rows = [
         [
             name,
-            _cell(told["start"].get(name)),
+            _cell(report["start"].get(name)),
             _cell(value),
-            _ratio(told["start"].get(name), value),
+            _ratio(report["start"].get(name), value),
         ]
-        for name, value in told["design"].items()
+        for name, value in report["design"].items()
     ]
     columns = [
         show.Column("free", left=True),
@@ -144,10 +144,10 @@ def show_all(told: dict[str, Any]) -> None:
         show.Column("ratio"),
     ]
     show.table(columns, rows)
-    now, then, units = told["terms"], told["start_terms"], told["units"]
+    now, then, units = report["terms"], report["start_terms"], report["units"]
     named = [n for n in TERMS if n in now]
     named += [n for n in now if ".terms." in n or n.endswith(".need")]
-    second = told["second_estimator"]
+    second = report["second_estimator"]
     show.say("")
     show.table(
         [show.Column("term", left=True), show.Column("unit", left=True), *columns[1:]],
@@ -172,14 +172,14 @@ def show_all(told: dict[str, Any]) -> None:
                 for n in second["start"] if n != "broken"
             ],
         )  # fmt: skip
-    searched = told["searched"]
+    searched = report["searched"]
     show.say(
         "",
-        f"{told['objective']} is better by a factor of {told['gain']:.3f}. "
+        f"{report['objective']} is better by a factor of {report['gain']:.3f}. "
         f"{searched['restarts']} restarts, {searched['gradients']:,} gradients, "
         f"{searched['lattice']:,} lattice points, {searched['seconds']:.1f} s.",
     )
-    show.notes(told["notes"])
+    show.notes(report["notes"])
 
 
 def _cell(value: Any) -> str:

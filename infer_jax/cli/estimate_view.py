@@ -139,7 +139,7 @@ def _of(value: Any) -> str:
 
 
 def _known(report: dict[str, Any], name: str) -> str:
-    return show.told(report[name], 4)
+    return show.or_unknown(report[name], 4)
 
 
 def _met(report: dict[str, Any], name: str) -> str:

@@ -104,7 +104,9 @@ def sensitivity(answers: Answers) -> page.Section:
     """Elasticities of three outputs."""
     body = ""
     for output, title in OUTPUTS.items():
-        told = [e for e in answers.told if e.output == output and not _coded(e.path)][:TOP]
+        largest = [e for e in answers.elasticities if e.output == output and not _coded(e.path)][
+            :TOP
+        ]
         rows = [
             Bar(
                 e.path.replace("arch.blocks.*.", "arch."),
@@ -114,7 +116,7 @@ def sensitivity(answers: Answers) -> page.Section:
                 f"{_change(e.double)}",
                 faint=e.kinked,
             )
-            for e in told
+            for e in largest
         ]
         body += page.heading(title[0].upper() + title[1:])
         if not rows:  # dollars where the rent is nothing

@@ -164,7 +164,7 @@ def _bills(shown: list[Choice], rows: list[dict[str, Any]], names: list[str], si
         [
             name,
             *(show.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
-            *(show.told(row[f"{side}_energy_per_mtok_j"]) for side in prices),
+            *(show.or_unknown(row[f"{side}_energy_per_mtok_j"]) for side in prices),
             _memory(c),
         ]
         for c, row, name in zip(shown, rows, names, strict=True)

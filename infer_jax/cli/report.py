@@ -207,7 +207,7 @@ def _answers(
         nothing="" if len(front.time) else points.why_nothing(swept, False, None, None),
         held=once(held_by, arch, hardware, common, engine),
         engine=engine,
-        told=analyser(outputs, point := Point(theory, arch, hardware, work, plan))(point),
+        elasticities=analyser(outputs, point := Point(theory, arch, hardware, work, plan))(point),
         kernels=_profiles(asked, work, prompts, common),
         launches=launches(served),
         notes=[

@@ -86,7 +86,7 @@ def sensitivity(
         **asked.names,
         "estimator": name,
         "trust": trusted.fields(),
-        "points": [_report(row, told) for row, told in zip(rows, found, strict=True)],
+        "points": [_report(row, slopes) for row, slopes in zip(rows, found, strict=True)],
         "what_if": ifs,
     }
     notes = [
@@ -160,15 +160,15 @@ def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
     ]
 
 
-def _report(point: Point, told: list[Elasticity]) -> dict[str, Any]:
+def _report(point: Point, slopes: list[Elasticity]) -> dict[str, Any]:
     return {
         "gpus": point.plan.tp * point.plan.pp * point.plan.ep,
         "batch": point.workload.batch,
-        "elasticities": [vars(e) | {"kinked": e.kinked} for e in told],
+        "elasticities": [vars(e) | {"kinked": e.kinked} for e in slopes],
     }
 
 
-def _print(told: list[Elasticity], top: int) -> None:
+def _print(slopes: list[Elasticity], top: int) -> None:
     columns = [
         show.Column("number", left=True),
         show.Column("value"),
@@ -178,8 +178,8 @@ def _print(told: list[Elasticity], top: int) -> None:
         show.Column("+10 %", "%"),
         show.Column("x2", "%"),
     ]
-    for name in dict.fromkeys(e.output for e in told):
-        rows = [e for e in told if e.output == name][:top]
+    for name in dict.fromkeys(e.output for e in slopes):
+        rows = [e for e in slopes if e.output == name][:top]
         show.say("", f"{NAMES.get(name, name)} ({UNITS.get(name, '')})")
         show.table(
             columns,
@@ -209,13 +209,13 @@ def _print_ifs(ifs: dict[str, dict[str, float]]) -> None:
     show.say("", "What if")
     show.table(
         (show.Column("change", left=True), *(show.Column(NAMES[n], "%") for n in names)),
-        [[label, *(f"{100 * told[n]:+.1f}" for n in names)] for label, told in ifs.items()],
+        [[label, *(f"{100 * change[n]:+.1f}" for n in names)] for label, change in ifs.items()],
     )
 
 
 def _print_along(rows: list[Point], found: list[list[Elasticity]], top: int) -> None:
     for name in ("tpot", "cost"):
-        at = [{e.path: e for e in told if e.output == name} for told in found]
+        at = [{e.path: e for e in slopes if e.output == name} for slopes in found]
         weights = {
             p: max(t[p].weight for t in at if p in t)
             for p in dict.fromkeys(p for t in at for p in t)
@@ -232,13 +232,13 @@ def _print_along(rows: list[Point], found: list[list[Elasticity]], top: int) -> 
         )
 
 
-def _draw(out: str, report: dict[str, Any], told: list[Elasticity]) -> str:
+def _draw(out: str, report: dict[str, Any], slopes: list[Elasticity]) -> str:
     from infer_jax.plots.names import named
     from infer_jax.plots.tornado import Bar, plot_tornado
 
     panels = {}
-    for name in dict.fromkeys(e.output for e in told):
-        mine = (e for e in told if e.output == name and not e.path.startswith("estimator."))
+    for name in dict.fromkeys(e.output for e in slopes):
+        mine = (e for e in slopes if e.output == name and not e.path.startswith("estimator."))
         rows = [e for e in mine if e.weight > 1e-3][:BARS]
         panels[NAMES.get(name, name)] = [
             Bar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows

@@ -159,10 +159,10 @@ def known(power: Any) -> Callable[[Any], Any]:
     return (lambda x: x) if float(power) > 0.0 else lambda x: None
 
 
-def told(value: Any, count: int = 3) -> str:
+def or_unknown(value: Any, count: int = 3) -> str:
     """``digits`` of a number, or "unknown" for None.
 
-    >>> told(12.345), told(None)
+    >>> or_unknown(12.345), or_unknown(None)
     ('12.3', 'unknown')
     """
     return "unknown" if value is None else digits(value, count)

@@ -109,8 +109,10 @@ def _draw(result: Result, plot: Path) -> None:
         curves[str(name)] = Curve(front)  # pyright: ignore[reportArgumentType]
     points = int(result.provenance["points"])
     title = f"The frontier of {points:,} configurations"
-    told = ", ".join(result.provenance["estimator"])
-    plot_frontier(curves, plot, title=title, caption=f"{len(result):,} rows. Estimator: {told}.")
+    estimators = ", ".join(result.provenance["estimator"])
+    plot_frontier(
+        curves, plot, title=title, caption=f"{len(result):,} rows. Estimator: {estimators}."
+    )
 
 
 def _trusted(asked: Asked) -> list[Trust]:

@@ -185,9 +185,13 @@ def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None
         from infer_jax.cli.show import as_json
 
         value = None if error is None or error.value is None else printable(str(error.value))
-        told = {"field": error.field or None if error else None, "value": value and value[:MOST]}
-        told["allowed"] = error.allowed if error and value is not None else None
-        as_json({"error": {**told, "message": sentence}})
+        problem = {
+            "field": error.field or None if error else None,
+            "value": value and value[:MOST],
+            "allowed": error.allowed if error and value is not None else None,
+            "message": sentence,
+        }
+        as_json({"error": problem})
     print(sentence if sentence.startswith(NAME) else f"{NAME}{sentence}", file=sys.stderr)
     return 2
 

@@ -87,15 +87,15 @@ def outputs(point: Point) -> dict[str, Array]:
 def named(*names: str) -> Outputs:
     """The terms of an estimate that these names say, as what is differentiated."""
 
-    def told(point: Point) -> dict[str, Array]:
+    def terms(point: Point) -> dict[str, Array]:
         life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
         return {name: look(name, point, life) for name in names}
 
-    return told
+    return terms
 
 
 def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
-    """A function of trees like ``tree`` that tells all elasticities, compiled once.
+    """A function of trees like ``tree`` that returns all elasticities, compiled once.
 
     One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros
     and what no output reads are left out; degrees of the plan of which only the product is read
@@ -114,9 +114,9 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
             flat = [np.asarray(x, np.float64) for x in jax.tree.leaves(point)]
             along = np.tile(unit, (len(factors), 1))
             wide = jax.tree.unflatten(structure, flat)
-            told, slope_of = once(_moved, wide, scales, along, fixed=fixed)
-        names = sorted(told, key=list({**UNITS, **told}).index)
-        logs = np.stack([told[name] for name in names], -1).reshape(len(factors), len(every), -1)
+            values, slope_of = once(_moved, wide, scales, along, fixed=fixed)
+        names = sorted(values, key=list({**UNITS, **values}).index)
+        logs = np.stack([values[name] for name in names], -1).reshape(len(factors), len(every), -1)
         slopes = np.stack([slope_of[name] for name in names], -1)
         twins = _twins(every, logs, slopes)
         found = []
@@ -126,7 +126,7 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
             for i, leaf in enumerate(every):
                 row, slope = logs[:, i, j], slopes[i, j]
                 if i not in twins and (slope != 0 or np.any(row != row[0])):
-                    found.append(_told(leaf, flat, name, slope, row))
+                    found.append(_elasticity(leaf, flat, name, slope, row))
         return sorted(found, key=lambda e: -e.weight)
 
     return analyse
@@ -165,7 +165,7 @@ def elasticities(function: Outputs, tree: Any) -> list[Elasticity]:
     return analyser(function, tree)(tree)
 
 
-def _told(
+def _elasticity(
     leaf: Leaf, flat: Sequence[np.ndarray], name: str, slope: float, row: np.ndarray
 ) -> Elasticity:
     here, row = row[0], row[1:]

@@ -118,11 +118,11 @@ def _world() -> tuple[str, ...]:
 
 def _processor() -> str:
     """The processor with its features: machine code is of one kind."""
-    told = platform.machine() + platform.processor()
+    processor = platform.machine() + platform.processor()
     try:
         with open("/proc/cpuinfo") as file:
             first = file.read(8192).split("\n\n")[0]
     except OSError:
-        return told
+        return processor
     kept = ("model name", "flags", "Features", "CPU part")
-    return told + "".join(line for line in first.splitlines() if line.startswith(kept))
+    return processor + "".join(line for line in first.splitlines() if line.startswith(kept))

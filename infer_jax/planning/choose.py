@@ -137,7 +137,7 @@ def choices(
             mode="aggregated",
             system=system,
             layout=f"{replicas[i]:g} x {layout}",
-            degrees={**layout.told, "replicas": float(replicas[i])},
+            degrees={**layout.degrees, "replicas": float(replicas[i])},
             batch=float(batch[i]),
             requests_per_s=float(carried[i]),
             chips=float(replicas[i] * made.chips[i]),

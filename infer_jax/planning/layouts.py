@@ -45,11 +45,11 @@ class Layout(NamedTuple):
     def __str__(self) -> str:
         named = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
         named = [*(f"{n}{x:g}" for n, x in named if x > 1)] or ["TP1"]
-        more = (f"{n} {x:g}" for n, x in self.told.items() if n in self._field_defaults)
+        more = (f"{n} {x:g}" for n, x in self.degrees.items() if n in self._field_defaults)
         return " ".join([*named, *more])
 
     @property
-    def told(self) -> dict[str, float]:
+    def degrees(self) -> dict[str, float]:
         """The degrees, and what else is not at its default."""
         usual = self._field_defaults
         return {n: x for n, x in self._asdict().items() if x != usual.get(n)}

@@ -140,7 +140,7 @@ def choices(
 
     def choice(k: int) -> Choice:
         into, out = (float(v[k]) for v in joules)
-        first, second = pools[0].layout[i[k]].told, pools[1].layout[j[k]].told
+        first, second = pools[0].layout[i[k]].degrees, pools[1].layout[j[k]].degrees
         batch = float(pools[0].sequences[i[k]])
         return Choice(
             mode="disaggregated",

@@ -23,7 +23,8 @@ from infer_jax.sweep.program import COUNTS, Task, precise, segment
 TARGET = 1.0  # seconds of a segment
 CHUNKS = {"cpu": 8192, "gpu": 2**20, "tpu": 2**18}  # lanes: a cache's worth, a device's worth
 LEAST = 256  # lanes
-# What is close is decided at so many places of a grid, and after no fewer points than these.
+# Rows within the margin are decided in float64 at this many places of a grid at most, and this
+# many points apart at least.
 DECISIONS, APART = 64, 2**20
 QUIET, SAVE, STOP = 0, 1, 2
 
@@ -173,11 +174,11 @@ class Stream:
         limbs = wide.to_limbs(part.group.offset + local, self.limbs)
         try:
             with precise(self.dtype):
-                self.state_after, *told = segment(
+                self.state_after, *counted = segment(
                     program, self.mesh, self.kept.state, part.task, start, limbs,
                     np.int32(count), wishes,
                 )  # fmt: skip
-            sums, reached, agreed = (np.asarray(x.addressable_data(0)) for x in told)
+            sums, reached, agreed = (np.asarray(x.addressable_data(0)) for x in counted)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or self.chunk <= LEAST:
                 raise

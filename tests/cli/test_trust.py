@@ -82,7 +82,7 @@ def test_a_sweep_marks_its_rows(tmp_path):
 def test_a_frontier_says_that_it_is_of_an_ideal_machine():
     words = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
     told = answer(*words, "--no-picture")
-    assert told["estimator"] == "economics" and told["trust"]["rows"] == 0
+    assert told["estimator"] == "economics.planned" and told["trust"]["rows"] == 0
     assert "an ideal machine" in told["trust"]["says"]
     assert told["trust"]["says"] in lines(run(*words, "--no-picture").out)
 
