@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from infer_jax import legal
 from infer_jax.catalog.published import Errors
-from infer_jax.cli import drafted, estimate_view as view, inputs, options as opt, show
+from infer_jax.cli import estimate_drafts, estimate_view as view, inputs, options as opt, show
 from infer_jax.cli.requested import Requested, requested
 from infer_jax.cli.starting import prepare
 from infer_jax.estimators import Economics, Estimate, Phase
@@ -58,8 +58,8 @@ def estimate(
     requests = _arriving(asked_for, theory, batch or concurrency, dp)
     work = requests.work.replace(batch=running)
     trusted = inputs.trust(name, theory, asked)
-    drafts = drafted.Asked(draft, acceptance, heads)
-    life, said, made = drafted.answered(one_life, theory, asked, work, plan, drafts)
+    drafts = estimate_drafts.Asked(draft, acceptance, heads)
+    life, said, made = estimate_drafts.answered(one_life, theory, asked, work, plan, drafts)
     if request_rate is not None and isinstance(life, Served):
         running = float(request_rate / dp * life.latency)  # by Little's law
     limits = {

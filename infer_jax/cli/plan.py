@@ -8,14 +8,14 @@ import typer
 
 from infer_jax.catalog import load_model
 from infer_jax.cli import (
-    drawn,
     inputs,
-    launched,
+    launch_view,
     options as opt,
     parsers,
     picture,
+    plan_picture,
     plan_search,
-    planned,
+    plan_view,
     show,
 )
 from infer_jax.cli.drafting import drafting
@@ -190,26 +190,26 @@ def plan(
     found = plan_search.plans(question)
     met, missed, best = found.met, found.missed, found.best
     money = (currency or "USD").upper()
-    report = planned.report(question, found, money)
+    report = plan_view.report(question, found, money)
     rows = report["near_misses"] or report["frontier" if frontier else "plans"]
     most = None if request_rate is None else max_num_seqs or math.inf
-    started = [] if best is None else launched.of_choice(best, question, found, draft, most)
+    started = [] if best is None else launch_view.of_choice(best, question, found, draft, most)
     notes = _notes(question, found, rows, money, alone=alone)
     if out is not None:
-        notes.append(drawn.plans(out, found.series, best, asked, report, money))
+        notes.append(plan_picture.plans(out, found.series, best, asked, report, money))
         report["picture"] = out
     if as_json:
         starts = {launch.engine: launch.to_dict() for launch in started}
         show.as_json({**report, "launch": starts, "notes": notes})
         return
-    shown = planned.spread(met) if frontier else range(len(met))
+    shown = plan_view.spread(met) if frontier else range(len(met))
     shown = range(min(len(missed), int(top))) if missed else shown
     if frontier and met:
         notes.insert(1, f"{len(shown)} of {len(met)} points of the frontier; --json has all.")
     every, sign = met or missed, "$" if money == "USD" else money
-    planned.tables(report, [every[i] for i in shown], [rows[i] for i in shown], sign)
+    plan_view.tables(report, [every[i] for i in shown], [rows[i] for i in shown], sign)
     if best is not None:
-        notes += launched.printed(started, best.layout, engine)
+        notes += launch_view.printed(started, best.layout, engine)
     show.notes(notes)
 
 
