@@ -52,7 +52,7 @@ def report(
     ] = "report.html",
     as_json: opt.Json = False,
 ) -> None:
-    """One HTML page: frontier, time, memory, sensitivity, roofline, engine flags, sources."""
+    """One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources."""
     prepare()
     picture.check(out, (".html",), "")
     asked = inputs.given(config, hardware, quant, kv_dtype, price)
@@ -65,16 +65,7 @@ def report(
     work = inputs.workload(isl, osl, prefix)
     with busy("choosing a plan"):
         if tp is None and pp is None and ep is None:
-            if not name.startswith("serving"):
-                raise opt.refuse(
-                    "--tp", "missing", "--tp (with --pp, --ep), or --estimator serving"
-                )
-            if dp > 1:
-                raise opt.refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
-            if batch is not None:
-                raise opt.refuse(
-                    "--batch", batch, "with --tp: a plan that is looked for has its own"
-                )
+            _searchable(name, dp, batch)
             wanted = planning.Asked(
                 ttft=ttft or np.inf,
                 tpot=tpot or np.inf,
@@ -113,6 +104,16 @@ def report(
         show.as_json(summary)
     else:
         show.say(answers.trusted.says, lead(answers, (ttft, tpot)), f"Report: {out}.")
+
+
+def _searchable(name: str, dp: float, batch: float | None) -> None:
+    """Raise InputError where a plan is to be searched and an option fixes a part of it."""
+    if not name.startswith("serving"):
+        raise opt.refuse("--tp", "missing", "--tp (with --pp, --ep), or --estimator serving")
+    if dp > 1:
+        raise opt.refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
+    if batch is not None:
+        raise opt.refuse("--batch", batch, "with --tp: a plan that is looked for has its own")
 
 
 def _first(asked: inputs.Given, theory: Any, work: Workload, wanted: planning.Asked) -> Chosen:
@@ -157,24 +158,10 @@ def _answers(
 ) -> Answers:
     """Every verb's answer about one plan."""
     arch, hardware, layout = asked.model.architecture, asked.hardware, chosen.layout
-    # memory and kernels know groups of tp GPUs, over which experts are dealt: the same bytes
-    common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)
     trusted = inputs.trust(name, theory, asked)
-    plan, pool, prompts = common, chosen.prefill, common
-    if name.startswith("serving"):
-        plan = Deployment.of(**layout._asdict(), dp=chosen.copies)
-    if pool is not None:
-        theory, first = Disaggregated.of(target=theory), pool.layout
-        prompts = Plan.of(tp=first.tp, pp=first.pp, ep=first.attention_dp, dp=pool.copies)
-        plan = Pools.of(
-            prefill=Deployment.of(**first._asdict()),
-            decode=Deployment.of(**layout._asdict()),
-            prefill_copies=pool.copies,
-            decode_copies=chosen.copies,
-            prefill_batch=pool.batch,
-        )
+    theory, plan, prompts, common = _plans(name, theory, chosen)
     context = float(work.isl + work.osl)
-    said = [unseen()] if pool is not None else []
+    said = [] if chosen.prefill is None else [unseen()]
     each = float(np.ceil(chosen.batch / layout.attention_dp))
     engine = Engine.of(context=context, sequences=each)
     planned = inputs.estimator(points.PLANNED, asked.system)
@@ -217,6 +204,29 @@ def _answers(
             *inputs.too_long(asked.model, work),
         ],
     )
+
+
+def _plans(name: str, theory: Any, chosen: Chosen) -> tuple[Any, Plan, Plan, Plan]:
+    """The estimator with its plan, and plain plans of what prefills and of what decodes.
+
+    Memory and kernels know groups of tp GPUs, over which experts are dealt: the same bytes.
+    """
+    layout, pool = chosen.layout, chosen.prefill
+    common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)
+    if pool is None:
+        served = name.startswith("serving")
+        plan = Deployment.of(**layout._asdict(), dp=chosen.copies) if served else common
+        return theory, plan, common, common
+    first = pool.layout
+    prompts = Plan.of(tp=first.tp, pp=first.pp, ep=first.attention_dp, dp=pool.copies)
+    plan = Pools.of(
+        prefill=Deployment.of(**first._asdict()),
+        decode=Deployment.of(**layout._asdict()),
+        prefill_copies=pool.copies,
+        decode_copies=chosen.copies,
+        prefill_batch=pool.batch,
+    )
+    return Disaggregated.of(target=theory), plan, prompts, common
 
 
 def _profiles(
