@@ -8,24 +8,13 @@ import typer
 
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.cli import inputs, options as opt, runs as given_runs, show
+from infer_jax.cli.compare_view import ANSWERS, show_runs, show_two, suffix
 from infer_jax.cli.estimate import agree, one_life, plan_of
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.estimators.trust import BORROWED
 from infer_jax.specs import Plan
-
-SHOWN = 8  # measured runs that are printed; JSON has all
-ANSWERS = {  # of an estimate: title, unit, factor
-    "ttft": ("time to first token", "ms", 1e3),
-    "tpot": ("time per output token", "ms", 1e3),
-    "latency": ("latency of a request", "ms", 1e3),
-    "throughput": ("output per GPU", "tokens/s", 1.0),
-    "cost": ("output tokens", "$/Mtok", 1.0),
-    "input_cost": ("input tokens", "$/Mtok", 1.0),
-    "power": ("power of a GPU", "W", 1.0),
-}
 
 
 def compare(
@@ -90,9 +79,9 @@ def compare(
         show.as_json({**report, "notes": asked.notes})
         return
     if runs is None:
-        _print_two(report, asked.notes)
+        show_two(report, asked.notes)
     else:
-        _print_runs(report, asked.notes)
+        show_runs(report, asked.notes)
 
 
 def _estimators(
@@ -132,7 +121,7 @@ def _predicted(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
         answers["power"] = show.known(asked.hardware.power)(answers["power"])
     return {
         "feasible": bool(life.feasible),
-        "answers": {f"{k}_{_suffix(k)}": x for k, x in answers.items()},
+        "answers": {f"{k}_{suffix(k)}": x for k, x in answers.items()},
         "prefill_ms": {k: 1e3 * x for k, x in life.prefill.terms.items()},
         "decode_ms": {k: 1e3 * x for k, x in life.decode.terms.items()},
     }
@@ -145,11 +134,6 @@ def _answers(life: Estimate) -> dict[str, float]:
         for key, (_, _, factor) in ANSWERS.items()
         if hasattr(life, key)
     }
-
-
-def _suffix(key: str) -> str:
-    unit = ANSWERS[key][1]
-    return {"$/Mtok": "per_mtok_usd", "tokens/s": "tokens_per_s"}.get(unit, unit.lower())
 
 
 def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, Any]:
@@ -179,7 +163,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
                 "osl_tokens": run.osl,
                 "concurrency": run.concurrency,
                 "request_rate_per_s": run.request_rate,
-                "measured": {f"{k}_{_suffix(k)}": x for k, x in _figures(run)},
+                "measured": {f"{k}_{suffix(k)}": x for k, x in _figures(run)},
                 "predicted": _predicted(life, asked),
             }
             for run, life in zip(runs, lives, strict=True)
@@ -205,109 +189,3 @@ def _figures(run: Run) -> Iterator[tuple[str, float]]:
     for key, value in found.items():
         if value is not None:
             yield key, ANSWERS[key][2] * value
-
-
-def _print_two(report: dict[str, Any], notes: list[str]) -> None:
-    one, two = report["estimators"]
-    show.say(
-        f"{report['model']} on {report['hardware']}: isl {float(report['isl_tokens']):g}, osl "
-        f"{float(report['osl_tokens']):g}, batch {float(report['batch']):g}",
-        *(each["trust"]["says"] for each in (one, two)),
-        "",
-    )
-    titles = {f"{k}_{_suffix(k)}": (title, unit) for k, (title, unit, _) in ANSWERS.items()}
-    heads = (
-        show.Column("answer", left=True),
-        show.Column("unit", left=True),
-        show.Column(_marked(one)),
-        show.Column(_marked(two)),
-        show.Column("second over first"),
-    )
-    rows = [
-        [*titles[k], *_both(one["answers"].get(k, "-"), two["answers"].get(k, "-"))]
-        for k in titles
-        if k in one["answers"] or k in two["answers"]
-    ]
-    show.table(heads, rows)
-    for phase in ("prefill", "decode"):
-        show.say("")
-        terms = [x[f"{phase}_ms"] for x in (one, two)]
-        every = sorted(
-            {k for each in terms for k in each}, key=lambda k: -max(t.get(k, 0.0) for t in terms)
-        )
-        show.table(
-            (
-                show.Column(f"{phase}, spent on", left=True),
-                show.Column(_marked(one), "ms"),
-                show.Column(_marked(two), "ms"),
-                show.Column("second over first"),
-            ),
-            [
-                [k, *_both(*(t.get(k, "-") for t in terms))]
-                for k in every
-                if any(t.get(k) for t in terms)
-            ],
-        )
-    for each in (one, two):
-        if not each["feasible"]:
-            show.say("", f"Not feasible by {each['name']}: see infer-jax estimate.")
-    show.notes(
-        [
-            "Terms of one name need not be the same work in two estimators; where memory and "
-            "compute overlap, terms add up to more than the time.",
-            *notes,
-        ]
-    )
-
-
-def _marked(estimator: dict[str, Any]) -> str:
-    """An estimator's name as the head of a column, marked where coefficients are borrowed."""
-    return f"{estimator['name']} {BORROWED if estimator['trust']['borrowed_from'] else ''}".rstrip()
-
-
-def _print_runs(report: dict[str, Any], notes: list[str]) -> None:
-    known = report["trust"]
-    show.say(f"{report['model']} on {report['hardware']}: measured, and predicted", known["says"])
-    titles = {f"{k}_{_suffix(k)}": (title, unit) for k, (title, unit, _) in ANSWERS.items()}
-    for run in report["runs"][:SHOWN]:
-        load = (
-            f"concurrency {run['concurrency']:g}"
-            if run["request_rate_per_s"] is None
-            else f"{run['request_rate_per_s']:g} requests/s"
-        )
-        lengths = f"isl {run['isl_tokens']:g}, osl {run['osl_tokens']:g}"
-        show.say("", f"{run['run']}: {load}, {lengths}", "")
-        predicted = run["predicted"]
-        show.table(
-            (
-                show.Column("answer", left=True),
-                show.Column("unit", left=True),
-                show.Column("measured"),
-                show.Column(f"predicted {BORROWED if known['borrowed_from'] else ''}".rstrip()),
-                show.Column("predicted over measured"),
-            ),
-            [
-                [*titles[k], *_both(value, predicted["answers"].get(k, "-"))]
-                for k, value in run["measured"].items()
-            ],
-        )
-        for phase, title in (("prefill", "first token"), ("decode", "every other token")):
-            terms = sorted(predicted[f"{phase}_ms"].items(), key=lambda item: -float(item[1]))
-            least = 1e-4 * sum(float(x) for _, x in terms)
-            said = [f"{k} {show.digits(x)} ms" for k, x in terms if float(x) > least]
-            show.say(f"Predicted {title}: {', '.join(said)}.")
-    more = len(report["runs"]) - SHOWN
-    said = [f"{more} more runs: --json has all."] if more > 0 else []
-    if any(run["request_rate_per_s"] is not None for run in report["runs"]):
-        said.append(
-            "Requests that arrive by themselves are priced as if as many were kept in flight as "
-            "were on average; their time to first token waits by another law."
-        )
-    show.notes([*said, *notes])
-
-
-def _both(one: Any, two: Any) -> tuple[str, str, str]:
-    cells = [x if isinstance(x, str) else show.or_unknown(x, 4) for x in (one, two)]
-    if any(x is None or isinstance(x, str) for x in (one, two)) or not float(one):
-        return cells[0], cells[1], "-"
-    return cells[0], cells[1], f"{float(two) / float(one):.3g}"

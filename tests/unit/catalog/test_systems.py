@@ -7,52 +7,13 @@ import jax
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from infer_jax.catalog import sense, sheets, units
+from infer_jax.catalog import units
 from infer_jax.catalog.systems import list_systems, load_system, profiles_folder
 from infer_jax.errors import InputError
-from infer_jax.estimators.registry import VARIANTS
 from infer_jax.specs import Hierarchy, Torus, leaves
+from tests.unit.catalog.profile import GOOD, load_text, message
 
 SHIPPED = list_systems()
-
-GOOD = """\
-title = "A chip"
-price_usd_per_hour = { value = 2, source = "sheet" }
-power_w = { value = 700, source = "sheet" }
-
-[chip]
-flops_16_tflops = { value = 100, source = "sheet" }
-flops_8_tflops = { value = 0.2e3, source = "sheet", note = "FP8" }
-memory_gib = { value = 32, source = "sheet" }
-memory_bandwidth_tb_per_s = { value = 3.35, source = "sheet" }
-
-[network]
-kind = "hierarchy"
-domain = { value = 8, source = "sheet" }
-domain_bandwidth_gb_per_s = { value = 450, source = "sheet" }
-network_bandwidth_gb_per_s = { value = 50, source = "sheet" }
-
-[kernels]
-launch_us = { value = 4, source = "sheet" }
-flop_cap = { value = 0.7, source = "sheet" }
-
-[sources]
-sheet = "A data sheet, 2025"
-"""
-
-
-def load_text(folder, text, name="mine.toml"):
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return load_system(str(path))
-
-
-def message(folder, text):
-    with pytest.raises(InputError) as caught:
-        load_text(folder, text)
-    said = str(caught.value)
-    assert "mine.toml" in said and "allowed:" in said and "\n" not in said
-    return said
 
 
 def test_many_profiles_ship():
@@ -407,77 +368,6 @@ def test_split(key, expected):
 )  # fmt: skip
 def test_a_close_name_is_its_profile(name, system):
     assert load_system(name).name == system
-
-
-SLIPS = [
-    # (what stands in GOOD, what a slip makes of it, the field)
-    ("memory_bandwidth_tb_per_s = { value = 3.35", 3.35e-9, "chip.memory_bandwidth"),
-    ("memory_bandwidth_tb_per_s = { value = 3.35", 3.35e9, "chip.memory_bandwidth"),
-    ("flops_16_tflops = { value = 100", 1e-12, "chip.flops_16"),
-    ("flops_16_tflops = { value = 100", 989e12, "chip.flops_16"),
-    ("memory_gib = { value = 32", 32e9, "chip.memory"),
-    ("domain = { value = 8", 1e9, "network.domain"),
-    ("domain_bandwidth_gb_per_s = { value = 450", 0, "network.domain_bandwidth"),
-    ("network_bandwidth_gb_per_s = { value = 50", 0, "network.network_bandwidth"),
-    ("network_bandwidth_gb_per_s = { value = 50", 5e-20, "network.network_bandwidth"),
-    ("price_usd_per_hour = { value = 2", 1e20, "price"),
-    ("power_w = { value = 700", 1e-9, "power"),
-    ("launch_us = { value = 4", 1e200, "kernels.launch"),
-    ("flop_cap = { value = 0.7", 1e-30, "kernels.flop_cap"),
-    ("flop_cap = { value = 0.7", 0, "kernels.flop_cap"),
-]
-
-
-@pytest.mark.parametrize(("entry", "slip", "field"), SLIPS)
-def test_numbers_of_no_machine_are_refused_unless_named(tmp_path, entry, slip, field):
-    assert entry in GOOD
-    text = GOOD.replace(entry, entry[: entry.rindex(" ")] + f" {slip}")
-    said = message(tmp_path, text)
-    assert f'unchecked = ["{field}"]' in said and f"{field}" in said
-    assert "machine" in said
-    named = f'unchecked = ["{field}"]\n{text}'
-    assert load_text(tmp_path, named).name == "mine"
-    # the name lets pass this field and no other, and holds for this file alone
-    other = named.replace("memory_gib = { value = 32", "memory_gib = { value = 1e30")
-    if field != "chip.memory":
-        assert "chip.memory_gib is 1e+30" in message(tmp_path, other)
-    (tmp_path / "below.toml").write_text(named)
-    assert load_text(tmp_path, 'title = "x"\nbase = "below.toml"\n').title == "x"
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_numbers_are_two_powers_of_ten_within_bounds(name):
-    """So that no machine of the next years, or of the last ten, needs an exception."""
-    for path, meta, value in leaves(load_system(name).hardware):
-        low, high = sense.FIELDS.get(path, sense.UNITS[meta["unit"]])
-        if value and path not in ("network.domain", "network.axes", "price"):
-            assert 100 * low <= value <= high / 100, path
-
-
-def test_what_unchecked_names_is_in_the_profile(tmp_path):
-    assert "chip.memory" in message(tmp_path, f'unchecked = ["chip.memry"]\n{GOOD}')
-    assert "a list of fields" in message(tmp_path, f"unchecked = true\n{GOOD}")
-    assert "did you mean unchecked?" in message(tmp_path, f"uncheked = []\n{GOOD}")
-
-
-@pytest.mark.parametrize(
-    ("table", "near"),
-    [("kernals", "kernels"), ("econmics", "economics"), ("servings", "serving"),
-     ("serving_band", "serving_bands"), ("ofloading", "offloading"), ("chips", "chip")],
-)  # fmt: skip
-def test_misspelt_tables_are_refused(tmp_path, table, near):
-    assert f"[{near}]" in message(tmp_path, GOOD.replace("[kernels]", f"[{table}]"))
-
-
-def test_tables_of_own_estimators_are_taken(tmp_path):
-    for table in ("mine", "economics_mine", "serving_v2"):
-        system = load_text(tmp_path, GOOD.replace("[kernels]", f"[{table}]"))
-        assert system.coefficients[table]["flop_cap"] == 0.7
-
-
-def test_known_tables_are_those_of_the_estimators():
-    theories = {name.partition(".")[0] for name in VARIANTS}
-    assert theories <= set(sheets.THEORIES)
 
 
 def test_chains_of_bases_end(tmp_path):
