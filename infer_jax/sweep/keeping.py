@@ -119,6 +119,7 @@ class Frontier:
         self.exact = Front(self._exact(self.known, np.zeros((0, self.known.keys))),
                            self.known.keys, limbs)  # fmt: skip
         self.since, self.decided, self.fresh, self.before = 0, 0, 0, 0
+        self.settled: Front | None = None  # the rows as they were when all had been decided
         self.again(lanes)
 
     def again(self, lanes: int) -> None:
@@ -173,25 +174,27 @@ class Frontier:
 
         None, with nothing changed, where it was asked to stop.
         """
-        exact = self.exact.take(np.flatnonzero(np.isin(self.exact.ids, self.known.ids)))
-        if self.judge is not None:
-            new = self.known.take(np.flatnonzero(~np.isin(self.known.ids, exact.ids))).ordered()
-            index = new.index()
-            for start in range(0, len(index), ASKED):
-                if stopped():
-                    return None
-                some = slice(start, start + ASKED)
-                chosen, keys = self.judge(index[some])
-                columns = self._exact(new.take(chosen + start), keys[chosen])
-                exact = exact.merged(Front(columns, new.keys, new.limbs))
-            self.decided += sum(i >= self.since for i in index)
-        self.since = position
-        if self.judge is None:
+        if self.judge is None or self.known is self.settled:
+            self.since = position
             return False
-        self.exact = exact
+        exact = self.exact.take(np.flatnonzero(np.isin(self.exact.ids, self.known.ids)))
+        new = self.known.take(np.flatnonzero(~np.isin(self.known.ids, exact.ids))).ordered()
+        index, parts = new.index(), []
+        for start in range(0, len(index), ASKED):
+            if stopped():
+                return None
+            chosen, keys = self.judge(index[start : start + ASKED])
+            parts.append(self._exact(new.take(chosen + start), keys[chosen]))
+        if parts:
+            columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+            exact = exact.merged(Front(tuple(columns), new.keys, new.limbs))
+        self.decided += sum(i >= self.since for i in index)
+        self.exact, self.since = exact, position
         kept = np.isin(self.known.ids, exact.ids)
-        self.known = self.known.take(np.flatnonzero(kept))
-        return self._placed() if not kept.all() else False
+        if not kept.all():
+            self.known = self.known.take(np.flatnonzero(kept))
+        self.settled = self.known
+        return False if kept.all() else self._placed()
 
     def merged(self) -> Front:
         """The frontier."""
