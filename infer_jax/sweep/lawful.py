@@ -44,7 +44,8 @@ def masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
         all_grids.append(grids)
         for column in group.columns:
             for digit, position in enumerate(column.order):
-                rule = _always_broken(grids, column.digit, digit)
+                number = _always_broken(grids, column.digit, digit)
+                rule = None if number is None else _told(group, column.digit, digit, number)
                 at = (column.path, position)
                 before = broken.get(at, ())
                 label = column.labels[digit]
@@ -128,14 +129,19 @@ def _tables(group: Group) -> tuple[list[tuple[legal.Rule, np.ndarray]], bool]:
     return [(rule, np.asarray(rule.holds)) for rule in _rules(point)], False
 
 
-def _always_broken(grids: Any, axis: int, digit: int) -> legal.Rule | None:
-    for rule, held in grids:
-        if held.all():
-            continue
-        alone = held if held.ndim == 0 or held.shape[axis] == 1 else held.take(digit, axis)
-        if held.size > 1 and held.shape[axis] > 1 and not alone.any():
-            return rule
+def _always_broken(grids: Any, axis: int, digit: int) -> int | None:
+    """The number of a rule that a digit breaks wherever it stands."""
+    for number, (_, held) in enumerate(grids):
+        reads = held.size > 1 and held.shape[axis] > 1 and not held.all()
+        if reads and not held.take(digit, axis).any():
+            return number
     return None
+
+
+def _told(group: Group, axis: int, digit: int, number: int) -> legal.Rule:
+    """A rule as one point breaks it, so that its sentence is about numbers."""
+    digits = [digit if i == axis else 0 for i in range(len(group.sizes))]
+    return _rules(group.fill(group.steps(digits)))[number]
 
 
 def _combined(group: Group, grids: Any) -> list[Mask]:

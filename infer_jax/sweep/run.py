@@ -58,6 +58,7 @@ def sweep(
     *,
     precision: str = "float32",
     feasible: str = "feasible",
+    legal: bool = True,
     chunk: int | None = None,
     devices: Sequence[Any] | None = None,
     checkpoint: str | Path | None = None,
@@ -69,7 +70,8 @@ def sweep(
 
     ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything``.
     In float32 what lies within a margin is kept too, and decided in float64. ``feasible``
-    names what makes a point count: ``"decode.feasible"`` where prefill is not asked about.
+    names what makes a point count: ``"decode.feasible"`` where prefill is not asked about;
+    unless ``legal`` is False, what no engine runs does not.
     ``checkpoint`` names a file from which the same call carries on; ``every`` is in seconds,
     ``memory`` in bytes. Points, devices and chunks may be any number; the answer is the same.
 
@@ -77,7 +79,7 @@ def sweep(
         InputError: an unknown or unread axis, constraints that nothing keeps, an objective
             that is NaN everywhere, a frontier beyond ``memory``, a foreign checkpoint.
     """
-    ready = prepare(estimator, space, keep, precision=precision, feasible=feasible)
+    ready = prepare(estimator, space, keep, precision=precision, feasible=feasible, legal=legal)
     return start(
         ready,
         chunk=chunk,

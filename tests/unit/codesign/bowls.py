@@ -29,6 +29,7 @@ def life(cost: Array, tpot: Array, need: Array, room: Array, price: Array) -> Es
 class Bowl(Spec):
     """Cost is a bowl in logarithms around (width 900, batch 25, tp 3); time grows with width."""
 
+    layouts = ()  # it takes any split
     depth: Array = number("height of ripples", kind="size", default=0.0)
 
     def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:

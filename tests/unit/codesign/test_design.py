@@ -177,7 +177,9 @@ def test_limits_that_nothing_keeps_are_told_with_the_worst(search):
     [
         ({"start": {"arch.width": 9999.0}}, "arch.width is 9999"),
         ({"start": {"arch.depth": 2.0}}, "start of arch.depth"),
-        ({"restarts": 0}, "1 or more"),
+        ({"restarts": 0}, "1 to 4,096 restarts"),
+        ({"restarts": 10**9}, "1 to 4,096 restarts"),
+        ({"steps": 10**9}, "1 to 10,000 steps"),
         ({"method": "newton"}, "adam or lbfgs"),
     ],
 )

@@ -31,6 +31,22 @@ def prepared(**given):
         ({"plan": {"tp": Axis.values(1, 3.7)}}, "plan.tp is 3.7", "whole number"),
         ({"plan": {"tp": Axis.values(1, 1000)}}, "plan.tp is 1000", "divide the query heads"),
         ({"plan": {"pp": Axis.values(1, 1e9)}}, "plan.pp is 1000000000", "the 32 layers"),
+        (
+            {
+                "plan": {"tp": Axis.values(1, 1000)},
+                "axes": {"arch.blocks.0.feedforward.width": Axis.values(14336, 15360)},
+            },
+            "plan.tp is 1000",
+            "divide the query heads",
+        ),
+        (
+            {
+                "plan": {"tp": Axis.values(1, 8)},
+                "axes": {"arch.blocks.0.feedforward.width": Axis.values(1001, 1003)},
+            },
+            "plan.tp",
+            "feedforward of 1001 columns in 8",
+        ),
         ({"work": {"batch": Axis.values(0.001, 1)}}, "workload.batch is 0.001", "at least 1"),
         ({"work": {"prefix": Axis.values(0, 5000)}}, "workload.prefix is 5000", "at most isl"),
         ({"plan": {"tp": np.float64(3.7), "pp": Axis.values(1, 2)}}, "plan.tp is '3.7'", "whole"),
