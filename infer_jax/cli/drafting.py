@@ -1,4 +1,4 @@
-"""Who drafts tokens for a pass, how many, and how much of it is accepted?"""
+"""Speculative decoding on the command line: the drafter, the numbers tried, the acceptance."""
 
 import os
 from typing import Any, NamedTuple

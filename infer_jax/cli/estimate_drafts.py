@@ -1,4 +1,4 @@
-"""What does a server answer of one plan, with the number of drafts that suits it best?"""
+"""The estimate of one plan, with the number of drafts that gives the least TPOT."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An estimate, what is to be said of its drafts, and how many there are where any are tried."""
+    """An estimate, notes on its drafts, and how many there are where any are tried."""
 
     life: Estimate
     said: list[str]

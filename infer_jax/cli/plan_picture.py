@@ -1,4 +1,4 @@
-"""How are plans drawn: one series a system or format, the plan to take, and the limits?"""
+"""The picture of plans: one series a system or format, the best plan, and the limit of TPOT."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

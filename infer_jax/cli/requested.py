@@ -1,4 +1,4 @@
-"""Which requests come: of what lengths, how spread, how bursty?"""
+"""The requests that the command line describes: lengths, their spread, arrivals."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which servers does a plan have? Its degrees, as ``planning.Choice`` names them, as a service."""
+"""A plan as the servers it needs: degrees of ``planning.Choice`` as a ``Service``."""
 
 import math
 from collections.abc import Mapping, Sequence

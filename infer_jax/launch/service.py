@@ -1,4 +1,4 @@
-"""What of a plan must a server know, whichever engine runs it?"""
+"""What every engine must be given of a plan: the model, lengths, and instances."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is the answer to a question on given systems: instances of one kind, or pairs of pools?"""
+"""The cheapest plans on given systems, over instances of one kind and pairs of pools."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Was the sweep asked to stop? Heard between segments, so that what was done is not lost."""
+"""Signals that stop a sweep, read between segments so that a checkpoint can be written."""
 
 import signal
 import threading

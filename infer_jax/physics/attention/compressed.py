@@ -130,7 +130,7 @@ class CompressedLayer(Kind[Compressed]):
 
     @property
     def grouped_width(self) -> Array:
-        """The shared head's."""
+        """Width of the shared head."""
         return self.attention.head_width
 
     @property

@@ -147,7 +147,7 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
 
     @property
     def grouped_width(self) -> Array:
-        """A head's."""
+        """Width of a key-value head."""
         return self.attention.head_width
 
     def row(self, arch: Architecture) -> Row:

@@ -163,7 +163,7 @@ class LatentLayer(Kind[Latent]):
 
     @property
     def launches(self) -> Array | float:
-        """Latent."""
+        """1: the kernels of latent attention."""
         return 1.0
 
     def row(self, arch: Architecture) -> Row:

@@ -106,7 +106,7 @@ class LinearLayer(Kind[Linear]):
 
     @property
     def launches(self) -> Array | float:
-        """Linear."""
+        """3: the kernels of linear attention."""
         return 3.0
 
     def row(self, arch: Architecture) -> Row:

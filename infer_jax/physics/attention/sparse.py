@@ -22,26 +22,26 @@ class SparseLayer(Kind[Sparse]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of the base, and the indexer's two."""
+        """The kernels of the base's projections, and of the indexer's two."""
         return (*self.base.names, "index queries", "index keys")
 
     @property
     def family(self) -> str:
-        """Its base's."""
+        """Whose kernels the base's core runs in: ``mha`` or ``mla``."""
         return self.base.family
 
     @property
     def designed(self) -> dict[str, tuple[str, ...]]:
-        """Its base's."""
+        """Fields of the base by the name that a design calls them."""
         return self.base.designed
 
     @property
     def normed(self) -> tuple[str, ...]:
-        """Its base's."""
+        """Fields of the base that a norm's vector is as long as."""
         return self.base.normed
 
     def formatted(self, weights: Format) -> Sparse:
-        """With the base's projections in that format, which the indexer's follow."""
+        """The base's projections stored in that format, which the indexer's follow."""
         return self.attention.replace(base=self.base.formatted(weights))
 
     @property
@@ -56,7 +56,7 @@ class SparseLayer(Kind[Sparse]):
         return self.attention.base
 
     def matrices(self, width: Array) -> tuple[Matrix, ...]:
-        """Its base's, and the indexer's queries, key and head weights."""
+        """The projections of the base, and the indexer's queries, key and head weights."""
         a = self.attention
         return (
             *self.base.matrices(width),
@@ -66,20 +66,20 @@ class SparseLayer(Kind[Sparse]):
 
     @property
     def output_width(self) -> Array:
-        """Its base's."""
+        """Numbers per token that the base's input projections hand to its core."""
         return self.base.output_width
 
     def held_bytes(self, cache: Format, context: Array) -> Array:
-        """Its base's, and the index keys."""
+        """Bytes of the base's cache and of the index keys."""
         return self.base.held_bytes(cache, context) + self._index(context)
 
     def read_bytes(self, cache: Format, context: Array) -> Array:
-        """At most ``top_k`` tokens of its base, and all index keys."""
+        """Bytes of at most ``top_k`` tokens of the base's cache, and of all index keys."""
         chosen = jnp.minimum(context, self.attention.top_k)
         return self.base.held_bytes(cache, chosen) + self._index(context)
 
     def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
-        """Its base over the chosen tokens, and 2 n_i d_i a pair for the indexer."""
+        """FLOP of the base over the chosen tokens, and 2 n_i d_i a pair for the indexer."""
         a = self.attention
         index = a.index_heads * a.index_width
         scored = 2.0 * index * pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED))
@@ -87,12 +87,12 @@ class SparseLayer(Kind[Sparse]):
 
     @property
     def absorbed(self) -> Array:
-        """Its base's."""
+        """FLOP of a pair of the base, where decoding."""
         return self.base.absorbed
 
     @property
     def expanded(self) -> Array:
-        """Its base's."""
+        """FLOP of a pair of the base, where prefilling."""
         return self.base.expanded
 
     @property
@@ -102,51 +102,51 @@ class SparseLayer(Kind[Sparse]):
 
     @property
     def heads(self) -> tuple[Any, Any]:
-        """Its base's; the indexer is copied."""
+        """Query heads and KV heads of the base; the indexer is copied."""
         return self.base.heads
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """Its base's."""
+        """The projections of the base that tensor ranks cut."""
         return self.base.cuts
 
     def cache_share(self, tp: Array) -> Array:
-        """Its base's."""
+        """The part of the base's keys and values that each of ``tp`` ranks keeps."""
         return self.base.cache_share(tp)
 
     def of_rank(self, tp: Array) -> Sparse:
-        """Its share of the base; the indexer whole."""
+        """One rank's share of the base, and the whole indexer."""
         return self.attention.replace(base=self.base.of_rank(tp))
 
     def token_bytes(self, cache: Format, tp: Array) -> Array:
-        """Its base's share; the index keys are copied to every rank."""
+        """Bytes of one rank's share of the base; the index keys are copied to every rank."""
         one = jnp.asarray(1.0)
         whole = self.base.held_bytes(cache, one)
         return whole * self.cache_share(tp) + (self.held_bytes(cache, one) - whole)
 
     def projection_bytes(self, width: Array, tp: Array) -> Array:
-        """Its base's share; the indexer's matrices are copied to every rank."""
+        """Bytes of one rank's share of the base; the indexer is copied to every rank."""
         own = self.matrices(width)[len(self.base.names) :]
         index = matmul.elements(own) * self.weights.bytes
         return self.base.projection_bytes(width, tp) + index
 
     @property
     def operands(self) -> Operands:
-        """Its base's."""
+        """Heads and widths of the base's core."""
         return self.base.operands
 
     @property
     def grouped_width(self) -> Array:
-        """Its base's."""
+        """Numbers in a row of the base's cache."""
         return self.base.grouped_width
 
     @property
     def launches(self) -> Array | float:
-        """Sparse."""
+        """2: the kernels of sparse attention."""
         return 2.0
 
     def row(self, arch: Architecture) -> Row:
-        """Its base's, over the chosen tokens, and the indexer."""
+        """The row of the base over the chosen tokens, with the indexer."""
         a = self.attention
         return self.base.row(arch)._replace(
             launches=jnp.asarray(self.launches),
