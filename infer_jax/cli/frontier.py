@@ -107,11 +107,7 @@ def frontier(
         "points": len(answer.grid.time),
     }
     sentences = [
-        f"Decode of one token at {context:.12g} tokens of context: isl + (osl - 1) / 2 "
-        f"with isl {isl:.12g} and osl {osl:.12g}.",
-        f"Over {len(splits)} {'layouts' if whole else 'numbers of GPUs'} of up to "
-        f"{answer.grid.chips.max():.12g} GPUs, each at {len(batches)} batches; TP, PP and EP are "
-        f"{'degrees that engines run' if whole else 'real numbers that its search finds'}.",
+        *_searched(answer, (len(splits), len(batches)), context, (isl, osl), whole=whole),
         *said,
         *asked.notes,
         *inputs.too_long(asked.model, work),
@@ -129,17 +125,41 @@ def frontier(
     report |= {"frontier_points": len(front.time), "rows": rows}
     report["preferred"] = next(row for row in rows if row["preferred"])
     if not no_picture:
-        liked, paid = report["preferred"], float(asked.hardware.price)
+        caption = _caption(asked, isl, osl, name, preference)
         title = f"{asked.model.name} on {asked.system.title}"
-        caption = (
-            f"{isl:,.12g} tokens in, {osl:,.12g} out; "
-            f"{asked.model.quantisation}; ${paid:g} an hour and GPU; an ideal server, by "
-            f"{name}. The dot has the largest speed^{preference:g} / cost."
-        )
-        picture_of = (front, chosen, out, title, "frontier", caption, _point(liked))
+        picture_of = (front, chosen, out, title, "frontier", caption, _point(report["preferred"]))
         report["picture"], note = picture.draw(*picture_of)
         sentences.append(note)
     _print(as_json, report, sentences, None)
+
+
+def _searched(
+    answer: points.Answer,
+    sizes: tuple[int, int],
+    context: float,
+    lengths: tuple[float, float],
+    *,
+    whole: bool,
+) -> list[str]:
+    """What every point is of, and which points there are."""
+    most, (isl, osl) = answer.grid.chips.max(), lengths
+    splits = f"{sizes[0]} {'layouts' if whole else 'numbers of GPUs'}"
+    return [
+        f"Decode of one token at {context:.12g} tokens of context: isl + (osl - 1) / 2 "
+        f"with isl {isl:.12g} and osl {osl:.12g}.",
+        f"Over {splits} of up to {most:.12g} GPUs, each at {sizes[1]} batches; "
+        "TP, PP and EP are "
+        f"{'degrees that engines run' if whole else 'real numbers that its search finds'}.",
+    ]
+
+
+def _caption(asked: inputs.Given, isl: float, osl: float, name: str, preference: float) -> str:
+    """What stands below the picture: lengths, format, price, and which dot is which."""
+    return (
+        f"{isl:,.12g} tokens in, {osl:,.12g} out; "
+        f"{asked.model.quantisation}; ${float(asked.hardware.price):g} an hour and GPU; an ideal "
+        f"server, by {name}. The dot has the largest speed^{preference:g} / cost."
+    )
 
 
 def _point(row: dict[str, Any]) -> str:
