@@ -124,9 +124,9 @@ def show_all(report: dict[str, Any]) -> None:
     limits = ", ".join(f"{k} {v:.6g}" for k, v in report["limits"].items()) or "none"
     show.say("", f"Objective: {report['objective']}; limits: {limits}.")
     show.say(*(known["says"] for known in report["trust"]))
-    for which in ("design", "start") if report["second_estimator"] else ():
-        for text in report["second_estimator"][which]["broken"]:
-            name = report["second_estimator"]["name"]
+    second = report["second_estimator"]
+    for which in ("design", "start") if second else ():
+        for text, name in ((x, second["name"]) for x in second[which]["broken"]):
             show.say(f"Not feasible by {name}, the second estimator: the {which}: {text}.")
     rows = [
         [
@@ -147,7 +147,6 @@ def show_all(report: dict[str, Any]) -> None:
     now, then, units = report["terms"], report["start_terms"], report["units"]
     named = [n for n in TERMS if n in now]
     named += [n for n in now if ".terms." in n or n.endswith(".need")]
-    second = report["second_estimator"]
     show.say("")
     show.table(
         [show.Column("term", left=True), show.Column("unit", left=True), *columns[1:]],
@@ -165,7 +164,7 @@ def show_all(report: dict[str, Any]) -> None:
     if second is not None:
         show.say("", "The same two under the second estimator")
         show.table(
-            columns[:1] + columns[1:],
+            columns,
             [
                 [n, _cell(second["start"][n]), _cell(second["design"][n]),
                  _ratio(second["start"][n], second["design"][n])]

@@ -46,7 +46,6 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
     show.say(
         f"{report['model']} on {float(life.chips):g} {report['hardware']}{copies}", trusted.says, ""
     )
-    mark = trusted.mark
     for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
         for name, limit in phase.limits.items():
             if limit.need > limit.capacity:
@@ -58,25 +57,7 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
             show.Column("unit", left=True),
             show.Column("limit", left=True),
         ),
-        [
-            ["time to first token", mark + _of(report["ttft_ms"]), "ms", _met(report, "ttft")],
-            ["time per output token", mark + _of(report["tpot_ms"]), "ms", _met(report, "tpot")],
-            ["speed of a request", mark + _of(life.speed), "tokens/s", ""],
-            ["throughput per GPU", mark + _of(life.throughput), "tokens/s", ""],
-            ["throughput", mark + _of(report["throughput_tokens_per_s"]), "tokens/s", ""],
-            ["output tokens", mark + _of(life.cost), "$/Mtok", ""],
-            ["input tokens", mark + _of(life.input_cost), "$/Mtok", ""],
-            *(
-                [
-                    ["output tokens", _known(report, "output_energy_per_mtok_j"), "J/Mtok", ""],
-                    ["input tokens", _known(report, "input_energy_per_mtok_j"), "J/Mtok", ""],
-                    ["power of a GPU", _known(report, "power_per_gpu_w"), "W", ""],
-                    ["requests running", _of(life.running), "", ""],
-                ]
-                if isinstance(life, Served)
-                else []
-            ),
-        ],
+        _answers(report, life, trusted.mark),
     )
     both = (life.prefill, life.decode)
     spent = sorted({**life.prefill.terms, **life.decode.terms}, key=lambda k: -_longest(both, k))
@@ -106,6 +87,29 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
     for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
         notes.append(f"Layout of {title}: {_layout(phase)}.")
     show.notes(notes)
+
+
+def _answers(report: dict[str, Any], life: Estimate, mark: str) -> list[list[str]]:
+    """Rows of times, rates, money and energy."""
+    return [
+        ["time to first token", mark + _of(report["ttft_ms"]), "ms", _met(report, "ttft")],
+        ["time per output token", mark + _of(report["tpot_ms"]), "ms", _met(report, "tpot")],
+        ["speed of a request", mark + _of(life.speed), "tokens/s", ""],
+        ["throughput per GPU", mark + _of(life.throughput), "tokens/s", ""],
+        ["throughput", mark + _of(report["throughput_tokens_per_s"]), "tokens/s", ""],
+        ["output tokens", mark + _of(life.cost), "$/Mtok", ""],
+        ["input tokens", mark + _of(life.input_cost), "$/Mtok", ""],
+        *(
+            [
+                ["output tokens", _known(report, "output_energy_per_mtok_j"), "J/Mtok", ""],
+                ["input tokens", _known(report, "input_energy_per_mtok_j"), "J/Mtok", ""],
+                ["power of a GPU", _known(report, "power_per_gpu_w"), "W", ""],
+                ["requests running", _of(life.running), "", ""],
+            ]
+            if isinstance(life, Served)
+            else []
+        ),
+    ]
 
 
 def _limits_of(life: Estimate) -> list[list[str]]:
