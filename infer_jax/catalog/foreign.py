@@ -144,7 +144,7 @@ def csv_rows(where: str, text: str) -> Iterator[tuple[int, list[str]]]:
         at = f"line {reader.line_num}"
         raise InputError(where, at, str(error), "comma-separated values") from None
     if empty:
-        raise InputError(where, "", "no row", "comma-separated values below a header")
+        raise InputError(where, "line 1", "an empty file", "comma-separated values below a header")
 
 
 class MalformedError(InputError):
