@@ -14,6 +14,7 @@ from infer_jax.catalog.names import format_of, nearest, shape_of
 from infer_jax.errors import InputError, PartMeantError
 from infer_jax.specs import Architecture
 
+HUB = "https://huggingface.co/"
 BUNDLED = Path(__file__).parent / "architectures"
 LARGEST = 16 * 2**20  # bytes: configs are kilobytes, long exclusion lists a megabyte
 
@@ -24,7 +25,8 @@ class Model:
 
     ``published`` holds the publisher's own figures where there are any: parameters in
     ``total`` and ``active`` per token, and their ``source``. ``notes`` tell what was assumed
-    or left out.
+    or left out. ``repository``: the weights that were asked for, by their id on Hugging Face or
+    by their folder; "" where none is known.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Model:
     quantisation: str
     notes: tuple[str, ...] = ()
     published: Mapping[str, float | str] = field(default_factory=dict)
+    repository: str = ""
 
     def __repr__(self) -> str:
         """Name, kind and formats; the architecture's own repr has every number."""
@@ -91,7 +94,8 @@ def load_model(
         name = path.absolute().parent.name
     else:
         name = path.name.removesuffix(".json").removesuffix("_config")
-    return _model(name, str(path), config, published, quant, kv_dtype)
+    made = _model(name, str(path), config, published, quant, kv_dtype)
+    return replace(made, repository=str(path.parent))
 
 
 def _config_path(name_or_path: str | os.PathLike[str]) -> Path | None:
@@ -117,13 +121,30 @@ def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
         raise InputError("load_model", "model", name, f"{nearest(name, known)}{allowed}")
     made = _bundled(BUNDLED / f"{shape}.json", quant or stored, kv_dtype)
     said = f", in {stored} by its name" if stored and quant is None else ""
-    return replace(made, notes=(*made.notes, f"{name} has the shape of {shape}{said}"))
+    notes = (*made.notes, f"{name} has the shape of {shape}{said}")
+    return replace(made, notes=notes, repository=_asked(name, made.repository))
+
+
+def _asked(name: str, bundled: str) -> str:
+    """The repository that a name means; a name without its publisher may be the bundled one's.
+
+    >>> _asked("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B")
+    'Qwen/Qwen3-32B-AWQ'
+    """
+    plain = name.removeprefix(HUB).rstrip("/")
+    if "/" in plain:
+        return plain
+    return bundled if bundled.casefold().endswith(f"/{plain.casefold()}") else ""
 
 
 def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
     facts = _json(path)
     config = Facts(facts["config"], f"{path.stem} (bundled)")
-    return _model(facts["name"], facts["source"], config, None, quant, kv_dtype, facts["published"])
+    source = facts["source"]
+    made = _model(facts["name"], source, config, None, quant, kv_dtype, facts["published"])
+    if not source.startswith(HUB):
+        return made
+    return replace(made, repository="/".join(source.removeprefix(HUB).split("/")[:2]))
 
 
 def _model(

@@ -1,11 +1,10 @@
 """Which repository holds the weights of a plan, in the format that the plan reads them in?"""
 
-from pathlib import Path
 from typing import NamedTuple
 
 from infer_jax.catalog import Model, load_model
+from infer_jax.catalog.models import HUB
 
-HUB = "https://huggingface.co/"
 CACHE = "; KV cache "  # between the formats of weights and cache in ``Model.quantisation``
 
 # Repositories in which the publisher of a model holds it in another format, by the name of that
@@ -42,22 +41,28 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoint(config: str, quant: str | None = None, kv_dtype: str | None = None) -> Checkpoint:
-    """The weights of a model (a bundled name, or a config.json) in the formats of a plan.
+    """The weights of a model (a name, or a config.json) in the formats of a plan.
+
+    The repository is the one that the name asks for: another stands in its place only where its
+    publisher holds the same weights in the format that is asked for.
 
     >>> checkpoint("qwen3-32b", "fp8_block").repository
     'Qwen/Qwen3-32B-FP8'
+    >>> checkpoint("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").repository
+    'Qwen/Qwen3-235B-A22B-Instruct-2507-FP8'
     >>> checkpoint("llama-3.1-8b", "fp8", "fp8")
     Checkpoint(repository='meta-llama/Meta-Llama-3.1-8B', cast='fp8', cache='fp8', missing='', code=False)
     >>> checkpoint("deepseek-r1", "nvfp4").missing
     'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in nvfp4 is known here'
     """  # noqa: E501
     own, given = load_model(config), load_model(config, quant=quant, kv_dtype=kv_dtype)
-    name = repository(own, config)
+    name = own.repository
     if not name:
-        return Checkpoint("", missing=f"no public weights of {own.name} are known")
+        return Checkpoint("", missing=_unknown(own, config))
     stored, cached = own.quantisation.split(CACHE)
     wanted, cache = given.quantisation.split(CACHE)
-    asked = Checkpoint(name, cache="" if cache == cached else cache, code=name.startswith(CODE))
+    coded = any(word.startswith(CODE) for word in (name, own.source.removeprefix(HUB)))
+    asked = Checkpoint(name, cache="" if cache == cached else cache, code=coded)
     if quant is None or _same(wanted, stored):
         return asked
     known = STORED.get(name, {}).get(quant)
@@ -71,14 +76,11 @@ def checkpoint(config: str, quant: str | None = None, kv_dtype: str | None = Non
     )
 
 
-def repository(model: Model, config: str) -> str:
-    """What a server calls the model: its repository, the folder of its config, or "" for none."""
-    if model.source.startswith(HUB):
-        return "/".join(model.source.removeprefix(HUB).split("/")[:2])
-    path = Path(config)
-    if path.is_file():
-        return str(path.parent)
-    return str(path) if path.is_dir() else ""
+def _unknown(own: Model, config: str) -> str:
+    """Why no repository is known: the weights are not public, or the name has no publisher."""
+    if own.source.startswith(HUB):
+        return f"{config} names no publisher: give the model's whole id on Hugging Face"
+    return f"no public weights of {own.name} are known"
 
 
 def _same(wanted: str, stored: str) -> bool:

@@ -260,6 +260,44 @@ def test_a_plan_is_never_served_in_another_format(quant):
             assert load.repository.startswith(repository)  # -FP8, -AWQ of the same publisher
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
+        "Qwen/Qwen3-32B-AWQ",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "nvidia/DeepSeek-R1-NVFP4",
+        "deepseek-ai/DeepSeek-R1-0528",
+    ],
+)
+def test_the_repository_that_was_asked_for_is_served(name):
+    """Not the one whose shape it has: the id as it was given, in its own format."""
+    load = checkpoint(name)
+    assert (load.repository, load.cast, load.missing) == (name, "", "")
+    assert load_model(name).repository == name
+    assert checkpoint(f"https://huggingface.co/{name}/").repository == name
+    served = launches(PLAIN._replace(checkpoint=load))
+    assert all(name in launch.steps[0].command for launch in served)
+
+
+def test_another_format_than_that_of_the_named_repository_is_cast_or_refused():
+    """16 bits are cast while they are loaded; what is stored in fewer is not cast again."""
+    cast = checkpoint("meta-llama/Llama-3.1-8B-Instruct", "fp8")
+    assert (cast.repository, cast.cast) == ("meta-llama/Llama-3.1-8B-Instruct", "fp8")
+    assert checkpoint("Qwen/Qwen3-32B-AWQ", "awq").missing == ""
+    for name, quant in (("Qwen/Qwen3-32B-AWQ", "fp8"), ("Qwen/Qwen3-32B-FP8", "bf16")):
+        assert f"{name} is stored in" in checkpoint(name, quant).missing
+    # the original's FP8 build is not one of a tuning of it
+    tuned = checkpoint("Qwen/Qwen3-235B-A22B-Instruct-2507", "fp8_block")
+    assert (tuned.repository, tuned.cast) == ("Qwen/Qwen3-235B-A22B-Instruct-2507", "fp8_block")
+
+
+def test_a_name_without_its_publisher_serves_nothing_else():
+    assert checkpoint("Llama-3.3-70B-Instruct").repository == "meta-llama/Llama-3.3-70B-Instruct"
+    load = checkpoint("Llama-3.1-8B-Instruct")  # of the base model's shape, other weights
+    assert not load.repository and "whole id on Hugging Face" in load.missing
+
+
 def test_a_checkpoint_of_a_user_is_served_from_its_folder(tmp_path):
     source = Path(load_model.__code__.co_filename).parent / "architectures" / "qwen3-8b.json"
     config = json.loads(source.read_text())
