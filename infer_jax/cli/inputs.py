@@ -89,7 +89,12 @@ def shipped_errors(name: str, made: Any, system: System) -> Errors | None:
     altered = changes.changes("hardware", "estimator")
     if altered or not fitted_to_servers(name) or system.bands():
         return None
-    return serving_errors().get((system.name, ENGINES[int(made.engine)]))
+    return serving_errors().get((system.name, engine(made)))
+
+
+def engine(made: Any) -> str:
+    """The engine that a made estimator of servers is of: vllm, sglang or trtllm."""
+    return ENGINES[int(made.engine)]
 
 
 def fitted_to_servers(name: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from infer_jax.cli import show
 from infer_jax.cli.plan_search import Found, Question
-from infer_jax.launch import Launch, launches, service
+from infer_jax.launch import ENGINES, Launch, launches, service
 from infer_jax.planning import Choice
 
 
@@ -27,22 +27,28 @@ def of_choice(
     return launches(plan)
 
 
-def printed(started: Sequence[Launch], layout: str, engine: str | None) -> list[str]:
-    """Print what starts a plan: on the engine asked for, vLLM where none is, else the first able.
+def printed(started: Sequence[Launch], layout: str, engine: str) -> list[str]:
+    """Print what starts a plan on its ``engine``, or why nothing does, and then another engine's.
 
     Returns the notes that belong to it.
     """
-    names = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", None: "vLLM"}
-    wanted = next(launch for launch in started if launch.engine == names[engine])
-    able = [launch for launch in (wanted, *started) if launch.steps]
-    why = [f"No {wanted.engine} command: {reason}." for reason in wanted.missing]
-    if not able:
-        return [*why, "No engine's command is printed: see --json."]
-    for step in able[0].steps:
+    own = dict(zip(ENGINES, started, strict=True))[engine]
+    able = next((launch for launch in (own, *started) if launch.steps), None)
+    reasons = [f"No {own.engine} command for {layout}: {reason}." for reason in own.missing]
+    if reasons:
+        show.say("", *reasons)
+    if able is None:
+        return ["No engine's command is printed: see --json."]
+    if able is not own:
+        show.say(
+            f"What follows starts the same layout on another engine, {able.engine}: the times and "
+            f"costs above are of {own.engine}, not of {able.engine} (--engine asks for its own)."
+        )
+    for step in able.steps:
         place = f", {step.where}" if step.where else ""
-        show.say("", f"On {able[0].engine} {able[0].version}, {layout}{place}:")
+        show.say("", f"On {able.engine} {able.version}, {layout}{place}:")
         show.lines(step.command)
-    for name, text in able[0].files.items():
+    for name, text in able.files.items():
         show.say("", f"{name}:")
         show.lines(text)
-    return [*why, *able[0].notes]
+    return [*able.notes]

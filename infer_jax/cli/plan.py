@@ -209,7 +209,9 @@ def plan(
     every, sign = met or missed, "$" if money == "USD" else money
     plan_view.tables(report, [every[i] for i in shown], [rows[i] for i in shown], sign)
     if best is not None:
-        notes += launch_view.printed(started, best.layout, engine)
+        served = found.systems[best.system.partition(" > ")[0]]
+        own = inputs.engine(inputs.estimator(question.estimator, served))
+        notes += launch_view.printed(started, best.layout, own)
     show.notes(notes)
 
 

@@ -307,6 +307,14 @@ def test_the_best_plan_comes_with_what_starts_it():
     assert told["launch"]["TensorRT-LLM"]["not_printed"]  # it casts nothing while it loads
     ran = run(*words)
     assert step["command"] in ran.out and f"vLLM {launch['version']}, {best['layout']}" in ran.out
+    assert "another engine" not in ran.out
+    # TensorRT-LLM casts nothing while it loads: said where its command would stand
+    ran = run(*words, "--engine", "trtllm")
+    says = " ".join(ran.out.split())
+    why, other = says.index("No TensorRT-LLM command for"), says.index("on another engine, vLLM")
+    assert why < other < says.index("vllm serve") and "are of TensorRT-LLM, not of vLLM" in says
+    ran = run(*words, "--set", "estimator.engine=1")  # SGLang, without --engine
+    assert "sglang.launch_server" in ran.out and "vllm serve" not in ran.out
     ran = run(*words, "--engine", "sglang", "--tpot", "1us")
     assert ran.code == 0 and "launch" not in ran.out.lower()  # nothing to start
 
