@@ -5,9 +5,11 @@ what is outside names the field in ``unchecked``; docs/hardware-profiles.md says
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from infer_jax.errors import InputError
+from infer_jax.specs import leaves
 
 ABSENT = ("host", "power", "price")  # what may be 0: not there, or not known, or free
 UNITS = {
@@ -37,6 +39,7 @@ COEFFICIENTS = {
 }
 SHARES = ("_cap", "efficiency", "_share", "_read", "_compute", "_memory")
 LEAST_SHARE = 1e-6
+Changes = Mapping[str, Iterable[float]]
 
 
 def sensible(
@@ -49,12 +52,32 @@ def sensible(
     Raises:
         InputError: out of bounds, and ``field`` not named in ``but``.
     """
-    low, high = FIELDS.get(field, UNITS.get(unit, (0.0, math.inf)))
+    low, high = _fact(field, unit)
     absent = raw == 0.0 and field.startswith(ABSENT)
     if field in but or absent or low <= raw * factor <= high:
         return
     zero = "0 or " if field.startswith(ABSENT) else ""
     raise _beyond(where, key, field, raw, f"{zero}{low / factor:g} to {high / factor:g}")
+
+
+def sensible_changes(where: str, part: str, tree: Any, changes: Changes) -> None:
+    """Raise where a new value of a number of ``tree``, by its dotted field, is of no machine.
+
+    ``part`` is ``hardware``, or ``estimator`` with its coefficients; the bounds are those of a
+    profile. A name that ``tree`` has not is left to others.
+
+    Raises:
+        InputError: out of bounds.
+    """
+    units = {path: meta.get("unit", "") for path, meta, _ in leaves(tree)}
+    for field, values in changes.items():
+        bounds = _fact if part == "hardware" else _coefficient
+        low, high = bounds(field, units.get(field, ""))
+        zero = part == "hardware" and field.startswith(ABSENT)
+        for value in values:
+            if not ((zero and value == 0.0) or low <= value <= high):
+                allowed = f"{'0 or ' if zero else ''}{low:g} to {high:g}, as of any machine"
+                raise InputError(where, f"{part}.{field}", value, f"{allowed} that there is")
 
 
 def sensible_coefficient(
@@ -65,11 +88,19 @@ def sensible_coefficient(
     Raises:
         InputError: out of bounds, and ``field`` not named in ``but``.
     """
-    high = COEFFICIENTS[unit]
-    low = LEAST_SHARE if unit == "1" and field.endswith(SHARES) else -high
+    low, high = _coefficient(field, unit)
     if field not in but and not low <= raw * factor <= high:
         span = f"{low / factor:g} to {high / factor:g}"
         raise _beyond(where, key, field, raw, span)
+
+
+def _fact(field: str, unit: str) -> tuple[float, float]:
+    return FIELDS.get(field, UNITS.get(unit, (-math.inf, math.inf)))
+
+
+def _coefficient(field: str, unit: str) -> tuple[float, float]:
+    high = COEFFICIENTS.get(unit, math.inf)
+    return LEAST_SHARE if unit == "1" and field.endswith(SHARES) else -high, high
 
 
 def _beyond(where: str, key: str, field: str, raw: float, span: str) -> InputError:

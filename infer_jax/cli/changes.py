@@ -83,11 +83,21 @@ def changed(**parts: Any) -> Parts:
     """The named parts with what this command changes of them.
 
     Raises:
-        InputError: a path that no number has, or a value out of its bounds.
+        InputError: a path that no number has, or a value out of its bounds, which for
+            hardware and coefficients are a profile's.
     """
     asked = changes(*parts)
     if not asked:
         return Parts(**parts)
+    from infer_jax.catalog.sense import sensible_changes
     from infer_jax.codesign.sensitivity import changed as with_changes
+    from infer_jax.specs import leaves
 
-    return with_changes(Parts(**parts), asked, "--set")
+    before = Parts(**parts)
+    after = with_changes(before, asked, "--set")
+    for part in ("hardware", "estimator"):
+        old, new = (leaves(getattr(x, part)) for x in (before, after))
+        pairs = zip(old, new, strict=True)
+        moved = {path: np.ravel(y) for (path, _, x), (_, _, y) in pairs if np.any(x != y)}
+        sensible_changes("--set", part, getattr(after, part), moved)
+    return after

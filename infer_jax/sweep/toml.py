@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from infer_jax.catalog import list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.sense import sensible_changes
 from infer_jax.errors import InputError
 from infer_jax.estimators.registry import variant
 from infer_jax.specs import Plan, Workload, value_of
@@ -148,7 +149,14 @@ def _hardware(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
     names = _names(where, "hardware", body, "system", "systems", list_systems)
     plain, axes = _numbers(where, "hardware", body)
     axes |= {f"hardware.{k}": Axis.values(v) for k, v in plain.items()}
-    return (load_system(names) if isinstance(names, str) else [load_system(n) for n in names]), axes
+    made = [load_system(n) for n in ([names] if isinstance(names, str) else names)]
+    steps = {
+        path.removeprefix("hardware."): [x for x in axis.steps if isinstance(x, int | float)]
+        for path, axis in axes.items()
+    }
+    for system in made:
+        sensible_changes(where, "hardware", system.hardware, steps)
+    return (made[0] if isinstance(names, str) else made), axes
 
 
 def _estimators(where: str, table: Mapping[str, Any], default: str) -> tuple[Any, dict[str, Axis]]:

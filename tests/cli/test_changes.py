@@ -52,11 +52,26 @@ def test_memory_and_a_price_are_set_too():
     ("given", "said"),
     [("hardware.chip.speed=1", "no number of this"), ("hardware.chip.memory=-1", "a number from"),
      ("hardware.chip.memory", "PATH=NUMBER"), ("plan.tp=2", "begins as one of"),
-     ("hardware.chip.memory=__import__('os')", "PATH=NUMBER")],
+     ("hardware.chip.memory=__import__('os')", "PATH=NUMBER"),
+     ("hardware.chip.memory_bandwidth=0", "1e+08 to 1e+16"),
+     ("hardware.chip.memory_bandwidth=*1e9", "1e+08 to 1e+16"),
+     ("hardware.network.domain_bandwidth=0", "as of any machine"),
+     ("hardware.power=1e9", "0 or 0.1 to 1e+06"),
+     ("estimator.weight_read=0", "1e-06 to")],
 )  # fmt: skip
 def test_what_cannot_be_set_is_refused(given, said):
     ran = run("estimate", *POINT, "--set", given)
     assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "verb", ["memory", "plan", "frontier", "sensitivity", "kernels", "report", "compare"]
+)
+def test_a_number_of_no_machine_is_refused_by_every_verb(verb):
+    gpus = ("--total-gpus", "8") if verb == "plan" else ()
+    ran = run(verb, *POINT[:3], *gpus, "--set", "hardware.chip.memory_bandwidth=0")
+    assert ran.code == 2 and ran.err.count("\n") == 1 and not ran.out
+    assert "hardware.chip.memory_bandwidth is 0.0" in ran.err
 
 
 @pytest.mark.parametrize(

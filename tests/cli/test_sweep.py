@@ -69,6 +69,8 @@ def test_a_frontier_and_its_points_again(space):
         ("log2 = [1, 64, 4]", "log2 = [1, 64]", "workload.batch.log2"),
         ("log2 = [1, 64, 4]", "log2 = [0, 64, 4]", "workload.batch"),
         ('"h200_sxm"', '"h200_xm"', "h200_xm"),
+        ("price = { linear = [2, 4, 3] }", "chip.memory_bandwidth = 0", "1e+08 to 1e+16"),
+        ("price = { linear = [2, 4, 3] }", "chip.memory = { values = [1e3, 8e10] }", "1e+06 to"),
         ("product", "products", "where.products"),
         ("at_most = 8", "at_most = 0.5", "none of 384"),
         ('pareto = ["speed", "cost"]', 'pareto = ["speed", "costs"]', "costs"),
