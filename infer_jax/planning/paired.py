@@ -166,15 +166,14 @@ def choices(
     if asked.frontier and len(fits):
         rows = fits[undominated(np.asarray(life.tpot)[fits], (rent / rate)[fits])]
         return [choice(int(k)) for k in rows], []
-    # what is broken, then dollars, then latencies; of those that answer alike the fewest stages
-    stages = np.array([first.pp for first in pools[0].layout])[i]
+    # what is broken, then dollars, then latencies
     answers = [np.asarray(v, np.float32) for v in (life.ttft, life.tpot, rent / rate, worst)]
     made: dict[str, Choice] = {}
     seen: set[tuple[Any, ...]] = set()
-    for k in (int(k) for k in np.lexsort((stages, *answers))):
+    for k in (int(k) for k in np.lexsort(answers)):
         if len(made) == count or worst[k] > 0.0 >= worst.min():
             break
-        # a pool of stages starts as soon as one of as many instances, but for a hop
+        # of pairs that differ by less than the errors of the estimator one is shown
         alike = (float(life.chips[k]), f"{life.ttft[k]:.3g}", *(float(v[k]) for v in answers[1:]))
         if named(k) not in made and alike not in seen:
             made[named(k)] = choice(k)

@@ -53,8 +53,13 @@ def splits(
     heads do.
 
     Of a frontier, those that no other beats of the best pairs at ``SPEEDS`` limits of TPOT.
-    ``sides`` and ``legal``: of the pool that prefills and of the one that decodes.
+    ``sides`` and ``legal``: of the pool that prefills and of the one that decodes; of ``legal``
+    those without pipeline stages, for between stages vLLM's NixlConnector hands over no caches
+    (github.com/vllm-project/vllm, issue 52913 and the open pull request 53360).
     """
+    legal = ([x for x in legal[0] if x.pp == 1], [x for x in legal[1] if x.pp == 1])
+    if not all(legal):
+        return Found([], [], 0)
     wrapper = Disaggregated(
         target=sides[0].serving,
         decoder=None if sides[1] is sides[0] else sides[1].serving,
@@ -103,12 +108,12 @@ class _Asking(NamedTuple):
     def rows(self) -> tuple[np.ndarray, dict[str, np.ndarray], ForwardPass]:
         """Layout, its degrees and the pass of each row.
 
-        Every attention group has some of the sequences, as has every stage of a prefill.
+        Every attention group has some of the sequences.
         """
         grid = np.meshgrid(np.arange(len(self.legal)), self.sequences, indexing="ij")
         index, each = (x.ravel() for x in grid)
         given = degrees(self.legal, index)
-        each = each * given["attention_dp"] * (given["pp"] if self.new > 1.0 else 1.0)
+        each = each * given["attention_dp"]
         new, cached = np.full(each.shape, self.new), np.full(each.shape, self.cached)
         return index, given, ForwardPass(sequences=each, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
 

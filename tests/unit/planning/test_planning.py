@@ -168,6 +168,19 @@ def test_pools_leave_chips_to_each_other():
     assert found.met and all(c.chips <= 16 for c in found.met)
 
 
+def test_pools_have_no_pipeline_stages(arch, system):
+    """Engines hand no caches between stages (vLLM, issue 52913)."""
+    side, staged = Side("h100_sxm", system.hardware, Serving.of()), [Layout(1, 1, 1, 2)]
+    asked = partial(splits, (side, side), arch, Workload.of(isl=ISL, osl=OSL))
+    alone = asked((staged, staged), Deployment.of(), Asked(chips=3))
+    assert alone == ([], [], 0)
+    legal = [Layout(1, 1, 1, 1), *staged]
+    found = asked((legal, legal), Deployment.of(), Asked(chips=3), count=64)
+    plain = asked((legal[:1], legal[:1]), Deployment.of(), Asked(chips=3), count=64)
+    assert found == plain and found.met
+    assert not any("PP" in c.layout for c in found.met)
+
+
 def test_pools_are_the_best_of_a_count_of_all(arch, system):
     """On 3 chips without tensor parallelism: every count of pools and every batch, one by one."""
     work, legal = Workload.of(isl=ISL, osl=OSL), [Layout(1, 1, 1, 1)]
