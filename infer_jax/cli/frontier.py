@@ -1,5 +1,6 @@
 """`infer-jax frontier`: speed of a request against dollars per million tokens."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -128,9 +129,16 @@ def frontier(
         caption = _caption(asked, isl, osl, name, preference)
         title = f"{asked.model.name} on {asked.system.title}"
         picture_of = (front, chosen, out, title, "frontier", caption, _point(report["preferred"]))
+        existed = Path(out).exists()
         report["picture"], note = picture.draw(*picture_of)
-        sentences.append(note)
+        sentences.append(_written(out, existed=existed) if report["picture"] else note)
     _print(as_json, report, sentences, None)
+
+
+def _written(out: str, *, existed: bool) -> str:
+    """That there is a new file, what it took the place of, and how to have none."""
+    place = " in place of the earlier file" if existed else ""
+    return f"Picture: {out} was written{place}; --out names another, --no-picture writes none."
 
 
 def _searched(

@@ -1,6 +1,7 @@
 """What the verbs print is what the Python API answers, and fits a terminal."""
 
 import io
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -115,6 +116,17 @@ def test_frontier_prints_few_rows_and_saves_a_picture(tmp_path):
     for row in (told["rows"][0], told["preferred"], told["rows"][-1]):
         assert f"{row['cost_per_mtok_usd']:.3g}" in ran.out
     assert f"25 of {told['frontier_points']} points" in ran.out
+    assert "here.svg was written;" in " ".join(ran.out.split())  # there was none
+    again = " ".join(run(*FRONTIER, "--out", "here.svg").out.split()).rpartition("Picture: ")[2]
+    assert again.startswith("here.svg was written in place of the earlier file; --out names")
+    assert again.endswith("--no-picture writes none.")  # the last line
+
+
+def test_the_page_that_shows_two_frontiers_keeps_the_picture_of_the_first():
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    asked = [line for line in text.splitlines() if line.startswith("`infer-jax frontier ")]
+    assert len(asked) > 1
+    assert all("--no-picture" in line or "--out" in line for line in asked[1:])
 
 
 def test_frontier_without_matplotlib_says_so(tmp_path, monkeypatch):
