@@ -16,7 +16,8 @@ from infer_jax.cli.requested import Requested
 from infer_jax.cli.starting import busy
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning import Asked, Choice, Side, front, search
+from infer_jax.planning import Asked, Choice, Side, front, machine, search
+from infer_jax.planning.machines import rule
 from infer_jax.planning.search import Searched, largest
 
 
@@ -160,11 +161,14 @@ def _pool(question: Question, system: str, form: str | None) -> _Pool:
     if question.drafts is not None:
         serving = serving.but(acceptance=question.drafts.acceptance)
     hardware = hardware.but(price=float(hardware.price) * region)
-    side = Side(given.system.name, hardware, serving)
+    size, _ = machine(given.hardware, given.system.title)
+    side = Side(given.system.name, hardware, serving, size)
     most = math.inf if total is None else largest(given.hardware, total)
     notes = given.notes
     if region != 1.0:
         notes.append(f"{side.name}: rents are {region:g} times those, by --region-factor.")
+    if most > 2:
+        notes.append(f"{side.name}: {rule(size)}.")
     if total is not None and most < total:
         notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
     return _Pool(given, side, notes, trusted)

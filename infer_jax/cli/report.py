@@ -118,7 +118,8 @@ def _searchable(name: str, dp: float, batch: float | None) -> None:
 
 def _first(asked: inputs.Given, theory: Any, work: Workload, wanted: planning.Asked) -> Chosen:
     """The plan that `infer-jax plan` prints first, or the nearest miss."""
-    side = planning.Side(asked.system.name, asked.hardware, theory)
+    size, _ = planning.machine(asked.hardware, asked.system.title)
+    side = planning.Side(asked.system.name, asked.hardware, theory, size)
     found = planning.search([side], asked.model.architecture, work, wanted, Deployment.of())
     first = found.first
     gpus = f"{wanted.chips:g} GPUs"

@@ -7,7 +7,8 @@ from typing import Any
 from infer_jax.catalog import Model, System
 from infer_jax.estimators.serving.queued import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
-from infer_jax.launch.service import Instance, Service, machine, traits
+from infer_jax.launch.service import Instance, Service, traits
+from infer_jax.planning.machines import machine
 from infer_jax.specs import UNBOUNDED
 
 DEFAULT = 1024  # requests that vLLM 0.33 runs at most on GPUs of 70 GiB and more, if not set

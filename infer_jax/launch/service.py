@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 from infer_jax.launch.checkpoints import Checkpoint
 from infer_jax.physics import attention as att
-from infer_jax.specs import UNBOUNDED, Architecture, Experts, Hardware, Hierarchy
-
-TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.com, GB200 NVL72)
-MACHINE = 8  # GPUs of a machine where the profile does not say
+from infer_jax.planning import machines
+from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
 
 class Instance(NamedTuple):
@@ -31,7 +29,7 @@ class Instance(NamedTuple):
     chunk: float = math.inf
     drafts: int = 0
     role: str = ""
-    machine: int = MACHINE
+    machine: int = machines.MACHINE
     maker: str = "NVIDIA"
     most: int = 0
     tokens: int = 0
@@ -106,15 +104,6 @@ class Launch(NamedTuple):
             "notes": [*self.notes],
             "not_printed": [*self.missing],
         }
-
-
-def machine(hardware: Hardware, title: str) -> tuple[int, str]:
-    """GPUs of one machine, and who makes them; "" where the title begins with neither."""
-    network = hardware.network
-    maker = next((name for name in ("NVIDIA", "AMD") if title.startswith(name)), "")
-    if not isinstance(network, Hierarchy) or title.startswith(("Google", "AWS", "Groq")):
-        return MACHINE, "other"
-    return (TRAY if "NVL72" in title else int(network.domain)), maker
 
 
 def traits(arch: Architecture) -> dict[str, Any]:

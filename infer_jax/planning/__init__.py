@@ -8,6 +8,7 @@ from infer_jax.planning.choose import (
     front as front,
 )
 from infer_jax.planning.layouts import Layout as Layout, layouts as layouts
+from infer_jax.planning.machines import machine as machine
 from infer_jax.planning.paired import Side as Side
 from infer_jax.planning.search import MODES as MODES, Searched as Searched, search as search
 from infer_jax.planning.served import (

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from infer_jax import legal
+from infer_jax.planning.machines import whole
 from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
 MOST_STAGES = 16  # pipeline stages that are tried
@@ -55,11 +56,14 @@ class Layout(NamedTuple):
         return {n: x for n, x in self._asdict().items() if x != usual.get(n)}
 
 
-def layouts(arch: Architecture, chips: int, most_groups: float = np.inf) -> list[Layout]:
+def layouts(
+    arch: Architecture, chips: int, most_groups: float = np.inf, size: int = 1
+) -> list[Layout]:
     """Every layout of one instance on at most ``chips`` chips that an engine runs.
 
     ``infer_jax.legal`` decides which; of those, stages that divide the layers about evenly, at
-    most 16 of them, and at most ``most_groups`` attention groups.
+    most 16 of them, at most ``most_groups`` attention groups, and instances that divide a machine
+    of ``size`` chips or are whole machines (1: any).
     """
     mixture = any(isinstance(b.feedforward, Experts) for b in arch.blocks)
     queries = np.gcd.reduce([int(query) for query, _ in legal.heads(arch)] or [1])
@@ -73,7 +77,8 @@ def layouts(arch: Architecture, chips: int, most_groups: float = np.inf) -> list
             for ep in _divisors(ranks, ranks) if mixture else (1,):
                 tried += [(tp, groups, ep, pp) for pp in stages]
     columns: Any = np.asarray(tried, np.float64).reshape(-1, 4).T
-    runs = np.broadcast_to(legal.holds(arch, Layout(*columns)), len(tried))
+    instance = Layout(*columns)
+    runs = np.broadcast_to(legal.holds(arch, instance) & whole(instance.chips, size), len(tried))
     return [Layout(*row) for row, good in zip(tried, runs.tolist(), strict=True) if good]
 
 

@@ -19,11 +19,12 @@ EXACT = 1024  # combinations that are evaluated with the transfer between the po
 
 
 class Side(NamedTuple):
-    """A pool's system, and the model of it."""
+    """A pool's system, the model of it, and the chips of one machine: 1 where that is not known."""
 
     name: str
     hardware: Hardware
     serving: Serving
+    machine: int = 1
 
 
 class Rows(NamedTuple):

@@ -87,7 +87,9 @@ def _searched(
 ) -> tuple[Searched, Table | None]:
     """Plans within limits; what instances of one kind answer is ``made``, where it is known."""
     first, second = sides[0], sides[-1]
-    legal = [layouts(arch, int(largest(side.hardware, asked.chips))) for side in sides]
+    legal = [
+        layouts(arch, int(largest(side.hardware, asked.chips)), size=side.machine) for side in sides
+    ]
     if not all(legal):
         allowed = "a format that engines can cut this model in, however it is laid out"
         raise InputError("plan", "--quant", "a format that no layout can cut", allowed)

@@ -13,7 +13,18 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.planning import Asked, Layout, Side, Table, choices, layouts, shares, splits, table
+from infer_jax.planning import (
+    Asked,
+    Layout,
+    Side,
+    Table,
+    choices,
+    layouts,
+    machine,
+    shares,
+    splits,
+    table,
+)
 from infer_jax.specs import Workload
 
 ISL, OSL, GPUS = 2000, 200, 8
@@ -57,6 +68,23 @@ def test_layouts_of_a_mixture_deal_out_its_experts():
         ranks = x.tp * x.attention_dp
         assert 64 % x.tp == 0 and 128 % x.ep == 0 and ranks % x.ep == 0
         assert 1536 % (ranks // x.ep) == 0 and x.chips <= 16
+
+
+@pytest.mark.parametrize(
+    ("hardware", "sizes"),
+    [
+        ("h100_sxm", {1, 2, 4, 8, 16, 24}),
+        ("gb200_nvl72", {1, 2, 4, 8, 12, 16, 20, 24}),  # trays of 4
+        ("rtx_4090", {1, 2, 3, 6, 12, 18, 24}),  # a machine of 6
+        ("tpu_v5e", {1, 2, 4, 8, 16}),  # slices
+        ("trainium2", {1, 2, 4, 8, 16}),  # machines of 16
+    ],
+)
+def test_instances_divide_a_machine_or_are_whole_machines(hardware, sizes):
+    system = load_system(hardware)
+    size, _ = machine(system.hardware, system.title)
+    legal = layouts(load_model("qwen3-30b-a3b").architecture, 24, size=size)
+    assert {x.chips for x in legal} == sizes
 
 
 def test_the_cheapest_plan_is_that_of_a_loop_over_all(made):

@@ -1,0 +1,49 @@
+"""How many chips are in one machine, and which instances fill machines without a remainder?
+
+An instance of 6 GPUs on machines of 8 leaves 2 that no other of its kind can use, or shares a
+machine with another and crosses the slower network inside a tensor-parallel group.
+"""
+
+from typing import Any
+
+from infer_jax.specs import Hardware, Hierarchy
+
+TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.com, GB200 NVL72)
+MACHINE = 8  # GPUs of a machine where the profile does not say
+TRAINIUM = 16  # chips of a trn2.48xlarge (aws.amazon.com/ec2/instance-types/trn2)
+# TPU slices are powers of two, as of v5e: 1, 4, 8 ... 256 chips (cloud.google.com/tpu/docs/v5e);
+# this is one that all that are tried divide
+SLICE = 1024
+MOST = 1e6  # GPUs of a machine at most, whatever a profile says
+
+
+def machine(hardware: Hardware, title: str) -> tuple[int, str]:
+    """GPUs of one machine, and who makes them; "" where the title begins with neither.
+
+    A TPU's is a slice of ``SLICE`` chips: what divides it are the powers of two.
+    """
+    network = hardware.network
+    if title.startswith("AWS"):
+        return TRAINIUM, "other"
+    if not isinstance(network, Hierarchy):
+        return SLICE, "other"
+    if title.startswith("Groq"):
+        return MACHINE, "other"
+    maker = next((name for name in ("NVIDIA", "AMD") if title.startswith(name)), "")
+    return (TRAY if "NVL72" in title else int(min(max(network.domain, 1.0), MOST))), maker
+
+
+def whole(chips: Any, size: int) -> Any:
+    """Whether instances of ``chips`` divide a machine of ``size``, or are whole machines.
+
+    >>> [n for n in range(1, 25) if whole(n, 8)]
+    [1, 2, 4, 8, 16, 24]
+    """
+    return (size % chips == 0) | (chips % size == 0)
+
+
+def rule(size: int) -> str:
+    """``whole`` in words."""
+    if size == SLICE:
+        return "an instance's chips are a power of two, as slices are"
+    return f"an instance's GPUs divide a machine of {size}, or are whole machines"
