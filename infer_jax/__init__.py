@@ -72,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOM, *_ROOMS})
+    return sorted({"InputError", "__version__", "citation", *_ROOM, *_ROOMS})

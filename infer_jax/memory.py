@@ -8,7 +8,7 @@ from jax import Array
 from infer_jax.physics import capacity, paging
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.specs import Architecture, Hardware, Plan, Spec, number, part, spec
+from infer_jax.specs import Architecture, Hardware, Plan, Spec, check_arguments, number, part, spec
 
 GIB = 2.0**30
 
@@ -181,12 +181,16 @@ def memory(
     given, and absent at 1. Not counted: vision towers, draft models, adapters, rotary tables.
     Source: vLLM, v1/worker/gpu_worker.py (v0.19); see docs/memory.md for measured errors.
 
+    Raises:
+        InputError: an argument that is not of its class.
+
     >>> import infer_jax as ij
     >>> system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
     >>> held = memory(model.architecture, system.hardware, ij.Plan.of(tp=1))
     >>> bool(held.fits), round(float(held.token_bytes))
     (True, 131072)
     """
+    check_arguments("memory", arch=arch, hardware=hardware, plan=plan)
     engine = Engine() if engine is None else engine
     overheads = Overheads() if overheads is None else overheads
     weights = capacity.weight_bytes(arch, plan, overheads.multiple)

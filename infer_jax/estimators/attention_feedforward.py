@@ -13,6 +13,7 @@ from infer_jax.specs import (
     Hardware,
     Plan,
     Spec,
+    checked,
     number,
     part,
     spec,
@@ -61,6 +62,7 @@ class AttentionFeedforward(Spec):
         "share of link bandwidth that transfers reach", kind="fraction", high=1, default=0.8
     )
 
+    @checked
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Halves
     ) -> Phase:

@@ -16,6 +16,7 @@ from infer_jax.specs import (
     Plan,
     Spec,
     Workload,
+    checked,
     number,
     part,
     spec,
@@ -81,6 +82,7 @@ class Disaggregated(Spec):
         default=0.92,
     )
 
+    @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools
     ) -> Estimate:

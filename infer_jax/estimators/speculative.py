@@ -20,6 +20,7 @@ from infer_jax.specs import (
     Plan,
     Spec,
     Workload,
+    checked,
     number,
     part,
     spec,
@@ -101,6 +102,7 @@ class Speculative(Spec):
         """The same with that many drafts in every pass, faster or not."""
         return self.replace(drafts=(drafts,), may_stop=False)
 
+    @checked
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> Phase:
@@ -136,6 +138,7 @@ class Speculative(Spec):
         one, plain, small = self._passes(arch, hardware, forward, plan)
         return self._drafted(drafts, arch, hardware, one, plan, plain, small)
 
+    @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:

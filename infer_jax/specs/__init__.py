@@ -15,6 +15,10 @@ from infer_jax.specs.architecture import (
     Linear as Linear,
     Sparse as Sparse,
 )
+from infer_jax.specs.arguments import (
+    check_arguments as check_arguments,
+    checked as checked,
+)
 from infer_jax.specs.fields import (
     Spec as Spec,
     leaves as leaves,

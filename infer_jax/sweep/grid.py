@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.errors import InputError
+from infer_jax.specs import Architecture, Hardware, Plan, Workload, check_arguments
 from infer_jax.sweep.program import OPTIONS
 
 POINTS = 400  # per axis of the paper's grid
@@ -85,7 +86,17 @@ def evaluate(
     chips: np.ndarray,
     batches: np.ndarray,
 ) -> Grid:
-    """Every (chips, batch) pair of two axes, in one compiled call over all local devices."""
+    """Every (chips, batch) pair of two axes, in one compiled call over all local devices.
+
+    Raises:
+        InputError: an argument that is not of its class, or an axis without numbers.
+    """
+    if not hasattr(estimator, "estimate"):
+        raise InputError("evaluate", "estimator", estimator, "an estimator: ij.make(name)")
+    check_arguments("evaluate", arch=arch, hardware=hardware, workload=workload)
+    for name, axis in (("chips", chips), ("batches", batches)):
+        if not np.size(axis) or np.asarray(axis).dtype.kind not in "iuf":
+            raise InputError("evaluate", name, axis, "an array of one number or more")
     n, b = (axis.ravel() for axis in np.meshgrid(chips, batches, indexing="ij"))
     rows = -(-n.size // (CHUNK * jax.local_device_count())) * jax.local_device_count()
     # the last pair fills up what the last chunk lacks

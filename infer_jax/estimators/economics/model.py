@@ -22,6 +22,7 @@ from infer_jax.specs import (
     Plan,
     Spec,
     Workload,
+    checked,
     number,
     part,
     spec,
@@ -139,6 +140,7 @@ class Economics(Spec):
         base = coefficients["protocol_base"]
         return model.replace(protocols=tuple(p.but(base=base) for p in model.protocols))
 
+    @checked
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> Phase:
@@ -165,6 +167,7 @@ class Economics(Spec):
             return blend(numbered(*given), counts, self.smoothing)
         return numbered(*given)(*least(numbered(*stopped(given)), counts))
 
+    @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:

@@ -29,6 +29,7 @@ from infer_jax.specs import (
     Plan,
     Spec,
     Workload,
+    checked,
     number,
     part,
     spec,
@@ -131,6 +132,7 @@ class Kernels(Spec):
         hybrid = any(b.attention is not None and att.of(b.attention).recurrent for b in arch.blocks)
         return self.schedule_decode_hybrid if hybrid else self.schedule_decode
 
+    @checked
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> Phase:
@@ -153,6 +155,7 @@ class Kernels(Spec):
         run = assembly.published if self.published else assembly.corrected
         return run(self, arch, hardware, forward, serving(plan))
 
+    @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:

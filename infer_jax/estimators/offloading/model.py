@@ -21,7 +21,18 @@ from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics.compression import grouped_bytes
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.tiers import Moved, Placement
-from infer_jax.specs import Architecture, Hardware, Plan, Spec, Workload, number, part, spec, static
+from infer_jax.specs import (
+    Architecture,
+    Hardware,
+    Plan,
+    Spec,
+    Workload,
+    checked,
+    number,
+    part,
+    spec,
+    static,
+)
 
 Groups = tuple[tuple[str, ...], ...]
 WORK = ("compute", "attend")  # GPU and CPU take turns
@@ -186,6 +197,7 @@ class Offloading(Spec):
         prefill = (2.0 * stages - 1.0) * layers / stages
         return repeats * prefill, repeats * (job.tokens - 1.0) * layers
 
+    @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> JobEstimate:

@@ -29,6 +29,7 @@ from infer_jax.specs import (
     Plan,
     Spec,
     Workload,
+    checked,
     number,
     part,
     spec,
@@ -115,6 +116,7 @@ class Partitioning(Spec):
         """
         return self.but(**coefficients)
 
+    @checked
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> Phase:
@@ -138,6 +140,7 @@ class Partitioning(Spec):
             return blend(numbered(*given), counts, self.smoothing)
         return numbered(*given)(*least(numbered(*stopped(given)), counts))
 
+    @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:

@@ -21,7 +21,7 @@ from infer_jax.estimators.serving.shape import Shape, shape
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.estimators.serving.world import World, chosen
 from infer_jax.physics.batching import Service
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, spec
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, checked, spec
 
 
 @spec
@@ -108,6 +108,7 @@ class Serving(Form):
         """Seconds before a prompt's first pass: network and tokeniser."""
         return front(self, deployment(plan)) * self.first_factor
 
+    @checked
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> Phase:
@@ -125,6 +126,7 @@ class Serving(Form):
         """``step`` per token that a sequence gets, where ``plan`` says how many are drafted."""
         return one_token(self.world(seen, hardware, plan, draft), forward)
 
+    @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Served:

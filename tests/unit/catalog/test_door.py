@@ -25,11 +25,59 @@ def test_a_model_is_no_architecture_and_a_system_no_hardware(name):
         theory.estimate(MODEL.architecture, SYSTEM, WORK, PLAN)
 
 
+THEORIES = ("economics", "kernels.published", "offloading", "partitioning", "serving")
+
+
+@pytest.mark.parametrize("name", THEORIES)
+def test_what_stands_in_the_place_of_another_is_named(name):
+    theory = ij.make(name, SYSTEM.coefficients)
+    arch, hardware = MODEL.architecture, SYSTEM.hardware
+    forward = ij.ForwardPass.of(sequences=1)
+    for given, said in (
+        ((arch, hardware, PLAN, WORK), r"workload is 'a Plan'; allowed: a Workload"),
+        (("llama-3.1-8b", hardware, WORK, PLAN), r"arch is 'a str'; allowed: an Architecture"),
+        ((hardware, arch, WORK, PLAN), r"arch is 'a Hardware'; allowed: an Architecture"),
+        ((arch, hardware, WORK, None), r"plan is 'a NoneType'; allowed: a Plan"),
+        ((arch, hardware, forward, PLAN), r"workload is 'a ForwardPass'; allowed: a Workload"),
+    ):
+        with pytest.raises(InputError, match=rf"^\w+.estimate: {said}"):
+            theory.estimate(*given)
+    with pytest.raises(InputError, match=r"plan is 'a Workload'; allowed: a Plan"):
+        theory.estimate(arch, hardware, workload=WORK, plan=WORK)
+    if hasattr(theory, "step"):
+        with pytest.raises(InputError, match=r"step: forward is 'a Workload'; allowed: a Forw"):
+            theory.step(arch, hardware, WORK, PLAN)
+
+
+def test_a_grid_refuses_what_is_not_meant():
+    theory = ij.make("economics", SYSTEM.coefficients)
+    good = [theory, MODEL.architecture, SYSTEM.hardware, WORK, [1.0], [1.0]]
+    for at, wrong, said in (
+        (0, "economics", "estimator is 'economics'"),
+        (1, MODEL, "pass .architecture"),
+        (2, SYSTEM, "pass .hardware"),
+        (3, PLAN, "workload is 'a Plan'; allowed: a Workload"),
+        (4, [], "chips is"),
+        (5, ["a"], "batches is"),
+    ):
+        with pytest.raises(InputError, match=said):
+            ij.evaluate(*[*good[:at], wrong, *good[at + 1 :]])
+
+
+def test_names_of_the_package_are_those_for_users():
+    assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(ij))
+    assert {"evaluate", "load_model", "Plan", "InputError", "sweep"} <= set(dir(ij))
+    assert all(hasattr(ij, name) for name in dir(ij))
+
+
 def test_memory_refuses_them_too():
     with pytest.raises(InputError, match=r"pass .architecture"):
         memory(MODEL, SYSTEM.hardware, PLAN)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"pass .hardware"):
         memory(MODEL.architecture, SYSTEM, PLAN)  # pyright: ignore[reportArgumentType]
+
+    with pytest.raises(InputError, match=r"memory: plan is 'a Workload'; allowed: a Plan"):
+        memory(MODEL.architecture, SYSTEM.hardware, WORK)  # pyright: ignore[reportArgumentType]
 
 
 def test_reprs_are_one_short_line():

@@ -1,0 +1,70 @@
+"""Is every argument of an estimator the spec that is meant, in its place?
+
+Types alone are looked at, so that tracers, axes and any numbers within pass at no cost.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from infer_jax.errors import InputError
+from infer_jax.specs.architecture import Architecture
+from infer_jax.specs.fields import Spec
+from infer_jax.specs.hardware import Hardware
+from infer_jax.specs.workload import ForwardPass, Workload
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+ORDER = "arguments are arch, hardware, workload (of a step: forward), plan"
+# of each argument: its class, and a field that a model or a system has a part for
+MEANT: dict[str, tuple[type, str]] = {
+    "arch": (Architecture, "blocks"),
+    "hardware": (Hardware, "chip"),
+    "workload": (Workload, "isl"),
+    "forward": (ForwardPass, "sequences"),
+}
+
+
+def check_arguments(where: str, **given: Any) -> None:
+    """Do nothing where each of ``given`` is of its class; a plan is of any theory's own.
+
+    Raises:
+        InputError: another object stands there; ``where`` begins the sentence.
+    """
+    for name, value in given.items():
+        if name == "plan":
+            others = tuple(cls for cls, _ in MEANT.values())
+            if not isinstance(value, Spec) or isinstance(value, others):
+                raise InputError(where, name, _a(type(value)), f"a Plan; {ORDER}")
+            continue
+        cls, field = MEANT[name]
+        if isinstance(value, cls):
+            continue
+        try:
+            getattr(value, field)
+        except InputError:  # a model or a system, which says which part of it is meant
+            raise
+        except AttributeError:
+            pass
+        raise InputError(where, name, _a(type(value)), f"{_a(cls)}; {ORDER}")
+
+
+def checked(method: Method) -> Method:
+    """``step`` or ``estimate`` of an estimator that looks at its arguments first."""
+    kind = "forward" if method.__name__ == "step" else "workload"
+
+    @wraps(method)
+    def looked_at(self: Any, arch: Any, hardware: Any, *rest: Any, **named: Any) -> Any:
+        given = {
+            "arch": arch,
+            "hardware": hardware,
+            **dict(zip((kind, "plan"), rest, strict=False)),
+        }
+        check_arguments(f"{type(self).__name__}.{method.__name__}", **given, **named)
+        return method(self, arch, hardware, *rest, **named)
+
+    return looked_at  # pyright: ignore[reportReturnType]
+
+
+def _a(cls: type) -> str:
+    return f"{'an' if cls.__name__[0] in 'AEIOUaeiou' else 'a'} {cls.__name__}"
