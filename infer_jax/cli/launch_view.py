@@ -22,7 +22,7 @@ def of_choice(
         (found.formats[choice.formats], question.kv_dtype),
         draft,
         most,
-        spread=question.requests.lengths != "equal",
+        longest=(question.requests.longest, question.requests.within),
     )
     return launches(plan)
 
@@ -47,7 +47,7 @@ def printed(started: Sequence[Launch], layout: str, engine: str) -> list[str]:
     for step in able.steps:
         place = f", {step.where}" if step.where else ""
         show.say("", f"On {able.engine} {able.version}, {layout}{place}:")
-        show.lines(step.command)
+        show.lines("\n".join([*(f"# {said}" for said in able.comments), step.command]))
     for name, text in able.files.items():
         show.say("", f"{name}:")
         show.lines(text)

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from infer_jax.catalog.traces import read_trace
 from infer_jax.cli import inputs
 from infer_jax.cli.options import refuse
@@ -11,14 +13,21 @@ from infer_jax.specs.lengths import fixed, independent, lognormal
 
 
 class Requested(NamedTuple):
-    """A workload, how its lengths spread in a word (for JSON), and what to say of it."""
+    """A workload, how its lengths spread in a word (for JSON), and what to say of it.
+
+    ``longest``: tokens of the longest request, prompt and output, and ``within``: which requests
+    are no longer; of requests of equal lengths it is isl + osl.
+    """
 
     work: Workload
     lengths: str
     notes: list[str]
+    longest: float
+    within: str = ""
 
 
 ISL, OSL = 4096.0, 512.0  # tokens where not given
+TAIL = 0.0005  # of prompts, and of outputs, that are longer than the longest request reckoned with
 
 
 def requested(
@@ -43,19 +52,21 @@ def requested(
             if deviation:
                 shown = f"{mean:.12g}±{deviation:.12g}"
                 raise refuse(option, shown, "a mean alone, or with --request-rate")
-        return Requested(work, "equal", [])
+        return Requested(work, "equal", [], isl + osl)
     if not any(spread):
         said = "All requests are of equal lengths, and percentiles of TTFT those of Poisson "
         said += "arrivals alone; --isl 2200±600 or --trace says how they differ."
-        return Requested(work.replace(arrivals=Arrivals.of(rate=rate)), "equal", [said])
-    laws = [
-        lognormal(deviation / mean) if deviation else fixed()
-        for mean, deviation in zip((isl, osl), spread, strict=True)
-    ]
+        work = work.replace(arrivals=Arrivals.of(rate=rate))
+        return Requested(work, "equal", [said], isl + osl)
+    ratios = [deviation / mean for mean, deviation in zip((isl, osl), spread, strict=True)]
+    laws = [lognormal(ratio) if ratio else fixed() for ratio in ratios]
     said = f"Lengths are log-normal, {isl:.12g}±{spread[0]:.12g} tokens in and "
     said += f"{osl:.12g}±{spread[1]:.12g} out, independent of each other."
     work = work.replace(lengths=independent(*laws), arrivals=Arrivals.of(rate=rate))
-    return Requested(work, "lognormal", [said])
+    # over the law's mean: that of exp(sigma z) is exp(sigma^2 / 2) = sqrt(1 + ratio^2)
+    ends = [float(lognormal(x)(np.array([1.0 - TAIL]))[0]) / np.sqrt(1.0 + x**2) for x in ratios]
+    within = f"{100.0 * (1.0 - 2.0 * TAIL):.3g} % of requests or more"
+    return Requested(work, "lognormal", [said], isl * ends[0] + osl * ends[1], within)
 
 
 def _recorded(trace: str, rate: float | None) -> Requested:
@@ -69,4 +80,5 @@ def _recorded(trace: str, rate: float | None) -> Requested:
         work = work.replace(arrivals=Arrivals.of(rate=rate))
     said = f"{len(read)} requests of {read.file}, {float(work.isl):.6g} tokens in and "
     said += f"{float(work.osl):.6g} out in the mean, {float(work.prefix):.6g} cached, {bursts}."
-    return Requested(work, "trace", [said])
+    longest = float((read.isl + read.osl).max())
+    return Requested(work, "trace", [said], longest, "every request of the trace")

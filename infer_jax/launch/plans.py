@@ -11,7 +11,7 @@ from infer_jax.launch.service import Instance, Service, traits
 from infer_jax.planning.machines import machine
 from infer_jax.specs import UNBOUNDED
 
-DEFAULT = 1024  # requests that vLLM 0.33 runs at most on GPUs of 70 GiB and more, if not set
+SELDOM = 1e-3  # share of time in which more requests may be in flight than have a place
 
 
 def service(
@@ -24,28 +24,30 @@ def service(
     formats: tuple[str | None, str | None] = (None, None),
     draft: str | None = None,
     most: float | None = None,
-    *,
-    spread: bool = False,
+    longest: tuple[float, str] | None = None,
 ) -> Service:
     """A plan as what a server must know.
 
     ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``: see
     ``instances``; ``lengths``: tokens of prompt and answer; ``formats``: of weights and cache that
-    are asked for; ``draft``: the model that drafts; ``spread``: whether lengths are means, so that
-    the longest request is the longest that the model takes.
+    are asked for; ``draft``: the model that drafts; ``longest``: tokens of the longest request and
+    which requests are no longer ("" where all are equal), isl + osl where not given.
     """
     machines = [machine(system.hardware, system.title) for system in systems]
     load, drafter = checkpoint(config, *formats), checkpoint(draft) if draft else None
     if drafter is not None and drafter.missing and not load.missing:
         load = load._replace(missing=drafter.missing)
     known = traits(model.architecture)
-    bounded = spread and known["limit"] < UNBOUNDED
+    tokens, within = longest or (sum(lengths), "")
+    tokens = math.ceil(tokens - 1e-6)
+    held = int(min(tokens, known["limit"])) if within else tokens
+    running = instances(degrees, batch, machines, most)
     return Service(
         load,
-        instances(degrees, batch, machines, most),
+        running,
         isl=math.ceil(lengths[0]),
-        context=int(known["limit"]) if bounded else math.ceil(sum(lengths)),
-        fitted=bounded,
+        context=held,
+        comments=tuple(_comments(held, tokens, within, running[-1], batch, most)),
         draft=drafter.repository if drafter else "",
         **known,
     )
@@ -61,7 +63,7 @@ def instances(
 
     ``batch``: requests in flight in an instance (that decodes). ``machines``: (GPUs of a machine,
     maker) of each pool. ``most``: requests that a group may run at most where the number in flight
-    varies; where not given, as many as the batch takes.
+    varies, infinite for ``places`` of its mean; where not given, as many as the batch takes.
 
     >>> instances({"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}, 30, [(8, "")])[0].copies
     4
@@ -101,6 +103,44 @@ def _instance(
         role=role,
         machine=machine[0],
         maker=machine[1],
-        most=0 if most is None else int(min(most, DEFAULT)),
+        most=_most(batch / int(degrees["attention_dp"]), most),
         tokens=int(min(chunk, BUDGET)) if opened else 0,
     )
+
+
+def places(mean: float) -> int:
+    """Requests in flight that are exceeded in ``SELDOM`` of the time at most, for their mean.
+
+    Their number is taken as geometric, P(N > n) = (m / (1 + m))^(n + 1): that of an M/G/1 queue
+    that shares its processor (L. Kleinrock, Queueing Systems II, 1976, section 4.4), where a
+    request more slows all others in proportion. A server that batches slows them less, and its
+    number spreads less, down to the Poisson one of M/G/infinity.
+
+    >>> places(12.7)
+    91
+    """
+    return max(math.ceil(math.log(SELDOM) / math.log(mean / (1.0 + mean)) - 1.0), 1)
+
+
+def _most(mean: float, most: float | None) -> int:
+    if most is None:
+        return 0
+    return int(most) if math.isfinite(most) else places(max(mean, SELDOM))
+
+
+def _comments(
+    held: int, tokens: int, within: str, one: Instance, batch: float, most: float | None
+) -> list[str]:
+    """What the lengths and places of a command are, where they are not those of the plan."""
+    said = []
+    if within and held < tokens:
+        said.append(f"context {held}: the model's; {within} take up to {tokens} tokens")
+    elif within:
+        said.append(f"context {held}: {within} are no longer, prompt and output")
+    if most is not None and math.isinf(most):
+        said.append(
+            f"at most {one.each} requests in a group: {batch / one.groups:.3g} requests in flight "
+            f"in the mean, and {one.each} or fewer {100 * (1 - SELDOM):.3g} % of the time if their "
+            "number is geometric"
+        )
+    return said

@@ -61,7 +61,7 @@ class Service(NamedTuple):
     ``heads``: whether the model drafts by heads of its own; ``draft``: the repository of the model
     that drafts, or ""; ``experts``: whether it is a mixture; ``hybrid``: whether its layers keep
     caches of several kinds; ``limit``: the longest context of the model;
-    ``fitted``: whether the longest request may be as long as memory allows, up to ``context``.
+    ``comments``: where ``context`` and ``Instance.most`` are from, if not from the plan.
     """
 
     checkpoint: Checkpoint
@@ -73,7 +73,7 @@ class Service(NamedTuple):
     experts: bool = False
     hybrid: bool = False
     limit: float = UNBOUNDED
-    fitted: bool = False
+    comments: tuple[str, ...] = ()
 
 
 class Step(NamedTuple):
@@ -84,7 +84,10 @@ class Step(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A plan for one engine: commands, files that they read, notes; or why there are none."""
+    """A plan for one engine: commands, files that they read, notes; or why there are none.
+
+    ``comments``: where numbers of the commands are from, if not from the plan.
+    """
 
     engine: str
     version: str
@@ -93,6 +96,7 @@ class Launch(NamedTuple):
     files: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The launch for JSON."""
@@ -101,7 +105,7 @@ class Launch(NamedTuple):
             "version": self.version,
             "commands": steps,
             "files": dict(self.files),
-            "notes": [*self.notes],
+            "notes": [*self.comments, *self.notes],
             "not_printed": [*self.missing],
         }
 

@@ -92,7 +92,7 @@ def _flags(one: Instance, service: Service) -> list[object]:
         flags += ["--data-parallel-size", one.groups]
     if one.ep > 1:
         flags += ["--enable-expert-parallel"]
-    flags += ["--max-model-len", -1 if service.fitted else service.context]  # -1: what fits
+    flags += ["--max-model-len", service.context]
     flags += ["--max-num-seqs", one.each]
     flags += ["--max-num-batched-tokens", budget(one, service)]
     if load.cast:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from infer_jax.cli.parsers import tokens
 from infer_jax.cli.requested import requested
 from infer_jax.errors import InputError
 from tests.cli.running import answer, run
@@ -217,6 +218,7 @@ def test_a_trace_says_lengths_and_bursts(tmp_path):
     trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "\n".join(rows) + "\n")
     told = requested(None, None, 0.0, 20.0, str(trace))
     assert told.lengths == "trace" and (told.work.isl, told.work.osl) == (2000, 200)
+    assert told.longest == 3200 and "trace" in told.within
     sizes = [float(share.isl) for share in told.work.lengths]
     assert (min(sizes), max(sizes)) == pytest.approx((0.5, 1.5))
     gaps = np.diff([i // 2 / 10 for i in range(40)])
@@ -324,8 +326,25 @@ def test_the_best_plan_comes_with_what_starts_it():
     assert why < other < says.index("vllm serve") and "are of TensorRT-LLM, not of vLLM" in says
     ran = run(*words, "--set", "estimator.engine=1")  # SGLang, without --engine
     assert "sglang.launch_server" in ran.out and "vllm serve" not in ran.out
+    words = (*words[:4], "--request-rate", "4", *words[6:], "--isl", "4000±2000")
+    ran = run(*words)
+    assert "# context " in ran.out and "99.9 % of requests" in ran.out
+    assert "max-model-len -1" not in ran.out and "max-num-seqs 1024" not in ran.out
     ran = run(*words, "--engine", "sglang", "--tpot", "1us")
     assert ran.code == 0 and "launch" not in ran.out.lower()  # nothing to start
+
+
+def test_the_longest_of_log_normal_requests_is_a_stated_quantile():
+    """Of requests drawn from the law at least 99.9 % are no longer, and it is not far above."""
+    length = tokens(0)
+    told = requested(length("4000±2000"), length("500±100"), 0.0, 2.0, None)
+    draw, drawn = np.random.default_rng(7), np.zeros(400_000)
+    for mean, deviation in ((4000.0, 2000.0), (500.0, 100.0)):
+        sigma = np.sqrt(np.log1p((deviation / mean) ** 2))
+        drawn += mean * np.exp(sigma * draw.standard_normal(400_000) - sigma**2 / 2)
+    assert drawn.mean() == pytest.approx(4500.0, rel=5e-3)
+    assert 0.999 <= np.mean(drawn <= told.longest) < 0.9999
+    assert "99.9 %" in told.within
 
 
 @pytest.mark.parametrize("more", [(), ("--frontier",)])

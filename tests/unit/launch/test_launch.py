@@ -329,7 +329,15 @@ def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_me
     (closed,) = instances(degrees, 12.7, machine)
     (opened,) = instances(degrees, 12.7, machine, math.inf)
     (limited,) = instances(degrees, 12.7, machine, 64.0)
-    assert (closed.each, opened.each, limited.each) == (13, 1024, 64)
+    # places that a geometric number of that mean exceeds for a thousandth of the time, added up
+    share, ratio = 0.0, 12.7 / 13.7
+    for enough in range(1000):
+        share += (1.0 - ratio) * ratio**enough
+        if share >= 0.999:
+            break
+    assert (closed.each, opened.each, limited.each) == (13, enough, 64)
+    (asked,) = instances(degrees, 12.7, machine, 2048.0)
+    assert asked.each == 2048  # the plan is computed with it
     # passes of as many tokens as the open loop is computed with, chunk or not
     cut = {**degrees, "chunk": 2048.0}
     tokens = [budget(one, PLAIN) for one in (opened, *instances(cut, 12.7, machine, math.inf))]
@@ -337,12 +345,21 @@ def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_me
 
 
 def test_the_longest_of_requests_that_differ_is_not_their_mean():
+    """It is stated, and never beyond the model's; what it is stands above the command."""
     model, system = load_model("llama-3.1-8b"), load_system("h100_sxm")
     degrees = {"tp": 1, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
     given = "llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0)
-    vllm, sglang, trtllm = launches(service(*given, spread=True))
-    assert options("vllm", vllm.steps[0].command)["--max-model-len"] == "-1"  # what memory holds
-    assert options("sglang", sglang.steps[0].command)["--context-length"] == "131072"
-    assert options("trtllm", trtllm.steps[0].command)["--max_seq_len"] == "131072"
+    for longest, context in ((9000.2, "9001"), (200000.0, "131072")):
+        made = launches(service(*given, most=math.inf, longest=(longest, "nearly all requests")))
+        for launch, (engine, name) in zip(made, LENGTH.items(), strict=True):
+            assert options(engine, launch.steps[0].command)[name] == context
+            of, seats = launch.comments
+            assert context in of and "nearly all requests" in of
+            assert "30 requests in flight" in seats
+            assert launch.to_dict()["notes"][:2] == [of, seats]
     (equal, *_) = launches(service(*given))
     assert options("vllm", equal.steps[0].command)["--max-model-len"] == "3500"
+    assert not equal.comments
+
+
+LENGTH = {"vllm": "--max-model-len", "sglang": "--context-length", "trtllm": "--max_seq_len"}
