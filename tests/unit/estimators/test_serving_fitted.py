@@ -56,7 +56,8 @@ def test_admission_in_passes_differs_with_drafts_alone(x64, serve):
     (tpot, ttft, _), (same, later, _) = serve(plain, drafts=3.0), serve(passes, drafts=3.0)
     a = float(plain.acceptance)
     kept = 1.0 + a + a**2 + a**3
-    assert same == tpot
+    # who is being admitted does not decode: the others share steps with fewer
+    assert 0.995 * tpot < same <= tpot
     steps = float(plain.vllm.admission)
     # what the queue behind it multiplies is the same share of a begun request
     assert later - ttft == pytest.approx(steps * tpot * (kept - 1.0), rel=0.05)
