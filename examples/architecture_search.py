@@ -56,4 +56,7 @@ def main(restarts: int = 24, steps: int = 80) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ij.InputError as error:  # such as an extra that is not installed
+        raise SystemExit(str(error)) from None

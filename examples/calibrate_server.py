@@ -53,4 +53,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ij.InputError as error:  # such as an extra that is not installed
+        raise SystemExit(str(error)) from None

@@ -4,6 +4,7 @@ from typing import Any
 
 from infer_jax.cli import show
 from infer_jax.cli.answered import NONE, Answers, again, lead, ms, phases
+from infer_jax.cli.sensitivity import worth
 from infer_jax.report import charts, page
 from infer_jax.report.charts import Axis, Bar, Curve, Mark, Tier
 
@@ -104,9 +105,8 @@ def sensitivity(answers: Answers) -> page.Section:
     """Elasticities of three outputs."""
     body = ""
     for output, title in OUTPUTS.items():
-        largest = [e for e in answers.elasticities if e.output == output and not _coded(e.path)][
-            :TOP
-        ]
+        slopes = worth(answers.elasticities, answers.asked.model.architecture)
+        largest = [e for e in slopes if e.output == output][:TOP]
         rows = [
             Bar(
                 e.path.replace("arch.blocks.*.", "arch."),
@@ -130,10 +130,6 @@ def sensitivity(answers: Answers) -> page.Section:
     )
     body += again(answers, "sensitivity")
     return page.Section("sensitivity", "What would help", about, body)
-
-
-def _coded(path: str) -> bool:
-    return path.startswith("estimator.")
 
 
 def _change(x: float) -> str:

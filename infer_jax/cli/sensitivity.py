@@ -19,7 +19,8 @@ from infer_jax.cli import (
 )
 from infer_jax.cli.starting import busy, prepare
 from infer_jax.codesign.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
-from infer_jax.specs import Plan, leaves
+from infer_jax.plots.names import named
+from infer_jax.specs import Architecture, Experts, Plan, leaves
 from infer_jax.sweep import frontier as frontier_of
 from infer_jax.sweep.terms import Point
 
@@ -55,6 +56,9 @@ def sensitivity(
     top: Annotated[
         float, typer.Option(parser=parsers.count(1), metavar="N", help="Rows of a table.")
     ] = TABLE,
+    coefficients: Annotated[
+        bool, typer.Option("--coefficients", help="Show those of the estimator, too.")
+    ] = False,
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="A tornado picture: .png, .svg or .pdf.")
     ] = None,
@@ -89,6 +93,7 @@ def sensitivity(
         "points": [_report(row, slopes) for row, slopes in zip(rows, found, strict=True)],
         "what_if": ifs,
     }
+    shown = [worth(slopes, arch, coefficients) for slopes in found]
     notes = [
         "Everything else is held, the layout found by a search included.",
         "Slope: the elasticity e; 1 % more of the number gives e % more of the output. +10 % and "
@@ -97,21 +102,36 @@ def sensitivity(
         "them differ; a step is a jump of the output at the point itself.",
         "J/Mtok is the estimator's own where it tells energy, else board power x chips x time, an "
         "upper bound.",
+        "The paths that --set takes are in --json"
+        + ("." if coefficients else ", as are the estimator's coefficients (--coefficients)."),
         *([] if float(point.hardware.power) else [DARK.format(asked.system.name)]),
         *asked.notes,
     ]
     if out is not None:
-        notes.append(f"Drawn to {_draw(out, report, found[0])}.")
+        notes.append(f"Drawn to {_draw(out, report, worth(found[0], arch))}.")
     if as_json:
         show.as_json({**report, "notes": notes})
         return
     show.say(f"{report['model']} on {report['hardware']}", trusted.says)
     if along is None:
-        _print(found[0], int(top))
+        _print(shown[0], int(top))
         _print_ifs(ifs)
     else:
-        _print_along(rows, found, int(top))
+        _print_along(rows, shown, int(top))
     show.notes(notes)
+
+
+def worth(
+    slopes: list[Elasticity], arch: Architecture, coefficients: bool = False
+) -> list[Elasticity]:
+    """The numbers that this model, its hardware or its plan has, and an estimator's if asked."""
+    mixed = any(isinstance(block.feedforward, Experts) for block in arch.blocks)
+    left_out = () if mixed else ("plan.ep", "plan.attention_dp")
+    return [
+        e
+        for e in slopes
+        if e.path not in left_out and (coefficients or not e.path.startswith("estimator."))
+    ]
 
 
 def _questions(point: Point) -> dict[str, Any]:
@@ -178,14 +198,15 @@ def _print(slopes: list[Elasticity], top: int) -> None:
         show.Column("+10 %", "%"),
         show.Column("x2", "%"),
     ]
-    for name in dict.fromkeys(e.output for e in slopes):
+    for name in sorted({e.output for e in slopes}, key=list(NAMES).index):
         rows = [e for e in slopes if e.output == name][:top]
-        show.say("", f"{NAMES.get(name, name)} ({UNITS.get(name, '')})")
+        unit = f" ({UNITS[name]})" if "Mtok" not in UNITS[name] else ""  # a name has its unit
+        show.say("", f"{NAMES[name]}{unit}")
         show.table(
             columns,
             [
                 [
-                    e.path,
+                    named(e.path),
                     f"{e.value:.4g}",
                     f"{e.slope:+.3f}",
                     f"{e.below:+.2f}, {e.above:+.2f}" if e.kinked else "",
@@ -228,18 +249,16 @@ def _print_along(rows: list[Point], found: list[list[Elasticity]], top: int) -> 
         ]
         show.table(
             (show.Column("number", left=True), *heads),
-            [[p, *(f"{t[p].slope:+.3f}" if p in t else "0" for t in at)] for p in paths],
+            [[named(p), *(f"{t[p].slope:+.3f}" if p in t else "0" for t in at)] for p in paths],
         )
 
 
 def _draw(out: str, report: dict[str, Any], slopes: list[Elasticity]) -> str:
-    from infer_jax.plots.names import named
     from infer_jax.plots.tornado import Bar, plot_tornado
 
     panels = {}
     for name in dict.fromkeys(e.output for e in slopes):
-        mine = (e for e in slopes if e.output == name and not e.path.startswith("estimator."))
-        rows = [e for e in mine if e.weight > 1e-3][:BARS]
+        rows = [e for e in slopes if e.output == name and e.weight > 1e-3][:BARS]
         panels[NAMES.get(name, name)] = [
             Bar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
         ]

@@ -56,6 +56,18 @@ def test_sensitivity_names_what_counts():
     assert abs(row["slope"]) < abs(memory["slope"])
 
 
+def test_sensitivity_shows_what_this_model_and_its_hardware_have():
+    words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "4"]
+    words += ["--estimator", "economics.planned", "--top", "99"]
+    shown = run("sensitivity", *words).out
+    rows = [line[:26].strip() for line in shown.splitlines()]
+    for name in ("memory bandwidth", "rent of a GPU", "layers", "requests in flight"):
+        assert name in rows
+    assert "estimator." not in shown and "plan." not in shown and "EP" not in shown
+    assert "J/Mtok" in rows and "$/Mtok" in rows and "TPOT (s)" in rows and "TTFT (s)" in rows
+    assert "estimator " in run("sensitivity", *words, "--coefficients").out
+
+
 def test_sensitivity_along_a_frontier_of_changed_hardware():
     words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--along", "3"]
     told = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")

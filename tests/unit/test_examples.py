@@ -3,6 +3,7 @@
 import doctest
 import re
 import runpy
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_pages_with_doctests_run(page):
 def test_there_are_pages_and_examples_to_run():
     assert {p.stem for p in PAGES} >= {"write-an-estimator", "gradients"}
     assert len(list(EXAMPLES.glob("*.py"))) == 3
-    assert all(len(p.read_text().splitlines()) < 60 for p in EXAMPLES.glob("*.py"))
+    assert all(len(p.read_text().splitlines()) < 64 for p in EXAMPLES.glob("*.py"))
 
 
 def main(name):
@@ -56,6 +57,18 @@ def test_massive_sweep(capsys):
     # along a frontier what is slower is cheaper
     for (prompt, speed, cost), (other, slower, cheaper) in pairwise(found):
         assert prompt != other or (slower < speed and cheaper < cost)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("architecture_search", "optax", "codesign"), ("calibrate_server", "optimistix", "fit")],
+)
+def test_an_example_without_its_extra_ends_in_one_sentence(name, package, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    said = str(ended.value)
+    assert package in said and f"[{extra}]" in said and "\n" not in said
 
 
 def test_architecture_search(capsys):
