@@ -61,8 +61,8 @@ def present(rate: Array) -> Array:
 
     A time over it is finite and its gradient 0 there, so that 0 bytes over no link take 0 s.
 
-    >>> float(present(jnp.asarray(0.0))), float(present(jnp.asarray(5e10)))
-    (1.0, 50000000000.0)
+    >>> float(present(jnp.asarray(0.0))), float(present(jnp.asarray(8.0)))
+    (1.0, 8.0)
     """
     return jnp.maximum(rate, 1.0)
 
