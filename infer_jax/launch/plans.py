@@ -42,6 +42,7 @@ def service(
     tokens = math.ceil(tokens - 1e-6)
     held = int(min(tokens, known["limit"])) if within else tokens
     running = instances(degrees, batch, machines, most)
+    running = _sharing(running) if len(systems) == 1 else running
     return Service(
         load,
         running,
@@ -106,6 +107,15 @@ def _instance(
         most=_most(batch / int(degrees["attention_dp"]), most),
         tokens=int(min(chunk, BUDGET)) if opened else 0,
     )
+
+
+def _sharing(running: tuple[Instance, ...]) -> tuple[Instance, ...]:
+    """Pools of one instance each get GPUs of their own where one machine holds both."""
+    gpus = [one.gpus for one in running]
+    alone = any(one.copies > 1 or one.maker != "NVIDIA" for one in running)
+    if len(running) == 1 or alone or sum(gpus) > running[0].machine:
+        return running
+    return running[0]._replace(first=0), running[1]._replace(first=gpus[0])
 
 
 def places(mean: float) -> int:

@@ -9,6 +9,10 @@ from infer_jax.physics import attention as att
 from infer_jax.planning import machines
 from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
+# of the servers of each pool, beside an engine's own (8000, 30000) for what stands before them;
+# docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage starts two pools on a host so
+PORTS = {"prefill": 8100, "decode": 8200}
+
 
 class Instance(NamedTuple):
     """One kind of server of a plan; degrees as in ``estimators.serving.Deployment``.
@@ -17,7 +21,8 @@ class Instance(NamedTuple):
     ``most``: that an attention group may run, 0 for its share of ``requests``; ``tokens``: of one
     pass of a group in all, 0 for a chunk beside the requests that decode; ``chunk``: prompt
     tokens of a pass at most, infinite for whole prompts; ``role``: "", "prefill" or "decode";
-    ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known.
+    ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known; ``first``: number
+    of the instance's first GPU in a machine that both pools share, -1 where they share none.
     """
 
     tp: int
@@ -33,6 +38,7 @@ class Instance(NamedTuple):
     maker: str = "NVIDIA"
     most: int = 0
     tokens: int = 0
+    first: int = -1
 
     @property
     def ranks(self) -> int:

@@ -5,8 +5,8 @@ excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregatio
 hooks).
 """
 
-from infer_jax.launch.service import Instance, Launch, Service, Step, missing
-from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, where
+from infer_jax.launch.service import PORTS, Instance, Launch, Service, Step, missing
+from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, visible, where
 
 VERSION = "0.5.23"
 SOURCE = (
@@ -67,7 +67,7 @@ def _steps(one: Instance, service: Service) -> list[Step]:
     if nodes == 1:
         copies = _together(one)
         shown = one._replace(copies=1) if copies else one
-        return [Step(where(shown), line(program, [*flags, *copies]))]
+        return [Step(where(shown), line(visible(one) + program, [*flags, *copies]))]
     head = ["--dist-init-addr", Shell('"$HEAD:20000"')]
     return per_machine(one, program, flags, nodes, head)
 
@@ -105,6 +105,7 @@ def _flags(one: Instance, service: Service) -> list[object]:
         flags += ["--speculative-num-steps", one.drafts, "--speculative-eagle-topk", 1]
         flags += ["--speculative-num-draft-tokens", one.drafts + 1]
     if one.role:
+        flags += ["--port", PORTS[one.role]]
         flags += ["--disaggregation-mode", one.role]
         flags += ["--disaggregation-transfer-backend", "mooncake"]
     return [*flags, "--trust-remote-code"] if load.code else flags

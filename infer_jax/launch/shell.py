@@ -33,6 +33,13 @@ def where(one: Instance, node: str = "") -> str:
     return ", ".join(word for word in (one.role, copies if one.copies > 1 else "", node) if word)
 
 
+def visible(one: Instance) -> str:
+    """What keeps an instance to its GPUs of a machine that it shares, before its command."""
+    if one.first < 0:
+        return ""
+    return f"CUDA_VISIBLE_DEVICES={','.join(str(one.first + i) for i in range(one.gpus))} "
+
+
 def line(program: str, flags: Sequence[object]) -> str:
     """A command of the shell, an option a line; what is not an option belongs to the one before."""
     words = [program]

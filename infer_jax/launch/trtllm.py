@@ -6,8 +6,8 @@ YAML file are fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/refer
 
 import shlex
 
-from infer_jax.launch.service import Instance, Launch, Service, Step, budget, missing
-from infer_jax.launch.shell import line, machines, undivided, where
+from infer_jax.launch.service import PORTS, Instance, Launch, Service, Step, budget, missing
+from infer_jax.launch.shell import line, machines, undivided, visible, where
 
 VERSION = "at commit 00209af149e7"
 SOURCE = (
@@ -68,11 +68,12 @@ def _step(one: Instance, service: Service, files: dict[str, str]) -> Step:
     nodes = machines(one)
     flags += ["--max_seq_len", service.context, "--max_batch_size", one.each]
     flags += ["--max_num_tokens", budget(one, service)]
+    flags += ["--port", PORTS[one.role]] if one.role else []
     flags += ["--config", _file(one)] if _file(one) in files else []
     flags += ["--trust_remote_code"] if load.code else []
     program = f"trtllm-serve {shlex.quote(load.repository)}"
     if nodes == 1:
-        return Step(where(one), line(program, flags))
+        return Step(where(one), line(visible(one) + program, flags))
     # a task of Slurm a GPU
     each = one.gpus // nodes
     tasks = f"--ntasks {one.gpus} --ntasks-per-node {each} --mpi pmix"
@@ -106,5 +107,5 @@ def _pools(service: Service) -> str:
     lines = ["hostname: localhost", "port: 8000"]
     for one, title in zip(service.instances, ("context", "generation"), strict=True):
         lines += [f"{title}_servers:", f"  num_instances: {one.copies}", "  urls:"]
-        lines += [f'    - "{one.role}-{i}:8000"' for i in range(one.copies)]
+        lines += [f'    - "{one.role}-{i}:{PORTS[one.role]}"' for i in range(one.copies)]
     return "\n".join(lines)

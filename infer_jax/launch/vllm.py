@@ -8,8 +8,8 @@ vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connecto
 import json
 import shlex
 
-from infer_jax.launch.service import Instance, Launch, Service, Step, budget, missing
-from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, where
+from infer_jax.launch.service import PORTS, Instance, Launch, Service, Step, budget, missing
+from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, visible, where
 
 VERSION = "0.33.0"
 SOURCE = (
@@ -71,7 +71,7 @@ def _steps(one: Instance, service: Service) -> list[Step]:
     if nodes == 1:
         copies = _together(one, service)
         shown = one._replace(copies=1) if copies else one
-        return [Step(where(shown), line(program, [*flags, *copies]))]
+        return [Step(where(shown), line(visible(one) + program, [*flags, *copies]))]
     head = ["--master-addr", Shell('"$HEAD"')]
     return per_machine(one, program, flags, nodes, head, ["--headless"])
 
@@ -105,6 +105,7 @@ def _flags(one: Instance, service: Service) -> list[object]:
         said = json.dumps({**drafter, "num_speculative_tokens": one.drafts})
         flags += ["--speculative-config", said]
     if one.role:
+        flags += ["--port", PORTS[one.role]]
         moved = {"kv_connector": "NixlConnector", "kv_role": KV_ROLE[one.role]}
         flags += ["--kv-transfer-config", json.dumps(moved)]
     return [*flags, "--trust-remote-code"] if load.code else flags

@@ -23,6 +23,8 @@ def options(engine, command):
     known = TABLE[engine]
     words = shlex.split(command.replace("\\\n", " "))
     start = shlex.split(known["program"])
+    if words[0].startswith("CUDA_VISIBLE_DEVICES="):
+        words.pop(0)
     if "srun" in words[:1]:
         at = words.index("trtllm-llmapi-launch")
         launcher, words = words[1:at], words[at + 1 :]
@@ -321,6 +323,29 @@ def test_a_rack_is_of_machines_of_four():
     assert (found["--nnodes"], found["--data-parallel-size"]) == ("4", "16")
     assert options("vllm", rest.command)["--node-rank"] == "$RANK"
     assert found["model"] == "deepseek-ai/DeepSeek-R1" and "--quantization" not in found
+
+
+def test_pools_of_one_machine_have_ports_and_gpus_of_their_own():
+    """Two servers on one port, or on the same GPUs, do not start."""
+    model, system = load_model("llama-3.1-8b"), load_system("h100_sxm")
+    pool = {"attention_dp": 1, "ep": 1, "pp": 1, "instances": 1, "batch": 1}
+    degrees = {"prefill": {"tp": 2, **pool}, "decode": {"tp": 4, **pool}}
+    both = service("llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0))
+    for engine, launch in zip(NAMES, launches(both), strict=True):
+        first, second = (step.command for step in launch.steps[:2])
+        assert first.startswith("CUDA_VISIBLE_DEVICES=0,1 ")
+        assert second.startswith("CUDA_VISIBLE_DEVICES=2,3,4,5 ")
+        ports = [options(engine, command)["--port"] for command in (first, second)]
+        assert len({*ports, "8000"}) == 3  # 8000: what stands before both
+        if launch.files:
+            assert all(f":{port}" in launch.files["pools.yaml"] for port in ports)
+    degrees["decode"]["tp"] = 8  # 10 GPUs: two machines
+    apart = service("llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0))
+    chips = [system, load_system("h200_sxm")]
+    degrees["decode"]["tp"] = 4
+    other = service("llama-3.1-8b", model, chips, degrees, 30.0, (3000.0, 500.0))
+    for plan in (apart, other):
+        assert not any("CUDA" in s.command for one in launches(plan) for s in one.steps)
 
 
 def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_mean():
