@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.catalog import load_model
+from infer_jax.catalog import load_model, load_system
 from infer_jax.cli import (
     inputs,
     launch_view,
@@ -152,6 +152,9 @@ def plan(
     prepare()
     if out is not None:
         picture.check(out, otherwise="")
+    load_model(config)  # a wrong name is refused before a question is asked
+    for name in [*hardware, decode_hardware or hardware[0]]:
+        load_system(name)
     _one_of(total_gpus, concurrency, request_rate)
     _agree(mode, p99_ttft, request_rate, decode_hardware, chunk)
     if currency is not None and price is None:
@@ -201,6 +204,7 @@ def plan(
     if as_json:
         starts = {launch.engine: launch.to_dict() for launch in started}
         show.as_json({**report, "launch": starts, "notes": notes})
+        _end(found)
         return
     shown = plan_view.spread(met) if frontier else range(len(met))
     shown = range(min(len(missed), int(top))) if missed else shown
@@ -213,6 +217,13 @@ def plan(
         own = inputs.engine(inputs.estimator(question.estimator, served))
         notes += launch_view.printed(started, best.layout, own)
     show.notes(notes)
+    _end(found)
+
+
+def _end(found: Found) -> None:
+    """Exit with 1 where no plan meets every limit, for scripts."""
+    if not found.met:
+        raise typer.Exit(1)
 
 
 def _agree(
@@ -255,7 +266,7 @@ def _notes(
             if any("tpot_interval80_ms" in row for row in rows)
             else []
         ),
-        *(_usual(found.usual) if asked.usual_ttft else []),
+        *(_usual(found) if asked.usual_ttft else []),
         *question.requests.notes,
         *(["Pools take all requests at the mean lengths."] if work.lengths and not alone else []),
         *(["Pools prefill a prompt in one pass."] if chunked and len(modes) > 1 else []),
@@ -267,8 +278,11 @@ def _notes(
     ]
 
 
-def _usual(kept: bool) -> list[str]:
-    if kept:
+def _usual(found: Found) -> list[str]:
+    if found.usual:
         said = f"TTFT is kept within {USUAL_TTFT:g} s, a usual limit; --ttft sets another, --ttft "
         return [said + "none takes it away."]
-    return [f"No plan keeps TTFT within {USUAL_TTFT:g} s, the usual limit: none is set."]
+    if found.met:
+        said = f"No plan that meets the other limits keeps TTFT within {USUAL_TTFT:g} s, the usual "
+        return [said + "limit: none is set."]
+    return []  # other limits are in the way, which the near misses name

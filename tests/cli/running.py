@@ -27,8 +27,8 @@ def run(*words: str) -> Ran:
     raise AssertionError("a command ends in SystemExit")
 
 
-def answer(*words: str) -> dict[str, Any]:
-    """What a command answers with --json, which must be all it prints."""
+def answer(*words: str, code: int = 0) -> dict[str, Any]:
+    """What a command answers with --json, which must be all it prints, and its exit code."""
     ran = run(*words, "--json")
-    assert (ran.code, ran.err) == (0, ""), ran.err
+    assert (ran.code, ran.err) == (code, ""), ran.err
     return json.loads(ran.out, parse_constant=lambda name: 1 / 0)

@@ -240,7 +240,13 @@ def test_without_a_limit_the_first_token_comes_within_the_usual_time():
     # no server is that fast on such prompts: said, and not a reason to answer nothing
     long = answer(*few, "--isl", "120000")
     assert long["feasible"] and long["usual_ttft_ms"] is None
-    assert any("No plan keeps TTFT" in note for note in long["notes"])
+    assert any("keeps TTFT within 2 s" in note for note in long["notes"])
+    # another limit is in the way, memory or TPOT: of TTFT nothing is said
+    few = ("--hardware", "h100_sxm", "--mode", "aggregated", "--total-gpus")
+    for asked in (("llama-3.1-8b", *few, "1", "--tpot", "1us"), ("llama-3.1-405b", *few, "8")):
+        none = answer("plan", *asked, code=1)
+        assert not none["feasible"] and "TTFT" not in none["near_misses"][0]["broken"]
+        assert not any("TTFT" in note for note in none["notes"])
 
 
 def test_a_million_gpus_are_counted_out_in_little_memory():
@@ -253,7 +259,7 @@ def test_a_million_gpus_are_counted_out_in_little_memory():
 
 def test_a_frontier_of_pools_that_fit_nowhere_is_a_near_miss():
     asked = ("plan", "llama-3.1-405b", "--hardware", "h100_sxm", "--total-gpus", "4", "--frontier")
-    report = answer(*asked, "--mode", "disaggregated")
+    report = answer(*asked, "--mode", "disaggregated", code=1)
     assert not report["feasible"] and report["near_misses"]
 
 
@@ -268,8 +274,10 @@ def test_another_model_drafts_for_pools_too():
 
 
 def test_near_misses_say_what_they_break():
-    printed = run(*ASKED, "--total-gpus", "4", "--tpot", "0.1ms", "--mode", "aggregated").out
-    assert "No plan meets every limit" in printed and "TPOT by" in printed
+    """And scripts see it by the exit code."""
+    ran = run(*ASKED, "--total-gpus", "4", "--tpot", "0.1ms", "--mode", "aggregated")
+    assert "No plan meets every limit" in ran.out and "TPOT by" in ran.out
+    assert (ran.code, ran.err) == (1, "")
 
 
 @pytest.mark.parametrize(
@@ -304,6 +312,16 @@ def test_refusals_are_one_sentence(options, said):
     assert said in ended.err
 
 
+def test_names_are_checked_before_a_question_is_asked():
+    for words, said in (
+        (("lama-3.1-8b", "--hardware", "h100_sxm"), "lama-3.1-8b"),
+        (("llama-3.1-8b", "--hardware", "h1000"), "h1000"),
+        (("llama-3.1-8b", "--hardware", "h100_sxm", "--decode-hardware", "h1000"), "h1000"),
+    ):
+        ended = run("plan", *words)
+        assert ended.code == 2 and said in ended.err and "How many" not in ended.err
+
+
 def test_the_best_plan_comes_with_what_starts_it():
     """In text for one engine, in JSON for all; the format of the plan, not of the repository."""
     words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
@@ -331,7 +349,7 @@ def test_the_best_plan_comes_with_what_starts_it():
     assert "# context " in ran.out and "99.9 % of requests" in ran.out
     assert "max-model-len -1" not in ran.out and "max-num-seqs 1024" not in ran.out
     ran = run(*words, "--engine", "sglang", "--tpot", "1us")
-    assert ran.code == 0 and "launch" not in ran.out.lower()  # nothing to start
+    assert ran.code == 1 and "launch" not in ran.out.lower()  # nothing to start
 
 
 def test_the_longest_of_log_normal_requests_is_a_stated_quantile():
