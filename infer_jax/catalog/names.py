@@ -21,7 +21,7 @@ SAME_SHAPE = {
 # formats by the words of a name; a publisher whose FP8 has scales by block
 FORMATS = {
     "fp8": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "mxfp4": "mxfp4", "awq": "awq",
-    "gptq": "gptq", "int8": "int8", "w8a8": "int8", "int4": "int4", "w4a16": "int4",
+    "bf16": "bf16", "gptq": "gptq", "int8": "int8", "w8a8": "int8", "int4": "int4", "w4a16": "int4",
 }  # fmt: skip
 BY_BLOCK = "qwen/"
 SHORTEST = 3  # letters of a name that may be a close one of another

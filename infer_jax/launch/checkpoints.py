@@ -68,9 +68,9 @@ def checkpoint(config: str, quant: str | None = None, kv_dtype: str | None = Non
     known = STORED.get(name, {}).get(quant)
     if known:
         return asked._replace(repository=known)
-    if stored in ("bfloat16", "float16"):
-        return asked._replace(cast=quant)
     form = stored.split(" (")[0]
+    if form in ("bfloat16", "float16"):
+        return asked._replace(cast=quant)
     return asked._replace(
         missing=f"{name} is stored in {form}, and no repository of it in {quant} is known here"
     )

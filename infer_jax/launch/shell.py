@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Sequence
 
-from infer_jax.launch.service import Instance, Step
+from infer_jax.launch.service import PORTS, Instance, Step
 
 
 class Shell(str):
@@ -29,7 +29,8 @@ def undivided(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> li
 
 def where(one: Instance, node: str = "") -> str:
     """Which machines run a command, in words."""
-    copies = f"each of {one.copies} instances, on GPUs and a port of its own"
+    counted = f" ({PORTS[one.role]}, {PORTS[one.role] + 1}...)" if one.role else ""
+    copies = f"each of {one.copies} instances, on GPUs and a port{counted} of its own"
     return ", ".join(word for word in (one.role, copies if one.copies > 1 else "", node) if word)
 
 

@@ -294,6 +294,17 @@ def test_another_format_than_that_of_the_named_repository_is_cast_or_refused():
     assert (tuned.repository, tuned.cast) == ("Qwen/Qwen3-235B-A22B-Instruct-2507", "fp8_block")
 
 
+def test_a_repository_in_16_bits_is_not_taken_for_the_quantised_original():
+    """gpt-oss is published in MXFP4: what its name says to be BF16 has four times the bytes."""
+    name = "unsloth/gpt-oss-20b-BF16"
+    assert load_model("gpt-oss-20b").quantisation.startswith("mxfp4")
+    assert load_model(name).quantisation.startswith("bfloat16")
+    assert checkpoint(name).repository == name
+    nano = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"  # in 16 bits by config and name
+    assert checkpoint(nano, "fp8")[:2] == (nano, "fp8")
+    assert checkpoint(nano, "bf16") == checkpoint(nano)
+
+
 def test_a_name_without_its_publisher_serves_nothing_else():
     assert checkpoint("Llama-3.3-70B-Instruct").repository == "meta-llama/Llama-3.3-70B-Instruct"
     load = checkpoint("Llama-3.1-8B-Instruct")  # of the base model's shape, other weights
