@@ -259,6 +259,7 @@ def _notes(
     asked, work, modes = question.asked, question.requests.work, question.modes
     chunked = list(question.chunks) != [UNBOUNDED]
     return [
+        *(plan_view.free(found.best, asked) if found.best else []),
         f"Every legal layout and batch, {found.configurations} configurations, "
         f"{' and '.join(modes)}.",
         *(

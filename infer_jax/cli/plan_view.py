@@ -9,7 +9,7 @@ from infer_jax.catalog import System, load_model
 from infer_jax.cli import inputs, show
 from infer_jax.cli.plan_search import Found, Question
 from infer_jax.estimators.trust import BORROWED, Trust, pools
-from infer_jax.planning import USUAL_TTFT, Choice
+from infer_jax.planning import USUAL_TTFT, Asked, Choice
 
 TIMES = (("ttft", "TTFT"), ("p99_ttft", "p99 of TTFT"), ("tpot", "TPOT"))
 SHOWN = 25  # lines of a printed frontier
@@ -19,6 +19,10 @@ def report(question: Question, found: Found, money: str) -> dict[str, Any]:
     """All plans for JSON, with what was asked; rents in ``money``."""
     work = question.requests.work
     known = money, found.systems, found.trusted
+
+    def rows(plans: list[Choice]) -> list[dict[str, Any]]:
+        return [{**row(c, *known), "idle_gpus": idle(c, question.total)} for c in plans]
+
     return {
         "model": load_model(
             question.config, quant=question.formats[0], kv_dtype=question.kv_dtype
@@ -33,9 +37,28 @@ def report(question: Question, found: Found, money: str) -> dict[str, Any]:
         "usual_ttft_ms": 1e3 * USUAL_TTFT if found.usual else None,
         "configurations": found.configurations,
         "feasible": bool(found.met),
-        "frontier" if question.asked.frontier else "plans": [row(c, *known) for c in found.met],
-        "near_misses": [row(c, *known) for c in found.missed],
+        "frontier" if question.asked.frontier else "plans": rows(found.met),
+        "near_misses": rows(found.missed),
     }
+
+
+def idle(c: Choice, total: float | None) -> float | None:
+    """GPUs that a plan leaves free; None where no total is given."""
+    return None if total is None else max(total - c.chips, 0.0)
+
+
+def free(c: Choice, asked: Asked) -> list[str]:
+    """What a plan leaves free of the GPUs there are, and how often it fits on them."""
+    left = idle(c, asked.chips) if np.isfinite(asked.chips) else None
+    if not left:
+        return []
+    copies = asked.chips // c.chips
+    says = f"{c.layout} takes {c.chips:g} of {asked.chips:g} GPUs and leaves {left:g} free"
+    if copies < 2 or asked.rate is not None or asked.concurrency is not None:
+        return [f"{says}."]
+    rest = asked.chips - copies * c.chips
+    more = f" ({rest:g} left)" if rest else ""
+    return [f"{says}; it can be run {copies:g} times, for {copies:g} times the requests{more}."]
 
 
 def row(

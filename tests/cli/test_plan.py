@@ -39,6 +39,25 @@ def test_instances_do_not_straddle_machines():
     assert any("divide a machine of 8" in note for note in report["notes"])
 
 
+def test_gpus_that_stay_free_are_counted():
+    """And a plan of few can be run again, unless the traffic is given."""
+    few = ("plan", "llama-3.1-70b", "--quant", "fp8", "--hardware", "b200_sxm", "--total-gpus")
+    for total, said in (
+        ("8", "2 times the requests."),
+        ("9", "the requests (1 left)."),
+    ):
+        told = answer(*few, total, "--mode", "disaggregated", "--ttft", "1s", "--tpot", "20ms")
+        assert all(p["gpus"] + p["idle_gpus"] == float(total) for p in told["plans"])
+        assert told["plans"][0]["gpus"] == 4 and said in told["notes"][0]
+        assert f"takes 4 of {total} GPUs and leaves {int(total) - 4} free" in told["notes"][0]
+    load = ("--request-rate", "1", "--mode", "aggregated")
+    given = answer(*ASKED, "--total-gpus", "4", *load)
+    assert given["plans"][0]["idle_gpus"] == 3 and "leaves 3 free." in given["notes"][0]
+    assert answer(*ASKED, *load)["plans"][0]["idle_gpus"] is None
+    whole = answer(*ASKED, "--total-gpus", "4", "--mode", "aggregated")
+    assert whole["plans"][0]["idle_gpus"] == 0 and not any("free" in n for n in whole["notes"])
+
+
 def test_rents_of_a_region_in_its_own_currency_and_its_power():
     few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1")
     plain = answer(*few, "--price", "2")["plans"][0]
