@@ -117,7 +117,7 @@ def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
     known = list_models()
     shape, stored = shape_of(name, known), format_of(name)
     if shape is None:
-        allowed = f"a config.json, a folder that holds one, or one of {', '.join(known)}"
+        allowed = "a name that `infer-jax models` lists, a config.json, or a folder that holds one"
         raise InputError("load_model", "model", name, f"{nearest(name, known)}{allowed}")
     made = _bundled(BUNDLED / f"{shape}.json", quant or stored, kv_dtype)
     said = f", in {stored} by its name" if stored and quant is None else ""

@@ -138,8 +138,11 @@ def _number(entry: Any, field: str, sheet: Sheet, where: str) -> tuple[float, st
 def _unknown(key: str, fields: Any, known: list[str], dot: str, where: str) -> InputError:
     """A known field in a wrong unit, a misspelt key, or neither."""
     owners = [name for name in fields if key == name or key.startswith(f"{name}_")]
-    if owners:
-        owner = max(owners, key=len)
+    meant = difflib.get_close_matches(key[:80], known, n=1, cutoff=0.8)
+    owner = max(owners, key=len, default="")
+    if owners and not (
+        meant and max((n for n in fields if meant[0].startswith(n)), key=len) != owner
+    ):
         unit = fields[owner]["unit"]
         wrong = f"not in a unit of {owner} ({'a plain number' if unit == '1' else unit})"
         return InputError(where, dot + key, wrong, " or ".join(units.keys(owner, unit)))

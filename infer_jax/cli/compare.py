@@ -59,10 +59,17 @@ def compare(
         for option, value in given.items():
             if value is not None:
                 raise opt.refuse(option, str(value), "only with --measured")
+        if not names:
+            question = "Which two estimators, or which measurement?"
+            raise opt.ask(
+                "--estimator",
+                question,
+                "--estimator (one is set against serving), or --measured FILE",
+            )
         best = inputs.BEST if total_gpus is None else inputs.SEARCHING
         names = names if len(names) != 1 else [best, *names]
         if len(set(names)) != 2:
-            raise opt.refuse("--estimator", len(names), "two of them, or --measured FILE")
+            raise opt.refuse("--estimator", ", ".join(names), "two that differ")
         report = _estimators(asked, names, (tp, pp, ep, total_gpus), isl, osl, batch)
     else:
         if total_gpus is not None or batch is not None:

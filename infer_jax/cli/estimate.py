@@ -14,7 +14,7 @@ from infer_jax.cli.starting import prepare
 from infer_jax.estimators import Economics, Estimate, Phase
 from infer_jax.estimators.estimate import request_life
 from infer_jax.estimators.serving import Served, Serving
-from infer_jax.specs import Architecture, ForwardPass, Plan
+from infer_jax.specs import Architecture, Experts, ForwardPass, Plan
 
 
 def estimate(
@@ -60,6 +60,7 @@ def estimate(
     trusted = inputs.trust(name, theory, asked)
     drafts = estimate_drafts.Asked(draft, acceptance, heads)
     life, said, made = estimate_drafts.answered(one_life, theory, asked, work, plan, drafts)
+    life = _of_this(arch, life)
     if request_rate is not None and isinstance(life, Served):
         running = float(request_rate / dp * life.latency)  # by Little's law
     limits = {
@@ -129,8 +130,24 @@ def plan_of(
 def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
     """Raise InputError unless an engine can deal the model out so; ``infer_jax.legal`` decides."""
     rule = legal.broken(arch, Plan.of(tp=tp, pp=pp, ep=ep))
-    if rule is not None:
-        raise opt.refuse(f"--{rule.field}", float(rule.value), rule.allowed())
+    if rule is None:
+        return
+    plain = legal.broken(arch, Plan.of(tp=tp, pp=pp)) if rule.field == "ep" else None
+    if plain is not None:  # not a matter of expert parallelism: TP alone slices an expert so
+        raise opt.refuse("--tp", tp, plain.allowed())
+    raise opt.refuse(f"--{rule.field}", float(rule.value), rule.allowed())
+
+
+def _of_this(arch: Architecture, life: Estimate) -> Estimate:
+    """An estimate without the limits of experts where the model has none."""
+    if any(isinstance(block.feedforward, Experts) for block in arch.blocks):
+        return life
+
+    def left(phase: Phase) -> Phase:
+        limits = {k: v for k, v in phase.limits.items() if k != "expert ranks"}
+        return phase.replace(limits=limits)
+
+    return life.replace(prefill=left(life.prefill), decode=left(life.decode))
 
 
 def _arriving(requests: Requested, theory: Any, batch: float | None, dp: float) -> Requested:

@@ -8,6 +8,8 @@ from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.serving import Served
 from infer_jax.specs.plan import LAYOUTS
 
+LEAST = 1e-12  # seconds: what rounding leaves of a term is less
+
 
 def notes_of(report: dict[str, Any], said: list[str], shipped: Errors | None) -> list[str]:
     """What times and rates of an estimate are of."""
@@ -61,7 +63,7 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
     )
     both = (life.prefill, life.decode)
     spent = sorted({**life.prefill.terms, **life.decode.terms}, key=lambda k: -_longest(both, k))
-    spent = [name for name in spent if not isinstance(life, Served) or _longest(both, name) > 0]
+    spent = [name for name in spent if not isinstance(life, Served) or _seen(both, name)]
     rows = [[name, *(cell for p in both for cell in _spent(p, name))] for name in spent]
     rows.append(["time", _of(1e3 * life.ttft), "100", _of(1e3 * life.tpot), "100"])
     rows.append(["MFU", "", _of(100 * life.prefill.mfu), "", _of(100 * life.decode.mfu)])
@@ -157,10 +159,16 @@ def _longest(phases: tuple[Phase, Phase], name: str) -> float:
     return max(float(p.terms[name] / p.time) for p in phases if name in p.terms)
 
 
+def _seen(phases: tuple[Phase, Phase], name: str) -> bool:
+    return any(p.terms[name] >= LEAST for p in phases if name in p.terms)
+
+
 def _spent(phase: Phase, name: str) -> tuple[str, str]:
     if name not in phase.terms:
         return "", ""
     term = phase.terms[name]
+    if term < LEAST:
+        return "0", "0"
     return _of(1e3 * term), show.digits(100 * term / phase.time)
 
 

@@ -108,7 +108,7 @@ def memory(
     if as_json:
         show.as_json({**report, "notes": notes})
         return
-    _print(report, held, notes)
+    _print(report, held, notes, "" if tp is not None else " (no --tp is given)")
 
 
 def _memory(arch: Any, hardware: Any, plan: Any, engine: Any, lengths: Any) -> Any:
@@ -134,8 +134,8 @@ def _filled(
     }
 
 
-def _print(report: dict[str, Any], held: Memory, notes: list[str]) -> None:
-    split = ", ".join(f"{name} {report[name]:g}" for name in ("tp", "pp", "ep"))
+def _print(report: dict[str, Any], held: Memory, notes: list[str], why: str) -> None:
+    split = f"tp {report['tp']:g}{why}, pp {report['pp']:g}, ep {report['ep']:g}"
     context = f"{report['max_model_len_tokens']:,.0f}"
     show.say(f"{report['model']} on {report['hardware']}, {split}", "")
     if report["fits"]:

@@ -74,6 +74,38 @@ def test_a_number_of_no_machine_is_refused_by_every_verb(verb):
     assert "hardware.chip.memory_bandwidth is 0.0" in ran.err
 
 
+def test_what_is_asked_and_what_is_named():
+    none = run("compare", *POINT)
+    assert none.code == 2 and "Which two estimators" in none.err and none.err.count("\n") == 1
+    twice = run("compare", *POINT, "--estimator", "serving", "--estimator", "serving")
+    assert "--estimator is 'serving, serving'; allowed: two that differ" in twice.err
+    unknown = run("memory", "llama-9", *POINT[1:3])
+    assert "infer-jax models" in unknown.err and len(unknown.err) < 250
+    assert "llama-3.1-8b" in unknown.err and "opt-13b" not in unknown.err
+    # slices of experts are cut by the option that was given
+    for extra in ((), ("--ep", "2")):
+        cut = run("memory", "Qwen/Qwen3-30B-A3B-FP8", *POINT[1:3], "--tp", "8", *extra)
+        assert cut.err.startswith("infer-jax: --tp is '8'; allowed: degrees that cut an expert")
+    dealt = run("memory", "qwen3-30b-a3b", *POINT[1:3], "--tp", "1", "--ep", "3")
+    assert dealt.err.startswith("infer-jax: --ep is '3'")
+
+
+def test_memory_says_that_one_gpu_is_taken_where_none_is_given():
+    for given, said in (((), "tp 1 (no --tp is given), pp 1"), (("--tp", "1"), "tp 1, pp 1")):
+        assert said in run("memory", *POINT[:3], *given).out.splitlines()[0]
+
+
+def test_an_estimate_shows_what_is_there():
+    dense = run("estimate", *POINT, "--request-rate", "0.1").out
+    assert "expert ranks" not in dense and "requests" in dense
+    spent = dense[dense.index("spent on") :].splitlines()[2:]
+    rows = [line.split() for line in spent[: spent.index("")]]
+    times = [float(x) for row in rows for x in row[-4:] if row[0] != "MFU" and x[0].isdigit()]
+    assert times and all(x == 0 or x > 1e-9 for x in times)
+    mixed = run("estimate", "qwen3-30b-a3b", *POINT[1:]).out
+    assert "expert ranks" in mixed
+
+
 @pytest.mark.parametrize(
     "words",
     [("models", "opt-13b"), ("hardware", "l4"), ("estimators",), ("memory", *POINT)],

@@ -68,6 +68,17 @@ def test_misspelt_tables_are_refused(tmp_path, table, near):
     assert f"[{near}]" in message(tmp_path, GOOD.replace("[kernels]", f"[{table}]"))
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("memory_bandwith_tb_per_s", "did you mean memory_bandwidth_tb_per_s?"),
+     ("memory_bandwidth_tb", "not in a unit of memory_bandwidth (bytes/s)"),
+     ("memory_tb_per_s", "not in a unit of memory (bytes)")],
+)  # fmt: skip
+def test_a_misspelt_key_is_answered_with_the_nearest(tmp_path, key, said):
+    text = GOOD.replace("memory_bandwidth_tb_per_s", key)
+    assert said in message(tmp_path, text)
+
+
 def test_tables_of_own_estimators_are_taken(tmp_path):
     for table in ("mine", "economics_mine", "serving_v2"):
         system = load_text(tmp_path, GOOD.replace("[kernels]", f"[{table}]"))
