@@ -75,7 +75,7 @@ VERBS = {
     ),
     "report": Verb(
         "report",
-        "One HTML page: frontier, time, memory, sensitivity, roofline, engine flags, sources.",
+        "One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.",
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",
     ),
     "models": Verb(
@@ -143,7 +143,7 @@ class Verbs(TyperGroup):
         return name, command, rest
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
-        """Run one command; exit 0, 1 (a device disagrees, or no answer is written), 2 or 130."""
+        """Run one command; exit 0, 1 (see docs/command-line.md), 2 or 130."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra |= {"prog_name": "infer-jax", "standalone_mode": False}
         if sys.stderr is None:  # closed by the shell: print(file=None) would be an answer
