@@ -98,11 +98,11 @@ class Serving(Form):
         """All that the terms look at, with engine and generation chosen."""
         engine = chosen((self.trtllm, self.sglang, self.vllm), self.engine)
         generation = chosen((self.hopper, self.blackwell), self.generation)
-        made = World(self, seen, hardware, deployment(plan), engine, generation)
+        made = World(self, seen, hardware, deployment(plan), engine, generation).for_model(seen)
         if draft is None:
             return made
         small = made.plan.replace(drafts=jnp.zeros_like(made.plan.drafts))
-        return made._replace(draft=made._replace(shape=draft, plan=small))
+        return made._replace(draft=made._replace(plan=small).for_model(draft))
 
     def front_time(self, plan: Plan) -> Array:
         """Seconds before a prompt's first pass: network and tokeniser."""

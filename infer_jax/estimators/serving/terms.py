@@ -202,4 +202,4 @@ def ideal(w: World, rows: Array) -> Array:
     layer, chip = w.shape.layers, w.hardware.chip
     parts = ((layer.projections, 1.0), (layer.routed, layer.active), (layer.shared, 1.0))
     each = total(m.elements * uses / matmul.rate(chip, m.bits) for m, uses in parts)
-    return 2.0 * rows * jnp.sum(layer.count * each, axis=-1) / w.plan.tp
+    return 2.0 * rows * jnp.sum(layer.count * each, axis=-1) / (w.longest * w.plan.tp)

@@ -9,7 +9,7 @@ from jax import Array
 from infer_jax.estimators.serving.coefficients import Engine, Generation
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.shape import Shape, Weights
-from infer_jax.physics import matmul, switch
+from infer_jax.physics import matmul, stages, switch
 from infer_jax.physics.efficiency import combined
 from infer_jax.physics.switch import Wire
 from infer_jax.specs import Hardware
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class World(NamedTuple):
     """A model of serving, what it serves, on what, how laid out; engine and generation chosen.
 
-    ``draft``: the same of a model that drafts for it, on the same chips.
+    ``draft``: the same of a model that drafts for it, on the same chips. ``longest``: layers of
+    the longest pipeline stage over those of the mean one; ``shape`` counts that many more layers.
     """
 
     model: "Serving"
@@ -31,6 +32,13 @@ class World(NamedTuple):
     engine: Engine
     generation: Generation
     draft: "World | None" = None
+    longest: Array | float = 1.0
+
+    def for_model(self, seen: Shape) -> "World":
+        """The same for a model: as if every stage of its pipeline were the longest."""
+        longest = stages.longest(jnp.sum(seen.layers.count, axis=-1), self.plan.pp)
+        layers = seen.layers._replace(count=seen.layers.count * longest)
+        return self._replace(shape=seen._replace(layers=layers), longest=longest)
 
     @property
     def drafting(self) -> Array:
