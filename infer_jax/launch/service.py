@@ -1,7 +1,7 @@
 """What every engine must be given of a plan: the model, lengths, and instances."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from infer_jax.launch.checkpoints import Checkpoint
@@ -149,6 +149,21 @@ def missing(service: Service) -> list[str]:
         reasons.append("drafts over pipeline stages are not offered by every model and release")
     if any(one.groups > 1 for one in instances) and not service.experts:
         reasons.append("attention groups of a model without experts are instances of their own")
+    return reasons
+
+
+def formats_missing(
+    engine: str, load: Checkpoint, casts: Collection[str], caches: Collection[str]
+) -> list[str]:
+    """Formats of weights that ``engine`` does not cast to while it loads, and of cache it lacks."""
+    reasons = []
+    if load.cast and load.cast not in casts:
+        reasons.append(
+            f"{engine} does not cast to {load.cast} while it loads, and no repository of "
+            f"{load.repository} in {load.cast} is known here"
+        )
+    if load.cache and load.cache not in caches:
+        reasons.append(f"{engine} keeps no KV cache in {load.cache}")
     return reasons
 
 

@@ -5,7 +5,15 @@ excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregatio
 hooks).
 """
 
-from infer_jax.launch.service import PORTS, Instance, Launch, Service, Step, missing
+from infer_jax.launch.service import (
+    PORTS,
+    Instance,
+    Launch,
+    Service,
+    Step,
+    formats_missing,
+    missing,
+)
 from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, visible, where
 
 VERSION = "0.5.23"
@@ -27,14 +35,7 @@ def sglang(service: Service) -> Launch:
 
 
 def _missing(service: Service) -> list[str]:
-    load, reasons = service.checkpoint, []
-    if load.cast and load.cast not in CASTS:
-        reasons.append(
-            f"SGLang does not cast to {load.cast} while it loads, and no repository of "
-            f"{load.repository} in {load.cast} is known here"
-        )
-    if load.cache and load.cache not in CACHES:
-        reasons.append(f"SGLang keeps no KV cache in {load.cache}")
+    reasons = formats_missing("SGLang", service.checkpoint, CASTS, CACHES)
     first = service.instances[0]
     for one in service.instances:
         if one.ep not in (1, one.ranks):

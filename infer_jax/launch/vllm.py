@@ -8,7 +8,16 @@ vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connecto
 import json
 import shlex
 
-from infer_jax.launch.service import PORTS, Instance, Launch, Service, Step, budget, missing
+from infer_jax.launch.service import (
+    PORTS,
+    Instance,
+    Launch,
+    Service,
+    Step,
+    budget,
+    formats_missing,
+    missing,
+)
 from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, visible, where
 
 VERSION = "0.33.0"
@@ -32,14 +41,7 @@ def vllm(service: Service) -> Launch:
 
 
 def _missing(service: Service) -> list[str]:
-    load, reasons = service.checkpoint, []
-    if load.cast and load.cast not in CASTS:
-        reasons.append(
-            f"vLLM does not cast to {load.cast} while it loads, and no repository of "
-            f"{load.repository} in {load.cast} is known here"
-        )
-    if load.cache and load.cache not in CACHES:
-        reasons.append(f"vLLM keeps no KV cache in {load.cache}")
+    reasons = formats_missing("vLLM", service.checkpoint, CASTS, CACHES)
     for one in service.instances:
         if one.ep not in (1, one.ranks):
             reasons.append(
