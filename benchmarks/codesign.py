@@ -17,13 +17,13 @@ import jax.numpy as jnp
 
 from experiments._codesign.spaces import BLOCK, SYSTEM, THEORIES
 from infer_jax.catalog import load_model, load_system
-from infer_jax.codesign import Judged, Search
-from infer_jax.codesign.ascent import OPTIONS, with_slope
-from infer_jax.codesign.lagrangian import begin, lagrangian
-from infer_jax.codesign.problem import LEAST, Problem
+from infer_jax.design import Judged, Search
+from infer_jax.design.ascent import OPTIONS, with_slope
+from infer_jax.design.lagrangian import begin, lagrangian
+from infer_jax.design.problem import LEAST, Problem
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
-from infer_jax.sweep import Axis, Best, Constraint, Space
+from infer_jax.sweeps import Axis, Best, Constraint, Space
 
 RESTARTS, STEPS, LANES, ROUNDS = 1024, 160, 1024, 15
 ALLOWED, DEAREST = 60.0, 4.0  # seconds, and a gradient over a value

@@ -11,7 +11,7 @@ from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics, Offload, make
 from infer_jax.estimators.kernels import Kernels, Serving, Tables
 from infer_jax.specs import Plan, Workload
-from infer_jax.sweep import Axis, Space
+from infer_jax.sweeps import Axis, Space
 
 POINTS = 400  # per axis of the grid of layouts
 MODEL, CHIP = "Llama_3_70B", "H100"

@@ -9,8 +9,8 @@ model's own shape, at the largest batch of the axis that its cache leaves room f
 """
 
 import infer_jax as ij
-from infer_jax.codesign import Judged, codesign
-from infer_jax.sweep import Axis, Best, Constraint, Space
+from infer_jax.design import Judged, codesign
+from infer_jax.sweeps import Axis, Best, Constraint, Space
 
 LAYER = "arch.blocks.0"
 FREE = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 
 import infer_jax as ij
-from infer_jax.calibrate.server import calibrate_server
+from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators import Deployment, Requests, Serving
 

@@ -10,7 +10,7 @@ those near a frontier again in float64.
 import sys
 
 import infer_jax as ij
-from infer_jax.sweep import Axis, Constraint, Pareto, Space, sweep
+from infer_jax.sweeps import Axis, Constraint, Pareto, Space, sweep
 
 SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm")
 PROMPTS = (512, 2048, 8192, 32768)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Plan as Plan,
         Workload as Workload,
     )
-    from infer_jax.sweep import (
+    from infer_jax.sweeps import (
         Grid as Grid,
         evaluate as evaluate,
         frontier as frontier,
@@ -58,7 +58,7 @@ _ROOMS = {
         *("Economics", "Estimate", "Offload", "Offloading", "Phase", "Speculative", "make"),
     ),
     "specs": ("Architecture", "Block", "ForwardPass", "Hardware", "Plan", "Workload"),
-    "sweep": ("Grid", "evaluate", "frontier", "preferred"),
+    "sweeps": ("Grid", "evaluate", "frontier", "preferred"),
 }
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 

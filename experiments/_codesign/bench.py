@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments._codesign.spaces import Task
-from infer_jax.codesign import Search
-from infer_jax.codesign.ascent import ascend
-from infer_jax.codesign.design import EACH
-from infer_jax.codesign.problem import Problem, Scores
-from infer_jax.sweep import sweep
+from infer_jax.design import Search
+from infer_jax.design.ascent import ascend
+from infer_jax.design.design import EACH
+from infer_jax.design.problem import Problem, Scores
+from infer_jax.sweeps import sweep
 
 SEEDS = 20
 WITHIN = 0.01  # of the exhaustive optimum: a success

@@ -9,12 +9,12 @@ from jax import Array
 
 from experiments import _report
 from infer_jax.catalog import load_model, load_system
-from infer_jax.codesign.sensitivity import elasticities, what_if
+from infer_jax.design.sensitivity import elasticities, what_if
 from infer_jax.estimators import make
 from infer_jax.physics import decoder
 from infer_jax.physics.closed_form import fastest_instance
 from infer_jax.specs import Plan, Workload
-from infer_jax.sweep.terms import Point
+from infer_jax.sweeps.paths import Point
 
 HOP, REDUCES = 2e-6, 4.0  # Erdil 2025 (arXiv 2506.04645), Section 2.2 and Table 1
 BANDWIDTH = 3.3e12  # bytes/s, as the paper's Table 1 has the H100

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from experiments import _report
-from infer_jax.codesign import codesign
-from infer_jax.codesign.quality import Chinchilla, compute_optimal
-from infer_jax.codesign.toml import spec_of
+from infer_jax.design import codesign
+from infer_jax.design.quality import Chinchilla, compute_optimal
+from infer_jax.design.toml import spec_of
 
 MODEL, SYSTEM, LOSS = "llama-3.1-8b", "h100_sxm", 2.15  # a loss within the range of the fit
 SERVED = (0.0, 1e12, 1e13, 1e14)

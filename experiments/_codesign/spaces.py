@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.codesign import Judged
+from infer_jax.design import Judged
 from infer_jax.estimators import Speculative, make
 from infer_jax.physics import decoder
 from infer_jax.specs import Plan, Spec, Workload, number, part, spec
-from infer_jax.sweep import Axis, Best, Constraint, Space
+from infer_jax.sweeps import Axis, Best, Constraint, Space
 
 THEORIES = ("economics.planned", "kernels")
 SYSTEM = "h800_sxm"  # the one profile with curves for both

@@ -16,15 +16,15 @@ from jax import Array
 from experiments import _report
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import write_text
-from infer_jax.codesign import Designed, Judged, codesign, export
-from infer_jax.codesign.export import template
-from infer_jax.codesign.toml import Spec, spec_of
-from infer_jax.codesign.verdict import life_of
+from infer_jax.design import Designed, Judged, codesign, export
+from infer_jax.design.export import template
+from infer_jax.design.toml import Spec, spec_of
+from infer_jax.design.violations import life_of
 from infer_jax.estimators import Speculative, make
 from infer_jax.physics import decoder
 from infer_jax.plots.path import Track, plot_path
 from infer_jax.specs import Plan, Workload
-from infer_jax.sweep import Axis, Best, Constraint, Space
+from infer_jax.sweeps import Axis, Best, Constraint, Space
 
 SHIPPED = (
     "llama-3.1-70b",

@@ -35,8 +35,8 @@ def toy_time(hop: Array | float, read: Array | float) -> Array:
 def with_base(bandwidth: float) -> float:
     """Least seconds per token of Llama 3 70B at level 2 with its base latency of 6 us."""
     hardware, _ = economics_hardware("H100")
-    chip = hardware.chip.but(memory_bandwidth=bandwidth, memory=1e15)
-    model = Economics.level2().but(memory_cap=1.0, flop_cap=1.0)
+    chip = hardware.chip.with_(memory_bandwidth=bandwidth, memory=1e15)
+    model = Economics.level2().with_(memory_cap=1.0, flop_cap=1.0)
     arch = economics_model(BASIS)
 
     def time(n: Array) -> Array:
@@ -121,8 +121,8 @@ def _steinhardt() -> list[Claim]:
     """Speed per doubled cost at level 4, without any latency and with all of it."""
     hardware, coefficients = economics_hardware("H100")
     real = Economics.level4().fitted(coefficients)
-    none = tuple(p.but(base=0.0, intra=0.0, inter=0.0) for p in real.protocols)
-    ideal = real.but(launch=0.0).replace(protocols=none)
+    none = tuple(p.with_(base=0.0, intra=0.0, inter=0.0) for p in real.protocols)
+    ideal = real.with_(launch=0.0).replace(protocols=none)
     arch = economics_model(BASIS)
     free, held = (front_of(draw(arch, hardware, model, 0.0)) for model in (ideal, real))
 

@@ -22,7 +22,7 @@ from infer_jax.estimators import Economics, Speculative
 from infer_jax.physics import decoder
 from infer_jax.physics.feedforward import sparsity
 from infer_jax.specs import Architecture, Experts, Hardware, Workload
-from infer_jax.sweep import Grid, evaluate, paper_axes, preferred, thresholds
+from infer_jax.sweeps import Grid, evaluate, paper_axes, preferred, thresholds
 
 TOLERANCE = 1e-3  # of a stored point, relative
 STRIDE = 40  # the program's output stores every 40th point

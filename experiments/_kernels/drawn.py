@@ -16,8 +16,8 @@ from experiments._kernels.printed import curves_of
 from infer_jax.catalog import load_system
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.estimators.kernels.curves import HELD, product_bytes
-from infer_jax.estimators.kernels.rating import Gemm, Routed
-from infer_jax.measure.families import BF16, FP8
+from infer_jax.estimators.kernels.efficiency import Gemm, Routed
+from infer_jax.kernel_timing.families import BF16, FP8
 from infer_jax.plots.style import INK, QUIET, TONES, panels, save, style
 from infer_jax.specs import Chip, Dense, Experts, GroupedQuery, Latent
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from infer_jax.catalog.kernel_tables import KernelTables, read_headless
 from infer_jax.estimators.kernels.curves import CHUNK, HELD
-from infer_jax.measure import Family, families
-from infer_jax.measure.families import FP8, labels
+from infer_jax.kernel_timing import Family, families
+from infer_jax.kernel_timing.families import FP8, labels
 from infer_jax.physics import efficiency as eff
 from infer_jax.specs import Chip
 

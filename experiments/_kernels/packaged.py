@@ -15,8 +15,8 @@ import numpy as np
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import HELD
-from infer_jax.measure import Family, families
-from infer_jax.measure.families import FP8, labels
+from infer_jax.kernel_timing import Family, families
+from infer_jax.kernel_timing.families import FP8, labels
 from infer_jax.physics import collectives
 from infer_jax.specs import Chip, Hardware, Hierarchy
 

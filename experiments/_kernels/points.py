@@ -28,7 +28,7 @@ from infer_jax.catalog.published import (
 from infer_jax.compiling import QUICK
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
-from infer_jax.estimators.kernels.lacks import Lack, lacks
+from infer_jax.estimators.kernels.missing import Lack, lacks
 from infer_jax.specs import Architecture
 
 CHUNK = 16  # rows of a call: one program a structure

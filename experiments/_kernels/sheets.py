@@ -13,9 +13,9 @@ from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.curves import FAMILIES
-from infer_jax.measure import Fitted, fitted
-from infer_jax.measure.entries import SUFFIX, entry, errors, filled
-from infer_jax.measure.fitting import spread
+from infer_jax.kernel_timing import Fitted, fitted
+from infer_jax.kernel_timing.entries import SUFFIX, entry, errors, filled
+from infer_jax.kernel_timing.fitting import spread
 from infer_jax.specs import leaves
 
 DEVICES = {"h20": "h20_sxm", "h800": "h800_sxm"}  # of the authors' tables, and their profiles

@@ -27,8 +27,8 @@ def t4(gpu: float = 15.0, cpu: float = 204.0, disk: float = 1500.0) -> Hardware:
     """The machine with so many GiB of each memory; those of the released configuration."""
     system = load_system("t4_host").hardware
     return system.replace(
-        chip=system.chip.but(memory=gpu * GIB),
-        host=system.host.but(memory=cpu * GIB, disk=disk * GIB),
+        chip=system.chip.with_(memory=gpu * GIB),
+        host=system.host.with_(memory=cpu * GIB, disk=disk * GIB),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments._offloading.machine import named, t4
 from experiments._offloading.measured import BREAKDOWN, RUNS, TOKENS, Run
-from infer_jax.calibrate import Fit, fit
+from infer_jax.calibration import Fit, fit
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.specs import Workload, leaves
 

@@ -3,7 +3,7 @@
 from experiments._offloading.machine import SHAPES
 from experiments._report import show
 from infer_jax.estimators.offloading.published import GIB
-from infer_jax.physics import traversal
+from infer_jax.physics import offload_schedule
 
 MEMORY = 200 * GIB  # of the CPU, to which all is swapped
 CASES = (
@@ -12,10 +12,10 @@ CASES = (
 )  # fmt: skip
 
 
-def graph(model: str, prompt: float, tokens: float) -> traversal.Graph:
+def graph(model: str, prompt: float, tokens: float) -> offload_schedule.Graph:
     """A model's squares: bytes of a layer's weights, of a hidden state, of a token's cache."""
     layers, width, _ = SHAPES[model]
-    return traversal.Graph(layers, prompt, tokens, 24.0 * width**2, 2.0 * width, 4.0 * width)
+    return offload_schedule.Graph(layers, prompt, tokens, 24.0 * width**2, 2.0 * width, 4.0 * width)
 
 
 def print_schedules() -> dict[str, tuple[float, float]]:
@@ -23,15 +23,18 @@ def print_schedules() -> dict[str, tuple[float, float]]:
     rows, blocks = [], {}
     for model, prompt, tokens in CASES:
         g = graph(model, prompt, tokens)
-        small, large = traversal.zigzag_block(g, MEMORY), traversal.diagonal_block(g, MEMORY)
+        small, large = (
+            offload_schedule.zigzag_block(g, MEMORY),
+            offload_schedule.diagonal_block(g, MEMORY),
+        )
         name = f"{model} {prompt} + {tokens}"
         blocks[name] = (float(small), float(large))
         rows.append(
             (name, f"{small:.2f}", f"{large:.2f}", f"{large / small:.4f}",
-             f"{traversal.zigzag_over_optimal(prompt, tokens):.4f}",
+             f"{offload_schedule.zigzag_over_optimal(prompt, tokens):.4f}",
              f"{g.layers * g.weights / GIB:.1f}",
-             f"{traversal.cache_traffic(g, 1) / GIB:.2f}",
-             f"{traversal.hidden_traffic(g, 1) / GIB:.3f}")
+             f"{offload_schedule.cache_traffic(g, 1) / GIB:.2f}",
+             f"{offload_schedule.hidden_traffic(g, 1) / GIB:.3f}")
         )  # fmt: skip
     columns = ("job", "zig-zag", "diagonal", "ratio", "zig-zag over the least", "weights, GiB",
                "cache, GiB a sample", "hidden, GiB a sample")  # fmt: skip

@@ -77,7 +77,7 @@ def one(row: dict[str, Any], theirs: float, line: int) -> Found:
     if row["model"] not in SHAPES:
         raise InputError(f"line {line}", "model", row["model"], ", ".join(SHAPES))
     task = Task(
-        Offloading.released().but(usable=row["alpha"]),
+        Offloading.released().with_(usable=row["alpha"]),
         named(row["model"]),
         t4(row["gmem_GiB"], row["cmem_GiB"], row["nmem_GiB"]),
         Workload.of(isl=row["s"], osl=row["n"]),

@@ -166,7 +166,7 @@ def print_findings(found: list[Line]) -> dict[str, dict[str, float]]:
     """The two constants that part the released model from what was measured."""
     released = Offloading.released(solve=False)
     slow = released.rates
-    warm = released.replace(rates=slow.but(read=2.659 * GIB / READ))
+    warm = released.replace(rates=slow.with_(read=2.659 * GIB / READ))
     extra = Run("suite", "256", "opt-175b", 256.0, (64, 8), DISK, 1.36)
     runs = [extra] + [x.run for x in found if x.run.model == "opt-175b" and _on_disk(x.run)]
     disk = {}

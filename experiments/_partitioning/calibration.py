@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments._partitioning.measured import Cell, gpu_predictor, predictor
-from infer_jax.calibrate import Fit, Prior, covariance, fit, held_out, interval
+from infer_jax.calibration import Fit, Prior, covariance, fit, held_out, interval
 from infer_jax.catalog import load_system
 from infer_jax.estimators.partitioning import Partitioning
 
@@ -84,7 +84,7 @@ def left_out(rows: Sequence[Cell], names: Sequence[str] = NAMES) -> np.ndarray:
 
 def _settings(names: Sequence[str]) -> tuple[Partitioning, dict[str, Prior], dict[str, Any]]:
     """Start, priors and bounds of a fit of these names; the others stay ideal."""
-    begin = Partitioning.as_planned().but(**{name: START[name] for name in names})
+    begin = Partitioning.as_planned().with_(**{name: START[name] for name in names})
     priors = {name: p for name, p in PRIORS.items() if name in names}
     return begin, priors, {name: b for name, b in BOUNDS.items() if name in names}
 

@@ -88,7 +88,7 @@ def _optima() -> list[Claim]:
     times = {}
     for x in xs:
         rest = 64 // x
-        plan = slice_of(64, layout=1.0).but(x=x, y=rest**0.5, z=rest**0.5)
+        plan = slice_of(64, layout=1.0).with_(x=x, y=rest**0.5, z=rest**0.5)
         times[x] = float(run(arch, plan, 512, 1, 100.0).time)
     best = min(times, key=times.__getitem__)
     loss = times[4] / times[best] - 1.0

@@ -64,7 +64,7 @@ def run(arch: Any, plan: Any, batch: float, new: float = 1, cached: float = 0, *
     ``changes`` are coefficients other than the profile's.
     """
     searched = not isinstance(plan, Slice)
-    model = theory("partitioning" if searched else "partitioning.planned").but(**changes)
+    model = theory("partitioning" if searched else "partitioning.planned").with_(**changes)
     forward = ForwardPass.of(sequences=batch, new_tokens=new, cached_tokens=cached)
     with jax.enable_x64(True):
         made = slice_of(plan) if searched else plan

@@ -18,7 +18,7 @@ from experiments._silicon import (
 )
 from experiments._silicon.learned import corrected
 from experiments._silicon.predictions import Fold, predicted
-from infer_jax.calibrate import Score
+from infer_jax.calibration import Score
 
 UNDRAWN = "in no fold"
 SLACK = 0.02  # of the limit that a choice may be predicted beyond

@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments._silicon.predictions import Fold
 from experiments._silicon.rows import Row
-from infer_jax.calibrate import Offsets, Problem, Score, offsets, score
+from infer_jax.calibration import Offsets, Problem, Score, offsets, score
 
 FEW, HALF_BELIEVED = 5, 0.5
 

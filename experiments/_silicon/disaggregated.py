@@ -18,11 +18,11 @@ from experiments._silicon import clean, folds as folding, score, split
 from experiments._silicon.aggregated import UNDRAWN, figures, table
 from experiments._silicon.predictions import OUTPUTS, Held
 from experiments._silicon.split import Split, Workers
-from infer_jax.calibrate import bands, offsets
+from infer_jax.calibration import bands, offsets
 from infer_jax.catalog import load_system
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Requests, Serving
-from infer_jax.estimators.serving.coefficients import ENGINES
+from infer_jax.estimators.serving.engines import ENGINES
 
 MORE = 4  # further parameters: an offset of TPOT, and one of TTFT for each engine
 LIKENESS = {"engine": 4.0, "system": 2.0}

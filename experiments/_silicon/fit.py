@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments._silicon.rows import Row
 from experiments._silicon.served import inputs, predictor
-from infer_jax.calibrate import CAUCHY, Linearised, Prior, Problem
+from infer_jax.calibration import CAUCHY, Linearised, Prior, Problem
 from infer_jax.estimators.serving import Serving
 
 SCALES = (0.05, 0.15)  # ordinary size of a log residual: TPOT, TTFT

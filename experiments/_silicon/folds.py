@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments._silicon.rows import Row
 from experiments._silicon.split import LeftOut, Split
-from infer_jax.calibrate import random_groups
+from infer_jax.calibration import random_groups
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.measurements import silicon
 from infer_jax.catalog.measurements.silicon import Published

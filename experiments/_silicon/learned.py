@@ -8,7 +8,7 @@ import numpy as np
 from experiments._silicon import clean
 from experiments._silicon.predictions import Fold
 from experiments._silicon.rows import Row
-from infer_jax.calibrate import learn_residual, left_out
+from infer_jax.calibration import learn_residual, left_out
 
 ENGINES = ("trtllm", "sglang", "vllm")
 SCALES = (0.1, 0.3)  # ordinary size of what the physics leaves, in log: TPOT, TTFT

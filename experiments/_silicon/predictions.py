@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments._silicon import fit as fitting
 from experiments._silicon.rows import Row
-from infer_jax.calibrate import Fit, Problem, bands, cross_validate, left_out
+from infer_jax.calibration import Fit, Problem, bands, cross_validate, left_out
 from infer_jax.errors import InputError
 
 OUTPUTS = ("tpot", "ttft")

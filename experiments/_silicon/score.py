@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments._silicon.predictions import OUTPUTS, Fold, Held
 from experiments._silicon.rows import Measured, Row
-from infer_jax.calibrate import Score, interval_score, score
+from infer_jax.calibration import Score, interval_score, score
 from infer_jax.catalog.files import write_text
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "aiconfigurator_on_silicon.csv"

@@ -12,7 +12,7 @@ from experiments._silicon import clean
 from experiments._silicon.rows import Row
 from infer_jax.catalog import load_system
 from infer_jax.estimators.serving import Deployment, Requests, Serving, Shape, shape
-from infer_jax.estimators.serving.coefficients import ENGINES
+from infer_jax.estimators.serving.engines import ENGINES
 from infer_jax.specs import Hardware
 
 BLOCKS = 2  # kinds of layers that a model here has at most

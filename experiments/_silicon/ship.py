@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments._silicon import fit as fitting
 from experiments._silicon.rows import Row
-from infer_jax.calibrate import Fit, Problem, at, covariance, identifiability, interval, left_out
+from infer_jax.calibration import Fit, Problem, at, covariance, identifiability, interval, left_out
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.published import serving_coefficients
 

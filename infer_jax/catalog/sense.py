@@ -50,7 +50,7 @@ def sensible(
     ``key`` is how the file spells ``field``; ``raw`` is what stands there, ``factor`` SI units.
 
     Raises:
-        InputError: out of bounds, and ``field`` not named in ``but``.
+        InputError: out of bounds, and ``field`` not named in ``with_``.
     """
     low, high = _fact(field, unit)
     absent = raw == 0.0 and field.startswith(ABSENT)
@@ -86,7 +86,7 @@ def sensible_coefficient(
     """Raise where a coefficient is none of any fit; as ``sensible``.
 
     Raises:
-        InputError: out of bounds, and ``field`` not named in ``but``.
+        InputError: out of bounds, and ``field`` not named in ``with_``.
     """
     low, high = _coefficient(field, unit)
     if field not in but and not low <= raw * factor <= high:

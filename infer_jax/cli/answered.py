@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from infer_jax import planning
 from infer_jax.cli import inputs, show
-from infer_jax.codesign.sensitivity import Elasticity
+from infer_jax.design.sensitivity import Elasticity
 from infer_jax.estimators import Estimate, Phase, Trust
+from infer_jax.footprint import Engine, Memory
 from infer_jax.launch import Launch
-from infer_jax.memory import Engine, Memory
-from infer_jax.report import page
+from infer_jax.pages import page
 from infer_jax.specs import Plan, Workload
 
 Limits = tuple[float | None, float | None]  # seconds to the first token, and per token

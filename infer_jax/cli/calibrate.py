@@ -19,7 +19,7 @@ from infer_jax.cli import (
     runs as given_runs,
     show,
 )
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.estimators.serving import ENGINES
 
 
@@ -58,8 +58,8 @@ def calibrate(
     as_json: opt.Json = False,
 ) -> None:
     """What do measured runs say of a server? Fits it, with intervals, and writes a profile."""
-    from infer_jax.calibrate.runs import engine_of
-    from infer_jax.calibrate.server import calibrate_server
+    from infer_jax.calibration.runs import engine_of
+    from infer_jax.calibration.server import calibrate_server
 
     prepare()
     place = drawn or str(out.with_suffix(".png"))
@@ -80,7 +80,7 @@ def calibrate(
     )
     given_runs.agree(found, asked)
     theory = inputs.estimator(inputs.BEST, asked.system)
-    theory = theory.but(engine=float(ENGINES.index(engine_of(found))))
+    theory = theory.with_(engine=float(ENGINES.index(engine_of(found))))
     with busy("fitting"):
         made = calibrate_server(
             theory, asked.model.architecture, asked.hardware, found, parameter or None

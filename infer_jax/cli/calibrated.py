@@ -112,8 +112,8 @@ def said(answer: dict[str, Any]) -> str:
 
 def notes(made: Any) -> list[str]:
     """What the runs could not tell, and what the fit leaves unexplained, in sentences."""
-    from infer_jax.calibrate import predictive_checks
-    from infer_jax.calibrate.server import each_output
+    from infer_jax.calibration import predictive_checks
+    from infer_jax.calibration.server import each_output
 
     silent = [one.name for one in made.identified.parameters if one.verdict != "identified"]
     notes = [

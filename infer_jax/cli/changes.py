@@ -90,7 +90,7 @@ def changed(**parts: Any) -> Parts:
     if not asked:
         return Parts(**parts)
     from infer_jax.catalog.sense import sensible_changes
-    from infer_jax.codesign.sensitivity import changed as with_changes
+    from infer_jax.design.sensitivity import changed as with_changes
     from infer_jax.specs import leaves
 
     before = Parts(**parts)

@@ -9,11 +9,11 @@ import numpy as np
 import typer
 
 from infer_jax.cli import designed, options as opt, parsers, show
-from infer_jax.cli.starting import prepare, watched
-from infer_jax.codesign.ascent import Progress
-from infer_jax.codesign.design import codesign as design
-from infer_jax.codesign.loop import loop
-from infer_jax.codesign.toml import Spec, load_spec, spec_of
+from infer_jax.cli.runtime import prepare, watched
+from infer_jax.design.ascent import Progress
+from infer_jax.design.default_space import loop
+from infer_jax.design.design import codesign as design
+from infer_jax.design.toml import Spec, load_spec, spec_of
 
 
 def codesign(

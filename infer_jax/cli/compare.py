@@ -10,7 +10,7 @@ from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.cli import inputs, options as opt, runs as given_runs, show
 from infer_jax.cli.compare_view import ANSWERS, show_runs, show_two, suffix
 from infer_jax.cli.estimate import agree, one_life, plan_of
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import Deployment, Serving
@@ -145,7 +145,7 @@ def _answers(life: Estimate) -> dict[str, float]:
 
 def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, Any]:
     """Each run's own figures beside the estimator's for the same load and layout."""
-    from infer_jax.calibrate.runs import engine_of, load_of
+    from infer_jax.calibration.runs import engine_of, load_of
 
     theory = inputs.estimator(name, asked.system)
     if inputs.searches(theory):
@@ -154,7 +154,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
     arch = asked.model.architecture
     loads = [load_of(run) for run in runs]
     if name == inputs.BEST:
-        theory = theory.but(engine=engine_of(runs))
+        theory = theory.with_(engine=engine_of(runs))
     if not isinstance(theory, Serving):
         loads = [load._replace(plan=_plain(load.plan)) for load in loads]
     with busy("compiling and evaluating"):

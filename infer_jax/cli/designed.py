@@ -6,12 +6,12 @@ from typing import Any
 
 from infer_jax.catalog.files import write_text
 from infer_jax.cli import show
-from infer_jax.codesign.design import Designed
-from infer_jax.codesign.export import export, template
-from infer_jax.codesign.toml import Spec
-from infer_jax.codesign.verdict import life_of
+from infer_jax.design.design import Designed
+from infer_jax.design.export import export, template
+from infer_jax.design.toml import Spec
+from infer_jax.design.violations import life_of
 from infer_jax.errors import InputError
-from infer_jax.sweep.terms import grows, look, unit_of
+from infer_jax.sweeps.paths import grows, look, unit_of
 
 TERMS = ("ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips", "parameters",
          "active", "kv_bytes", "aspect", "energy", "loss", "training", "lifetime")  # fmt: skip

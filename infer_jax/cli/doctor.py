@@ -6,7 +6,7 @@ import jax
 import typer
 
 from infer_jax.cli import options as opt, show
-from infer_jax.cli.starting import busy, cache_folder, prepare
+from infer_jax.cli.runtime import busy, cache_folder, prepare
 from infer_jax.doctor import ALLOWED, examine
 
 

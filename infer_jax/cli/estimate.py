@@ -10,9 +10,9 @@ from infer_jax import legal
 from infer_jax.catalog.published import Errors
 from infer_jax.cli import estimate_drafts, estimate_view as view, inputs, options as opt, show
 from infer_jax.cli.requested import Requested, requested
-from infer_jax.cli.starting import prepare
+from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import Economics, Estimate, Phase
-from infer_jax.estimators.estimate import request_life
+from infer_jax.estimators.estimate import estimate_from_steps
 from infer_jax.estimators.serving import Served, Serving
 from infer_jax.specs import Architecture, Experts, ForwardPass, Plan
 
@@ -180,11 +180,13 @@ def one_life(theory: Any, arch: Any, hardware: Any, work: Any, plan: Any) -> Est
     asked: list[ForwardPass] = []
     blank = Phase(time=work.batch, terms={}, limits={}, mfu=work.batch, layout={})
     asking = SimpleNamespace(step=lambda a, h, forward, p: asked.append(forward) or blank)
-    request_life(asking, arch, hardware, work, plan)
+    estimate_from_steps(asking, arch, hardware, work, plan)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *asked)
     phases = jax.lax.map(lambda forward: theory.step(arch, hardware, forward, plan), stacked)
     each = iter([jax.tree.map(lambda x, i=i: x[i], phases) for i in range(len(asked))])
-    return request_life(SimpleNamespace(step=lambda *_: next(each)), arch, hardware, work, plan)
+    return estimate_from_steps(
+        SimpleNamespace(step=lambda *_: next(each)), arch, hardware, work, plan
+    )
 
 
 def _phase(phase: Phase) -> dict[str, Any]:

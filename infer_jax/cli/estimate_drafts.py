@@ -9,7 +9,7 @@ import numpy as np
 from infer_jax.cli import inputs
 from infer_jax.cli.drafting import drafting
 from infer_jax.cli.options import ask, refuse
-from infer_jax.cli.starting import busy
+from infer_jax.cli.runtime import busy
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import Served, Serving, shape
@@ -50,7 +50,7 @@ def answered(
     with busy("compiling and evaluating"):
         if drafts is None:
             return Answered(once(law, theory, arch, hardware, work, plan), [], None)
-        theory = theory.but(acceptance=drafts.acceptance)
+        theory = theory.with_(acceptance=drafts.acceptance)
         counts = np.array(drafts.counts)
         life, made = once(fastest, theory, arch, drafts.draft, hardware, work, plan, counts)
     said = f"{float(made):g} drafts a pass, the fastest of 0 to {len(counts) - 1} that fit."

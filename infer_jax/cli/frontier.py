@@ -7,9 +7,9 @@ import numpy as np
 import typer
 
 from infer_jax.cli import inputs, options as opt, parsers, picture, points, show
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.sweep import Grid, frontier as best, preferred, thresholds
+from infer_jax.sweeps import Grid, frontier as best, preferred, thresholds
 
 SHOWN = 25  # rows of the printed table
 

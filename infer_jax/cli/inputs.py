@@ -62,7 +62,7 @@ def given(
     system, model = load_system(hardware), load_model(config, quant=quant, kv_dtype=kv_dtype)
     made, source = system.hardware, system.sources.get("price", "the profile")
     if price is not None:
-        made, source = made.but(price=price), "given by --price"
+        made, source = made.with_(price=price), "given by --price"
     if changes.texts():
         parts = changes.changed(arch=model.architecture, hardware=made)
         model, made = replace(model, architecture=parts.arch), parts.hardware

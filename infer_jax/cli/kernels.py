@@ -7,7 +7,7 @@ import typer
 
 from infer_jax.cli import inputs, options as opt, parsers, show
 from infer_jax.cli.estimate import check_split
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import Limit
 from infer_jax.estimators.estimate import decode_context

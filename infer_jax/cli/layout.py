@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from infer_jax.cli import inputs, options as opt, show
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.estimators import Slice

@@ -6,7 +6,7 @@ import typer
 
 from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
 from infer_jax.cli import options as opt, show
-from infer_jax.cli.starting import prepare
+from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import VARIANTS
 from infer_jax.physics import decoder
 from infer_jax.specs import UNBOUNDED, Hierarchy, leaves

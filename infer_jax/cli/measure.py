@@ -9,7 +9,7 @@ import typer
 from infer_jax.catalog import load_system
 from infer_jax.catalog.files import write_text
 from infer_jax.cli import options as opt, show
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.errors import InputError
 
 
@@ -24,8 +24,8 @@ def measure(
     as_json: opt.Json = False,
 ) -> None:
     """How fast are this device's kernels? Times them through JAX, fits curves, writes a profile."""
-    from infer_jax.measure import FULL, TOY, fitted, profile, timed
-    from infer_jax.measure.fitting import spread
+    from infer_jax.kernel_timing import FULL, TOY, fitted, profile, timed
+    from infer_jax.kernel_timing.fitting import spread
 
     if out.suffix != ".toml" or not out.parent.is_dir():
         raise InputError("command line", "--out", str(out), "a .toml file in a folder that exists")

@@ -7,9 +7,9 @@ import typer
 
 from infer_jax.cli import inputs, options as opt, parsers, show
 from infer_jax.cli.estimate import check_split
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.compiling import once
-from infer_jax.memory import Engine, Memory, memory as held_by
+from infer_jax.footprint import Engine, Memory, memory as held_by
 from infer_jax.specs import UNBOUNDED, Plan
 
 DEFAULTS = Engine.of()
@@ -74,7 +74,7 @@ def memory(
     )
     plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0)
     with busy("compiling and evaluating"):
-        lengths = engine.but(context=isl + osl)
+        lengths = engine.with_(context=isl + osl)
         held, fits, one = once(_memory, arch, asked.hardware, plan, engine, lengths)
     report = {
         **asked.names,

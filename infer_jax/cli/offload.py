@@ -6,7 +6,7 @@ import numpy as np
 import typer
 
 from infer_jax.cli import inputs, options as opt, parsers, picture, show
-from infer_jax.cli.starting import busy, prepare
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import JobEstimate, Offload, Offloading, make
 from infer_jax.estimators.offloading.flags import rounded

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from infer_jax.cli.options import refuse
 
 if TYPE_CHECKING:
-    from infer_jax.sweep import Grid
+    from infer_jax.sweeps import Grid
 
 DEFAULT = "frontier.png"
 KINDS = (".png", ".svg", ".pdf")

@@ -5,8 +5,8 @@ from typing import Any
 from infer_jax.cli import show
 from infer_jax.cli.answered import NONE, Answers, again, lead, ms, phases
 from infer_jax.cli.sensitivity import worth
-from infer_jax.report import charts, page
-from infer_jax.report.charts import Axis, Bar, Curve, Mark, Tier
+from infer_jax.pages import charts, page
+from infer_jax.pages.charts import Axis, Bar, Curve, Mark, Tier
 
 TOP = 10  # bars of each output's sensitivity
 OUTPUTS = {"tpot": "time per output token", "ttft": "time to first token", "cost": "$/Mtok"}

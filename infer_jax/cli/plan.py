@@ -21,7 +21,7 @@ from infer_jax.cli import (
 from infer_jax.cli.drafting import drafting
 from infer_jax.cli.plan_search import Found, Money, Question
 from infer_jax.cli.requested import requested
-from infer_jax.cli.starting import prepare
+from infer_jax.cli.runtime import prepare
 from infer_jax.estimators.serving import ENGINES, Deployment
 from infer_jax.planning import MODES, USUAL_TTFT, Asked
 from infer_jax.specs import UNBOUNDED

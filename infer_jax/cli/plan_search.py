@@ -13,7 +13,7 @@ from infer_jax.catalog import Model, System
 from infer_jax.cli import inputs
 from infer_jax.cli.drafting import Drafting
 from infer_jax.cli.requested import Requested
-from infer_jax.cli.starting import busy
+from infer_jax.cli.runtime import busy
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Asked, Choice, Side, front, machine, search
@@ -157,10 +157,10 @@ def _pool(question: Question, system: str, form: str | None) -> _Pool:
     serving, hardware = inputs.estimator(name, given.system), given.hardware
     trusted = inputs.trust(name, serving, given)
     if pue is not None:
-        serving = serving.replace(draw=serving.draw.but(pue=pue))
+        serving = serving.replace(draw=serving.draw.with_(pue=pue))
     if question.drafts is not None:
-        serving = serving.but(acceptance=question.drafts.acceptance)
-    hardware = hardware.but(price=float(hardware.price) * region)
+        serving = serving.with_(acceptance=question.drafts.acceptance)
+    hardware = hardware.with_(price=float(hardware.price) * region)
     size, _ = machine(given.hardware, given.system.title)
     side = Side(given.system.name, hardware, serving, size)
     most = math.inf if total is None else largest(given.hardware, total)

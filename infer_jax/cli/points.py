@@ -17,7 +17,7 @@ from infer_jax.physics.feedforward import sparsity
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.planning import layouts
 from infer_jax.specs import Architecture, ForwardPass, Hierarchy, Plan
-from infer_jax.sweep import Grid, paper_axes
+from infer_jax.sweeps import Grid, paper_axes
 
 PLANNED = "economics.planned"  # of ideal servers at splits that are given
 EACH = 16  # GPUs up to which every number is tried

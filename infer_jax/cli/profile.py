@@ -11,7 +11,7 @@ from infer_jax.cli.inputs import Given
 from infer_jax.cli.runs import OUTPUTS
 from infer_jax.errors import printable
 from infer_jax.estimators.serving import ENGINES, GENERATIONS
-from infer_jax.measure.entries import entry
+from infer_jax.kernel_timing.entries import entry
 from infer_jax.specs import leaves
 
 SUFFIX = {"s": ("_us", 1e6), "bytes": ("_bytes", 1.0), "tokens": ("_tokens", 1.0)}

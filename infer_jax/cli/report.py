@@ -12,19 +12,19 @@ from infer_jax.catalog.files import write_text
 from infer_jax.cli import estimate as one, inputs, kernels, options as opt, picture, points, show
 from infer_jax.cli.answered import Answers, Chosen, Pool, lead
 from infer_jax.cli.reported import page
-from infer_jax.cli.starting import busy, prepare
-from infer_jax.codesign.sensitivity import analyser, outputs
+from infer_jax.cli.runtime import busy, prepare
 from infer_jax.compiling import once
+from infer_jax.design.sensitivity import analyser, outputs
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment
 from infer_jax.estimators.trust import pools as unseen
+from infer_jax.footprint import Engine, memory as held_by
 from infer_jax.launch import launches, service
-from infer_jax.memory import Engine, memory as held_by
 from infer_jax.specs import ForwardPass, Plan, Workload
-from infer_jax.sweep import frontier as best, preferred
-from infer_jax.sweep.terms import Point
+from infer_jax.sweeps import frontier as best, preferred
+from infer_jax.sweeps.paths import Point
 
 GPUS = 8.0  # among which a plan is looked for where nothing is given: one server
 

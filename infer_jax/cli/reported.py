@@ -13,7 +13,7 @@ from infer_jax.cli import inputs, pictured, show
 from infer_jax.cli.answered import Answers, Limits, lead, met, phases
 from infer_jax.estimators.registry import variant
 from infer_jax.launch import Launch
-from infer_jax.report import page as made
+from infer_jax.pages import page as made
 from infer_jax.specs import leaves
 
 
@@ -108,7 +108,7 @@ def _sources(answers: Answers) -> made.Section:
                 ("kernels", "the roofline"),
             )
         ),
-        ("memory", "vLLM's own accounting; infer_jax.memory, docs/memory.md"),
+        ("memory", "vLLM's own accounting; infer_jax.footprint, docs/memory.md"),
     ]  # fmt: skip
     facts = [
         (path, f"{float(value):.6g}", meta["unit"], _source(asked, path))

@@ -17,12 +17,12 @@ from infer_jax.cli import (
     points,
     show,
 )
-from infer_jax.cli.starting import busy, prepare
-from infer_jax.codesign.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
+from infer_jax.cli.runtime import busy, prepare
+from infer_jax.design.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
 from infer_jax.plots.names import named
 from infer_jax.specs import Architecture, Experts, Plan, leaves
-from infer_jax.sweep import frontier as frontier_of
-from infer_jax.sweep.terms import Point
+from infer_jax.sweeps import frontier as frontier_of
+from infer_jax.sweeps.paths import Point
 
 DARK = "J/Mtok is unknown: the profile of {} has no power."
 TABLE = 12  # rows of each output's table
@@ -174,7 +174,7 @@ def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
     at = dict.fromkeys(int(np.argmin(np.abs(front.speed - x))) for x in wanted)
     return [
         point._replace(
-            workload=point.workload.but(batch=front.batch[i]), plan=Plan.of(tp=front.chips[i])
+            workload=point.workload.with_(batch=front.batch[i]), plan=Plan.of(tp=front.chips[i])
         )
         for i in at
     ]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infer_jax.cli.starting import hushed
+from infer_jax.cli.runtime import hushed
 from infer_jax.errors import printable
 from infer_jax.estimators import Limit
 

@@ -14,14 +14,14 @@ import typer
 
 from infer_jax.catalog.published import serving_measured
 from infer_jax.cli import options as opt, parsers, picture, show
-from infer_jax.cli.starting import busy, prepare as prepare_jax, watched
+from infer_jax.cli.runtime import busy, prepare as prepare_jax, watched
 from infer_jax.estimators import Trust, trust
 from infer_jax.estimators.trust import BORROWED
-from infer_jax.sweep import Result, explain, prepare, start, tables
-from infer_jax.sweep.interrupt import Stopped
-from infer_jax.sweep.space import fit
-from infer_jax.sweep.stream import Progress
-from infer_jax.sweep.toml import Asked, load_space
+from infer_jax.sweeps import Result, explain, prepare, start, tables
+from infer_jax.sweeps.interrupt import Stopped
+from infer_jax.sweeps.space import fit
+from infer_jax.sweeps.stream import Progress
+from infer_jax.sweeps.toml import Asked, load_space
 
 SHOWN = 10  # rows of the printed table
 MOST = 10**15  # points

@@ -209,7 +209,7 @@ def _command(name: str) -> TyperCommand:
 def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
     """``verb`` with the options that all have and none needs to know of."""
     from infer_jax.cli.options import Quiet
-    from infer_jax.cli.starting import hush
+    from infer_jax.cli.runtime import hush
 
     own = signature(verb)
     extra: dict[str, Any] = {"quiet": (Quiet, False)}

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Phase
-from infer_jax.physics import decoder, pipelining, switch
+from infer_jax.physics import decoder, pipelining, switch_collectives
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -111,7 +111,7 @@ class AttentionFeedforward(Spec):
 
     def sending(self, hardware: Hardware, plan: Halves, chips: Array, size: Array) -> Array:
         """Seconds in which an instance sends or receives ``size`` bytes over its chips' links."""
-        rate = switch.link_rate(hardware.network, plan.chips)
+        rate = switch_collectives.link_rate(hardware.network, plan.chips)
         return self.hop + size / (chips * rate * self.link_share)
 
 

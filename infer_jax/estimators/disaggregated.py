@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context
-from infer_jax.physics import decoder, pipelining, switch
+from infer_jax.physics import decoder, pipelining, switch_collectives
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.queueing import single_server_wait
 from infer_jax.specs import (
@@ -180,8 +180,8 @@ class Disaggregated(Spec):
         """
 
         if self.decode_hardware is None:
-            return switch.link_rate(hardware.network, plan.chips) * self.link_share
-        ends = (switch.reach(h.network)[2] for h in (hardware, other))
+            return switch_collectives.link_rate(hardware.network, plan.chips) * self.link_share
+        ends = (switch_collectives.reach(h.network)[2] for h in (hardware, other))
         return jnp.minimum(*ends) * self.link_share
 
 

@@ -98,7 +98,7 @@ def decode_context(workload: Workload) -> Array:
     return workload.isl + (workload.osl - 1.0) / 2.0
 
 
-def request_life(
+def estimate_from_steps(
     estimator: Any,
     arch: Architecture,
     hardware: Hardware,

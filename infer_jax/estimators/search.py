@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax.extend.core import jaxpr_as_fun
 
 from infer_jax.estimators.estimate import Phase
-from infer_jax.estimators.factor import factor, only, reads
+from infer_jax.estimators.jaxpr_split import factor, only, reads
 from infer_jax.physics.numerics import soft_weights
 
 Numbered = Callable[..., Phase]  # a phase of a candidate's indices, outermost first

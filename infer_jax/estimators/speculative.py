@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.estimators.estimate import Estimate, Phase, request_life
+from infer_jax.estimators.estimate import Estimate, Phase, estimate_from_steps
 from infer_jax.estimators.search import best
 from infer_jax.physics.root import crossing
 from infer_jax.physics.speculation import bonus_yield, curve_yield, verified_yield
@@ -143,7 +143,7 @@ class Speculative(Spec):
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:
         """A request's life: the target's prefill, speculative decode."""
-        return request_life(self, arch, hardware, workload, plan, prefill=self.target)
+        return estimate_from_steps(self, arch, hardware, workload, plan, prefill=self.target)
 
     def _passes(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from infer_jax.catalog import Model, System
-from infer_jax.estimators.serving.queued import BUDGET
+from infer_jax.estimators.serving.open_loop import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
 from infer_jax.launch.service import Instance, Service, traits
 from infer_jax.planning.machines import machine

@@ -1,5 +1,11 @@
 """Planning: which layout, batch and pools of chips serve a model within limits for least?"""
 
+from infer_jax.planning.aggregated import (
+    Table as Table,
+    arriving as arriving,
+    shares as shares,
+    table as table,
+)
 from infer_jax.planning.choose import (
     USUAL_TTFT as USUAL_TTFT,
     Asked as Asked,
@@ -7,14 +13,8 @@ from infer_jax.planning.choose import (
     choices as choices,
     front as front,
 )
+from infer_jax.planning.disaggregated import splits as splits
 from infer_jax.planning.layouts import Layout as Layout, layouts as layouts
 from infer_jax.planning.machines import machine as machine
-from infer_jax.planning.paired import Side as Side
+from infer_jax.planning.pool_pairs import Side as Side
 from infer_jax.planning.search import MODES as MODES, Searched as Searched, search as search
-from infer_jax.planning.served import (
-    Table as Table,
-    arriving as arriving,
-    shares as shares,
-    table as table,
-)
-from infer_jax.planning.split import splits as splits

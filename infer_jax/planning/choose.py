@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from infer_jax.estimators.estimate import Estimate, Limit
-from infer_jax.planning.served import Table
+from infer_jax.planning.aggregated import Table
 
 HOUR, MILLION = 3600.0, 1e6
 # s, where no limit of TTFT is given: without one the cheapest plans make users wait for many s

@@ -90,7 +90,7 @@ class Spec:
         """A copy with some fields changed; nothing is checked or converted."""
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
-    def but(self, **changes: Any):
+    def with_(self, **changes: Any):
         """A copy with some fields changed, checked as ``of`` checks."""
         return self.replace(**{name: value_of(type(self), name, v) for name, v in changes.items()})
 

@@ -9,10 +9,10 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.cli.parsers import duration
-from infer_jax.cli.starting import hush, watched
+from infer_jax.cli.runtime import hush, watched
 from infer_jax.cli.verbs import VERBS
 from infer_jax.estimators import VARIANTS
-from infer_jax.memory import Engine, memory
+from infer_jax.footprint import Engine, memory
 from infer_jax.physics import decoder
 from infer_jax.physics.price import usd_per_million_tokens
 from tests.cli.running import answer, run
@@ -64,7 +64,7 @@ def test_searched_split_is_the_searching_estimator(world):
     told = answer(*words, "--dp", "2", "--batch", "16", "--price", "1.5")
     work = ij.Workload.of(isl=4096, osl=512, batch=16)
     theory = ij.make("economics", coefficients)
-    life = jax.jit(theory.estimate)(arch, hardware.but(price=1.5), work, ij.Plan.of(tp=4))
+    life = jax.jit(theory.estimate)(arch, hardware.with_(price=1.5), work, ij.Plan.of(tp=4))
     assert close(told["tpot_ms"], 1e3 * life.tpot)
     assert close(told["output_cost_per_mtok_usd"], life.cost)
     assert told["price_source"] == "given by --price"

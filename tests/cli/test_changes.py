@@ -28,8 +28,8 @@ def test_what_is_set_is_what_answers():
     told = answer("estimate", *POINT, *FASTER, "--set", "estimator.weight_read=0.8")
     system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
     chip = system.hardware.chip
-    faster = system.hardware.replace(chip=chip.but(memory_bandwidth=2 * chip.memory_bandwidth))
-    theory = ij.make("serving", system.coefficients).but(weight_read=0.8)
+    faster = system.hardware.replace(chip=chip.with_(memory_bandwidth=2 * chip.memory_bandwidth))
+    theory = ij.make("serving", system.coefficients).with_(weight_read=0.8)
     life = theory.estimate(
         model.architecture, faster, ij.Workload.of(isl=4096, osl=512, batch=1), ij.Plan.of(tp=1)
     )

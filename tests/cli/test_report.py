@@ -14,8 +14,8 @@ import pytest
 
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.launch import Checkpoint, Instance, Service, launches
-from infer_jax.report import charts, page
-from infer_jax.report.svg import Scale
+from infer_jax.pages import charts, page
+from infer_jax.pages.svg import Scale
 from tests.cli.running import answer, run
 
 WORDS = ("report", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--batch", "32")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infer_jax.cli.starting import cache_folder
+from infer_jax.cli.runtime import cache_folder
 
 
 def test_chosen_folder_is_made(tmp_path, monkeypatch):
@@ -25,7 +25,7 @@ def test_user_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("where", ["file/below", "nu\0ll"])
 def test_no_folder_is_no_error(tmp_path, monkeypatch, where):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("infer_jax.cli.starting._user_cache", lambda: Path(tmp_path / where))
+    monkeypatch.setattr("infer_jax.cli.runtime._user_cache", lambda: Path(tmp_path / where))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     assert cache_folder() is None
 

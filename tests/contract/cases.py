@@ -153,15 +153,15 @@ ESTIMATORS: dict[str, Row] = {
     "economics.level4": Row(Economics.level4),
     "economics": Row(Economics.corrected),
     "economics.planned": Row(Economics.as_planned),
-    "partitioning": Row(lambda: Partitioning.searched().but(**TORUS)),
-    "partitioning.planned": Row(lambda: Partitioning.as_planned().but(**TORUS)),
+    "partitioning": Row(lambda: Partitioning.searched().with_(**TORUS)),
+    "partitioning.planned": Row(lambda: Partitioning.as_planned().with_(**TORUS)),
     "kernels": Row(lambda: Kernels.corrected().fitted(H20)),
     "kernels.published": Row(lambda: Kernels.as_published().fitted(H20)),
     "serving": Row(Serving.of),
     "serving.vllm": Row(Serving.vllm_engine),
     "serving.sglang": Row(Serving.sglang_engine),
     "serving.trtllm": Row(Serving.trtllm_engine),
-    "serving.complete": Row(lambda: Serving.complete().but(skew=0.4, imbalance=0.5)),
+    "serving.complete": Row(lambda: Serving.complete().with_(skew=0.4, imbalance=0.5)),
     "speculative.economics": Row(lambda: Speculative.economics(Economics.level3(), dense(), 0.8)),
     "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),
 }
@@ -210,7 +210,7 @@ def block() -> Offload:
 
 def crowd() -> Offload:
     """The same with far more samples than all tiers hold."""
-    return block().but(gpu_batch=3001.0, batches=40.0)
+    return block().with_(gpu_batch=3001.0, batches=40.0)
 
 
 BLOCKS = {"block": block, "crowd": crowd}

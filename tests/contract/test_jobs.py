@@ -206,7 +206,7 @@ def drawn():
         return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
     for _ in range(JOBS_DRAWN):
-        host = base.host.but(
+        host = base.host.with_(
             memory=between(2e10, 5e11),
             disk=float(rng.integers(2)) * between(1e11, 3e12),
             memory_bandwidth=between(3e10, 3e11),
@@ -215,9 +215,9 @@ def drawn():
             disk_read=between(5e8, 7e9),
             disk_write=between(3e8, 5e9),
         )
-        chip = base.chip.but(memory=between(8e9, 5e10), flops_16=between(3e13, 4e14))
+        chip = base.chip.with_(memory=between(8e9, 5e10), flops_16=between(3e13, 4e14))
         choices = ("compress_weights", "compress_cache", "schedule", "overlap")
-        plan = BLOCKS["block"]().but(
+        plan = BLOCKS["block"]().with_(
             gpu_batch=np.floor(between(1, 128)),
             batches=np.floor(between(1, 40)),
             **{name: float(rng.integers(2)) for name in choices},

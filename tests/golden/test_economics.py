@@ -49,7 +49,7 @@ def test_all_points_of_the_authors_program():
 
 def test_a_changed_coefficient_is_noticed(monkeypatch):
     monkeypatch.setitem(
-        points.VARIANTS, "full", lambda on: fronts.Economics.level4(on).but(launch=4.001e-6)
+        points.VARIANTS, "full", lambda on: fronts.Economics.level4(on).with_(launch=4.001e-6)
     )
     report = _check.compare(HERE / "economics_points.csv", points.RECIPE)
     assert not report.agrees and {miss.column for miss in report.misses} == {"latency_s"}

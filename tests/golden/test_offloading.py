@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from experiments import _check
 from experiments._offloading import policies, predicted, searches, tables
 from experiments._offloading.predicted import BOUNDS, constants
-from infer_jax.calibrate import residuals, robust
+from infer_jax.calibration import residuals, robust
 from infer_jax.estimators.offloading.placing import best_placement, program
 from infer_jax.physics.tiers import Moved
 

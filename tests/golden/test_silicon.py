@@ -205,7 +205,7 @@ def test_a_server_looks_for_requests_as_its_script_says():
 
 def test_the_fitted_numbers_are_leaves_of_the_serving_model_and_not_too_many():
     fit = pytest.importorskip("experiments._silicon.fit")
-    from infer_jax.calibrate import parameters
+    from infer_jax.calibration import parameters
 
     chosen = parameters(fit.start(), fit.NAMES, None, fit.TIES)
     assert len(chosen.names) <= 45

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.memory import GIB, Engine, Memory, Overheads, memory
+from infer_jax.footprint import GIB, Engine, Memory, Overheads, memory
 
 TABLE = Path(__file__).with_name("vllm_startup.csv")
 
@@ -87,9 +87,9 @@ def answer(facts: dict[str, str], folder: Path) -> Row:
     hardware = ij.load_system(facts["system"]).hardware
     overheads = getattr(Overheads, facts["overheads"].removesuffix("_unsorted"))()
     if facts["overheads"].endswith("_unsorted"):
-        overheads = overheads.but(logits=Overheads().logits)
+        overheads = overheads.with_(logits=Overheads().logits)
     visible = float(facts["total_gib"])
-    overheads = overheads.but(visible=visible * GIB / hardware.chip.memory)
+    overheads = overheads.with_(visible=visible * GIB / hardware.chip.memory)
     plan = ij.Plan.of(tp=float(facts["tp"]), pp=float(facts["pp"]))
     names = ("utilization", "context", "batched_tokens", "sequences")
     engine = Engine.of(**{name: float(facts[name]) for name in names})

@@ -54,12 +54,12 @@ def attention(kind: str, scale: int, window: int, state: float = 4.0, index: flo
         case "grouped":
             return grouped, 0
         case "window":
-            gated = grouped.but(window=window, query_gate=1.0)
+            gated = grouped.with_(window=window, query_gate=1.0)
             return gated, 2 * 4 * scale  # norms of queries and keys
         case "latent":
             return latent, latents
         case "direct":
-            return latent.but(query_rank=0.0), 8 * scale
+            return latent.with_(query_rank=0.0), 8 * scale
         case "sparse":
             made = Sparse.of(base=latent, index_query_input=6 * scale, **sparse)
             return made, latents + 2 * 4 * scale  # layer norm of the index key

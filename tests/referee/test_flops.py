@@ -54,8 +54,8 @@ def test_products_of_feedforwards_alone():
 def test_sparse_chunk_expands_what_any_of_its_tokens_may_choose():
     """With a wide latent and narrow heads expansion is cheaper, of all the cache here."""
     sparse, vectors = cases.attention("sparse", 1, 5)
-    base = sparse.base.but(nope_width=1.0, value_width=1.0, kv_rank=16.0)
-    arch = cases.assembled([cases.block(sparse.but(base=base), None, vectors, 1)], 16)
+    base = sparse.base.with_(nope_width=1.0, value_width=1.0, kv_rank=16.0)
+    arch = cases.assembled([cases.block(sparse.with_(base=base), None, vectors, 1)], 16)
     shape = (1, 12, 20)
     expanded, absorbed = (program("sparse", arch, shape, f).multiplied() for f in (False, True))
     assert expanded < absorbed

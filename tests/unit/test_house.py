@@ -18,16 +18,16 @@ ORDER = (
     "physics",
     "legal",
     "estimators",
-    "memory",
+    "footprint",
     "doctor",
-    "sweep",
+    "sweeps",
     "planning",
     "launch",
-    "calibrate",
-    "measure",
-    "codesign",
+    "calibration",
+    "kernel_timing",
+    "design",
     "plots",
-    "report",
+    "pages",
     "cli",
 )
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
@@ -35,7 +35,7 @@ KINDS = {"GroupedQuery", "Latent", "Sparse", "Linear"}
 # where kinds of attention may be told apart: their specs, readers and laws, and the variants that
 # reproduce an author's own accounting
 APART = ("specs", "catalog", "physics/attention", "estimators/kernels/published.py")
-APART += tuple(f"estimators/kernels/{name}.py" for name in ("budget", "lacks", "tables"))
+APART += tuple(f"estimators/kernels/{name}.py" for name in ("budget", "missing", "tables"))
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
 
 
@@ -76,7 +76,7 @@ def test_import_is_light():
         import jax
         begun = time.process_time()
         before = set(sys.modules)
-        import infer_jax, infer_jax.calibrate, infer_jax.codesign, infer_jax.planning
+        import infer_jax, infer_jax.calibration, infer_jax.design, infer_jax.planning
         for name in dir(infer_jax):
             getattr(infer_jax, name)
         print(time.process_time() - begun, *(set(sys.modules) - before))

@@ -114,7 +114,7 @@ def _assemble(made: Decoder, formats: Quantisation) -> Architecture:
         width=made.width,
         vocabulary=made.vocabulary,
         tied=float(made.tied),
-        blocks=tuple(block.but(count=counts[key]) for key, block in blocks.items()),
+        blocks=tuple(block.with_(count=counts[key]) for key, block in blocks.items()),
         vectors=made.vectors,
         parallel=float(made.parallel),
         max_positions=made.max_positions or UNBOUNDED,
@@ -134,9 +134,9 @@ def _block(layer: Layer, formats: Quantisation, prefix: str) -> Block:
             return None
         weights = formats.format(piece.matrices, prefix)
         if isinstance(piece.spec, Sparse):
-            return piece.spec.but(base=piece.spec.base.but(weights=weights))
-        made = piece.spec.but(weights=weights)
-        return made if piece.shared is None else made.but(shared=spec(piece.shared))
+            return piece.spec.with_(base=piece.spec.base.with_(weights=weights))
+        made = piece.spec.with_(weights=weights)
+        return made if piece.shared is None else made.with_(shared=spec(piece.shared))
 
     inner = sum(piece.vectors for piece in (layer.attention, layer.feedforward) if piece)
     return Block.of(

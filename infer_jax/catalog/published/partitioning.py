@@ -75,14 +75,16 @@ def partitioning_model(
     assert isinstance(attention, GroupedQuery)
     if multihead:
         half = attention.head_width / 2.0
-        attention = attention.but(kv_heads=attention.query_heads, head_width=half, value_width=half)
-    block = block.but(
-        attention=attention.but(weights=stored),
-        feedforward=block.feedforward.but(weights=stored),  # pyright: ignore[reportOptionalMemberAccess]
+        attention = attention.with_(
+            kv_heads=attention.query_heads, head_width=half, value_width=half
+        )
+    block = block.with_(
+        attention=attention.with_(weights=stored),
+        feedforward=block.feedforward.with_(weights=stored),  # pyright: ignore[reportOptionalMemberAccess]
         count=block.count if layers is None else layers,
     )
-    wide = arch.but(blocks=(block,), embedding=stored, head=stored)
-    return wide if parallel is None else wide.but(parallel=float(parallel))
+    wide = arch.with_(blocks=(block,), embedding=stored, head=stored)
+    return wide if parallel is None else wide.with_(parallel=float(parallel))
 
 
 def partitioning_hardware(name: str) -> Hardware:

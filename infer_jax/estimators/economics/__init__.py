@@ -1,4 +1,4 @@
 """Inference economics of language models (Erdil 2025, arXiv 2506.04645)."""
 
-from infer_jax.estimators.economics.layout import Split as Split
+from infer_jax.estimators.economics.forward_pass import Split as Split
 from infer_jax.estimators.economics.model import Economics as Economics

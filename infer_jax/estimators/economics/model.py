@@ -8,8 +8,15 @@ assembly with more or less to search; levels 1 and 2 have a simpler one.
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.economics.layout import PUBLISHED, Laws, Ranks, Split, one_pass, phase
-from infer_jax.estimators.estimate import Estimate, Limit, Phase, request_life, stopped
+from infer_jax.estimators.economics.forward_pass import (
+    PUBLISHED,
+    Laws,
+    Ranks,
+    Split,
+    one_pass,
+    phase,
+)
+from infer_jax.estimators.estimate import Estimate, Limit, Phase, estimate_from_steps, stopped
 from infer_jax.estimators.search import blend, least
 from infer_jax.physics import collectives, decoder, matmul
 from infer_jax.physics.decoder import total
@@ -83,7 +90,7 @@ class Economics(Spec):
     @classmethod
     def level1(cls) -> "Economics":
         """One chip: the longer of reading the weights and multiplying them (Section 2.1)."""
-        return cls.level2().but(root_hop=0.0, root_base=0.0)
+        return cls.level2().with_(root_hop=0.0, root_base=0.0)
 
     @classmethod
     def level2(cls) -> "Economics":
@@ -134,11 +141,11 @@ class Economics(Spec):
             InputError: a name that is no coefficient, or a value out of bounds.
         """
         own = {k: v for k, v in coefficients.items() if k != "protocol_base"}
-        model = self.but(**own)
+        model = self.with_(**own)
         if "protocol_base" not in coefficients:
             return model
         base = coefficients["protocol_base"]
-        return model.replace(protocols=tuple(p.but(base=base) for p in model.protocols))
+        return model.replace(protocols=tuple(p.with_(base=base) for p in model.protocols))
 
     @checked
     def step(
@@ -171,8 +178,8 @@ class Economics(Spec):
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:
-        """A request's life by ``request_life``: prefill alone, then decode in the batch."""
-        return request_life(self, arch, hardware, workload, plan)
+        """A request's life by ``estimate_from_steps``: prefill alone, then decode in the batch."""
+        return estimate_from_steps(self, arch, hardware, workload, plan)
 
     def _ranks(
         self,

@@ -9,9 +9,9 @@ from jax import Array
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.kernels import layers as corrected_layers, published as as_published
 from infer_jax.estimators.kernels.budget import budget
+from infer_jax.estimators.kernels.efficiency import MEASURED
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
-from infer_jax.estimators.kernels.rating import MEASURED
 from infer_jax.physics import attention as att, capacity
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload

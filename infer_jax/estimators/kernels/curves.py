@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.errors import InputError
-from infer_jax.estimators.kernels.rating import Gemm, Rating, Routed, measured
+from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, efficiency as eff, feedforward as ffn
 from infer_jax.physics.matmul import rate
 from infer_jax.specs import Attention, Chip, Format, Spec, part, spec, value_of

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.kernels.rating import Rating
+from infer_jax.estimators.kernels.efficiency import Rating
 from infer_jax.specs import Chip, Spec, number, spec
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.estimators.kernels.efficiency import Gemm, Routed
 from infer_jax.estimators.kernels.kernel import Kernel, rated
 from infer_jax.estimators.kernels.plan import Serving
-from infer_jax.estimators.kernels.rating import Gemm, Routed
 from infer_jax.physics import attention as att, collectives, exchange, feedforward as ffn
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate

@@ -123,7 +123,7 @@ class Kernels(Spec):
             raise InputError("kernels", "curves of this system", "missing", allowed)
         own = {k: v for k, v in coefficients.items() if k in OWN}
         curves = {k: v for k, v in coefficients.items() if k not in OWN}
-        return self.but(**own).replace(efficiency=Curves.of().fitted(curves))
+        return self.with_(**own).replace(efficiency=Curves.of().fitted(curves))
 
     def scheduling(self, arch: Architecture, stage: str) -> Array:
         """Seconds that scheduling adds to a pass."""

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.errors import InputError
+from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed, measured
 from infer_jax.estimators.kernels.kernel import Kernel, rated
-from infer_jax.estimators.kernels.rating import Gemm, Rating, Routed, measured
 from infer_jax.physics import attention as att, exchange
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import rate

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
-from infer_jax.estimators.kernels.rating import (
+from infer_jax.estimators.kernels.efficiency import (
     HEADLESS,
     MEASURED,
     NO_DTYPE,

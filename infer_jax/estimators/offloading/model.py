@@ -145,7 +145,7 @@ class Offloading(Spec):
         """
         own = {k: v for k, v in coefficients.items() if k in ("usable", "hidden")}
         rest = {k: v for k, v in coefficients.items() if k not in own}
-        return self.but(**own).replace(rates=self.rates.but(**rest))
+        return self.with_(**own).replace(rates=self.rates.with_(**rest))
 
     def __getattr__(self, name: str) -> Any:
         if name == "step":

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.partitioning.layout import cache_share
+from infer_jax.estimators.partitioning.forward_pass import cache_share
 from infer_jax.estimators.partitioning.slices import sharding_of
 from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import total

@@ -8,8 +8,8 @@ calibrates the coefficients, which stand in a hardware profile.
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.estimate import Estimate, Phase, request_life, stopped
-from infer_jax.estimators.partitioning.layout import one_pass
+from infer_jax.estimators.estimate import Estimate, Phase, estimate_from_steps, stopped
+from infer_jax.estimators.partitioning.forward_pass import one_pass
 from infer_jax.estimators.partitioning.slices import (
     ATTENTION,
     LAYOUTS,
@@ -114,7 +114,7 @@ class Partitioning(Spec):
         Raises:
             InputError: a name that is no coefficient, or a value out of bounds.
         """
-        return self.but(**coefficients)
+        return self.with_(**coefficients)
 
     @checked
     def step(
@@ -144,8 +144,8 @@ class Partitioning(Spec):
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:
-        """A request's life by ``request_life``: prefill alone, then decode in the batch."""
-        return request_life(self, arch, hardware, workload, plan)
+        """A request's life by ``estimate_from_steps``: prefill alone, then decode in the batch."""
+        return estimate_from_steps(self, arch, hardware, workload, plan)
 
 
 def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: Array) -> Sharding:

@@ -1,12 +1,12 @@
 """Serving: what real engines do to a model's requests (ours, fitted to measured servers)."""
 
-from infer_jax.estimators.serving.coefficients import (
+from infer_jax.estimators.serving.closed_loop import Served as Served
+from infer_jax.estimators.serving.engines import (
     ENGINES as ENGINES,
     GENERATIONS as GENERATIONS,
     Engine as Engine,
     Generation as Generation,
 )
-from infer_jax.estimators.serving.life import Served as Served
 from infer_jax.estimators.serving.model import Serving as Serving
 from infer_jax.estimators.serving.passes import Pass as Pass
 from infer_jax.estimators.serving.plan import Deployment as Deployment

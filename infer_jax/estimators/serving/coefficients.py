@@ -1,69 +1,235 @@
-"""Which numbers does an engine, and which does a generation of chips, bring to serving?"""
+"""Which numbers make a model of serving? Every one a leaf, and the laws that variants swap."""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 from jax import Array
 
 from infer_jax.catalog.published import serving_coefficients, serving_form
-from infer_jax.specs import Spec, number, spec
+from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
+from infer_jax.physics import prompt, routing
+from infer_jax.physics.energy import Draw
+from infer_jax.specs import Spec, number, part, spec, static
 
-ENGINES = ("trtllm", "sglang", "vllm")
-GENERATIONS = ("hopper", "blackwell")
+
+def fitted(name: str) -> float:
+    """The fitted value of a coefficient by its path."""
+    return serving_coefficients()[name].value
+
+
+class Laws(NamedTuple):
+    """The named laws in which variants differ."""
+
+    windowed: Callable = prompt.seen_on_average
+    chosen: Callable = prompt.seen
+    touched: Callable = routing.evenly
+    # how many times these are counted, 0 or 1
+    prompt_logits: float = 0.0  # the head at the end of a prompt
+    beside: float = 0.0  # FLOP of attention beside pairs: indexer, recurrence
+    router: float = 0.0  # the routers' matrices
+
+
+COMPLETE = Laws(
+    windowed=prompt.seen, touched=routing.unevenly, prompt_logits=1.0, beside=1.0, router=1.0
+)
 
 
 @spec
-class Engine(Spec):
-    """A serving engine: its launch gaps, its host, its scheduling."""
+class Coefficients(Spec):
+    """The coefficients of serving.
 
-    layer_gap: Array = number(
-        "tau_L: launch gap of a layer, grouped-query attention", unit="s", kind="time"
+    Coefficients of all engines and generations are held at once, and two choices select; rows of
+    several engines thus share one program and one set of common coefficients.
+    """
+
+    engine: Array = number("serving engine", kind="choice", high=2, default=2.0, choices=ENGINES)
+    generation: Array = number(
+        "generation of the chip", kind="choice", high=1, default=0.0, choices=GENERATIONS
     )
-    expert_gap: Array = number("tau_E: what a mixture adds to it", unit="s", kind="time")
-    sequence_time: Array = number(
-        "tau_S: host time per running sequence and pass", unit="s", kind="time"
+    visible: Array = number(
+        "memory that the driver shows, over that of the data sheet (gibibytes sold as gigabytes)",
+        kind="fraction",
+        default=1.0,
     )
-    eager: Array = number(
-        "f_e: gaps of a pass that holds a prefill, without CUDA graphs, over those with",
-        kind="size",
-    )
-    admission: Array = number("nu: decode steps until a request is taken in", kind="size")
-    sync: Array = number("s: odds that prefills of others fall before a first token", kind="size")
-    sync_fixed: Array = number("s where all requests have the same lengths", kind="size")
-    slot: Array = number(
-        "requests of a fixed-length benchmark that are not running on average",
-        kind="size",
-        high=1,
-        default=0.0,
-    )
-    held_output: Array = number(
-        "share of its output that a request holds when places are counted",
+    weight_read: Array = number(
+        "eta_m: weight read, share of memory bandwidth",
         kind="fraction",
         high=1,
-        default=0.75,
+        default=fitted("weight_read"),
     )
-
-    @classmethod
-    def published(cls, name: str) -> "Engine":
-        """An engine as fitted; half a slot is TensorRT-LLM's alone."""
-        return cls.of(**_of(name), slot=0.5 if name == "trtllm" else 0.0)
-
-
-@spec
-class Generation(Spec):
-    """A generation of chips: the share of its peak that a dense product reaches, by class."""
-
-    gemm_16: Array = number("eta_c of 16-bit products", kind="fraction", high=1)
-    gemm_8: Array = number("eta_c of 8-bit products", kind="fraction", high=1)
-    gemm_4: Array = number("eta_c of 4-bit products", kind="fraction", high=1)
-    gap: Array = number("g: launch gaps over those of Hopper", kind="size", default=1.0)
-
-    @classmethod
-    def published(cls, name: str) -> "Generation":
-        """A generation as fitted; Hopper multiplies 4-bit numbers as 8-bit ones."""
-        return cls.of(**_of(name))
-
-
-def _of(part: str) -> dict[str, float]:
-    """The fitted and the fixed leaves of a part of ``Serving``."""
-    fitted = {name: row.value for name, row in serving_coefficients().items()}
-    dot = f"{part}."
-    every = (serving_form() | fitted).items()
-    return {name.removeprefix(dot): x for name, x in every if name.startswith(dot)}
+    cache_read: Array = number(
+        "eta_kv: cache and state read, share of memory bandwidth",
+        kind="fraction",
+        high=1,
+        default=fitted("cache_read"),
+    )
+    narrow_read: Array = number(
+        "eta_w4: 4-bit weights widened to 16 bits, over other weights",
+        kind="fraction",
+        high=1,
+        default=fitted("narrow_read"),
+    )
+    grouped: Array = number(
+        "eta_gc: products of experts, over dense ones",
+        kind="fraction",
+        high=1,
+        default=fitted("grouped"),
+    )
+    prefill_attention: Array = number(
+        "eta_a: share of the 16-bit peak",
+        kind="fraction",
+        high=1,
+        default=fitted("prefill_attention"),
+    )
+    decode_attention: Array = number(
+        "eta_ad: share of the 16-bit peak",
+        kind="fraction",
+        high=1,
+        default=fitted("decode_attention"),
+    )
+    link: Array = number(
+        "eta_n: share of one-way link bandwidth", kind="fraction", high=1, default=fitted("link")
+    )
+    quantised_gap: Array = number(
+        "tau_Q: launch gap of a class of products that quantises activations, a layer",
+        unit="s",
+        kind="time",
+        default=fitted("quantised_gap"),
+    )
+    hop: Array = number(
+        "alpha: latency of a doubling of ranks", unit="s", kind="time", default=fitted("hop")
+    )
+    latent_kernels: Array = number(
+        "k_mla: layer gap of latent attention over grouped-query",
+        kind="size",
+        default=fitted("latent_kernels"),
+    )
+    sparse_kernels: Array = number(
+        "k_dsa: of sparse attention with an indexer", kind="size", default=fitted("sparse_kernels")
+    )
+    linear_kernels: Array = number(
+        "of linear attention: 1.5 over a model with one full layer in four (assumed: measured rows"
+        " cannot tell it apart)",
+        kind="size",
+        default=5.0 / 3.0,
+    )
+    acceptance: Array = number(
+        "acc: probability that a drafted token is accepted",
+        kind="fraction",
+        high=1,
+        default=fitted("acceptance"),
+    )
+    usable_memory: Array = number(
+        "f_mem: usable share of memory", kind="fraction", high=1, default=fitted("usable_memory")
+    )
+    drawn_length: Array = number(
+        "f_len: mean over nominal length where lengths are drawn at random",
+        kind="fraction",
+        high=1,
+        default=fitted("drawn_length"),
+    )
+    front: Array = number(
+        "t0: network and tokeniser before the first token",
+        unit="s",
+        kind="time",
+        default=fitted("front"),
+    )
+    front_rank: Array = number(
+        "dpT: its growth per attention group", kind="size", default=fitted("front_rank")
+    )
+    trtllm: Engine = part("TensorRT-LLM", default_factory=lambda: Engine.published("trtllm"))
+    sglang: Engine = part("SGLang", default_factory=lambda: Engine.published("sglang"))
+    vllm: Engine = part("vLLM", default_factory=lambda: Engine.published("vllm"))
+    hopper: Generation = part(
+        "H100, H200 and chips before", default_factory=lambda: Generation.published("hopper")
+    )
+    blackwell: Generation = part(
+        "B200, B300, GB200", default_factory=lambda: Generation.published("blackwell")
+    )
+    overlap: Array = number(
+        "p: sharpness of reading against computing; 1 their sum", kind="size", low=1, default=3.0
+    )
+    one_shot: Array = number(
+        "m0: bytes up to which an all-reduce goes in one shot",
+        unit="bytes",
+        kind="size",
+        default=4e6,
+    )
+    passes: Array = number(
+        "times that a layer moves its activations through memory", kind="size", default=8.0
+    )
+    eager_beside_decode: Array = number(
+        "share of eager launches that decoding waits for", kind="fraction", high=1, default=0.8
+    )
+    reserve: Array = number(
+        "memory of the runtime, not for weights and cache", unit="bytes", kind="size", default=2e9
+    )
+    least_memory: Array = number(
+        "share of memory that is left to the cache at least", kind="fraction", high=1, default=0.02
+    )
+    admission_sharpness: Array = number(
+        "of requests in flight against places", kind="size", low=1, default=16.0
+    )
+    admission_fixed: Array = number(
+        "decode steps that admission takes at most in a fixed-length benchmark",
+        kind="size",
+        default=3.0,
+    )
+    expert_kernels: Array = number(
+        "k_E: what a mixture adds to the layer gap, in layer gaps of its engine",
+        kind="size",
+        default=fitted("expert_kernels"),
+    )
+    block_kernels: Array = number(
+        "k_B: tau_Q of 8-bit products with scales by block, over that of 4-bit ones",
+        kind="size",
+        default=fitted("block_kernels"),
+    )
+    eager_growth: Array = number(
+        "k_I: growth of eager launches over a prompt of I_0 tokens",
+        kind="size",
+        default=fitted("eager_growth"),
+    )
+    admission_in_passes: Array = number(
+        "whether admission takes a number of passes, which give several tokens with drafts",
+        kind="choice",
+        high=1,
+        default=serving_form()["admission_in_passes"],
+        choices=("no", "yes"),
+    )
+    eager_tokens: Array = number(
+        "I_0: tokens of a prompt from which on its eager launches count in full",
+        unit="tokens",
+        kind="size",
+        default=8192.0,
+    )
+    decode_tokens: Array = number(
+        "new tokens a sequence up to which a pass decodes", unit="tokens", kind="size", default=8.0
+    )
+    skew: Array = number(
+        "exponent by which an expert's popularity falls with its rank; read by the complete laws",
+        kind="fraction",
+        high=0.95,
+        default=0.0,
+    )
+    imbalance: Array = number(
+        "excess of the busiest of the expert-parallel ranks, in random excesses",
+        kind="size",
+        default=0.0,
+    )
+    idle_slots: Array = number(
+        "share of routed slots that go to experts without computation",
+        kind="fraction",
+        high=0.95,
+        default=0.0,
+    )
+    decode_factor: Array = number(
+        "measured over modelled time per output token of one server: calibration sets it",
+        kind="size",
+        default=1.0,
+    )
+    first_factor: Array = number(
+        "the same of its time to first token, memory queue apart", kind="size", default=1.0
+    )
+    draw: Draw = part("power by utilisation", default_factory=Draw)
+    laws: Laws = static("the named laws", default=Laws())

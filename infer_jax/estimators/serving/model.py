@@ -11,21 +11,21 @@ from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
-from infer_jax.estimators.serving.coefficients import ENGINES, GENERATIONS, Engine, Generation
-from infer_jax.estimators.serving.form import COMPLETE, Form
-from infer_jax.estimators.serving.life import Served, closed_loop, front
+from infer_jax.estimators.serving.closed_loop import Served, closed_loop, front
+from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients
+from infer_jax.estimators.serving.context import Context, chosen
+from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
+from infer_jax.estimators.serving.open_loop import open_loop, service
 from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import deployment
-from infer_jax.estimators.serving.queued import open_loop, service
 from infer_jax.estimators.serving.shape import Shape, shape
 from infer_jax.estimators.serving.workload import requests
-from infer_jax.estimators.serving.world import World, chosen
 from infer_jax.physics.batching import Service
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, checked, spec
 
 
 @spec
-class Serving(Form):
+class Serving(Coefficients):
     """The serving model: its coefficients, and what they say of a pass and of a request's life."""
 
     @classmethod
@@ -85,20 +85,20 @@ class Serving(Form):
         for name, value in coefficients.items():
             head, _, rest = name.rpartition(".")
             if not head:
-                made = made.but(**{name: value})
+                made = made.with_(**{name: value})
             elif head in (*ENGINES, *GENERATIONS):
-                made = made.replace(**{head: getattr(made, head).but(**{rest: value})})
+                made = made.replace(**{head: getattr(made, head).with_(**{rest: value})})
             else:
                 raise InputError("serving", "coefficient", name, "a path such as vllm.layer_gap")
         return made
 
-    def world(
+    def context(
         self, seen: Shape, hardware: Hardware, plan: Plan, draft: Shape | None = None
-    ) -> World:
+    ) -> Context:
         """All that the terms look at, with engine and generation chosen."""
         engine = chosen((self.trtllm, self.sglang, self.vllm), self.engine)
         generation = chosen((self.hopper, self.blackwell), self.generation)
-        made = World(self, seen, hardware, deployment(plan), engine, generation).for_model(seen)
+        made = Context(self, seen, hardware, deployment(plan), engine, generation).for_model(seen)
         if draft is None:
             return made
         small = made.plan.replace(drafts=jnp.zeros_like(made.plan.drafts))
@@ -113,7 +113,7 @@ class Serving(Form):
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> Phase:
         """One forward pass of an instance, alone on it."""
-        return one_pass(self.world(shape(arch), hardware, plan), forward)
+        return one_pass(self.context(shape(arch), hardware, plan), forward)
 
     def token(
         self,
@@ -124,7 +124,7 @@ class Serving(Form):
         draft: Shape | None = None,
     ) -> Pass:
         """``step`` per token that a sequence gets, where ``plan`` says how many are drafted."""
-        return one_token(self.world(seen, hardware, plan, draft), forward)
+        return one_token(self.context(seen, hardware, plan, draft), forward)
 
     @checked
     def estimate(
@@ -146,13 +146,13 @@ class Serving(Form):
         ``draft`` is the model that drafts ``plan.drafts`` tokens a pass; where not given, the
         model's own heads do.
         """
-        w, work = self.world(seen, hardware, plan, draft), requests(workload)
+        c, work = self.context(seen, hardware, plan, draft), requests(workload)
         if work.arrivals is not None:
-            return open_loop(w, work, work.arrivals)
-        return closed_loop(w, work)
+            return open_loop(c, work, work.arrivals)
+        return closed_loop(c, work)
 
     def service(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Service:
         """Means and percentiles of one attention group by the laws of a server that batches."""
-        return service(self.world(shape(arch), hardware, plan), requests(workload))
+        return service(self.context(shape(arch), hardware, plan), requests(workload))

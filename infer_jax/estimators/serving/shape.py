@@ -95,7 +95,7 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     kind = jnp.result_type(*jax.tree.leaves(arch))
     layers = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, kind) for v in x]), *rows)
     there = jnp.where(layers.count > 0, 1.0, 0.0)
-    scaled = [_scaled(w) * there for w in (layers.projections, layers.routed)]
+    scaled = [_scaled(c) * there for c in (layers.projections, layers.routed)]
     table = arch.vocabulary * arch.width
     head = arch.head
     return Shape(

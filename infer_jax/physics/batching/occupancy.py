@@ -2,7 +2,7 @@
 
 To those who wait the server is one that serves the faster the more requests it runs: as fast as
 a closed loop of so many does (Chandy, Herzog and Woo 1975, IBM Journal of Research and
-Development 19). The number of requests present is then that of ``presence``.
+Development 19). The number of requests present is then that of ``birth_death``.
 """
 
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from infer_jax.physics.batching.admission import FAR, PLENTY, Memory, admitted
 from infer_jax.physics.batching.closed import cycle, later, paces
 from infer_jax.physics.batching.kinds import Kinds, Server
 from infer_jax.physics.batching.steps import Step, added, steps
+from infer_jax.physics.birth_death import present
 from infer_jax.physics.numerics import square_root
-from infer_jax.physics.presence import present
 from infer_jax.physics.queueing import NEARLY, pole, unlike_exponential
 
 POINTS, STATES = 32, 128  # of the curve of speeds, and of the chain

@@ -7,7 +7,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
-from infer_jax.memory import memory
+from infer_jax.footprint import memory
 
 MODEL, SYSTEM = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
 WORK, PLAN = ij.Workload.of(isl=100, osl=10), ij.Plan.of(tp=1)
@@ -66,7 +66,7 @@ def test_a_grid_refuses_what_is_not_meant():
 
 def test_names_of_the_package_are_those_for_users():
     assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(ij))
-    assert {"evaluate", "load_model", "Plan", "InputError", "sweep"} <= set(dir(ij))
+    assert {"evaluate", "load_model", "Plan", "InputError", "sweeps"} <= set(dir(ij))
     assert all(hasattr(ij, name) for name in dir(ij))
 
 

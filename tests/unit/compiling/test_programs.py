@@ -13,7 +13,7 @@ from infer_jax.compiling import MANY, QUICK, kept, once, programs
 from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.memory import Engine, memory
+from infer_jax.footprint import Engine, memory
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
     arch, hardware, plan, engine = world
     once(memory, *world)
     no_trace(monkeypatch)
-    twice = once(memory, arch, hardware, plan.but(tp=4.0), engine)
+    twice = once(memory, arch, hardware, plan.with_(tp=4.0), engine)
     np.testing.assert_allclose(twice.visible, memory(arch, hardware, plan, engine).visible)
     assert float(twice.available) > float(once(memory, *world).available)
 

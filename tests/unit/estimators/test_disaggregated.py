@@ -88,7 +88,7 @@ def test_arrivals_wait_and_are_refused_beyond_capacity():
 def test_pools_may_differ_in_hardware_and_estimator():
     slow = nodes()
     slow = Hardware.of(
-        chip=slow.chip.but(memory_bandwidth=1e12),
+        chip=slow.chip.with_(memory_bandwidth=1e12),
         network=Hierarchy.of(domain=1, domain_bandwidth=1e10, network_bandwidth=1e10),
         price=1.0,
     )
@@ -115,7 +115,7 @@ def test_gradients_are_finite_below_and_beyond_capacity():
 
 def halves(**changes):
     plan = Deployment.of(tp=1, attention_dp=8)
-    given = {"attention": plan, "feedforward": plan.but(ep=8), "attention_copies": 2}
+    given = {"attention": plan, "feedforward": plan.with_(ep=8), "attention_copies": 2}
     return Halves.of(**{**given, **changes})
 
 
@@ -129,7 +129,7 @@ def test_layers_cut_in_two_take_as_long_as_their_longest_part():
     np.testing.assert_allclose(sum(one.terms.values()), one.time, rtol=1e-9)  # nothing overlaps
     assert two.time < one.time
     # all of the cache is on the attending side, all of the experts on the other
-    small = step(wrapper, mixture(), nodes(), forward.but(cached_tokens=0), halves())
+    small = step(wrapper, mixture(), nodes(), forward.with_(cached_tokens=0), halves())
     large = step(wrapper, mixture(), nodes(), forward, halves())
     for name, grows in (("attention memory", True), ("feedforward memory", False)):
         assert bool(large.limits[name].need > small.limits[name].need) == grows

@@ -36,7 +36,7 @@ def test_level1_is_the_roofline_of_one_chip():
 
 def test_level2_meets_its_closed_form_where_memory_binds():
     arch = economics_model("Llama_3_70B")
-    estimator = Economics.level2().but(root_base=0.0, memory_cap=1.0)
+    estimator = Economics.level2().with_(root_base=0.0, memory_cap=1.0)
     chips = np.geomspace(5, 100, 4001)
     plans = jax.vmap(lambda n: Plan.of().replace(tp=n))(chips)
     times = jax.jit(jax.vmap(lambda p: estimator.step(arch, H100, token(1e-6), p).time))(plans)
@@ -52,7 +52,7 @@ def test_stages_equal_to_the_batch_are_feasible():
     arch, (torus, caps) = economics_model("DeepSeek_V3"), economics_hardware("TPU_v4")
     plan = Plan.of(tp=15843.0)
     free = step(Economics.level4().fitted(caps), arch, torus, token(20.0), plan)
-    kept = step(Economics.level4().but(headroom=1e-12, **caps), arch, torus, token(20.0), plan)
+    kept = step(Economics.level4().with_(headroom=1e-12, **caps), arch, torus, token(20.0), plan)
     assert float(free.layout["pp"]) == 20.0 and bool(free.feasible)
     assert float(free.time) < float(kept.time)
 

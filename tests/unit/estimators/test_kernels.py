@@ -9,7 +9,7 @@ from infer_jax.catalog import load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Curves, Kernels, Serving, Tables
-from infer_jax.estimators.kernels.rating import (
+from infer_jax.estimators.kernels.efficiency import (
     HEADLESS,
     MEASURED,
     NO_DTYPE,
@@ -19,7 +19,7 @@ from infer_jax.estimators.kernels.rating import (
     Gemm,
     Routed,
 )
-from infer_jax.measure.families import BF16, FP8
+from infer_jax.kernel_timing.families import BF16, FP8
 from infer_jax.specs import (
     Architecture,
     Block,

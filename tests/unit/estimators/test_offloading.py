@@ -173,12 +173,12 @@ def test_exhaustive_search_beats_stopping_at_the_first_drop():
 
 
 def test_infeasible_names_the_binding_memory():
-    tiny = SYSTEM.replace(host=SYSTEM.host.but(memory=1e9, disk=0, disk_read=0, disk_write=0))
+    tiny = SYSTEM.replace(host=SYSTEM.host.with_(memory=1e9, disk=0, disk_read=0, disk_write=0))
     grid = search(Offloading.improved(), opt("opt-175b"), tiny, WORK, gpu_batches=(1,))
     assert not grid.feasible.any()
     assert "GPU and CPU and disk memory" in grid.why
     # all on the GPU fits but for the GPU's own buffers
-    small = SYSTEM.replace(chip=SYSTEM.chip.but(memory=1e8))
+    small = SYSTEM.replace(chip=SYSTEM.chip.with_(memory=1e8))
     grid = search(Offloading.improved(), opt("opt-6.7b"), small, WORK, gpu_batches=(1,))
     assert grid.why.startswith("infeasible: GPU memory")
 
@@ -211,7 +211,7 @@ def test_bad_fractions_and_rates_are_one_sentence():
         Offload.of(weights_gpu=0.5, weights_cpu=0.8)
     with pytest.raises(InputError, match="gpu_batch is 0"):
         Offload.of(gpu_batch=0)
-    broken = SYSTEM.replace(host=SYSTEM.host.but(link_bandwidth=0))
+    broken = SYSTEM.replace(host=SYSTEM.host.with_(link_bandwidth=0))
     with pytest.raises(InputError, match=r"host\.link_bandwidth is 0"):
         check_system(broken, "t4.toml")
     with pytest.raises(InputError, match="speed"):
@@ -229,7 +229,7 @@ def test_choices_of_the_plan_do_what_they_say():
     base = Offload.at(**MIXED, gpu_batch=32, batches=4)
 
     def life(**changes):
-        return estimate(model, arch, SYSTEM, WORK, base.but(**changes))
+        return estimate(model, arch, SYSTEM, WORK, base.with_(**changes))
 
     usual = life()
     assert float(life(overlap="no").time) > float(usual.time)
@@ -277,7 +277,7 @@ def test_a_pipeline_of_stages_composes():
     model, arch = Offloading.released(solve=False), opt("opt-30b")
     plan = Offload.at(**MIXED, gpu_batch=48, batches=2)
     one = estimate(model, arch, SYSTEM, WORK, plan)
-    four = estimate(model, arch, SYSTEM, WORK, plan.but(pp=4))
+    four = estimate(model, arch, SYSTEM, WORK, plan.with_(pp=4))
     np.testing.assert_allclose(float(four.ttft), 7 / 4 * float(one.ttft), rtol=1e-12)
     np.testing.assert_allclose(float(four.tpot), float(one.tpot), rtol=1e-12)
     assert float(four.samples) == 4 * 96

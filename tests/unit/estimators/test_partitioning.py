@@ -21,7 +21,7 @@ from infer_jax.estimators.partitioning import (
 from infer_jax.physics import sharding, torus
 from infer_jax.specs import ForwardPass, Hierarchy
 
-THEORY = Partitioning.as_planned().but(
+THEORY = Partitioning.as_planned().with_(
     flop_cap=0.8, memory_cap=0.7, network_cap=0.6, half_width=900.0, collective=4e-6
 )
 PALM = partitioning_model("PaLM_540B")
@@ -100,7 +100,7 @@ def test_an_all_reduce_is_two_gathers_and_nodes_join_at_the_domain():
 
 def test_two_dimensional_at_one_row_is_one_dimensional():
     plan = Slice.of(x=1, y=4, z=16, layout=1)
-    one, two = phase(plan.but(layout=0)), phase(plan)
+    one, two = phase(plan.with_(layout=0)), phase(plan)
     assert float(one.time) == pytest.approx(float(two.time), rel=1e-12)
 
 
@@ -108,7 +108,7 @@ def test_gathered_over_all_axes_sends_no_activations_and_treats_both_attentions_
     plan = slice_of(64, layout=4)
     few, many = (phase(plan, sequences=s, new=2048.0, cached=0.0) for s in (64.0, 512.0))
     assert float(few.terms["network"]) == pytest.approx(float(many.terms["network"]), rel=1e-6)
-    by_batch = phase(plan.but(attention=1), sequences=512.0, new=2048.0, cached=0.0)
+    by_batch = phase(plan.with_(attention=1), sequences=512.0, new=2048.0, cached=0.0)
     assert float(by_batch.time) == pytest.approx(float(many.time), rel=1e-12)
 
 
@@ -122,7 +122,7 @@ def test_one_shared_head_is_read_by_every_chip_unless_attention_is_cut_by_batch(
 def test_overlap_lies_between_sum_and_maximum():
     plan = slice_of(64)
     off, on = (
-        phase(plan, theory=THEORY.but(hidden_memory=h, hidden_network=h)) for h in (0.0, 1.0)
+        phase(plan, theory=THEORY.with_(hidden_memory=h, hidden_network=h)) for h in (0.0, 1.0)
     )
     terms = [float(t) for t in off.terms.values()]
     assert float(off.time) == pytest.approx(sum(terms), rel=1e-12)

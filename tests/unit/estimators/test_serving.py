@@ -87,7 +87,7 @@ def drawn(rng):
     mixers = [(L - L_d - special, full)]
     if attn == "windowed":
         row |= {"L_w": special, "W_win": 128.0}
-        mixers.append((special, full.but(window=128.0)))
+        mixers.append((special, full.with_(window=128.0)))
     if attn == "hybrid":
         K_d, V_d, heads = 128 * 16, 128 * 32, 32
         linear = Linear.of(
@@ -259,9 +259,9 @@ def step(serving, arch, hardware, forward, plan):
 
 def test_loses_nothing_at_the_roofline():
     """No gaps, no waits, data-sheet rates: level 1 of the economics model, and TPOT one pass."""
-    arch = dense().but(vocabulary=0.0, vectors=0.0)
-    arch = arch.replace(blocks=tuple(b.but(vectors=0.0) for b in arch.blocks))
-    level1 = Economics.level1().but(flop_cap=1.0, memory_cap=1.0, root_hop=0.0, root_base=0.0)
+    arch = dense().with_(vocabulary=0.0, vectors=0.0)
+    arch = arch.replace(blocks=tuple(b.with_(vectors=0.0) for b in arch.blocks))
+    level1 = Economics.level1().with_(flop_cap=1.0, memory_cap=1.0, root_hop=0.0, root_base=0.0)
     hardware, plan = nodes(), Deployment.of()
     for batch in (1.0, 30.0, 3000.0):
         forward = ForwardPass.of(sequences=batch)
@@ -277,7 +277,7 @@ def test_loses_nothing_at_the_roofline():
 
 def test_meets_the_economics_model_at_matched_constants():
     """One chip, no losses: products in turn against the longer of all reading and computing."""
-    theirs = Economics.as_planned().but(flop_cap=1.0, memory_cap=1.0, launch=0.0)
+    theirs = Economics.as_planned().with_(flop_cap=1.0, memory_cap=1.0, launch=0.0)
     for forward, tolerance in (
         (ForwardPass.of(sequences=1, cached_tokens=4000), 2e-3),
         (ForwardPass.of(sequences=64, cached_tokens=4000), 2e-2),

@@ -35,23 +35,23 @@ def serve():
 def test_kernels_of_a_mixture_are_layer_gaps_of_its_engine(x64, serve):
     plain = Serving.of(engine="vllm")
     gap = float(plain.vllm.layer_gap)
-    apart = plain.but(expert_kernels=0.0).fitted({"vllm.expert_gap": 0.25 * gap})
+    apart = plain.with_(expert_kernels=0.0).fitted({"vllm.expert_gap": 0.25 * gap})
     together = plain.fitted({"vllm.expert_gap": 0.0, "expert_kernels": 0.25})
     assert serve(together) == pytest.approx(serve(apart), rel=1e-12)
 
 
 def test_eager_launches_grow_with_the_prompt(x64, serve):
-    plain = Serving.of(engine="vllm").but(eager_growth=0.0)
+    plain = Serving.of(engine="vllm").with_(eager_growth=0.0)
     # a prompt of half of eager_tokens: growth of 2 doubles the launches, as twice the factor does
-    grown = plain.but(eager_growth=2.0)
+    grown = plain.with_(eager_growth=2.0)
     double = plain.fitted({"vllm.eager": 2.0 * float(plain.vllm.eager)})
     assert serve(grown) == pytest.approx(serve(double), rel=1e-12)
     assert serve(grown)[1] > serve(plain)[1]
 
 
 def test_admission_in_passes_differs_with_drafts_alone(x64, serve):
-    plain = Serving.of(engine="vllm").but(admission_in_passes=0.0)
-    passes = plain.but(admission_in_passes=1.0)
+    plain = Serving.of(engine="vllm").with_(admission_in_passes=0.0)
+    passes = plain.with_(admission_in_passes=1.0)
     assert serve(passes) == serve(plain)
     (tpot, ttft, _), (same, later, _) = serve(plain, drafts=3.0), serve(passes, drafts=3.0)
     a = float(plain.acceptance)
@@ -64,9 +64,9 @@ def test_admission_in_passes_differs_with_drafts_alone(x64, serve):
 
 
 def test_scales_by_block_multiply_the_gap_of_quantising(x64, serve):
-    plain = Serving.of(engine="vllm").but(block_kernels=1.0)
-    blocks = plain.but(block_kernels=3.0)
-    more = plain.but(quantised_gap=3.0 * float(plain.quantised_gap))
+    plain = Serving.of(engine="vllm").with_(block_kernels=1.0)
+    blocks = plain.with_(block_kernels=3.0)
+    more = plain.with_(quantised_gap=3.0 * float(plain.quantised_gap))
     assert serve(blocks) == pytest.approx(serve(more), rel=1e-12)
     assert serve(blocks)[0] > serve(plain)[0]
 

@@ -13,7 +13,7 @@ from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
 from tests.unit.physics.derivatives import agrees_with_differences, numbers
 
-HARDWARE = nodes().but(power=700.0)
+HARDWARE = nodes().with_(power=700.0)
 
 
 def plan(**changes):
@@ -148,7 +148,7 @@ def test_chunks_prefixes_pages_and_stages():
     # chunks launch more often and read the weights again
     assert at["chunk"].ttft > at["base"].ttft
     # where launches do not grow with a prompt, nor does a step get shorter by cutting it
-    flat = served(cases, Serving.of().but(eager_growth=0.0)).tpot
+    flat = served(cases, Serving.of().with_(eager_growth=0.0)).tpot
     assert flat[1] > flat[0]
     # a cached prefix is not computed; held once, it leaves room
     assert at["prefix"].ttft < at["base"].ttft
@@ -169,11 +169,11 @@ def test_what_complete_counts():
     assert complete.decode.terms["attention"] > fitted.decode.terms["attention"]  # the indexer
     assert complete.decode.terms["router"] > 0 and "router" not in fitted.decode.terms
     assert complete.prefill.terms["head"] > 0 == fitted.prefill.terms["head"]
-    uneven = served(case, Serving.complete().but(skew=0.7))
+    uneven = served(case, Serving.complete().with_(skew=0.7))
     assert uneven.decode.terms["feedforward"] < complete.decode.terms["feedforward"]
-    crowded = served(case, Serving.of().but(imbalance=1.0))
+    crowded = served(case, Serving.of().with_(imbalance=1.0))
     assert crowded.prefill.terms["feedforward"] > fitted.prefill.terms["feedforward"]
-    idle = served(case, Serving.of().but(idle_slots=0.3))
+    idle = served(case, Serving.of().with_(idle_slots=0.3))
     assert idle.decode.terms["feedforward"] < fitted.decode.terms["feedforward"]
 
 
@@ -204,7 +204,7 @@ def test_arrivals_wait_more_the_more_come():
     """An open loop: percentiles in order, rising with the rate; refused beyond capacity."""
     rates = np.array([1e-3, 0.5, 1.5, 3.0, 500.0])
     works = [asked(arrivals=Arrivals.of(rate=r)) for r in rates]
-    works = stacked([w.but(isl=600.0, osl=50.0) for w in works])
+    works = stacked([w.with_(isl=600.0, osl=50.0) for w in works])
     layouts = stacked([Deployment.of(tp=4.0)] * len(rates))
     life = many(Serving.of(), dense(), HARDWARE, works, layouts)
     assert np.all([np.all(np.isfinite(x)) for x in jax.tree.leaves(life)])
@@ -261,7 +261,7 @@ def test_a_token_with_drafts_is_that_of_the_wrapper(x64):
     forward = ForwardPass.of(sequences=12, new_tokens=1, cached_tokens=2000)
     wrapper = Speculative.bonus(serving, dense(), 0.7)
     for drafts in (1, 3, 5):
-        asked_of = (HARDWARE, forward, layout.but(drafts=drafts), small())
+        asked_of = (HARDWARE, forward, layout.with_(drafts=drafts), small())
         ours = serving.token(shape(mixture()), *asked_of)
         theirs = wrapper.always(drafts).step(mixture(), HARDWARE, forward, layout)
         assert float(ours.time) == pytest.approx(float(theirs.time), rel=0.05)

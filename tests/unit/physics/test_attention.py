@@ -15,12 +15,12 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 CACHE = Format.of(bytes=2.0, bits=16)
 GROUPED = GroupedQuery.of(query_heads=32, kv_heads=8, head_width=128, value_width=128)
-WINDOWED = GROUPED.but(window=100.0)
+WINDOWED = GROUPED.with_(window=100.0)
 LATENT = Latent.of(
     query_heads=128, nope_width=128, rope_width=64, value_width=128, kv_rank=512, query_rank=1536
 )
 DELTA = Linear.of(key_heads=2, key_width=3, value_heads=4, value_width=5, conv_width=4)
-MAMBA = DELTA.but(head_gates=1, delta=0.0)
+MAMBA = DELTA.with_(head_gates=1, delta=0.0)
 INDEX = {"top_k": 2048, "index_heads": 64, "index_width": 128}
 SPARSE = Sparse.of(base=LATENT, index_query_input=1536, **INDEX)
 SPARSE_GROUPED = Sparse.of(base=GROUPED, index_query_input=4096, **INDEX)
@@ -37,8 +37,8 @@ CHOSEN = Compressed.of(  # DeepSeek-V4-Flash: entries of 4 tokens, 512 of them c
     index_heads=64,
     index_width=128,
 )
-POOLED = CHOSEN.but(ratio=128.0, overlap=1.0, top_k=UNBOUNDED, index_heads=0.0, index_width=0.0)
-NEAR = POOLED.but(ratio=0.0)
+POOLED = CHOSEN.with_(ratio=128.0, overlap=1.0, top_k=UNBOUNDED, index_heads=0.0, index_width=0.0)
+NEAR = POOLED.with_(ratio=0.0)
 ALL = (GROUPED, WINDOWED, LATENT, DELTA, MAMBA, SPARSE, SPARSE_GROUPED, CHOSEN, POOLED, NEAR)
 pairs = jax.jit(att.pairs)
 
@@ -68,9 +68,9 @@ def read(attention, context: float) -> float:
     [
         # Llama 3 8B: 4096 x (32 + 8 + 8) 128 and 4096 x 4096
         (GROUPED, 4096, 4096 * 6144 + 4096 * 4096),
-        (GROUPED.but(query_gate=1.0), 4096, 4096 * (6144 + 4096) + 4096 * 4096),
-        (GROUPED.but(kv_matrices=1.0), 4096, 4096 * 5120 + 4096 * 4096),
-        (GROUPED.but(kv_matrices=0.0), 4096, 4096 * 4096 * 2),
+        (GROUPED.with_(query_gate=1.0), 4096, 4096 * (6144 + 4096) + 4096 * 4096),
+        (GROUPED.with_(kv_matrices=1.0), 4096, 4096 * 5120 + 4096 * 4096),
+        (GROUPED.with_(kv_matrices=0.0), 4096, 4096 * 4096 * 2),
         # DeepSeek-V3: q_a, q_b, kv_a with rope, kv_b, o
         (
             LATENT,
@@ -78,7 +78,7 @@ def read(attention, context: float) -> float:
             7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168,
         ),
         (
-            LATENT.but(query_rank=0.0),
+            LATENT.with_(query_rank=0.0),
             7168,
             7168 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168,
         ),
@@ -121,10 +121,10 @@ def test_traffic_by_hand():
 
 def test_keys_that_are_values_and_keys_of_another_layer():
     """One matrix is cached once; a layer without its own holds nothing, yet reads as others."""
-    assert held(WINDOWED.but(kv_matrices=1.0), 50) == 50 * 8 * 128 * 2
-    assert read(WINDOWED.but(kv_matrices=1.0), 50) == 50 * 8 * 128 * 2
-    assert held(WINDOWED.but(kv_matrices=0.0), 50) == 0
-    assert read(WINDOWED.but(kv_matrices=0.0), 500) == read(WINDOWED, 500) > 0
+    assert held(WINDOWED.with_(kv_matrices=1.0), 50) == 50 * 8 * 128 * 2
+    assert read(WINDOWED.with_(kv_matrices=1.0), 50) == 50 * 8 * 128 * 2
+    assert held(WINDOWED.with_(kv_matrices=0.0), 50) == 0
+    assert read(WINDOWED.with_(kv_matrices=0.0), 500) == read(WINDOWED, 500) > 0
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 150))
@@ -186,8 +186,8 @@ def test_sparse_core_by_hand():
 
 def test_sparse_tokens_may_choose_differently():
     """Expanded, twelve tokens of five choices each may need all of twenty cached ones."""
-    base = LATENT.but(nope_width=1.0, value_width=1.0, rope_width=2.0, query_heads=1.0)
-    sparse = SPARSE.replace(base=base).but(top_k=5.0, index_heads=0.0)
+    base = LATENT.with_(nope_width=1.0, value_width=1.0, rope_width=2.0, query_heads=1.0)
+    sparse = SPARSE.replace(base=base).with_(top_k=5.0, index_heads=0.0)
     per_pair, expansion = 2 * (1 + 2 + 1), 2 * 512 * 2
     assert core(sparse, 12, 20) == per_pair * 60 + expansion * 20
 
@@ -265,16 +265,16 @@ def test_finite_at_bad_points(attention, new, cached):
     [
         (WINDOWED, 10.0, 90.0),  # the window ends with the context
         (WINDOWED, 10.0, 100.0),  # it ends with the cache
-        (WINDOWED.but(window=0.0), 3.0, 5.0),
-        (GROUPED.but(kv_matrices=0.0), 3.0, 5.0),
-        (GROUPED.but(kv_matrices=1.0), 3.0, 5.0),
-        (LATENT.but(query_rank=0.0), 3.0, 5.0),
-        (LATENT.but(query_heads=0.0), 3.0, 5.0),  # absorbed and expanded tie at nothing
+        (WINDOWED.with_(window=0.0), 3.0, 5.0),
+        (GROUPED.with_(kv_matrices=0.0), 3.0, 5.0),
+        (GROUPED.with_(kv_matrices=1.0), 3.0, 5.0),
+        (LATENT.with_(query_rank=0.0), 3.0, 5.0),
+        (LATENT.with_(query_heads=0.0), 3.0, 5.0),  # absorbed and expanded tie at nothing
         (SPARSE, 48.0, 2000.0),  # the top k ends with the context
-        (SPARSE.but(top_k=0.0, index_heads=0.0, index_width=0.0), 3.0, 5.0),
-        (DELTA.but(conv_width=1.0, key_heads=0.0), 3.0, 5.0),
+        (SPARSE.with_(top_k=0.0, index_heads=0.0, index_width=0.0), 3.0, 5.0),
+        (DELTA.with_(conv_width=1.0, key_heads=0.0), 3.0, 5.0),
         (CHOSEN, 48.0, 2000.0),  # the chosen entries end with the context
-        (CHOSEN.but(window=0.0, top_k=0.0), 3.0, 5.0),
+        (CHOSEN.with_(window=0.0, top_k=0.0), 3.0, 5.0),
     ],
 )
 def test_finite_at_ties_and_empty_matrices(attention, new, cached):

@@ -82,7 +82,7 @@ def test_one_rank_takes_no_time(ranks):
 def test_more_bytes_take_longer_and_more_bandwidth_does_not(group, nodes, size, reduces):
     base = tree(group * nodes, nodes, size, reduces=reduces)
     assert tree(group * nodes, nodes, size * 1.5 + 1, reduces=reduces) >= base
-    faster = LINK.but(intra=300e9), LINK.but(inter=40e9)
+    faster = LINK.with_(intra=300e9), LINK.with_(inter=40e9)
     for link in faster:
         assert tree(group * nodes, nodes, size, reduces=reduces, link=link) <= base
 

@@ -33,7 +33,7 @@ def test_experts_by_hand():
     assert float(ffn.routed_elements(MIXTURE, WIDTH)) == 8 * 2 * 40
     assert float(ffn.common_elements(MIXTURE, WIDTH)) == 3 * 60
     assert float(ffn.router_elements(MIXTURE, WIDTH)) == 80
-    assert float(ffn.router_elements(MIXTURE.but(router=0.0), WIDTH)) == 0
+    assert float(ffn.router_elements(MIXTURE.with_(router=0.0), WIDTH)) == 0
     assert float(ffn.share(MIXTURE)) == 8 / 3
     assert float(ffn.sparsity(MIXTURE)) == 2.0
     assert float(ffn.sparsity(MIXTURE, jnp.asarray(1.0))) == pytest.approx(8 / 3)
@@ -41,7 +41,7 @@ def test_experts_by_hand():
 
 
 def test_experts_of_another_width():
-    narrow = MIXTURE.but(outer_width=5.0)
+    narrow = MIXTURE.with_(outer_width=5.0)
     assert float(ffn.routed_elements(narrow, WIDTH)) == 8 * 2 * 20
     assert float(ffn.router_elements(narrow, WIDTH)) == 80  # the router reads the model's width
 
@@ -99,7 +99,7 @@ def test_gradients_of_sizes():
         return elements / ffn.share(layer) + ffn.router_elements(layer, width)
 
     agrees_with_differences(size, MIXTURE, 10.0)
-    agrees_with_differences(size, MIXTURE.but(outer_width=5.0), 10.0)
+    agrees_with_differences(size, MIXTURE.with_(outer_width=5.0), 10.0)
     single = Experts.of(experts=1, active=1, width=4, inward=1)  # no shared expert either
     finite(size, single, 10.0)
     finite(lambda layer: ffn.sparsity(layer), single)

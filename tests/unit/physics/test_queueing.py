@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from infer_jax.physics import batching, prefix_cache, queueing
-from infer_jax.physics.presence import phases, present
+from infer_jax.physics.birth_death import phases, present
 from infer_jax.physics.root import crossing
 from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite, numbers
 

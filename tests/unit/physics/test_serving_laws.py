@@ -12,7 +12,7 @@ from infer_jax.physics import (
     pipelining,
     prompt,
     routing,
-    switch,
+    switch_collectives,
 )
 from infer_jax.physics.feedforward import touched
 
@@ -71,34 +71,34 @@ def test_the_busiest_of_many_random_loads():
 
 def wire(**changes):
     given = {"hop": 1e-6, "rate": 4e11, "one_shot": 4e6, "domain": 8.0, "beyond": 5e10, **changes}
-    return switch.Wire(**{name: jnp.asarray(float(x)) for name, x in given.items()})
+    return switch_collectives.Wire(**{name: jnp.asarray(float(x)) for name, x in given.items()})
 
 
 def test_all_reduce_in_one_shot_and_in_two():
     bare = wire(hop=0)
     small, large = arrays(1.0, 1e12)
-    one = switch.all_reduce(jnp.asarray(8.0), small, bare)
+    one = switch_collectives.all_reduce(jnp.asarray(8.0), small, bare)
     np.testing.assert_allclose(one, 7 / 4e11, rtol=1e-5)
-    two = switch.all_reduce(jnp.asarray(8.0), large, bare)
+    two = switch_collectives.all_reduce(jnp.asarray(8.0), large, bare)
     np.testing.assert_allclose(two, 2 * 7 / 8 * 1e12 / 4e11, rtol=1e-4)
-    assert float(switch.all_reduce(jnp.asarray(1.0), large, wire())) == 0.0
+    assert float(switch_collectives.all_reduce(jnp.asarray(1.0), large, wire())) == 0.0
 
 
 @pytest.mark.usefixtures("x64")
 def test_collectives_beyond_a_switch_continue_those_inside():
     size = jnp.asarray(1e8)
     for law in (
-        lambda r: switch.all_reduce(r, size, wire()),
-        lambda r: switch.exchange(r, jnp.asarray(4.0), size, wire()),
+        lambda r: switch_collectives.all_reduce(r, size, wire()),
+        lambda r: switch_collectives.exchange(r, jnp.asarray(4.0), size, wire()),
     ):
         inside, edge, outside = (float(law(jnp.asarray(r))) for r in (8.0, 8.0 + 1e-9, 16.0))
         assert edge == pytest.approx(inside, rel=1e-6) and outside > inside
     # two switches: half of the sum comes over the wider network, shared by the eight chips
-    added = switch.all_reduce(jnp.asarray(16.0), size, wire(hop=0)) - switch.all_reduce(
-        jnp.asarray(8.0), size, wire(hop=0)
-    )
+    added = switch_collectives.all_reduce(
+        jnp.asarray(16.0), size, wire(hop=0)
+    ) - switch_collectives.all_reduce(jnp.asarray(8.0), size, wire(hop=0))
     np.testing.assert_allclose(added, 2 * 0.5 * 1e8 / 8 / 5e10, rtol=1e-6)
-    to_all = switch.exchange(jnp.asarray(4.0), jnp.asarray(99.0), size, wire())
+    to_all = switch_collectives.exchange(jnp.asarray(4.0), jnp.asarray(99.0), size, wire())
     np.testing.assert_allclose(to_all, 2e-6 + 3 * 1e8 / 4e11, rtol=1e-12)
 
 

@@ -28,8 +28,8 @@ def test_a_pipeline_goes_at_the_pace_of_its_longest_stage(x64):
     """61 layers in 4 stages decode as 64 do, and the fullest chip holds as much; 64 are even."""
     model, system = ij.load_model("deepseek-r1").architecture, ij.load_system("h200_sxm")
     first, rest = model.blocks
-    even = model.replace(blocks=(first, rest.but(count=61.0)))
-    uneven = even.replace(blocks=(first, rest.but(count=58.0)))
+    even = model.replace(blocks=(first, rest.with_(count=61.0)))
+    uneven = even.replace(blocks=(first, rest.with_(count=58.0)))
     estimator, plan = ij.make("serving", system.coefficients), Deployment.of(tp=8, pp=4)
     work = ij.Workload.of(isl=2048, osl=256, batch=64)
     estimate = jax.jit(lambda arch: estimator.estimate(arch, system.hardware, work, plan))

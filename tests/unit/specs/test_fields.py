@@ -52,7 +52,7 @@ def test_inside_nothing_is_checked_or_converted():
         (lambda: Workload.of(islands=3), ("islands", "isl, osl")),
         (lambda: Format.of(bytes=1), ("Format", "bits", "missing")),
         (lambda: Plan.of(layout=3), ("layout", "3", "0 (1d) or 1 (2d)")),
-        (lambda: Plan.of().but(tp=-2), ("tp", "-2")),
+        (lambda: Plan.of().with_(tp=-2), ("tp", "-2")),
     ],
 )
 def test_bad_input_is_one_sentence(make, words):

@@ -1,0 +1,45 @@
+"""MEASUREMENTS: residuals, fits and their uncertainty. Every fit of the project lives here."""
+
+from infer_jax.calibration.bands import Band as Band, bands as bands, left_out as left_out
+from infer_jax.calibration.checks import Check as Check, predictive_checks as predictive_checks
+from infer_jax.calibration.cross_validation import (
+    Held as Held,
+    cross_validate as cross_validate,
+    held_out as held_out,
+    labelled as labelled,
+    random_groups as random_groups,
+)
+from infer_jax.calibration.fit import Fit as Fit, at as at, fit as fit
+from infer_jax.calibration.identifiability import (
+    Identifiability as Identifiability,
+    Identified as Identified,
+    identifiability as identifiability,
+)
+from infer_jax.calibration.information import Worth as Worth, next_measurements as next_measurements
+from infer_jax.calibration.linearised import Linearised as Linearised
+from infer_jax.calibration.losses import (
+    CAUCHY as CAUCHY,
+    SOFT_L1 as SOFT_L1,
+    Loss as Loss,
+    robust as robust,
+)
+from infer_jax.calibration.offsets import Offsets as Offsets, offsets as offsets
+from infer_jax.calibration.parameters import Parameters as Parameters, parameters as parameters
+from infer_jax.calibration.problem import (
+    Prior as Prior,
+    Problem as Problem,
+    residuals as residuals,
+)
+from infer_jax.calibration.residual import Residual as Residual, learn_residual as learn_residual
+from infer_jax.calibration.scores import (
+    Score as Score,
+    interval_score as interval_score,
+    score as score,
+    spearman as spearman,
+)
+from infer_jax.calibration.uncertainty import (
+    bootstrap as bootstrap,
+    correlation as correlation,
+    covariance as covariance,
+    interval as interval,
+)

@@ -1,0 +1,118 @@
+"""How wrong is a fit on rows that it has not seen? Every row predicted by a fit on others."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.calibration.fit import Fit, at
+from infer_jax.calibration.problem import Predict, Prior, Problem
+from infer_jax.errors import InputError
+
+
+class Held(NamedTuple):
+    """One fold: its name, the rows in it (true), and the fit on the other rows.
+
+    The fit's predictions are of every row, those of the fold among them.
+    """
+
+    name: str
+    inside: np.ndarray
+    fit: Fit
+
+
+def labelled(folds: Sequence[Any], rows: int) -> dict[str, np.ndarray]:
+    """Rows of each fold (true), from a label a row.
+
+    Raises:
+        InputError: another number of labels than rows, or fewer than two folds.
+    """
+    labels = np.asarray([str(label) for label in folds])
+    kinds = sorted(set(labels))
+    if len(labels) != rows or len(kinds) < 2:
+        allowed = f"{rows} labels, one a row, of two folds or more"
+        raise InputError("fit", "folds", f"{len(labels)} of {len(kinds)} kinds", allowed)
+    return {kind: labels == kind for kind in kinds}
+
+
+def random_groups(
+    groups: Sequence[Hashable], share: float = 0.3, seeds: int = 5
+) -> dict[str, np.ndarray]:
+    """Rows of ``seeds`` random draws of a ``share`` of the groups (true); draws overlap.
+
+    Raises:
+        InputError: fewer than two groups, or a share outside (0, 1).
+    """
+    kinds = sorted(set(groups), key=str)
+    if len(kinds) < 2 or not 0.0 < share < 1.0:
+        allowed = "two groups or more and a share between 0 and 1"
+        raise InputError("fit", "random groups", f"{len(kinds)} groups, share {share}", allowed)
+    index = {kind: i for i, kind in enumerate(kinds)}
+    of = np.asarray([index[g] for g in groups])
+    count = min(max(round(share * len(kinds)), 1), len(kinds) - 1)
+    draws = (np.random.default_rng(s).permutation(len(kinds))[:count] for s in range(seeds))
+    return {f"seed {s}": np.isin(of, drawn) for s, drawn in enumerate(draws)}
+
+
+def cross_validate(
+    problem: Problem,
+    folds: Mapping[str, np.ndarray],
+    *,
+    weights: Any = None,
+    starts: Any = None,
+    steps: int = 200,
+) -> Iterator[Held]:
+    """A fit for each fold on the rows outside it, one after the other; compiled once.
+
+    Args:
+        problem: what is fitted.
+        folds: rows of each fold (true), by name; a fold may overlap another.
+        weights: how many times each row counts where it is fitted; 0: predicted only.
+        starts: free coordinates to start from, starts x parameters; the tree's by default.
+
+    Raises:
+        InputError: a fold without rows to fit, or as ``fit``.
+    """
+    counted = problem.weighted(weights)
+    begin = problem.starts(1, 0.0, 0) if starts is None else np.atleast_2d(starts)
+    for name, inside in folds.items():
+        weight = np.where(inside, 0.0, counted)
+        if not weight.any():
+            raise InputError("fit", f"fold {name}", "all rows", "rows left to fit")
+        ends, costs = problem.solve(begin, weight, steps)
+        yield Held(name, np.asarray(inside, bool), at(problem, ends[0], weight, np.sort(costs[0])))
+
+
+def held_out(
+    predict: Predict,
+    measured: Any,
+    tree: Any,
+    names: Sequence[str],
+    folds: Sequence[Any],
+    *,
+    weights: Any = None,
+    priors: Mapping[str, Prior] | None = None,
+    bounds: dict[str, tuple[float, float]] | None = None,
+    scale: Any = 0.03,
+    restarts: int = 4,
+    spread: float = 1.0,
+    seed: int = 0,
+    steps: int = 200,
+) -> np.ndarray:
+    """Every row predicted by a fit on the rows of the other folds, in the unit of the data.
+
+    ``folds`` labels the rows; the rest is as in ``fit``.
+
+    Raises:
+        InputError: another number of labels than rows, fewer than two folds; see ``fit``.
+    """
+    problem = Problem.of(predict, measured, tree, names, priors=priors, bounds=bounds, scale=scale)
+    inside = labelled(folds, len(problem.data))
+    starts = problem.starts(restarts, spread, seed)
+    found = np.empty_like(problem.data)
+    for held in cross_validate(
+        problem, inside, weights=weights, starts=jnp.asarray(starts), steps=steps
+    ):
+        found[held.inside] = held.fit.predicted[held.inside]
+    return found

@@ -1,0 +1,182 @@
+"""Which parameters make a model agree with measurements?
+
+Residuals are differences of logarithms, passed through a robust loss, with priors as residuals
+of their own; Levenberg-Marquardt starts from several points at once and the best end is kept.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from infer_jax.calibration.losses import SOFT_L1, Loss
+from infer_jax.calibration.parameters import Parameters
+from infer_jax.calibration.problem import Predict, Prior, Problem
+
+LOOSEST = 0.2  # the least stiffness: with most rows outliers, curvature says nothing
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """What a fit found.
+
+    ``tree`` is the given pytree with fitted leaves; ``predicted`` and ``measured`` are in the
+    unit of the data; ``free`` and ``jacobian`` (rows x parameters, of log prediction) are in the
+    coordinates of ``parameters``; ``precision`` is the diagonal of the prior's information there;
+    ``scale`` the ordinary size of each row's log residual; ``losses`` are half the sums of squares
+    where the restarts end, in squares of the scale, the best first.
+    """
+
+    tree: Any
+    parameters: Parameters
+    free: np.ndarray
+    predicted: np.ndarray
+    measured: np.ndarray
+    weights: np.ndarray
+    jacobian: np.ndarray
+    precision: np.ndarray
+    scale: np.ndarray
+    losses: np.ndarray
+    loss: Loss = SOFT_L1
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The fitted parameters by name."""
+        fitted = np.asarray(self.parameters.values(jnp.asarray(self.free)))
+        return dict(zip(self.parameters.names, map(float, fitted), strict=True))
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Relative errors of the prediction, predicted / measured - 1, one a row."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def residuals(self) -> np.ndarray:
+        """log(predicted / measured), one a row."""
+        return np.log(self.predicted / self.measured)
+
+    @property
+    def counted(self) -> np.ndarray:
+        """What each row counts for: its weight times its robust weight, over its squared scale."""
+        return self._sums[0]
+
+    @property
+    def stiffness(self) -> float:
+        """Curvature of the robust loss over its weight, mean of the rows; 1 for least squares.
+
+        The information of rows with outliers is less than their weights say. Source: Huber 1981,
+        section 7.6.
+        """
+        return self._sums[1]
+
+    @property
+    def information(self) -> np.ndarray:
+        """Curvature of the loss, k J^T W J + prior, parameters x parameters; k: ``stiffness``."""
+        return self._sums[2]
+
+    @functools.cached_property
+    def _sums(self) -> tuple[np.ndarray, float, np.ndarray]:
+        z = jnp.asarray(self.residuals / self.scale)
+        weight, curvature = (np.asarray(f(z)) for f in (self.loss.weight, self.loss.curvature))
+        counted = self.weights * weight / self.scale**2
+        bent = np.sum(self.weights * curvature) / np.sum(self.weights * weight)
+        stiffness = float(np.clip(bent, LOOSEST, 1.0))
+        curved = stiffness * self.jacobian.T @ (counted[:, None] * self.jacobian)
+        return counted, stiffness, curved + np.diag(self.precision)
+
+
+def fit(
+    predict: Predict,
+    measured: Any,
+    tree: Any,
+    names: Sequence[str],
+    *,
+    weights: Any = None,
+    priors: Mapping[str, Prior] | None = None,
+    bounds: dict[str, tuple[float, float]] | None = None,
+    ties: Mapping[str, Sequence[str]] | None = None,
+    scale: Any = 0.03,
+    loss: Loss = SOFT_L1,
+    tolerance: float = 1e-10,
+    restarts: int = 8,
+    spread: float = 1.0,
+    seed: int = 0,
+    steps: int = 200,
+) -> Fit:
+    """The leaves ``names`` of ``tree`` for which ``predict(tree)`` is nearest to ``measured``.
+
+    Least squares of the robust log residuals in units of ``scale``, each counted ``weights``
+    times, and of the priors', log(x / value) / spread.
+
+    Args:
+        predict: all predictions of a tree, in the order and unit of ``measured``.
+        measured: positive numbers.
+        tree: where the first start is; all other leaves keep their values.
+        names: dotted paths; see ``parameters``.
+        weights: how many times each row counts, once by default.
+        priors: by name; a parameter without one is free within its bounds.
+        bounds: narrower ones than declared, by name.
+        ties: leaves that take the value of a parameter, by its name.
+        scale: the size of an ordinary residual in log, of all rows or one a row.
+        loss: ``SOFT_L1`` or ``CAUCHY``.
+        restarts: starts in all; the others are ``spread`` away in every coordinate, at random.
+        steps: iterations of one start at most.
+
+    Raises:
+        InputError: measurements that are not positive numbers, fewer than the parameters, or
+            weights of another shape; a prior of an unknown parameter; see ``parameters``; the
+            solver is not installed; no start ends at finite residuals.
+    """
+    problem = Problem.of(
+        predict,
+        measured,
+        tree,
+        names,
+        priors=priors,
+        bounds=bounds,
+        ties=ties,
+        scale=scale,
+        loss=loss,
+        tolerance=tolerance,
+    )
+    weight = problem.weighted(weights)
+    ends, costs = problem.solve(problem.starts(restarts, spread, seed), weight, steps)
+    return at(problem, ends[0], weight, np.sort(costs[0]))
+
+
+def at(problem: Problem, free: ArrayLike, weights: Any = None, losses: Any = ()) -> Fit:
+    """The fit that stands at given coordinates: its predictions, slopes and priors there."""
+    logs, slope = problem.derivatives(free)
+    return Fit(
+        tree=problem.chosen.place(problem.tree, jnp.asarray(free)),
+        parameters=problem.chosen,
+        free=np.asarray(free),
+        predicted=np.exp(np.asarray(logs)),
+        measured=problem.data,
+        weights=problem.weighted(weights),
+        jacobian=np.asarray(slope),
+        precision=problem.precision(free),
+        scale=problem.scale,
+        losses=np.asarray(losses),
+        loss=problem.loss,
+    )
+
+
+def moved_without(fit: Fit, rows: Sequence[int]) -> np.ndarray:
+    """How far the coordinates move when rows are left out, to first order.
+
+    (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
+    stiffness; exact for least squares of a linear model. Source: the deletion formula of Cook and
+    Weisberg 1982, section 3.5.
+    """
+    slope = fit.jacobian[rows]
+    pull = slope.T * fit.counted[rows]
+    others = fit.information - fit.stiffness * pull @ slope
+    # a direction that only these rows inform, or none (a value at its bound), stays, nearly
+    size = np.diag(fit.information)
+    others = others + 1e-9 * np.diag(np.maximum(size, 1e-6 * size.max()))
+    return np.linalg.solve(others, pull @ fit.residuals[rows])

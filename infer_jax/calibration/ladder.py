@@ -1,0 +1,101 @@
+"""Which coefficients of the serving model can runs of one server bear, and what is believed?"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from infer_jax.calibration.problem import Prior
+from infer_jax.calibration.runs import Load
+from infer_jax.calibration.uncertainty import QUANTILES
+from infer_jax.catalog.published import serving_coefficients
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving, shape
+from infer_jax.specs import Architecture, leaves
+
+# ordinary error of a run in log, once its server's offset is known: TPOT, TTFT. Source: 5.4 and
+# 18.0 % in the median over the 41 servers of serving.toml, over the 0.6745 of a normal law
+SCALES = (0.08, 0.25)
+# a server's factor scatters so many times as far: k runs then are believed to k / (k + 0.5)
+FACTOR = math.sqrt(2.0)
+# an interval over servers tells how sure their mean is; one scatters by the root of their number,
+# 41 servers under 3 engines, as times farther, but by a factor e at most
+SCATTER, WIDEST = math.sqrt(41 / 3), 1.0
+FACTORS = ("decode_factor", "first_factor")
+# what follows the factors, about in the order in which it helped on other rows of the same server
+# (5 rows of each of 37 servers of silicon_sample.csv fitted, the others predicted)
+LADDER = (
+    "{engine}.layer_gap",
+    "{generation}.gemm_{bits}",
+    "link",
+    "{engine}.admission",
+    "front",
+    "quantised_gap",
+    "usable_memory",
+    "expert_kernels",
+    "grouped",
+    "{engine}.sequence_time",
+    "{engine}.eager",
+    "{engine}.sync",
+    "weight_read",
+    "cache_read",
+)
+MIXTURE = ("expert_kernels", "grouped")
+
+
+def chosen(
+    theory: Serving, arch: Architecture, loads: Sequence[Load], times: np.ndarray
+) -> tuple[str, ...]:
+    """The factors of what was measured, then as many of ``LADDER`` as there are ``times``.
+
+    ``times``: TPOT and TTFT, 2 x runs, NaN where not measured.
+    """
+    seen = shape(arch)
+    layers = seen.layers
+    sizes = {
+        float(bits): float(elements)
+        for weights in (layers.projections, layers.routed)
+        for bits, elements in zip(np.ravel(weights.bits), np.ravel(weights.elements), strict=True)
+    }
+    facts = {
+        "engine": ENGINES[int(theory.engine)],
+        "generation": GENERATIONS[int(theory.generation)],
+        "bits": f"{max(sizes, key=lambda bits: sizes[bits]):g}",
+    }
+    known, mixture = serving_coefficients(), bool(np.any(np.asarray(layers.mixture) > 0))
+    found = {path: float(value) for path, _, value in leaves(theory)}
+    names = [name.format(**facts) for name in LADDER]
+    names = [
+        name
+        for name in names
+        # a coefficient that is 0 is not part of the form
+        if name in known and found.get(name, 0.0) > 0.0
+        if mixture or not name.endswith(MIXTURE)
+        if name != "link" or any(float(x.plan.instance) > 1.0 for x in loads)
+        if name != "quantised_gap" or float(seen.quantised) > 0.0
+    ]
+    measured = np.isfinite(times)
+    factors = [name for name, row in zip(FACTORS, measured, strict=True) if row.any()]
+    return (*factors, *names)[: int(measured.sum())]
+
+
+def priors(theory: Serving, names: Sequence[str]) -> dict[str, Prior]:
+    """What is believed of each coefficient of a server: the theory's value and its scatter.
+
+    Raises:
+        InputError: a name of which nothing is known.
+    """
+    known, found = serving_coefficients(), {path: float(x) for path, _, x in leaves(theory)}
+    factors: dict[str, float] = dict(
+        zip(FACTORS, (FACTOR * scale for scale in SCALES), strict=True)
+    )
+    made = {}
+    for name in names:
+        if name not in factors and name not in known:
+            raise InputError("calibrate", "parameter", name, ", ".join((*FACTORS, *known)))
+        spread = factors.get(name)
+        if spread is None:
+            width = math.log(known[name].high / known[name].low) / (2.0 * QUANTILES[0.8])
+            spread = min(SCATTER * width, WIDEST)
+        made[name] = Prior(found[name], spread)
+    return made

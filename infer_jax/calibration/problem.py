@@ -1,0 +1,212 @@
+"""What is fitted to what? A model, measurements, parameters and what is believed of them.
+
+A problem is solved for any weights of its rows by one compiled program, so that folds and
+bootstrap draws, which are weights, cost no compilation.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from infer_jax.calibration.losses import SOFT_L1, Loss
+from infer_jax.calibration.parameters import Parameters, parameters
+from infer_jax.errors import InputError
+
+Predict = Callable[[Any], Array]
+
+
+class Prior(NamedTuple):
+    """Where a parameter is thought to be: near ``value``, within a relative ``spread`` (1 s.d.)."""
+
+    value: float
+    spread: float
+
+
+def residuals(predicted: Array, measured: ArrayLike, weights: ArrayLike = 1.0) -> Array:
+    """Differences of logarithms, weighted: w (log predicted - log measured)."""
+    return jnp.asarray(weights) * (jnp.log(predicted) - jnp.log(jnp.asarray(measured)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A model and the measurements that its parameters are to agree with.
+
+    ``scale`` is the size of an ordinary residual of each row, in log; ``tolerance`` ends a
+    descent when steps and gains are relatively smaller.
+    """
+
+    predict: Predict
+    tree: Any
+    chosen: Parameters
+    data: np.ndarray
+    priors: dict[str, Prior]
+    scale: np.ndarray
+    loss: Loss = SOFT_L1
+    tolerance: float = 1e-10
+    # compiled; kept by `with_`, which changes no program
+    programs: dict[Any, Callable] = dataclasses.field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        predict: Predict,
+        measured: Any,
+        tree: Any,
+        names: Sequence[str],
+        *,
+        priors: Mapping[str, Prior] | None = None,
+        bounds: dict[str, tuple[float, float]] | None = None,
+        ties: Mapping[str, Sequence[str]] | None = None,
+        scale: Any = 0.03,
+        loss: Loss = SOFT_L1,
+        tolerance: float = 1e-10,
+    ) -> "Problem":
+        """A problem, checked.
+
+        Raises:
+            InputError: measurements that are not positive numbers, or fewer (priors counted) than
+                the parameters; a scale that is not positive; a prior of an unknown parameter;
+                see ``parameters``.
+        """
+        chosen = parameters(tree, names, bounds, ties)
+        data = np.asarray(measured, float)
+        bad = np.flatnonzero(~(np.isfinite(data) & (data > 0)))
+        if data.ndim != 1 or len(bad):
+            where = f"measurement {bad[0] + 1}" if len(bad) else "measurements"
+            shown = data[bad[0]] if len(bad) else f"of shape {data.shape}"
+            raise InputError("fit", where, shown, "a list of numbers above 0")
+        beliefs = dict(priors or {})
+        for name, prior in beliefs.items():
+            if name not in names:
+                raise InputError("fit", "prior", name, f"a fitted parameter: {', '.join(names)}")
+            if not (prior.value > 0 and prior.spread > 0):
+                raise InputError("fit", f"prior of {name}", tuple(prior), "two numbers above 0")
+        if len(data) + len(beliefs) < len(names):
+            allowed = f"at least {len(names) - len(beliefs)}, the number of parameters"
+            allowed += " without a prior" if beliefs else ""
+            raise InputError("fit", "measurements", len(data), allowed)
+        sizes = np.asarray(scale, float)
+        if sizes.shape not in ((), data.shape) or not (np.isfinite(sizes) & (sizes > 0)).all():
+            raise InputError("fit", "scale", scale, "a number above 0, or one a measurement")
+        sizes = np.broadcast_to(sizes, data.shape)
+        return cls(predict, tree, chosen, data, beliefs, sizes, loss, tolerance)
+
+    def with_(self, measured: Any) -> "Problem":
+        """The same problem with other measurements; its compiled programs serve both."""
+        return dataclasses.replace(self, data=np.asarray(measured, float))
+
+    def weighted(self, weights: Any) -> np.ndarray:
+        """One weight a row.
+
+        Raises:
+            InputError: weights of another shape, negative or not finite.
+        """
+        given = np.asarray(1.0 if weights is None else weights, float)
+        if given.shape not in ((), self.data.shape):
+            raise InputError("fit", "weights", f"of shape {given.shape}", "one a measurement")
+        if not (np.isfinite(given) & (given >= 0)).all():
+            raise InputError("fit", "weights", "negative or not finite", "numbers of at least 0")
+        return np.broadcast_to(given, self.data.shape)
+
+    def starts(self, count: int, spread: float, seed: int) -> Array:
+        """The tree's own values, and points at random around them."""
+        noise = np.random.default_rng(seed).normal(size=(count, len(self.chosen.names)))
+        noise[0] = 0.0
+        return self.chosen.free(self.tree) + spread * noise
+
+    def logs(self, free: Array) -> Array:
+        """Logarithms of the predictions at these coordinates."""
+        return jnp.log(self.predict(self.chosen.place(self.tree, free)))
+
+    def held(self, free: Array) -> Array:
+        """Residuals of the priors: log(x / value) / spread, one a prior."""
+        places = [self.chosen.names.index(name) for name in self.priors]
+        value, spread = (np.asarray(x) for x in zip(*self.priors.values(), strict=True))
+        return (jnp.log(self.chosen.values(free)[np.asarray(places)]) - np.log(value)) / spread
+
+    def losses(self, free: Array, weight: Array, logs: ArrayLike) -> Array:
+        """What is squared and summed: sqrt(w) times robust residuals of rows, and the priors'.
+
+        ``logs``: of the measurements.
+        """
+        # the root of a weight of 0 has no derivative; nothing differentiates by weights
+        rows = jnp.sqrt(weight) * self.loss.root((self.logs(free) - logs) / self.scale)
+        return jnp.concatenate([rows, self.held(free)]) if self.priors else rows
+
+    def solver(self, steps: int) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
+        """Levenberg-Marquardt from one start: (end, half the sum of squares there).
+
+        Raises:
+            InputError: the solver is not installed.
+        """
+        try:
+            import optimistix as optx
+        except ImportError:
+            allowed = "pip install 'infer_jax[fit]'"
+            raise InputError("fit", "optimistix", "not installed", allowed) from None
+        tolerances = {"rtol": self.tolerance, "atol": self.tolerance * 1e-2}
+        method = optx.LevenbergMarquardt(**tolerances, **self.equations())
+
+        def solve(start: Array, weight: Array, logs: Array) -> tuple[Array, Array]:
+            found = optx.least_squares(
+                lambda free, given: self.losses(free, *given),
+                method,
+                start,
+                (weight, logs),
+                options={"jac": "fwd"},  # few parameters, many rows
+                max_steps=steps,
+                throw=False,
+            )
+            return found.value, 0.5 * jnp.sum(self.losses(found.value, weight, logs) ** 2)
+
+        return solve
+
+    def equations(self) -> dict[str, Any]:
+        """How a step is solved for, as options of optimistix: by its default, QR of the slope."""
+        return {}
+
+    def solve(self, starts: ArrayLike, weights: ArrayLike, steps: int) -> tuple[np.ndarray, Any]:
+        """The best end for each row of ``weights``, and half the sums of squares of all ends.
+
+        Folds one after the other, restarts side by side; compiled once for all numbers of folds
+        that are alike.
+
+        Raises:
+            InputError: no start ends at finite residuals.
+        """
+        if steps not in self.programs:
+            self.programs[steps] = jax.jit(jax.vmap(self.solver(steps), in_axes=(0, None, None)))
+        program, logs = self.programs[steps], np.log(self.data)
+        best, costs = [], []
+        for weight in np.atleast_2d(np.asarray(weights)):
+            ends, cost = program(jnp.asarray(starts), weight, logs)
+            cost = np.where(np.isfinite(cost), cost, np.inf)
+            if not np.isfinite(cost).any():
+                allowed = "a model that is, near its start"
+                raise InputError("fit", "predictions", "not finite", allowed)
+            best.append(np.asarray(ends)[np.argmin(cost)])
+            costs.append(cost)
+        return np.stack(best), np.stack(costs)
+
+    def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
+        """Logarithms of the predictions and their Jacobian, rows x parameters, compiled once."""
+        if "slope" not in self.programs:
+            both = jax.jacfwd(lambda u: (self.logs(u),) * 2, has_aux=True)  # one program for both
+            self.programs["slope"] = jax.jit(lambda u: both(u)[::-1])
+        return self.programs["slope"](jnp.asarray(free))
+
+    def precision(self, free: ArrayLike) -> np.ndarray:
+        """Diagonal of the priors' information in the free coordinates, one a parameter."""
+        if not self.priors:
+            return np.zeros(len(self.chosen.names))
+        slope = np.diag(jax.jacfwd(lambda u: jnp.log(self.chosen.values(u)))(jnp.asarray(free)))
+        found = [self.priors.get(name) for name in self.chosen.names]
+        return np.asarray(
+            [(s / p.spread) ** 2 if p else 0.0 for s, p in zip(slope, found, strict=True)]
+        )

@@ -1,0 +1,220 @@
+"""Which coefficients make the serving model right on one server, and how sure is that?
+
+A server is one model on one system under one engine. It gets a factor on its time per output
+token and one on its time to first token, and, as its runs bear it, launch gaps, admission and
+efficiencies of its own, each held to what was fitted to many servers.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+
+from infer_jax.calibration.bands import student
+from infer_jax.calibration.fit import Fit, at
+from infer_jax.calibration.identifiability import Identifiability, identifiability
+from infer_jax.calibration.ladder import SCALES, chosen, priors
+from infer_jax.calibration.linearised import Linearised
+from infer_jax.calibration.problem import Problem
+from infer_jax.calibration.proposals import Proposal, candidates, proposed
+from infer_jax.calibration.runs import OUTPUTS, Load, load_of, measured, predictor
+from infer_jax.calibration.uncertainty import QUANTILES, covariance, interval
+from infer_jax.catalog.measurements import Run
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Serving
+from infer_jax.specs import Architecture, Hardware
+
+# runs that the ordinary error counts for beside a server's own errors: 80 % bands from 1, 3, 5 and
+# 10 rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
+# a Student quantile up to 4 % narrower than that of `bands`
+BELIEVED = 3.0
+STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
+PATTERN = 5  # runs from which on residuals are looked at for patterns
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibrated:
+    """A server's fit. Times are TPOT and TTFT in seconds, 2 x runs; NaN where not measured.
+
+    ``sheet``: at data-sheet rates; ``before``: as the profile had it; ``after``: fitted;
+    ``held``: each run by a fit on the others, None with one run. ``covered``: covariance in free
+    coordinates. ``spread``: deviation of log(measured / predicted) of a new run, of both times.
+    """
+
+    runs: tuple[Run, ...]
+    loads: tuple[Load, ...]
+    fit: Fit
+    start: Serving
+    measured: np.ndarray
+    sheet: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    held: np.ndarray | None
+    covered: np.ndarray
+    spread: np.ndarray
+    freedom: float
+    proposals: tuple[Proposal, ...]
+
+    @property
+    def judged(self) -> np.ndarray:
+        """The predictions to judge the fit by: held-out ones where there are any."""
+        return self.after if self.held is None else self.held
+
+    @functools.cached_property
+    def identified(self) -> Identifiability:
+        """What the runs could tell."""
+        return identifiability(self.fit)
+
+    def interval(self, share: float = 0.8) -> dict[str, tuple[float, float]]:
+        """The interval of each coefficient, by name."""
+        return interval(self.fit, self.covered, share)
+
+    def band(self, share: float = 0.8) -> np.ndarray:
+        """Bounds of measured over predicted of a new run, outputs x 2."""
+        reach = QUANTILES[share] * student(self.freedom, share) * self.spread
+        return np.exp(np.stack([-reach, reach], axis=1))
+
+
+def calibrate_server(
+    theory: Serving,
+    arch: Architecture,
+    hardware: Hardware,
+    runs: Sequence[Run],
+    names: Sequence[str] | None = None,
+) -> Calibrated:
+    """The coefficients of ``theory`` that fit runs of one server best, given what is believed.
+
+    Least squares of robust log residuals of TPOT and TTFT, in units of ``SCALES``, and of the
+    priors: a factor near 1, coefficients near the theory's own within the scatter of servers.
+    ``names`` chooses the coefficients; by default the factors and then as many of ``LADDER`` as
+    there are measured times.
+
+    Raises:
+        InputError: no runs, a run without a needed fact, fewer measured times than ``names``, an
+            unknown name.
+    """
+    if not runs:
+        raise InputError("calibrate", "runs", "none", "at least one")
+    loads = tuple(load_of(run) for run in runs)
+    times = measured(runs)
+    count = int(np.isfinite(times).sum())
+    wanted = chosen(theory, arch, loads, times) if names is None else tuple(names)
+    if count < len(wanted):
+        allowed = f"at least {len(wanted)}, the number of parameters ({', '.join(wanted)})"
+        raise InputError("calibrate", "measured times", count, allowed)
+    possible = candidates(arch, loads)
+    # what could be measured next is a row of weight 0: one program serves both
+    everything = (*loads, *possible)
+    rows = np.concatenate([times, np.full((2, len(possible)), np.nan)], axis=1)
+    known = np.isfinite(rows)
+    predict = predictor(arch, hardware, everything)
+    problem = Linearised.of(
+        predict,
+        np.where(known, rows, 1.0).ravel(),
+        theory,
+        wanted,
+        priors=priors(theory, wanted),
+        scale=np.repeat(SCALES, rows.shape[1]),
+        tolerance=TOLERANCE,
+    )
+    weights = known.astype(float).ravel()
+    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
+    fit = at(problem, ends[0], weights)
+    evaluate = jax.jit(predict)
+
+    def of_runs(predicted: np.ndarray) -> np.ndarray:
+        return np.asarray(predicted).reshape(rows.shape)[:, : len(runs)]
+
+    held = held_out(problem, fit, len(runs))
+    covered = believed(fit, clusters(rows.shape[1], len(runs)))
+    spread, freedom = expected(times, held)
+    return Calibrated(
+        runs=tuple(runs),
+        loads=loads,
+        fit=fit,
+        start=theory,
+        measured=times,
+        sheet=of_runs(evaluate(limit(theory))),
+        before=of_runs(evaluate(theory)),
+        after=of_runs(fit.predicted),
+        held=held,
+        covered=covered,
+        spread=spread,
+        freedom=freedom,
+        proposals=proposed(fit, covered, possible, len(runs)),
+    )
+
+
+def limit(theory: Serving) -> Serving:
+    """Data-sheet rates and nothing else, for the same engine and chip."""
+    return Serving.roofline().replace(engine=theory.engine, generation=theory.generation)
+
+
+def held_out(problem: Problem, fit: Fit, runs: int) -> np.ndarray | None:
+    """Times of each run by a fit without it (without its fold from ``FOLDS`` runs on)."""
+    if runs < 2:
+        return None
+    weights = fit.weights.reshape(2, -1)
+    found = np.empty((2, runs))
+    for k in range(min(runs, FOLDS)):
+        inside = np.arange(k, runs, FOLDS)
+        kept = weights.copy()
+        kept[:, inside] = 0.0
+        ends, _ = problem.solve(fit.free, kept.ravel(), STEPS)
+        logs, _ = problem.derivatives(ends[0])
+        found[:, inside] = np.exp(np.asarray(logs)).reshape(weights.shape)[:, inside]
+    return found
+
+
+def clusters(columns: int, runs: int) -> list[int]:
+    """Rows whose errors belong together: both times of a run; possible runs join the first."""
+    return np.tile(np.where(np.arange(columns) < runs, np.arange(columns), 0), 2).tolist()
+
+
+def believed(fit: Fit, labels: Sequence[int]) -> np.ndarray:
+    """Covariance by the sandwich, no parameter surer than ordinary errors would make it.
+
+    A sandwich of few clusters is too narrow, and there is none of one.
+    """
+    ordinary = np.linalg.pinv(fit.information)
+    if len(set(labels)) < 2:
+        return ordinary
+    found = covariance(fit, labels)
+    ratio = np.diag(ordinary) / np.maximum(np.diag(found), 1e-300)
+    widen = np.sqrt(np.maximum(ratio, 1.0))
+    return found * np.outer(widen, widen)
+
+
+def expected(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, float]:
+    """Deviation of log(measured / predicted) of a new run, of both times, and its freedom.
+
+    (n0 s0^2 (1 + 1 / (k + 1/2)) + sum e^2) / (n0 + k) with the errors e of k held-out runs and
+    the ordinary error s0 counted n0 times, which has the k runs' offset to be unsure of.
+    """
+    count = np.isfinite(times).sum(axis=1)
+    ordinary = np.square(SCALES) * (1.0 + 1.0 / (count + 0.5))
+    errors = np.zeros_like(times) if held is None else np.nan_to_num(np.log(times / held))
+    seen = 0.0 if held is None else count
+    pooled = BELIEVED * ordinary + np.sum(errors**2, axis=1)
+    return np.sqrt(pooled / (BELIEVED + seen)), BELIEVED + float(np.min(seen))
+
+
+def each_output(made: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]:
+    """TPOT alone and TTFT alone: the fit's rows of it, the spread of a new run, the runs.
+
+    Left out is a time of fewer than ``PATTERN`` runs, which show no pattern.
+    """
+    weights = made.fit.weights.reshape(2, -1)
+    for k, name in enumerate(OUTPUTS):
+        seen = np.flatnonzero(weights[k])
+        if len(seen) < PATTERN:
+            continue
+        rows = k * weights.shape[1] + seen
+        each = {
+            field: getattr(made.fit, field)[rows]
+            for field in ("predicted", "measured", "weights", "jacobian", "scale")
+        }
+        alone = dataclasses.replace(made.fit, **each)
+        yield name, alone, float(made.spread[k]), [made.runs[i] for i in seen]

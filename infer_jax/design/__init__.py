@@ -1,0 +1,14 @@
+"""GRADIENTS: what each number is worth, and designs that follow from it."""
+
+from infer_jax.design.design import Designed as Designed, Search as Search, codesign as codesign
+from infer_jax.design.export import export as export
+from infer_jax.design.quality import LAWS as LAWS, law as law
+from infer_jax.design.quality_wrapper import Judged as Judged
+from infer_jax.design.sensitivity import (
+    Elasticity as Elasticity,
+    analyser as analyser,
+    changed as changed,
+    elasticities as elasticities,
+    what_if as what_if,
+)
+from infer_jax.design.toml import load_spec as load_spec

@@ -1,0 +1,68 @@
+"""What is turned where no file says so? A model's heads, experts, split and batch, within limits.
+
+The loop of InferSim's technical report (2025), Figure 5: lay a model out, compare with the limits
+on TTFT, TPOT and throughput, change the model, again. Here one search turns all of it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from infer_jax.catalog import load_model
+from infer_jax.design.names import paths
+from infer_jax.physics import decoder
+from infer_jax.specs import Architecture
+from infer_jax.sweeps.space import dotted
+
+SHAPE = ("heads", "kv_heads", "kv_rank", "experts", "active", "expert_width")
+LESS, MORE = 4.0, 2.0  # a number of the model may fall to a quarter and double
+BAND = 0.02  # total and active parameters stay within this share: a model of the same class
+
+
+def loop(
+    model: str, hardware: str, estimator: str, isl: float, osl: float, limits: Mapping[str, float]
+) -> dict[str, Any]:
+    """The tables of a SPEC.toml of least cost within limits on ``ttft``, ``tpot``, ``throughput``.
+
+    Raises:
+        InputError: no such model.
+    """
+    arch = load_model(model).architecture
+    return {
+        "estimator": estimator,
+        "arch": {"model": model},
+        "hardware": {"system": hardware},
+        "workload": {"isl": isl, "osl": osl},
+        "objective": {"best": "cost"},
+        "limits": dict(limits),
+        "free": _free(arch),
+        "where": _alike(arch),
+    }
+
+
+def _free(arch: Architecture) -> dict[str, Any]:
+    """Attention and feedforward of the model around what they are, the split, the batch."""
+    flat = {f"arch.{dotted(k)}": float(v) for k, v in jax.tree_util.tree_flatten_with_path(arch)[0]}
+    known = paths(arch)
+    mixture = "experts" in known
+    free: dict[str, Any] = {"tp": [1, 16], "batch": [1, 8192]}
+    if mixture:
+        free["ep"] = [1, 256]
+    for name in (*SHAPE, *(() if mixture else ("feedforward_width",))):
+        if name in known:
+            now = flat[known[name][0]]
+            free[name] = [max(1.0, now // LESS), MORE * now]
+    return free
+
+
+def _alike(arch: Architecture) -> list[dict[str, Any]]:
+    """Total and active parameters within ``BAND`` of the model's."""
+    sizes = {
+        "parameters": float(decoder.total(decoder.parameters(arch).values())),
+        "active": float(decoder.active_parameters(arch)),
+    }
+    return [
+        {"value": name, "at_least": (1.0 - BAND) * size, "at_most": (1.0 + BAND) * size}
+        for name, size in sizes.items()
+    ]

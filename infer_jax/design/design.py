@@ -1,0 +1,246 @@
+"""Which design of a space is best, by gradients? From a start to a lattice point and its gains."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from infer_jax.design.ascent import KEPT, Path, Progress, ascend
+from infer_jax.design.problem import Problem, distinct
+from infer_jax.design.rounding import Lattice, Rounded, settle
+from infer_jax.design.violations import excess_of, life_of, start_point, start_values, violations
+from infer_jax.errors import InputError
+from infer_jax.sweeps.best import Best
+from infer_jax.sweeps.paths import Point, look, unit_of
+from infer_jax.sweeps.refine import numbers
+from infer_jax.sweeps.results import explain
+from infer_jax.sweeps.run import Prepared, prepare
+from infer_jax.sweeps.space import Space
+
+ENDS = 24  # continuous optima whose lattice is searched
+EACH = 12  # restarts for every number that moves, where none are asked for
+MOST_RESTARTS, MOST_STEPS = 4096, 10_000  # every step of every restart is held and drawn
+NEAR = 4  # one restart in so many begins around the start, the others anywhere
+
+
+@dataclasses.dataclass(frozen=True)
+class Designed:
+    """A design, the start it came from, and what the search took.
+
+    ``values`` are the axes; ``index`` is the point's place in the grid, None where the start
+    itself was best. ``counts``: gradients, lattice points, restarts.
+    """
+
+    values: dict[str, Any]
+    index: int | None
+    point: Point
+    life: Any
+    start: Point
+    start_life: Any
+    start_met: bool
+    by: str
+    sign: float
+    paths: tuple[Path, ...]
+    moving: tuple[str, ...]
+    counts: dict[str, int]
+    seconds: float
+    notes: tuple[str, ...]
+
+    @property
+    def objective(self) -> float:
+        """The sought term of the design."""
+        return float(look(self.by, self.point, self.life))
+
+    @property
+    def start_objective(self) -> float:
+        """The sought term of the start."""
+        return float(look(self.by, self.start, self.start_life))
+
+    @property
+    def gain(self) -> float:
+        """By which factor the design is better than the start; above 1 is better."""
+        return (self.start_objective / self.objective) ** self.sign
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """All numbers of the design's estimate."""
+        return {k: float(v) for k, v in numbers(self.life).items()}
+
+    @property
+    def start_terms(self) -> dict[str, float]:
+        """All numbers of the start's estimate."""
+        return {k: float(v) for k, v in numbers(self.start_life).items()}
+
+    def track(self) -> dict[str, Any]:
+        """What a picture of the path shows (``plots.path.Track``): the last group's restarts."""
+        path = self.paths[-1]
+        winner = int(path.ends[0])
+        unit = unit_of(self.by, self.point, self.life)
+        return {
+            "objective": np.exp(path.objective * self.sign),
+            "kept": path.excess <= KEPT,
+            "winner": winner,
+            "values": path.values[:, winner],
+            "names": self.moving,
+            "start": self.start_objective if self.start_met else None,
+            "final": self.objective,
+            "label": self.by if unit in ("", "1") else f"{self.by} ({unit})",
+        }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Search:
+    """A design problem that was read and checked; what it compiles serves every run."""
+
+    ready: Prepared
+    problems: tuple[Problem, ...]
+
+    @classmethod
+    def of(
+        cls,
+        estimator: Any,
+        space: Space,
+        keep: Best,
+        *,
+        feasible: str = "feasible",
+        smooth: bool | None = None,
+    ) -> "Search":
+        """See ``codesign``."""
+        if not isinstance(keep, Best):
+            allowed = "Best(objective, under=limits)"
+            raise InputError("codesign", "keep", type(keep).__name__, allowed)
+        keep = dataclasses.replace(keep, k=1, per=())
+        # shapes and splits are real numbers on the way; what is rounded keeps `likes`
+        ready = prepare(estimator, space, keep, precision="float64", feasible=feasible, legal=False)
+        problems = [Problem.of(ready, i, smooth) for i in range(len(ready.parts))]
+        return cls(ready, tuple(problems))
+
+    def run(
+        self,
+        *,
+        start: Mapping[str, float] | None = None,
+        under: Mapping[str, float] | None = None,
+        restarts: int | None = None,
+        steps: int = 160,
+        seed: int = 0,
+        method: str = "adam",
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Designed:
+        """One search; ``under`` gives other values to the limits. See ``codesign``."""
+        begun = time.perf_counter()
+        least = 1 if restarts is None else restarts
+        if not (1 <= least <= MOST_RESTARTS and 1 <= steps <= MOST_STEPS):
+            allowed = (
+                f"1 to {MOST_RESTARTS:,} restarts (each a search) of 1 to {MOST_STEPS:,} steps"
+            )
+            raise InputError("codesign", "restarts, steps", (restarts, steps), allowed)
+        rng = np.random.default_rng(seed)
+        found, paths = [], []
+        counts = {"gradients": 0, "lattice": 0, "restarts": 0}
+        for number, problem in enumerate(self.problems):
+            limits = np.array([{**dict(problem.keep.under), **(under or {})}[n] for n, _ in
+                               problem.keep.under], np.float64)  # fmt: skip
+            relaxed, lattice = problem.relaxed, Lattice(problem, limits)
+            share = EACH * max(2, len(relaxed.moving))
+            if restarts is not None:
+                share = max(1, restarts // len(self.problems))
+            counts["restarts"] += share
+            free, digits = relaxed.random(rng, share)
+            if relaxed.moving:
+                free[0] = relaxed.free(start_values(relaxed, start or {}))
+                near = free[1 : share // NEAR]
+                near[:] = free[0] + rng.normal(size=near.shape)
+                options: dict[str, Any] = {"steps": steps, "method": method, "progress": progress}
+                path = ascend(problem, free, digits, limits, **options)
+                paths.append(path)
+                counts["gradients"] += path.gradients
+                ends = path.ends
+                rows = [
+                    np.r_[np.round(relaxed.places(path.values[-1, i])), path.digits[i]]
+                    for i in ends
+                ]
+                ends = ends[distinct(rows)][:ENDS]
+                free, digits = path.free[ends], path.digits[ends]
+            rounded = settle(lattice, free, digits, rng)
+            counts["lattice"] += lattice.evaluations
+            found.append((rounded.excess, rounded.objective, number, rounded, limits))
+        _, _, number, rounded, limits = min(found, key=lambda x: x[:3])
+        ended = self._ended(self.problems[number], rounded, start or {}, limits)
+        spent = time.perf_counter() - begun
+        return dataclasses.replace(ended, paths=tuple(paths), counts=counts, seconds=spent)
+
+    def _ended(
+        self, problem: Problem, rounded: Rounded, start: Mapping[str, float], limits: np.ndarray
+    ) -> Designed:
+        """The rounded design or, where that is better, the start, under the exact model."""
+        group, by = problem.relaxed.group, problem.keep.by
+        sign = dict(problem.program.signs)[by]
+        base = start_point(problem.relaxed, start)
+        base_life = life_of(base)
+        start_met = excess_of(problem, base, base_life, limits) <= 0
+        index = int(np.ravel_multi_index(tuple(rounded.digits), group.sizes)) if group.sizes else 0
+        told = explain(self.ready, index + group.offset)
+        point = group.fill(group.steps(rounded.digits))
+        place, life, met = index + group.offset, told.estimate, rounded.excess <= 0
+        values = {c.path: told.axes[c.path] for c in group.columns if len(c.labels) > 1}
+        notes: list[str] = []
+        worse = sign * float(look(by, point, life)) > sign * float(look(by, base, base_life))
+        if start_met and (worse or not met):
+            point, life, met, place = base, base_life, True, None
+            values = {path: float(look(path, base, life)) for path, x in values.items()
+                      if isinstance(x, int | float)}  # fmt: skip
+            notes.append("No lattice point found beats the start, which is returned.")
+        if not met:
+            at = ", ".join(f"{k} = {v:.6g}" for k, v in values.items() if not isinstance(v, str))
+            said = violations(problem, point, life, limits)
+            shown = f"kept by no design found (the best is {at})"
+            error = InputError("codesign", "", "", "")
+            error.args = (f"codesign: limits are {shown}; allowed: wider ones: {said}",)
+            raise error
+        if not start_met:
+            notes.append(
+                f"The start breaks limits: {violations(problem, base, base_life, limits)}."
+            )
+        moving = tuple(
+            next(c.path for c in group.columns if c.digit == digit)
+            for digit in problem.relaxed.moving
+        )
+        return Designed(
+            values, place, point, life, base, base_life, start_met, by, sign, (), moving, {}, 0.0,
+            tuple(notes),
+        )  # fmt: skip
+
+
+def codesign(
+    estimator: Any,
+    space: Space,
+    keep: Best,
+    *,
+    feasible: str = "feasible",
+    smooth: bool | None = None,
+    **options: Any,
+) -> Designed:
+    """The best point of a space, as ``sweep(estimator, space, keep)`` seeks it, by gradients.
+
+    Axes of numbers are relaxed and followed from ``restarts`` starts, the first of them at
+    ``start`` (axis paths to values; the middle of an axis where none is given); around the ends
+    the lattice is searched with the exact model. The result keeps all limits and is never worse
+    than a start that keeps them.
+
+    Args:
+        keep: ``Best(objective, under=limits)``; terms as in a sweep.
+        feasible: what makes a point count, ``"decode.feasible"`` where prefill is not asked about.
+        smooth: see ``Problem.of``.
+        options: ``start``, ``restarts`` (12 for every number that moves), ``steps=160``,
+            ``seed=0``, ``method="adam"`` or ``"lbfgs"``, ``progress``.
+
+    Raises:
+        InputError: as ``sweep``; a start outside the bounds; limits that no point found keeps,
+            with what is broken most and by how much.
+    """
+    search = Search.of(estimator, space, keep, feasible=feasible, smooth=smooth)
+    with jax.enable_x64(True):
+        return search.run(**options)

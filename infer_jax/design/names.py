@@ -1,0 +1,184 @@
+"""What may change, by the names designers use, and in which steps hardware likes it?
+
+A name stands for one leaf, or for the same leaf of all blocks, which then advance together.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.physics import attention as att
+from infer_jax.specs import Architecture, Experts
+from infer_jax.sweeps.axis import LONGEST, Axis
+from infer_jax.sweeps.constraint import Constraint
+
+STEPS = {
+    "width": 128,
+    "depth": 1,
+    "heads": 8,
+    "head_width": 64,
+    "feedforward_width": 128,
+    "expert_width": 128,
+    "shared_width": 128,
+    "kv_rank": 64,
+    "query_rank": 64,
+    "nope_width": 64,
+    "rope_width": 32,
+    "latent_value_width": 64,
+    "window": 512,
+    "experts": 8,
+    "active": 1,
+    "draft_depth": 1,
+}
+DOUBLING = ("tp", "pp", "ep", "dp", "chips", "kv_heads", "batch")
+ELSEWHERE = {
+    "tp": "plan.tp",
+    "pp": "plan.pp",
+    "ep": "plan.ep",
+    "dp": "plan.dp",
+    "chips": "plan.tp",
+    "batch": "workload.batch",
+    "tokens": "estimator.tokens",
+}
+
+
+def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
+    """Every name that this model has, with the leaves it stands for."""
+    found: dict[str, list[str]] = {"width": ["arch.width"], "draft_depth": ["arch.draft_layers"]}
+    deepest = int(np.argmax([float(b.count) for b in arch.blocks]))
+    found["depth"] = [f"arch.blocks.{deepest}.count"]
+    for i, block in enumerate(arch.blocks):
+        head = f"arch.blocks.{i}.attention"
+        fields: dict[str, tuple[str, ...]] = {}
+        if block.attention is not None:
+            layer = att.of(block.attention)
+            fields, inner = layer.designed, layer.softmax is not block.attention
+            head = f"{head}.base" if inner else head
+        for name, own in fields.items():
+            found.setdefault(name, []).extend(f"{head}.{field}" for field in own)
+        tail, layer = f"arch.blocks.{i}.feedforward", block.feedforward
+        if isinstance(layer, Experts):
+            for name, field in {
+                "experts": "experts",
+                "active": "active",
+                "expert_width": "width",
+            }.items():
+                found.setdefault(name, []).append(f"{tail}.{field}")
+            if float(layer.shared.width) > 0:
+                found.setdefault("shared_width", []).append(f"{tail}.shared.width")
+        elif layer is not None:
+            found.setdefault("feedforward_width", []).append(f"{tail}.width")
+    return {name: tuple(own) for name, own in found.items()} | {
+        k: (v,) for k, v in ELSEWHERE.items()
+    }
+
+
+def free_axis(name: str, low: float, high: float) -> Axis:
+    """The values from ``low`` to ``high`` that hardware likes for a name.
+
+    Degrees, key-value heads and batches: powers of two, and one and a half times them for
+    batches; the rest: multiples of a step, 128 for widths.
+    """
+    if name in DOUBLING:
+        powers = 2.0 ** np.arange(0, 41)
+        every = np.sort(np.r_[powers, 3.0 * powers]) if name == "batch" else powers
+    else:
+        step = STEPS[name]
+        if high - low > LONGEST * step:
+            raise InputError("codesign", name, (low, high), f"at most {LONGEST} steps of {step}")
+        every = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
+    kept = every[(every >= low) & (every <= high) & (every > 0)]
+    if not len(kept):
+        wanted = "a power of two" if name in DOUBLING else f"a multiple of {STEPS[name]}"
+        raise InputError("codesign", name, (low, high), f"bounds with {wanted} between them")
+    return Axis.values(*kept.tolist())
+
+
+def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
+    """What hardware and frameworks ask of a design in which these leaves are free.
+
+    Key-value heads and tensor ranks divide the query heads, expert ranks divide the experts, a
+    token visits at most the experts there are, stages are no more than layers.
+    """
+    known, taken, made = paths(arch), set(free), []
+
+    def ask(constraint: Constraint, *leaves: str) -> None:
+        if taken & set(leaves):
+            made.append(constraint)
+
+    for heads in known.get("heads", ()):
+        ask(Constraint(value="plan.tp", divides=heads), "plan.tp", heads)
+        kv = heads.replace("query_heads", "kv_heads")
+        if kv in known.get("kv_heads", ()):
+            ask(Constraint(value=kv, divides=heads), kv, heads)
+    for experts in known.get("experts", ()):
+        ask(Constraint(value="plan.ep", divides=experts), "plan.ep", experts)
+        active = experts.replace("experts", "active")
+        ask(Constraint(value=active, at_most=experts), active, experts)
+    depth = known["depth"][0]
+    ask(Constraint(value="plan.pp", at_most=depth), "plan.pp", depth)
+    return made
+
+
+def followers(arch: Architecture) -> dict[str, Axis]:
+    """What follows the numbers that are free: dependent axes.
+
+    Norms and biases (``vectors``): whole multiples of the width follow it, the ranks of latents
+    and the experts' balancing biases theirs where they are part of the count; what is left stays.
+    Shared experts that are a whole number of routed ones keep that number.
+    """
+    made = {}
+    if float(arch.vectors) == float(arch.width):
+        made["arch.vectors"] = Axis.dependent(lambda _, point: point.arch.width)
+    for i, block in enumerate(arch.blocks):
+        parts, left = _vectors(block), float(block.vectors)
+        taken = [(read, float(read(block))) for read in parts if float(read(block)) <= left]
+        left -= sum(x for _, x in taken)
+        many = left // float(arch.width)
+        rest = left - many * float(arch.width)
+
+        def rule(_: Any, point: Any, i=i, many=many, rest=rest, taken=tuple(taken)) -> Any:
+            own = point.arch.blocks[i]
+            return many * point.arch.width + rest + sum(read(own) for read, _ in taken)
+
+        made[f"arch.blocks.{i}.vectors"] = Axis.dependent(rule)
+        layer = block.feedforward
+        if not isinstance(layer, Experts) or float(layer.shared.width) == 0.0:
+            continue
+        many = float(layer.shared.width) / float(layer.width)
+        if many.is_integer():
+
+            def shared(_: Any, point: Any, i=i, many=many) -> Any:
+                return many * point.arch.blocks[i].feedforward.width
+
+            made[f"arch.blocks.{i}.feedforward.shared.width"] = Axis.dependent(shared)
+    return made
+
+
+def _vectors(block: Any) -> list[Any]:
+    """What vectors of a block are as long as, beside the width: latents and experts."""
+    normed = () if block.attention is None else att.of(block.attention).normed
+    parts: list[Any] = [
+        lambda b, name=name: getattr(att.of(b.attention).softmax, name) for name in normed
+    ]
+    if isinstance(block.feedforward, Experts):
+        width = sum(float(read(block)) for read in parts)
+        if float(block.vectors) - width >= float(block.feedforward.experts):
+            left = float(block.vectors) - width - float(block.feedforward.experts)
+            if normed and left >= 0:
+                parts.append(lambda b: b.feedforward.experts)
+    return parts
+
+
+def known_name(where: str, name: str, arch: Architecture) -> tuple[str, ...]:
+    """The leaves of a name.
+
+    Raises:
+        InputError: the model has no such thing.
+    """
+    every: Mapping[str, tuple[str, ...]] = paths(arch)
+    if name not in every:
+        raise InputError(where, f"free.{name}", "not in this model", ", ".join(every))
+    return every[name]

@@ -1,0 +1,124 @@
+"""What is a design besides fast? An estimator whose estimates also tell size, loss and lifetime.
+
+A wrapper: sweeps, searches and elasticities see its terms as they see any others.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.design.problem import log
+from infer_jax.design.quality import depth
+from infer_jax.estimators.estimate import Estimate, Phase
+from infer_jax.physics import decoder
+from infer_jax.physics.decoder import total
+from infer_jax.physics.energy import joules_per_million_tokens
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Spec,
+    Workload,
+    number,
+    part,
+    spec,
+    static,
+)
+
+HOUR = 3600.0
+
+
+@spec
+class Sized(Estimate):
+    """An estimate, with what the model is."""
+
+    parameters: Array = number("parameters of the model", kind="count")
+    active: Array = number("parameters that a token meets", kind="count")
+    kv_bytes: Array = number("cache of one token of context, all layers", unit="bytes", kind="size")
+    aspect: Array = number("width over layers", kind="size")
+    energy: Array = number("energy per million output tokens", unit="J", kind="size")
+    score: Array = number("the weighted pair: first^w second^(1-w)", kind="size")
+
+
+@spec
+class Judgement(Sized):
+    """An estimate, with what the model is, how good it will be and what it costs in its life."""
+
+    loss: Array = number("predicted loss of a token", unit="nats", kind="size")
+    training: Array = number("rent of the chips that train it", unit="USD", kind="price")
+    lifetime: Array = number("training, and serving all its tokens", unit="USD", kind="price")
+
+
+@spec
+class Judged(Spec):
+    """An estimator with a law of quality, and what is needed to price a lifetime.
+
+    lifetime = training + served (cost + input_cost (isl - prefix) / osl) / 1e6, with training =
+    6 N D / (utilisation x 16-bit rate) chip-seconds at the chip's price; N active parameters, D
+    training tokens. Source of 6 N D: Kaplan et al. 2020 (arXiv 2001.08361), Section 2.1; of the
+    sum at one loss: Sardana et al. 2024 (arXiv 2401.00448), Section 2.
+    """
+
+    target: Any = part("the estimator")
+    law: Any = part("a law of quality; None: none", default_factory=lambda: None)
+    tokens: Array = number("tokens it is trained on", unit="tokens", kind="count", default=0.0)
+    served: Array = number(
+        "output tokens it serves in its life", unit="tokens", kind="count", default=0.0
+    )
+    utilisation: Array = number(
+        "share of the 16-bit rate that training sustains", kind="fraction", high=1, default=0.4
+    )
+    weight: Array = number(
+        "exponent of the first of the pair", kind="fraction", high=1, default=0.5
+    )
+    pair: tuple[str, str] = static("two terms of an estimate", default=("cost", "tpot"))
+
+    def step(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+    ) -> Phase:
+        """One pass, as the estimator has it."""
+        return self.target.step(arch, hardware, forward, plan)
+
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Sized:
+        """A request's life, and what the design is."""
+        life = self.target.estimate(arch, hardware, workload, plan)
+        first, second = (getattr(life, name) for name in self.pair)
+        known = {name: getattr(life, name) for name in Estimate.__dataclass_fields__}
+        known |= {
+            "parameters": total(decoder.parameters(arch).values()),
+            "active": decoder.active_parameters(arch),
+            "kv_bytes": decoder.cache_bytes(arch, jnp.asarray(2.0))
+            - decoder.cache_bytes(arch, jnp.asarray(1.0)),
+            "aspect": arch.width / depth(arch),
+            "energy": energy(life, hardware, workload),
+            # a term of 0, as a cost is without a price, keeps the gradient of the other
+            "score": jnp.exp(self.weight * log(first) + (1.0 - self.weight) * log(second)),
+        }
+        if self.law is None:
+            return Sized(**known)
+        seconds = 6.0 * known["active"] * self.tokens / (self.utilisation * hardware.chip.flops_16)
+        training = seconds / HOUR * hardware.price
+        prompts = jnp.maximum(workload.isl - workload.prefix, 0.0) / workload.osl
+        serving = self.served / 1e6 * (life.cost + life.input_cost * prompts)
+        return Judgement(
+            **known,
+            loss=self.law.loss(arch, self.tokens),
+            training=training,
+            lifetime=training + serving,
+        )
+
+
+def energy(life: Estimate, hardware: Hardware, workload: Workload) -> Array:
+    """Energy per million output tokens, J: the estimate's own or, at most, the boards' power.
+
+    An estimate that tells none is taken to draw the full board power all the time: an upper
+    bound, as chips that wait for memory draw less. 0 where the profile has no power.
+    """
+    own = getattr(life, "energy", None)
+    if own is not None:
+        return own
+    return joules_per_million_tokens(life.chips, hardware.power, life.tpot, workload.batch)

@@ -1,0 +1,139 @@
+"""How does a grid become a space without steps? Digits of a sweep as unbounded coordinates.
+
+An axis of numbers is relaxed to everything between its ends: the logit of the share of the way,
+in logarithms where the ends are positive. Members of a product or a sum that a constraint fixes
+share a simplex instead. Choices, names and whole specs stay digits, one for each start.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from infer_jax.calibration.parameters import Parameters
+from infer_jax.specs import leaves
+from infer_jax.sweeps.constraint import Constraint
+from infer_jax.sweeps.group import Group
+from infer_jax.sweeps.space import dotted
+
+INSIDE = 0.02  # how near to an end a start may be, as a share of the span
+
+
+class Simplex(NamedTuple):
+    """Coordinates whose values have a fixed product (in logarithms) or sum."""
+
+    members: tuple[int, ...]
+    total: float
+    logs: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Relaxation:
+    """The digits of a group that move, their ends, and the simplexes among them."""
+
+    group: Group
+    moving: tuple[int, ...]
+    tables: tuple[np.ndarray, ...]  # by moving digit: the values of its first axis, ascending
+    logs: np.ndarray
+    bounds: Parameters
+    simplexes: tuple[Simplex, ...]
+
+    @classmethod
+    def of(cls, group: Group, where: Sequence[Any] = ()) -> "Relaxation":
+        """The relaxation of a group of points under its constraints."""
+        kinds = _kinds(group)
+        moving, tables, lead = [], [], {}
+        for digit, size in enumerate(group.sizes):
+            own = [c for c in group.columns if c.digit == digit]
+            slots = [i for i, s in enumerate(group.slots) if s.digit == digit and s.rule is None]
+            numeric = slots and not any(c.is_spec or kinds.get(c.path) == "choice" for c in own)
+            if numeric and size > 1:
+                table = group.tables[slots[0]]
+                if np.all(np.diff(table) > 0):
+                    lead |= {c.path: len(moving) for c in own}
+                    moving.append(digit)
+                    tables.append(table)
+        ends = np.array([[t[0], t[-1]] for t in tables]).reshape(-1, 2)
+        logs = ends[:, 0] > 0
+        ends = np.where(logs[:, None], np.log(np.where(ends > 0, ends, 1.0)), ends)
+        names = tuple(str(d) for d in moving)
+        places = tuple((i,) for i in range(len(moving)))
+        bounds = Parameters(names, places, ends[:, 0], ends[:, 1])
+        shared = tuple(s for c in where if (s := _simplex(c, lead, tables)) is not None)
+        return cls(group, tuple(moving), tuple(tables), logs, bounds, shared)
+
+    def values(self, free: Array) -> Array:
+        """Values of the moving digits at unbounded coordinates."""
+        inside = self.bounds.values(free)
+        found = jnp.where(self.logs, jnp.exp(jnp.where(self.logs, inside, 0.0)), inside)
+        for members, total, logs in self.simplexes:
+            at = jnp.asarray(members)
+            share = jax.nn.softmax(free[at])
+            found = found.at[at].set(jnp.exp(share * np.log(total)) if logs else share * total)
+        return found
+
+    def free(self, values: Any) -> np.ndarray:
+        """Coordinates of values, moved off the ends by ``INSIDE``; the inverse of ``values``."""
+        values = np.asarray(values, np.float64)
+        scaled = np.where(self.logs, np.log(np.where(self.logs, values, 1.0)), values)
+        low, high = self.bounds.low, self.bounds.high
+        near = np.clip((scaled - low) / (high - low), INSIDE, 1.0 - INSIDE)
+        free = np.array(self.bounds.unbounded(jnp.asarray(low + near * (high - low))))
+        for members, total, logs in self.simplexes:
+            own = scaled[list(members)] / (np.log(total) if logs else total)
+            free[list(members)] = np.log(np.clip(own, INSIDE, 1.0))
+        return free
+
+    def steps(self, free: Array, digits: Array) -> list[Array]:
+        """The step of every slot: moving ones at their coordinate, the others at their digit."""
+        values = dict(zip(self.moving, self.values(free), strict=True)) if self.moving else {}
+        lead = dict(zip(self.moving, self.tables, strict=True))
+        found = []
+        for slot, table in zip(self.group.slots, self.group.tables, strict=True):
+            if slot.digit not in values:
+                found.append(jnp.asarray(table)[digits[slot.digit]])
+            elif np.array_equal(table, lead[slot.digit]):
+                found.append(values[slot.digit])
+            else:  # advances together with the first axis of its digit
+                at = lead[slot.digit]
+                found.append(jnp.interp(values[slot.digit], jnp.asarray(at), jnp.asarray(table)))
+        return found
+
+    def places(self, values: Any) -> np.ndarray:
+        """Where values stand among the values of their axes: 2.5 is half way from 2 to 3."""
+        return np.array(
+            [np.interp(v, t, np.arange(len(t))) for v, t in zip(values, self.tables, strict=True)]
+        )
+
+    def random(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """(coordinates, digits) of starts spread evenly: over spans, and over all choices."""
+        share = rng.uniform(INSIDE, 1.0 - INSIDE, (count, len(self.moving)))
+        free = np.log(share) - np.log1p(-share)
+        digits = np.stack([rng.permutation(np.arange(count) % n) for n in self.group.sizes], axis=1)
+        return free, digits.astype(np.int32)
+
+
+def _kinds(group: Group) -> dict[str, str]:
+    """The declared kind of every leaf by path."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(group.base)
+    known = {dotted(key): "" for key, _ in flat}
+    for name, part in group.base._asdict().items():
+        known |= {f"{name}.{path}": meta["kind"] for path, meta, _ in leaves(part)}
+    return known
+
+
+def _simplex(given: Any, lead: dict[str, int], tables: Sequence[np.ndarray]) -> Simplex | None:
+    """The simplex that a constraint ``product = number`` or ``sum = number`` over axes makes."""
+    if not isinstance(given, Constraint) or not isinstance(given.equals, int | float):
+        return None
+    names = given.product or given.sum
+    members = [lead[n] for n in names if n in lead]
+    floor = 1.0 if given.product else 0.0
+    whole = len(members) == len(names) > 1 and len(set(members)) == len(members)
+    if not whole or any(tables[i][0] != floor for i in members) or given.equals <= floor:
+        return None
+    return Simplex(tuple(members), float(given.equals), bool(given.product))

@@ -1,0 +1,133 @@
+"""Which design near a continuous optimum does hardware like? A sweep of its lattice, exactly.
+
+Every end is rounded both ways in every axis; from the best of these, steps of one axis, of pairs
+and, drawn at random, of more are tried until none helps: along a limit, better designs differ in
+several axes at once. The exact model decides; no point is evaluated twice.
+"""
+
+from itertools import combinations, product
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.design.problem import Problem, Scores
+
+CORNERS = 8  # axes rounded both ways; beyond these the ones nearest to a value are rounded to it
+CLIMBS = 12  # designs improved side by side
+REACH = 4  # steps of one axis, doubling: 1, 2, 4, and in long axes up to half of it
+PAIRED = (1, -1, 2, -2)  # steps of two axes at once
+DRAWN = 512  # moves of three axes and more, drawn anew each time
+MOST = 24  # rounds of climbing
+PATIENCE = 3  # times that nothing better was drawn before a search ends
+
+
+class Rounded(NamedTuple):
+    """The best lattice point found: digits, scores, and evaluations it took."""
+
+    digits: np.ndarray
+    objective: float
+    excess: float
+    evaluations: int
+
+
+class Lattice:
+    """Scores of lattice points, each evaluated once."""
+
+    def __init__(self, problem: Problem, limits: np.ndarray):
+        self.problem, self.limits = problem, limits
+        self.sizes = np.asarray(problem.relaxed.group.sizes, int)
+        self.known: dict[tuple[int, ...], tuple[float, float]] = {}
+
+    @property
+    def evaluations(self) -> int:
+        """Points evaluated so far."""
+        return len(self.known)
+
+    def __call__(self, digits: np.ndarray) -> Scores:
+        """Scores of rows of digits, which must lie in the grid."""
+        rows = [tuple(int(x) for x in row) for row in digits]
+        new = [row for row in dict.fromkeys(rows) if row not in self.known]
+        if new:
+            scores = self.problem.exact(np.array(new), self.limits)
+            pairs = zip(scores.objective.tolist(), scores.excess.tolist(), strict=True)
+            self.known |= dict(zip(new, pairs, strict=True))
+        found = np.array([self.known[row] for row in rows]).reshape(-1, 2)
+        return Scores(found[:, 0], found[:, 1])
+
+    def inside(self, digits: np.ndarray) -> np.ndarray:
+        """The rows that lie in the grid."""
+        return digits[np.all((digits >= 0) & (digits < self.sizes), axis=1)]
+
+
+def corners(problem: Problem, free: np.ndarray, digits: np.ndarray) -> np.ndarray:
+    """The lattice points around one end: rounded both ways in up to ``CORNERS`` axes."""
+    relaxed = problem.relaxed
+    place = relaxed.places(np.asarray(relaxed.values(jnp.asarray(free))))
+    between = np.abs(place - np.round(place))
+    open_ = set(np.argsort(-between)[:CORNERS]) if len(place) else set()
+    ways = [
+        sorted({int(np.floor(p)), int(np.ceil(p))} if i in open_ else {round(p)})
+        for i, p in enumerate(place)
+    ]
+    rows = np.tile(digits, (int(np.prod([len(w) for w in ways])), 1))
+    if relaxed.moving:
+        rows[:, list(relaxed.moving)] = np.array(list(product(*ways)))
+    return rows
+
+
+def neighbours(digits: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """All moves of one axis and of two, and ``DRAWN`` moves of three and more."""
+    axes = [i for i, size in enumerate(sizes) if size > 1]
+    moves: list[dict[int, int]] = []
+    for i in axes:
+        far = max(REACH, int(sizes[i]) // 2)
+        doubled = [2**k for k in range(far.bit_length())]
+        moves += [{i: sign * by} for by in doubled for sign in (1, -1)]
+    for i, j in combinations(axes, 2):
+        moves += [{i: a, j: b} for a in PAIRED for b in PAIRED]
+    for _ in range(DRAWN if len(axes) > 2 else 0):
+        chosen = rng.choice(axes, rng.integers(3, len(axes) + 1), replace=False)
+        steps = rng.choice((-3, *PAIRED, 3), len(chosen))
+        moves.append(dict(zip(chosen.tolist(), steps.tolist(), strict=True)))
+    rows = np.tile(digits, (len(moves), 1))
+    for row, move in zip(rows, moves, strict=True):
+        for i, by in move.items():
+            row[i] += by
+    return rows
+
+
+def settle(
+    lattice: Lattice, free: np.ndarray, digits: np.ndarray, rng: np.random.Generator
+) -> Rounded:
+    """The best lattice point around the ends (rows of coordinates and digits)."""
+    problem = lattice.problem
+    around = [lattice.inside(corners(problem, f, d)) for f, d in zip(free, digits, strict=True)]
+    firsts = _ranked(lattice, np.array([_best(lattice, rows) for rows in around]))
+    rest = _ranked(lattice, np.concatenate(around))[:CLIMBS]
+    climbers = _ranked(lattice, np.r_[firsts[:CLIMBS], rest])[: max(CLIMBS, len(firsts))]
+    idle = 0
+    for _ in range(MOST):
+        if idle >= PATIENCE:
+            break
+        tops = climbers if idle == 0 else climbers[:1]
+        moved = [
+            _best(lattice, np.r_[c[None], lattice.inside(neighbours(c, lattice.sizes, rng))])
+            for c in tops
+        ]
+        moved = _ranked(lattice, np.array(moved))
+        idle = 0 if any(not any(np.array_equal(m, c) for c in tops) for m in moved) else idle + 1
+        climbers = moved
+    scores = lattice(climbers[:1])
+    ended = (float(scores.objective[0]), float(scores.excess[0]), lattice.evaluations)
+    return Rounded(climbers[0], *ended)
+
+
+def _best(lattice: Lattice, rows: np.ndarray) -> np.ndarray:
+    return rows[lattice(rows).order[0]]
+
+
+def _ranked(lattice: Lattice, rows: np.ndarray) -> np.ndarray:
+    """Distinct rows, best first."""
+    rows = np.unique(rows, axis=0)
+    return rows[lattice(rows).order]

@@ -1,0 +1,265 @@
+"""What is a per cent of each number worth? Elasticities of an estimate, and how local they are.
+
+An elasticity is d log(output) / d log(number): 0.4 means that 1 % more of the number gives 0.4 %
+more of the output. Beside the derivative stand the slopes just below and just above the point,
+which differ at a maximum or a ceiling, and what +10 % and twice the number really do.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from infer_jax.compiling import once
+from infer_jax.design.quality_wrapper import energy
+from infer_jax.errors import InputError
+from infer_jax.specs import leaves
+from infer_jax.sweeps.paths import Point, look
+from infer_jax.sweeps.space import dotted
+
+Outputs = Callable[[Any], dict[str, Array]]
+
+STEP = 1e-6  # relative, in float64: slopes at a side are taken between one and two steps away
+KINK = 1e-3  # difference of the two sides from which they are shown
+FACTORS = (1.1, 2.0)
+UNITS = {"tpot": "s", "ttft": "s", "cost": "USD/Mtok", "throughput": "tokens/s",
+         "energy": "J/Mtok"}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Elasticity:
+    """What one number (or one field of all blocks together) does to one output.
+
+    ``slope`` is the derivative, ``below`` and ``above`` the slopes at the two sides, ``jump``
+    the relative step of the output an instant above the number (a ceiling). ``tenth`` and
+    ``double`` are relative changes of the output at +10 % and x2, NaN beyond declared bounds.
+    """
+
+    path: str
+    unit: str
+    value: float
+    output: str
+    slope: float
+    below: float
+    above: float
+    jump: float
+    tenth: float
+    double: float
+
+    @property
+    def kinked(self) -> bool:
+        """Whether the two sides differ."""
+        return abs(self.above - self.below) > KINK or abs(self.jump) > KINK
+
+    @property
+    def weight(self) -> float:
+        """The larger size of the two sides' slopes: what a table is sorted by."""
+        return max(abs(self.slope), abs(self.below), abs(self.above))
+
+
+class Leaf(NamedTuple):
+    """A named set of leaves that are scaled together."""
+
+    path: str
+    places: tuple[int, ...]
+    meta: Mapping[str, Any]
+
+
+def outputs(point: Point) -> dict[str, Array]:
+    """TTFT and TPOT (s), cost (USD) and energy (J) of a million output tokens.
+
+    Energy is left out where the profile has no power; see ``judged.energy``.
+    """
+    life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    return {
+        "tpot": life.tpot,
+        "ttft": life.ttft,
+        "cost": life.cost,
+        "energy": energy(life, point.hardware, point.workload),
+    }
+
+
+def named(*names: str) -> Outputs:
+    """The terms of an estimate that these names say, as what is differentiated."""
+
+    def terms(point: Point) -> dict[str, Array]:
+        life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+        return {name: look(name, point, life) for name in names}
+
+    return terms
+
+
+def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
+    """A function of trees like ``tree`` that returns all elasticities, compiled once.
+
+    One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros
+    and what no output reads are left out; degrees of the plan of which only the product is read
+    are one number, the first of them.
+    """
+    every, structure = _leaves(tree), jax.tree.structure(tree)
+    fixed = (function, tuple(leaf.places for leaf in every))
+
+    # the point itself along every direction, then one leaf at a time moved
+    factors = (1.0, 1 - 2 * STEP, 1 - STEP, 1 + STEP, 1 + 2 * STEP, *FACTORS)
+    unit = np.eye(len(every))
+    scales = np.concatenate([1.0 + (f - 1.0) * unit for f in factors])
+
+    def analyse(point: Any) -> list[Elasticity]:
+        with jax.enable_x64(True):
+            flat = [np.asarray(x, np.float64) for x in jax.tree.leaves(point)]
+            along = np.tile(unit, (len(factors), 1))
+            wide = jax.tree.unflatten(structure, flat)
+            values, slope_of = once(_moved, wide, scales, along, fixed=fixed)
+        names = sorted(values, key=list({**UNITS, **values}).index)
+        logs = np.stack([values[name] for name in names], -1).reshape(len(factors), len(every), -1)
+        slopes = np.stack([slope_of[name] for name in names], -1)
+        twins = _twins(every, logs, slopes)
+        found = []
+        for j, name in enumerate(names):
+            if not np.isfinite(logs[0, 0, j]):
+                continue  # an output that is 0: energy where no power is known
+            for i, leaf in enumerate(every):
+                row, slope = logs[:, i, j], slopes[i, j]
+                if i not in twins and (slope != 0 or np.any(row != row[0])):
+                    found.append(_elasticity(leaf, flat, name, slope, row))
+        return sorted(found, key=lambda e: -e.weight)
+
+    return analyse
+
+
+def _moved(
+    function: Outputs, places: tuple[tuple[int, ...], ...], tree: Any, scales: Any, along: Any
+) -> Any:
+    """Logarithms of the outputs with leaves scaled, and their slopes along a direction, by row."""
+    flat, structure = jax.tree.flatten(tree)
+
+    def logs(scale: Array) -> dict[str, Array]:
+        values = list(flat)
+        for at, by in zip(places, scale, strict=True):
+            for i in at:
+                values[i] = values[i] * by
+        return {k: _log(x) for k, x in function(jax.tree.unflatten(structure, values)).items()}
+
+    return jax.vmap(lambda s, d: jax.jvp(logs, (s,), (d,)))(scales, along)
+
+
+def _twins(every: Sequence[Leaf], logs: np.ndarray, slopes: np.ndarray) -> set[int]:
+    """Degrees of the plan that do to all outputs what an earlier one does."""
+    plan = [i for i, leaf in enumerate(every) if leaf.path.startswith("plan.")]
+    return {
+        j
+        for n, j in enumerate(plan)
+        for i in plan[:n]
+        if np.allclose(logs[:, i], logs[:, j], rtol=0, atol=1e-12)
+        and np.allclose(slopes[i], slopes[j], rtol=0, atol=1e-9)
+    }
+
+
+def elasticities(function: Outputs, tree: Any) -> list[Elasticity]:
+    """All elasticities at one point, the largest first; see ``analyser``."""
+    return analyser(function, tree)(tree)
+
+
+def _elasticity(
+    leaf: Leaf, flat: Sequence[np.ndarray], name: str, slope: float, row: np.ndarray
+) -> Elasticity:
+    here, row = row[0], row[1:]
+    below = (row[1] - row[0]) / np.log((1 - STEP) / (1 - 2 * STEP))
+    above = (row[3] - row[2]) / np.log((1 + 2 * STEP) / (1 + STEP))
+    value = float(flat[leaf.places[0]])
+    high, low = leaf.meta.get("high", np.inf), leaf.meta.get("low", -np.inf)
+    inside = [low <= value * f <= high for f in FACTORS]
+    changes = [np.expm1(x - here) if ok else np.nan for x, ok in zip(row[4:], inside, strict=True)]
+    # what is left of the first step when its slope is taken off
+    jump = np.expm1(row[2] - here - above * np.log1p(STEP))
+    drop = np.expm1(here - row[1] + below * np.log1p(-STEP))
+    step = jump if abs(jump) >= abs(drop) else drop
+    return Elasticity(
+        path=leaf.path,
+        unit=leaf.meta.get("unit", "1"),
+        value=value,
+        output=name,
+        slope=float(slope),
+        below=float(below),
+        above=float(above),
+        jump=float(step) if abs(step) > 1e-9 else 0.0,
+        tenth=float(changes[0]),
+        double=float(changes[1]),
+    )
+
+
+def _leaves(tree: Any) -> list[Leaf]:
+    """Numbers that can be scaled, those of all blocks together."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    metas: dict[str, Mapping[str, Any]] = {}
+    parts = tree._asdict() if hasattr(tree, "_asdict") else tree if isinstance(tree, dict) else {}
+    for name, part in parts.items():
+        metas |= {f"{name}.{path}": meta for path, meta, _ in leaves(part)}
+    groups: dict[str, list[int]] = {}
+    for i, (key, value) in enumerate(flat):
+        path = dotted(key)
+        meta = metas.get(path, {})
+        if meta.get("kind") != "choice" and np.isfinite(value) and value != 0:
+            groups.setdefault(re.sub(r"\.\d+(?=\.)", ".*", path), []).append(i)
+    first = {re.sub(r"\.\d+(?=\.)", ".*", path): meta for path, meta in reversed(metas.items())}
+    return [Leaf(path, tuple(at), first.get(path, {})) for path, at in groups.items()]
+
+
+def _log(x: Array) -> Array:
+    positive = x > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), -jnp.inf)
+
+
+# ---------------------------------------------------------------------------------- what if
+
+Change = Mapping[str, float | Callable[[float], float]]
+
+
+def changed(tree: Any, change: Change, where: str = "what if") -> Any:
+    """A tree with leaves set: by path (``*`` for any block) to a number, or by a function of it.
+
+    Raises:
+        InputError: a path that no leaf has, or a value out of the bounds of its field.
+    """
+    flat, structure = jax.tree_util.tree_flatten_with_path(tree)
+    values = [np.asarray(x) for _, x in flat]
+    paths = [dotted(key) for key, _ in flat]
+    metas: dict[str, Any] = {}
+    for name, part in tree._asdict().items():
+        metas |= {f"{name}.{path}": meta for path, meta, _ in leaves(part)}
+    for path, new in change.items():
+        pattern = re.compile(re.escape(path).replace(r"\*", r"[^.]+"))
+        at = [i for i, p in enumerate(paths) if pattern.fullmatch(p)]
+        if not at:
+            near = [p for p in paths if p.rpartition(".")[2] == path.rpartition(".")[2]]
+            raise InputError(where, path, "no number of this", ", ".join(near or paths))
+        for i in at:
+            value = new(float(values[i])) if callable(new) else float(new)
+            meta = metas.get(paths[i], {})
+            low, high = meta.get("low", -np.inf), meta.get("high", np.inf)
+            if not (np.isfinite(value) and low <= value <= high):
+                raise InputError(where, paths[i], value, f"a number from {low:g} to {high:g}")
+            values[i] = np.asarray(value, np.float64)
+    return jax.tree.unflatten(structure, values)
+
+
+def what_if(
+    function: Outputs, point: Any, changes: Mapping[str, Change]
+) -> dict[str, dict[str, float]]:
+    """Relative changes of all outputs under each named change, evaluated, not extrapolated.
+
+    Raises:
+        InputError: as ``changed``.
+    """
+    with jax.enable_x64(True):
+        base = {k: float(v) for k, v in once(function, changed(point, {})).items()}
+        told = {}
+        for label, change in changes.items():
+            after = once(function, changed(point, change, label))
+            told[label] = {k: float(after[k]) / base[k] - 1.0 for k in base if base[k] > 0}
+    return told

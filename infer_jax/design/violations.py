@@ -1,0 +1,139 @@
+"""Does a point keep its limits, what breaks and by how much, and where does one start?"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from infer_jax.compiling import quick
+from infer_jax.design.problem import Problem
+from infer_jax.design.relaxation import Relaxation
+from infer_jax.errors import InputError
+from infer_jax.sweeps.constraint import Constraint, holds
+from infer_jax.sweeps.paths import Point, look
+from infer_jax.sweeps.space import Space, dotted
+
+
+def start_values(relaxed: Relaxation, start: Mapping[str, float]) -> list[float]:
+    """Values of the moving digits at the start; the middle of an axis where none is given.
+
+    Raises:
+        InputError: a start outside the ends of its axis, or on no moving axis.
+    """
+    group, values = relaxed.group, []
+    for digit, table in zip(relaxed.moving, relaxed.tables, strict=True):
+        names = [c.path for c in group.columns if c.digit == digit]
+        given = [start[name] for name in names if name in start]
+        value = float(given[0]) if given else float(table[len(table) // 2])
+        if not table[0] <= value <= table[-1]:
+            allowed = f"bounds that hold the start: {table[0]:g} to {table[-1]:g} do not"
+            raise InputError("codesign", names[0], value, allowed)
+        values.append(value)
+    known = [c.path for c in group.columns]
+    for name in start:
+        if name not in known:
+            raise InputError("codesign", f"start of {name}", start[name], ", ".join(known))
+    return values
+
+
+def start_point(relaxed: Relaxation, start: Mapping[str, float]) -> Point:
+    """The start itself: its values on the axes, the first digit of what does not move."""
+    group = relaxed.group
+    lead = dict(zip(relaxed.moving, start_values(relaxed, start), strict=True))
+    tables = dict(zip(relaxed.moving, relaxed.tables, strict=True))
+    steps = []
+    for slot, table in zip(group.slots, group.tables, strict=True):
+        if slot.digit in lead:
+            steps.append(np.interp(lead[slot.digit], tables[slot.digit], table))
+        else:
+            path = next((c.path for c in group.columns if c.digit == slot.digit), "")
+            steps.append(np.float64(start.get(path, table[0])))
+    with jax.enable_x64(True):
+        return jax.tree.map(lambda x: np.asarray(x, np.float64), group.fill(steps))
+
+
+def start_of(point: Point, space: Space) -> dict[str, float]:
+    """The values that specs have on the axes of a space laid over them."""
+    return {path: value_at(point, path) for path, axis in space.axes.items() if not axis.is_spec}
+
+
+def value_at(point: Point, path: str) -> float:
+    """The number at a path."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(point)
+    known = {dotted(key): x for key, x in flat}
+    if path not in known:
+        raise InputError("codesign", "axis", path, f"a number of {path.split('.')[0]}")
+    return float(known[path])
+
+
+def life_of(point: Point) -> Any:
+    """The exact estimate of one point, in float64."""
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, _compiled(jax.default_backend())(point))
+
+
+def _life(point: Point) -> Any:
+    return point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+
+
+@lru_cache
+def _compiled(platform: str) -> Any:
+    return jax.jit(_life, compiler_options=quick(platform))
+
+
+def excess_of(problem: Problem, point: Point, life: Any, limits: np.ndarray) -> float:
+    """The worst relative excess over limits; infinite where a constraint of the grid is broken."""
+    if not all(bool(holds(c, point, life)) for c in problem.program.where):
+        return np.inf
+    return max([0.0, *(x for _, x in _broken(problem, point, life, limits))])
+
+
+def violations(problem: Problem, point: Point, life: Any, limits: np.ndarray) -> str:
+    """What is broken and by how much, the worst first."""
+    found = _broken(problem, point, life, limits)
+    for given in problem.program.where:
+        if not bool(holds(given, point, life)):
+            found += _constraint(given, point, life)
+    return "; ".join(f"{text} ({over:.1%} too far)" for text, over in sorted(found, key=_worst))
+
+
+def _worst(found: tuple[str, float]) -> float:
+    return -found[1]
+
+
+def _broken(
+    problem: Problem, point: Point, life: Any, limits: np.ndarray
+) -> list[tuple[str, float]]:
+    """(what, relative excess) of the limits that are broken."""
+    found, signs = [], dict(problem.program.signs)
+    for (name, _), limit in zip(problem.keep.under, limits, strict=True):
+        value = float(look(name, point, life))
+        over = limit / value if signs[name] < 0 else value / limit
+        word = "at least" if signs[name] < 0 else "at most"
+        found.append((f"{name} {value:.4g}, {word} {limit:.4g}", over - 1.0))
+    above = problem.program.feasible.rpartition(".")[0]
+    phases = {above: look(above, point, life)} if above else {}
+    phases = phases or {"prefill": life.prefill, "decode": life.decode}
+    for title, phase in phases.items():
+        for name, limit in phase.limits.items():
+            need, room = float(limit.need), float(limit.capacity)
+            text = f"{name} in {title} {need:.4g}, at most {room:.4g}"
+            found.append((text, need / max(room, 1e-300) - 1.0))
+    return [(text, over) for text, over in found if over > 0]
+
+
+def _constraint(given: Any, point: Point, life: Any) -> list[tuple[str, float]]:
+    if not isinstance(given, Constraint):
+        return [(f"the constraint {getattr(given, '__name__', 'of the space')}", 1.0)]
+    joined = (" x ".join(given.product), " + ".join(given.sum), " / ".join(given.ratio))
+    form = given.value or "".join(joined)
+    found = []
+    for name, (left, right) in given.sides(point, life).items():
+        a, b = float(left), float(right)
+        scale = max(abs(b), 1e-300)
+        over = {"at_most": a - b, "at_least": b - a, "equals": abs(a - b)}.get(name, scale) / scale
+        if over > 0 and (name != "divides" or not (b / a).is_integer()):
+            found.append((f"{form} {a:.4g} {name.replace('_', ' ')} {b:.4g}", over))
+    return found

@@ -1,0 +1,109 @@
+"""Who serves what on what: everything that the terms of a pass look at, read out once."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.serving.engines import Engine, Generation
+from infer_jax.estimators.serving.plan import Deployment
+from infer_jax.estimators.serving.shape import Shape, Weights
+from infer_jax.physics import matmul, stages, switch_collectives
+from infer_jax.physics.efficiency import combined
+from infer_jax.physics.switch_collectives import Wire
+from infer_jax.specs import Hardware
+
+if TYPE_CHECKING:
+    from infer_jax.estimators.serving.model import Serving
+
+
+class Context(NamedTuple):
+    """A model of serving, what it serves, on what, how laid out; engine and generation chosen.
+
+    ``draft``: the same of a model that drafts for it, on the same chips. ``longest``: layers of
+    the longest pipeline stage over those of the mean one; ``shape`` counts that many more layers.
+    """
+
+    model: "Serving"
+    shape: Shape
+    hardware: Hardware
+    plan: Deployment
+    engine: Engine
+    generation: Generation
+    draft: "Context | None" = None
+    longest: Array | float = 1.0
+
+    def for_model(self, seen: Shape) -> "Context":
+        """The same for a model: as if every stage of its pipeline were the longest."""
+        longest = stages.longest(jnp.sum(seen.layers.count, axis=-1), self.plan.pp)
+        layers = seen.layers._replace(count=seen.layers.count * longest)
+        return self._replace(shape=seen._replace(layers=layers), longest=longest)
+
+    @property
+    def drafting(self) -> Array:
+        """1 where tokens are drafted, else 0."""
+        return jnp.where(self.plan.drafts > 0.0, 1.0, 0.0)
+
+    @property
+    def bandwidth(self) -> Array:
+        """Bytes/s of one chip's memory, of the data sheet."""
+        return self.hardware.chip.memory_bandwidth
+
+    @property
+    def wire(self) -> Wire:
+        """What collectives among single chips run over."""
+        network, share = self.hardware.network, self.model.link
+        domain, near, beyond = switch_collectives.reach(network)
+        return Wire(self.model.hop, near * share, self.model.one_shot, domain, beyond * share)
+
+    @property
+    def attention_flops(self) -> Array:
+        """FLOP/s of one chip in attention, 16 bits, of the data sheet."""
+        return self.hardware.chip.flops_16
+
+    def dense_rate(self, bits: Array) -> Array:
+        """FLOP/s that a large product reaches at a matmul class."""
+        g = self.generation
+        share = jnp.where(bits <= 4.0, g.gemm_4, jnp.where(bits <= 8.0, g.gemm_8, g.gemm_16))
+        return matmul.rate(self.hardware.chip, bits) * share
+
+    def read_rate(self, weights: Weights) -> Array:
+        """Bytes/s at which weights are read; less where 4 bits are widened to 16 on the way."""
+        widened = (weights.bytes < 1.0) & (weights.bits > 8.0)
+        share = self.model.weight_read * jnp.where(widened, self.model.narrow_read, 1.0)
+        return self.bandwidth * share
+
+    def product(
+        self,
+        weights: Weights,
+        hit: Array,
+        uses: Array,
+        split: Array,
+        share: Array,
+    ) -> "Product":
+        """A layer's products, the smooth larger of reading and computing.
+
+        ``hit``: copies of the weights read, ``uses``: rows multiplied with one copy, both over
+        ``split`` chips; ``share``: of the rate that a dense product reaches.
+        """
+        read = hit * weights.elements * weights.bytes / (split * self.read_rate(weights))
+        rate = self.dense_rate(weights.bits) * share
+        computed = 2.0 * weights.elements * uses / (split * rate)
+        return Product(combined(read, computed, self.model.overlap), read, computed)
+
+
+class Product(NamedTuple):
+    """Seconds of products, and what reading and computing would take apart."""
+
+    time: Array
+    reading: Array
+    computing: Array
+
+
+def chosen(options: tuple, code: Array):
+    """The option of that code, leaf by leaf."""
+    first, *rest = options
+    for i, option in enumerate(rest, 1):
+        first = jax.tree.map(lambda a, b, i=i: jnp.where(code > i - 0.5, b, a), first, option)
+    return first

@@ -1,0 +1,110 @@
+"""How long do requests wait that come by themselves, and how far do their waits spread?
+
+The passes of this theory, put through the laws of a server that batches continuously.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.estimate import Limit
+from infer_jax.estimators.serving import closed_loop, memory
+from infer_jax.estimators.serving.closed_loop import Flight, Lengths, Served
+from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.passes import passes, stepping
+from infer_jax.estimators.serving.workload import Requests
+from infer_jax.physics import batching
+from infer_jax.physics.batching import Service
+from infer_jax.physics.decoder import total
+from infer_jax.specs import UNBOUNDED, Arrivals
+
+BUDGET = 8192.0  # tokens of a pass where the plan does not say, as vLLM's server on large GPUs
+
+
+class Group(NamedTuple):
+    """What the laws of batching are told of one attention group."""
+
+    step: batching.Step
+    kinds: batching.Kinds
+    server: batching.Server
+    context: Array
+
+
+def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
+    """One of the equal attention groups of an instance, as a server that batches."""
+    means = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
+    kinds = batching.kinds_of(work.replace(**means))
+    context = batching.mean_context(kinds)
+    tokens = lengths.isl + c.engine.held_output * lengths.osl
+    held = memory.held(c, tokens, work.common * lengths.prefix)
+    budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, BUDGET)
+    server = batching.Server(
+        budget=budget,
+        # a pass has room for a token of each request that decodes
+        slots=jnp.minimum(c.plan.max_sequences, budget),
+        cache=jnp.maximum(held, 1.0 / c.plan.attention_dp) * tokens,
+        reserved=c.engine.held_output,
+    )
+    law = stepping(c, context)
+
+    def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
+        return c.model.decode_factor * law(decoding, prompts, new, cached)
+
+    return Group(step, kinds, server, context)
+
+
+def service(c: Context, work: Requests) -> Service:
+    """Means and percentiles of one attention group, in a closed or an open loop.
+
+    Passes alone: what ``closed_loop.before`` adds before the first pass is not in it.
+    """
+    return _service(group_of(c, work, Lengths.of(c, work)), c, work)
+
+
+def _service(group: Group, c: Context, work: Requests) -> Service:
+    inputs = (group.step, group.kinds, group.server)
+    if work.arrivals is None:
+        return batching.closed_loop(*inputs, work.batch / c.plan.attention_dp)
+    rate = work.arrivals.rate / c.plan.attention_dp
+    return batching.open_loop(*inputs, rate, work.arrivals.variability)
+
+
+def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> Served:
+    """TTFT with its percentiles, TPOT and throughput when requests arrive by themselves.
+
+    At and beyond capacity times are finite and the limit on arrivals is broken.
+    """
+    lengths, groups = Lengths.of(c, work), c.plan.attention_dp
+    group = group_of(c, work, lengths)
+    found = _service(group, c, work)
+    decoding = jnp.maximum(found.decoding, 1.0)  # a request that decodes sees itself
+    done = passes(c, decoding, group.context, lengths.fresh, lengths.prefix)
+    ready = closed_loop.before(c, work.fixed > 0.5, found.tpot)
+    fetched = closed_loop.fetch(c, work, lengths, done.alone.time)
+    # the laws are told steps that decode; a prompt's own has a factor of its own
+    own = {"prompt": found.own / c.model.decode_factor, "fetch": fetched, **ready}
+    first = {
+        **{name: x * c.model.first_factor for name, x in own.items()},
+        "other prefills": found.queue_wait,
+        "queue": found.slot_wait,
+    }
+    ttft = total(first.values())
+    later = ttft - found.ttft
+    alone = done.decode.times(c.model.decode_factor)
+    disturbed = jnp.maximum(found.tpot - alone.time, 0.0)
+    decode = {**alone.terms, "other prefills": disturbed}
+    tpot = total(decode.values())
+    flight = Flight(
+        batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * tpot),
+        running=found.running * groups,
+        group=decoding,
+        places=closed_loop.room_for(c, work, lengths),
+        ttft=ttft,
+        tpot=tpot,
+        limits={"arrivals": Limit(need=arrivals.rate, capacity=found.capacity * groups)},
+    )
+    answer = closed_loop.served(c, work, lengths, done, flight, first, decode)
+    names = (f"p{100 * level:g}" for level in batching.LEVELS)
+    percentiles = {n: t + later for n, t in zip(names, found.ttft_at, strict=True)}
+    return answer.replace(percentiles=percentiles)

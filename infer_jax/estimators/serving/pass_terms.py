@@ -1,0 +1,205 @@
+"""What does a pass spend its time on? Every term, in seconds, from the numbers of the layers.
+
+``rows`` are tokens that one attention group feeds in the pass; tp chips work on them. Sums are
+over the layers; the layers' axis is the last.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.shape import Weights
+from infer_jax.physics import matmul, routing, switch_collectives
+from infer_jax.physics.decoder import total
+
+Terms = dict[str, Array]
+
+
+class Spent(NamedTuple):
+    """Seconds by term, and seconds for which memory is read and arithmetic is done."""
+
+    terms: Terms
+    reading: Array
+    computing: Array
+
+    @property
+    def time(self) -> Array:
+        """Seconds in all."""
+        return total(self.terms.values())
+
+    def times(self, factor: Array) -> "Spent":
+        """All of it, so many times."""
+        terms = {name: x * factor for name, x in self.terms.items()}
+        return Spent(terms, self.reading * factor, self.computing * factor)
+
+
+def joined(*parts: Spent) -> Spent:
+    """One after the other; terms of one name are added."""
+    terms: Terms = {}
+    for part in parts:
+        for name, x in part.terms.items():
+            terms[name] = terms[name] + x if name in terms else x
+    return Spent(terms, total(p.reading for p in parts), total(p.computing for p in parts))
+
+
+def waiting(**terms: Array) -> Spent:
+    """Terms in which memory and arithmetic rest."""
+    return Spent(terms, jnp.asarray(0.0), jnp.asarray(0.0))
+
+
+def drafted(part: Spent) -> Spent:
+    """What a model that drafts spends, as one term."""
+    return Spent({"draft": part.time}, part.reading, part.computing)
+
+
+def through_layers(c: Context, rows: Array) -> Spent:
+    """What depends on the tokens of a pass alone: products, activations, collectives.
+
+    L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
+    mixture the second all-reduce is two exchanges among them.
+    """
+    layer, model, plan = c.shape.layers, c.model, c.plan
+    mixture = layer.mixture > 0.5
+    # the experts of a layer see the tokens of all groups, on all chips
+    seen = jnp.where(mixture, rows * plan.attention_dp, rows)
+    chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
+    share = jnp.where(mixture, model.grouped, 1.0)
+    active = layer.active * jnp.where(mixture, 1.0 - model.idle_slots, 1.0)
+    uses = active * seen
+    hit = layer.experts * model.laws.touched(layer.experts / active, seen, model.skew)
+    crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance)
+    one = jnp.ones_like(layer.count)
+    # weights, copies read, rows multiplied, chips, share of the rate of a dense product
+    kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
+        "projections": (layer.projections, one, rows * one, plan.tp * one, one),
+        "feedforward": (
+            layer.routed,
+            jnp.where(mixture, hit, 1.0),
+            jnp.where(mixture, uses * crowd, uses),
+            chips,
+            share,
+        ),
+        "shared experts": (layer.shared, one, rows * one, plan.tp * one, one),
+    }
+    if model.laws.router:
+        kinds["router"] = (layer.router, one, rows * one, one, one)
+    # one law for all kinds at once: a program is as long as what is written out in it
+    products = c.product(*jax.tree.map(lambda *x: jnp.stack(x), *kinds.values()))
+    held = rows * c.shape.width * c.shape.activation
+    reduce = switch_collectives.all_reduce(plan.tp, held, c.wire)
+    groups = c.wire._replace(domain=jnp.maximum(c.wire.domain / plan.tp, 1.0))
+    places = c.shape.exchanged * (1.0 - model.idle_slots)
+    exchange = 2.0 * switch_collectives.exchange(plan.attention_dp, places, held, groups)
+    parted = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
+    # attention and feedforward side by side are reduced together
+    second = layer.feeds * (1.0 - c.shape.parallel * layer.mixes)
+    through_memory = (layer.mixes + layer.feeds) / 2.0 * model.passes * held / c.bandwidth
+    others = {
+        "elementwise": through_memory,
+        "all-reduce": (layer.mixes + jnp.where(parted, 0.0, second)) * reduce,
+        "exchange": jnp.where(parted, layer.feeds, 0.0) * exchange,
+    }
+
+    def summed(x: Array) -> Array:
+        return jnp.sum(layer.count * x, axis=-1)
+
+    terms = {name: summed(x) for name, x in others.items()}
+    terms |= dict(zip(kinds, summed(products.time), strict=True))
+    # in one switch while the whole instance is
+    between = jnp.where(plan.instance <= c.wire.domain, c.wire.rate, c.wire.beyond)
+    terms["stages"] = (plan.pp - 1.0) * (model.hop + held / plan.tp / between)
+    return Spent(
+        terms,
+        jnp.sum(summed(products.reading)) + terms["elementwise"],
+        jnp.sum(summed(products.computing)),
+    )
+
+
+def decode_attention(c: Context, sequences: Array, new: Array | float, context: Array) -> Spent:
+    """``sequences`` of a group each attend with ``new`` tokens to their contexts.
+
+    b c (kappa / (s_kv B eta_kv) + s a_d / (tp F eta_ad)) over the c tokens that a layer sees, the
+    index keys of all, and the states. Latent attention is absorbed.
+    """
+    layer, model, tp = c.shape.layers, c.model, c.plan.tp
+    tokens = jnp.minimum(jnp.minimum(context, layer.window), layer.top_k)
+    rate = c.bandwidth * model.cache_read
+    near = jnp.minimum(context, layer.near)
+    read = (tokens * layer.cache + near * layer.near_cache) / jnp.minimum(tp, layer.split)
+    read = (read + context * layer.index + layer.state / tp) / rate
+    beside = model.laws.beside * (layer.indexing * context + layer.recurring)
+    flops = new * (tokens * layer.absorbed + near * layer.near_flops + beside)
+    computed = flops / (tp * c.attention_flops * model.decode_attention)
+    return _attended(layer.count * sequences, read, computed)
+
+
+def prefill_attention(
+    c: Context, sequences: Array, new: Array, cached: Array, chunks: Array | float = 1.0
+) -> Spent:
+    """``sequences`` of a group attend with their ``new`` tokens, fed in ``chunks`` passes.
+
+    Pairs x a_p / (tp F eta_a); every pass reads the tokens cached before it. Latent attention is
+    expanded.
+    """
+    layer, model, tp = c.shape.layers, c.model, c.plan.tp
+    pairs = jnp.minimum(
+        model.laws.windowed(new, cached, layer.window), model.laws.chosen(new, cached, layer.top_k)
+    )
+    scored = new * (cached + new / 2.0)
+    beside = model.laws.beside * (layer.indexing * scored + layer.recurring * new)
+    close = model.laws.windowed(new, cached, layer.near) * layer.near_flops
+    computed = (pairs * layer.expanded + close + beside) / (
+        tp * c.attention_flops * model.prefill_attention
+    )
+    before = chunks * cached + (chunks - 1.0) / 2.0 * new
+    held = jnp.minimum(before, chunks * layer.window) * layer.cache
+    held = held + jnp.minimum(before, chunks * layer.near) * layer.near_cache
+    held = held / jnp.minimum(tp, layer.split)
+    read = (held + before * layer.index) / (c.bandwidth * model.cache_read)
+    return _attended(layer.count * sequences, read, computed)
+
+
+def _attended(times: Array, read: Array, computed: Array) -> Spent:
+    reading, computing = (jnp.sum(times * x, axis=-1) for x in (read, computed))
+    return Spent({"attention": reading + computing}, reading, computing)
+
+
+def head(c: Context, sequences: Array, logits: Array | float) -> Spent:
+    """The output head over ``sequences`` x ``logits`` tokens: read, then multiplied."""
+    weights, tp = c.shape.head, c.plan.tp
+    read = weights.elements * weights.bytes / (tp * c.bandwidth * c.model.weight_read)
+    computed = 2.0 * weights.elements * sequences * logits / (tp * c.dense_rate(weights.bits))
+    return Spent({"head": read + computed}, read, computed)
+
+
+def gaps(c: Context) -> Array:
+    """Seconds of launch gaps in a decode pass, which replays a CUDA graph.
+
+    g (sum over layers of (tau_L k + tau_Q k_B q) + (L - L_d)(tau_E + k_E tau_L)), k by the kind of
+    attention of each layer; k_B where experts multiply in more than 4 bits.
+    """
+    layer, engine, model = c.shape.layers, c.engine, c.model
+    kernels = jnp.where(
+        layer.launches > 2.5,
+        model.linear_kernels,
+        jnp.where(
+            layer.launches > 1.5,
+            model.sparse_kernels,
+            jnp.where(layer.launches > 0.5, model.latent_kernels, 1.0),
+        ),
+    )
+    scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
+    each = engine.layer_gap * kernels + model.quantised_gap * c.shape.quantised * scales
+    experts = engine.expert_gap + model.expert_kernels * engine.layer_gap
+    return c.generation.gap * jnp.sum(layer.count * (each + layer.mixture * experts), axis=-1)
+
+
+def ideal(c: Context, rows: Array) -> Array:
+    """Seconds of the products of a pass at the data sheet's rates: MFU is its share of the time."""
+    layer, chip = c.shape.layers, c.hardware.chip
+    parts = ((layer.projections, 1.0), (layer.routed, layer.active), (layer.shared, 1.0))
+    each = total(m.elements * uses / matmul.rate(chip, m.bits) for m, uses in parts)
+    return 2.0 * rows * jnp.sum(layer.count * each, axis=-1) / (c.longest * c.plan.tp)

@@ -1,0 +1,11 @@
+"""MEASURED KERNELS: timed on this machine's device or tabulated, and the curves they follow."""
+
+from infer_jax.kernel_timing.families import Family as Family
+from infer_jax.kernel_timing.fitting import Fitted as Fitted, fitted as fitted
+from infer_jax.kernel_timing.kernels import (
+    FULL as FULL,
+    TOY as TOY,
+    Sizes as Sizes,
+    Timed as Timed,
+    timed as timed,
+)

@@ -1,0 +1,78 @@
+"""How are fitted curves written into a profile's ``[kernels]`` table? Errors in the notes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from infer_jax.kernel_timing.fitting import SHARE, Fitted, spread
+from infer_jax.specs import leaves
+
+WIDEST = 100.0  # ratio of an interval's ends from which on it says nothing
+NARROWEST = 1.0 + 1e-4  # and up to which: the prediction does not depend on the coefficient
+SUFFIX = {"s": ("_us", 1e6), "tokens": ("_tokens", 1.0)}
+
+
+def entry(key: str, value: float, source: str, note: str = "") -> str:
+    """One line of a profile, the value to four digits.
+
+    >>> entry("gemm_memory", 0.98765, "fit")
+    'gemm_memory = { value = 0.9877, source = "fit" }'
+    """
+    said = f', note = "{note}"' if note else ""
+    return f'{key} = {{ value = {float(f"{float(value):.4g}")!r}, source = "{source}"{said} }}'
+
+
+def curve(name: str, one: Fitted, source: str, note: str = "") -> Iterator[str]:
+    """The entries of one family: the errors, or ``note``, at the first, intervals at all."""
+    for i, (path, meta, value) in enumerate(leaves(one.coefficients)):
+        suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
+        said = [note or errors(one)] if i == 0 else []
+        if path in one.intervals and not note:
+            said.append(interval(*(x * factor for x in one.intervals[path])))
+        yield entry(f"{name}_{path}{suffix}", float(value) * factor, source, "; ".join(said))
+
+
+def interval(low: float, high: float) -> str:
+    """An interval in words, or that the data do not tell.
+
+    >>> interval(0.0, 3.0)
+    'the data do not determine it'
+    """
+    if not (low > 0.0 and NARROWEST * low < high < WIDEST * low):
+        return "the data do not determine it"
+    return f"{100 * SHARE:.0f} % interval {low:.4g} to {high:.4g}"
+
+
+def copied(name: str, one: Fitted, source: str) -> Iterator[str]:
+    """The entries of a family that is a phase of what was measured, or stands in for another."""
+    if name.startswith(f"{one.family.name}_"):
+        return curve(name, one, source)
+    return curve(name, one, source, f"not measured here: that of {one.family.name}")
+
+
+def errors(one: Fitted) -> str:
+    """The errors of a family in words."""
+    said = f"median/p90 error {_both(one.seen)} of {len(one.seen)} rows"
+    return said + (f", on unseen shapes {_both(one.unseen)}" if len(one.unseen) else "")
+
+
+def _both(values: Any) -> str:
+    return "{:.1f}/{:.1f} %".format(*spread(values))
+
+
+def filled(
+    made: Mapping[str, Fitted],
+    known: Sequence[str],
+    fills: Mapping[str, Sequence[str]],
+    source: str,
+) -> Iterator[str]:
+    """Entries of the fitted families that are ``known``, and of others that ``fills`` name.
+
+    A missing family takes the curve of the first of its stand-ins that was fitted.
+    """
+    for name in known:
+        if name in made:
+            yield from curve(name, made[name], source)
+    for name, others in fills.items():
+        other = next((o for o in others if o in made), None)
+        if name not in made and other is not None:
+            yield from copied(name, made[other], source)

@@ -1,0 +1,63 @@
+"""What curve do measured kernels follow, how sure is it, and how wrong on a shape it never saw?"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.calibration import covariance, fit, held_out, interval
+from infer_jax.kernel_timing.families import Family
+
+SCALE = 0.01  # of an ordinary residual: larger ones count by their size, not its square
+FOLDS = 6  # of whole shapes, each left out once
+RESTARTS, SPREAD = 3, 0.7
+SHARE = 0.8  # that an interval covers
+SHARPEST = 1000.0  # beyond it a corner is a corner
+
+
+class Fitted(NamedTuple):
+    """A fitted family: coefficients, their intervals, relative errors in sample and unseen.
+
+    ``unseen`` has, of each row, the error of a fit without the row's shape; it is empty where
+    the family has one shape only.
+    """
+
+    family: Family
+    coefficients: Any
+    intervals: dict[str, tuple[float, float]]
+    seen: np.ndarray
+    unseen: np.ndarray
+
+
+def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> Fitted:
+    """A family's curve: robust least squares of log seconds, and the errors it leaves.
+
+    Raises:
+        InputError: fewer rows than coefficients, or times that are not above 0; see
+            ``calibrate.fit``.
+    """
+    given = {name: jnp.asarray(values) for name, values in family.given.items()}
+    problem: tuple[Callable[[Any], Any], Any, Any, tuple[str, ...]]
+    problem = (lambda c: family.law(c, given), family.seconds, family.start, family.names)
+    bounds = {"sharpness": (1.0, SHARPEST)} if "sharpness" in family.names else None
+    how: dict[str, Any] = {"scale": SCALE, "restarts": restarts, "spread": SPREAD}
+    how["bounds"] = bounds
+    found = fit(*problem, **how)
+    clusters = family.shapes if len(set(family.shapes)) > 1 else None
+    folds: Any = family.shapes % min(FOLDS, len(set(family.shapes)))
+    left = np.zeros(0)
+    if unseen and clusters is not None:
+        left = held_out(*problem, folds, **how) / family.seconds - 1.0
+    spans = interval(found, covariance(found, clusters), SHARE) if len(found.errors) > 1 else {}
+    return Fitted(family, found.tree, spans, found.errors, left)
+
+
+def spread(errors: np.ndarray) -> tuple[float, float]:
+    """Median and 90 % quantile of the absolute errors, in percent.
+
+    >>> spread(np.array([0.01, -0.02, 0.03]))[0]
+    2.0
+    """
+    size = 100.0 * np.abs(errors)
+    return float(np.median(size)), float(np.quantile(size, 0.9))

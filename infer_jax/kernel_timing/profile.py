@@ -1,0 +1,148 @@
+"""How is what was timed on a device written down: a profile that loads like a shipped one?
+
+A device whose data sheet is not given has the rates of the fastest product and the fastest copy
+that were timed; efficiencies are shares of these.
+"""
+
+import datetime
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.estimators.kernels.curves import FAMILIES
+from infer_jax.kernel_timing import families
+from infer_jax.kernel_timing.entries import entry, filled
+from infer_jax.kernel_timing.families import BF16, Family, labels
+from infer_jax.kernel_timing.fitting import Fitted
+from infer_jax.kernel_timing.kernels import BYTES, Timed
+from infer_jax.specs import Chip
+
+# families of the theory that nothing here stands for, and those whose curve they take
+FILLS = {
+    "grouped_decode": ("grouped",),
+    "grouped_prefill": ("grouped",),
+    "mla_decode": ("gqa_decode",),
+    "mla_prefill": ("gqa_prefill",),
+    "linear_decode": ("copy",),
+    "linear_prefill": ("copy",),
+}
+LINKS = ("all_reduce", "all_to_all")
+
+
+class Device(NamedTuple):
+    """What the profile says beside curves: bytes, bytes per second, USD per hour, a base."""
+
+    chip: Chip
+    link: float
+    price: float
+    base: str
+
+
+def chip_of(timed: Sequence[Timed], memory: float) -> Chip:
+    """The device by its fastest product and copy; 8 and 4 bits as 16, which alone are timed.
+
+    Raises:
+        InputError: no product or no copy could be timed.
+    """
+    done = [t for t in timed if math.isfinite(t.seconds)]
+    products = [2 * t.given["m"] * t.given["k"] * t.given["n"] / t.seconds
+                for t in done if t.family == "gemm"]  # fmt: skip
+    copies = [t.given["moved"] / t.seconds for t in done if t.family == "copy"]
+    if not products or not copies:
+        raise InputError("measure", "device", "out of memory", "one that a product fits in")
+    flops = max(products)
+    rates = {"flops_16": flops, "flops_8": flops, "flops_4": flops}
+    return Chip.of(**rates, memory=memory, memory_bandwidth=max(copies))
+
+
+def link_of(timed: Sequence[Timed]) -> float:
+    """Bytes per second that one device sends in the fastest all-reduce; 0 where it is alone."""
+    sent = [t for t in timed if t.family == "all_reduce" and math.isfinite(t.seconds)]
+    return max((t.given["moved"] / t.seconds for t in sent), default=0.0)
+
+
+def families_of(timed: Sequence[Timed], chip: Chip) -> list[Family]:
+    """What was timed, as families to fit."""
+    made = []
+    for name in dict.fromkeys(t.family for t in timed):
+        rows = [t for t in timed if t.family == name and math.isfinite(t.seconds)]
+        columns = {key: np.array([float(r.given[key]) for r in rows]) for key in rows[0].given}
+        made.append(_family(name, columns, np.array([r.seconds for r in rows]), chip))
+    return made
+
+
+def _family(name: str, x: dict[str, np.ndarray], seconds: np.ndarray, chip: Chip) -> Family:
+    if name == "gemm":
+        return families.products(name, x["m"], x["k"], x["n"], seconds, BF16, chip)
+    if name == "grouped":
+        groups, m, k, n = (x[key][None] for key in ("groups", "m", "k", "n"))
+        shapes = labels(x["k"], x["n"])
+        return families.grouped(name, groups, m, k, n, seconds, shapes, BF16, chip)
+    if name not in ("gqa_decode", "gqa_prefill"):
+        return families.moving(name, x["moved"], seconds, labels(x["moved"]), chip)
+    pairs, shapes = x["batch"] * x["length"], labels(x["heads"], x["kv"])
+    flops = 4.0 * x["heads"] * x["width"] * pairs
+    if name == "gqa_prefill":
+        flops = 0.5 * flops * x["length"]
+        return families.prompting(name, flops, x["length"], seconds, shapes, chip)
+    moved = 2.0 * BYTES * x["kv"] * x["width"] * pairs
+    return families.attending(name, flops, moved, x["batch"], seconds, shapes, chip)
+
+
+def text(curves: Sequence[Fitted], device: Device) -> str:
+    """The TOML text of a profile of this machine's devices."""
+    kind, count = jax.devices()[0].device_kind, jax.device_count()
+    today = datetime.date.today().isoformat()
+    made = {one.family.name: one for one in curves if one.family.name not in LINKS}
+    known = filled(made, FAMILIES, FILLS, "measured")
+    chip, wire = device.chip, device.link or float(device.chip.memory_bandwidth)
+    lone = "" if device.link else "one device: its memory bandwidth stands for a link"
+    facts = [
+        entry("price_usd_per_hour", device.price, "given"),
+        "",
+        "[chip]",
+        entry("flops_16_tflops", float(chip.flops_16) / 1e12, "measured", "the fastest product"),
+        entry("memory_gb", float(chip.memory) / 1e9, "measured", "what the runtime may take"),
+        entry("memory_bandwidth_gb_per_s", float(chip.memory_bandwidth) / 1e9, "measured",
+              "the fastest copy"),
+        "",
+        "[network]",
+        'kind = "hierarchy"',
+        entry("domain", count, "measured"),
+        entry("domain_bandwidth_gb_per_s", wire / 1e9, "measured", lone),
+        entry("network_bandwidth_gb_per_s", wire / 1e9, "measured", lone),
+    ]  # fmt: skip
+    said = (
+        f"timed by infer-jax measure on {count} x {kind} with jax {jax.__version__} on {today};"
+        " kernels compiled by XLA, not a serving engine's"
+    )
+    return "\n".join(
+        [
+            f'title = "{count} x {kind}, measured"',
+            'notes = "Curves are of kernels compiled by XLA, not of a serving engine\'s."',
+            *([f'base = "{device.base}"'] if device.base else facts),
+            "",
+            "[kernels]",
+            *([] if device.base else ['link_share = { value = 1.0, source = "measured", '
+                                      'note = "the link is what was measured" }']),
+            *known,
+            "",
+            "[sources]",
+            f'measured = "{said}"',
+            'given = "the command line"',
+            "",
+        ]
+    )  # fmt: skip
+
+
+def usable_memory() -> float:
+    """Bytes of memory of the default device, as its runtime or the host tells."""
+    stats: Any = jax.devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return float(stats["bytes_limit"])
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

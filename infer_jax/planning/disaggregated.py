@@ -1,0 +1,277 @@
+"""Which two pools, one that prefills and one that decodes, serve a model within limits for least?
+
+The pools meet in one number, requests per second: each is searched by itself over every legal
+layout and batch, the best of each are combined and counted out, and the best combinations are
+evaluated with the transfer between them.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.estimators.disaggregated import Disaggregated
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.estimators.serving import Deployment, Pass, Shape
+from infer_jax.planning.aggregated import batches, by_rows, degrees, seen
+from infer_jax.planning.choose import Asked, Choice, exceeded, undominated
+from infer_jax.planning.layouts import Layout
+from infer_jax.planning.pool_pairs import EXACT, Pair, Rows, Side, choices, evaluated
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Workload
+
+PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
+KEPT = 4  # rows of a pool that are combined, of every number of chips
+SPEEDS = 32  # limits of TPOT at which a frontier looks for the best pairs
+SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances over the least that carry arrivals
+EVERY = 1024.0  # instances of a pool up to which every number is tried
+FILLED = 0.9  # share of the requests in flight that a plan holds at least
+
+
+class Found(NamedTuple):
+    """Plans within the limits, else the nearest misses; passes that were evaluated."""
+
+    met: list[Choice]
+    missed: list[Choice]
+    looked: int
+
+
+def splits(
+    sides: tuple[Side, Side],
+    arch: Architecture,
+    work: Workload,
+    legal: tuple[list[Layout], list[Layout]],
+    common: Deployment,
+    asked: Asked,
+    count: int = 5,
+    draft: Architecture | None = None,
+) -> Found:
+    """The cheapest pairs of pools within the limits, and the nearest misses otherwise.
+
+    Where layouts of the pool that decodes have drafts, ``draft`` makes them, else the model's own
+    heads do.
+
+    Of a frontier, those that no other beats of the best pairs at ``SPEEDS`` limits of TPOT.
+    ``sides`` and ``legal``: of the pool that prefills and of the one that decodes; of ``legal``
+    those without pipeline stages, for between stages vLLM's NixlConnector hands over no caches
+    (github.com/vllm-project/vllm, issue 52913 and the open pull request 53360).
+    """
+    legal = ([x for x in legal[0] if x.pp == 1], [x for x in legal[1] if x.pp == 1])
+    if not all(legal):
+        return Found([], [], 0)
+    wrapper = Disaggregated(
+        target=sides[0].serving,
+        decoder=None if sides[1] is sides[0] else sides[1].serving,
+        decode_hardware=None if sides[1] is sides[0] else sides[1].hardware,
+        **{k: getattr(Disaggregated.of(target=None), k) for k in _SHARES},
+    )
+    fresh = float(np.maximum(work.isl - work.prefix, 1.0))
+    asking = (
+        _Asking(sides[0], legal[0], PROMPTS, fresh, float(work.prefix)),
+        _Asking(sides[1], legal[1], batches(), 1.0, float(decode_context(work))),
+    )
+    tokens = max(float(work.osl) - 1.0, 1.0)
+    shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
+    limits = asked.ttft, asked.tpot
+    phases = _answers(asking, (seen(arch), seen(draft)), common)
+    if asked.frontier and np.any(_fits(phases[1])):
+        pools, pairs = _at_speeds(asking, phases, shares, asked)
+    else:
+        first, second = (
+            _best(*each, asked) for each in zip(asking, phases, limits, shares, strict=True)
+        )
+        pools = first, second
+        pairs = _combined(pools, asked)
+    looked = sum(len(p.time) for p in phases)
+    if not pairs:
+        return Found([], [], looked)
+    if asked.rate is not None:
+        work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=asked.rate))
+    lives = evaluated(wrapper, arch, sides, work, common, pools, pairs)
+    return Found(*choices(sides, pools, pairs, lives, work, asked, count), looked)
+
+
+_SHARES = ("layered", "link_share", "prefill_share", "decode_share")
+
+
+class _Asking(NamedTuple):
+    """A pool's passes: every layout with every number of sequences."""
+
+    side: Side
+    legal: list[Layout]
+    sequences: np.ndarray
+    new: float
+    cached: float
+
+    @property
+    def rows(self) -> tuple[np.ndarray, dict[str, np.ndarray], ForwardPass]:
+        """Layout, its degrees and the pass of each row.
+
+        Every attention group has some of the sequences.
+        """
+        grid = np.meshgrid(np.arange(len(self.legal)), self.sequences, indexing="ij")
+        index, each = (x.ravel() for x in grid)
+        given = degrees(self.legal, index)
+        each = each * given["attention_dp"]
+        new, cached = np.full(each.shape, self.new), np.full(each.shape, self.cached)
+        return index, given, ForwardPass(sequences=each, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
+
+
+def _answers(
+    asking: Sequence[_Asking], models: tuple[Shape | None, ...], common: Deployment
+) -> list[Pass]:
+    """The passes of both pools, per token where drafts are made; of one system, in one program."""
+    if asking[0].side is not asking[-1].side:
+        return [_answers([each], models, common)[0] for each in asking]
+    side, rows = asking[0].side, [each.rows[1:] for each in asking]
+    together = jax.tree.map(lambda *x: np.concatenate(x), *rows)
+    world = (side.serving, models, side.hardware, common)
+    phases = by_rows(_passes, world, *together)
+    ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
+    return [jax.tree.map(lambda x, a=a, b=b: x[a:b], phases) for a, b in itertools.pairwise(ends)]
+
+
+def _passes(
+    serving: Any, models: Any, hardware: Any, common: Any, given: Any, passes: ForwardPass
+) -> Pass:
+    arch, draft = models
+
+    def one(degrees: Any, forward: ForwardPass) -> Pass:
+        return serving.token(arch, hardware, forward, common.replace(**degrees), draft)
+
+    return jax.vmap(one)(given, passes)
+
+
+def _fits(phase: Pass) -> np.ndarray:
+    """The rows whose pass breaks no limit of its own."""
+    return np.all([exceeded(limit) <= 0.0 for limit in phase.limits.values()], axis=0)
+
+
+def _at_speeds(
+    asking: tuple[_Asking, _Asking],
+    phases: list[Pass],
+    shares: tuple[float, float],
+    asked: Asked,
+) -> tuple[tuple[Rows, Rows], list[Pair]]:
+    """The best pairs at limits of TPOT, from the fastest pass to that of the most tokens a chip."""
+    fits = _fits(phases[1])
+    index, _, forward = asking[1].rows
+    chips = np.array([layout.chips for layout in asking[1].legal])[index]
+    time = np.where(fits, phases[1].time, np.inf)
+    time = time[undominated(time, time * chips / forward.sequences)]
+    slowest = max(time[0], min(time[-1], asked.tpot))
+    first = _best(asking[0], phases[0], asked.ttft, shares[0], asked)
+    seconds, pairs, rows = [], [], 0
+    for limit in np.geomspace(time[0], slowest, SPEEDS):
+        second = _best(asking[1], phases[1], float(limit), shares[1], asked, kept=1)
+        found = _combined((first, second), asked, 4 * EXACT // SPEEDS, apart=True)
+        pairs += [(i, j + rows, x, y) for i, j, x, y in found]
+        seconds.append(second)
+        rows += len(second.chips)
+    lists, *columns = zip(*(s[:-1] for s in seconds), strict=True)
+    together = jax.tree.map(lambda *x: np.concatenate(x), *zip(*columns, strict=True))
+    sequences, chips, phase, rate = together
+    layout = list(itertools.chain(*lists))
+    return (first, Rows(layout, sequences, chips, phase, rate, seconds[0].price)), pairs
+
+
+def _best(
+    asking: _Asking, phase: Pass, longest: float, share: float, asked: Asked, kept: int = KEPT
+) -> Rows:
+    """For every number of chips the rows with the most requests/s within ``longest``.
+
+    Else those that exceed it least. Of layouts that answer alike the usual one is taken, and the
+    others do not come back with other sequences. A chip at least is left to the other pool.
+    """
+    index, _, forward = asking.rows
+    legal, sequences, time = asking.legal, np.asarray(forward.sequences), np.asarray(phase.time)
+    excess = time / longest - 1.0
+    for limit in phase.limits.values():
+        excess = np.maximum(excess, exceeded(limit))
+    chips = np.array([layout.chips for layout in legal])[index]
+    rate = sequences / time * share
+    left = chips < asked.chips
+    if asked.concurrency is not None:
+        left &= sequences <= asked.concurrency
+    unusual = np.array([layout.unusual for layout in legal])[index]
+    order = np.lexsort((unusual, np.float32(-rate), np.float32(np.maximum(excess, 0.0))))
+    known: dict[float, dict[float, int]] = {}
+    rows, alike = [], set()
+    for row in (int(i) for i in order if left[i]):
+        answers, answer = known.setdefault(chips[row], {}), float(np.float32(rate[row]))
+        if index[row] in alike or len(answers) == kept:
+            continue
+        if answers.setdefault(answer, index[row]) == index[row]:
+            rows.append(row)
+        else:
+            alike.add(index[row])
+    price = float(asking.side.hardware.price)
+    layout = [legal[i] for i in index[rows]]
+    kept_phase = jax.tree.map(lambda x: x[rows], phase)
+    return Rows(layout, sequences[rows], chips[rows], kept_phase, rate[rows], price)
+
+
+def _combined(
+    pools: tuple[Rows, Rows], asked: Asked, most: int = EXACT, *, apart: bool = False
+) -> list[Pair]:
+    """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer.
+
+    ``apart``: one of each prefill row, for which of them keeps TTFT the transfer will tell.
+    """
+    first, second = pools
+    found = []
+    for j in range(len(second.chips)):
+        x, y = _copies(first, second, j, asked)
+        fits = x * first.chips[:, None] + y * second.chips[j] <= asked.chips
+        rate = np.minimum(x * first.rate[:, None], y * second.rate[j])
+        rent = x * first.chips[:, None] * first.price + y * second.chips[j] * second.price
+        cost = np.where(fits, rent / (rate if asked.rate is None else asked.rate), np.inf)
+        # under arrivals a spare instance may be what keeps TTFT: all counts are evaluated
+        if asked.rate is None and cost.size:
+            least = cost.argmin(axis=1)[:, None]
+            cost, x, y = (np.take_along_axis(v, least, axis=1) for v in (cost, x, y))
+        i, k = np.nonzero(np.isfinite(cost))
+        found.append((cost[i, k], i, np.full(i.shape, j), x[i, k], y[i, k]))
+    if not found:
+        return []
+    cost, *pair = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((*pair[::-1], cost))
+    if apart:
+        order = order[np.sort(np.unique(pair[0][order], return_index=True)[1])]
+    return list(zip(*(column[order[:most]].tolist() for column in pair), strict=True))
+
+
+def _copies(first: Rows, second: Rows, j: int, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+    """Instances of each pool that are worth trying with each prefill row, NaN where none is.
+
+    Balanced, within the chips, for the traffic.
+    """
+    if asked.rate is not None:
+        x = np.ceil(np.ceil(asked.rate / first.rate)[:, None] * SPARE)
+        y = np.unique(np.ceil(np.ceil(asked.rate / second.rate[j]) * SPARE))
+        x[:, 1:][np.diff(x) == 0.0] = np.nan
+        x, y = np.broadcast_arrays(x[:, :, None], y)
+        return x.reshape(len(x), -1), y.reshape(len(y), -1)
+    # in flight, by Little's law
+    each = second.sequences[j] + second.rate[j] * np.asarray(first.phase.time)[:, None]
+    if asked.concurrency is not None:
+        y = np.floor(asked.concurrency / each)
+        y = np.where((y >= 1.0) & (y * each >= FILLED * asked.concurrency), y, np.nan)
+    else:
+        y = _counts(asked.chips // second.chips[j]) * np.ones_like(each)
+    balanced = y * second.rate[j] / first.rate[:, None]
+    x = np.maximum(np.concatenate([np.floor(balanced), np.ceil(balanced)], axis=1), 1.0)
+    return x, np.concatenate([y, y], axis=1)
+
+
+def _counts(most: float) -> np.ndarray:
+    """Instances that are tried: every number up to 1024, where ratios are met within 0.1 %.
+
+    Beyond, 5 % apart up to ``most``.
+    """
+    every = np.arange(1.0, min(most, EVERY) + 1.0)
+    if most <= EVERY:
+        return every
+    steps = int(np.ceil(np.log(most / EVERY) / np.log(1.05)))
+    return np.unique(np.r_[every, np.floor(np.geomspace(EVERY, most, steps + 1)), most])

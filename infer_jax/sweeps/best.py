@@ -1,0 +1,92 @@
+"""Which point is best within limits, and if none is, which come nearest and what do they break?"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.errors import InputError
+from infer_jax.sweeps.reducers import Chunk, key
+from infer_jax.sweeps.topk import TopK, merge_ranked, rank_in, ranked_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The feasible point with the best ``by`` under limits such as ``{"ttft": 0.3}``.
+
+    A limit on a term of which more is better (a rate) is a least value. ``misses`` points that
+    break a limit least, by the largest relative excess, are kept for when none meets them.
+    """
+
+    by: str
+    under: Any = ()
+    misses: int = 5
+    k: int = 1
+    per: str | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.per, str):
+            object.__setattr__(self, "per", (self.per,))
+        if isinstance(self.under, Mapping):
+            object.__setattr__(self, "under", tuple(sorted(self.under.items())))
+        for name, limit in self.under:
+            if not (isinstance(limit, int | float) and 0 < limit < float("inf")):
+                raise InputError("Best", f"under.{name}", limit, "a number above 0")
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The objective and the limited terms."""
+        return (self.by, *(name for name, _ in self.under))
+
+    def widened(self) -> "Best":
+        """With spare rows, for another ranking in a higher precision."""
+        return dataclasses.replace(self, k=max(16, 2 * self.k), misses=max(16, 2 * self.misses))
+
+    @property
+    def _winners(self) -> TopK:
+        return TopK(self.k, self.by, self.per)
+
+    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
+        """No rows."""
+        missed = TopK(max(self.misses, 1), self.by, self.per)
+        return {
+            "met": self._winners.init(limbs, groups, dtype),
+            "missed": missed.init(limbs, groups, dtype),
+        }
+
+    def excess(self, chunk: Chunk) -> Array:
+        """The largest relative excess over a limit; 0 where all hold."""
+        worst = chunk.short
+        for name, limit in self.under:
+            value = chunk.values[name]
+            over = limit / value if chunk.signs[name] < 0 else value / limit
+            worst = jnp.maximum(worst, over - 1.0)
+        return worst
+
+    def absorb(self, state: Any, chunk: Chunk) -> Any:
+        """The best of those that meet the limits, the nearest of those that do not."""
+        excess, value = self.excess(chunk), key(chunk, self.by)
+        meets = chunk.ok & (excess <= 0)
+        for name, limit in self.under:  # a ratio may round to 1 where the limit is broken
+            term = chunk.values[name]
+            meets &= (term >= limit) if chunk.signs[name] < 0 else (term <= limit)
+        met = (chunk.group, value, *chunk.index)
+        missed = (chunk.group, jnp.maximum(excess, 0.0), *chunk.index)
+        near = chunk.accepted & ~meets & jnp.isfinite(excess)
+        return {
+            "met": rank_in(state["met"], met, meets & jnp.isfinite(value), self.k),
+            "missed": rank_in(state["missed"], missed, near, max(self.misses, 1)),
+        }
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """The best and the nearest of both."""
+        return {
+            "met": merge_ranked(a["met"], b["met"], self.k),
+            "missed": merge_ranked(a["missed"], b["missed"], max(self.misses, 1)),
+        }
+
+    def rows(self, state: Any) -> list[int]:
+        """The indices of the winners; of the near misses where nothing meets the limits."""
+        return ranked_rows(state["met"]) or ranked_rows(state["missed"])

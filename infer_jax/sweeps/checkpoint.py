@@ -1,0 +1,116 @@
+"""How does a sweep survive a crash? One small file, replaced whole, that knows its sweep."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.catalog.archives import read_arrays
+from infer_jax.catalog.files import replacing
+from infer_jax.catalog.foreign import json_of
+from infer_jax.errors import InputError
+from infer_jax.sweeps.dependency import Reading
+from infer_jax.sweeps.group import Group
+
+FORMAT = "infer_jax sweep 2"
+
+
+class Checkpoint(NamedTuple):
+    """How far a sweep has come: points absorbed, their counts, and the one merged state.
+
+    Of a frontier also since which point rows are undecided, and how many were decided.
+    """
+
+    position: int
+    counts: dict[str, int]
+    since: int
+    decided: int
+    leaves: list[np.ndarray]
+
+
+def fingerprint(
+    groups: list[tuple[Group, Reading]],
+    reducer: Any,
+    feasible: str,
+    dtype: Any,
+    legal: Sequence[np.ndarray] = (),
+) -> str:
+    """What a sweep is: points' programs, all numbers, axes, reducer, precision, jax version.
+
+    Chunk size, devices and processes are left out: they change no answer.
+    """
+    digest = hashlib.sha256()
+    facts = (repr(reducer), feasible, np.dtype(dtype).name, jax.__version__)
+    digest.update("\n".join((*facts, jax.default_backend())).encode())
+    for group, reading in groups:
+        digest.update(f"{reading.text}\n{group.sizes}\n{reading.signs}".encode())
+        digest.update(repr([(s.leaf, s.digit) for s in group.slots]).encode())
+        digest.update(repr([(c.path, c.order) for c in group.columns]).encode())
+        for x in (*jax.tree.leaves(group.base), *group.tables):
+            digest.update(np.ascontiguousarray(x, np.float64).tobytes())
+    for table in legal:
+        digest.update(np.ascontiguousarray(table).tobytes())
+    return digest.hexdigest()
+
+
+def save(path: Path, mark: str, point: Checkpoint) -> None:
+    """Write the file whole or not at all.
+
+    Raises:
+        OSError: the disk is full or the place not writable; an older file is then untouched.
+    """
+    arrays = {f"leaf{i}": x for i, x in enumerate(point.leaves)}
+    facts = {"format": FORMAT, "fingerprint": mark, **_facts(point)}
+    facts["sum"] = _sum(facts, point.leaves)
+    arrays["facts"] = np.array(json.dumps(facts))
+    try:
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+    except InputError as error:
+        raise OSError(str(error.value)) from None
+
+
+def load(path: Path, mark: str) -> Checkpoint | None:
+    """The checkpoint of the sweep ``mark``; None where there is no file.
+
+    Raises:
+        InputError: not a checkpoint, a damaged one, or one of another sweep.
+    """
+    if not path.exists():
+        return None
+    try:
+        arrays = read_arrays(path)
+        facts = json_of(str(path), str(arrays["facts"]))
+        leaves = [arrays[f"leaf{i}"] for i in range(len(arrays) - 1)]
+        intact = facts["format"] == FORMAT and facts.pop("sum") == _sum(facts, leaves)
+        position, since, decided = (int(facts[k]) for k in ("position", "since", "decided"))
+        found = Checkpoint(position, facts["counts"], since, decided, leaves)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"a file that is damaged or no checkpoint ({type(error).__name__})"
+        raise InputError(str(path), "checkpoint", reason, "delete it to start anew") from None
+    if not intact:
+        raise InputError(str(path), "checkpoint", "damaged", "delete it to start anew")
+    if facts["fingerprint"] != mark:
+        raise InputError(
+            str(path), "checkpoint", "of another sweep (other points, program, or versions)",
+            "the same sweep, another checkpoint file, or delete it to start anew",
+        )  # fmt: skip
+    return found
+
+
+def _facts(point: Checkpoint) -> dict[str, Any]:
+    facts = point._asdict()
+    del facts["leaves"]
+    return {k: x if isinstance(x, dict) else str(x) for k, x in facts.items()}
+
+
+def _sum(facts: dict[str, Any], leaves: list[np.ndarray]) -> str:
+    """A checksum over everything that the file says: what, of which sweep, how far."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for x in leaves:
+        digest.update(f"{x.dtype} {x.shape}".encode() + np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()

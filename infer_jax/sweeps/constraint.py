@@ -1,0 +1,116 @@
+"""Which points are not looked at? Limits on sums, products and ratios of inputs and terms."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from infer_jax.errors import InputError
+from infer_jax.sweeps.paths import Point, look
+
+Side = float | str | None  # a number, or the name of an input or a term
+FORMS = ("product", "sum", "ratio", "value")
+RELATIONS = ("at_most", "at_least", "equals", "divides")
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """One form of named inputs or terms, held against one or more numbers or names.
+
+    >>> Constraint(product=("plan.tp", "plan.pp"), at_most="plan.chips").at_most
+    'plan.chips'
+    """
+
+    product: tuple[str, ...] = ()
+    sum: tuple[str, ...] = ()
+    ratio: tuple[str, ...] = ()
+    value: str = ""
+    at_most: Side = None
+    at_least: Side = None
+    equals: Side = None
+    divides: Side = None
+
+    def __post_init__(self) -> None:
+        given = [form for form in FORMS if getattr(self, form)]
+        if len(given) != 1:
+            raise InputError("constraint", "form", given, f"exactly one of {', '.join(FORMS)}")
+        if self.ratio and len(self.ratio) != 2:
+            raise InputError("constraint", "ratio", self.ratio, "two names")
+        if all(getattr(self, relation) is None for relation in RELATIONS):
+            raise InputError("constraint", "relation", "missing", ", ".join(RELATIONS))
+
+    @classmethod
+    def of(cls, where: str, table: Any) -> "Constraint":
+        """A constraint from a table of a file.
+
+        Raises:
+            InputError: an unknown key, no form or relation, or a side of another type.
+        """
+        if not isinstance(table, dict):
+            raise InputError(where, "where", table, "a table")
+        known = [f.name for f in dataclasses.fields(cls)]
+        for key, value in table.items():
+            if key not in known:
+                raise InputError(where, f"where.{key}", value, ", ".join(known))
+            many = key in FORMS[:3]
+            good = isinstance(value, list) and all(isinstance(x, str) for x in value)
+            single = isinstance(value, str) or (key in RELATIONS and type(value) in (int, float))
+            if not (good if many else single):
+                allowed = "a list of names" if many else "a name" if key == "value" else "a number"
+                raise InputError(where, f"where.{key}", value, allowed)
+        try:
+            made: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
+            }
+            return cls(**made)
+        except InputError as error:
+            raise InputError(where, f"where.{error.field}", error.value, error.allowed) from None
+
+    def left(self, point: Point, life: Any) -> Any:
+        """The value of the form at a point."""
+        if self.product:
+            return jnp.prod(jnp.stack([jnp.asarray(_side(x, point, life)) for x in self.product]))
+        if self.sum:
+            return jnp.sum(jnp.stack([jnp.asarray(_side(x, point, life)) for x in self.sum]))
+        if self.ratio:
+            return _side(self.ratio[0], point, life) / _side(self.ratio[1], point, life)
+        return _side(self.value, point, life)
+
+    def sides(self, point: Point, life: Any) -> dict[str, tuple[Any, Any]]:
+        """(left, right) of every relation that is asked."""
+        left = self.left(point, life)
+        asked = {name: getattr(self, name) for name in RELATIONS}
+        return {k: (left, _side(x, point, life)) for k, x in asked.items() if x is not None}
+
+    def __call__(self, point: Point, life: Any) -> Any:
+        """Whether a point keeps it."""
+        kept = jnp.asarray(True)
+        for relation, (left, right) in self.sides(point, life).items():
+            if relation == "at_most":
+                kept &= left <= right
+            elif relation == "at_least":
+                kept &= left >= right
+            elif relation == "equals":
+                kept &= left == right
+            else:
+                whole = right / left
+                kept &= whole == jnp.floor(whole)
+        return kept
+
+
+def _side(given: Side, point: Point, life: Any) -> Any:
+    return look(given, point, life) if isinstance(given, str) else given
+
+
+Predicate = Constraint | Callable[..., Any]
+
+
+def holds(predicate: Predicate, point: Point, life: Any) -> Any:
+    """A constraint, ``f(point)`` or ``f(point, estimate)`` at one point."""
+    if isinstance(predicate, Constraint):
+        return predicate(point, life)
+    if len(inspect.signature(predicate).parameters) == 1:
+        return predicate(point)
+    return predicate(point, life)

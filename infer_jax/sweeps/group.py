@@ -1,0 +1,86 @@
+"""What is one group of points? A base, tables of what varies, and mixed-radix digits."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.sweeps.digits import to_digits
+from infer_jax.sweeps.paths import Point
+
+
+class Slot(NamedTuple):
+    """A leaf that varies: with a digit, or by a rule of the step and of the leaves before."""
+
+    leaf: int
+    digit: int
+    rule: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """An axis as a user reads it: its path, its digit, and per digit a label and a position."""
+
+    path: str
+    digit: int
+    labels: tuple[Any, ...]
+    order: tuple[int, ...]
+    is_spec: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Points of one tree structure: a base, and a table of values for each varying leaf."""
+
+    base: Point
+    sizes: tuple[int, ...]
+    slots: tuple[Slot, ...]
+    tables: tuple[np.ndarray, ...]
+    columns: tuple[Column, ...]
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Points of the group."""
+        return prod(self.sizes)
+
+    def fill(self, steps: Sequence[Any], base: Point | None = None) -> Point:
+        """The point at which each slot has this step; dependent leaves follow their rules."""
+        flat, tree = jax.tree.flatten(self.base if base is None else base)
+        for slot, step in zip(self.slots, steps, strict=True):
+            flat[slot.leaf] = (
+                step if slot.rule is None else slot.rule(step, jax.tree.unflatten(tree, flat))
+            )
+        return jax.tree.unflatten(tree, flat)
+
+    def steps(self, digits: Any) -> list[np.ndarray]:
+        """The step of each slot at these digits (numbers, or arrays of one shape)."""
+        return [t[digits[s.digit]] for s, t in zip(self.slots, self.tables, strict=True)]
+
+
+def spread(
+    groups: Sequence[Group], index: Sequence[int]
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Of each group that holds some of these global indices: its number, which, their digits."""
+    total = groups[-1].offset + groups[-1].size
+    flat = np.asarray(index, np.int64 if total < 2**63 else object)
+    for number, group in enumerate(groups):
+        at = np.flatnonzero((flat >= group.offset) & (flat < group.offset + group.size))
+        rest, digits = flat[at] - group.offset, []
+        for size in reversed(group.sizes):
+            digits.append((rest % size).astype(np.int64))
+            rest = rest // size
+        if len(at):
+            yield number, at, np.stack(digits[::-1], -1) if digits else np.zeros((len(at), 0), int)
+
+
+def locate(groups: Sequence[Group], index: int) -> tuple[Group, np.ndarray]:
+    """The group and the digits of a global index."""
+    for group in groups:
+        if index < group.offset + group.size:
+            return group, to_digits(index - group.offset, group.sizes)
+    raise InputError("space", "index", index, f"at most {groups[-1].offset + groups[-1].size - 1}")

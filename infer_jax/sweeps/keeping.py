@@ -1,0 +1,237 @@
+"""What does a stream hold between segments: a state for each device, or one frontier?"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from infer_jax.errors import InputError
+from infer_jax.sweeps.front import Front
+from infer_jax.sweeps.program import LANES, collect, gather, precise
+
+ASKED = 2**14  # rows decided at a time, between which it may be stopped
+# (indices) -> (those that count, their objectives): evaluated in float64
+Judge = Callable[[list[int]], tuple[np.ndarray, np.ndarray]]
+
+
+class Devices:
+    """The devices of a sweep, and how this process's part of an array comes to them and back."""
+
+    def __init__(self, devices: Any, dtype: Any):
+        self.mesh, self.dtype = Mesh(np.array(devices), (LANES,)), dtype
+        self.split = NamedSharding(self.mesh, PartitionSpec(LANES))
+        self.mine = [d for d in devices if d.process_index == jax.process_index()]
+        self.processes = len({d.process_index for d in devices})
+        self.first = jax.process_index() == devices[0].process_index
+
+    def place(self, local: Any) -> Any:
+        """This process's rows as its part of an array over all devices."""
+        with precise(self.dtype):
+            return jax.tree.map(
+                lambda x: jax.make_array_from_process_local_data(self.split, np.array(x)), local
+            )
+
+    def alike(self, one: Any) -> Any:
+        """The same numbers on each of this process's devices."""
+        count = len(self.mine)
+        return self.place(jax.tree.map(lambda x: np.broadcast_to(x, (count, *np.shape(x))), one))
+
+    def pull(self, state: Any) -> Any:
+        """Copies of this process's rows; views would be donated with the next segment."""
+
+        def rows(x: Any) -> np.ndarray:
+            shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
+            return np.concatenate([np.array(s.data) for s in shards])
+
+        return jax.tree.map(rows, state)
+
+
+class States:
+    """A state of fixed size for each device; they are merged where the whole is asked for."""
+
+    def __init__(self, reducer: Any, devices: Devices, limbs: int, groups: int):
+        self.reducer, self.devices = reducer, devices
+        self.empty = reducer.init(limbs, groups, devices.dtype)
+        self.held = self._stack([self.empty] * len(devices.mine))
+        self.state = devices.place(self.held)
+
+    @staticmethod
+    def _stack(states: list[Any]) -> Any:
+        return jax.tree.map(lambda *x: np.stack(x), *states)
+
+    def again(self, lanes: int) -> None:
+        """Back to what was held before the segment."""
+        self.state = self.devices.place(self.held)
+
+    def accept(self, state: Any, position: int) -> bool:
+        """Hold what a segment made; whether the next one runs another program."""
+        self.state, self.held = state, self.devices.pull(state)
+        return False
+
+    def pace(self, count: int) -> float:
+        """Points that the next segment should have at most."""
+        return float("inf")
+
+    def settle(self, position: int, stopped: Callable[[], bool]) -> bool | None:
+        """Nothing is left to be decided; whether the next segment runs another program."""
+        return False
+
+    def merged(self) -> Any:
+        """The state of all devices."""
+        if self.devices.mesh.size == 1:
+            return jax.tree.map(lambda x: x[0], self.held)
+        with precise(self.devices.dtype):
+            found = collect(self.reducer, self.devices.mesh, self.devices.place(self.held))
+        return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), found)
+
+    def leaves(self) -> list[np.ndarray]:
+        """What a checkpoint holds."""
+        return [np.asarray(x) for x in jax.tree.leaves(self.merged())]
+
+    def restore(self, leaves: list[np.ndarray], since: int, decided: int) -> None:
+        """Go on from a checkpoint."""
+        states = [self.empty] * len(self.devices.mine)
+        if self.devices.first:
+            states[0] = jax.tree.unflatten(jax.tree.structure(self.empty), leaves)
+        self.held = self._stack(states)
+        self.state = self.devices.place(self.held)
+
+    since = decided = 0
+
+
+class Frontier:
+    """One frontier, merged on the host after each segment and known to all devices.
+
+    With a ``judge`` the rows are those within a margin. They are decided at positions of the grid
+    that the grid alone sets, so that it does not matter where a sweep was stopped: ``decided``
+    counts the rows that were new there. Earlier where they outgrow the room.
+    """
+
+    def __init__(
+        self, reducer: Any, devices: Devices, limbs: int, groups: int, lanes: int, memory: int,
+        judge: Judge | None,
+    ):  # fmt: skip
+        self.reducer, self.devices, self.groups, self.judge = reducer, devices, groups, judge
+        self.lanes, self.memory = lanes, memory
+        self.known = reducer.empty(limbs, devices.dtype)
+        self.exact = Front(self._exact(self.known, np.zeros((0, self.known.keys))),
+                           self.known.keys, limbs)  # fmt: skip
+        self.since, self.decided, self.fresh, self.before = 0, 0, 0, 0
+        self.settled: Front | None = None  # the rows as they were when all had been decided
+        self.again(lanes)
+
+    def again(self, lanes: int) -> None:
+        """What is known, to all devices; room for chunks of ``lanes``."""
+        self.lanes = lanes
+        self.reducer = self.reducer.fitting(len(self.known))
+        self.state = self.devices.alike(self.reducer.state(self.known, self.groups, lanes))
+
+    def accept(self, state: Any, position: int) -> bool:
+        """Merge the new rows of a segment; whether the next one runs another program."""
+        self.state, self.before = state, len(self.known)
+        columns, self.fresh = self._new(state)
+        if not self.fresh:
+            return False
+        self.known = self.known.merged(self._rows(columns))
+        if len(self.known) > self._most():
+            self.settle(position)
+            if len(self.known) > self._most():
+                raise outsized(self.reducer, self._most(), position)
+        return self._placed()
+
+    def _new(self, state: Any) -> tuple[list[np.ndarray], int]:
+        """The new rows of all devices, and how many one of them has at most."""
+        devices = self.devices
+        if devices.processes == 1:
+            counts = devices.pull(state["count"])
+            fresh = devices.pull(state["fresh"]) if counts.any() else state["fresh"]
+        else:  # in each process those of all
+            counts = self._gathered(1, state["count"])
+            size = 8
+            while size < counts.max():
+                size *= 8
+            fresh = self._gathered(size, state["fresh"]) if counts.any() else state["fresh"]
+        if not counts.any():
+            return [], 0
+        parts = ([rows[:n] for rows, n in zip(x, counts, strict=True)] for x in fresh)
+        return [np.concatenate(part) for part in parts], int(counts.max())
+
+    def _gathered(self, size: int, rows: Any) -> Any:
+        with precise(self.devices.dtype):
+            found = gather(self.devices.mesh, size, rows)
+        return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), found)
+
+    def pace(self, count: int) -> float:
+        """Points of the next segment at most: what fits the room, and is compared in time."""
+        fits = 0.5 * self.reducer.room * count / max(self.fresh, 1)
+        slower = max(len(self.known) / max(self.before, 1), 1.0) if self.known.keys > 2 else 1.0
+        return min(fits, 8 * count / slower)
+
+    def settle(self, position: int, stopped: Callable[[], bool] = lambda: False) -> bool | None:
+        """Decide all rows exactly; whether the next segment runs another program.
+
+        None, with nothing changed, where it was asked to stop.
+        """
+        if self.judge is None or self.known is self.settled:
+            self.since = position
+            return False
+        exact = self.exact.take(np.flatnonzero(np.isin(self.exact.ids, self.known.ids)))
+        new = self.known.take(np.flatnonzero(~np.isin(self.known.ids, exact.ids))).ordered()
+        index, parts = new.index(), []
+        for start in range(0, len(index), ASKED):
+            if stopped():
+                return None
+            chosen, keys = self.judge(index[start : start + ASKED])
+            parts.append(self._exact(new.take(chosen + start), keys[chosen]))
+        if parts:
+            columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+            exact = exact.merged(Front(tuple(columns), new.keys, new.limbs))
+        self.decided += sum(i >= self.since for i in index)
+        self.exact, self.since = exact, position
+        kept = np.isin(self.known.ids, exact.ids)
+        if not kept.all():
+            self.known = self.known.take(np.flatnonzero(kept))
+        self.settled = self.known
+        return False if kept.all() else self._placed()
+
+    def merged(self) -> Front:
+        """The frontier."""
+        return self.known
+
+    def leaves(self) -> list[np.ndarray]:
+        """What a checkpoint holds."""
+        return list(self.known.columns)
+
+    def restore(self, leaves: list[np.ndarray], since: int, decided: int) -> None:
+        """Go on from a checkpoint."""
+        self.known, self.since, self.decided = self._rows(leaves), since, decided
+        self.again(self.lanes)
+
+    def _placed(self) -> bool:
+        before = self.reducer
+        self.again(self.lanes)
+        return self.reducer is not before
+
+    def _most(self) -> int:
+        row = sum(c.itemsize for c in self.known.columns)
+        return min(self.reducer.most, self.memory // row)
+
+    def _rows(self, columns: Any) -> Front:
+        held = self.known
+        return Front(tuple(columns), held.keys, held.limbs, held.push)
+
+    @staticmethod
+    def _exact(rows: Front, keys: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (rows.columns[0], *np.ascontiguousarray(keys.T), *rows.columns[-rows.limbs :])
+
+
+def outsized(reducer: Any, most: int, position: int) -> InputError:
+    """What is said of a frontier that has too many rows, with the ways out."""
+    ways = (
+        f"at most {most:,} of {len(reducer.objectives)} objectives: fewer objectives, limits "
+        "(where=), a coarser axis, epsilon=0.001 (one point for each 0.1 %), or Best or TopK"
+    )
+    return InputError("sweep", f"the frontier of the first {position:,} points",
+                      f"more than {most:,} rows", ways)  # fmt: skip

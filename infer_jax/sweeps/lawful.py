@@ -1,0 +1,163 @@
+"""Which points of a grid would an engine run? Asked of ``infer_jax.legal`` once, on the host.
+
+A rule reads few axes, so it is one table over their digits; a table that holds everywhere is
+dropped. A value that breaks a rule wherever it stands is refused before anything is computed;
+what is illegal beside some values only is left out as a constraint leaves it out.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax import legal
+from infer_jax.errors import InputError
+from infer_jax.specs import Plan
+from infer_jax.sweeps.group import Group
+from infer_jax.sweeps.paths import Point
+from infer_jax.sweeps.space import dotted
+
+WORK = ("prefix", "batch")  # the rules of a workload
+LARGEST = 2**22  # entries of a table; rules over more are asked of each point on the device
+
+
+class Mask(NamedTuple):
+    """Which combinations of some digits are legal: flat, the last of them fastest."""
+
+    digits: tuple[int, ...]
+    table: np.ndarray
+
+
+def masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
+    """The masks of each group; and whether rules are left that each point has to be asked.
+
+    Raises:
+        InputError: a value that is illegal wherever it stands.
+    """
+    left, found, all_grids = False, [], []
+    broken: dict[tuple[str, int], tuple[Any, legal.Rule] | None] = {}
+    for group in groups:
+        grids, large = _tables(group)
+        left |= large
+        all_grids.append(grids)
+        for column in group.columns:
+            for digit, position in enumerate(column.order):
+                number = _always_broken(grids, column.digit, digit)
+                rule = None if number is None else _told(group, column.digit, digit, number)
+                at = (column.path, position)
+                before = broken.get(at, ())
+                label = column.labels[digit]
+                broken[at] = None if rule is None or before is None else (label, rule)
+        found.append(_combined(group, grids))
+    _refuse_numbers(all_grids)
+    for (path, _), named in broken.items():
+        if named is not None:
+            value, rule = named
+            raise InputError("space", _shown(path, rule), value, rule.allowed())
+    return found, left
+
+
+def lawful(point: Point) -> Any:
+    """Whether an engine runs one point."""
+    held: Any = True
+    for rule in _rules(point):
+        held = held & rule.holds
+    return held
+
+
+def _rules(point: Point) -> list[legal.Rule]:
+    """Of a theory that splits the chips itself only what is asked of its workload."""
+    split = _splits(point)
+    asked = legal.rules(point.arch, point.plan if split else Plan.of(), point.workload)
+    return [r for r in asked if split or r.field in WORK]
+
+
+def _splits(point: Point) -> bool:
+    """Whether the plan is the split itself, not chips that the theory splits."""
+    theory = point.estimator
+    while hasattr(theory, "target"):
+        theory = theory.target
+    searches = bool(getattr(theory, "search", False)) or not getattr(theory, "layouts", True)
+    return not searches and all(hasattr(point.plan, name) for name in ("tp", "pp", "ep"))
+
+
+def _entries(group: Group, split: bool) -> int:
+    """Entries of the largest table at most: of axes that a rule may read together."""
+    keys = jax.tree_util.tree_flatten_with_path(group.base)[0]
+    paths = [dotted(key) for key, _ in keys]
+    together = [("workload.isl", "workload.prefix"), ("workload.batch", "plan.attention_dp")]
+    if split:
+        together += [("arch.", "plan.tp", "plan.ep", "plan.attention_dp"), ("arch.", "plan.pp")]
+    digits = [{s.digit for s in group.slots if paths[s.leaf].startswith(t)} for t in together]
+    return max(prod(group.sizes[i] for i in some) for some in digits)
+
+
+def _refuse_numbers(grids: Sequence[Any]) -> None:
+    """Raise InputError where a number that is no axis breaks a rule in every group."""
+    wrong = [[r for r, held in one if held.size == 1 and not held] for one in grids]
+    if wrong and all(wrong):
+        rule = wrong[0][0]
+        part = "workload" if rule.field in WORK else "plan"
+        value = f"{float(np.ravel(rule.value)[0]):.12g}"
+        raise InputError("space", f"{part}.{rule.field}", value, rule.allowed())
+
+
+def _shown(path: str, rule: legal.Rule) -> str:
+    return path if path.endswith(rule.field) else f"{path} (for {rule.field})"
+
+
+def _tables(group: Group) -> tuple[list[tuple[legal.Rule, np.ndarray]], bool]:
+    """Each rule with where it holds, as an array with one axis for each digit of the group."""
+    if any(slot.rule is not None for slot in group.slots):
+        return [], True  # a dependent axis: no table of digits
+    count = len(group.sizes)
+
+    def spread(slot: Any, table: np.ndarray) -> np.ndarray:
+        shape = [1] * count
+        shape[slot.digit] = len(table)
+        return np.asarray(table, np.float64).reshape(*shape, *np.shape(table)[1:])
+
+    flat, tree = jax.tree.flatten(group.base)
+    for slot, table in zip(group.slots, group.tables, strict=True):
+        if np.ndim(table) == 1:
+            flat[slot.leaf] = spread(slot, table)
+    point = jax.tree.unflatten(tree, flat)
+    if _entries(group, _splits(point)) > LARGEST:
+        return [], True
+    return [(rule, np.asarray(rule.holds)) for rule in _rules(point)], False
+
+
+def _always_broken(grids: Any, axis: int, digit: int) -> int | None:
+    """The number of a rule that a digit breaks wherever it stands."""
+    for number, (_, held) in enumerate(grids):
+        reads = held.size > 1 and held.shape[axis] > 1 and not held.all()
+        if reads and not held.take(digit, axis).any():
+            return number
+    return None
+
+
+def _told(group: Group, axis: int, digit: int, number: int) -> legal.Rule:
+    """A rule as one point breaks it, so that its sentence is about numbers."""
+    digits = [digit if i == axis else 0 for i in range(len(group.sizes))]
+    return _rules(group.fill(group.steps(digits)))[number]
+
+
+def _combined(group: Group, grids: Any) -> list[Mask]:
+    """One table for all rules over the same digits."""
+    found: dict[tuple[int, ...], np.ndarray] = {}
+    for _, held in grids:
+        if not held.all():
+            digits = tuple(i for i, n in enumerate(held.shape) if n > 1)
+            flat = held.ravel()
+            found[digits] = found.get(digits, np.asarray(True)) & flat
+    return [Mask(digits, table) for digits, table in found.items()]
+
+
+def place(mask: Sequence[int], digits: Any, sizes: Sequence[int]) -> Any:
+    """Where in a mask's table the points with these digits stand."""
+    at: Any = 0
+    for digit in mask:
+        at = at * sizes[digit] + digits[digit]
+    return at

@@ -1,0 +1,135 @@
+"""What is one point as a program? Traced once per structure and precision, for every use of it."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from infer_jax.estimators.estimate import Phase
+from infer_jax.estimators.jaxpr_split import apart, only
+from infer_jax.sweeps.constraint import Predicate, holds
+from infer_jax.sweeps.group import Group, Slot
+from infer_jax.sweeps.paths import Point, counts, grows, look, numbers, unit_of
+
+
+class Program(NamedTuple):
+    """What is structure: everything of a segment that is not a number. Hashable."""
+
+    slots: tuple[Slot, ...]
+    sizes: tuple[int, ...]
+    per: tuple[int, ...]  # digits whose positions have answers of their own
+    signs: tuple[tuple[str, float], ...]  # by term: -1 where more is better
+    where: tuple[Predicate, ...]
+    feasible: str
+    reducer: Any
+    chunk: int
+    limbs: int
+    masks: tuple[tuple[int, ...], ...] = ()  # the digits of each table of what is legal
+
+
+def one_point(program: Program, base: Point, steps: list[Any], seen: Any = None) -> Any:
+    """Terms, whether the constraints hold, whether the limits do, and by how much not.
+
+    ``seen`` is shown the point and its estimate while they are traced.
+    """
+    group = Group(base, program.sizes, program.slots, (), (), 0)
+    point = group.fill(steps)
+    life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    if seen is not None:
+        seen(point, life)
+    kind = jnp.result_type(*jax.tree.leaves(base))
+    values = {name: jnp.asarray(look(name, point, life), kind) for name, _ in program.signs}
+    accepted = jnp.asarray(True)
+    for predicate in program.where:
+        accepted &= jnp.asarray(holds(predicate, point, life), bool)
+    feasible = look(program.feasible, point, life)
+    above = program.feasible.rpartition(".")[0]
+    phases = [look(above, point, life)] if above else [life.prefill, life.decode]
+    short = jnp.asarray(0.0)
+    for phase in phases:
+        short = jnp.maximum(short, phase.shortfall)
+    return values, accepted, jnp.asarray(feasible, bool), short
+
+
+class Trace(NamedTuple):
+    """One point's program, of the leaves of its base and its steps."""
+
+    jaxpr: ClosedJaxpr
+    shapes: Any  # of (terms, accepted, feasible, shortfall, estimate), which it returns flat
+    scope: tuple[bool, ...]  # by output: whether it needs nothing of a phase not asked about
+    signs: tuple[tuple[str, float], ...]
+    counts: frozenset[str]  # the terms that are counts
+    units: dict[str, str]
+
+
+def traced(program: Program, base: Point, dtype: Any) -> Trace:
+    """The trace of a program's points; numbers, chunks and what is kept are no part of it."""
+    names = tuple((name, 1.0) for name, _ in program.signs)
+    asked = program._replace(sizes=(), per=(), signs=names, reducer=None, chunk=0, limbs=0,
+                             masks=())  # fmt: skip
+    leaves, tree = jax.tree.flatten(base)
+    return _traced(asked, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
+
+
+@lru_cache(maxsize=256)
+def _traced(asked: Program, tree: Any, shapes: tuple[Any, ...], dtype: np.dtype) -> Trace:
+    told: dict[str, Any] = {}
+
+    def seen(point: Any, life: Any) -> None:
+        names = [name for name, _ in asked.signs]
+        told["signs"] = tuple((n, -1.0 if grows(n, point, life) else 1.0) for n in names)
+        told["counts"] = frozenset(n for n in names if counts(n, point, life))
+        told["units"] = {n: unit_of(n, point, life) for n in (*names, *numbers(life))}
+        told["life"] = life
+
+    def whole(base: Any, steps: Any) -> Any:
+        answers = one_point(asked, base, steps, seen)
+        return (*answers, told.pop("life"))
+
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    steps = [jax.ShapeDtypeStruct((), dtype) if s.rule else leaves[s.leaf] for s in asked.slots]
+    with jax.enable_x64(dtype == np.float64):
+        make = jax.make_jaxpr(whole, return_shape=True)
+        jaxpr, found = make(jax.tree.unflatten(tree, leaves), steps)
+    scope = _scope(jaxpr, found, asked.feasible)
+    return Trace(jaxpr, found, scope, told["signs"], told["counts"], told["units"])
+
+
+def _scope(jaxpr: ClosedJaxpr, shapes: Any, feasible: str) -> tuple[bool, ...]:
+    """Where one phase is asked about, what another phase alone needs is left out."""
+    *answers, life = shapes
+    count, total = len(jax.tree.leaves(answers)), len(jax.tree.leaves(shapes))
+    parts = [key[0].name for key, _ in jax.tree_util.tree_flatten_with_path(life)[0]]
+    phases = [name for name in dict.fromkeys(parts) if isinstance(getattr(life, name), Phase)]
+    phase = feasible.split(".")[0]
+    if phase not in phases:
+        return (True,) * total
+    mine = [True] * count + [name == phase for name in parts]
+    others = [False] * count + [name in phases and name != phase for name in parts]
+    return tuple(apart(jaxpr, mine, others))
+
+
+def answers(program: Program, base: Point, estimate: str = "") -> Callable[[Any], Any]:
+    """steps -> (terms, accepted, feasible, shortfall, estimate).
+
+    The estimator itself does not run again: only what the answers need of its trace does. Of the
+    estimate nothing is told; all that is in scope, where it is "asked"; or all, the "whole".
+    """
+    leaves = jax.tree.leaves(base)
+    trace = traced(program, base, jnp.result_type(*leaves))
+    first, tree = len(jax.tree.leaves(trace.shapes[:4])), jax.tree.structure(trace.shapes)
+    told = [
+        i < first or estimate == "whole" or (estimate == "asked" and near)
+        for i, near in enumerate(trace.scope)
+    ]
+    run = jaxpr_as_fun(only(trace.jaxpr, told))
+
+    def answer(steps: Any) -> Any:
+        found = iter(run(*leaves, *steps))
+        return jax.tree.unflatten(tree, [next(found) if is_told else None for is_told in told])
+
+    return answer

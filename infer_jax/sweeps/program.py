@@ -1,0 +1,182 @@
+"""What runs on the devices: decode lanes, evaluate them, absorb them; one compiled segment."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, PartitionSpec
+
+from infer_jax.sweeps import digits as wide
+from infer_jax.sweeps.group import Group
+from infer_jax.sweeps.lawful import place
+from infer_jax.sweeps.paths import Point
+from infer_jax.sweeps.point import Program, answers
+from infer_jax.sweeps.reducers import Chunk, fold, parse
+
+LANES = "lanes"  # the one axis of the mesh
+COUNTS = ("accepted", "feasible", "undefined")
+# the widest vectors there are: a quarter to a half faster than the compiler's 256 bits
+OPTIONS: dict[str, Any] = {"cpu": {"xla_cpu_prefer_vector_width": 512}}
+
+
+class Task(NamedTuple):
+    """The numbers of a group: its base, a table for each slot, the positions of ``per``, and
+    what is legal."""
+
+    base: Point
+    tables: tuple[Any, ...]
+    orders: tuple[Any, ...]
+    masks: tuple[Any, ...] = ()
+
+
+def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: Any) -> Task:
+    """A group's numbers in one precision; ``spans`` are the user's positions per ``per`` digit."""
+    cast = partial(np.asarray, dtype=dtype)
+    orders, stride = [], 1
+    for digit, span in reversed(list(zip(per, spans, strict=True))):
+        order = next(c.order for c in group.columns if c.digit == digit)
+        orders.insert(0, np.asarray(order, np.int32) * stride)
+        stride *= span
+    base = jax.tree.map(cast, group.base)
+    return Task(base, tuple(cast(t) for t in group.tables), tuple(orders))
+
+
+def chunk_of(
+    program: Program, task: Task, start: Array, limbs: Array, offset: Array, count: Array
+) -> tuple[Chunk, Array]:
+    """The chunk of lanes that begins ``offset`` points after a segment's start; its counts."""
+    lanes = offset + jnp.arange(program.chunk, dtype=jnp.int32)
+    digits = wide.advance(tuple(start), program.sizes, lanes)
+    steps = [t[digits[s.digit]] for s, t in zip(program.slots, task.tables, strict=True)]
+    point = jax.vmap(answers(program, task.base), axis_size=program.chunk)
+    values, accepted, feasible, short, _ = point(steps)
+    accepted &= lanes < count
+    for mask, legal in zip(program.masks, task.masks, strict=True):
+        accepted &= legal[place(mask, digits, program.sizes)]
+    group = jnp.zeros(program.chunk, jnp.int32)
+    for digit, order in zip(program.per, task.orders, strict=True):
+        group += order[digits[digit]]
+    index = wide.add(tuple(limbs), lanes.astype(jnp.uint32))
+    ok = accepted & feasible
+    undefined = jnp.asarray(False)
+    for term in program.reducer.terms:
+        undefined |= jnp.isnan(values[parse(term)[0]])
+    sums = [jnp.sum(m, dtype=jnp.int32) for m in (accepted, ok, accepted & undefined)]
+    chunk = Chunk(values, accepted, ok, short, index, group, dict(program.signs))
+    return chunk, jnp.stack(sums)
+
+
+def precise(dtype: Any) -> AbstractContextManager[Any]:
+    """Where arrays of this precision exist: float64 needs 64-bit numbers switched on.
+
+    Only around compiled calls and what goes in and out of them; float32 needs nothing.
+    """
+    on = np.dtype(dtype) == np.float64 and not jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    return jax.enable_x64(True) if on else nullcontext()
+
+
+@lru_cache
+def _compiled(platform: str) -> Any:
+    return jax.jit(
+        _segment,
+        static_argnums=(0, 1),
+        donate_argnums=2,
+        compiler_options=OPTIONS.get(platform),
+    )
+
+
+def segment(
+    program: Program,
+    mesh: Mesh,
+    state: Any,
+    task: Task,
+    start: Any,
+    limbs: Any,
+    count: Any,
+    wishes: Any,
+) -> Any:
+    """Absorb ``count`` points (at most 2^30) after a start on all devices.
+
+    Returns the states, the counts of all devices, the steps that every device had room for (fewer
+    than there are where one overflowed, which then ends early), and the least and the largest
+    wish: what processes agree on without talking otherwise.
+    """
+    run = _compiled(mesh.devices.flat[0].platform)
+    return run(program, mesh, state, task, start, limbs, count, wishes)
+
+
+def _segment(
+    program: Program,
+    mesh: Mesh,
+    state: Any,
+    task: Task,
+    start: Any,
+    limbs: Any,
+    count: Any,
+    wishes: Any,
+) -> Any:
+    def share(state: Any, task: Task, start: Array, limbs: Array, count: Array, wishes: Array):
+        mine = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
+        stride = mesh.size * program.chunk
+
+        def step(carry: Any) -> Any:
+            i, state, sums = carry
+            chunk, new = chunk_of(program, task, start, limbs, mine + i * stride, count)
+            state = program.reducer.absorb(state, chunk)
+            # the step that overflows is not done
+            return i + 1 - jnp.asarray(_full(state), jnp.int32), state, sums + new
+
+        held = jax.tree.map(lambda x: x[0], state)
+        steps = (count + stride - 1) // stride
+        begin = (jnp.asarray(0, jnp.int32), held, jnp.zeros(len(COUNTS), jnp.int32))
+        reached, held, sums = lax.while_loop(
+            lambda carry: (carry[0] < steps) & ~jnp.asarray(_full(carry[1])), step, begin
+        )
+        sums = lax.psum(sums, LANES)
+        reached = lax.pmin(reached, LANES)
+        agreed = jnp.stack([lax.pmin(wishes[0, 0], LANES), lax.pmax(wishes[0, 1], LANES)])
+        return jax.tree.map(lambda x: x[None], held), sums, reached, agreed
+
+    split, whole = PartitionSpec(LANES), PartitionSpec()
+    return jax.shard_map(
+        share,
+        mesh=mesh,
+        in_specs=(split, whole, whole, whole, whole, split),
+        out_specs=(split, whole, whole, whole),
+        check_vma=False,
+    )(state, task, start, limbs, count, wishes)
+
+
+def _full(state: Any) -> Any:
+    return state["overflow"] if isinstance(state, dict) and "overflow" in state else False
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def gather(mesh: Mesh, size: int, rows: Any) -> Any:
+    """The first ``size`` rows of all devices, the same on all of them."""
+
+    def share(rows: Any) -> Any:
+        first = jax.tree.map(lambda x: x[0, :size] if x.ndim > 1 else x[0], rows)
+        return jax.tree.map(lambda x: lax.all_gather(x, LANES), first)
+
+    split, whole = PartitionSpec(LANES), PartitionSpec()
+    return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(
+        rows
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def collect(reducer: Any, mesh: Mesh, state: Any) -> Any:
+    """One state out of the states of all devices, the same on all of them."""
+
+    def share(state: Any) -> Any:
+        return fold(reducer, jax.tree.map(lambda x: lax.all_gather(x[0], LANES), state), mesh.size)
+
+    split, whole = PartitionSpec(LANES), PartitionSpec()
+    return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(
+        state
+    )

@@ -1,0 +1,181 @@
+"""What are the kept points exactly? Decoded again, evaluated in float64, and filtered again."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from infer_jax.compiling import quick
+from infer_jax.sweeps.best import Best
+from infer_jax.sweeps.front import Front
+from infer_jax.sweeps.group import Group, spread
+from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.paths import numbers
+from infer_jax.sweeps.point import Program, answers
+from infer_jax.sweeps.program import precise
+from infer_jax.sweeps.reducers import parse
+from infer_jax.sweeps.topk import TopK
+
+MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
+BLOCK = 1024  # points evaluated at a time: one program for any number of them
+
+
+class Rows:
+    """Points in float64: index, terms by path, whether they are feasible, and their excess."""
+
+    def __init__(self, index: Sequence[int], terms: dict[str, np.ndarray], group: np.ndarray):
+        self.index, self.terms, self.group = list(index), terms, group
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, order: Any) -> "Rows":
+        """The chosen rows, in that order."""
+        chosen = np.asarray(order, int)
+        terms = {k: v[chosen] for k, v in self.terms.items()}
+        return Rows([self.index[i] for i in chosen], terms, self.group[chosen])
+
+
+KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
+
+
+def _lives(program: Program, estimate: str, base: Any, steps: Any) -> Any:
+    return jax.vmap(answers(program, base, estimate), axis_size=BLOCK)(steps)
+
+
+@lru_cache
+def _compiled(platform: str) -> Any:
+    return jax.jit(_lives, static_argnums=(0, 1), compiler_options=quick(platform))
+
+
+def evaluate(
+    parts: Sequence[Any], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
+) -> Rows:
+    """All numbers of the estimates at these global indices, in float64."""
+    terms: dict[str, np.ndarray] = {}
+    owner = np.zeros(len(index), np.int64)
+    for number, at, digits in spread([p.group for p in parts], index):
+        part = parts[number]
+        owner[at] = positions(part.group, digits, per, spans)
+        for name, column in _terms(part, digits).items():
+            full = terms.setdefault(name, np.full(len(index), np.nan, column.dtype))
+            full[at] = column
+    return Rows(index, terms, owner)
+
+
+def warm(part: Any) -> None:
+    """Compile what evaluates a part's points, by evaluating its first."""
+    lives(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
+
+
+def positions(group: Group, digits: np.ndarray, per: Sequence[str], spans: Sequence[int]) -> Any:
+    """The position of each point on the axes of ``per``, as one number."""
+    owner = np.zeros(len(digits), np.int64)
+    for path, span in zip(per, spans, strict=True):
+        column = next(c for c in group.columns if c.path == path)
+        owner = owner * span + np.asarray(column.order)[digits[:, column.digit]]
+    return owner
+
+
+def lives(part: Any, digits: np.ndarray, estimate: str) -> Any:
+    """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
+    count, group = len(digits), part.group
+    blocks = -(-count // BLOCK)
+    padded = np.concatenate([digits, np.repeat(digits[:1], blocks * BLOCK - count, 0)])
+    host = [d for d in jax.local_devices() if d.platform == "cpu"] or _cpu() or jax.local_devices()
+    lean = part.program._replace(reducer=None, chunk=0, limbs=0, per=(), masks=())
+    estimate = estimate if "." in lean.feasible else "whole"  # one program for both uses
+    with precise(np.float64), jax.default_device(host[0]):
+        base = jax.tree.map(lambda x: np.asarray(x, np.float64), group.base)
+        run = _compiled(host[0].platform)
+        found = [
+            jax.device_get(run(lean, estimate, base, group.steps(block.T)))
+            for block in np.split(padded, blocks)
+        ]
+    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *found)
+
+
+def _terms(part: Any, digits: np.ndarray) -> dict[str, np.ndarray]:
+    values, kept, feasible, short, life = lives(part, digits, "asked")
+    told = {name: column for name, column in numbers(life).items() if column is not None}
+    return {**values, **told, "feasible": feasible, KEPT: kept, SHORT: short}
+
+
+def _cpu() -> list[Any]:
+    try:
+        return jax.local_devices(backend="cpu")
+    except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
+        return []
+
+
+def select(reducer: Any, rows: Rows, signs: dict[str, float]) -> Rows:
+    """What the reducer keeps of these points, exactly, in the reducer's order."""
+    if not len(rows):
+        return rows
+    if isinstance(reducer, Pareto):
+        live, keys = judged(reducer, rows, signs)
+        return rows.take(live[_frontier(reducer, keys[live].T, rows.group[live])])
+    ok = _counting(rows)
+    if isinstance(reducer, Best):
+        return _best(reducer, rows, signs, ok)
+    if isinstance(reducer, TopK):
+        value = _key(rows, reducer.by, signs)
+        return rows.take(_ranked(rows, value, ok & np.isfinite(value), reducer.k))
+    return rows
+
+
+def judged(reducer: Pareto, rows: Rows, signs: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Which points count, and of all of them the objectives to be minimised."""
+    if not len(rows):
+        return np.zeros(0, int), np.zeros((0, len(reducer.objectives)))
+    keys = np.stack([_key(rows, term, signs) for term in reducer.objectives], -1)
+    return np.flatnonzero(_counting(rows) & np.all(np.isfinite(keys), axis=1)), keys
+
+
+def _counting(rows: Rows) -> np.ndarray:
+    return rows.terms["feasible"].astype(bool) & rows.terms[KEPT].astype(bool)
+
+
+def _key(rows: Rows, term: str, signs: dict[str, float]) -> np.ndarray:
+    name, sign = parse(term)
+    return rows.terms[name] * (signs[name] if sign is None else sign)
+
+
+def _ranked(rows: Rows, value: np.ndarray, alive: np.ndarray, k: int) -> list[int]:
+    order = sorted(np.flatnonzero(alive), key=lambda i: (rows.group[i], value[i], rows.index[i]))
+    taken: dict[int, int] = {}
+    kept = []
+    for i in order:
+        taken[rows.group[i]] = taken.get(rows.group[i], 0) + 1
+        if taken[rows.group[i]] <= k:
+            kept.append(int(i))
+    return kept
+
+
+def _best(reducer: Best, rows: Rows, signs: dict[str, float], ok: np.ndarray) -> Rows:
+    excess = np.maximum(rows.terms[SHORT], 0.0)
+    meets = ok.copy()
+    for name, limit in reducer.under:
+        value = rows.terms[name]
+        larger = signs[name] < 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = np.fmax(excess, (limit / value if larger else value / limit) - 1.0)
+        meets &= (value >= limit) if larger else (value <= limit)
+    value = _key(rows, reducer.by, signs)
+    met = _ranked(rows, value, meets & np.isfinite(value), reducer.k)
+    kept = rows.terms[KEPT].astype(bool)
+    return rows.take(met or _ranked(rows, excess, kept & np.isfinite(excess), reducer.misses))
+
+
+def _frontier(reducer: Pareto, keys: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Positions of the frontier; the columns of ``keys`` come in the order of the index."""
+    ties = np.arange(keys.shape[1])
+    compared = keys
+    if reducer.epsilon:
+        size = np.floor(np.log(np.abs(keys)) / np.log1p(reducer.epsilon))
+        compared = np.where(keys < 0, -size, size)
+    columns = [group.astype(np.int64), *compared, *(keys if reducer.epsilon else ()), ties]
+    front = Front(tuple(columns), len(keys), 1)
+    return front.take(ties[:0]).merged(front).ordered().columns[-1]

@@ -1,0 +1,311 @@
+"""Which configurations are there? Axes over five pytrees, as groups of mixed-radix grids."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from infer_jax.catalog import Model, System
+from infer_jax.errors import InputError
+from infer_jax.specs import value_of
+from infer_jax.sweeps.axis import Axis
+from infer_jax.sweeps.constraint import Predicate
+from infer_jax.sweeps.group import Column, Group, Slot
+from infer_jax.sweeps.paths import Point, children, look
+
+STRUCTURES = 64  # groups, each of which is a program of its own
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Space:
+    """A grid: any leaf of the four specs may be an ``Axis``, any spec a list of specs.
+
+    A system of the catalog stands for its hardware and, in the estimator, its coefficients; a
+    model for its architecture. ``axes`` sets an axis by path on top of lists of specs,
+    ``zips`` names axes that advance together, ``where`` are the constraints a point keeps:
+    ``Constraint``, ``f(point)`` or ``f(point, estimate)``. Points are counted structure by
+    structure, then in the order estimator, arch, hardware, workload, plan, the last fastest.
+    """
+
+    arch: Any
+    hardware: Any
+    workload: Any
+    plan: Any
+    axes: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
+    zips: Sequence[Sequence[str]] = ()
+    where: Sequence[Predicate] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Values of each axis by path; axes that advance together stand as one."""
+        made = _Grouping(self, None)
+        return {" and ".join(digit): len(made.named[digit[0]]) for digit in made.digits}
+
+    @property
+    def size(self) -> int:
+        """Points of the grid, estimators counted once; constraints may leave fewer."""
+        return prod(self.sizes.values())
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{path} {count:,}" for path, count in self.sizes.items())
+        limits = f"; {len(self.where)} constraints" if self.where else ""
+        return f"Space({self.size:,} points: {sizes or 'one'}{limits})"
+
+    def groups(self, estimator: Any) -> tuple[Group, ...]:
+        """The groups of equal structure, in order of first appearance.
+
+        Raises:
+            InputError: an unknown or doubled path, a value out of its field's bounds, a zip of
+                unequal lengths, a static field as an axis.
+        """
+        return _Grouping(self, estimator).groups()
+
+    def named(self) -> dict[str, System | Model]:
+        """The systems and models of the catalog that are in it, by name; a bare spec has none."""
+        found: dict[str, System | Model] = {}
+        for given in (self.arch, self.hardware, *self.axes.values()):
+            listed = _as_axis(given)
+            for item in listed.steps if isinstance(listed, Axis) else (listed,):
+                if isinstance(item, System | Model):
+                    found[item.name] = item
+        return found
+
+
+class _Grouping:
+    """The walk from a space to its groups."""
+
+    def __init__(self, space: Space, estimator: Any):
+        given = (estimator, space.arch, space.hardware, space.workload, space.plan)
+        names = Point._fields
+        self.space = space
+        self.raw = Point(*(_as_axis(x) for x in given))
+        for name, part in zip(names, self.raw, strict=True):
+            _refuse_static(part, name)
+        self.flat, self.tree = jax.tree_util.tree_flatten_with_path(
+            self.raw, is_leaf=lambda x: isinstance(x, Axis | System | Model)
+        )
+        _refuse_nested(x for _, x in self.flat if isinstance(x, Axis) and x.is_spec)
+        self.inner = {dotted(p): x for p, x in self.flat if isinstance(x, Axis)}
+        self.digits = self._digits()
+
+    @cached_property
+    def named(self) -> dict[str, Axis]:
+        """All axes by path, the inner ones first."""
+        return {**self.inner, **self.space.axes}
+
+    def _digits(self) -> list[tuple[str, ...]]:
+        """Which axes share a digit, in the order of the fields."""
+        partner: dict[str, tuple[str, ...]] = {}
+        for zipped in self.space.zips:
+            for path in zipped:
+                if path not in self.named:
+                    raise InputError("space", "zips", path, f"axes: {', '.join(self.named)}")
+                if path in partner:
+                    raise InputError("space", "zips", path, "each axis in one zip")
+                partner[path] = tuple(zipped)
+            lengths = {path: len(self.named[path]) for path in zipped}
+            if len(set(lengths.values())) > 1:
+                raise InputError("space", "zips", lengths, "axes of one length")
+        order = sorted(self.named, key=lambda p: Point._fields.index(_head(p)))
+        return list(dict.fromkeys(partner.get(path, (path,)) for path in order))
+
+    def groups(self) -> tuple[Group, ...]:
+        classes = [self._classes(digit) for digit in self.digits]
+        count = prod(len(c) for c in classes)
+        if count > STRUCTURES:
+            said = f"{count:,} structures"
+            allowed = f"at most {STRUCTURES}: each is compiled; sweep models of other blocks apart"
+            raise InputError("space", "specs", said, allowed)
+        made, offset = [], 0
+        for picks in product(*classes):
+            group = self._group(picks, offset)
+            made.append(group)
+            offset += group.size
+        return tuple(made)
+
+    def _classes(self, digit: tuple[str, ...]) -> list[tuple[int, ...]]:
+        """Positions of a digit whose specs have one structure."""
+        found: dict[Any, list[int]] = {}
+        for i in range(len(self.named[digit[0]])):
+            kinds = [
+                i if path == "estimator" else jax.tree.structure(_spec(self.named[path].steps[i]))
+                for path in digit
+                if self.named[path].is_spec
+            ]
+            found.setdefault(tuple(kinds), []).append(i)
+        return [tuple(positions) for positions in found.values()]
+
+    def _group(self, picks: tuple[tuple[int, ...], ...], offset: int) -> Group:
+        first = {p: pick[0] for digit, pick in zip(self.digits, picks, strict=True) for p in digit}
+        flat = []
+        for key, item in self.flat:
+            if isinstance(item, Axis):
+                item = item.steps[first[dotted(key)]]
+                item = _spec(item) if self.named[dotted(key)].is_spec else np.float64(0.0)
+            flat.append(_spec(item))
+        base = Point(*jax.tree.unflatten(self.tree, flat))
+        paths, _ = jax.tree_util.tree_flatten_with_path(base)
+        leaf = {dotted(key): i for i, (key, _) in enumerate(paths)}
+        values = {i: np.asarray(x, np.float64) for i, (_, x) in enumerate(paths)}
+        slots: dict[int, tuple[Slot, np.ndarray]] = {}
+        columns = []
+        for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
+            for path in digit:
+                axis = self.named[path]
+                labels = tuple(_label(axis, i) for i in pick)
+                columns.append(Column(path, at, labels, pick, axis.is_spec))
+                if axis.is_spec:
+                    self._specs(axis, path, at, pick, leaf, slots, values)
+        for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
+            for path in digit:
+                if not self.named[path].is_spec:
+                    table = self._numbers(path, base, leaf)[np.array(pick)]
+                    slots[leaf[path]] = (Slot(leaf[path], at, self.named[path].rule), table)
+                    values[leaf[path]] = table[0]
+        self._coefficients(base, picks, slots, values)
+        base = jax.tree.unflatten(jax.tree.structure(base), list(values.values()))
+        ordered = sorted(slots.values(), key=lambda s: (s[0].rule is not None, s[0].leaf))
+        sizes = tuple(len(pick) for pick in picks)
+        return Group(
+            base,
+            sizes,
+            tuple(s for s, _ in ordered),
+            tuple(t for _, t in ordered),
+            tuple(columns),
+            offset,
+        )
+
+    def _specs(
+        self, axis: Axis, path: str, at: int, pick: Any, leaf: Any, slots: Any, values: Any
+    ) -> None:
+        """Slots of a digit that chooses whole specs; a leaf they agree on stays a constant."""
+        for key, column in _stacked([_spec(axis.steps[i]) for i in pick]):
+            i = leaf[f"{path}.{key}" if key else path]
+            values[i] = column[0]
+            if np.any(column != column[0]):
+                slots[i] = (Slot(i, at), column)
+
+    def _numbers(self, path: str, base: Point, leaf: Mapping[str, int]) -> np.ndarray:
+        """The checked values of a numeric axis."""
+        axis, (owner, name) = self.named[path], _owner(path, base)
+        if path not in leaf:
+            raise InputError("space", "axis", path, "a leaf, not a part; specs for a whole part")
+        if axis.rule is not None:
+            return np.asarray(axis.steps, np.float64)
+        try:
+            return np.asarray(value_of(type(owner), name, np.asarray(axis.steps, float), "space"))
+        except (InputError, TypeError, ValueError, OverflowError):
+            each = [value_of(type(owner), name, step, f"space: {path}") for step in axis.steps]
+            return np.asarray(each, np.float64)
+
+    def _coefficients(self, base: Point, picks: Any, slots: Any, values: Any) -> None:
+        """What the systems of the catalog say of the estimator's own coefficients."""
+        systems, at = [self.raw.hardware], -1
+        for i, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
+            if "hardware" in digit:
+                systems, at = [self.named["hardware"].steps[j] for j in pick], i
+        if not any(isinstance(s, System) for s in systems):
+            return
+        fitted = [
+            fit(base.estimator, s.coefficients) if isinstance(s, System) else base.estimator
+            for s in systems
+        ]
+        rows = zip(*(jax.tree.leaves(e) for e in fitted), strict=True)
+        for i, (held, row) in enumerate(zip(jax.tree.leaves(base.estimator), rows, strict=True)):
+            table = np.asarray(row, np.float64)  # a leaf may be a whole look-up table
+            if i in slots and np.any(table != held):
+                raise InputError(
+                    "space", "estimator", "an axis over a coefficient that the systems set",
+                    "hardware without that coefficient: system.hardware",
+                )  # fmt: skip
+            if i in slots:
+                continue
+            values[i] = table[0]
+            if np.any(table != table[0]):
+                slots[i] = (Slot(i, at), table)
+
+
+def fit(estimator: Any, coefficients: Mapping[str, Any]) -> Any:
+    """An estimator, or the one inside a wrapper, with a system's coefficients for it."""
+    if hasattr(estimator, "fitted"):
+        return estimator.fitted(coefficients.get(type(estimator).__name__.lower(), {}))
+    if hasattr(estimator, "target"):
+        return estimator.replace(target=fit(estimator.target, coefficients))
+    return estimator
+
+
+def dotted(keys: Iterable[Any]) -> str:
+    """A key path of JAX as a dotted path."""
+    return ".".join(
+        str(next(getattr(k, a) for a in ("name", "idx", "key") if hasattr(k, a))) for k in keys
+    )
+
+
+def _as_axis(given: Any) -> Any:
+    return Axis.specs(*given) if isinstance(given, list | tuple) else given
+
+
+def _spec(item: Any) -> Any:
+    if isinstance(item, System):
+        return item.hardware
+    return item.architecture if isinstance(item, Model) else item
+
+
+def _label(axis: Axis, i: int) -> Any:
+    step = axis.steps[i]
+    if not axis.is_spec:
+        return step
+    return getattr(step, "name", None) or i
+
+
+def _stacked(specs: Sequence[Any]) -> list[tuple[str, np.ndarray]]:
+    flat = [jax.tree_util.tree_flatten_with_path(s)[0] for s in specs]
+    keys = [dotted(key) for key, _ in flat[0]]
+    return [
+        (key, np.asarray([one[i][1] for one in flat], np.float64)) for i, key in enumerate(keys)
+    ]
+
+
+def _head(path: str) -> str:
+    head = path.split(".")[0]
+    if head not in Point._fields:
+        raise InputError("space", "axis", path, f"a path that begins {', '.join(Point._fields)}")
+    return head
+
+
+def _owner(path: str, base: Point) -> tuple[Any, str]:
+    above, _, name = path.rpartition(".")
+    owner = look(above, base, None)
+    if name not in children(owner):
+        raise InputError("space", "axis", path, f"here one of {', '.join(children(owner))}")
+    return owner, name
+
+
+def _refuse_nested(axes: Iterable[Axis]) -> None:
+    """Raise InputError where a spec of a list has an axis within."""
+    for step in (step for axis in axes for step in axis.steps):
+        inner = jax.tree.leaves(step, is_leaf=lambda x: isinstance(x, Axis))
+        if any(isinstance(x, Axis) for x in inner):
+            raise InputError("space", "axis", "inside a list of specs", "Space(axes={path: axis})")
+
+
+def _refuse_static(tree: Any, path: str) -> None:
+    """Raise InputError where an axis sits in a field that is structure."""
+    if isinstance(tree, Axis):
+        return
+    for f in dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ():
+        value, here = getattr(tree, f.name), f"{path}.{f.name}"
+        if f.metadata.get("kind") == "static" and isinstance(value, Axis):
+            raise InputError(
+                "space", "axis", here, "a number; structure is swept as a list of specs"
+            )
+        for i, item in enumerate(value if isinstance(value, tuple | list) else [value]):
+            _refuse_static(item, f"{here}.{i}" if isinstance(value, tuple | list) else here)

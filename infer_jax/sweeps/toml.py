@@ -1,0 +1,269 @@
+"""What does a SPACE.toml say? Tables become a space, an estimator and what to keep."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from infer_jax.catalog import list_models, list_systems, load_model, load_system
+from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.sense import sensible_changes
+from infer_jax.errors import InputError
+from infer_jax.estimators.registry import variant
+from infer_jax.specs import Plan, Workload, value_of
+from infer_jax.sweeps.axis import Axis
+from infer_jax.sweeps.best import Best
+from infer_jax.sweeps.constraint import Constraint
+from infer_jax.sweeps.histogram import Histogram, Quantiles
+from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.space import Space
+from infer_jax.sweeps.topk import TopK
+
+KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coefficients", "zip",
+        "where", "keep")  # fmt: skip
+DEFAULT = "serving"  # the estimator where a file names none
+AXES = {
+    "values": (Axis.values, 1, None),
+    "linear": (Axis.linear, 3, 3),
+    "log": (Axis.log, 3, 3),
+    "log2": (Axis.log2, 3, 3),
+    "integers": (Axis.integers, 2, 3),
+}
+
+
+class Asked(NamedTuple):
+    """A sweep as a file describes it."""
+
+    estimator: Any
+    space: Space
+    keep: Any
+    feasible: str
+    names: tuple[str, ...]  # of the estimators
+
+
+def load_space(path: str | Path) -> Asked:
+    """The sweep of a file.
+
+    Raises:
+        InputError: an unreadable file, an unknown key, model, system or estimator, an axis or
+            a constraint of the wrong form.
+    """
+    return space_of(str(path), read_toml(path))
+
+
+def space_of(where: str, table: Mapping[str, Any]) -> Asked:
+    """The sweep of the tables of a file."""
+    known(where, "", table, KEYS)
+    if not isinstance(table.get("keep"), dict):
+        raise InputError(where, "keep", "missing", "a table [keep]")
+    estimator, space, feasible = read_space(where, table)
+    names = table.get("estimator", DEFAULT)
+    names = (names,) if isinstance(names, str) else tuple(names)
+    return Asked(estimator, space, _keep(where, table["keep"]), feasible, names)
+
+
+def read_space(
+    where: str, table: Mapping[str, Any], default: str = DEFAULT
+) -> tuple[Any, Space, str]:
+    """(estimator, space, what makes a point count) of the tables of a file.
+
+    ``default`` is the estimator where the file names none.
+
+    Raises:
+        InputError: as ``load_space``.
+    """
+    for key in ("arch", "hardware"):
+        if not isinstance(table.get(key), dict):
+            raise InputError(where, key, "missing", f"a table [{key}]")
+    arch, arch_axes = _arch(where, dict(table["arch"]))
+    hardware, hardware_axes = _hardware(where, dict(table["hardware"]))
+    axes = {**arch_axes, **hardware_axes}
+    work, plan = Workload.of(), Plan.of()
+    parts: dict[str, Any] = {}
+    for name, base in (("workload", work), ("plan", plan)):
+        plain, varied = _numbers(where, name, table.get(name, {}))
+        parts[name] = base.replace(
+            **{k: value_of(type(base), k, v, f"{where}: {name}") for k, v in plain.items()}
+        )
+        axes |= varied
+    estimator, varied = _estimators(where, table, default)
+    axes |= varied
+    where_tables = table.get("where", [])
+    if not isinstance(where_tables, list):
+        raise InputError(where, "where", where_tables, "[[where]] tables")
+    zips = table.get("zip", [])
+    if not (isinstance(zips, list) and all(_texts(z) for z in zips)):
+        raise InputError(where, "zip", zips, "lists of axes")
+    feasible = table.get("feasible", "feasible")
+    if not isinstance(feasible, str):
+        raise InputError(where, "feasible", feasible, "the name of a term")
+    space = Space(
+        arch,
+        hardware,
+        parts["workload"],
+        parts["plan"],
+        axes=axes,
+        zips=zips,
+        where=tuple(Constraint.of(where, one) for one in where_tables),
+    )
+    return estimator, space, feasible
+
+
+def known(where: str, table: str, given: Mapping[str, Any], keys: Any) -> None:
+    """Raise InputError for a key that is none of ``keys``."""
+    for key in given:
+        if key not in keys:
+            field = f"{table}.{key}" if table else key
+            raise InputError(where, field, "an unknown key", ", ".join(keys))
+
+
+def _texts(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(x, str) for x in given)
+
+
+def _names(where: str, field: str, body: dict[str, Any], one: str, many: str, every: Any) -> Any:
+    """One name, or a list of names; "all" is every one there is."""
+    single, several = body.pop(one, None), body.pop(many, None)
+    if several == "all":
+        several = list(every())
+    if isinstance(single, str) and several is None:
+        return single
+    if single is None and _texts(several):
+        return several
+    allowed = f"{one} = a name, or {many} = a list of names or 'all'"
+    raise InputError(where, field, single or several or "missing", allowed)
+
+
+def _arch(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+    formats = {key: body.pop(key) for key in ("quant", "kv_dtype") if key in body}
+    if not all(isinstance(x, str) for x in formats.values()):
+        raise InputError(where, "arch", formats, "formats by name")
+    names = _names(where, "arch", body, "model", "models", list_models)
+    plain, axes = _numbers(where, "arch", body)
+    axes |= {f"arch.{k}": Axis.values(v) for k, v in plain.items()}
+    if isinstance(names, str):
+        return load_model(names, **formats), axes
+    return [load_model(name, **formats) for name in names], axes
+
+
+def _hardware(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+    names = _names(where, "hardware", body, "system", "systems", list_systems)
+    plain, axes = _numbers(where, "hardware", body)
+    axes |= {f"hardware.{k}": Axis.values(v) for k, v in plain.items()}
+    made = [load_system(n) for n in ([names] if isinstance(names, str) else names)]
+    steps = {
+        path.removeprefix("hardware."): [x for x in axis.steps if isinstance(x, int | float)]
+        for path, axis in axes.items()
+    }
+    for system in made:
+        sensible_changes(where, "hardware", system.hardware, steps)
+    return (made[0] if isinstance(names, str) else made), axes
+
+
+def _estimators(where: str, table: Mapping[str, Any], default: str) -> tuple[Any, dict[str, Axis]]:
+    names = table.get("estimator", default)
+    if not (isinstance(names, str) or _texts(names)):
+        raise InputError(where, "estimator", names, "a name, or a list of names")
+    plain, axes = _numbers(where, "estimator", table.get("coefficients", {}))
+    axes |= {f"estimator.{k}": Axis.values(v) for k, v in plain.items()}
+    # a system brings its coefficients when the space is laid out
+    made = [variant(n).make() for n in ([names] if isinstance(names, str) else names)]
+    return (made[0] if isinstance(names, str) else made), axes
+
+
+def _numbers(where: str, head: str, body: Any) -> tuple[dict[str, Any], dict[str, Axis]]:
+    """Plain numbers by field, and axes by path; nested tables are parts."""
+    if not isinstance(body, dict):
+        raise InputError(where, head, body, f"a table [{head}]")
+    plain: dict[str, Any] = {}
+    axes: dict[str, Axis] = {}
+    for key, value in body.items():
+        path = f"{head}.{key}"
+        if isinstance(value, dict) and not set(value) & set(AXES):
+            inner, varied = _numbers(where, path, value)
+            plain |= {f"{key}.{k}": v for k, v in inner.items()}
+            axes |= varied
+        elif isinstance(value, dict):
+            axes[path] = axis_of(where, path, value)
+        elif isinstance(value, int | float | str) and not isinstance(value, bool):
+            plain[key] = value
+        else:
+            raise InputError(where, path, value, "a number, or a table such as { values = [1, 2] }")
+    return plain, axes
+
+
+def axis_of(where: str, path: str, table: dict[str, Any]) -> Axis:
+    """The axis of a table such as ``{ integers = [1, 8] }``."""
+    [(kind, given), *rest] = table.items()
+    if rest or kind not in AXES:
+        raise InputError(where, path, list(table), f"one of {', '.join(AXES)}")
+    maker, least, most = AXES[kind]
+    good = isinstance(given, list) and len(given) >= least and (not most or len(given) <= most)
+    if not good or not all(isinstance(x, int | float | str) for x in given):
+        if given == []:
+            raise InputError(where, path, "empty", "one value or more")
+        wanted = "[low, high, count]" if most == least else "[low, high] or [low, high, step]"
+        raise InputError(where, f"{path}.{kind}", given, wanted if most else "a list of numbers")
+    try:
+        return maker(*given)
+    except InputError as error:
+        raise InputError(where, path, error.value, error.allowed) from None
+    except TypeError:
+        raise InputError(where, path, given, "numbers") from None
+
+
+def _keep(where: str, table: dict[str, Any]) -> Any:
+    """The reducer of a [keep] table: the one key that names it, and its options."""
+    makers = {
+        "pareto": (lambda names, **o: Pareto(*names, **o), ("per", "epsilon"), _texts),
+        "top": (lambda k, **o: TopK(k, **o), ("by", "per"), lambda x: type(x) is int),
+        "best": (lambda by, **o: Best(by, **o), ("under", "misses", "per"), _text),
+        "histogram": (lambda term, **o: Histogram(term, **o), ("edges",), _text),
+        "quantiles": (lambda term, **o: Quantiles(term, **o), ("q",), _text),
+    }
+    kinds = [key for key in table if key in makers]
+    if len(kinds) != 1:
+        raise InputError(where, "keep", list(table), f"exactly one of {', '.join(makers)}")
+    maker, options, fits = makers[kinds[0]]
+    given = {k: v for k, v in table.items() if k != kinds[0]}
+    known(where, "keep", given, options)
+    if not fits(table[kinds[0]]):
+        raise InputError(where, f"keep.{kinds[0]}", table[kinds[0]], "names of terms, or a count")
+    for key, value in given.items():
+        fits, wanted = OPTIONS[key]
+        if not fits(value):
+            raise InputError(where, f"keep.{key}", value, wanted)
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    try:
+        return maker(table[kinds[0]], **given)
+    except InputError as error:
+        raise InputError(where, f"keep.{error.field}", error.value, error.allowed) from None
+    except (TypeError, ValueError):
+        raise InputError(where, "keep", given, f"options of {kinds[0]}") from None
+
+
+def _text(given: Any) -> bool:
+    return isinstance(given, str)
+
+
+def _number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < 1e300
+
+
+def _all_numbers(given: Any) -> bool:
+    return isinstance(given, list) and all(_number(x) for x in given)
+
+
+def _limits(given: Any) -> bool:
+    return isinstance(given, dict) and all(_number(x) for x in given.values())
+
+
+# of an option of what is kept: whether it is one, and what it must be
+OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "per": (lambda x: _text(x) or _texts(x), "an axis, or a list of axes"),
+    "by": (_text, "the name of a term"),
+    "epsilon": (_number, "a share from 0 to below 1"),
+    "under": (_limits, "a table of limits such as { ttft = 0.3 }"),
+    "misses": (lambda x: type(x) is int and 1 <= x <= 1000, "a whole number from 1 to 1000"),
+    "edges": (_all_numbers, "a list of numbers"),
+    "q": (_all_numbers, "a list of shares from 0 to 1"),
+}

@@ -1,0 +1,147 @@
+"""Fits: known parameters come back, bounds hold, outliers and folds do what they should."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.calibration import (
+    Prior,
+    correlation,
+    covariance,
+    fit,
+    held_out,
+    parameters,
+)
+from infer_jax.errors import InputError
+from infer_jax.specs import Spec, number, spec
+
+WORK = np.geomspace(1.0, 1000.0, 40)
+
+
+@spec
+class Line(Spec):
+    """Seconds of work: work / (rate * cap) + start."""
+
+    rate: np.ndarray = number("rate", unit="1/s", kind="rate")
+    cap: np.ndarray = number("share of it", kind="fraction", high=1)
+    start: np.ndarray = number("fixed time", unit="s", kind="time")
+    mode: np.ndarray = number("which", kind="choice", high=1, default=0.0)
+
+
+TRUE = Line.of(rate=100.0, cap=0.4, start=0.05)
+GUESS = Line.of(rate=100.0, cap=0.9, start=1.0)
+
+
+def predict(line):
+    return jnp.asarray(WORK) / (line.rate * line.cap) + line.start
+
+
+def noisy(seed, size=0.05):
+    noise = size * np.random.default_rng(seed).normal(size=len(WORK))
+    return np.asarray(predict(TRUE)) * np.exp(noise)
+
+
+def test_known_parameters_come_back_exactly_without_noise(x64):
+    found = fit(predict, np.asarray(predict(TRUE)), GUESS, ("cap", "start"))
+    assert found.values == pytest.approx({"cap": 0.4, "start": 0.05}, rel=1e-6)
+    assert np.abs(found.errors).max() < 1e-6
+    assert float(found.tree.rate) == 100.0
+
+
+def test_free_and_physical_are_inverse_and_stay_in_bounds(x64):
+    chosen = parameters(GUESS, ("cap", "start"))
+    free = chosen.free(GUESS)
+    np.testing.assert_allclose(chosen.values(free), [0.9, 1.0], rtol=1e-12)
+    far = chosen.values(jnp.asarray([60.0, -60.0]))
+    assert 0.0 <= float(far[0]) <= 1.0 and float(far[1]) >= 0.0
+    placed = chosen.place(GUESS, free)
+    assert float(placed.rate) == 100.0
+    narrow = parameters(GUESS, ("start",), {"start": (0.5, 2.0)})
+    assert 0.5 <= float(narrow.values(jnp.asarray([-50.0]))[0]) <= 2.0
+
+
+def test_errors_shared_within_clusters_widen_the_interval(x64):
+    shared = np.repeat(np.random.default_rng(0).normal(size=8) * 0.1, 5)
+    data = np.asarray(predict(TRUE)) * np.exp(shared)
+    found = fit(predict, data, GUESS, ("cap",), restarts=1, scale=0.3)
+    alone = covariance(found)[0, 0]
+    together = covariance(found, np.repeat(np.arange(8), 5).tolist())[0, 0]
+    assert together > 2.0 * alone
+
+
+def test_a_pair_that_cannot_be_told_apart_is_seen(x64):
+    begin = GUESS.with_(start=0.05)
+    found = fit(
+        predict, noisy(1), begin, ("rate", "cap"), priors={"cap": Prior(0.4, 0.5)}, restarts=2
+    )
+    assert correlation(covariance(found))[0, 1] < -0.9
+    assert found.values["rate"] * found.values["cap"] == pytest.approx(40.0, rel=0.05)
+
+
+def test_a_prior_decides_what_the_data_leave_open(x64):
+    data = np.asarray(predict(TRUE))
+    begin = GUESS.with_(start=0.05)
+    found = fit(predict, data, begin, ("rate", "cap"), priors={"cap": Prior(0.5, 0.01)})
+    assert found.values["cap"] == pytest.approx(0.5, rel=0.02)
+    assert found.values["rate"] == pytest.approx(80.0, rel=0.05)
+
+
+def test_one_wild_row_hardly_moves_a_robust_fit(x64):
+    data = np.asarray(predict(TRUE)).copy()
+    data[5] *= 10.0
+    assert fit(predict, data, GUESS, ("cap", "start")).values["cap"] == pytest.approx(0.4, rel=0.02)
+    left = np.ones(len(WORK))
+    left[5] = 0.0
+    found = fit(predict, data, GUESS, ("cap", "start"), weights=left)
+    assert found.values["cap"] == pytest.approx(0.4, rel=1e-6)
+
+
+def test_folds_predict_rows_they_have_not_seen(x64):
+    folds = np.arange(len(WORK)) % 3
+    times = held_out(predict, noisy(3), GUESS, ("cap", "start"), folds.tolist())
+    assert np.median(np.abs(times / noisy(3) - 1.0)) < 0.08
+    spoiled = noisy(3)
+    spoiled[folds == 1] *= 3.0  # what a fold holds must not reach its own prediction
+    again = held_out(predict, spoiled, GUESS, ("cap", "start"), folds.tolist())
+    inside = folds == 1
+    np.testing.assert_allclose(again[inside], times[inside], rtol=1e-6)
+    assert not np.allclose(again[~inside], times[~inside], rtol=1e-2)
+
+
+def test_a_fit_works_on_a_tuple_of_specs(x64):
+    pair = (TRUE.with_(cap=0.8), TRUE)
+
+    def both(trees):
+        return jnp.concatenate([predict(tree) for tree in trees])
+
+    data = np.asarray(both((TRUE, TRUE)))
+    found = fit(both, data, pair, ("0.cap",), restarts=2)
+    assert found.values == pytest.approx({"0.cap": 0.4}, rel=1e-6)
+    assert jax.tree.structure(found.tree) == jax.tree.structure(pair)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"names": ("speed",)}, "parameter is 'speed'"),
+        ({"names": ("cap", "cap")}, "each name once"),
+        ({"names": ("mode",)}, "choices have no gradient"),
+        ({"names": ()}, "at least one name"),
+        ({"measured": [1.0]}, "the number of parameters"),
+        ({"measured": [1.0] * 39 + [0.0]}, "measurement 40"),
+        ({"measured": [1.0] * 39 + [float("nan")]}, "measurement 40"),
+        ({"weights": [1.0]}, "one a measurement"),
+        ({"weights": -1.0}, "weights"),
+        ({"priors": {"start": Prior(1.0, 1.0)}, "names": ("cap", "rate")}, "prior is 'start'"),
+        ({"priors": {"cap": Prior(0.0, 1.0)}}, "prior of cap"),
+        ({"bounds": {"cap": (0.5, 2.0)}}, "bounds of cap"),
+        ({"bounds": {"rate": (1.0, 2.0)}}, "bounds is 'rate'"),
+    ],
+)
+def test_bad_input_is_told_in_one_sentence(change, said):
+    given = {"measured": np.ones(40), "names": ("cap", "start"), **change}
+    measured, names = given.pop("measured"), given.pop("names")
+    with pytest.raises(InputError, match=said) as caught:
+        fit(predict, measured, GUESS, names, **given)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,197 @@
+"""Calibration of one server: what was put in comes back, and what is not known is said."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.calibration import Prior
+from infer_jax.calibration.bands import student
+from infer_jax.calibration.linearised import Linearised
+from infer_jax.calibration.problem import Problem
+from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
+from infer_jax.calibration.server import calibrate_server, expected
+from infer_jax.catalog import load_model, load_system
+from infer_jax.catalog.measurements import Pool, Run, Speculation, Statistic
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Serving
+from infer_jax.specs import Spec, number, spec
+
+ARCH = load_model("llama-3.1-8b").architecture
+HARDWARE = load_system("h100_sxm").hardware
+THEORY = Serving.of(engine="vllm")
+TRUE = {"decode_factor": 1.3, "first_factor": 0.7}
+LOADS = ((1, 1000, 101), (8, 1000, 101), (32, 500, 501), (16, 4000, 501), (64, 2000, 201),
+         (128, 300, 300))  # fmt: skip
+
+
+def run(concurrency: float | None = 8.0, isl=1000.0, osl=101.0, **facts):
+    made = {"file": "a.csv", "line": 2, "source": "csv", "engine": "vllm", "tp": 1.0, **facts}
+    return Run(isl=isl, osl=osl, concurrency=concurrency, **made)
+
+
+def served(noise):
+    """Runs of a server whose factors are ``TRUE``, with noise in log on both times."""
+    blank = [run(float(c), float(i), float(o)) for c, i, o in LOADS]
+    times = jax.jit(predictor(ARCH, HARDWARE, [load_of(r) for r in blank]))(THEORY.fitted(TRUE))
+    times = np.asarray(times).reshape(2, -1)
+    times = times * np.exp(noise * np.random.default_rng(3).normal(size=times.shape))
+    pairs = zip(blank, *times, strict=True)
+    return [r.replace(tpot=Statistic(a), ttft=Statistic(b)) for r, a, b in pairs]
+
+
+@pytest.fixture(scope="module")
+def made():
+    jax.config.update("jax_enable_x64", True)
+    return calibrate_server(THEORY, ARCH, HARDWARE, served(0.03))
+
+
+def test_factors_come_back_within_their_intervals(made):
+    ends = made.interval(0.95)
+    for name, value in TRUE.items():
+        assert ends[name][0] < value < ends[name][1], (name, ends[name])
+        narrow, wide = made.interval(0.5)[name], ends[name]
+        assert wide[0] < narrow[0] < made.fit.values[name] < narrow[1] < wide[1]
+
+
+def test_errors_fall_to_the_noise_on_runs_left_out(made):
+    wrong = {k: np.abs(getattr(made, k) / made.measured - 1) for k in ("before", "after", "held")}
+    assert np.median(wrong["before"]) > 0.2
+    assert np.median(wrong["held"][0]) < 0.07 and np.median(wrong["held"][1]) < 0.15
+    assert np.median(wrong["after"]) <= np.median(wrong["held"])
+
+
+def test_the_band_holds_what_was_left_out(made):
+    low, high = made.band(0.8).T
+    ratio = made.measured / made.held
+    inside = (low[:, None] < ratio) & (ratio < high[:, None])
+    assert 0.7 <= inside.mean() <= 1.0
+    assert np.all(made.band(0.95)[:, 1] > high) and np.all(made.band(0.5)[:, 1] < high)
+
+
+def test_launch_gaps_and_the_factor_are_not_told_apart(made):
+    """Both make every step longer; runs this noisy do not tell them apart, and it is said."""
+    found = {one.name: one for one in made.identified.parameters}
+    assert found["decode_factor"].verdict == "identified"
+    assert found["usable_memory"].verdict != "identified"  # no run is near it
+    assert any("usable_memory" in sentence for sentence in made.identified.sentences)
+
+
+def test_what_to_measure_next_is_new_and_narrows(made):
+    assert made.proposals
+    known = {(c, i, o) for c, i, o in LOADS}
+    for one in made.proposals:
+        work = one.load.workload
+        assert (float(work.batch), float(work.isl), float(work.osl)) not in known
+        assert one.bits > 0 and 0 < one.narrows < 1
+
+
+def test_one_run_is_believed_two_thirds():
+    """k runs move a factor by k / (k + 1/2) of the error, in log, where errors are ordinary."""
+    small = {"decode_factor": 1.04, "first_factor": 1.0}
+    blank = run()
+    predict = jax.jit(predictor(ARCH, HARDWARE, [load_of(blank)]))
+    tpot, ttft = np.asarray(predict(THEORY.fitted(small)))
+    one = blank.replace(tpot=Statistic(tpot), ttft=Statistic(ttft))
+    found = calibrate_server(THEORY, ARCH, HARDWARE, [one], ("decode_factor",))
+    assert np.log(found.fit.values["decode_factor"]) == pytest.approx(
+        np.log(1.04) * 1 / 1.5, rel=0.05
+    )
+    assert found.held is None
+
+
+def test_expected_errors_mix_ordinary_ones_with_those_seen():
+    times = np.ones((2, 2))
+    spread, freedom = expected(times, times * np.exp([[0.1, -0.1], [0.0, 0.0]]))
+    # 3 ordinary runs of 8 %, unsure of an offset from 2, and two of 10 %
+    assert spread[0] == pytest.approx(np.sqrt((3 * 0.08**2 * 1.4 + 0.02) / 5))
+    assert spread[1] == pytest.approx(0.25 * np.sqrt(3 * 1.4 / 5))
+    assert freedom == 5
+
+
+def test_student_is_near_the_table():
+    # t at 90 % with 5 and 10 degrees of freedom: 1.476, 1.372
+    assert student(5, 0.8) * 1.2816 == pytest.approx(1.476, rel=0.005)
+    assert student(10, 0.8) * 1.2816 == pytest.approx(1.372, rel=0.002)
+
+
+@spec
+class Bend(Spec):
+    """Seconds of work: work / rate + start."""
+
+    rate: np.ndarray = number("rate", unit="1/s", kind="rate")
+    start: np.ndarray = number("fixed time", unit="s", kind="time")
+
+
+def test_linearising_again_and_again_ends_where_the_solver_does(x64):
+    work = np.geomspace(1.0, 100.0, 12)
+    true, guess = Bend.of(rate=30.0, start=0.6), Bend.of(rate=10.0, start=0.1)
+    data = work / 30.0 + 0.6
+    beliefs = {"rate": Prior(10.0, 1.0), "start": Prior(0.1, 1.0)}
+
+    def predict(bend):
+        return jnp.asarray(work) / bend.rate + bend.start
+
+    (whole, least), (found, cost) = (
+        kind.of(predict, data, guess, ("rate", "start"), priors=beliefs, scale=0.05).solve(
+            np.log([[10.0, 0.1]]), np.ones(len(work)), 100
+        )
+        for kind in (Problem, Linearised)
+    )
+    np.testing.assert_allclose(found, whole, atol=1e-3)
+    np.testing.assert_allclose(cost, least, rtol=1e-6)
+    assert abs(np.exp(found[0, 0]) / float(true.rate) - 1) < 0.02
+
+
+def test_requests_in_flight_follow_little():
+    arriving = run(None, request_rate=4.0, ttft=Statistic(0.5), tpot=Statistic(0.01))
+    assert in_flight(arriving) == pytest.approx(4.0 * (0.5 + 100 * 0.01))
+    assert np.isnan(measured([arriving])[1, 0]) and measured([arriving])[0, 0] == 0.01
+    assert in_flight(run(8.0)) == 8.0
+
+
+def test_copies_share_the_requests():
+    load = load_of(run(32.0, chips=8.0, tp=2.0))
+    assert float(load.workload.batch) == 8.0 and float(load.plan.tp) == 2.0
+
+
+REFUSED = {
+    "engine": ([run(engine=None)], "engine"),
+    "unknown engine": ([run(engine="abacus")], "abacus"),
+    "two engines": ([run(), run(engine="sglang", line=3)], "one engine"),
+}
+
+
+@pytest.mark.parametrize(("runs", "said"), REFUSED.values(), ids=REFUSED)
+def test_an_engine_is_needed_and_only_one(runs, said):
+    with pytest.raises(InputError, match=said):
+        engine_of(runs)
+
+
+NO_LOADS = {
+    "no layout": (run(tp=None), "tp"),
+    "all at once": (run(None), "concurrency"),
+    "drafts": (run(speculation=Speculation(method="mtp")), "drafts"),
+    "two pools": (run(pools=(Pool("prefill"), Pool("decode"))), "disaggregated"),
+    "experts do not fit": (run(ep=3.0), "divisor"),
+    "arrivals without latency": (run(None, request_rate=4.0, tpot=Statistic(0.01)), "latency"),
+}
+
+
+@pytest.mark.parametrize(("one", "said"), NO_LOADS.values(), ids=NO_LOADS)
+def test_what_a_run_must_say(one, said):
+    with pytest.raises(InputError, match=said) as told:
+        load_of(one)
+    assert "a.csv, line 2" in str(told.value)
+
+
+def test_more_parameters_than_times_are_refused():
+    one = run(tpot=Statistic(0.01), ttft=Statistic(0.1))
+    with pytest.raises(InputError, match="at least 3"):
+        calibrate_server(
+            THEORY, ARCH, HARDWARE, [one], ("decode_factor", "first_factor", "vllm.layer_gap")
+        )
+    with pytest.raises(InputError, match="parameter is 'banana'"):
+        calibrate_server(THEORY, ARCH, HARDWARE, [one], ("banana",))
+    with pytest.raises(InputError, match="runs"):
+        calibrate_server(THEORY, ARCH, HARDWARE, [])

@@ -1,0 +1,182 @@
+"""Offsets, bands, scores, the next measurement, predictive checks and the learned residual."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.calibration import (
+    CAUCHY,
+    SOFT_L1,
+    Problem,
+    at,
+    bands,
+    covariance,
+    cross_validate,
+    interval_score,
+    learn_residual,
+    left_out,
+    next_measurements,
+    offsets,
+    predictive_checks,
+    random_groups,
+    score,
+    spearman,
+)
+from infer_jax.errors import InputError
+from infer_jax.specs import Spec, number, spec
+
+WORK = np.geomspace(1.0, 1000.0, 48)
+CLUSTER = np.arange(48) % 8
+
+
+@spec
+class Line(Spec):
+    """Seconds: work / rate + start."""
+
+    rate: np.ndarray = number("rate", unit="1/s", kind="rate")
+    start: np.ndarray = number("fixed time", unit="s", kind="time")
+
+
+def predict(line):
+    return jnp.asarray(WORK) / line.rate + line.start
+
+
+@pytest.fixture(scope="module")
+def problem():
+    random = np.random.default_rng(0)
+    noise = 0.05 * random.normal(size=48) + 0.05 * random.normal(size=8)[CLUSTER]
+    line = Line.of(rate=100.0, start=0.1)
+    data = np.asarray(predict(line)) * np.exp(noise)
+    return Problem.of(predict, data, line, ("rate", "start"), scale=0.5)
+
+
+@pytest.fixture(scope="module")
+def found(problem):
+    ends, _ = problem.solve(problem.starts(1, 0.0, 0), problem.weighted(None), 60)
+    return at(problem, ends[0])
+
+
+@pytest.mark.parametrize("loss", [SOFT_L1, CAUCHY])
+def test_a_loss_is_the_square_of_its_root_and_its_weight_the_slope(x64, loss):
+    z = jnp.asarray([1e-9, 0.3, 2.0, 30.0])
+    step = 1e-6
+    rho = lambda x: loss.root(x) ** 2  # noqa: E731
+    slope = (rho(z + step) - rho(z - step)) / (2 * step)
+    np.testing.assert_allclose(slope / (2 * z), loss.weight(z), rtol=1e-4, atol=1e-3)
+    bent = (loss.weight(z + step) * (z + step) - loss.weight(z - step) * (z - step)) / (2 * step)
+    np.testing.assert_allclose(bent, loss.curvature(z), rtol=1e-6, atol=1e-9)
+
+
+def test_left_out_errors_are_those_of_refits(x64, problem, found):
+    guessed = left_out(found, CLUSTER.tolist())
+    folds = {str(k): np.equal(CLUSTER, k) for k in range(8)}
+    refitted = np.empty(48)
+    for held in cross_validate(problem, folds, starts=found.free):
+        refitted[held.inside] = held.fit.residuals[held.inside]
+    np.testing.assert_allclose(guessed, refitted, atol=0.01)
+    assert np.abs(guessed - refitted).max() < 0.2 * np.abs(guessed - found.residuals).max()
+
+
+def test_bands_lean_on_rows_like_the_one_asked():
+    random = np.random.default_rng(1)
+    kind = np.repeat(["a", "b"], 400)
+    errors = np.where(kind == "a", 0.05, 0.5) * random.normal(size=800)
+    band = bands(errors, {"kind": kind.tolist()}, {"kind": ["a", "b", "new"]}, {"kind": 50.0})
+    width = band.high - band.low
+    assert width[0] < 0.25 * width[1] and width[0] < width[2] < width[1]
+    assert width[0] == pytest.approx(2 * 1.2816 * 0.05, rel=0.2)
+    few = bands(
+        errors, {"kind": kind.tolist()}, {"kind": ["a"]}, {"kind": 50.0}, clusters=kind.tolist()
+    )
+    assert (few.high - few.low)[0] > 1.3 * width[0]
+
+
+def test_offsets_are_shrunk_by_what_the_rows_bear():
+    random = np.random.default_rng(2)
+    server = np.repeat(np.arange(30), 10)
+    apart = 0.3 * random.normal(size=30)[server] + 0.05 * random.normal(size=300)
+    same = 0.3 * random.normal(size=300)
+    told = offsets(apart, [server.tolist()])
+    assert told.shrinkage[0] < 0.3
+    np.testing.assert_allclose(told.at([server.tolist()]), apart, atol=0.25)
+    assert offsets(same, [server.tolist()]).shrinkage[0] > 5.0
+    assert told.at([["unknown"]])[0] == 0.0
+    half = offsets(np.asarray([1.0]), [["x"]], [1.0])
+    assert half.values[0]["x"] == 0.5
+
+
+def test_scores_against_figures_done_by_hand():
+    one = score(
+        np.asarray([1.1, 2.0, 2.0]), np.asarray([1.0, 2.0, 4.0]), np.zeros(3), np.full(3, 3.0)
+    )
+    assert (one.rows, one.median, one.cover80) == (3, pytest.approx(10.0), pytest.approx(200 / 3))
+    assert one.mean == pytest.approx(20.0)
+    assert spearman(np.asarray([1.0, 2.0, 3.0]), np.asarray([10.0, 30.0, 20.0])) == 0.5
+    assert spearman(np.ones(3), np.asarray([1.0, 2.0, 3.0])) == 0.0
+    e = np.e
+    assert interval_score(np.asarray([e]), np.asarray([1.0]), np.asarray([e**2])) == pytest.approx(
+        2
+    )
+    outside = interval_score(np.asarray([e**3]), np.asarray([1.0]), np.asarray([e**2]))
+    assert outside == pytest.approx(2 + 10)
+
+
+def test_random_groups_hold_whole_groups():
+    groups = [f"g{i % 10}" for i in range(50)]
+    for inside in random_groups(groups).values():
+        assert inside.sum() == 15
+        assert len({g for g, i in zip(groups, inside, strict=True) if i}) == 3
+
+
+def test_the_next_measurement_is_where_the_fit_knows_least(x64, found):
+    short, long = [0.0, 1.0], [-1.0, 0.0]
+    loose = np.diag([0.04, 0.0001])
+    first, second = next_measurements(
+        found, np.asarray([short, long]), 0.05, covered=loose, count=2
+    )
+    assert first.index == 1 and first.bits > second.bits > 0
+    assert first.bits == pytest.approx(0.5 * np.log2(1 + 0.04 / 0.0025))
+    wanted = next_measurements(
+        found, np.asarray([short, long]), 0.05, wanted=np.asarray([short]), covered=loose
+    )
+    assert wanted[0].index == 0
+
+
+def test_predictive_checks_find_errors_that_belong_together(x64, problem, found):
+    covered, scale = covariance(found, CLUSTER.tolist()), 0.07
+    plain = {c.name: c for c in predictive_checks(found, covered, scale, {"work": np.log(WORK)})}
+    assert plain["spread"].passes and plain["trend with work"].passes
+    shared = 0.2 * np.repeat(np.random.default_rng(3).normal(size=8), 6)
+    spoiled = problem.with_(found.predicted * np.exp(shared))
+    seen = {c.name: c for c in predictive_checks(at(spoiled, found.free), covered, scale)}
+    assert not seen["likeness of neighbours"].passes and not seen["spread"].passes
+
+
+def test_a_residual_is_learnt_where_there_is_one_and_only_there(x64):
+    random = np.random.default_rng(4)
+    features = random.normal(size=(300, 3))
+    groups = (np.arange(300) % 30).tolist()
+    noise = 0.05 * random.normal(size=(300, 1))
+    learnt = learn_residual(features, 0.4 * np.tanh(features[:, :1]) + noise, groups, [0.1])
+    assert learnt.gain > 0.5
+    wrong = learnt(features)[:, 0] - 0.4 * np.tanh(features[:, 0])
+    assert np.std(wrong) < 0.1
+    nothing = learn_residual(features, noise, groups, [0.1])
+    assert np.abs(nothing(features)).mean() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: random_groups(["a"]), "two groups"),
+        (lambda: score(np.ones(0), np.ones(0)), "rows"),
+        (lambda: offsets(np.ones(3), [["a"]]), "label"),
+        (lambda: bands(np.ones(1), {"a": [1]}, {"b": [1]}, {"a": 2.0}), "labels"),
+        (lambda: learn_residual(np.ones((4, 2)), np.ones((4, 1)), ["a"] * 4, [1.0]), "groups"),
+        (lambda: learn_residual(np.ones((4, 2)), np.ones((3, 1)), ["a"] * 4, [1.0]), "features"),
+    ],
+)
+def test_bad_input_is_told_in_one_sentence(call, said):
+    with pytest.raises(InputError, match=said) as caught:
+        call()
+    assert "\n" not in str(caught.value)

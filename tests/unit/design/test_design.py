@@ -1,0 +1,194 @@
+"""Designs: known optima, limits kept, never worse than the start, and every mistake told."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from infer_jax.catalog import load_system
+from infer_jax.design import Search, codesign
+from infer_jax.design.ascent import FEW, with_slope
+from infer_jax.errors import InputError
+from infer_jax.physics.sharding import best_gathered, best_rows
+from infer_jax.sweeps import Axis, Best, Constraint, Space, sweep
+from tests.unit.design.bowls import Bowl, balance, hardware
+from tests.unit.sweeps import toy
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+AXES = {
+    "arch.width": Axis.integers(128, 4096, 64),
+    "workload.batch": Axis.integers(1, 256),
+    "plan.tp": Axis.values(1, 2, 4, 8),
+}
+START = {"arch.width": 2048.0, "workload.batch": 4.0, "plan.tp": 1.0}
+
+
+def space(where=(), axes=None):
+    return Space(toy.arch(), hardware(), toy.workload(), toy.plan(), axes=axes or AXES, where=where)
+
+
+WHERE = (Constraint(product=("arch.width", "workload.batch"), at_least=20000.0),)
+KEEP = Best("cost", under={"tpot": 3.0})
+
+
+@pytest.fixture(scope="module")
+def search():
+    return Search.of(Bowl.of(), space(WHERE), KEEP)
+
+
+def test_it_is_the_exhaustive_optimum(search):
+    found = search.run(start=START, restarts=16, steps=80)
+    best = sweep(Bowl.of(), space(WHERE), KEEP, precision="float64")
+    assert found.objective == pytest.approx(best.columns["cost"][0], rel=1e-12)
+    assert found.index == best.index[0]
+    assert found.counts["gradients"] <= 16 * (80 + 8)
+    assert found.counts["lattice"] < 0.1 * 63 * 256 * 4
+    path = found.paths[0]
+    assert path.objective.shape == (len(path.objective), 16)
+    assert path.values[0, 0] == pytest.approx([2048.0, 4.0, 1.0], rel=0.1)
+
+
+@settings(max_examples=12)
+@given(
+    st.floats(0.5, 20.0),
+    st.sampled_from(range(128, 4097, 64)),
+    st.integers(1, 256),
+    st.sampled_from([1.0, 2.0, 4.0, 8.0]),
+    st.integers(0, 5),
+)
+def test_limits_hold_and_a_start_is_never_worse(search, limit, width, batch, tp, seed):
+    start = {"arch.width": float(width), "workload.batch": float(batch), "plan.tp": tp}
+    try:
+        found = search.run(start=start, under={"tpot": limit}, restarts=8, steps=32, seed=seed)
+    except InputError as error:
+        assert "tpot" in str(error)
+        return
+    assert found.terms["tpot"] <= limit
+    assert found.values["arch.width"] * found.values["workload.batch"] >= 20000.0
+    assert bool(found.life.feasible)
+    if found.start_met:
+        assert found.objective <= found.start_objective
+        assert found.gain >= 1.0
+
+
+def test_the_start_itself_is_kept_where_no_lattice_point_beats_it():
+    axes = {"arch.width": Axis.values(100, 5000), "workload.batch": Axis.values(25)}
+    one = Space(toy.arch(), hardware(), toy.workload(), toy.plan(tp=3.0), axes=axes)
+    found = codesign(Bowl.of(), one, Best("cost"), start={"arch.width": 900.0}, restarts=4, steps=8)
+    assert found.index is None
+    assert found.gain == 1.0
+    assert any("start" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("method", ["adam", "lbfgs"])
+def test_both_methods_find_the_bottom(method):
+    found = codesign(
+        Bowl.of(), space(), Best("cost"), start=START, restarts=6, steps=96, method=method
+    )
+    ends = found.paths[0].values[-1, found.paths[0].ends[0]]
+    assert ends[:2] == pytest.approx([900.0, 25.0], rel=0.05)
+    assert ends[2] == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_slope_is_the_same_forward_and_in_reverse():
+    def merit(x):
+        return jnp.prod(x) + jnp.sum(x**2), x[0]
+
+    for x in (jnp.arange(1.0, 1.0 + FEW), jnp.arange(1.0, 2.0 + FEW)):
+        value, slope, seen = with_slope(merit, x)
+        assert value == merit(x)[0] and seen == x[0]
+        np.testing.assert_allclose(slope, jnp.prod(x) / x + 2.0 * x, rtol=1e-12)
+
+
+def test_planted_ripples_are_left_by_restarts():
+    theory = Bowl.of(depth=0.5)
+    found = codesign(theory, space(), Best("cost"), restarts=32, steps=96)
+    best = sweep(theory, space(), Best("cost"), precision="float64")
+    assert found.objective <= 1.01 * best.columns["cost"][0]
+
+
+def test_a_fixed_product_is_a_simplex_and_holds():
+    axes = {
+        "plan.tp": Axis.values(1, 2, 4, 8, 16, 32, 64),
+        "workload.batch": Axis.values(1, 2, 4, 8, 16, 32, 64),
+    }
+    where = (Constraint(product=("plan.tp", "workload.batch"), equals=64),)
+    found = codesign(Bowl.of(), space(where, axes), Best("cost"), restarts=8, steps=48)
+    best = sweep(Bowl.of(), space(where, axes), Best("cost"), precision="float64")
+    products = np.prod(found.paths[0].values, axis=-1)
+    np.testing.assert_allclose(products, 64.0, rtol=1e-12)
+    assert found.index == best.index[0]
+
+
+def test_choices_and_specs_are_enumerated():
+    axes = {**AXES, "arch.tied": Axis.values("no", "yes")}
+    where = (Constraint(value="arch.tied", equals=1.0),)
+    found = codesign(Bowl.of(), space(where, axes), Best("cost"), restarts=12, steps=48)
+    assert found.values["arch.tied"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "system", "printed"),
+    [
+        ("group", "h800_sxm", 296),
+        ("group", "h20_sxm", 37),
+        ("heads", "h800_sxm", 148),
+        ("heads", "h20_sxm", 19),
+        ("batch", "h800_sxm", 9456),
+        ("batch", "h20_sxm", 1184),
+        ("ranks", "h800_sxm", 74),
+    ],
+)
+def test_the_report_s_balance_points_are_stationary(kind, system, printed):
+    # InferSim technical report (2025), Sections 3.2 and 3.3, which rounds up
+    end = _end(balance(kind), load_system(system).hardware, 4.0, 32768.0)
+    assert end == pytest.approx(printed, rel=0.03 if printed > 19 else 0.05)
+
+
+def test_the_paper_s_best_slices_are_stationary():
+    # Pope et al. 2022 (arXiv 2211.05102), Appendix A.2: X* = 0.5 sqrt(64) = 4 at F = 4 E
+    chips, width, hidden, tokens, inward = map(jnp.asarray, (64.0, 18432.0, 73728.0, 65536.0, 1.0))
+    rows = _end(balance("rows"), hardware(), 1.0, 64.0)
+    assert rows == pytest.approx(4.0, rel=1e-3)
+    assert rows == pytest.approx(float(best_rows(chips, width, hidden, inward)), rel=1e-3)
+    gathered = _end(balance("gathered"), hardware(), 1.0, 64.0)
+    known = float(best_gathered(tokens, chips, hidden, inward))
+    assert gathered == pytest.approx(known, rel=1e-3)
+
+
+def _end(theory, chips, low, high):
+    """Where gradients end in the batch, before anything is rounded."""
+    axes = {"workload.batch": Axis.log(low, high, 33)}
+    one = Space(toy.arch(), chips, toy.workload(), toy.plan(), axes=axes)
+    found = codesign(theory, one, Best("cost"), restarts=8, steps=240)
+    return float(found.paths[0].values[-1, found.paths[0].ends[0], 0])
+
+
+def test_limits_that_nothing_keeps_are_told_with_the_worst(search):
+    with pytest.raises(InputError) as told:
+        search.run(under={"tpot": 1e-3}, restarts=8, steps=16)
+    text = str(told.value)
+    assert "tpot" in text and "0.001" in text and "%" in text and "arch.width =" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"start": {"arch.width": 9999.0}}, "arch.width is 9999"),
+        ({"start": {"arch.depth": 2.0}}, "start of arch.depth"),
+        ({"restarts": 0}, "1 to 4,096 restarts"),
+        ({"restarts": 10**9}, "1 to 4,096 restarts"),
+        ({"steps": 10**9}, "1 to 10,000 steps"),
+        ({"method": "newton"}, "adam or lbfgs"),
+    ],
+)
+def test_a_mistake_is_one_sentence(search, change, said):
+    with pytest.raises(InputError, match="codesign") as told:
+        search.run(**change)
+    assert said in str(told.value)
+
+
+def test_a_free_number_that_the_model_has_not():
+    with pytest.raises(InputError, match="here one of"):
+        codesign(Bowl.of(), space(axes={"arch.girth": Axis.values(1, 2)}), Best("cost"))

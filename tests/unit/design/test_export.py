@@ -1,0 +1,113 @@
+"""A design's config.json is read back as the design, by the catalogue that reads everybody's."""
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from infer_jax.catalog import load_model
+from infer_jax.design import changed, export
+from infer_jax.design.export import template
+from infer_jax.design.names import followers
+from infer_jax.errors import InputError
+from infer_jax.estimators import make
+from infer_jax.specs import Plan, Workload
+from infer_jax.sweeps import Best, Space
+from infer_jax.sweeps.paths import Point
+from infer_jax.sweeps.run import prepare
+from tests.unit.design.bowls import Bowl, hardware
+
+SHAPES = {
+    "llama-3.1-70b": {
+        "arch.width": 6144.0,
+        "arch.blocks.*.count": 100.0,
+        "arch.blocks.*.attention.query_heads": 48.0,
+        "arch.blocks.*.attention.kv_heads": 4.0,
+        "arch.blocks.*.feedforward.width": 30720.0,
+    },
+    "qwen3-30b-a3b": {
+        "arch.width": 2560.0,
+        "arch.blocks.*.attention.query_heads": 40.0,
+        "arch.blocks.*.feedforward.experts": 96.0,
+        "arch.blocks.*.feedforward.active": 6.0,
+        "arch.blocks.*.feedforward.width": 896.0,
+    },
+    "deepseek-v3": {
+        "arch.width": 6144.0,
+        "arch.blocks.*.attention.query_heads": 96.0,
+        "arch.blocks.*.attention.kv_rank": 384.0,
+        "arch.blocks.*.attention.query_rank": 1024.0,
+        "arch.blocks.1.feedforward.experts": 192.0,
+        "arch.blocks.1.feedforward.active": 6.0,
+        "arch.blocks.1.feedforward.width": 2560.0,
+        "arch.blocks.1.feedforward.shared.width": 2560.0,
+    },
+}
+
+
+def shaped(name):
+    """The model with another shape, its norms and biases following."""
+    arch = load_model(name).architecture
+    point = changed(Point(Bowl.of(), arch, hardware(), Workload.of(), Plan.of()), SHAPES[name])
+    axes = followers(arch)
+    rows = Space(point.arch, point.hardware, point.workload, point.plan, axes=axes)
+    group = prepare(Bowl.of(), rows, Best("cost"), precision="float64").parts[0].group
+    return group.fill(group.steps(np.zeros(len(group.sizes), int))).arch
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_it_is_read_back_as_the_same_numbers(name, tmp_path):
+    arch = shaped(name)
+    config, _ = export(arch, template(name))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = load_model(tmp_path).architecture
+    assert jax.tree.structure(arch) == jax.tree.structure(read)
+    for ours, theirs in zip(jax.tree.leaves(arch), jax.tree.leaves(read), strict=True):
+        assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
+    if name == "llama-3.1-70b":  # and so it costs the same
+        theory, work = make("economics.planned"), Workload.of(isl=128, osl=16, batch=4)
+        system = hardware()
+        lives = [theory.estimate(a, system, work, Plan.of(tp=4)) for a in (arch, read)]
+        assert float(lives[0].tpot) == float(lives[1].tpot)
+        assert float(lives[0].cost) == float(lives[1].cost)
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(4, 128), st.integers(1, 200), st.integers(1, 16), st.integers(1, 16),
+    st.sampled_from([32.0, 64.0, 96.0, 128.0, 256.0]), st.integers(1, 512),
+)  # fmt: skip
+def test_any_dense_shape_is_read_back(width, depth, kv, group, head, wide):
+    shape = {
+        "arch.width": 64.0 * width,
+        "arch.blocks.*.count": float(depth),
+        "arch.blocks.*.attention.query_heads": float(kv * group),
+        "arch.blocks.*.attention.kv_heads": float(kv),
+        "arch.blocks.*.attention.head_width": head,
+        "arch.blocks.*.attention.value_width": head,
+        "arch.blocks.*.feedforward.width": 64.0 * wide,
+    }
+    arch = load_model("llama-3.1-8b").architecture
+    point = changed(Point(Bowl.of(), arch, hardware(), Workload.of(), Plan.of()), shape)
+    _, read = export(point.arch, template("llama-3.1-8b"))
+    block: Any = read.blocks[0]
+    core, layer = block.attention, block.feedforward
+    told = [read.width, block.count, core.query_heads, core.kv_heads, core.head_width,
+            core.value_width, layer.width]  # fmt: skip
+    assert [float(x) for x in told] == list(shape.values())
+
+
+def test_what_a_family_cannot_say_is_told():
+    arch = load_model("llama-3.1-8b").architecture
+    block = arch.blocks[0]
+    assert block.attention is not None
+    narrow = block.attention.replace(value_width=np.asarray(64.0))
+    odd = arch.replace(blocks=(block.replace(attention=narrow),))
+    with pytest.raises(InputError, match="value_width is 64"):
+        export(odd, template("llama-3.1-8b"))
+    half = arch.replace(width=np.asarray(4096.5))
+    with pytest.raises(InputError, match="a whole number"):
+        export(half, template("llama-3.1-8b"))

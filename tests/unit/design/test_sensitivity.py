@@ -1,0 +1,129 @@
+"""Elasticities: the closed form's to nine digits, slopes at kinks, and what changes really do."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.design import changed, elasticities, what_if
+from infer_jax.errors import InputError
+from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.specs import Plan
+from infer_jax.sweeps.paths import Point
+from tests.unit.design.bowls import Bowl, hardware
+from tests.unit.sweeps import toy
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def closed(layers, parameters, hop=2e-6):
+    """Level 2 of the economics paper in closed form: 4 all-reduces a layer, 16 bits, 3.3 TB/s."""
+    tree = {"hop": hop, "bandwidth": 3.3e12, "bytes": 2.0 * parameters, "layers": layers}
+    tree = {k: np.asarray(v) for k, v in tree.items()}
+
+    def time(t):
+        return {"tpot": fastest_instance(4.0 * t["layers"] * t["hop"],
+                                         t["bytes"] / t["bandwidth"]).time}  # fmt: skip
+
+    return {e.path: e.slope for e in elasticities(time, tree)}
+
+
+def formula(layers, parameters, hop=2e-6):
+    a, m = 4.0 * layers * hop, 2.0 * parameters / 3.3e12
+    x = (a / 2.0) ** (2.0 / 3.0) * m ** (1.0 / 3.0)
+    return -x / (3.0 * x - a), (2.0 * x - a) / (3.0 * x - a)
+
+
+@pytest.mark.parametrize(("layers", "parameters"), [(80.0, 70.6e9), (32.0, 8.0e9), (126.0, 405e9)])
+def test_the_closed_form_is_its_formula(layers, parameters):
+    told, wanted = closed(layers, parameters), formula(layers, parameters)
+    assert told["bandwidth"] == pytest.approx(wanted[0], abs=1e-9)
+    assert told["hop"] == pytest.approx(wanted[1], abs=1e-9)
+    assert told["layers"] == pytest.approx(told["hop"], abs=1e-12)
+
+
+def test_llama_3_70b_and_the_limit_of_no_latency():
+    # Erdil 2025 (arXiv 2506.04645), Section 2.2.3: -1/3 and 2/3 only as the latency goes to 0
+    told = closed(80.0, 70.6e9)
+    assert round(told["bandwidth"], 3) == -0.383
+    assert round(told["hop"], 3) == 0.617
+    far = closed(80.0, 70.6e9, hop=2e-15)
+    assert far["bandwidth"] == pytest.approx(-1.0 / 3.0, abs=1e-3)
+    assert far["hop"] == pytest.approx(2.0 / 3.0, abs=1e-3)
+    assert abs(told["bandwidth"] + 1.0 / 3.0) > 0.04
+
+
+def of(function, **numbers):
+    tree = {k: np.asarray(float(v)) for k, v in numbers.items()}
+    return {e.path: e for e in elasticities(lambda t: {"y": function(t)}, tree)}
+
+
+def test_a_maximum_has_two_sides():
+    told = of(lambda t: jnp.maximum(t["a"], t["b"]), a=2.0, b=2.0)["a"]
+    assert told.kinked
+    assert told.below == pytest.approx(0.0, abs=1e-6)
+    assert told.above == pytest.approx(1.0, abs=1e-6)
+    assert told.jump == 0.0
+    assert told.tenth == pytest.approx(0.1)
+    assert told.double == pytest.approx(1.0)
+    away = of(lambda t: jnp.maximum(t["a"], t["b"]), a=3.0, b=2.0)["a"]
+    assert not away.kinked
+    assert away.slope == pytest.approx(1.0)
+
+
+def test_a_ceiling_is_a_step_not_a_slope():
+    told = of(lambda t: jnp.ceil(t["n"] / 8.0), n=8.0)["n"]
+    assert told.kinked
+    assert told.slope == 0.0
+    assert (told.below, told.above) == (pytest.approx(0.0), pytest.approx(0.0))
+    assert told.jump == pytest.approx(1.0)  # one node becomes two
+    assert told.tenth == pytest.approx(1.0)
+
+
+def point(**numbers):
+    work = toy.workload(batch=np.asarray(16.0))
+    plan = toy.plan(tp=np.asarray(2.0))
+    return Point(Bowl.of(), toy.arch(512.0, blocks=2), hardware(**numbers), work, plan)
+
+
+def read(p):
+    return {"cost": p.estimator.estimate(p.arch, p.hardware, p.workload, p.plan).cost}
+
+
+def test_a_point_has_units_bounds_and_no_choices():
+    told = {e.path: e for e in elasticities(read, point())}
+    assert told["hardware.price"].slope == pytest.approx(1.0)
+    assert told["hardware.price"].unit == "USD/h"
+    assert "arch.tied" not in told  # a choice
+    assert "hardware.chip.memory" not in told  # the cost does not read it
+    # cost = exp(u^2 + .5 v^2 + w^2 + .6 u v): d log / d log width = 2 u + .6 v
+    u, v = np.log(512.0 / 900.0), np.log(16.0 / 25.0)
+    assert told["arch.width"].slope == pytest.approx(2 * u + 0.6 * v, rel=1e-9)
+    assert told["arch.width"].below == pytest.approx(told["arch.width"].above, abs=1e-4)
+
+
+def test_degrees_of_which_only_the_product_counts_are_one():
+    def time(t):
+        plan = t["plan"]
+        return {"tpot": 1.0 / (plan.tp * plan.ep) + 0.01 * plan.pp}
+
+    told = [e.path for e in elasticities(time, {"plan": Plan.of(tp=8, ep=2)})]
+    assert sorted(told) == ["plan.pp", "plan.tp"]
+
+
+def test_what_if_sets_and_scales():
+    told = what_if(read, point(), {"twice": {"hardware.price": lambda x: 2 * x}, "none": {}})
+    assert told["twice"]["cost"] == pytest.approx(1.0)
+    assert told["none"]["cost"] == 0.0
+    assert float(changed(point(), {"hardware.price": 5.0}).hardware.price) == 5.0
+    twice = changed(point(), {"arch.blocks.*.count": 7.0})
+    assert [float(b.count) for b in twice.arch.blocks] == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"hardware.prize": 1.0}, "hardware.price"), ({"hardware.price": -1.0}, "a number from 0")],
+)
+def test_a_wrong_change_is_told(change, said):
+    with pytest.raises(InputError, match="what if") as told:
+        changed(point(), change)
+    assert said in str(told.value)

@@ -1,0 +1,114 @@
+"""Kernels timed on this machine: times that are real, curves that recover, a profile that loads."""
+
+import dataclasses
+from functools import cache
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog import load_system
+from infer_jax.errors import InputError
+from infer_jax.estimators.kernels import Kernels
+from infer_jax.kernel_timing import Timed, entries, families, fitted, kernels, profile
+from infer_jax.kernel_timing.families import FP8
+from infer_jax.kernel_timing.timing import seconds
+from infer_jax.physics import efficiency as eff
+
+CHIP = load_system("h20_sxm").hardware.chip
+
+
+def test_work_is_neither_dropped_nor_merged():
+    """Sixteen times the work takes several times as long, though nobody reads the results."""
+    small, large = (jnp.ones((n, n), jnp.float32) for n in (128, 512))
+    times = [seconds(jnp.matmul, x, x, repeats=3, least=2e-3) for x in (small, large)]
+    assert times[1] > 4 * times[0] > 0
+    assert 2 * 512**3 / times[1] < 2e13  # no CPU does 20 TFLOP/s
+
+
+def test_a_copy_moves_its_bytes():
+    source = jnp.zeros(2**20, jnp.float32)
+    spent = seconds(lambda x: x + 1.0, source, repeats=3, least=2e-3)
+    assert 2 * 4 * 2**20 / spent < 2e12
+
+
+def test_intervals_in_words():
+    assert entries.interval(0.5, 0.6) == "80 % interval 0.5 to 0.6"
+    for pair in ((0.0, 1.0), (1.0, 1.0), (1e-9, 1.0), (1.0, float("inf"))):
+        assert entries.interval(*pair) == "the data do not determine it"
+
+
+@cache
+def known():
+    """Products whose times follow a law exactly."""
+    m, k, n = (x.ravel() for x in np.meshgrid([16.0, 256.0, 4096.0], [512.0, 2048.0, 8192.0],
+                                              [1024.0, 4096.0]))  # fmt: skip
+    family = families.products("gemm", m, k, n, np.ones(len(m)), FP8, CHIP)
+    law = eff.Product.of(compute=0.8, memory=0.7, fixed=5e-6, rows=60, depth=100, tail=1e5)
+    return law, family._replace(seconds=np.asarray(family.law(law, family.given)),
+                                start=family.start.replace(fixed=np.asarray(2e-6)))  # fmt: skip
+
+
+def test_a_fit_recovers_a_known_law(x64):
+    law, family = known()
+    found = fitted(family, restarts=2)
+    assert np.abs(found.seen).max() < 1e-3
+    assert np.abs(found.unseen).max() < 1e-2
+    for name in ("compute", "memory", "fixed"):
+        assert float(getattr(found.coefficients, name)) == pytest.approx(
+            float(getattr(law, name)), rel=0.02
+        )
+
+
+def rows():
+    """Times that look like a device's, two devices."""
+    made = []
+    for family, given, _, _ in (
+        case
+        for cases in (kernels._products, kernels._grouped, kernels._decodes, kernels._prompts)
+        for case in cases(kernels.TOY)
+    ):
+        made.append(Timed(family, given, 1e-5))
+    made += [Timed("copy", {"moved": 2.0**k}, 1e-6 + 2.0**k / 1e10) for k in (16, 18, 20, 22)]
+    made += [Timed("all_reduce", {"moved": 2.0**20}, 1e-3)]
+    return made
+
+
+def test_rates_are_those_of_the_fastest():
+    chip = profile.chip_of(rows(), 16e9)
+    assert float(chip.flops_16) == pytest.approx(2 * 64 * 256 * 256 / 1e-5)
+    assert float(chip.memory_bandwidth) == pytest.approx(2**22 / (1e-6 + 2**22 / 1e10))
+    assert profile.link_of(rows()) == pytest.approx(2**20 / 1e-3)
+
+
+def test_a_shape_without_memory_is_left_out():
+    lost = [r._replace(seconds=float("nan")) if r.given.get("m") == 64 else r for r in rows()]
+    chip = profile.chip_of(lost, 16e9)
+    made = {f.name: f for f in profile.families_of(lost, chip)}
+    assert len(made["gemm"].seconds) == 4
+    assert np.isfinite(made["gemm"].seconds).all()
+    with pytest.raises(InputError, match="out of memory"):
+        profile.chip_of([r._replace(seconds=float("nan")) for r in lost], 16e9)
+
+
+@cache
+def curve():
+    return fitted(known()[1], unseen=False, restarts=1)
+
+
+@pytest.mark.parametrize("base", ["", "h20_sxm"])
+def test_a_profile_loads_as_a_shipped_one(base, tmp_path, x64):
+    one = curve()
+    device = profile.Device(CHIP, 0.0, 1.5, base)
+    path = tmp_path / "mine.toml"
+    path.write_text(profile.text([one], device))
+    system = load_system(path)
+    theory = Kernels.corrected().fitted(system.coefficients["kernels"])
+    stored = theory.efficiency.gemm
+    for field in dataclasses.fields(stored):
+        value = float(getattr(one.coefficients, field.name))
+        assert float(getattr(stored, field.name)) == pytest.approx(value, rel=1e-3, abs=1e-12)
+    assert "not a serving engine's" in system.sources["kernels.gemm_compute"]
+    assert "of 18 rows" in system.sources["kernels.gemm_compute"]
+    expected = load_system(base).hardware.price if base else 1.5
+    assert float(system.hardware.price) == pytest.approx(float(expected))

@@ -1,0 +1,97 @@
+"""Frontiers of which every other point is a part: exact, a part at a time, and soon stopped."""
+
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from infer_jax.sweeps import Axis, Pareto, Space, pareto, stream, sweep
+from infer_jax.sweeps.front import Front
+from infer_jax.sweeps.interrupt import Stopped
+from tests.unit.sweeps.toy import Toy, arch, brute, hardware, plan, workload
+
+LONGEST = 30.0  # seconds between two reports, on a machine that does much else
+
+
+def dense(count, systems=2, **more):
+    """Time and throughput both grow with the batch: every batch is on the frontier."""
+    chips = [hardware(1 + i, memory=1e9) for i in range(systems)]
+    batch = workload(batch=Axis.linear(5, 700, count))
+    return Space(arch(), chips, batch, plan(tp=Axis.values(1, 2)), **more)
+
+
+def run(space, **how):
+    keep = how.pop("keep", Pareto("tpot", "throughput", per="hardware"))
+    return sweep(Toy.of(), space, keep, **{"chunk": 4096, **how})
+
+
+def test_a_dense_frontier_is_whole_and_never_long_without_a_report():
+    reports = [time.monotonic()]
+    count = 60_000
+
+    def report(_):
+        reports.append(time.monotonic())
+        assert reports[-1] - reports[-2] < LONGEST
+
+    found = run(dense(count), precision="float64", progress=report)
+    columns = found.columns
+    for name in (0, 1):
+        mine = columns["hardware"] == name
+        for tp in (1.0, 2.0):
+            on = columns["workload.batch"][mine & (columns["plan.tp"] == tp)]
+            # one of the two degrees is the faster at each batch, and none of its batches is beaten
+            assert len(on) == len(np.unique(on))
+        assert mine.sum() >= count - 1
+    assert len(set(found.index)) == len(found)
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_and_carried_on_it_is_the_same_to_the_count(tmp_path, monkeypatch, asked):
+    """Rows, values and ``decided_in_float64``: wherever it was stopped, whatever the chunks."""
+    monkeypatch.setattr(stream, "APART", 4096)
+    monkeypatch.setattr(stream, "DECISIONS", 3)
+    space = dense(6000)
+    whole = run(space, chunk=512)
+    assert whole.provenance["decided_in_float64"] >= len(whole) > 5000
+    path = tmp_path / "point.npz"
+
+    def stop(progress):
+        if progress.done > stop.after:
+            signal.raise_signal(asked)
+
+    for after in (1000, 9000, 17000):
+        stop.after = after
+        with pytest.raises(Stopped, match="goes on from") as told:
+            run(space, chunk=256, checkpoint=path, progress=stop)
+        assert path.exists() and told.value.number == asked
+        assert told.value.position < told.value.total
+    found = run(space, chunk=1024, checkpoint=path)
+    assert found.index == whole.index
+    for name in ("tpot", "throughput"):
+        assert found.columns[name].tobytes() == whole.columns[name].tobytes()
+    for name in ("counts", "decided_in_float64"):
+        assert found.provenance[name] == whole.provenance[name]
+
+
+def test_a_part_that_has_no_room_is_done_again(monkeypatch):
+    expected = run(dense(3000), chunk=256).index
+    monkeypatch.setattr(pareto, "FRESH", (300, 300))
+    assert run(dense(3000), chunk=256).index == expected
+
+
+@pytest.mark.parametrize("keys", [2, 3, 4])
+@pytest.mark.parametrize("limbs", [1, 3])
+def test_parts_merge_to_the_frontier_by_brute_force(keys, limbs):
+    dice = np.random.default_rng(keys + limbs)
+    for _ in range(20):
+        count = int(dice.integers(1, 300))
+        values = dice.integers(-9, 9, (keys, count)).astype(np.float32)
+        owner = dice.integers(0, 3, count).astype(np.int32)
+        index = np.arange(count, dtype=np.uint32)
+        words = (*(np.zeros_like(index) for _ in range(limbs - 1)), index)
+        rows = Front((owner, *values, *words), keys, limbs)
+        front = rows.take(np.zeros(0, int))
+        for part in np.array_split(dice.permutation(count), 4):
+            front = front.merged(rows.take(part))
+        assert sorted(front.index()) == brute(values, np.ones(count, bool), owner)

@@ -1,0 +1,106 @@
+"""What a new space costs is counted: an estimator asked once a precision, two programs compiled."""
+
+from typing import Any
+
+import jax
+import jax._src.test_util as jtu
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog import load_system
+from infer_jax.specs import spec
+from infer_jax.sweeps import Axis, Pareto, Space, TopK, sweep
+from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
+
+ASKED: list[str] = []
+COMPILED: list[str] = []
+
+
+def _note(event: str, duration_secs: float, **kwargs: Any) -> None:
+    if event.endswith("backend_compile_duration"):
+        COMPILED.append(event)
+
+
+jax.monitoring.register_event_duration_secs_listener(_note)
+
+
+@spec
+class Counted(Toy):
+    """A toy that notes that it was asked."""
+
+    def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Any:
+        ASKED.append("estimate")
+        return Toy.estimate(self, arch, hardware, workload, plan)
+
+
+@spec
+class Apart(Toy):
+    """A toy whose prefill is a computation of its own."""
+
+    def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Any:
+        life = Toy.estimate(self, arch, hardware, workload, plan)
+        prefill = life.prefill.replace(time=life.prefill.time * jnp.sqrt(workload.isl))
+        return life.replace(prefill=prefill, ttft=prefill.time)
+
+
+@spec
+class Tabled(Toy):
+    """A toy whose coefficient is a look-up table."""
+
+    def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Any:
+        return Toy.estimate(self.replace(scale=self.scale[1]), arch, hardware, workload, plan)
+
+
+def swept(estimator, low, precision="float32", where=(), feasible="feasible"):
+    tp = Axis.linear(low, 9, 40)
+    space = Space(arch(), hardware(price=low), workload(), plan(tp=tp), where=where)
+    how = {"chunk": 8, "precision": precision, "feasible": feasible}
+    return sweep(estimator, space, Pareto("speed", "cost"), **how)
+
+
+@pytest.mark.parametrize(("precision", "times"), [("float32", 2), ("float64", 1)])
+def test_an_estimator_is_asked_once_a_precision(precision, times):
+    where = (lambda point: point.plan.tp > 0.5,)  # a structure of its own
+    ASKED.clear()
+    result = swept(Counted.of(), 1.0, precision, where)
+    assert len(result.columns["tpot"]) == len(result) > 1
+    assert result.explain(0).index == result.index[0]
+    swept(Counted.of(), 2.0, precision, where)
+    assert len(ASKED) == times
+
+
+def test_a_new_space_compiles_the_stream_and_the_exact_points():
+    where = (lambda point: point.plan.tp > 0.25,)
+    before = len(COMPILED)
+    result = swept(Toy.of(), 1.0, where=where)
+    assert "tpot" in result.columns and result.explain(0).terms
+    assert len(COMPILED) - before == 2
+
+
+def test_nothing_is_traced_or_compiled_twice():
+    swept(Toy.of(), 1.0)
+    with jtu.count_jit_tracing_cache_miss() as traced, jtu.count_jit_compilation_cache_miss() as c:
+        swept(Toy.of(), 2.0).explain(0)
+    assert (traced(), c()) == (0, 0)
+
+
+def test_a_phase_that_is_not_asked_about_is_not_evaluated():
+    result = swept(Apart.of(), 1.0, feasible="decode.feasible")
+    names = set(result.columns)
+    assert {"tpot", "cost", "decode.time", "decode.mfu", "prefill.mfu"} <= names
+    assert not {"ttft", "prefill.time"} & names
+    assert {"ttft", "prefill.time"} <= set(result.explain(0).terms)
+    assert "ttft" in swept(Apart.of(), 1.0).columns
+
+
+def test_a_coefficient_may_be_a_table():
+    systems = [load_system("h100_sxm"), load_system("h200_sxm")]
+    space = Space(arch(), systems, workload(), plan(tp=Axis.values(1, 2)))
+    tabled = Tabled.of().replace(scale=np.array([3.0, 2.0, 5.0]))
+    found, plain = (
+        sweep(theory, space, TopK(4, "tpot"), chunk=8)
+        for theory in (tabled, Toy.of().replace(scale=np.float64(2.0)))
+    )
+    assert found.index == plain.index and len(found) == 4
+    assert found.columns["tpot"].tolist() == plain.columns["tpot"].tolist()

@@ -1,0 +1,294 @@
+"""What a user gets wrong is one sentence that names it, and nothing is overwritten."""
+
+import dataclasses
+import json
+import os
+import sys
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog import files, load_model, load_system
+from infer_jax.errors import InputError
+from infer_jax.sweeps import (
+    Axis,
+    Constraint,
+    Everything,
+    Pareto,
+    Space,
+    TopK,
+    checkpoint,
+    sweep,
+    tables,
+)
+from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
+
+
+def small(keep=None, estimator=None, chunk=8, precision="float64", where=(), **fields):
+    parts = {"arch": arch(), "hardware": hardware(), "workload": workload(), "plan": plan()}
+    axes = fields.pop("axes", {})
+    more = {name: fields.pop(name) for name in ("zips",) if name in fields}
+    space = Space(**{**parts, **fields}, axes=axes, where=where, **more)
+    return sweep(
+        estimator or Toy.of(), space, keep or TopK(1, "cost"), chunk=chunk, precision=precision
+    )
+
+
+TP = Axis.values(1, 2)
+CASES = {
+    "unknown field": (lambda: small(axes={"plan.tpp": TP}), "plan.tpp", "tp, pp"),
+    "unknown part": (lambda: small(axes={"plam.tp": TP}), "plam.tp", "estimator, arch"),
+    "a part": (lambda: small(axes={"hardware.chip": TP}), "hardware.chip", "leaf"),
+    "unread": (lambda: small(plan=plan(ep=TP)), "plan.ep", "cost"),
+    "unread hardware": (
+        lambda: small(axes={"hardware.power": Axis.linear(1, 2, 3)}), "hardware.power", "cost"),
+    "empty axis": (lambda: Axis.values(), "empty", "one value"),
+    "empty list": (lambda: small(hardware=[]), "empty", "one value"),
+    "low bound": (lambda: small(plan=plan(tp=Axis.values(1, -2))), "plan.tp", "at least 0"),
+    "not a number": (lambda: small(plan=plan(tp=Axis.values(1, "two"))), "two", "at least 0"),
+    "rejects all": (
+        lambda: small(plan=plan(tp=TP), where=(lambda p: p.plan.tp > 5,)), "none of 2", "keeps"),
+    "no such term": (lambda: small(TopK(1, "costs"), plan=plan(tp=TP)), "costs", "cost, "),
+    "no such per": (lambda: small(TopK(1, "cost", per="arch"), plan=plan(tp=TP)), "arch", "tp"),
+    "zip lengths": (
+        lambda: small(plan=plan(tp=TP, pp=Axis.values(1, 2, 3)), zips=[("plan.tp", "plan.pp")]),
+        "plan.tp", "one length"),
+    "one objective": (lambda: Pareto("cost"), "cost", "two or more"),
+    "axis in a list": (lambda: small(hardware=[hardware().replace(price=TP)]), "list", "axes="),
+    "log of 0": (lambda: Axis.log(0, 1, 5), "(0, 1)", "0 < low"),
+    "half an integer": (lambda: Axis.integers(1, 5, -2), "-2", "whole"),
+    "constraint": (lambda: Constraint(product=("plan.tp",)), "relation", "at_most"),
+    "many structures": (
+        lambda: small(arch=[arch(blocks=n) for n in range(1, 70)]), "69 structures", "at most 64"),
+    "too large": (
+        lambda: small(Everything("cost"), plan=plan(tp=Axis.integers(1, 3000)),
+                      workload=workload(batch=Axis.integers(1, 3000))), "9000000", "Pareto"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused_in_one_sentence(case):
+    work, value, allowed = CASES[case]
+    with pytest.raises(InputError) as told:
+        work()
+    sentence = str(told.value)
+    assert value in sentence and allowed in sentence.split("allowed:")[1] and "\n" not in sentence
+
+
+def test_nan_everywhere():
+    with pytest.raises(InputError, match="NaN everywhere"):
+        small(plan=plan(tp=TP), estimator=Toy.of().replace(scale=np.float64(np.nan)),
+              keep=TopK(1, "tpot"))  # fmt: skip
+
+
+def test_an_outsized_frontier_stops_early_and_names_the_ways_out(monkeypatch):
+    from infer_jax.sweeps import pareto
+
+    batch = Axis.linear(1, 4, 400)
+    space = Space(arch(), hardware(), workload(batch=batch, isl=batch), plan(tp=TP))
+    keep = Pareto("ttft", "max throughput", "max workload.isl", capacity=16)
+    seen = []
+    monkeypatch.setattr(pareto, "MOST", (2**20, 300))
+    with pytest.raises(InputError, match=r"fewer objectives, limits.*coarser axis.*epsilon.*TopK"):
+        sweep(Toy.of(), space, keep, chunk=256, progress=lambda p: seen.append(p.done))
+    assert seen and seen[-1] < 2 * 400 * 400
+    with pytest.raises(InputError, match="more than 100 rows"):
+        sweep(Toy.of(), space, keep, memory=2000, chunk=256)
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    result = small(plan=plan(tp=TP))
+    for name in ("a.json", "a.csv"):
+        other = tmp_path / name
+        other.write_text("mine")
+        with pytest.raises(InputError, match="not of this sweep"):
+            result.write(other)
+        assert other.read_text() == "mine"
+    with pytest.raises(InputError, match=r"\.parquet, \.csv, \.json"):
+        result.write(tmp_path / "a.txt")
+    with pytest.raises(InputError, match="folder"):
+        result.write(tmp_path / "none" / "a.csv")
+
+
+@pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])
+def test_a_result_replaces_its_own_file_and_no_other(tmp_path, end):
+    if end == ".parquet":
+        pytest.importorskip("pyarrow")
+    mine, other = small(plan=plan(tp=TP)), small(plan=plan(tp=Axis.values(1, 4)))
+    path = tmp_path / f"out{end}"
+    mine.write(path)
+    mine.write(path)
+    held = path.read_bytes()
+    with pytest.raises(InputError, match="not of this sweep"):
+        other.write(path)
+    assert path.read_bytes() == held
+
+
+def test_an_unwritable_output_is_told(tmp_path, monkeypatch):
+    result = small(plan=plan(tp=TP))
+    monkeypatch.setattr(tables.os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="a folder that can be written"):
+        result.write(tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_spaces_and_results_are_short_to_read(monkeypatch):
+    axis = Axis.integers(1, 4096)
+    space = Space(arch(), [hardware(), hardware(2.0)], workload(batch=axis), plan(tp=axis))
+    assert len(space) == space.size == 2 * 4096**2
+    assert repr(space) == ("Space(33,554,432 points: hardware 2, workload.batch 4,096, "
+                           "plan.tp 4,096)")  # fmt: skip
+    result = small(plan=plan(tp=TP))
+    assert repr(result).startswith("Result(1 rows of 2 points, TopK(") and len(repr(result)) < 99
+    frames = types.SimpleNamespace(DataFrame=lambda x: types.SimpleNamespace(held=x, attrs={}))
+    monkeypatch.setitem(sys.modules, "pandas", frames)
+    frame = result.to_pandas()
+    assert frame.held.keys() == result.columns.keys() and frame.attrs["units"]["cost"] == "USD"
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"infer_jax\[pandas\]"):
+        result.to_pandas()
+
+
+def test_provenance_cites_each_number_of_the_profiles():
+    system, model = load_system("h100_sxm"), load_model("llama-3.1-8b")
+    space = Space(model, [system, hardware()], workload(), plan(tp=TP))
+    sources = sweep(Toy.of(), space, TopK(1, "cost")).provenance["sources"]
+    assert sources["llama-3.1-8b"] == {"architecture": model.source}
+    assert sources["h100_sxm"] == system.sources and len(sources) == 2
+    assert "nvidia" in sources["h100_sxm"]["chip.memory_bandwidth"].lower()
+
+
+def test_intervals_of_a_calibrated_profile_travel_on():
+    ends = {"ttft_low": 0.9, "ttft_high": 1.3, "tpot_low": 0.8, "tpot_high": 1.1}
+    plain = load_system("h100_sxm")
+    mine = dataclasses.replace(plain, name="mine", coefficients={"toy_bands": ends})
+    space = Space(load_model("llama-3.1-8b"), [plain, mine], workload(), plan(tp=TP))
+    result = sweep(Toy.of(), space, TopK(1, "cost", per="hardware"))
+    columns = result.columns
+    (own,) = np.flatnonzero(columns["hardware"] == "mine")
+    assert columns["tpot_low80"][own] == 0.8 * columns["tpot"][own]
+    assert columns["ttft_high80"][own] == 1.3 * columns["ttft"][own]
+    assert np.isnan(columns["tpot_low80"][1 - own]) and result.units["tpot_low80"] == "s"
+    space = Space(load_model("llama-3.1-8b"), plain, workload(), plan(tp=TP))
+    assert "tpot_low80" not in sweep(Toy.of(), space, TopK(1, "cost")).columns
+
+
+@pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])
+def test_files_have_axes_units_and_provenance(tmp_path, end):
+    if end == ".parquet":
+        pytest.importorskip("pyarrow")
+    system = load_system("h100_sxm")
+    result = small(TopK(2, "cost"), hardware=system, plan=plan(tp=TP))
+    path = tmp_path / f"out{end}"
+    result.write(path)
+    if end == ".csv":
+        first, head, *rows = path.read_text().splitlines()
+        facts, columns = json.loads(first[2:]), head.split(",")
+        assert "cost [USD]" in columns and "plan.tp [1]" in columns
+        assert float(rows[0].split(",")[columns.index("plan.tp [1]")]) == 1.0
+    elif end == ".json":
+        body = json.loads(path.read_text())
+        facts = body["provenance"]
+        assert body["columns"]["tpot"]["unit"] == "s"
+        assert body["columns"]["plan.tp"]["values"] == [1.0, 2.0]
+    else:
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        facts = json.loads(table.schema.metadata[b"infer_jax"])
+        assert table.schema.field("tpot [s]").metadata == {b"unit": b"s", b"name": b"tpot"}
+        assert table.column("plan.tp [1]").to_pylist() == [1.0, 2.0]
+    assert facts["precision"] == "float64" and facts["points"] == "2" and facts["fingerprint"]
+    assert facts["estimator"] == ["Toy"] and facts["program"].startswith("infer_jax ")
+    assert facts["sources"] == {"h100_sxm": system.sources}
+
+
+def test_damaged_checkpoints_are_refused(tmp_path):
+    path = tmp_path / "c.npz"
+    point = checkpoint.Checkpoint(5, {"accepted": 1}, 0, 0, [np.arange(4.0)])
+    checkpoint.save(path, "mark", point)
+    held = checkpoint.load(path, "mark")
+    assert held is not None and held.leaves[0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="another sweep"):
+        checkpoint.load(path, "other")
+    whole = path.read_bytes()
+    for damage in (whole[: len(whole) // 2], b"text", whole.replace(b"\x08@", b"\x09@"), b""):
+        path.write_bytes(damage)
+        with pytest.raises(InputError, match="damaged"):
+            checkpoint.load(path, "mark")
+
+
+@pytest.mark.parametrize("fact", ["position", "fingerprint", "counts", "since", "decided"])
+def test_a_checkpoint_that_says_something_else_is_refused(tmp_path, fact):
+    path = tmp_path / "c.npz"
+    point = checkpoint.Checkpoint(5, {"accepted": 1}, 3, 2, [np.arange(4.0)])
+    checkpoint.save(path, "mark", point)
+    with np.load(path) as file:
+        arrays = dict(file)
+    facts = json.loads(str(arrays["facts"]))
+    new = {"position": "4", "fingerprint": "other", "counts": {"accepted": 2}}
+    facts[fact] = new.get(fact, "1")
+    np.savez(path, allow_pickle=False, **arrays | {"facts": np.array(json.dumps(facts))})
+    with pytest.raises(InputError, match="damaged"):
+        checkpoint.load(path, "other" if fact == "fingerprint" else "mark")
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "c.npz"
+    point = checkpoint.Checkpoint(5, {}, 0, 0, [np.arange(4.0)])
+    checkpoint.save(path, "mark", point)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError):
+        checkpoint.save(path, "mark", point._replace(position=9))
+    held = checkpoint.load(path, "mark")
+    assert held is not None and held.position == 5
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+    # and the sweep itself goes on, and says so
+    space = Space(arch(), hardware(), workload(), plan(tp=Axis.integers(1, 64)))
+    result = sweep(
+        Toy.of(), space, TopK(1, "cost"), chunk=8, checkpoint=tmp_path / "d.npz", every=0.0
+    )
+    assert any("No space left" in note for note in result.notes) and len(result) == 1
+
+
+def test_out_of_memory_halves_the_chunk(monkeypatch):
+    import jax
+
+    from infer_jax.sweeps import stream
+
+    real, tried = stream.segment, []
+
+    def scarce(program, *rest):
+        tried.append(program.chunk)
+        if program.chunk > 1024:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return real(program, *rest)
+
+    monkeypatch.setattr(stream, "segment", scarce)
+    result = small(plan=plan(tp=Axis.integers(1, 5000)), chunk=4096, keep=TopK(3, "cost"))
+    assert tried[:3] == [4096, 2048, 1024]
+    assert result.index == small(plan=plan(tp=Axis.integers(1, 5000)), chunk=512,
+                                 keep=TopK(3, "cost")).index  # fmt: skip
+    assert jnp.all(jnp.asarray(result.columns["cost"]) > 0)
+
+
+def test_texts_of_a_table_are_no_formulas(tmp_path):
+    """A name of others in a cell, which a spreadsheet would run; numbers stay as they are."""
+    columns = {"model": np.array(["=1+1", "@SUM(A1)", "llama"]), "x": np.array([-1.5, 2.0, 3.0])}
+    tables.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {}, None)
+    rows = (tmp_path / "x.csv").read_text().splitlines()[1:]
+    assert rows == ["model,x [s]", "'=1+1,-1.5", "'@SUM(A1),2.0", "llama,3.0"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="files of POSIX")
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_a_pipe_in_the_place_of_a_result_is_not_waited_for(tmp_path, kind):
+    os.mkfifo(tmp_path / f"x.{kind}")
+    with pytest.raises(InputError, match="not of this sweep"):
+        tables.check(tmp_path / f"x.{kind}", "mark")

@@ -1,0 +1,53 @@
+"""One process of a sweep that others compare, kill or join: settings in, the answer out."""
+
+import json
+import sys
+from typing import Any
+
+import jax
+
+from infer_jax.sweeps import Axis, Pareto, Space, TopK, stream, sweep
+from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
+
+
+def space(count: int) -> Space:
+    """108 count^2 points."""
+    return Space(
+        arch(),
+        [hardware(b, price=1 + b / 3, memory=1e4) for b in (1.0, 2.3, 4.1)],
+        workload(batch=Axis.log2(1, 700, count), isl=Axis.linear(0.1, 3, count)),
+        plan(tp=Axis.values(1, 2, 4, 8), pp=Axis.values(1, 2, 3, 5, 6, 7, 8, 9, 11)),
+    )
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Run one sweep and print its answer."""
+    jax.config.update("jax_num_cpu_devices", settings.get("devices", 1))
+    events: list[str] = []
+    jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+    if "processes" in settings:
+        jax.distributed.initialize(
+            f"localhost:{settings['port']}", settings["processes"], settings["process"]
+        )
+    stream.TARGET = settings.get("target", 1.0)
+    keep = TopK(50, "ttft") if settings.get("top") else Pareto("ttft", "cost", "max decode.mfu")
+    result = sweep(
+        Toy.of(),
+        space(settings.get("count", 60)),
+        keep,
+        chunk=settings.get("chunk", 4096),
+        precision=settings.get("precision", "float32"),
+        checkpoint=settings.get("checkpoint"),
+        every=settings.get("every", 30.0),
+        progress=(lambda p: print(p.done, file=sys.stderr, flush=True)),
+    )
+    values = [result.columns[n].tobytes().hex() for n in ("ttft", "cost", "decode.mfu")]
+    counts, devices = result.provenance["counts"], len(result.provenance["devices"])
+    told = {"index": result.index, "values": values, "counts": counts}
+    misses = events.count("/jax/compilation_cache/cache_misses")
+    facts = {"devices": devices, "notes": result.notes, "misses": misses}
+    print(json.dumps({"answer": told, **facts}))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

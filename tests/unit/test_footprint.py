@@ -1,0 +1,281 @@
+"""Memory of one GPU: shares under a plan, pages of mixed layers, gradients, transformations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import infer_jax as ij
+from infer_jax.footprint import GIB, Engine, Memory, Overheads, memory
+from infer_jax.physics import capacity, decoder, paging
+from infer_jax.specs import (
+    Architecture,
+    Block,
+    Dense,
+    Format,
+    GroupedQuery,
+    Linear,
+    Plan,
+)
+
+
+@pytest.fixture(scope="module")
+def h100():
+    return ij.load_system("h100_sxm").hardware
+
+
+def arch_of(name: str, **options: str) -> Architecture:
+    return ij.load_model(name, **options).architecture
+
+
+def hybrid() -> Architecture:
+    """Qwen3.6 and 3.8 27B as far as their cache goes: 16 of 64 layers have full attention.
+
+    Heads and layers from mitchross/talos-argocd-proxmox #1995; the widths of the state are
+    assumed, and borne out by the printed block size.
+    """
+    full = GroupedQuery.of(query_heads=24, kv_heads=4, head_width=256, value_width=256)
+    delta = Linear.of(key_heads=16, key_width=128, value_heads=48, value_width=128)
+    hidden = Dense.of(width=17408, inward=2)
+    return Architecture.of(
+        width=5120,
+        vocabulary=248320,
+        tied=0,
+        blocks=(
+            Block.of(count=48, attention=delta, feedforward=hidden),
+            Block.of(count=16, attention=full, feedforward=hidden),
+        ),
+        cache=Format.of(bytes=1, bits=8),
+    )
+
+
+@pytest.mark.parametrize("name", ij.list_models())
+def test_one_chip_holds_the_whole_model(name):
+    arch = arch_of(name)
+    held, whole = capacity.weight_bytes(arch, Plan.of()), decoder.weight_bytes(arch)
+    assert held.keys() == whole.keys()
+    for kind, size in whole.items():
+        np.testing.assert_allclose(held[kind], size, rtol=1e-12, err_msg=kind)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gemma-3-27b", "deepseek-v3.2", "kimi-k2", "nemotron-3-nano-30b-a3b", "mimo-v2-flash"],
+)
+@pytest.mark.parametrize("plan", [{"tp": 8}, {"pp": 4}, {"ep": 4}, {"tp": 4, "pp": 2, "ep": 2}])
+def test_chips_together_hold_at_least_the_model(name, plan):
+    arch, plan = arch_of(name), Plan.of(**plan)
+    one = float(decoder.total(capacity.weight_bytes(arch, plan).values()))
+    whole = float(decoder.total(decoder.weight_bytes(arch).values()))
+    assert whole / float(plan.instance) * (1 - 1e-12) <= one <= whole
+
+
+def test_heads_are_split_then_copied():
+    """8 key-value heads: one a rank at tp 8, and at tp 16 still one (vLLM replicates them)."""
+    arch = arch_of("llama-3.1-8b")
+    at = {tp: capacity.weight_bytes(arch, Plan.of(tp=tp))["attention"] for tp in (1, 8, 16)}
+    queries = 32 * 2.0 * 2 * 4096 * 4096  # bytes of Q and O in 32 layers
+    keys = 32 * 2.0 * 2 * 4096 * 1024  # of K and V
+    np.testing.assert_allclose(at[1], queries + keys)
+    np.testing.assert_allclose(at[8], (queries + keys) / 8)
+    np.testing.assert_allclose(at[16], queries / 16 + keys / 8)
+
+
+def test_experts_in_four_bits_are_padded():
+    """gpt-oss: 2880 columns stored as 3072 (vLLM, mxfp4.py); 2048 and wider formats as they are."""
+    for name, stored in (("gpt-oss-20b", 3072 / 2880), ("qwen3-30b-a3b", 1.0)):
+        arch = arch_of(name)
+        padded = capacity.weight_bytes(arch, Plan.of(), 256.0)["experts"]
+        np.testing.assert_allclose(padded, stored * decoder.weight_bytes(arch)["experts"])
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "expected"),
+    [
+        ("llama-3.1-8b", 1, 2 * 32 * 8 * 128 * 2),
+        ("llama-3.1-8b", 4, 2 * 32 * 2 * 128 * 2),
+        ("llama-3.1-8b", 32, 2 * 32 * 1 * 128 * 2),
+        ("deepseek-v3", 1, 61 * (512 + 64) * 2),
+        ("deepseek-v3", 8, 61 * (512 + 64) * 2),
+        ("qwen3-next-80b-a3b", 2, 2 * 12 * 1 * 256 * 2),
+    ],
+)
+def test_cache_bytes_of_a_token(h100, name, tp, expected):
+    held = memory(arch_of(name), h100, Plan.of(tp=tp))
+    assert float(held.token_bytes) == expected
+
+
+def test_stages_share_layers_and_the_last_has_one_table(h100):
+    arch = arch_of("llama-3.1-8b")
+    one, four = (memory(arch, h100, Plan.of(pp=pp)) for pp in (1, 4))
+    table = 128256 * 4096 * 2
+    np.testing.assert_allclose(four.weights["attention"], one.weights["attention"] / 4)
+    assert float(four.weights["embedding"]) == 0 and float(four.weights["head"]) == table
+    assert float(four.token_bytes) == float(one.token_bytes) / 4
+
+
+def test_a_tied_table_stays_on_the_last_stage():
+    held = capacity.weight_bytes(arch_of("llama-3.2-1b"), Plan.of(pp=2))
+    assert float(held["embedding"]) == 128256 * 2048 * 2 and float(held["head"]) == 0
+
+
+def test_everything_adds_up(h100):
+    held = memory(arch_of("mixtral-8x7b"), h100, Plan.of(tp=2), Engine.of(utilization=0.8))
+    spent = held.weight_bytes + held.activations + held.reserve + held.available
+    np.testing.assert_allclose(spent, held.budget)
+    np.testing.assert_allclose(held.budget, 0.8 * held.visible)
+    np.testing.assert_allclose(held.tokens, np.floor(held.concurrency * 8192))
+
+
+def test_windowed_layers_are_grouped_by_tens():
+    """Gemma-3-27B: 10 full and 52 windowed layers in 1 + 6 groups of 10.
+
+    vLLM 0.19.0 prints "Add 8 padding layers", 19.53 GiB, 4.46x for 8,192 tokens
+    (llm-d-planner, google-gemma-3-27b-it log); there a window takes 513 pages, as 8192 tokens
+    are batched at once.
+    """
+    arch = arch_of("gemma-3-27b")
+    numbers = (jnp.asarray(x) for x in (16.0, 8192.0, 8192.0, 1.0))
+    cut = paging.paging(paging.kinds(arch, Plan.of()), *numbers)
+    assert float(cut.request_blocks) == 512 + 6 * 513
+    assert float(cut.block_bytes) == 16 * 10 * 2 * 16 * 128 * 2
+    count = paging.blocks(jnp.asarray(19.53 * GIB), cut)
+    assert round(float(paging.concurrency(count, cut)), 2) == 4.46
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_page_takes_the_state(tp):
+    """With an 8-bit cache attention blocks grow to 1568 tokens.
+
+    Printed by vLLM at tp 1 (noonghunna/club-3090 #1047) and tp 2
+    (mitchross/talos-argocd-proxmox #1995).
+    """
+    numbers = (jnp.asarray(x) for x in (16.0, 131072.0, 8192.0, 2.0))
+    cut = paging.paging(paging.kinds(hybrid(), Plan.of(tp=tp)), *numbers)
+    assert float(cut.block_bytes) == 16 * 1568 * (4 / tp) * 256 * 2
+
+
+def test_a_hybrid_model_prints_its_figures():
+    """4.99 GiB a GPU at tp 2, prefixes cached: 302,921 tokens, 2.31x for 131,072.
+
+    Source: mitchross/talos-argocd-proxmox #1995, the log of Qwen3.8-27B-FP8 on two RTX 3090.
+    """
+    numbers = (jnp.asarray(x) for x in (16.0, 131072.0, 8192.0, 2.0))
+    cut = paging.paging(paging.kinds(hybrid(), Plan.of(tp=2)), *numbers)
+    count = paging.blocks(jnp.asarray(4.99 * GIB), cut)
+    assert round(float(paging.concurrency(count, cut)), 2) == 2.31
+    assert float(paging.tokens(count, cut, jnp.asarray(131072.0))) == 302921
+
+
+def test_what_does_not_fit_is_an_answer(h100):
+    held = memory(arch_of("llama-3.1-405b"), h100, Plan.of())
+    assert not bool(held.fits)
+    assert float(held.available) < -650e9 and float(held.slack) < float(held.available)
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(held))
+
+
+def test_more_never_holds_less(h100):
+    arch = arch_of("qwen3-30b-a3b")
+    base = memory(arch, h100, Plan.of())
+    bigger = h100.replace(chip=h100.chip.replace(memory=h100.chip.memory * 1.5))
+    assert float(memory(arch, bigger, Plan.of()).tokens) > float(base.tokens)
+    fewer = Engine.of(batched_tokens=2048, sequences=256)
+    assert float(memory(arch, h100, Plan.of(), fewer).tokens) > float(base.tokens)
+    sorts = memory(arch, h100, Plan.of(), overheads=Overheads.vllm_0_10())
+    assert float(sorts.activations) > 2 * float(base.activations)
+    graphs = memory(arch, h100, Plan.of(), overheads=Overheads.vllm_0_21())
+    np.testing.assert_allclose(base.available - graphs.available, 1.04 * GIB)
+
+
+POINTS = [
+    ("llama-3.1-8b", 1.5),  # fits
+    ("llama-3.1-405b", 1.5),  # slack far below 0
+    ("llama-3.1-8b", 11.0),  # more ranks than key-value heads
+    ("deepseek-v3.2", 8.5),
+    ("gpt-oss-20b", 2.5),  # windows
+    ("qwen3-next-80b-a3b", 3.5),  # states
+    ("mixtral-8x7b", 2.5),
+]
+
+
+@pytest.mark.parametrize(("name", "tp"), POINTS)
+@pytest.mark.parametrize(("pp", "smooth"), [(1.0, None), (2.5, 1.0)])
+def test_gradients_are_finite_everywhere(h100, name, tp, pp, smooth):
+    """At every leaf of every input, of every output, exact and without floors."""
+
+    def outputs(arch, hardware, plan, engine, overheads):
+        smoothing = None if smooth is None else jnp.asarray(smooth)
+        held = memory(arch, hardware, plan, engine, overheads, smoothing)
+        return held.available, held.slack, held.tokens, held.concurrency
+
+    inputs = (arch_of(name), h100, Plan.of(tp=tp, pp=pp), Engine.of(), Overheads.of())
+    for row in jax.jacrev(outputs, argnums=(0, 1, 2, 3, 4))(*inputs):
+        assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(row))
+
+
+@pytest.mark.parametrize(("name", "tp"), POINTS)
+def test_gradients_equal_finite_differences(h100, name, tp):
+    if jnp.asarray(1.0).dtype != jnp.float64:
+        pytest.skip("finite differences of bytes need 64 bits")
+    arch, engine = arch_of(name), Engine.of(context=10000.5, batched_tokens=5000.5)
+
+    def logs(x):
+        """Bytes in GiB and tokens in thousands, with all floors removed."""
+        plan = Plan.of().replace(tp=tp * x[0], pp=1.5 * x[1], ep=1.5 * x[2])
+        chip = h100.chip.replace(memory=h100.chip.memory * x[3])
+        held = memory(
+            arch.replace(width=arch.width * x[4]),
+            h100.replace(chip=chip),
+            plan,
+            engine.replace(utilization=0.85 * x[5], sequences=700.5 * x[6]),
+            smoothing=jnp.asarray(1.0),
+        )
+        return held.slack / GIB, held.weight_bytes / GIB, held.tokens / 1e3, held.concurrency
+
+    check_grads(logs, (jnp.ones(7),), order=1, modes=("fwd", "rev"), rtol=2e-5, atol=1e-4)
+
+
+def test_exact_floors_have_no_slope(h100):
+    def tokens(utilization):
+        engine = Engine.of().replace(utilization=utilization)
+        return memory(arch_of("llama-3.1-8b"), h100, Plan.of(), engine).tokens
+
+    assert float(jax.grad(tokens)(0.9)) == 0.0
+
+
+def test_jit_traces_once_and_vmap_is_the_loop(h100):
+    arch, traces = arch_of("gpt-oss-20b"), 0
+
+    @jax.jit
+    def held(plan: Plan) -> Memory:
+        nonlocal traces
+        traces += 1
+        return memory(arch, h100, plan)
+
+    degrees = (1.0, 2.0, 3.0, 8.0, 16.0)
+    loop = [held(Plan.of(tp=tp)) for tp in degrees]
+    assert traces == 1
+    batched = jax.vmap(lambda tp: memory(arch, h100, Plan.of().replace(tp=tp)))(
+        jnp.asarray(degrees)
+    )
+    for i, one in enumerate(loop):
+        jax.tree.map(lambda b, o, i=i: np.testing.assert_allclose(b[i], o), batched, one)
+
+
+def test_32_bits_lose_at_most_a_few_blocks(h100):
+    arch = arch_of("gemma-3-27b")
+    given = (arch, h100, Plan.of(), Engine.of(), Overheads.vllm_0_18())
+    wide = memory(*given)
+    narrow = memory(*jax.tree.map(lambda x: np.asarray(x, np.float32), given))
+    np.testing.assert_allclose(narrow.blocks, wide.blocks, atol=2)
+    np.testing.assert_allclose(narrow.concurrency, wide.concurrency, rtol=1e-3)
+
+
+def test_whole_shares_survive_rounding(h100):
+    """36 windowed and 12 full layers are 4 groups of equal size at any number of stages."""
+    arch, engine = arch_of("llama-4-scout"), Engine.of()
+    one = memory(arch, h100, Plan.of(tp=8), engine)
+    for pp in (3.0, 7.0, 11.0):
+        held = memory(arch, h100, Plan.of(tp=8, pp=pp), engine)
+        np.testing.assert_allclose(held.request_bytes * pp, one.request_bytes)
