@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         frontier as frontier,
         preferred as preferred,
     )
+    from infer_jax.verbs.memory import memory as memory
 
 __version__ = "0.1.0"
 
@@ -60,10 +61,15 @@ _ROOMS = {
     "specs": ("Architecture", "Block", "ForwardPass", "Hardware", "Plan", "Workload"),
     "sweeps": ("Grid", "evaluate", "frontier", "preferred"),
 }
+# the verbs, each in a file of its own name
+_VERBS = ("memory",)
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _VERBS:
+        verb = getattr(import_module(f"infer_jax.verbs.{name}"), name)
+        return globals().setdefault(name, verb)
     if name in _ROOMS:
         return import_module(f"infer_jax.{name}")
     if name not in _ROOM:
@@ -72,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({"InputError", "__version__", "citation", *_ROOM, *_ROOMS})
+    return sorted({"InputError", "__version__", "citation", *_ROOM, *_ROOMS, *_VERBS})

@@ -4,13 +4,14 @@ import shlex
 from typing import Any, NamedTuple
 
 from infer_jax import planning
-from infer_jax.cli import inputs, show
 from infer_jax.design.sensitivity import Elasticity
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.footprint import Engine, Memory
 from infer_jax.launch import Launch
 from infer_jax.pages import page
+from infer_jax.results import numbers
 from infer_jax.specs import Plan, Workload
+from infer_jax.verbs import inputs
 
 Limits = tuple[float | None, float | None]  # seconds to the first token, and per token
 NONE: Limits = (None, None)
@@ -94,8 +95,8 @@ def lead(answers: Answers, limits: Limits) -> str:
     return (
         f"{answers.asked.model.name} on {gpus:g} {answers.asked.system.name} as "
         f"{answers.chosen.words}, {answers.chosen.batch:g} requests in flight in "
-        f"each: {times[0]}, {times[1]}, {mark}{show.digits(rate, 4)} tokens/s in all, "
-        f"{mark}${show.digits(life.cost)} per million output tokens.{fits}"
+        f"each: {times[0]}, {times[1]}, {mark}{numbers.digits(rate, 4)} tokens/s in all, "
+        f"{mark}${numbers.digits(life.cost)} per million output tokens.{fits}"
     )
 
 
@@ -106,7 +107,7 @@ def met(value: Any, limit: Any) -> str:
 
 def ms(seconds: Any) -> str:
     """Milliseconds with their unit."""
-    return f"{show.digits(1e3 * float(seconds))} ms"
+    return f"{numbers.digits(1e3 * float(seconds))} ms"
 
 
 def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:

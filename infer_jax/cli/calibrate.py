@@ -12,15 +12,16 @@ from infer_jax.catalog.files import replacing, write_text
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.cli import (
     calibrated,
-    inputs,
     options as opt,
     picture,
     profile,
     runs as given_runs,
     show,
 )
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli.runtime import prepare
 from infer_jax.estimators.serving import ENGINES
+from infer_jax.verbs import inputs
+from infer_jax.verbs.progress import busy
 
 
 def calibrate(
@@ -79,7 +80,7 @@ def calibrate(
         request_rate=request_rate,
     )
     given_runs.agree(found, asked)
-    theory = inputs.estimator(inputs.BEST, asked.system)
+    theory = inputs.estimator(inputs.BEST, asked)
     theory = theory.with_(engine=float(ENGINES.index(engine_of(found))))
     with busy("fitting"):
         made = calibrate_server(

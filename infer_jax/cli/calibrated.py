@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from infer_jax.cli import profile, show
-from infer_jax.cli.inputs import Given
 from infer_jax.cli.runs import OUTPUTS, trends
 from infer_jax.estimators.serving import ENGINES
+from infer_jax.results import numbers
+from infer_jax.verbs.inputs import Given
 
 WORST = 5  # runs named as the worst predicted
 TITLES = {
@@ -205,7 +206,7 @@ def tell(answer: dict[str, Any], sentences: Sequence[str]) -> None:
                 [
                     f"concurrency {float(row['concurrency']):g}",
                     *(f"{float(row[k]):.4g}" for k in ("isl_tokens", "osl_tokens", "tp", "dp")),
-                    show.digits(row["narrows_percent"], 2),
+                    numbers.digits(row["narrows_percent"], 2),
                 ]
                 for row in answer["next"]
             ],
@@ -217,26 +218,26 @@ def tell(answer: dict[str, Any], sentences: Sequence[str]) -> None:
 def _cells(row: dict[str, float] | None) -> tuple[str, str]:
     if row is None:
         return "-", "-"
-    return show.digits(row["median_percent"]), show.digits(row["worst_percent"])
+    return numbers.digits(row["median_percent"]), numbers.digits(row["worst_percent"])
 
 
 def _row(p: dict[str, Any]) -> list[str]:
     unit, factor = p["unit"].replace("1", ""), 1.0
     if unit == "s":
         unit, factor = ("us", 1e6) if p["before"] < 1e-3 else ("ms", 1e3)
-    low, high = (show.digits(factor * x) for x in p["interval80"])
+    low, high = (numbers.digits(factor * x) for x in p["interval80"])
     return [
         p["name"],
         unit,
-        show.digits(factor * p["before"]),
-        show.digits(factor * p["value"]),
+        numbers.digits(factor * p["before"]),
+        numbers.digits(factor * p["value"]),
         f"{low} to {high}",
         "tell it" if p["verdict"] == "identified" else "do not tell it",
     ]
 
 
 def _time(value: float) -> str:
-    return "-" if np.isnan(value) else show.digits(value)
+    return "-" if np.isnan(value) else numbers.digits(value)
 
 
 def _signed(value: float) -> str:

@@ -9,11 +9,12 @@ import numpy as np
 import typer
 
 from infer_jax.cli import designed, options as opt, parsers, show
-from infer_jax.cli.runtime import prepare, watched
+from infer_jax.cli.runtime import prepare
 from infer_jax.design.ascent import Progress
 from infer_jax.design.default_space import loop
 from infer_jax.design.design import codesign as design
 from infer_jax.design.toml import Spec, load_spec, spec_of
+from infer_jax.verbs.progress import watched
 
 
 def codesign(

@@ -7,14 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from infer_jax.catalog.measurements import Run, read_runs
-from infer_jax.cli import inputs, options as opt, runs as given_runs, show
+from infer_jax.cli import options as opt, runs as given_runs, show
 from infer_jax.cli.compare_view import ANSWERS, show_runs, show_two, suffix
-from infer_jax.cli.estimate import agree, one_life, plan_of
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli.estimate import agree, one_life
+from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.results import numbers
 from infer_jax.specs import Plan
+from infer_jax.verbs import inputs
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.split import plan_of
 
 
 def compare(
@@ -47,11 +51,12 @@ def compare(
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     price: opt.Price = None,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every term?"""
     prepare()
-    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     names = estimator or []
     if runs is None:
         given = {"--engine": engine, "--dp": dp, "--concurrency": concurrency}
@@ -68,7 +73,7 @@ def compare(
             )
         best = inputs.BEST if total_gpus is None else inputs.SEARCHING
         names = names if len(names) != 1 else [best, *names]
-        if len(set(names)) != 2:
+        if len(names) != 2 or names[0] == names[1]:
             raise opt.refuse("--estimator", ", ".join(names), "two that differ")
         report = _estimators(asked, names, (tp, pp, ep, total_gpus), isl, osl, batch)
     else:
@@ -105,7 +110,7 @@ def _estimators(
     lives, trusted = [], []
     for name in names:
         plan, _ = plan_of(arch, tp, pp, ep, 1.0, total, name)
-        theory = inputs.estimator(name, asked.system)
+        theory = inputs.estimator(name, asked)
         agree(theory, name, total)
         trusted.append(inputs.trust(name, theory, asked))
         with busy(f"compiling and evaluating {name}"):
@@ -125,7 +130,7 @@ def _estimators(
 def _predicted(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
     answers: dict[str, float | None] = {**_answers(life)}
     if "power" in answers:
-        answers["power"] = show.known(asked.hardware.power)(answers["power"])
+        answers["power"] = numbers.known(asked.hardware.power)(answers["power"])
     return {
         "feasible": bool(life.feasible),
         "answers": {f"{k}_{suffix(k)}": x for k, x in answers.items()},
@@ -147,7 +152,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
     """Each run's own figures beside the estimator's for the same load and layout."""
     from infer_jax.calibration.runs import engine_of, load_of
 
-    theory = inputs.estimator(name, asked.system)
+    theory = inputs.estimator(name, asked)
     if inputs.searches(theory):
         allowed = "one that takes a split: runs have theirs"
         raise opt.refuse("--estimator", name, allowed)

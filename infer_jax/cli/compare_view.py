@@ -4,6 +4,7 @@ from typing import Any
 
 from infer_jax.cli import show
 from infer_jax.estimators.trust import BORROWED
+from infer_jax.results import numbers
 
 SHOWN = 8  # measured runs that are printed; JSON has all
 ANSWERS = {  # of an estimate: title, unit, factor
@@ -112,7 +113,7 @@ def show_runs(report: dict[str, Any], notes: list[str]) -> None:
         for phase, title in (("prefill", "first token"), ("decode", "every other token")):
             terms = sorted(predicted[f"{phase}_ms"].items(), key=lambda item: -float(item[1]))
             least = 1e-4 * sum(float(x) for _, x in terms)
-            said = [f"{k} {show.digits(x)} ms" for k, x in terms if float(x) > least]
+            said = [f"{k} {numbers.digits(x)} ms" for k, x in terms if float(x) > least]
             show.say(f"Predicted {title}: {', '.join(said)}.")
     more = len(report["runs"]) - SHOWN
     said = [f"{more} more runs: --json has all."] if more > 0 else []
@@ -125,7 +126,7 @@ def show_runs(report: dict[str, Any], notes: list[str]) -> None:
 
 
 def _both(one: Any, two: Any) -> tuple[str, str, str]:
-    cells = [x if isinstance(x, str) else show.or_unknown(x, 4) for x in (one, two)]
+    cells = [x if isinstance(x, str) else numbers.or_unknown(x, 4) for x in (one, two)]
     if any(x is None or isinstance(x, str) for x in (one, two)) or not float(one):
         return cells[0], cells[1], "-"
     return cells[0], cells[1], f"{float(two) / float(one):.3g}"

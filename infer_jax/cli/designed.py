@@ -11,7 +11,9 @@ from infer_jax.design.export import export, template
 from infer_jax.design.toml import Spec
 from infer_jax.design.violations import life_of
 from infer_jax.errors import InputError
+from infer_jax.results import numbers
 from infer_jax.sweeps.paths import grows, look, unit_of
+from infer_jax.verbs import limits
 
 TERMS = ("ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips", "parameters",
          "active", "kv_bytes", "aspect", "energy", "loss", "training", "lifetime")  # fmt: skip
@@ -85,7 +87,7 @@ def _broken(keep: Any, point: Any, life: Any) -> list[str]:
             said.append(f"{name} is {value:.4g}, asked for {word} {limit:.4g}")
     for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
         for name, limit in phase.limits.items():
-            text = show.broken(name, limit)
+            text = limits.broken(name, limit)
             if float(limit.need) > float(limit.capacity) and text not in " ".join(said):
                 said.append(f"{title}: {text}")
     return said
@@ -99,7 +101,7 @@ def _write(folder: Path, report: dict[str, Any], found: Designed) -> None:
     design = {k: v for k, v in report.items() if k != "config"}
     for name, table in (("design.json", design), ("config.json", report["config"])):
         if table is not None:
-            write_text(folder / name, json.dumps(show.plain(table), indent=2) + "\n")
+            write_text(folder / name, json.dumps(numbers.plain(table), indent=2) + "\n")
     report["notes"].append(f"Written to {folder}.")
     if found.paths:
         from importlib.util import find_spec
@@ -184,7 +186,7 @@ def show_all(report: dict[str, Any]) -> None:
 def _cell(value: Any) -> str:
     if value is None or isinstance(value, str | bool):
         return "" if value is None else str(value)
-    return show.digits(float(value), 5)
+    return numbers.digits(float(value), 5)
 
 
 def _ratio(before: Any, after: Any) -> str:

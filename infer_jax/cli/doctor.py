@@ -6,8 +6,9 @@ import jax
 import typer
 
 from infer_jax.cli import options as opt, show
-from infer_jax.cli.runtime import busy, cache_folder, prepare
+from infer_jax.cli.runtime import cache_folder, prepare
 from infer_jax.doctor import ALLOWED, examine
+from infer_jax.verbs.progress import busy
 
 
 def doctor(as_json: opt.Json = False) -> None:

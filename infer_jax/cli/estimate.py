@@ -6,15 +6,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from infer_jax import legal
 from infer_jax.catalog.published import Errors
-from infer_jax.cli import estimate_drafts, estimate_view as view, inputs, options as opt, show
-from infer_jax.cli.requested import Requested, requested
+from infer_jax.cli import estimate_drafts, estimate_view as view, options as opt, show
 from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import Economics, Estimate, Phase
 from infer_jax.estimators.estimate import estimate_from_steps
 from infer_jax.estimators.serving import Served, Serving
-from infer_jax.specs import Architecture, Experts, ForwardPass, Plan
+from infer_jax.results import numbers
+from infer_jax.specs import Architecture, Experts, ForwardPass
+from infer_jax.verbs import inputs, limits
+from infer_jax.verbs.requests import Requested, requested
+from infer_jax.verbs.split import plan_of
 
 
 def estimate(
@@ -41,15 +43,16 @@ def estimate(
     draft: opt.Draft = None,
     acceptance: opt.Accepted = None,
     heads: opt.Heads = False,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes."""
     prepare()
-    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     arch = asked.model.architecture
     plan, name = plan_of(arch, tp, pp, ep, dp, total_gpus, estimator)
-    theory = inputs.estimator(name, asked.system)
-    shipped = inputs.shipped_errors(name, theory, asked.system)
+    theory = inputs.estimator(name, asked)
+    shipped = inputs.shipped_errors(name, theory, asked)
     agree(theory, name, total_gpus)
     if batch is not None and concurrency is not None:
         raise opt.refuse("--concurrency", concurrency, "--batch or --concurrency, not both")
@@ -102,40 +105,6 @@ def estimate(
         show.as_json({**report, "notes": notes})
         return
     view.show_all(report, life, notes, trusted)
-
-
-def plan_of(
-    arch: Architecture,
-    tp: float | None,
-    pp: float | None,
-    ep: float | None,
-    dp: float,
-    total: float | None,
-    name: str | None,
-) -> tuple[Plan, str]:
-    """The plan and the estimator that is meant: a given split, or GPUs to be split."""
-    if total is None:
-        if tp is None and pp is None and ep is None:
-            raise opt.ask("--tp", "On how many GPUs?", "--tp (with --pp, --ep), or --total-gpus")
-        check_split(arch, tp or 1.0, pp or 1.0, ep or 1.0)
-        plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0, dp=dp)
-        return plan, name or inputs.BEST
-    if tp is not None or pp is not None or ep is not None:
-        raise opt.refuse("--total-gpus", total, "--total-gpus, or --tp, --pp and --ep, not both")
-    if total % dp:
-        raise opt.refuse("--total-gpus", total, f"a multiple of --dp, {dp:g}")
-    return Plan.of(tp=total / dp, dp=dp), name or inputs.SEARCHING
-
-
-def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
-    """Raise InputError unless an engine can deal the model out so; ``infer_jax.legal`` decides."""
-    rule = legal.broken(arch, Plan.of(tp=tp, pp=pp, ep=ep))
-    if rule is None:
-        return
-    plain = legal.broken(arch, Plan.of(tp=tp, pp=pp)) if rule.field == "ep" else None
-    if plain is not None:  # not a matter of expert parallelism: TP alone slices an expert so
-        raise opt.refuse("--tp", tp, plain.allowed())
-    raise opt.refuse(f"--{rule.field}", float(rule.value), rule.allowed())
 
 
 def _of_this(arch: Architecture, life: Estimate) -> Estimate:
@@ -196,7 +165,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
         "shares": {name: term / phase.time for name, term in phase.terms.items()},
         "mfu": phase.mfu,
         "feasible": bool(phase.feasible),
-        "limits": {name: show.limit_of(name, limit) for name, limit in phase.limits.items()},
+        "limits": {name: limits.limit_of(name, limit) for name, limit in phase.limits.items()},
         "layout": dict(phase.layout),
     }
 
@@ -205,7 +174,7 @@ def _loaded(life: Estimate, asked: inputs.Given, shipped: Errors | None) -> dict
     """What an estimate of a loaded server says beyond any other."""
     if not isinstance(life, Served):
         return {}
-    drawn = show.known(asked.hardware.power)
+    drawn = numbers.known(asked.hardware.power)
     return {
         **inputs.bands(asked.system, float(life.ttft), float(life.tpot), shipped),
         "latency_ms": 1e3 * life.latency,

@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.cli import inputs
-from infer_jax.cli.drafting import drafting
 from infer_jax.cli.options import ask, refuse
-from infer_jax.cli.runtime import busy
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import Served, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.verbs import inputs
+from infer_jax.verbs.drafts import drafting
+from infer_jax.verbs.progress import busy
 
 
 class Asked(NamedTuple):

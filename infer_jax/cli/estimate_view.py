@@ -6,7 +6,9 @@ from infer_jax.catalog.published import Errors
 from infer_jax.cli import show
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.serving import Served
+from infer_jax.results import numbers
 from infer_jax.specs.plan import LAYOUTS
+from infer_jax.verbs import limits
 
 LEAST = 1e-12  # seconds: what rounding leaves of a term is less
 
@@ -51,7 +53,7 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
     for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
         for name, limit in phase.limits.items():
             if limit.need > limit.capacity:
-                show.say(f"Not feasible: {title}: {show.broken(name, limit)}.")
+                show.say(f"Not feasible: {title}: {limits.broken(name, limit)}.")
     show.table(
         (
             show.Column("answer", left=True),
@@ -129,23 +131,23 @@ def _limits_of(life: Estimate) -> list[list[str]]:
         rows.append(row)
         if row[0] == "memory":
             parts = life.memory.items()
-            rows += [[f"  {titles[name]}", show.size(x), "", "", ""] for name, x in parts]
+            rows += [[f"  {titles[name]}", numbers.size(x), "", "", ""] for name, x in parts]
     return rows
 
 
 def _layout(phase: Phase) -> str:
-    named = {name: show.digits(x) for name, x in phase.layout.items()}
+    named = {name: numbers.digits(x) for name, x in phase.layout.items()}
     if "layout" in named and named["layout"] in "01":
         named["layout"] = LAYOUTS[int(named["layout"])]
     return ", ".join(f"{name} {x}" for name, x in named.items())
 
 
 def _of(value: Any) -> str:
-    return show.digits(value, 4)
+    return numbers.digits(value, 4)
 
 
 def _known(report: dict[str, Any], name: str) -> str:
-    return show.or_unknown(report[name], 4)
+    return numbers.or_unknown(report[name], 4)
 
 
 def _met(report: dict[str, Any], name: str) -> str:
@@ -169,7 +171,7 @@ def _spent(phase: Phase, name: str) -> tuple[str, str]:
     term = phase.terms[name]
     if term < LEAST:
         return "0", "0"
-    return _of(1e3 * term), show.digits(100 * term / phase.time)
+    return _of(1e3 * term), numbers.digits(100 * term / phase.time)
 
 
 def _limits(title: str, phase: Phase) -> list[list[str]]:
@@ -177,8 +179,8 @@ def _limits(title: str, phase: Phase) -> list[list[str]]:
     for name, limit in phase.limits.items():
         if limit.need == limit.capacity == 0:  # nothing asked of a tier that is absent
             continue
-        said = show.size if name.endswith("memory") else _of
+        said = numbers.size if name.endswith("memory") else _of
         met = "yes" if limit.need <= limit.capacity else "no"
-        numbers = (limit.need, limit.capacity, limit.capacity - limit.need)
-        rows.append([f"{name}, {title}" if title else name, *(said(x) for x in numbers), met])
+        values = (limit.need, limit.capacity, limit.capacity - limit.need)
+        rows.append([f"{name}, {title}" if title else name, *(said(x) for x in values), met])
     return rows

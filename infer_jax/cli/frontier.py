@@ -6,10 +6,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.cli import inputs, options as opt, parsers, picture, points, show
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli import options as opt, parsers, picture, points, show
+from infer_jax.cli.runtime import prepare
 from infer_jax.estimators.estimate import decode_context
+from infer_jax.results import numbers
 from infer_jax.sweeps import Grid, frontier as best, preferred, thresholds
+from infer_jax.verbs import inputs
+from infer_jax.verbs.progress import busy
 
 SHOWN = 25  # rows of the printed table
 
@@ -65,18 +68,19 @@ def frontier(
         typer.Option("--out", metavar="FILE", help="The picture: .png, .svg or .pdf."),
     ] = picture.DEFAULT,
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Write no picture.")] = False,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok."""
     prepare()
     if not no_picture:
         picture.check(out)
-    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     work = inputs.workload(isl, osl, prefix)
     whole = not (real or paper or estimator)
     name = estimator or ("economics.level4" if paper else inputs.SEARCHING)
     name = points.PLANNED if whole else name
-    theory = inputs.estimator(name, asked.system)
+    theory = inputs.estimator(name, asked)
     if not (whole or inputs.searches(theory)):
         raise opt.refuse("--estimator", name, "one that searches the split, such as economics")
     trusted = inputs.trust(name, theory, asked)
@@ -173,11 +177,11 @@ def _caption(asked: inputs.Given, isl: float, osl: float, name: str, preference:
 def _point(row: dict[str, Any]) -> str:
     """A point in two lines: its split, and what it answers."""
     degrees = {name.upper(): row.get(name, 1.0) for name in ("tp", "pp", "ep")}
-    split = " ".join(f"{name}{show.digits(x)}" for name, x in degrees.items() if x > 1) or "TP1"
+    split = " ".join(f"{name}{numbers.digits(x)}" for name, x in degrees.items() if x > 1) or "TP1"
     return (
         f"{row['gpus']:g} GPUs ({split}), batch {row['batch']:g}\n"
-        f"{show.digits(row['speed_tokens_per_s'])} tokens/s, "
-        f"${show.digits(row['cost_per_mtok_usd'])}/Mtok"
+        f"{numbers.digits(row['speed_tokens_per_s'])} tokens/s, "
+        f"${numbers.digits(row['cost_per_mtok_usd'])}/Mtok"
     )
 
 
@@ -213,12 +217,12 @@ def _print(as_json: bool, report: dict[str, Any], sentences: list[str], why: str
         cells = [
             [
                 "*" if row["preferred"] else "",
-                show.digits(row["speed_tokens_per_s"], 4),
-                show.digits(row["cost_per_mtok_usd"]),
-                show.digits(row["gpus"], 4),
-                show.digits(row["batch"], 4),
-                *(show.digits(row.get(name, 1.0)) for name in ("tp", "pp", "ep")),
-                show.digits(100 * row["mfu"]),
+                numbers.digits(row["speed_tokens_per_s"], 4),
+                numbers.digits(row["cost_per_mtok_usd"]),
+                numbers.digits(row["gpus"], 4),
+                numbers.digits(row["batch"], 4),
+                *(numbers.digits(row.get(name, 1.0)) for name in ("tp", "pp", "ep")),
+                numbers.digits(100 * row["mfu"]),
                 row["binds"],
             ]
             for row in report["rows"]

@@ -5,14 +5,17 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 import typer
 
-from infer_jax.cli import inputs, options as opt, parsers, show
-from infer_jax.cli.estimate import check_split
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli import options as opt, parsers, show
+from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import Limit
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, Serving
+from infer_jax.results import numbers
 from infer_jax.specs import ForwardPass, Workload
+from infer_jax.verbs import inputs, limits
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.split import check_split
 
 Yes = Annotated[bool, typer.Option("--deepep", help="Dispatch and combine by DeepEP.")]
 Two = Annotated[bool, typer.Option("--two-batch", help="Two micro-batches that overlap.")]
@@ -55,16 +58,17 @@ def kernels(
     sm_share: SmShare = 1.0,
     price: opt.Price = None,
     as_published: Published = False,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?"""
     prepare()
-    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     arch = asked.model.architecture
     tp, ep = tp or 1.0, ep or 1.0
     check_split(arch, tp, 1.0, ep)
     name = "kernels.published" if as_published else "kernels"
-    theory = inputs.estimator(name, asked.system)
+    theory = inputs.estimator(name, asked)
     plan = Serving.of(
         tp=tp,
         ep=ep,
@@ -91,7 +95,7 @@ def kernels(
         "prefill_tokens_per_s_per_gpu": tokens / life.ttft / life.chips,
         "decode_tokens_per_s_per_gpu": life.throughput,
         "largest_batch": largest,
-        "memory": show.limit_of("memory", limit),
+        "memory": limits.limit_of("memory", limit),
         "balance_flop_per_byte": {
             f"{bits}_bit": rate / chip.memory_bandwidth
             for bits, rate in ((16, chip.flops_16), (8, chip.flops_8))
@@ -143,7 +147,7 @@ def profiled(theory: Kernels, arch: Any, hardware: Any, forward: ForwardPass, pl
 def _too_large(limit: Limit) -> str:
     """By how many bytes a batch does not fit."""
     short = float(limit.need - limit.capacity)
-    return f"Not feasible: {show.broken('memory', limit)}, {short:,.0f} bytes on each GPU."
+    return f"Not feasible: {limits.broken('memory', limit)}, {short:,.0f} bytes on each GPU."
 
 
 def _prompts(work: Workload, plan: Serving) -> Any:
@@ -201,7 +205,7 @@ def _print(report: dict[str, Any], notes: list[str]) -> None:
     )
     show.table(
         (show.Column("answer", left=True), show.Column("value"), show.Column("unit", left=True)),
-        [[title, show.digits(report[key], 4), unit] for title, key, unit in answers],
+        [[title, numbers.digits(report[key], 4), unit] for title, key, unit in answers],
     )
     for stage in ("prefill", "decode"):
         show.say("")
@@ -219,12 +223,12 @@ def _print(report: dict[str, Any], notes: list[str]) -> None:
             [
                 [
                     row["kernel"],
-                    show.digits(row["layers"]),
-                    show.digits(row["time_us"]),
-                    show.digits(row["flop"] / 1e9),
-                    show.digits(row["bytes"] / 1e6),
-                    show.digits(row["intensity_flop_per_byte"]),
-                    show.digits(100 * row["mfu"]),
+                    numbers.digits(row["layers"]),
+                    numbers.digits(row["time_us"]),
+                    numbers.digits(row["flop"] / 1e9),
+                    numbers.digits(row["bytes"] / 1e6),
+                    numbers.digits(row["intensity_flop_per_byte"]),
+                    numbers.digits(100 * row["mfu"]),
                     row["bound"],
                 ]
                 for row in report[stage]

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import typer
 
-from infer_jax.cli import inputs, options as opt, show
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli import options as opt, show
+from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.estimators import Slice
@@ -18,7 +18,10 @@ from infer_jax.estimators.partitioning import (
     arrangements,
     factorisations,
 )
+from infer_jax.results import numbers
 from infer_jax.specs import Architecture, Dense, ForwardPass, Torus
+from infer_jax.verbs import inputs
+from infer_jax.verbs.progress import busy
 
 PHASES = ("prefill", "decode")
 BATCHES = tuple(2.0**i for i in range(11))
@@ -43,6 +46,7 @@ def layout(
     ] = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """Which weight and attention layout is fastest on a slice, and where that changes."""
@@ -54,13 +58,13 @@ def layout(
     if batch is None:
         raise opt.refuse("--batch", "missing", "sequences of one pass")
     codes = _codes(weights, phase)
-    asked = inputs.given(config, hardware, quant, kv_dtype, None)
+    asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
     arch = asked.model.architecture
     _dense(arch)
     if phase == "prefill" and prefix >= isl:
         raise opt.refuse("--prefix", prefix, f"below --isl, {isl:.12g} tokens")
     new, cached = (isl - prefix, prefix) if phase == "prefill" else (1.0, isl)
-    theory = inputs.estimator("partitioning.planned", asked.system)
+    theory = inputs.estimator("partitioning.planned", asked)
     network = asked.hardware.network
     axes = int(network.axes) if isinstance(network, Torus) else None
 
@@ -233,11 +237,11 @@ def _print(report: dict[str, Any], notes: list[str], as_json: bool) -> None:
         [
             row["layout"],
             row["attention"],
-            ", ".join(show.digits(row[axis]) for axis in "xyz"),
-            show.digits(row["time_ms"]),
-            *(show.digits(row["terms"][name]) for name in names),
-            show.digits(100 * row["mfu"]),
-            show.size(row["memory_bytes"]),
+            ", ".join(numbers.digits(row[axis]) for axis in "xyz"),
+            numbers.digits(row["time_ms"]),
+            *(numbers.digits(row["terms"][name]) for name in names),
+            numbers.digits(100 * row["mfu"]),
+            numbers.size(row["memory_bytes"]),
             "yes" if row["feasible"] else f"no: {', '.join(row['breaks'])}",
         ]
         for row in report["layouts"]

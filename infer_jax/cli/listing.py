@@ -9,6 +9,7 @@ from infer_jax.cli import options as opt, show
 from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import VARIANTS
 from infer_jax.physics import decoder
+from infer_jax.results import numbers
 from infer_jax.specs import UNBOUNDED, Hierarchy, leaves
 
 One = Annotated[
@@ -36,10 +37,10 @@ def models(name: One = None, as_json: opt.Json = False) -> None:
             [
                 row["name"],
                 row["type"],
-                show.digits(row["layers"]),
-                show.digits(row["parameters"] / 1e9),
-                show.digits(row["active_parameters"] / 1e9),
-                show.digits(row["context_tokens"]) if row["context_tokens"] else "any",
+                numbers.digits(row["layers"]),
+                numbers.digits(row["parameters"] / 1e9),
+                numbers.digits(row["active_parameters"] / 1e9),
+                numbers.digits(row["context_tokens"]) if row["context_tokens"] else "any",
             ]
             for row in rows
         ],
@@ -81,7 +82,7 @@ def hardware(name: One = None, as_json: opt.Json = False) -> None:
                 show.Column("value"),
                 show.Column("unit", left=True),
             ),
-            [[x["field"], show.digits(x["value"], 4), x["unit"]] for x in row["numbers"]],
+            [[x["field"], numbers.digits(x["value"], 4), x["unit"]] for x in row["numbers"]],
         )
         show.notes(
             [
@@ -104,12 +105,12 @@ def hardware(name: One = None, as_json: opt.Json = False) -> None:
         [
             [
                 row["name"],
-                show.digits(row["flops_16"] / 1e12, 4),
-                show.digits(row["flops_8"] / 1e12, 4),
-                show.digits(row["memory_bytes"] / 1e9, 4),
-                show.digits(row["memory_bandwidth_bytes_per_s"] / 1e12),
-                show.digits(row["domain"]) if row["domain"] else "torus",
-                show.digits(row["price_per_hour_usd"]),
+                numbers.digits(row["flops_16"] / 1e12, 4),
+                numbers.digits(row["flops_8"] / 1e12, 4),
+                numbers.digits(row["memory_bytes"] / 1e9, 4),
+                numbers.digits(row["memory_bandwidth_bytes_per_s"] / 1e12),
+                numbers.digits(row["domain"]) if row["domain"] else "torus",
+                numbers.digits(row["price_per_hour_usd"]),
             ]
             for row in rows
         ],

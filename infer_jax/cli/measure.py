@@ -9,8 +9,10 @@ import typer
 from infer_jax.catalog import load_system
 from infer_jax.catalog.files import write_text
 from infer_jax.cli import options as opt, show
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli.runtime import prepare
 from infer_jax.errors import InputError
+from infer_jax.results import numbers
+from infer_jax.verbs.progress import busy
 
 
 def measure(
@@ -88,8 +90,8 @@ def _print(report: dict[str, Any], notes: list[str]) -> None:
     rows = []
     for one in report["curves"]:
         unseen = one["median_error_unseen"]
-        errors = [show.digits(100 * one[key]) for key in ("median_error", "p90_error")]
-        last = "-" if unseen is None else show.digits(100 * unseen)
+        errors = [numbers.digits(100 * one[key]) for key in ("median_error", "p90_error")]
+        last = "-" if unseen is None else numbers.digits(100 * unseen)
         rows.append([one["family"], str(one["rows"]), *errors, last])
     show.table(columns, rows)
     show.notes(notes)

@@ -5,13 +5,16 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from infer_jax.cli import inputs, options as opt, parsers, picture, show
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli import options as opt, parsers, picture, show
+from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import JobEstimate, Offload, Offloading, make
 from infer_jax.estimators.offloading.flags import rounded
 from infer_jax.estimators.offloading.plan import SCHEDULES
 from infer_jax.estimators.offloading.search import Grid, search
+from infer_jax.results import numbers
+from infer_jax.verbs import inputs, limits
+from infer_jax.verbs.progress import busy
 
 COMPRESSIONS = ("none", "weights", "cache", "both")
 TIERS = ("gpu", "cpu", "disk")
@@ -71,13 +74,14 @@ def offload(
         str, typer.Option(metavar="FILE", help="Where the picture goes: .png, .svg or .pdf.")
     ] = "offload.png",
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Draw nothing.")] = False,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """Which block, and where do weights, KV cache and hidden states live, for most tokens/s?"""
     if not no_picture:
         picture.check(out)
     prepare()
-    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     name = estimator or "offloading"
     theory = _theory(name, asked)
     arch = asked.model.architecture
@@ -177,7 +181,7 @@ def _answer(life: JobEstimate, flags: Any, grid: Grid) -> dict[str, Any]:
             for phase in ("prefill", "decode")
         },
         "peaks": {
-            phase: {k: show.limit_of(k, x) for k, x in getattr(life, phase).limits.items()}
+            phase: {k: limits.limit_of(k, x) for k, x in getattr(life, phase).limits.items()}
             for phase in ("prefill", "decode")
         },
         "flexgen": None
@@ -216,20 +220,20 @@ def _print(report: dict[str, Any], life: JobEstimate, notes: list[str]) -> None:
         (show.Column("answer", left=True), show.Column("value"), show.Column("unit", left=True)),
         [
             ["block", f"{report['gpu_batch']:g} x {report['batches']:g}", "samples"],
-            ["throughput", show.digits(report["throughput_tokens_per_s"], 4), "tokens/s"],
-            ["of decoding alone", show.digits(report["decode_throughput_tokens_per_s"], 4),
+            ["throughput", numbers.digits(report["throughput_tokens_per_s"], 4), "tokens/s"],
+            ["of decoding alone", numbers.digits(report["decode_throughput_tokens_per_s"], 4),
              "tokens/s"],
-            ["latency of the block", show.digits(life.time, 4), "s"],
-            ["its prefill", show.digits(life.ttft, 4), "s"],
-            ["a token of each sample", show.digits(life.tpot, 4), "s"],
-            ["tokens per dollar", show.digits(report["tokens_per_usd"], 4), "tokens/$"],
+            ["latency of the block", numbers.digits(life.time, 4), "s"],
+            ["its prefill", numbers.digits(life.ttft, 4), "s"],
+            ["a token of each sample", numbers.digits(life.tpot, 4), "s"],
+            ["tokens per dollar", numbers.digits(report["tokens_per_usd"], 4), "tokens/$"],
         ],
     )  # fmt: skip
     show.say("")
     show.table(
         (show.Column("kept on", left=True), *(show.Column(t, "%") for t in ("GPU", "CPU", "disk"))),
         [
-            [kind, *(show.digits(100 * float(at[tier])) for tier in TIERS)]
+            [kind, *(numbers.digits(100 * float(at[tier])) for tier in TIERS)]
             for kind, at in report["placement"].items()
         ],
     )
@@ -238,8 +242,8 @@ def _print(report: dict[str, Any], life: JobEstimate, notes: list[str]) -> None:
         (show.Column("spent on", left=True), show.Column("prefill", "s"),
          show.Column("one token", "s")),
         [
-            [k.replace("_", " "), show.digits(life.prefill.terms[k]),
-             show.digits(life.decode.terms[k])]
+            [k.replace("_", " "), numbers.digits(life.prefill.terms[k]),
+             numbers.digits(life.decode.terms[k])]
             for k in life.decode.terms
         ],
     )  # fmt: skip
@@ -248,7 +252,7 @@ def _print(report: dict[str, Any], life: JobEstimate, notes: list[str]) -> None:
     for k, limit in life.decode.limits.items():
         if k.endswith("memory"):
             sizes = [life.prefill.limits[k].need, limit.need, limit.capacity]
-            rows.append([k, *(show.size(x) for x in sizes)])
+            rows.append([k, *(numbers.size(x) for x in sizes)])
     show.table(
         (show.Column("peak of", left=True), show.Column("prefill"), show.Column("decode"),
          show.Column("capacity")),

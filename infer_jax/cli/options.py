@@ -1,26 +1,14 @@
 """Which options do the verbs share? Read by `infer_jax.cli.parsers`; verbs see plain numbers."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from infer_jax.catalog import list_models, list_systems
 from infer_jax.cli import parsers
-from infer_jax.errors import InputError, UnsaidError
 from infer_jax.estimators import VARIANTS
-
-
-def refuse(option: str, value: Any, allowed: str) -> InputError:
-    """The sentence about one option of the command line."""
-    if isinstance(value, float):
-        value = f"{value:.12g}"
-    return InputError("infer-jax", option, value, allowed)
-
-
-def ask(option: str, question: str, ways: str) -> InputError:
-    """The question about an option that is not given, and the ways to answer it."""
-    return UnsaidError("infer-jax", option, question, ways)
+from infer_jax.verbs.asking import ask as ask, refuse as refuse
 
 
 def _begun(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -219,4 +207,13 @@ EstimatorName = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="The answer alone: no progress, no notes below it.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a number first: hardware.chip.memory_bandwidth=8e12, or *1.5 of it; "
+        "`*` stands for any block. Repeat for several.",
+    ),
 ]

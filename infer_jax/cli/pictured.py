@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from infer_jax.cli import show
 from infer_jax.cli.answered import NONE, Answers, again, lead, ms, phases
 from infer_jax.cli.sensitivity import worth
 from infer_jax.pages import charts, page
 from infer_jax.pages.charts import Axis, Bar, Curve, Mark, Tier
+from infer_jax.results import numbers
+from infer_jax.results.numbers import digits
 
 TOP = 10  # bars of each output's sensitivity
 OUTPUTS = {"tpot": "time per output token", "ttft": "time to first token", "cost": "$/Mtok"}
@@ -39,12 +40,12 @@ def frontier(answers: Answers) -> page.Section:
 def configuration(row: dict[str, Any]) -> str:
     """What a point of the frontier is, in one line."""
     split = ", ".join(
-        f"{name.upper()} {show.digits(row[name])}" for name in ("tp", "pp", "ep") if name in row
+        f"{name.upper()} {digits(row[name])}" for name in ("tp", "pp", "ep") if name in row
     )
     return (
-        f"{show.digits(row['gpus'], 4)} GPUs ({split}), batch {show.digits(row['batch'], 4)}: "
-        f"{show.digits(row['speed_tokens_per_s'])} tokens/s, "
-        f"${show.digits(row['cost_per_mtok_usd'])}/Mtok, MFU {show.digits(100 * row['mfu'])} %, "
+        f"{digits(row['gpus'], 4)} GPUs ({split}), batch {digits(row['batch'], 4)}: "
+        f"{digits(row['speed_tokens_per_s'])} tokens/s, "
+        f"${digits(row['cost_per_mtok_usd'])}/Mtok, MFU {digits(100 * row['mfu'])} %, "
         f"bound by {row['binds']}"
     )
 
@@ -75,7 +76,7 @@ def memory(answers: Answers) -> page.Section:
     weights = {k: float(x) for k, x in held.weights.items() if float(x)}
     cache = max(float(held.available), 0.0)
     kept = f"{float(held.tokens):,.0f} tokens, {float(held.concurrency):.3g} such requests"
-    kinds = ", ".join(f"{k} {show.size(x)}" for k, x in weights.items())
+    kinds = ", ".join(f"{k} {numbers.size(x)}" for k, x in weights.items())
     beyond = float(held.visible) - float(held.budget)
     parts = [
         ("weights", sum(weights.values()), kinds),
@@ -84,18 +85,20 @@ def memory(answers: Answers) -> page.Section:
         ("cache", cache, kept),
         ("not the server's", beyond, "beyond the share it may use"),
     ]
-    named = [(k, size, f"{k}: {show.size(size)}, {what}") for k, size, what in parts]
-    rows = [Tier(f"GPU memory, {show.size(held.visible)}", float(held.visible), named)]
+    named = [(k, size, f"{k}: {numbers.size(size)}, {what}") for k, size, what in parts]
+    rows = [Tier(f"GPU memory, {numbers.size(held.visible)}", float(held.visible), named)]
     for name, size in (("host memory", host.memory), ("disk", host.disk)):
         if float(size):
-            rows.append(Tier(f"{name} for one GPU, {show.size(size)}: not used", float(size), []))
-    short = "" if held.fits else f" It does not fit: {show.size(-held.slack)} short."
+            rows.append(
+                Tier(f"{name} for one GPU, {numbers.size(size)}: not used", float(size), [])
+            )
+    short = "" if held.fits else f" It does not fit: {numbers.size(-held.slack)} short."
     about = (
         f"One GPU of the plan as a vLLM server divides it, for requests of up to "
         f"{float(answers.engine.context):g} tokens.{short}"
     )
     table = page.table(
-        ("", "bytes", ""), [(k, f"{x:,.0f}", show.size(x)) for k, x, _ in parts], (0,)
+        ("", "bytes", ""), [(k, f"{x:,.0f}", numbers.size(x)) for k, x, _ in parts], (0,)
     )
     body = charts.tiers("Memory", rows) + table + again(answers, "memory")
     return page.Section("memory", "Memory by tier", about, body)
@@ -145,7 +148,7 @@ def roofline(answers: Answers) -> page.Section:
             float(row["intensity_flop_per_byte"]),
             float(row["flop"]) / float(row["time_us"]) / 1e6,
             f"{stage}, {row['kernel']}, {float(row['layers']):g} layers: "
-            f"{show.digits(row['time_us'])} us each, MFU {show.digits(100 * row['mfu'])} %",
+            f"{digits(row['time_us'])} us each, MFU {digits(100 * row['mfu'])} %",
             kind,
         )
         for kind, stage in ((0, "prefill"), (1, "decode"))

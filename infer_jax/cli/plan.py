@@ -8,7 +8,6 @@ import typer
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.cli import (
-    inputs,
     launch_view,
     options as opt,
     parsers,
@@ -18,13 +17,15 @@ from infer_jax.cli import (
     plan_view,
     show,
 )
-from infer_jax.cli.drafting import drafting
 from infer_jax.cli.plan_search import Found, Money, Question
-from infer_jax.cli.requested import requested
 from infer_jax.cli.runtime import prepare
+from infer_jax.estimators import make
 from infer_jax.estimators.serving import ENGINES, Deployment
 from infer_jax.planning import MODES, USUAL_TTFT, Asked
 from infer_jax.specs import UNBOUNDED
+from infer_jax.verbs import inputs
+from infer_jax.verbs.drafts import drafting
+from infer_jax.verbs.requests import requested
 
 
 def plan(
@@ -146,6 +147,7 @@ def plan(
         str | None,
         typer.Option(metavar="FILE", help="A picture of the plans: .png, .svg or .pdf."),
     ] = None,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?"""
@@ -189,6 +191,7 @@ def plan(
         drafts=drafting(load_model(config), draft, acceptance, heads=heads),
         count=int(top),
         pictured=out is not None,
+        set=set,
     )
     found = plan_search.plans(question)
     met, missed, best = found.met, found.missed, found.best
@@ -214,7 +217,7 @@ def plan(
     plan_view.tables(report, [every[i] for i in shown], [rows[i] for i in shown], sign)
     if best is not None:
         served = found.systems[best.system.partition(" > ")[0]]
-        own = inputs.engine(inputs.estimator(question.estimator, served))
+        own = inputs.engine(make(question.estimator, served.coefficients))
         notes += launch_view.printed(started, best.layout, own)
     show.notes(notes)
     _end(found)

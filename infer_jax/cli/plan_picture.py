@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from infer_jax.cli import picture, show
+from infer_jax.cli import picture
 from infer_jax.planning import Asked, Choice
+from infer_jax.results.numbers import digits
 
 
 def plans(
@@ -34,8 +35,8 @@ def plans(
     if best is not None:
         many = f"{words(best.system)}: " if len(series) > 1 else ""
         said = (
-            f"{many}{best.layout}, {best.chips:g} GPUs\n{show.digits(1.0 / best.tpot)} tokens/s, "
-            f"TTFT {show.digits(1e3 * best.ttft)} ms, {show.digits(best.usd_per_mtok)} {money}/Mtok"
+            f"{many}{best.layout}, {best.chips:g} GPUs\n{digits(1.0 / best.tpot)} tokens/s, "
+            f"TTFT {digits(1e3 * best.ttft)} ms, {digits(best.usd_per_mtok)} {money}/Mtok"
         )
         chosen = dot(best), said
     finite = np.isfinite(asked.tpot)

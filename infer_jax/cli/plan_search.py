@@ -10,15 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.catalog import Model, System
-from infer_jax.cli import inputs
-from infer_jax.cli.drafting import Drafting
-from infer_jax.cli.requested import Requested
-from infer_jax.cli.runtime import busy
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Asked, Choice, Side, front, machine, search
 from infer_jax.planning.machines import rule
 from infer_jax.planning.search import Searched, largest
+from infer_jax.verbs import inputs
+from infer_jax.verbs.drafts import Drafting
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.requests import Requested
 
 
 class Money(NamedTuple):
@@ -52,6 +52,7 @@ class Question(NamedTuple):
     drafts: Drafting | None
     count: int
     pictured: bool
+    set: Sequence[str] | None = None
 
 
 class Found(NamedTuple):
@@ -153,8 +154,8 @@ def _search(question: Question, pools: Sequence[_Pool], asked: Asked) -> Searche
 def _pool(question: Question, system: str, form: str | None) -> _Pool:
     price, region, pue = question.money
     name, total = question.estimator, question.total
-    given = inputs.given(question.config, system, form, question.kv_dtype, price)
-    serving, hardware = inputs.estimator(name, given.system), given.hardware
+    given = inputs.given(question.config, system, form, question.kv_dtype, price, question.set)
+    serving, hardware = inputs.estimator(name, given), given.hardware
     trusted = inputs.trust(name, serving, given)
     if pue is not None:
         serving = serving.replace(draw=serving.draw.with_(pue=pue))

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from infer_jax.catalog import System, load_model
-from infer_jax.cli import inputs, show
+from infer_jax.cli import show
 from infer_jax.cli.plan_search import Found, Question
 from infer_jax.estimators.trust import BORROWED, Trust, pools
 from infer_jax.planning import USUAL_TTFT, Asked, Choice
+from infer_jax.results import numbers
+from infer_jax.verbs import inputs
 
 TIMES = (("ttft", "TTFT"), ("p99_ttft", "p99 of TTFT"), ("tpot", "TPOT"))
 SHOWN = 25  # lines of a printed frontier
@@ -69,7 +71,7 @@ def row(
     whole = c.mode != "disaggregated"
     bands = inputs.bands(known[c.system], c.ttft, c.tpot) if whole else {}
     boards = [float(known[name].hardware.power) for name in c.system.split(" > ")]
-    drawn = show.known(min(boards))
+    drawn = numbers.known(min(boards))
     return {
         "mode": c.mode,
         "hardware": c.system,
@@ -141,11 +143,11 @@ def tables(
             name,
             *([c.system] if len(systems) > 1 else []),
             f"{c.chips:g}",
-            show.digits(c.batch),
+            numbers.digits(c.batch),
             *(_time(row, time) for time in times),
-            *([show.digits(1.0 / c.tpot)] if frontier else []),
-            show.digits(c.throughput),
-            show.digits(c.usd_per_mtok),
+            *([numbers.digits(1.0 / c.tpot)] if frontier else []),
+            numbers.digits(c.throughput),
+            numbers.digits(c.usd_per_mtok),
             c.binds if met else _breaks(c),
         ]
         for c, name, row in zip(shown, names, rows, strict=True)
@@ -186,8 +188,8 @@ def _bills(shown: list[Choice], rows: list[dict[str, Any]], names: list[str], si
     lines = [
         [
             name,
-            *(show.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
-            *(show.or_unknown(row[f"{side}_energy_per_mtok_j"]) for side in prices),
+            *(numbers.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok)),
+            *(numbers.or_unknown(row[f"{side}_energy_per_mtok_j"]) for side in prices),
             _memory(c),
         ]
         for c, row, name in zip(shown, rows, names, strict=True)
@@ -199,8 +201,8 @@ def _bills(shown: list[Choice], rows: list[dict[str, Any]], names: list[str], si
 def _time(row: dict[str, Any], name: str) -> str:
     """Milliseconds, with the interval that 80 % of measured runs are in where that is known."""
     ends = row.get(f"{name}_interval80_ms")
-    between = f" ({show.digits(ends[0])} to {show.digits(ends[1])})" if ends else ""
-    return "" if row[f"{name}_ms"] is None else show.digits(row[f"{name}_ms"]) + between
+    between = f" ({numbers.digits(ends[0])} to {numbers.digits(ends[1])})" if ends else ""
+    return "" if row[f"{name}_ms"] is None else numbers.digits(row[f"{name}_ms"]) + between
 
 
 def _memory(c: Choice) -> str:

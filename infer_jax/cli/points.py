@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.cli import show
-from infer_jax.cli.inputs import Given
 from infer_jax.compiling import once
 from infer_jax.estimators import Limit
 from infer_jax.estimators.estimate import decode_context
@@ -18,6 +16,8 @@ from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.planning import layouts
 from infer_jax.specs import Architecture, ForwardPass, Hierarchy, Plan
 from infer_jax.sweeps import Grid, paper_axes
+from infer_jax.verbs import limits
+from infer_jax.verbs.inputs import Given
 
 PLANNED = "economics.planned"  # of ideal servers at splits that are given
 EACH = 16  # GPUs up to which every number is tried
@@ -133,10 +133,10 @@ def why_nothing(answer: Answer, fits: bool, demand: float | None, tpot: float | 
     """Why no row is left, in one sentence."""
     if not fits:
         at = int(np.lexsort((answer.grid.batch, -answer.grid.chips))[0])  # most GPUs, least batch
-        limits = {
+        held = {
             k: Limit(need=v.need[at], capacity=v.capacity[at]) for k, v in answer.limits.items()
         }
-        short = "; ".join(show.broken(k, v) for k, v in limits.items() if v.need > v.capacity)
+        short = "; ".join(limits.broken(k, v) for k, v in held.items() if v.need > v.capacity)
         size = f"{answer.grid.chips[at]:.12g} GPUs and a batch of {answer.grid.batch[at]:.12g}"
         return f"Nothing fits: even with {size}, {short}."
     left = answer.grid.under(demand)

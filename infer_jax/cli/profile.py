@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from infer_jax.catalog import list_systems
-from infer_jax.cli.inputs import Given
 from infer_jax.cli.runs import OUTPUTS
 from infer_jax.errors import printable
 from infer_jax.estimators.serving import ENGINES, GENERATIONS
 from infer_jax.kernel_timing.entries import entry
 from infer_jax.specs import leaves
+from infer_jax.verbs.inputs import Given
 
 SUFFIX = {"s": ("_us", 1e6), "bytes": ("_bytes", 1.0), "tokens": ("_tokens", 1.0)}
 SOURCE = "calibrated"

@@ -9,10 +9,10 @@ import typer
 
 from infer_jax import planning
 from infer_jax.catalog.files import write_text
-from infer_jax.cli import estimate as one, inputs, kernels, options as opt, picture, points, show
+from infer_jax.cli import estimate as one, kernels, options as opt, picture, points, show
 from infer_jax.cli.answered import Answers, Chosen, Pool, lead
 from infer_jax.cli.reported import page
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import analyser, outputs
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
@@ -25,6 +25,9 @@ from infer_jax.launch import launches, service
 from infer_jax.specs import ForwardPass, Plan, Workload
 from infer_jax.sweeps import frontier as best, preferred
 from infer_jax.sweeps.paths import Point
+from infer_jax.verbs import inputs
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.split import plan_of
 
 GPUS = 8.0  # among which a plan is looked for where nothing is given: one server
 
@@ -50,16 +53,17 @@ def report(
     out: Annotated[
         str, typer.Option("--out", metavar="FILE", help="The page, a name that ends in .html.")
     ] = "report.html",
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources."""
     prepare()
     picture.check(out, (".html",), "")
-    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     given = {"config": config, "hardware": hardware, "quant": quant, "kv-dtype": kv_dtype}
     given |= {"price": price, "total-gpus": total_gpus}
     name = estimator or inputs.BEST
-    theory = inputs.estimator(name, asked.system)
+    theory = inputs.estimator(name, asked)
     if inputs.searches(theory):
         raise opt.refuse("--estimator", name, "one that takes a split: serving, economics.planned")
     work = inputs.workload(isl, osl, prefix)
@@ -74,7 +78,7 @@ def report(
             )
             chosen = _first(asked, theory, work, wanted)
         else:
-            plan, _ = one.plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, name)
+            plan, _ = plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, name)
             t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
             layout = planning.Layout(tp=t, attention_dp=e, ep=e, pp=p)
             chosen = Chosen(layout, dp, batch or 1.0, "The plan is as given.")
@@ -165,7 +169,7 @@ def _answers(
     said = [] if chosen.prefill is None else [unseen()]
     each = float(np.ceil(chosen.batch / layout.attention_dp))
     engine = Engine.of(context=context, sequences=each)
-    planned = inputs.estimator(points.PLANNED, asked.system)
+    planned = inputs.estimator(points.PLANNED, asked)
     splits = points.whole(asked, given["total-gpus"])
     swept = points.evaluate(planned, asked, work, splits, points.BATCHES)
     front = best(swept.grid.under(None))

@@ -9,12 +9,14 @@ import jax
 
 import infer_jax
 from infer_jax.catalog.systems import profiles_folder
-from infer_jax.cli import inputs, pictured, show
+from infer_jax.cli import pictured
 from infer_jax.cli.answered import Answers, Limits, lead, met, phases
 from infer_jax.estimators.registry import variant
 from infer_jax.launch import Launch
 from infer_jax.pages import page as made
+from infer_jax.results import numbers
 from infer_jax.specs import leaves
+from infer_jax.verbs import inputs
 
 
 def page(answers: Answers, limits: Limits) -> str:
@@ -52,7 +54,9 @@ def _plan(answers: Answers) -> made.Section:
         if float(limit.need) or float(limit.capacity)
     ]
     body = made.table(
-        ("answer", "value", "unit"), [(n, mark + show.digits(x, 4), u) for n, x, u in rows], (0, 2)
+        ("answer", "value", "unit"),
+        [(n, mark + numbers.digits(x, 4), u) for n, x, u in rows],
+        (0, 2),
     ) + made.table(("limit", "need", "capacity", ""), limits, (0, 3))
     cached = f", {float(work.prefix):g} tokens of the prompt cached" if float(work.prefix) else ""
     about = (
@@ -63,7 +67,7 @@ def _plan(answers: Answers) -> made.Section:
 
 
 def _sizes(name: str, limit: Any) -> tuple[str, str]:
-    said = show.size if name.endswith("memory") else show.digits
+    said = numbers.size if name.endswith("memory") else numbers.digits
     return said(limit.need), said(limit.capacity)
 
 

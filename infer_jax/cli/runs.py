@@ -12,9 +12,9 @@ from infer_jax.catalog.measurements.names import model_named, system_named
 from infer_jax.catalog.models import list_models
 from infer_jax.catalog.systems import list_systems
 from infer_jax.cli import parsers
-from infer_jax.cli.inputs import Given
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES, shape
+from infer_jax.verbs.inputs import Given
 
 OUTPUTS = ("tpot", "ttft")
 # stored bytes of a weight in formats that files name

@@ -2,11 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import jax
+
+from infer_jax.verbs.progress import show_progress
 
 _hushed = [False]  # by --quiet
 
@@ -54,27 +54,11 @@ def _user_cache() -> Path:
 
 
 def hush(quiet: bool) -> None:
-    """From here on say the answer alone, or not."""
+    """From here on print the answer alone, or notes and progress, too."""
     _hushed[:] = [quiet]
+    show_progress(not quiet)
 
 
 def hushed() -> bool:
     """Whether the answer alone is asked for."""
     return _hushed[0]
-
-
-def watched() -> bool:
-    """Whether to show progress: somebody watches a terminal, and did not ask for quiet."""
-    return sys.stderr.isatty() and not hushed()
-
-
-@contextmanager
-def busy(doing: str) -> Iterator[None]:
-    """Say on stderr what is being done, where somebody watches a terminal."""
-    if not watched():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(doing):
-        yield

@@ -8,21 +8,21 @@ import numpy as np
 import typer
 
 from infer_jax.cli import (
-    changes,
-    estimate as one,
-    inputs,
     options as opt,
     parsers,
     picture,
     points,
     show,
 )
-from infer_jax.cli.runtime import busy, prepare
+from infer_jax.cli.runtime import prepare
 from infer_jax.design.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
 from infer_jax.plots.names import named
 from infer_jax.specs import Architecture, Experts, Plan, leaves
 from infer_jax.sweeps import frontier as frontier_of
 from infer_jax.sweeps.paths import Point
+from infer_jax.verbs import changes, inputs
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.split import plan_of
 
 DARK = "J/Mtok is unknown: the profile of {} has no power."
 TABLE = 12  # rows of each output's table
@@ -62,25 +62,27 @@ def sensitivity(
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="A tornado picture: .png, .svg or .pdf.")
     ] = None,
+    set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?"""
     prepare()
     if out is not None:
         picture.check(out)
-    asked = inputs.given(config, hardware, quant, kv_dtype, price)
+    heads = (*changes.HEADS, "workload", "plan")
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set, heads)
     arch = asked.model.architecture
     if along is None:
-        plan, name = one.plan_of(arch, tp, pp, ep, 1.0, total_gpus, estimator)
+        plan, name = plan_of(arch, tp, pp, ep, 1.0, total_gpus, estimator)
     else:
         if any(x is not None for x in (tp, pp, ep, total_gpus, batch)):
             raise opt.refuse("--along", along, "no --tp, --pp, --ep, --total-gpus or --batch")
         plan, name = Plan.of(), estimator or inputs.SEARCHING
-    theory = inputs.estimator(name, asked.system)
+    theory = inputs.estimator(name, asked)
     trusted = inputs.trust(name, theory, asked)
     work = inputs.workload(isl, osl, prefix, batch or 1.0)
     point = Point(theory, arch, asked.hardware, work, plan)
-    point = changed(point, changes.changes("workload", "plan"), "--set")
+    point = changed(point, asked.changes.values("workload", "plan"), "--set")
     with busy("compiling and evaluating"):
         rows = [point] if along is None else _frontier(point, asked, int(along))
         analyse = analyser(outputs, point)
@@ -163,7 +165,7 @@ def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
     if not inputs.searches(theory):
         raise opt.refuse("--along", count, "an estimator that searches the split: economics")
     model = dataclasses.replace(asked.model, architecture=point.arch)
-    given = inputs.Given(model, asked.system, point.hardware, asked.price_source)
+    given = dataclasses.replace(asked, model=model, hardware=point.hardware)
     chips, batches = points.axes(given, theory, False, None)
     front = frontier_of(
         points.evaluate(theory, given, point.workload, points.real(chips), batches).grid.under(None)

@@ -14,14 +14,16 @@ import typer
 
 from infer_jax.catalog.published import serving_measured
 from infer_jax.cli import options as opt, parsers, picture, show
-from infer_jax.cli.runtime import busy, prepare as prepare_jax, watched
+from infer_jax.cli.runtime import prepare as prepare_jax
 from infer_jax.estimators import Trust, trust
 from infer_jax.estimators.trust import BORROWED
+from infer_jax.results import numbers
 from infer_jax.sweeps import Result, explain, prepare, start, tables
 from infer_jax.sweeps.interrupt import Stopped
 from infer_jax.sweeps.space import fit
 from infer_jax.sweeps.stream import Progress
 from infer_jax.sweeps.toml import Asked, load_space
+from infer_jax.verbs.progress import busy, watched
 
 SHOWN = 10  # rows of the printed table
 MOST = 10**15  # points
@@ -217,4 +219,4 @@ def _print(result: Any, out: str | None, as_json: bool, trusted: list[Trust]) ->
 def _cell(value: Any, marks: dict[str, str]) -> str:
     if value in marks:
         return f"{marks[value]} {value}"
-    return str(value) if isinstance(value, str) else show.digits(float(value), 4)
+    return str(value) if isinstance(value, str) else numbers.digits(float(value), 4)

@@ -207,32 +207,22 @@ def _command(name: str) -> TyperCommand:
 
 
 def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the options that all have and none needs to know of."""
+    """``verb`` with the option that all have and none needs to know of."""
     from infer_jax.cli.options import Quiet
     from infer_jax.cli.runtime import hush
+    from infer_jax.verbs.asking import from_command
 
     own = signature(verb)
-    extra: dict[str, Any] = {"quiet": (Quiet, False)}
-    heads = ()
-    if {"config", "hardware"} <= set(own.parameters):
-        from infer_jax.cli import changes
-
-        heads = changes.heads(verb.__name__, own.parameters)
-        extra |= {"changed": (changes.Set, None)} if heads else {}
 
     @wraps(verb)
-    def run(*, quiet: bool, changed: list[str] | None = None, **given: Any) -> None:
+    def run(*, quiet: bool, **given: Any) -> None:
         hush(quiet)
-        if heads:
-            changes.use(changed, heads)
-        verb(**given)
+        with from_command():
+            verb(**given)
 
-    more = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in extra.items()
-    ]
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # pyright: ignore
-    run.__annotations__ = verb.__annotations__ | {name: kind for name, (kind, _) in extra.items()}
+    more = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), more])  # pyright: ignore
+    run.__annotations__ = verb.__annotations__ | {"quiet": Quiet}
     return run
 
 

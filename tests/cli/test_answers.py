@@ -9,12 +9,13 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.cli.parsers import duration
-from infer_jax.cli.runtime import hush, watched
+from infer_jax.cli.runtime import hush
 from infer_jax.cli.verbs import VERBS
 from infer_jax.estimators import VARIANTS
 from infer_jax.footprint import Engine, memory
 from infer_jax.physics import decoder
 from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.verbs.progress import watched
 from tests.cli.running import answer, run
 
 FRONTIER = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")

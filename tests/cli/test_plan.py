@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from infer_jax.cli.parsers import tokens
-from infer_jax.cli.requested import requested
 from infer_jax.errors import InputError
+from infer_jax.verbs.requests import requested
 from tests.cli.running import answer, run
 
 ASKED = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "2000", "--osl", "200")

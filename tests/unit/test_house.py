@@ -13,6 +13,7 @@ ORDER = (
     "errors",
     "compiling",
     "citation",
+    "results",
     "specs",
     "catalog",
     "physics",
@@ -28,6 +29,7 @@ ORDER = (
     "design",
     "plots",
     "pages",
+    "verbs",
     "cli",
 )
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}

@@ -8,9 +8,9 @@ import pytest
 
 from infer_jax.catalog import load_model
 from infer_jax.catalog.acceptance import AcceptanceCurve, falling, read_acceptance
-from infer_jax.cli.drafting import DECLINE, conditional, drafting
 from infer_jax.errors import InputError
 from infer_jax.physics.speculation import curve_yield
+from infer_jax.verbs.drafts import DECLINE, conditional, drafting
 
 MEASURED = Path(__file__).parents[4] / "shared/data/bench_samples"
 

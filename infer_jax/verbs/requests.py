@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.catalog.traces import read_trace
-from infer_jax.cli import inputs
-from infer_jax.cli.options import refuse
 from infer_jax.errors import InputError
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
+from infer_jax.verbs import inputs
+from infer_jax.verbs.asking import refuse
 
 
 class Requested(NamedTuple):

@@ -1,20 +1,27 @@
 """What did the user ask about: which model on which system, with which assumptions?"""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from infer_jax import estimators
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Errors, serving_errors
-from infer_jax.cli import changes
-from infer_jax.cli.options import refuse
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Speculative, Trust, make
 from infer_jax.estimators.serving import ENGINES
-from infer_jax.specs import Hardware, Workload
+from infer_jax.specs import Architecture, Hardware, Workload
+from infer_jax.verbs.asking import refuse
+from infer_jax.verbs.changes import HEADS, Changes
 
 BEST = "serving"  # the estimator of a given layout, where none is asked for
 SEARCHING = "economics"  # of GPUs whose layout is looked for
+
+
+ModelLike = str | os.PathLike[str] | Model | Architecture  # a name, a file or folder, or the spec
+HardwareLike = str | os.PathLike[str] | System | Hardware
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,7 @@ class Given:
     system: System
     hardware: Hardware
     price_source: str
+    changes: Changes
 
     @property
     def notes(self) -> list[str]:
@@ -35,7 +43,7 @@ class Given:
             *(f"Model: {note}." for note in self.model.notes),
             *(f"{system.name}: {note}." for note in system.filled),
             f"{system.name}: {float(self.hardware.price):g} USD/h per GPU, {self.price_source}.",
-            *(f"Changed by --set: {text}." for text in changes.texts()),
+            *(f"Changed by --set: {text}." for text in self.changes.texts),
         ]
 
     @property
@@ -47,27 +55,63 @@ class Given:
             "hardware": self.system.name,
             "price_per_hour_usd": self.hardware.price,
             "price_source": self.price_source,
-            **({"set": list(changes.texts())} if changes.texts() else {}),
+            **({"set": list(self.changes.texts)} if self.changes.texts else {}),
         }
 
 
 def given(
-    config: str, hardware: str, quant: str | None, kv_dtype: str | None, price: float | None
+    config: ModelLike,
+    hardware: HardwareLike,
+    quant: str | None,
+    kv_dtype: str | None,
+    price: float | None,
+    set: str | Sequence[str] | None = None,  # the option's name
+    heads: Sequence[str] = HEADS,
 ) -> Given:
-    """Load model and system, and set the price.
+    """Load model and system, set the price, and change what ``set`` says.
 
     Raises:
-        InputError: an unknown or unreadable model or system, an unknown format.
+        InputError: an unknown or unreadable model or system, an unknown format, a change of what
+            is not there.
     """
-    system, model = load_system(hardware), load_model(config, quant=quant, kv_dtype=kv_dtype)
+    changes = Changes.of(set, heads)
+    system, model = system_of(hardware), model_of(config, quant, kv_dtype)
     made, source = system.hardware, system.sources.get("price", "the profile")
     if price is not None:
         made, source = made.with_(price=price), "given by --price"
-    if changes.texts():
+    if changes.texts:
         parts = changes.changed(arch=model.architecture, hardware=made)
         model, made = replace(model, architecture=parts.arch), parts.hardware
-        source = "given by --set" if "hardware.price" in changes.changes() else source
-    return Given(model, system, made, source)
+        source = "given by --set" if "hardware.price" in changes.values() else source
+    return Given(model, system, made, source, changes)
+
+
+def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Model:
+    """The model that is meant, in these formats.
+
+    Raises:
+        InputError: an unknown or unreadable model, an unknown format, formats for a model whose
+            numbers are given.
+    """
+    if isinstance(config, Architecture):
+        config = Model("architecture", config, "", "given as numbers", "as given")
+    if not isinstance(config, Model):
+        return load_model(str(config), quant=quant, kv_dtype=kv_dtype)
+    for option, value in (("--quant", quant), ("--kv-dtype", kv_dtype)):
+        if value is not None:
+            raise refuse(option, value, "with a model by name: one given as numbers has its own")
+    return config
+
+
+def system_of(hardware: HardwareLike) -> System:
+    """The system that is meant.
+
+    Raises:
+        InputError: an unknown or unreadable profile.
+    """
+    if isinstance(hardware, Hardware):
+        return System("hardware", "hardware", "", hardware, {}, {}, (), Path(), "")
+    return hardware if isinstance(hardware, System) else load_system(str(hardware))
 
 
 def bands(
@@ -81,15 +125,15 @@ def bands(
     }
 
 
-def shipped_errors(name: str, made: Any, system: System) -> Errors | None:
+def shipped_errors(name: str, made: Any, asked: Given) -> Errors | None:
     """How wrong the estimator's own fit is on servers of this system and engine, if known.
 
     None where the profile was calibrated to its own server: its bands say more.
     """
-    altered = changes.changes("hardware", "estimator")
-    if altered or not fitted_to_servers(name) or system.bands():
+    altered = asked.changes.values("hardware", "estimator")
+    if altered or not fitted_to_servers(name) or asked.system.bands():
         return None
-    return serving_errors().get((system.name, engine(made)))
+    return serving_errors().get((asked.system.name, engine(made)))
 
 
 def engine(made: Any) -> str:
@@ -123,14 +167,14 @@ def too_long(model: Model, work: Workload) -> list[str]:
     ]
 
 
-def estimator(name: str, system: System) -> Any:
-    """The estimator of that name with the system's coefficients.
+def estimator(name: str, asked: Given) -> Any:
+    """The estimator of that name with the system's coefficients, changed as ``set`` says.
 
     Raises:
         InputError: no such estimator, or one that cannot price a single pass.
     """
     try:
-        made = make(name, system.coefficients)
+        made = make(name, asked.system.coefficients)
     except InputError as error:
         if name in VARIANTS:
             raise
@@ -138,12 +182,12 @@ def estimator(name: str, system: System) -> Any:
     if not hasattr(made, "step"):
         allowed = ", ".join(n for n in VARIANTS if hasattr(VARIANTS[n].make(), "step"))
         raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
-    return changes.changed(estimator=made).estimator if changes.texts() else made
+    return asked.changes.changed(estimator=made).estimator if asked.changes.texts else made
 
 
 def trust(name: str, made: Any, asked: Given) -> Trust:
     """How far the estimator of that name, ``made``, is trusted for what is asked."""
-    altered = bool(changes.changes("hardware", "estimator"))
+    altered = bool(asked.changes.values("hardware", "estimator"))
     return estimators.trust(name, made, asked.system, asked.model.name, altered)
 
 

@@ -1,0 +1,70 @@
+"""How are numbers written: significant digits, bytes in GB, plain numbers for JSON?"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import SupportsFloat, TypeVar, cast
+
+import numpy as np
+
+Number = TypeVar("Number")
+
+
+def plain(value: object) -> object:
+    """``value`` in what JSON has: numbers of NumPy and JAX become numbers, tuples become lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    number = float(cast(SupportsFloat, value))
+    if not math.isfinite(number):
+        return None
+    return int(number) if number == int(number) and abs(number) < 2**53 else number
+
+
+def digits(value: SupportsFloat, count: int = 3) -> str:
+    """A number with ``count`` significant digits, never in powers of ten below 1e15.
+
+    >>> digits(0.0123456), digits(1234567.0), digits(16.0), digits(4.03)
+    ('0.0123', '1234567', '16', '4.03')
+    """
+    value = float(value)
+    if value == 0 or not math.isfinite(value) or not 1e-6 <= abs(value) < 1e15:
+        return f"{value:.{count}g}"
+    places = max(0, count - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text and value == round(value) else text
+
+
+def size(count: SupportsFloat) -> str:
+    """Bytes in the decimal unit that suits them.
+
+    >>> size(16.06e9), size(-2.5e6)
+    ('16.1 GB', '-2.50 MB')
+    """
+    value = float(count)
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= factor:
+            return f"{digits(value / factor)} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def known(power: SupportsFloat) -> Callable[[Number], Number | None]:
+    """What keeps a power or an energy, or makes it None where a chip's ``power`` is not known.
+
+    >>> known(700.0)(3.0), known(0.0)(0.0)
+    (3.0, None)
+    """
+    return (lambda x: x) if float(power) > 0.0 else lambda x: None
+
+
+def or_unknown(value: SupportsFloat | None, count: int = 3) -> str:
+    """``digits`` of a number, or "unknown" for None.
+
+    >>> or_unknown(12.345), or_unknown(None)
+    ('12.3', 'unknown')
+    """
+    return "unknown" if value is None else digits(value, count)

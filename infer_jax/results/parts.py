@@ -1,0 +1,36 @@
+"""What is a printed answer made of: sentences, tables, lines to be copied, and notes?"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """A column: its title, its unit (printed under the title) and where its text stands."""
+
+    title: str
+    unit: str = ""
+    left: bool = False
+
+
+class Table(NamedTuple):
+    """Rows of text under columns; row number ``mark`` stands out."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    mark: int = -1
+
+
+class Lines(NamedTuple):
+    """Lines that are printed as they stand, to be copied, however narrow the terminal."""
+
+    text: str
+
+
+class Notes(NamedTuple):
+    """What was assumed, one item a sentence; left out where only the answer is wanted."""
+
+    sentences: Sequence[str]
+
+
+# a sentence is a plain string; "" is an empty line
+Part = str | Table | Lines | Notes

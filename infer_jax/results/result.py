@@ -1,0 +1,72 @@
+"""What can every result do: print itself, turn into JSON and rows, draw itself?"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from infer_jax.errors import InputError
+from infer_jax.results.html import as_html
+from infer_jax.results.numbers import plain
+from infer_jax.results.parts import Part
+from infer_jax.results.text import as_text
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Result(ABC):
+    """The answer of a verb.
+
+    It prints what the command prints, in a terminal and in a notebook; ``to_dict`` is what the
+    command prints with ``--json``, ``to_pandas`` its rows, ``plot`` its picture.
+    """
+
+    @abstractmethod
+    def fields(self) -> Mapping[str, object]:
+        """Every number and word of the answer by its name in JSON; names end in their units."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part]:
+        """What is printed, from the top."""
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """The rows of the answer; the answer itself where it is one."""
+        return [self.to_dict()]
+
+    def to_dict(self) -> dict[str, object]:
+        """The answer as plain numbers, words, lists and dictionaries; not finite is None."""
+        fields = plain(self.fields())
+        assert isinstance(fields, dict)
+        return fields
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows as a ``pandas.DataFrame``; what lies deeper has dotted names.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            allowed = "pip install 'infer_jax[pandas]', or rows(), which are dictionaries"
+            raise InputError("to_pandas", "pandas", "not installed", allowed) from None
+        return pandas.json_normalize([dict(row) for row in self.rows()])
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> object:
+        """The picture of the answer, a matplotlib figure, written to ``out`` where one is given.
+
+        Raises:
+            InputError: this answer has no picture; matplotlib is not installed; a file that
+                cannot be written.
+        """
+        raise InputError("plot", "", type(self).__name__, "a result that has a picture")
+
+    def __str__(self) -> str:
+        return as_text(self.parts())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.parts())

@@ -1,0 +1,95 @@
+"""How does a result look in a terminal?"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from infer_jax.errors import printable
+from infer_jax.results.parts import Column, Lines, Notes, Part, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WORD, GAP = 12, 2  # letters of a word in a narrow column, and between two columns
+WIDTH = 100  # letters of a line where there is no terminal
+
+
+def as_text(parts: Iterable[Part], width: int = WIDTH) -> str:
+    """The parts as lines of at most ``width`` letters, without colour."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    written = StringIO()
+    console = Console(file=written, width=width, highlight=False, color_system=None)
+    show(parts, console)
+    return written.getvalue().rstrip("\n")
+
+
+def show(parts: Iterable[Part], console: "Console", *, notes: bool = True) -> None:
+    """Print the parts, within the width of the console; notes where they are wanted."""
+    for part in parts:
+        if isinstance(part, str):
+            console.print(printable(part), markup=False)
+        elif isinstance(part, Table):
+            _table(part, console)
+        elif isinstance(part, Lines):
+            console.print(printable(part.text), markup=False, soft_wrap=True)
+        elif notes:
+            _notes(part, console)
+
+
+def _notes(part: Notes, console: "Console") -> None:
+    listed = list(dict.fromkeys(part.sentences))
+    for line in [*([""] if listed else []), *(f"- {sentence}" for sentence in listed)]:
+        console.print(printable(line), markup=False)
+
+
+def _table(table: Table, console: "Console") -> None:
+    """A table, or records where the console is too narrow for its numbers and words."""
+    columns, rows, mark = table
+    if _least(columns, rows) > console.width:
+        _records(columns, rows, console)
+        return
+    from rich import box
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for column in columns:
+        drawn.add_column(
+            Text(printable(f"{column.title}\n{column.unit}".rstrip())),
+            justify="left" if column.left else "right",
+            # where a terminal is narrow words give way, numbers do not
+            no_wrap=not column.left,
+            overflow="fold",
+        )
+    for i, row in enumerate(rows):
+        drawn.add_row(*(Text(printable(cell)) for cell in row), style="bold" if i == mark else None)
+    console.print(drawn)
+
+
+def _least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """Letters of the narrowest table: numbers in one piece, of words at most ``WORD`` letters."""
+    total = -GAP
+    for i, column in enumerate(columns):
+        cells = [column.title, column.unit, *(row[i] for row in rows)]
+        if column.left:  # folds between words, and within those that are longer
+            total += min(WORD, max(len(w) for cell in cells for w in (cell.split() or [""]))) + GAP
+        else:
+            total += max(len(cell) for cell in cells) + GAP
+    return total
+
+
+def _records(columns: Sequence[Column], rows: Sequence[Sequence[str]], console: "Console") -> None:
+    """Rows one below the other, each under its first cell that is not empty."""
+    for row in rows:
+        head = next((cell for cell in row if cell.strip()), "")
+        lines, titled = [], False
+        for column, cell in zip(columns, row, strict=True):
+            if cell == head and not titled:
+                titled = True
+            elif cell.strip():
+                name = " ".join(filter(None, (column.title, column.unit)))
+                lines.append(f"  {name}: {cell.strip()}" if name else f"  {cell.strip()}")
+        for line in (head, *lines):
+            console.print(printable(line), markup=False)

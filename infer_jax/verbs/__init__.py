@@ -1,0 +1,1 @@
+"""VERBS: one public function for each question, which the command line parses, calls and prints."""

@@ -1,0 +1,82 @@
+"""Which numbers of model, hardware and estimator does ``set`` change, and to what?"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from infer_jax.verbs.asking import refuse
+
+HEADS = ("arch", "hardware", "estimator")
+
+
+class Parts(NamedTuple):
+    """What a path may begin with."""
+
+    arch: Any = None
+    hardware: Any = None
+    estimator: Any = None
+
+
+class Changes(NamedTuple):
+    """Texts such as ``hardware.chip.memory_bandwidth=8e12``, or ``...=*1.5`` of it."""
+
+    texts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, texts: str | Sequence[str] | None, heads: Sequence[str] = HEADS) -> Self:
+        """The changes of one question, whose paths begin with one of ``heads``.
+
+        Raises:
+            InputError: a path that begins otherwise, or a value that is no number.
+        """
+        made = cls((texts,) if isinstance(texts, str) else tuple(texts or ()))
+        for path in made.values():
+            if path.partition(".")[0] not in heads:
+                allowed = ", ".join(f"{head}.*" for head in heads)
+                raise refuse("--set", path, f"a path that begins as one of {allowed}")
+        return made
+
+    def values(self, *heads: str) -> dict[str, float | Callable[[Any], Any]]:
+        """New values, or functions of the old ones, of paths that begin with one of ``heads``.
+
+        Raises:
+            InputError: a text that is not ``PATH=NUMBER`` or ``PATH=*FACTOR``.
+        """
+        new: dict[str, float | Callable[[Any], Any]] = {}
+        for text in self.texts:
+            path, sign, value = (part.strip() for part in text.partition("="))
+            match = re.fullmatch(r"\*?([-+.0-9eE]+)", value)
+            try:
+                number = float(match[1]) if match and sign else np.nan
+            except ValueError:
+                number = np.nan
+            if not np.isfinite(number):
+                raise refuse("--set", text, "PATH=NUMBER, or PATH=*FACTOR")
+            if not heads or path.partition(".")[0] in heads:
+                new[path] = (lambda x, by=number: x * by) if value.startswith("*") else number
+        return new
+
+    def changed(self, **parts: Any) -> Parts:
+        """The named parts with these changes.
+
+        Raises:
+            InputError: a path that no number has, or a value out of its bounds, which for
+                hardware and coefficients are a profile's.
+        """
+        asked = self.values(*parts)
+        if not asked:
+            return Parts(**parts)
+        from infer_jax.catalog.sense import sensible_changes
+        from infer_jax.design.sensitivity import changed as with_changes
+        from infer_jax.specs import leaves
+
+        before = Parts(**parts)
+        after = with_changes(before, asked, "--set")
+        for part in ("hardware", "estimator"):
+            old, new = (leaves(getattr(x, part)) for x in (before, after))
+            pairs = zip(old, new, strict=True)
+            moved = {path: np.ravel(y) for (path, _, x), (_, _, y) in pairs if np.any(x != y)}
+            sensible_changes("--set", part, getattr(after, part), moved)
+        return after

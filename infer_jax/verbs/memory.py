@@ -1,0 +1,201 @@
+"""Does it fit: what one GPU holds, and how many tokens and requests its cache takes."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jax import Array
+
+from infer_jax.compiling import once
+from infer_jax.footprint import Engine, Memory, memory as held_by
+from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.results.numbers import size
+from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
+from infer_jax.verbs import inputs
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.split import check_split
+
+DEFAULTS = Engine.of()
+
+
+@dataclass(frozen=True, repr=False)
+class Filled:
+    """The cache of a batch whose requests are as long as at their ends, in bytes of one GPU."""
+
+    batch: float
+    isl: float
+    osl: float
+    cache: float
+    used: float
+    fits: bool
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryResult(Result):
+    """The memory of one GPU: ``memory`` in bytes, and what a batch fills where one is given."""
+
+    asked: inputs.Given
+    plan: Plan
+    engine: Engine
+    memory: Memory
+    filled: Filled | None
+    split_given: bool
+    notes: Sequence[str]
+
+    def fields(self) -> Mapping[str, object]:
+        """Sizes in bytes, cache in tokens and requests."""
+        held, filled = self.memory, self.filled
+        batch: dict[str, object] = {}
+        if filled is not None:
+            batch = {
+                "batch": filled.batch,
+                "isl_tokens": filled.isl,
+                "osl_tokens": filled.osl,
+                "batch_cache_bytes": filled.cache,
+                "used_bytes": filled.used,
+                "batch_fits": filled.fits,
+            }
+        return {
+            **self.asked.names,
+            "tp": self.plan.tp,
+            "pp": self.plan.pp,
+            "ep": self.plan.ep,
+            "gpu_memory_utilization": self.engine.utilization,
+            "max_model_len_tokens": self.engine.context,
+            "fits": bool(held.fits),
+            "slack_bytes": held.slack,
+            "weights": {f"{kind}_bytes": x for kind, x in held.weights.items()},
+            "weights_bytes": held.weight_bytes,
+            "visible_bytes": held.visible,
+            "budget_bytes": held.budget,
+            "activations_bytes": held.activations,
+            "reserve_bytes": held.reserve,
+            "available_bytes": held.available,
+            "kv_per_token_bytes": held.token_bytes,
+            "kv_per_request_bytes": held.request_bytes,
+            "kv_blocks": held.blocks,
+            "kv_cache_size_tokens": held.tokens,
+            "maximum_concurrency": held.concurrency,
+            **batch,
+            "notes": list(self.notes),
+        }
+
+    def parts(self) -> Iterator[Part]:
+        """Whether it fits, what vLLM prints at its start, and what fills the GPU."""
+        held, plan, filled = self.memory, self.plan, self.filled
+        why = "" if self.split_given else " (no --tp is given)"
+        split = f"tp {float(plan.tp):g}{why}, pp {float(plan.pp):g}, ep {float(plan.ep):g}"
+        context = f"{float(self.engine.context):,.0f}"
+        yield f"{self.asked.model.name} on {self.asked.system.name}, {split}"
+        yield ""
+        if held.fits:
+            yield f"GPU KV cache size: {float(held.tokens):,.0f} tokens"
+            many = f"{float(held.concurrency):.2f}x"
+            yield f"Maximum concurrency for {context} tokens per request: {many}"
+        else:
+            short = size(-float(held.slack))
+            yield f"Does not fit: one request of {context} tokens is {short} a GPU short."
+        if filled is not None:
+            word = "fill" if filled.fits else "do not fit:"
+            budget = float(held.budget)
+            yield (
+                f"{filled.batch:g} requests of {filled.isl:g} + {filled.osl:g} tokens {word} "
+                f"{size(filled.used)} of {size(budget)} ({filled.used / budget:.0%})."
+            )
+        yield ""
+        yield Table(
+            (Column("one GPU", left=True), Column("size", "bytes"), Column("", "")),
+            [[name, f"{float(x):,.0f}", size(x)] for name, x in self._sizes()],
+        )
+        yield Notes(self.notes)
+
+    def _sizes(self) -> list[tuple[str, Array | float]]:
+        held, filled = self.memory, self.filled
+        batch: list[tuple[str, Array | float]] = []
+        if filled is not None:
+            requests = f"{filled.batch:g} requests"
+            batch = [
+                (f"cache of {requests}", filled.cache),
+                (f"filled with {requests}", filled.used),
+            ]
+        return [
+            *((f"weights: {kind}", x) for kind, x in held.weights.items() if float(x)),
+            ("weights", held.weight_bytes),
+            ("peak of activations", held.activations),
+            ("reserve outside the cache", held.reserve),
+            *batch,
+            ("left for the cache", held.available),
+            ("budget", held.budget),
+            ("cache of one token", held.token_bytes),
+            ("cache of one request", held.request_bytes),
+            ("slack beside one request", held.slack),
+        ]
+
+
+@verb
+def memory(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    tp: float | None = None,
+    pp: float | None = None,
+    ep: float | None = None,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    gpu_memory_utilization: float = float(DEFAULTS.utilization),
+    max_model_len: float | None = None,
+    max_num_batched_tokens: float = float(DEFAULTS.batched_tokens),
+    max_num_seqs: float = float(DEFAULTS.sequences),
+    block_size: float = float(DEFAULTS.block),
+    batch: float | None = None,
+    isl: float = 4096,
+    osl: float = 512,
+    set: str | Sequence[str] | None = None,
+) -> MemoryResult:
+    """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.
+
+    Raises:
+        InputError: a model or system that cannot be read, a split that no engine runs, no longest
+            context where the model has none.
+
+    >>> import infer_jax as ij
+    >>> held = ij.memory("llama-3.1-8b", "h100_sxm", tp=1, max_model_len=8192)
+    >>> bool(held.memory.fits), round(float(held.memory.token_bytes))
+    (True, 131072)
+    """
+    asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
+    arch = asked.model.architecture
+    plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0)
+    check_split(arch, tp or 1.0, pp or 1.0, ep or 1.0)
+    longest = float(arch.max_positions)
+    if max_model_len is None and longest >= UNBOUNDED:
+        raise refuse("--max-model-len", "missing", "the tokens of the longest request")
+    engine = Engine.of(
+        utilization=gpu_memory_utilization,
+        context=max_model_len or longest,
+        batched_tokens=max_num_batched_tokens,
+        sequences=max_num_seqs,
+        block=block_size,
+    )
+    held, one = once(_memory, arch, asked.hardware, plan, engine, engine.with_(context=isl + osl))
+    filled = None
+    if batch is not None:
+        cache = math.ceil(batch / (ep or 1.0)) * float(one)
+        used = float(held.budget - held.available) + cache
+        filled = Filled(batch, isl, osl, cache, used, used <= float(held.budget))
+    notes = [
+        "Per GPU; cache tokens and concurrency are of one group of tp x pp GPUs.",
+        *[note for note in asked.notes if "USD/h" not in note],
+    ]
+    if max_model_len is not None and max_model_len > longest:
+        notes.append(f"--max-model-len is beyond the model's longest context, {longest:.12g}.")
+    return MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
+
+
+def _memory(
+    arch: Architecture, hardware: Hardware, plan: Plan, engine: Engine, lengths: Engine
+) -> tuple[Memory, Array]:
+    """The memory at the longest context, and bytes of a request of these lengths."""
+    request = held_by(arch, hardware, plan, lengths).request_bytes
+    return held_by(arch, hardware, plan, engine), request

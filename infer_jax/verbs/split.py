@@ -1,0 +1,40 @@
+"""Over how many GPUs is a model dealt out, and does an engine run it so?"""
+
+from infer_jax import legal
+from infer_jax.specs import Architecture, Plan
+from infer_jax.verbs import inputs
+from infer_jax.verbs.asking import ask, refuse
+
+
+def plan_of(
+    arch: Architecture,
+    tp: float | None,
+    pp: float | None,
+    ep: float | None,
+    dp: float,
+    total: float | None,
+    name: str | None,
+) -> tuple[Plan, str]:
+    """The plan and the estimator that is meant: a given split, or GPUs to be split."""
+    if total is None:
+        if tp is None and pp is None and ep is None:
+            raise ask("--tp", "On how many GPUs?", "--tp (with --pp, --ep), or --total-gpus")
+        check_split(arch, tp or 1.0, pp or 1.0, ep or 1.0)
+        plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0, dp=dp)
+        return plan, name or inputs.BEST
+    if tp is not None or pp is not None or ep is not None:
+        raise refuse("--total-gpus", total, "--total-gpus, or --tp, --pp and --ep, not both")
+    if total % dp:
+        raise refuse("--total-gpus", total, f"a multiple of --dp, {dp:g}")
+    return Plan.of(tp=total / dp, dp=dp), name or inputs.SEARCHING
+
+
+def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
+    """Raise InputError unless an engine can deal the model out so; ``infer_jax.legal`` decides."""
+    rule = legal.broken(arch, Plan.of(tp=tp, pp=pp, ep=ep))
+    if rule is None:
+        return
+    plain = legal.broken(arch, Plan.of(tp=tp, pp=pp)) if rule.field == "ep" else None
+    if plain is not None:  # not a matter of expert parallelism: TP alone slices an expert so
+        raise refuse("--tp", tp, plain.allowed())
+    raise refuse(f"--{rule.field}", float(rule.value), rule.allowed())

@@ -1,0 +1,68 @@
+"""A verb called from Python: what the command prints, as text, HTML, JSON and rows."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import infer_jax as ij
+from infer_jax.results import Column, Lines, Notes, Result, Table
+from tests.cli.running import answer, run
+
+POINT = ("llama-3.1-8b", "h100_sxm")
+WORDS = ("llama-3.1-8b", "--hardware", "h100_sxm")
+
+
+class Small(Result):
+    def fields(self):
+        return {"a": jnp.asarray(1.5), "deep": {"b": float("inf")}, "text": "<b>"}
+
+    def parts(self):
+        yield "a <sentence>"
+        yield Table((Column("n", left=True), Column("x", "ms")), [["<i>", "1.5"]], 0)
+        yield Lines("run --this")
+        yield Notes(["assumed", "assumed"])
+
+
+def test_a_result_prints_escapes_and_turns_into_rows():
+    small = Small()
+    assert small.to_dict() == {"a": 1.5, "deep": {"b": None}, "text": "<b>"}
+    assert repr(small) == str(small)
+    assert str(small).count("- assumed") == 1 and "run --this" in str(small)
+    page = small._repr_html_()
+    assert "&lt;i&gt;" in page and "<i>" not in page and "<table>" in page
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(small.to_pandas(), pandas.DataFrame)
+    assert small.to_pandas().loc[0, "a"] == 1.5 and "deep.b" in small.to_pandas()
+    with pytest.raises(ij.InputError, match="picture"):
+        small.plot()
+
+
+def test_a_verb_answers_what_its_command_prints():
+    held = ij.memory(*POINT, tp=1, batch=8)
+    said = answer("memory", *WORDS, "--tp", "1", "--batch", "8")
+    assert {"schema": said["schema"], **json.loads(json.dumps(held.to_dict()))} == said
+    assert str(held).split() == run("memory", *WORDS, "--tp", "1", "--batch", "8").out.split()
+
+
+def test_a_verb_computes_in_64_bits_whatever_the_caller_works_in():
+    wide = ij.memory(*POINT, tp=1).to_dict()
+    with jax.enable_x64(False):
+        assert ij.memory(*POINT, tp=1).to_dict() == wide
+        assert jnp.asarray(1.0).dtype == jnp.float32
+
+
+def test_a_verb_takes_specs_and_names_problems_as_keywords():
+    system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
+    by_name = ij.memory(*POINT, tp=1)
+    for config, hardware in ((model, system), (model.architecture, system.hardware)):
+        given = ij.memory(config, hardware, tp=1)
+        assert float(given.memory.tokens) == float(by_name.memory.tokens)
+    with pytest.raises(ij.InputError, match=r"^memory: tp is") as wrong:
+        ij.memory(*POINT, tp=3)
+    assert "--" not in str(wrong.value)
+    with pytest.raises(ij.InputError, match="quant"):
+        ij.memory(model, system, quant="fp8")
+    doubled = ij.memory(*POINT, tp=1, set="hardware.chip.memory=*2")
+    assert float(doubled.memory.visible) == 2 * float(by_name.memory.visible)
