@@ -12,7 +12,7 @@ from infer_jax.estimators.kernels.budget import budget
 from infer_jax.estimators.kernels.efficiency import MEASURED
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
-from infer_jax.physics import attention as att, capacity
+from infer_jax.physics import capacity, layers
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
 
@@ -65,17 +65,11 @@ def _room(
 def _request_bytes(arch: Architecture, plan: Serving, context: Array) -> Array:
     """Bytes that one sequence takes on each rank of its group."""
     stages = jnp.maximum(plan.pp, 1.0)
-    each = (
-        b.count
-        / stages
-        * (
-            context * att.of(b.attention).token_bytes(arch.cache, plan.tp)
-            + att.of(b.attention).state_bytes(arch.activations, plan.tp)
-        )
-        for b in arch.blocks
-        if b.attention is not None
+    rows = ((row.count, row.attention) for row in layers.rows(arch))
+    return total(
+        count / stages * (context * row.token_bytes(plan.tp) + row.state_bytes(plan.tp))
+        for count, row in rows
     )
-    return total(each)
 
 
 def largest_batch(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
+from infer_jax.physics import attention as att, layers as table
 from infer_jax.physics.compression import padded
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, Experts, Feedforward
@@ -74,56 +74,38 @@ def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, grou
 
     Embedding and head are left out, as FlexGen (arXiv 2303.06865, Section 4.1) leaves them.
     """
-    count = decoder.layers(arch)
-    matrices = [
-        matmul.elements(att.of(b.attention).matrices(arch.width)) * b.count
-        for b in arch.blocks
+    rows = table.rows(arch)
+    count = total(row.count for row in rows)
+    mixing = [
+        (att.of(b.attention), row)
+        for b, row in zip(arch.blocks, rows, strict=True)
         if b.attention is not None
     ]
-    fed = [(b, b.feedforward) for b in arch.blocks if b.feedforward is not None]
-    feeds = [
-        b.count * (ffn.routed_elements(f, arch.width) + ffn.common_elements(f, arch.width))
-        for b, f in fed
-    ]
-    used = [
-        b.count
-        * (ffn.routed_elements(f, arch.width) / ffn.share(f) + ffn.common_elements(f, arch.width))
-        for b, f in fed
-    ]
-    elements = total([*matrices, *feeds]) / count
-    stored = decoder.weight_bytes(arch)
-    own = total(stored[k] for k in ("attention", "feedforward", "experts", "shared")) / count
+    elements = total(row.count * row.elements for row in rows) / count
 
     def opened(context: Array) -> Array:
-        return decoder.cache_bytes(arch, context) / count
+        each = (row.count * layer.held_bytes(arch.cache, context) for layer, row in mixing)
+        return total(each) / count
 
     def cache(context: Array) -> Array:
         squeezed = total(
-            b.count
-            * padded(att.of(b.attention).grouped_width, group)
-            * att.of(b.attention).held_bytes(arch.cache, context)
-            for b in arch.blocks
-            if b.attention is not None
+            row.count * padded(layer.grouped_width, group) * layer.held_bytes(arch.cache, context)
+            for layer, row in mixing
         )
         squeezed = squeezed * cache_bytes / arch.cache.bytes / count
         return jnp.where(cache_bytes > 0, squeezed, opened(context))
 
     def attend(queries: Array, keys: Array) -> Array:
-        return (
-            total(
-                b.count * att.of(b.attention).absorbed_flops(queries, keys)
-                for b in arch.blocks
-                if b.attention is not None
-            )
-            / count
-        )
+        each = (row.count * layer.absorbed_flops(queries, keys) for layer, row in mixing)
+        return total(each) / count
 
+    own = total(row.count * row.held for row in rows) / count
     return Layer(
         count=count,
         width=arch.width,
         weights=jnp.where(weight_bytes > 0, elements * weight_bytes, own),
         loaded=elements * arch.activations.bytes,
-        flops=2.0 * total([*matrices, *used]) / count,
+        flops=2.0 * total(row.count * row.used for row in rows) / count,
         buffers=buffers(arch),
         cache=cache,
         opened=opened,

@@ -32,19 +32,19 @@ def weight_bytes(c: Context) -> Array:
 
 def cache_bytes(c: Context, tokens: Array) -> Array:
     """Bytes of keys, values and index keys that ``tokens`` tokens of a request keep on one chip."""
-    layer = c.shape.layers
+    layer = c.shape.layers.attention
     kept = jnp.minimum(tokens, layer.window) * layer.cache
     kept = kept + jnp.minimum(tokens, layer.near) * layer.near_cache
     kept = kept / jnp.minimum(c.plan.tp, layer.split)
     each = layer.owned * (kept + tokens * layer.index)
-    own = jnp.sum(layer.count * each, axis=-1) / c.plan.pp
+    own = jnp.sum(c.shape.layers.count * each, axis=-1) / c.plan.pp
     return own if c.draft is None else own + c.drafting * cache_bytes(c.draft, tokens)
 
 
 def state_bytes(c: Context) -> Array:
     """Bytes of states that a request keeps on one chip, half of what a pass moves."""
-    layer = c.shape.layers
-    own = jnp.sum(layer.count * layer.state, axis=-1) / (2.0 * c.plan.tp * c.plan.pp)
+    layers = c.shape.layers
+    own = jnp.sum(layers.count * layers.attention.state, axis=-1) / (2.0 * c.plan.tp * c.plan.pp)
     return own if c.draft is None else own + c.drafting * state_bytes(c.draft)
 
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.shape import Weights
 from infer_jax.physics import matmul, routing, switch_collectives
 from infer_jax.physics.decoder import total
+from infer_jax.physics.layers import Weights
 
 Terms = dict[str, Array]
 
@@ -124,7 +124,8 @@ def decode_attention(c: Context, sequences: Array, new: Array | float, context: 
     b c (kappa / (s_kv B eta_kv) + s a_d / (tp F eta_ad)) over the c tokens that a layer sees, the
     index keys of all, and the states. Latent attention is absorbed.
     """
-    layer, model, tp = c.shape.layers, c.model, c.plan.tp
+    count, layer = c.shape.layers.count, c.shape.layers.attention
+    model, tp = c.model, c.plan.tp
     tokens = jnp.minimum(jnp.minimum(context, layer.window), layer.top_k)
     rate = c.bandwidth * model.cache_read
     near = jnp.minimum(context, layer.near)
@@ -133,7 +134,7 @@ def decode_attention(c: Context, sequences: Array, new: Array | float, context: 
     beside = model.laws.beside * (layer.indexing * context + layer.recurring)
     flops = new * (tokens * layer.absorbed + near * layer.near_flops + beside)
     computed = flops / (tp * c.attention_flops * model.decode_attention)
-    return _attended(layer.count * sequences, read, computed)
+    return _attended(count * sequences, read, computed)
 
 
 def prefill_attention(
@@ -144,7 +145,8 @@ def prefill_attention(
     Pairs x a_p / (tp F eta_a); every pass reads the tokens cached before it. Latent attention is
     expanded.
     """
-    layer, model, tp = c.shape.layers, c.model, c.plan.tp
+    count, layer = c.shape.layers.count, c.shape.layers.attention
+    model, tp = c.model, c.plan.tp
     pairs = jnp.minimum(
         model.laws.windowed(new, cached, layer.window), model.laws.chosen(new, cached, layer.top_k)
     )
@@ -159,7 +161,7 @@ def prefill_attention(
     held = held + jnp.minimum(before, chunks * layer.near) * layer.near_cache
     held = held / jnp.minimum(tp, layer.split)
     read = (held + before * layer.index) / (c.bandwidth * model.cache_read)
-    return _attended(layer.count * sequences, read, computed)
+    return _attended(count * sequences, read, computed)
 
 
 def _attended(times: Array, read: Array, computed: Array) -> Spent:
@@ -182,13 +184,14 @@ def gaps(c: Context) -> Array:
     attention of each layer; k_B where experts multiply in more than 4 bits.
     """
     layer, engine, model = c.shape.layers, c.engine, c.model
+    launches = layer.attention.launches
     kernels = jnp.where(
-        layer.launches > 2.5,
+        launches > 2.5,
         model.linear_kernels,
         jnp.where(
-            layer.launches > 1.5,
+            launches > 1.5,
             model.sparse_kernels,
-            jnp.where(layer.launches > 0.5, model.latent_kernels, 1.0),
+            jnp.where(launches > 0.5, model.latent_kernels, 1.0),
         ),
     )
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)

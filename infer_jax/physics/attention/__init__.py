@@ -10,10 +10,11 @@ from typing import Any
 
 from infer_jax.physics.attention.compressed import CompressedLayer
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
-from infer_jax.physics.attention.kind import Kind, Operands, Row
+from infer_jax.physics.attention.kind import Kind, Operands
 from infer_jax.physics.attention.latent import LatentLayer
 from infer_jax.physics.attention.linear import LinearLayer
 from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.attention.sparse import SparseLayer
 from infer_jax.specs import Attention, Compressed, GroupedQuery, Latent, Linear, Sparse
 

@@ -10,10 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
-from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import UNBOUNDED, Architecture, Compressed, Format
+from infer_jax.specs import UNBOUNDED, Compressed, Format
 
 
 class CompressedLayer(Kind[Compressed]):
@@ -57,30 +57,31 @@ class CompressedLayer(Kind[Compressed]):
         """Queries, and the shared head."""
         return (self.attention.query_heads + 1.0) * self.attention.head_width
 
-    def held_bytes(self, cache: Format, context: Array) -> Array:
-        """Tokens of the window, entries of the whole context, and index keys of the entries."""
-        a, entries = self.attention, self._share * context
-        shared = (jnp.minimum(context, a.window) + entries) * a.head_width * cache.bytes
-        return shared + entries * a.index_width * a.index_cache.bytes
+    def numbers(self, cache: Format, activations: Format) -> Row:
+        """Tokens of the window, entries of the whole context as tokens of a share of one each.
 
-    def read_bytes(self, cache: Format, context: Array) -> Array:
-        """The window, the chosen entries, and all index keys."""
-        a, entries = self.attention, self._share * context
-        seen = jnp.minimum(context, a.window) + jnp.minimum(entries, a.top_k)
-        return seen * a.head_width * cache.bytes + entries * a.index_width * a.index_cache.bytes
-
-    def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
-        """4 n_q d a pair of query and token of the window, or entry; the indexer's 2 n_i d_i."""
-        a = self.attention
-        near = pairs(new_tokens, cached_tokens, a.window)
-        far = self._share * pairs(new_tokens, cached_tokens, self._chosen)
-        scored = self._share * pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED))
-        return self._pair * (near + far) + 2.0 * a.index_heads * a.index_width * scored
+        4 n_q d FLOP a pair of query and token of the window, or entry; index keys of the entries
+        and the indexer's 2 n_i d_i a pair. Its kernels are those of sparse attention where an
+        indexer chooses, else of latent.
+        """
+        a, size = self.attention, self.attention.head_width * cache.bytes
+        return blank()._replace(
+            launches=jnp.where(a.index_heads > 0, 2.0, 1.0),
+            cache=self._share * size,
+            index=self._share * a.index_width * a.index_cache.bytes,
+            top_k=self._chosen,
+            absorbed=self._share * self._pair,
+            expanded=self._share * self._pair,
+            indexing=self._share * 2.0 * a.index_heads * a.index_width,
+            near=a.window,
+            near_cache=size,
+            near_flops=self._pair,
+        )
 
     @property
-    def absorbed(self) -> Array:
-        """A pair of query and token of the pooled context: 4 n_q d over the tokens of an entry."""
-        return self._share * self._pair
+    def reach(self) -> Array:
+        """All: entries are of the whole context."""
+        return jnp.asarray(UNBOUNDED)
 
     @property
     def heads(self) -> tuple[Any, Any]:
@@ -97,20 +98,10 @@ class CompressedLayer(Kind[Compressed]):
             Cut(a.output_groups, 1.0),
         )
 
-    def cache_share(self, tp: Array) -> Array:
-        """1: the shared head is copied to every rank."""
-        return jnp.asarray(1.0)
-
     def of_rank(self, tp: Array) -> Compressed:
         """Its share of query heads and of groups of the output."""
         a = self.attention
         return a.replace(query_heads=a.query_heads / tp, output_groups=a.output_groups / tp)
-
-    def token_bytes(self, cache: Format, tp: Array) -> Array:
-        """Entries and index keys that a token adds beyond the window, on every rank."""
-        a = self.attention
-        keys = a.index_width * a.index_cache.bytes
-        return self._share * (a.head_width * cache.bytes + keys)
 
     def projection_bytes(self, width: Array, tp: Array) -> Array:
         """Queries up and the output split by heads and groups; the rest is copied.
@@ -132,28 +123,6 @@ class CompressedLayer(Kind[Compressed]):
     def grouped_width(self) -> Array:
         """Width of the shared head."""
         return self.attention.head_width
-
-    @property
-    def launches(self) -> Array | float:
-        """Sparse where an indexer chooses, else latent."""
-        return jnp.where(self.attention.index_heads > 0, 2.0, 1.0)
-
-    def row(self, arch: Architecture) -> Row:
-        """The pooled context as tokens of a share of an entry each, and the window beside it."""
-        a, size = self.attention, self.attention.head_width * arch.cache.bytes
-        return (
-            super()
-            .row(arch)
-            ._replace(
-                cache=self._share * size,
-                index=self._share * a.index_width * a.index_cache.bytes,
-                top_k=self._chosen,
-                indexing=self._share * 2.0 * a.index_heads * a.index_width,
-                near=a.window,
-                near_cache=size,
-                near_flops=self._pair,
-            )
-        )
 
     @property
     def _share(self) -> Array:

@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
-from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import UNBOUNDED, Architecture, Format, GroupedQuery
+from infer_jax.specs import Format, GroupedQuery
 
 
 class GroupedQueryLayer(Kind[GroupedQuery]):
@@ -59,32 +59,24 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         queries = a.query_heads * a.head_width
         return queries * (1.0 + a.query_gate) + self._key_value_width
 
-    @property
-    def owns_cache(self) -> Array:
-        """1, or 0 where neither K nor V is projected."""
-        return jnp.where(self.attention.kv_matrices > 0, 1.0, 0.0)
+    def numbers(self, cache: Format, activations: Format) -> Row:
+        """n_kv (d_k + d_v) numbers a token, of at most ``window`` tokens, split over KV heads.
 
-    def held_bytes(self, cache: Format, context: Array) -> Array:
-        """n_kv (d_k + d_v) numbers a token, of at most ``window`` tokens."""
-        tokens = jnp.minimum(context, self.attention.window)
-        return self._key_value_width * cache.bytes * tokens
-
-    def read_bytes(self, cache: Format, context: Array) -> Array:
-        """What is held; without K and V of its own, another layer's, as wide as its heads."""
-        owned = self.attention.kv_matrices
-        read = self.attention.replace(kv_matrices=jnp.where(owned > 0, owned, 2.0))
-        return GroupedQueryLayer(read).held_bytes(cache, context)
-
-    def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
-        """2 n_q (d_k + d_v) a pair."""
+        2 n_q (d_k + d_v) FLOP a pair, decoding or prefilling. Without K and V of its own a layer
+        reads another's, as wide as its heads, and keeps none.
+        """
         a = self.attention
-        width = a.head_width + a.value_width
-        return 2.0 * a.query_heads * width * pairs(new_tokens, cached_tokens, a.window)
-
-    def chosen_flops(self, new_tokens: Array, cached_tokens: Array, top_k: Array) -> Array:
-        """FLOP of the core where a query sees at most ``top_k`` tokens."""
-        narrow = self.attention.replace(window=jnp.minimum(self.attention.window, top_k))
-        return GroupedQueryLayer(narrow).core_flops(new_tokens, cached_tokens)
+        owned = a.kv_matrices > 0
+        read = GroupedQueryLayer(a.replace(kv_matrices=jnp.where(owned, a.kv_matrices, 2.0)))
+        pair = 2.0 * a.query_heads * (a.head_width + a.value_width)
+        return blank()._replace(
+            cache=read._key_value_width * cache.bytes,
+            owned=jnp.where(owned, 1.0, 0.0),
+            split=a.kv_heads,
+            window=a.window,
+            absorbed=pair,
+            expanded=pair,
+        )
 
     def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """2 n_q (d_k + d_v) min(c, window) s; Erdil 2025, Section 3.1."""
@@ -92,17 +84,6 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         width = a.head_width + a.value_width
         seen = jnp.minimum(cached_tokens, a.window)
         return 2.0 * a.query_heads * width * seen * new_tokens
-
-    @property
-    def absorbed(self) -> Array:
-        """2 n_q (d_k + d_v), decoding or prefilling."""
-        a = self.attention
-        return 2.0 * a.query_heads * (a.head_width + a.value_width)
-
-    @property
-    def reach(self) -> Array:
-        """The window."""
-        return self.attention.window
 
     @property
     def heads(self) -> tuple[Any, Any]:
@@ -114,15 +95,6 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         """The output projection, by its inputs."""
         a = self.attention
         return (Cut(a.query_heads * a.value_width, a.weights.columns),)
-
-    def cache_share(self, tp: Array) -> Array:
-        """max(1 / tp, 1 / kv_heads): a head is not split, beyond one head a rank it is copied.
-
-        >>> heads = GroupedQuery.of(query_heads=32, kv_heads=8, head_width=128, value_width=128)
-        >>> [float(GroupedQueryLayer(heads).cache_share(jnp.array(tp))) for tp in (1.0, 4.0, 16.0)]
-        [1.0, 0.25, 0.125]
-        """
-        return jnp.maximum(1.0 / tp, 1.0 / jnp.maximum(self.attention.kv_heads, 1.0))
 
     def of_rank(self, tp: Array) -> GroupedQuery:
         """Its share of query heads, and KV heads no fewer than one."""
@@ -149,20 +121,6 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
     def grouped_width(self) -> Array:
         """Width of a key-value head."""
         return self.attention.head_width
-
-    def row(self, arch: Architecture) -> Row:
-        """Keys and values over the KV heads."""
-        a = self.attention
-        open_ended: Any = a.replace(window=jnp.asarray(UNBOUNDED))
-        return (
-            super()
-            .row(arch)
-            ._replace(
-                cache=GroupedQueryLayer(open_ended).read_bytes(arch.cache, jnp.asarray(1.0)),
-                split=a.kv_heads,
-                window=a.window,
-            )
-        )
 
     @property
     def _key_value_width(self) -> Array:

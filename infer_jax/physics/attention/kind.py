@@ -1,8 +1,9 @@
 """What does every kind of attention layer answer: what it holds, moves and computes?
 
 A kind of attention is one class: its file says all that is particular about it, and nothing
-outside this package asks which kind a layer is. All figures are of one layer; of one sequence
-where a context enters. Contexts are in tokens.
+outside this package asks which kind a layer is. Bytes and FLOP follow from the kind's numbers
+(``row.Row``) alike for all kinds. All figures are of one layer; of one sequence where a context
+enters. Contexts are in tokens.
 """
 
 from dataclasses import dataclass
@@ -12,40 +13,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics import matmul
+from infer_jax.physics.attention.row import Row
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import UNBOUNDED, Architecture, Attention, Format
+from infer_jax.specs import Architecture, Attention, Format
 
 A = TypeVar("A", bound=Attention)
-
-
-class Row(NamedTuple):
-    """One attention layer as numbers, the same ones for every kind.
-
-    ``launches``: whose kernels are launched, 0 grouped-query, 1 latent, 2 sparse, 3 linear;
-    ``cache``: bytes of keys and values of a token that a pass reads, over at most ``split``
-    tensor ranks; ``owned``: 1, or 0 where they are another layer's; ``index``: bytes of index
-    keys that a token keeps on every rank; ``state``: bytes of state that a pass moves per
-    sequence; ``window``, ``top_k``: tokens that a query sees at most; FLOP of a pair of query and
-    key where decoding (``absorbed``) and where prefilling (``expanded``), of the indexer per pair
-    (``indexing``) and of the recurrence per token (``recurring``). Where the last tokens are kept
-    beside a compressed context: how many (``near``), bytes of one and FLOP of a pair with one.
-    """
-
-    launches: Array
-    cache: Array
-    owned: Array
-    split: Array
-    index: Array
-    state: Array
-    window: Array
-    top_k: Array
-    absorbed: Array
-    expanded: Array
-    indexing: Array
-    recurring: Array
-    near: Array
-    near_cache: Array
-    near_flops: Array
+STORED = Format.of(bytes=2.0, bits=16.0)  # where no bytes are asked for
 
 
 class Operands(NamedTuple):
@@ -129,21 +102,29 @@ class Kind(Generic[A]):
     @property
     def owns_cache(self) -> Array:
         """1 where a layer has a cache of its own, 0 where it reads another layer's."""
-        return jnp.asarray(1.0)
+        return self.numbers(STORED, STORED).owned
+
+    def numbers(self, cache: Format, activations: Format) -> Row:
+        """The layer as numbers, its keys and values in one format, taps of a state in another."""
+        raise NotImplementedError
+
+    def row(self, arch: Architecture) -> Row:
+        """The layer as one row of the table of layers, in the formats of a model."""
+        return self.numbers(arch.cache, arch.activations)
 
     def held_bytes(self, cache: Format, context: Array) -> Array:
         """Bytes that one sequence of ``context`` tokens keeps in a layer's cache."""
-        raise NotImplementedError
+        return self.numbers(cache, cache).held_bytes(context)
 
     def read_bytes(self, cache: Format, context: Array) -> Array:
         """Bytes of cache that one pass of one sequence moves in a layer."""
-        return self.held_bytes(cache, context)
+        return self.numbers(cache, cache).read_bytes(context)
 
     # what it computes
 
     def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """FLOP of the attention core for one sequence: scores and weighted values, causal."""
-        raise NotImplementedError
+        return self.numbers(STORED, STORED).core_flops(new_tokens, cached_tokens)
 
     def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """FLOP of the core as the economics paper counts it: cached tokens only, MLA absorbed.
@@ -156,17 +137,18 @@ class Kind(Generic[A]):
     @property
     def absorbed(self) -> Array:
         """FLOP of a pair of query and key, all heads, where decoding; 0 without pairs."""
-        return jnp.asarray(0.0)
+        return self.numbers(STORED, STORED).absorbed
 
     @property
     def expanded(self) -> Array:
         """FLOP of a pair of query and key, all heads, where prefilling."""
-        return self.absorbed
+        return self.numbers(STORED, STORED).expanded
 
     @property
     def reach(self) -> Array:
         """Tokens of context that a query attends to at most."""
-        return jnp.asarray(UNBOUNDED)
+        row = self.numbers(STORED, STORED)
+        return jnp.minimum(row.window, row.top_k)
 
     # how it is dealt out over tensor ranks
 
@@ -182,7 +164,7 @@ class Kind(Generic[A]):
 
     def cache_share(self, tp: Array) -> Array:
         """The part of a layer's keys and values that each of ``tp`` ranks keeps."""
-        raise NotImplementedError
+        return self.numbers(STORED, STORED).share(tp)
 
     def of_rank(self, tp: Array) -> A:
         """What one of ``tp`` ranks computes: its heads, KV heads never under one."""
@@ -190,11 +172,11 @@ class Kind(Generic[A]):
 
     def token_bytes(self, cache: Format, tp: Array) -> Array:
         """Bytes of cache that one token adds in one layer on each of ``tp`` ranks."""
-        return self.held_bytes(cache, jnp.asarray(1.0)) * self.cache_share(tp)
+        return self.numbers(cache, cache).token_bytes(tp)
 
     def state_bytes(self, activations: Format, tp: Array) -> Array:
         """Bytes of recurrent state of one sequence in one layer on each of ``tp`` ranks."""
-        return jnp.asarray(0.0)
+        return self.numbers(activations, activations).state_bytes(tp)
 
     def projection_bytes(self, width: Array, tp: Array) -> Array:
         """Bytes of a layer's projections on each of ``tp`` ranks: heads split, the rest copied."""
@@ -225,24 +207,3 @@ class Kind(Generic[A]):
     def grouped_width(self) -> Array:
         """Numbers in a row of the cache, along which compression forms groups."""
         raise NotImplementedError
-
-    @property
-    def launches(self) -> Array | float:
-        """Whose kernels are launched: 0 grouped-query, 1 latent, 2 sparse, 3 linear."""
-        return 0.0
-
-    # all of it as numbers
-
-    def row(self, arch: Architecture) -> Row:
-        """The layer as one row of the table of layers."""
-        zero, far = jnp.asarray(0.0), jnp.asarray(UNBOUNDED)
-        blank = Row(*(zero for _ in Row._fields))
-        return blank._replace(
-            launches=jnp.asarray(self.launches),
-            owned=self.owns_cache,
-            split=jnp.asarray(1.0),
-            window=far,
-            top_k=far,
-            absorbed=self.absorbed,
-            expanded=self.expanded,
-        )

@@ -3,13 +3,13 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from infer_jax.physics import matmul
-from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
-from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import UNBOUNDED, Architecture, Format, Latent
+from infer_jax.specs import Format, Latent
 
 
 class LatentLayer(Kind[Latent]):
@@ -64,43 +64,28 @@ class LatentLayer(Kind[Latent]):
         a = self.attention
         return a.query_heads * (2.0 * a.nope_width + a.rope_width + a.value_width)
 
-    def held_bytes(self, cache: Format, context: Array) -> Array:
-        """The latent and the shared rotary key of every token."""
-        return (self.attention.kv_rank + self.attention.rope_width) * cache.bytes * context
+    def numbers(self, cache: Format, activations: Format) -> Row:
+        """The latent and the shared rotary key of a token, copied to every rank.
 
-    def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
-        """The cheaper of absorbed and expanded.
-
-        Absorbed, 2 n_q (2 d_c + d_r) a pair; expanded, 2 n_q (d_n + d_r + d_v) a pair with the
-        cached latents expanded once more (new ones are expanded by the projections either way).
+        FLOP of a pair: absorbed, queries and outputs in the latent's width, 2 n_q (2 d_c + d_r);
+        expanded, keys and values of every head, 2 n_q (d_n + d_r + d_v), and each cached latent
+        is expanded once more, 2 n_q d_c (d_n + d_v); new ones the projections expand either way.
         """
-        return self._core(pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED)), cached_tokens)
-
-    def chosen_flops(self, new_tokens: Array, cached_tokens: Array, top_k: Array) -> Array:
-        """FLOP of the core where each new token may choose ``top_k`` others to expand."""
-        seen = pairs(new_tokens, cached_tokens, top_k)
-        return self._core(seen, jnp.minimum(cached_tokens, new_tokens * top_k))
+        a = self.attention
+        heads = 2.0 * a.query_heads
+        return blank()._replace(
+            launches=jnp.asarray(1.0),
+            cache=(a.kv_rank + a.rope_width) * cache.bytes,
+            absorbed=heads * (2.0 * a.kv_rank + a.rope_width),
+            expanded=heads * (a.nope_width + a.rope_width + a.value_width),
+            reopened=heads * a.kv_rank * (a.nope_width + a.value_width),
+        )
 
     def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """2 n_q (2 d_c + d_r) c s; Erdil 2025, Section 3.6."""
         a = self.attention
         width = 2.0 * a.kv_rank + a.rope_width
         return 2.0 * a.query_heads * width * cached_tokens * new_tokens
-
-    @property
-    def absorbed(self) -> Array:
-        """2 n_q (2 d_c + d_r): queries and outputs in the latent's width."""
-        return (
-            2.0
-            * self.attention.query_heads
-            * (2.0 * self.attention.kv_rank + self.attention.rope_width)
-        )
-
-    @property
-    def expanded(self) -> Array:
-        """2 n_q (d_n + d_r + d_v): keys and values of every head."""
-        a = self.attention
-        return 2.0 * a.query_heads * (a.nope_width + a.rope_width + a.value_width)
 
     @property
     def heads(self) -> tuple[Any, Any]:
@@ -116,10 +101,6 @@ class LatentLayer(Kind[Latent]):
             Cut(n * (a.nope_width + a.value_width), a.weights.rows),
             Cut(n * a.value_width, a.weights.columns),
         )
-
-    def cache_share(self, tp: Array) -> Array:
-        """1: the latent serves all heads and is copied to every rank."""
-        return jnp.asarray(1.0)
 
     def of_rank(self, tp: Array) -> Latent:
         """Its share of query heads."""
@@ -160,27 +141,3 @@ class LatentLayer(Kind[Latent]):
     def grouped_width(self) -> Array:
         """The latent's, with its rotary key."""
         return self.attention.kv_rank + self.attention.rope_width
-
-    @property
-    def launches(self) -> Array | float:
-        """1: the kernels of latent attention."""
-        return 1.0
-
-    def row(self, arch: Architecture) -> Row:
-        """The latent on every rank."""
-        return (
-            super()
-            .row(arch)
-            ._replace(
-                cache=self.read_bytes(arch.cache, jnp.asarray(1.0)),
-            )
-        )
-
-    def _core(self, seen: Array, cached_tokens: Array) -> Array:
-        a = self.attention
-        heads = 2.0 * a.query_heads
-        absorbed = heads * (2.0 * a.kv_rank + a.rope_width) * seen
-        per_pair = a.nope_width + a.rope_width + a.value_width
-        expansion = a.kv_rank * (a.nope_width + a.value_width)
-        expanded = heads * (per_pair * seen + expansion * cached_tokens)
-        return lax.select(absorbed < expanded, absorbed, expanded)

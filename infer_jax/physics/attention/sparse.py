@@ -10,11 +10,11 @@ from jax import Array
 
 from infer_jax.physics import matmul
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
-from infer_jax.physics.attention.kind import Cut, Kind, Operands, Row
+from infer_jax.physics.attention.kind import Cut, Kind, Operands
 from infer_jax.physics.attention.latent import LatentLayer
-from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.attention.row import Row
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import UNBOUNDED, Architecture, Format, GroupedQuery, Sparse
+from infer_jax.specs import Format, GroupedQuery, Sparse
 
 
 class SparseLayer(Kind[Sparse]):
@@ -69,36 +69,15 @@ class SparseLayer(Kind[Sparse]):
         """Numbers per token that the base's input projections hand to its core."""
         return self.base.output_width
 
-    def held_bytes(self, cache: Format, context: Array) -> Array:
-        """Bytes of the base's cache and of the index keys."""
-        return self.base.held_bytes(cache, context) + self._index(context)
-
-    def read_bytes(self, cache: Format, context: Array) -> Array:
-        """Bytes of at most ``top_k`` tokens of the base's cache, and of all index keys."""
-        chosen = jnp.minimum(context, self.attention.top_k)
-        return self.base.held_bytes(cache, chosen) + self._index(context)
-
-    def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
-        """FLOP of the base over the chosen tokens, and 2 n_i d_i a pair for the indexer."""
+    def numbers(self, cache: Format, activations: Format) -> Row:
+        """The base over the chosen tokens, index keys of all, and 2 n_i d_i a pair to score."""
         a = self.attention
-        index = a.index_heads * a.index_width
-        scored = 2.0 * index * pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED))
-        return self.base.chosen_flops(new_tokens, cached_tokens, a.top_k) + scored
-
-    @property
-    def absorbed(self) -> Array:
-        """FLOP of a pair of the base, where decoding."""
-        return self.base.absorbed
-
-    @property
-    def expanded(self) -> Array:
-        """FLOP of a pair of the base, where prefilling."""
-        return self.base.expanded
-
-    @property
-    def reach(self) -> Array:
-        """The tokens that are chosen."""
-        return self.attention.top_k
+        return self.base.numbers(cache, activations)._replace(
+            launches=jnp.asarray(2.0),
+            top_k=a.top_k,
+            index=a.index_width * a.index_cache.bytes,
+            indexing=2.0 * (a.index_heads * a.index_width),
+        )
 
     @property
     def heads(self) -> tuple[Any, Any]:
@@ -110,19 +89,9 @@ class SparseLayer(Kind[Sparse]):
         """The projections of the base that tensor ranks cut."""
         return self.base.cuts
 
-    def cache_share(self, tp: Array) -> Array:
-        """The part of the base's keys and values that each of ``tp`` ranks keeps."""
-        return self.base.cache_share(tp)
-
     def of_rank(self, tp: Array) -> Sparse:
         """One rank's share of the base, and the whole indexer."""
         return self.attention.replace(base=self.base.of_rank(tp))
-
-    def token_bytes(self, cache: Format, tp: Array) -> Array:
-        """Bytes of one rank's share of the base; the index keys are copied to every rank."""
-        one = jnp.asarray(1.0)
-        whole = self.base.held_bytes(cache, one)
-        return whole * self.cache_share(tp) + (self.held_bytes(cache, one) - whole)
 
     def projection_bytes(self, width: Array, tp: Array) -> Array:
         """Bytes of one rank's share of the base; the indexer is copied to every rank."""
@@ -139,21 +108,3 @@ class SparseLayer(Kind[Sparse]):
     def grouped_width(self) -> Array:
         """Numbers in a row of the base's cache."""
         return self.base.grouped_width
-
-    @property
-    def launches(self) -> Array | float:
-        """2: the kernels of sparse attention."""
-        return 2.0
-
-    def row(self, arch: Architecture) -> Row:
-        """The row of the base over the chosen tokens, with the indexer."""
-        a = self.attention
-        return self.base.row(arch)._replace(
-            launches=jnp.asarray(self.launches),
-            top_k=a.top_k,
-            index=a.index_width * a.index_cache.bytes,
-            indexing=2.0 * (a.index_heads * a.index_width),
-        )
-
-    def _index(self, context: Array) -> Array:
-        return self.attention.index_width * self.attention.index_cache.bytes * context

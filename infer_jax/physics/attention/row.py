@@ -1,0 +1,96 @@
+"""One layer of attention as numbers, the same ones for every kind, and what follows from them.
+
+What a layer keeps, reads and computes is said here once for all kinds; a kind gives the numbers.
+All figures are of one layer; of one sequence where a context enters. Contexts are in tokens.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.attention.pairs import pairs
+from infer_jax.specs import UNBOUNDED
+
+
+class Row(NamedTuple):
+    """One attention layer as numbers.
+
+    ``launches``: whose kernels are launched, 0 grouped-query, 1 latent, 2 sparse, 3 linear;
+    ``cache``: bytes of keys and values of a token that a pass reads, over at most ``split``
+    tensor ranks; ``owned``: 1, or 0 where they are another layer's; ``index``: bytes of index
+    keys that a token keeps on every rank; ``state``: bytes of state that a pass moves per
+    sequence, in and out; ``window``, ``top_k``: tokens that a query sees at most; FLOP of a pair
+    of query and key where decoding (``absorbed``) and where prefilling (``expanded``), with
+    ``reopened`` for each cached token that prefilling expands again, of the indexer per pair
+    (``indexing``) and of the recurrence per token (``recurring``). Where the last tokens are kept
+    beside a compressed context: how many (``near``), bytes of one and FLOP of a pair with one.
+    """
+
+    launches: Array
+    cache: Array
+    owned: Array
+    split: Array
+    index: Array
+    state: Array
+    window: Array
+    top_k: Array
+    absorbed: Array
+    expanded: Array
+    reopened: Array
+    indexing: Array
+    recurring: Array
+    near: Array
+    near_cache: Array
+    near_flops: Array
+
+    def share(self, tp: Array) -> Array:
+        """The part of keys and values that each of ``tp`` ranks keeps: 1 / min(tp, split).
+
+        A head is not split; beyond one head a rank it is copied.
+        """
+        return jnp.where(tp < self.split, 1.0 / tp, 1.0 / jnp.maximum(self.split, 1.0))
+
+    def held_bytes(self, context: Array) -> Array:
+        """Bytes that one sequence of ``context`` tokens keeps, all ranks together."""
+        keys = self.cache * jnp.minimum(context, self.window)
+        near = self.near_cache * jnp.minimum(context, self.near)
+        return self.owned * (keys + near + self.index * context) + self.state / 2.0
+
+    def read_bytes(self, context: Array) -> Array:
+        """Bytes that one pass of one sequence moves; a state is read and written."""
+        seen = jnp.minimum(jnp.minimum(context, self.window), self.top_k)
+        near = self.near_cache * jnp.minimum(context, self.near)
+        return self.cache * seen + near + self.index * context + self.state
+
+    def token_bytes(self, tp: Array) -> Array:
+        """Bytes that one token adds on each of ``tp`` ranks, a window of last tokens apart."""
+        keys = self.cache * jnp.minimum(1.0, self.window) * self.share(tp)
+        return self.owned * (keys + self.index)
+
+    def state_bytes(self, tp: Array) -> Array:
+        """Bytes of state of one sequence on each of ``tp`` ranks."""
+        return self.state / 2.0 / tp
+
+    def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
+        """FLOP of one sequence: scores and weighted values, causal; indexer and recurrence.
+
+        The cheaper of absorbed and expanded, which are one but for latent attention. Expanded,
+        every new token may choose ``top_k`` cached ones that are to be expanded again.
+        """
+        seen = pairs(new_tokens, cached_tokens, jnp.minimum(self.window, self.top_k))
+        again = jnp.minimum(cached_tokens, new_tokens * self.top_k)
+        absorbed = self.absorbed * seen
+        expanded = self.expanded * seen + self.reopened * again
+        far = jnp.where(absorbed <= expanded, absorbed, expanded)
+        near = self.near_flops * pairs(new_tokens, cached_tokens, self.near)
+        scored = self.indexing * pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED))
+        return far + near + scored + self.recurring * new_tokens
+
+
+def blank() -> Row:
+    """The row of a layer that does nothing: no bytes, no FLOP, no limit to what is seen."""
+    zero, far = jnp.asarray(0.0), jnp.asarray(UNBOUNDED)
+    nothing = Row(*(zero for _ in Row._fields))
+    one = jnp.asarray(1.0)
+    return nothing._replace(owned=one, split=one, window=far, top_k=far)

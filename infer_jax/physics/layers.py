@@ -1,0 +1,128 @@
+"""An architecture as a table: one row of numbers for each block of equal layers.
+
+Estimators read rows; which kind of attention or feedforward a layer is, is asked here and in
+``physics.attention`` alone. Models of different structure are tables of one structure, so that
+one compiled program serves all of them, row by row.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from infer_jax.physics import attention as att, feedforward as ffn, matmul
+from infer_jax.physics.attention.row import blank
+from infer_jax.specs import Architecture, Attention, Block, Experts, Feedforward
+
+Numbers = Float[Array, "..."]  # one of a block, or an array over the blocks of a model
+
+
+class Weights(NamedTuple):
+    """Matrices of one kind in a layer: elements, stored bytes of one, its matmul class."""
+
+    elements: Numbers
+    bytes: Numbers
+    bits: Numbers
+
+    @property
+    def stored(self) -> Numbers:
+        """Bytes of the matrices as they are stored."""
+        return self.elements * self.bytes
+
+
+class Layer(NamedTuple):
+    """One layer of each block: a number each, or one array over the blocks.
+
+    ``count``: such layers. ``mixes``, ``feeds``: 1 where it has attention, a feedforward.
+    Of a feedforward: ``routed`` is one expert, or all of a dense layer; ``mixture``: 1 for experts.
+    """
+
+    count: Numbers
+    mixes: Numbers
+    feeds: Numbers
+    attention: att.Row
+    projections: Weights
+    mixture: Numbers
+    experts: Numbers
+    active: Numbers
+    routed: Weights
+    shared: Weights
+    router: Weights
+
+    @property
+    def held(self) -> Numbers:
+        """Bytes of a layer's matrices, every expert among them, the router apart."""
+        return self.projections.stored + self.experts * self.routed.stored + self.shared.stored
+
+    @property
+    def elements(self) -> Numbers:
+        """Elements of a layer's matrices, every expert among them, the router apart."""
+        whole = self.projections.elements + self.experts * self.routed.elements
+        return whole + self.shared.elements
+
+    @property
+    def used(self) -> Numbers:
+        """Elements of a layer's matrices that one token is multiplied with, the router apart."""
+        met = self.projections.elements + self.active * self.routed.elements
+        return met + self.shared.elements
+
+
+def rows(arch: Architecture) -> list[Layer]:
+    """The rows of a model, one for each of its blocks, every number a scalar."""
+    return [row(arch, block) for block in arch.blocks]
+
+
+def table(arch: Architecture, blocks: int = 0) -> Layer:
+    """The rows of a model as arrays over its blocks, with at least ``blocks`` of them.
+
+    Rows that are added are of no layers. Tables of equally many rows can be stacked.
+    """
+    every = rows(arch)
+    every += [nothing()] * (blocks - len(every))
+    kind = jnp.result_type(*jax.tree.leaves(arch))
+    return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, kind) for v in x]), *every)
+
+
+def row(arch: Architecture, block: Block) -> Layer:
+    """One layer of a block in numbers."""
+    made = nothing()._replace(count=block.count)
+    if block.attention is not None:
+        made = _mixing(made, arch, block.attention)
+    if block.feedforward is not None:
+        made = _feeding(made, arch, block.feedforward)
+    return made
+
+
+def nothing() -> Layer:
+    """A row of no layers, whose numbers divide safely."""
+    zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
+    none = Weights(zero, jnp.asarray(2.0), jnp.asarray(16.0))
+    return Layer(zero, zero, zero, blank(), none, zero, one, one, none, none, none)
+
+
+def _mixing(made: Layer, arch: Architecture, attention: Attention) -> Layer:
+    layer = att.of(attention)
+    elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
+    return made._replace(
+        mixes=jnp.asarray(1.0),
+        projections=Weights(elements, stored.bytes, stored.bits),
+        attention=layer.row(arch),
+    )
+
+
+def _feeding(made: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
+    one, stored = jnp.asarray(1.0), feedforward.weights
+    elements = ffn.matrices(feedforward) * ffn.matrix(feedforward, arch.width).elements
+    made = made._replace(feeds=one, routed=Weights(elements, stored.bytes, stored.bits))
+    if not isinstance(feedforward, Experts):
+        return made
+    common = feedforward.shared.weights
+    return made._replace(
+        mixture=one,
+        experts=feedforward.experts,
+        active=feedforward.active,
+        shared=Weights(ffn.common_elements(feedforward, arch.width), common.bytes, common.bits),
+        router=made.router._replace(elements=ffn.router_elements(feedforward, arch.width)),
+    )

@@ -1,0 +1,105 @@
+"""The table of layers: numbers worked by hand, each block charged as what it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.catalog import load_model, load_system
+from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.physics import layers
+from infer_jax.specs import (
+    UNBOUNDED,
+    Architecture,
+    Block,
+    Dense,
+    Experts,
+    ForwardPass,
+    GroupedQuery,
+    Linear,
+)
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+FULL = Block.of(
+    count=3,
+    attention=GroupedQuery.of(query_heads=4, kv_heads=2, head_width=8, value_width=8),
+    feedforward=Dense.of(width=100, inward=2),
+)
+RECURRENT = Block.of(
+    count=5,
+    attention=Linear.of(key_heads=2, key_width=8, value_heads=4, value_width=8),
+    feedforward=Experts.of(
+        experts=16, active=2, width=10, inward=2, shared=Dense.of(width=20, inward=2)
+    ),
+)
+BARE = Block.of(count=2, attention=None, feedforward=Dense.of(width=50, inward=1))
+
+
+def model(*blocks: Block) -> Architecture:
+    return Architecture.of(width=64, vocabulary=1000, tied=0, blocks=blocks)
+
+
+def test_rows_by_hand():
+    full, recurrent, bare = layers.rows(model(FULL, RECURRENT, BARE))
+    assert float(full.projections.elements) == 64 * (4 + 2 + 2) * 8 + 4 * 8 * 64
+    assert float(full.elements) == float(full.used) == 6144 + 3 * 64 * 100
+    assert float(full.attention.cache) == 2 * 16 * 2
+    assert float(full.attention.core_flops(jnp.asarray(1.0), jnp.asarray(9.0))) == 2 * 4 * 16 * 10
+    mixed = 64 * (2 * 16 + 2 * 32 + 8) + 32 * 64
+    assert float(recurrent.elements) == mixed + 16 * 3 * 64 * 10 + 3 * 64 * 20
+    assert float(recurrent.used) == mixed + 2 * 3 * 64 * 10 + 3 * 64 * 20
+    assert float(recurrent.router.elements) == 64 * 16
+    assert float(recurrent.held) == 2.0 * float(recurrent.elements)
+    # 4 states of 8 x 8 in 4 bytes, 3 taps of 64 numbers in 2
+    assert float(recurrent.attention.held_bytes(jnp.asarray(1e6))) == 4 * 64 * 4 + 3 * 64 * 2
+    assert (float(bare.mixes), float(bare.feeds), float(bare.mixture)) == (0, 1, 0)
+    assert float(bare.attention.held_bytes(jnp.asarray(1e6))) == 0
+
+
+def test_each_block_has_its_own_launches():
+    """A hybrid's full layers are grouped-query, its linear ones linear: not all of them one."""
+    kinds = {
+        "qwen3-next-80b-a3b": {0.0: 12, 3.0: 36},
+        "deepseek-v4-flash": {1.0: 22, 2.0: 21},
+        "nemotron-h-8b": {0.0: 4 + 24, 3.0: 24},  # layers without attention launch none
+    }
+    for name, expected in kinds.items():
+        found: dict[float, float] = {}
+        for row in layers.rows(load_model(name).architecture):
+            kind = float(row.attention.launches)
+            found[kind] = found.get(kind, 0.0) + float(row.count)
+        assert found == expected, name
+
+
+def test_tables_of_equally_many_rows_are_one_structure():
+    one, other = layers.table(model(FULL), 3), layers.table(model(FULL, RECURRENT, BARE))
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    assert {x.shape for x in jax.tree.leaves((one, other))} == {(3,)}
+    np.testing.assert_array_equal(one.count, [3.0, 0.0, 0.0])
+    np.testing.assert_array_equal(one.attention.window, [UNBOUNDED] * 3)
+    seen = one.attention.core_flops(jnp.asarray(5.0), jnp.asarray(7.0))
+    assert seen[0] > 0 and not np.any(seen[1:])
+
+
+def test_kernels_charge_a_hybrid_for_each_of_its_layers():
+    """The time of a pass is that of its blocks, each alone, less what they share."""
+    system = load_system("h20_sxm")
+    theory = Kernels.corrected().fitted(system.coefficients["kernels"])
+    forward, plan = ForwardPass.of(sequences=32, new_tokens=1, cached_tokens=4000), Serving.of(tp=2)
+
+    @jax.jit
+    def seconds(counts):
+        blocks = tuple(
+            b.replace(count=n) for b, n in zip((FULL, RECURRENT, BARE), counts, strict=True)
+        )
+        return theory.step(model(*blocks), system.hardware, forward, plan).time
+
+    none, full, recurrent, bare, hybrid = (
+        float(seconds(jnp.asarray(counts)))
+        for counts in ((0.0, 0, 0), (1.0, 0, 0), (0.0, 1, 0), (0.0, 0, 1), (3.0, 5, 2))
+    )
+    each = [x - none for x in (full, recurrent, bare)]
+    assert len({round(x * 1e9) for x in each}) == 3
+    assert hybrid == pytest.approx(none + 3 * each[0] + 5 * each[1] + 2 * each[2], rel=1e-9)
