@@ -1,6 +1,7 @@
 """MEASUREMENTS: residuals, fits and their uncertainty. Every fit of the project lives here."""
 
 from infer_jax.calibration.bands import Band as Band, bands as bands, left_out as left_out
+from infer_jax.calibration.bootstrap import bootstrap as bootstrap
 from infer_jax.calibration.checks import Check as Check, predictive_checks as predictive_checks
 from infer_jax.calibration.cross_validation import (
     Held as Held,
@@ -38,7 +39,6 @@ from infer_jax.calibration.scores import (
     spearman as spearman,
 )
 from infer_jax.calibration.uncertainty import (
-    bootstrap as bootstrap,
     correlation as correlation,
     covariance as covariance,
     interval as interval,

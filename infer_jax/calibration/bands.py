@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.fit import Fit, moved_without
+from infer_jax.calibration.fit import Fit
+from infer_jax.calibration.uncertainty import moved_without
 from infer_jax.errors import InputError
 
 

@@ -6,7 +6,7 @@ of their own; Levenberg-Marquardt starts from several points at once and the bes
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,19 +16,22 @@ from jax.typing import ArrayLike
 from infer_jax.calibration.losses import SOFT_L1, Loss
 from infer_jax.calibration.parameters import Parameters
 from infer_jax.calibration.problem import Predict, Prior, Problem
+from infer_jax.calibration.uncertainty import covariance, interval
+from infer_jax.errors import InputError
 
 LOOSEST = 0.2  # the least stiffness: with most rows outliers, curvature says nothing
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What a fit found.
+    """Parameters that fit, with their error bars: ``values``, ``covariance``, ``intervals``.
 
     ``tree`` is the given pytree with fitted leaves; ``predicted`` and ``measured`` are in the
     unit of the data; ``free`` and ``jacobian`` (rows x parameters, of log prediction) are in the
     coordinates of ``parameters``; ``precision`` is the diagonal of the prior's information there;
     ``scale`` the ordinary size of each row's log residual; ``losses`` are half the sums of squares
-    where the restarts end, in squares of the scale, the best first.
+    where the restarts end, in squares of the scale, the best first. ``clusters`` labels rows
+    whose errors belong together, for the error bars; None: every row is alone.
     """
 
     tree: Any
@@ -42,12 +45,29 @@ class Fit:
     scale: np.ndarray
     losses: np.ndarray
     loss: Loss = SOFT_L1
+    clusters: tuple[Hashable, ...] | None = None
 
     @property
     def values(self) -> dict[str, float]:
         """The fitted parameters by name."""
         fitted = np.asarray(self.parameters.values(jnp.asarray(self.free)))
         return dict(zip(self.parameters.names, map(float, fitted), strict=True))
+
+    @functools.cached_property
+    def covariance(self) -> np.ndarray:
+        """Covariance of the free coordinates, parameters x parameters: ``covariance`` of the fit.
+
+        The inverse of the information where all rows are of one cluster, which tells no scatter.
+        """
+        labels = range(len(self.weights)) if self.clusters is None else self.clusters
+        if len({str(one) for one, w in zip(labels, self.weights, strict=True) if w > 0}) < 2:
+            return np.linalg.pinv(self.information)
+        return covariance(self, self.clusters)
+
+    @functools.cached_property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 80 % interval of each parameter by name; ``interval`` has other shares."""
+        return interval(self, self.covariance, 0.8)
 
     @property
     def errors(self) -> np.ndarray:
@@ -101,6 +121,7 @@ def fit(
     ties: Mapping[str, Sequence[str]] | None = None,
     scale: Any = 0.03,
     loss: Loss = SOFT_L1,
+    clusters: Sequence[Hashable] | None = None,
     tolerance: float = 1e-10,
     restarts: int = 8,
     spread: float = 1.0,
@@ -123,13 +144,15 @@ def fit(
         ties: leaves that take the value of a parameter, by its name.
         scale: the size of an ordinary residual in log, of all rows or one a row.
         loss: ``SOFT_L1`` or ``CAUCHY``.
+        clusters: labels of rows whose errors belong together (one model, one machine), for the
+            error bars of the fit; None: every row is alone.
         restarts: starts in all; the others are ``spread`` away in every coordinate, at random.
         steps: iterations of one start at most.
 
     Raises:
         InputError: measurements that are not positive numbers, fewer than the parameters, or
-            weights of another shape; a prior of an unknown parameter; see ``parameters``; the
-            solver is not installed; no start ends at finite residuals.
+            weights or clusters of another number; a prior of an unknown parameter; see
+            ``parameters``; the solver is not installed; no start ends at finite residuals.
     """
     problem = Problem.of(
         predict,
@@ -144,11 +167,20 @@ def fit(
         tolerance=tolerance,
     )
     weight = problem.weighted(weights)
+    labels = None if clusters is None else tuple(clusters)
+    if labels is not None and len(labels) != len(problem.data):
+        allowed = f"a label for each of {len(problem.data)} rows"
+        raise InputError("fit", "clusters", len(labels), allowed)
     ends, costs = problem.solve(problem.starts(restarts, spread, seed), weight, steps)
-    return at(problem, ends[0], weight, np.sort(costs[0]))
+    return dataclasses.replace(at(problem, ends[0], weight, np.sort(costs[0])), clusters=labels)
 
 
-def at(problem: Problem, free: ArrayLike, weights: Any = None, losses: Any = ()) -> Fit:
+def at(
+    problem: Problem,
+    free: ArrayLike,
+    weights: ArrayLike | None = None,
+    losses: np.ndarray | Sequence[float] = (),
+) -> Fit:
     """The fit that stands at given coordinates: its predictions, slopes and priors there."""
     logs, slope = problem.derivatives(free)
     return Fit(
@@ -164,19 +196,3 @@ def at(problem: Problem, free: ArrayLike, weights: Any = None, losses: Any = ())
         losses=np.asarray(losses),
         loss=problem.loss,
     )
-
-
-def moved_without(fit: Fit, rows: Sequence[int]) -> np.ndarray:
-    """How far the coordinates move when rows are left out, to first order.
-
-    (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
-    stiffness; exact for least squares of a linear model. Source: the deletion formula of Cook and
-    Weisberg 1982, section 3.5.
-    """
-    slope = fit.jacobian[rows]
-    pull = slope.T * fit.counted[rows]
-    others = fit.information - fit.stiffness * pull @ slope
-    # a direction that only these rows inform, or none (a value at its bound), stays, nearly
-    size = np.diag(fit.information)
-    others = others + 1e-9 * np.diag(np.maximum(size, 1e-6 * size.max()))
-    return np.linalg.solve(others, pull @ fit.residuals[rows])

@@ -1,21 +1,58 @@
 """How sure is a fit? Covariance that does not trust the rows to be independent."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.calibration.cross_validation import labelled
-from infer_jax.calibration.fit import Fit, moved_without
-from infer_jax.calibration.problem import Problem
+from infer_jax.calibration.parameters import Parameters
 from infer_jax.errors import InputError
 
 QUANTILES = {0.5: 0.6744897501960817, 0.8: 1.2815515655446004, 0.95: 1.959963984540054}
 
 
-def covariance(fit: Fit, clusters: Sequence[Any] | None = None) -> np.ndarray:
+class Linear(Protocol):
+    """A fit as far as its error bars ask: rows, their slopes and weights, what the prior adds."""
+
+    @property
+    def parameters(self) -> Parameters: ...
+    @property
+    def free(self) -> np.ndarray: ...
+    @property
+    def weights(self) -> np.ndarray: ...
+    @property
+    def residuals(self) -> np.ndarray: ...
+    @property
+    def jacobian(self) -> np.ndarray: ...
+    @property
+    def precision(self) -> np.ndarray: ...
+    @property
+    def counted(self) -> np.ndarray: ...
+    @property
+    def stiffness(self) -> float: ...
+    @property
+    def information(self) -> np.ndarray: ...
+
+
+def moved_without(fit: Linear, rows: Sequence[int]) -> np.ndarray:
+    """How far the coordinates move when rows are left out, to first order.
+
+    (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
+    stiffness; exact for least squares of a linear model. Source: the deletion formula of Cook and
+    Weisberg 1982, section 3.5.
+    """
+    slope = fit.jacobian[rows]
+    pull = slope.T * fit.counted[rows]
+    others = fit.information - fit.stiffness * pull @ slope
+    # a direction that only these rows inform, or none (a value at its bound), stays, nearly
+    size = np.diag(fit.information)
+    others = others + 1e-9 * np.diag(np.maximum(size, 1e-6 * size.max()))
+    return np.linalg.solve(others, pull @ fit.residuals[rows])
+
+
+def covariance(fit: Linear, clusters: Sequence[Hashable] | None = None) -> np.ndarray:
     """Covariance of the free coordinates by the jackknife over clusters, parameters x parameters.
 
     Without a cluster g of rows the coordinates move by m_g (``moved_without``); the covariance is
@@ -27,7 +64,7 @@ def covariance(fit: Fit, clusters: Sequence[Any] | None = None) -> np.ndarray:
     Raises:
         InputError: another number of labels than rows, or fewer than two clusters.
     """
-    rows = len(fit.measured)
+    rows = len(fit.weights)
     labels = list(range(rows)) if clusters is None else list(clusters)
     if len(labels) != rows:
         raise InputError("fit", "clusters", len(labels), f"a label for each of {rows} rows")
@@ -43,7 +80,9 @@ def covariance(fit: Fit, clusters: Sequence[Any] | None = None) -> np.ndarray:
     return moves.T @ moves * (len(members) - 1) / len(members) + held
 
 
-def interval(fit: Fit, covered: np.ndarray, share: float = 0.8) -> dict[str, tuple[float, float]]:
+def interval(
+    fit: Linear, covered: np.ndarray, share: float = 0.8
+) -> dict[str, tuple[float, float]]:
     """The ``share`` (0.5, 0.8 or 0.95) interval of each parameter, by name, in its own unit.
 
     Symmetric in the free coordinate, whose covariance is ``covered``; within the bounds. Near one
@@ -55,44 +94,18 @@ def interval(fit: Fit, covered: np.ndarray, share: float = 0.8) -> dict[str, tup
     if share not in QUANTILES:
         raise InputError("fit", "share", share, ", ".join(map(str, QUANTILES)))
     reach = QUANTILES[share] * np.sqrt(np.maximum(np.diag(covered), 0.0))
-    made = fit.parameters
-    value, moved = (np.asarray(x) for x in jax.jvp(made.values, (fit.free,), (reach,)))
-    low, high = (np.asarray(made.values(jnp.asarray(fit.free + sign * reach))) for sign in (-1, 1))
-    both = np.isfinite(made.low) & np.isfinite(made.high)
+    fitted = fit.parameters
+    value, moved = (np.asarray(x) for x in jax.jvp(fitted.values, (fit.free,), (reach,)))
+    ends = (fit.free - reach, fit.free + reach)
+    low, high = (np.asarray(fitted.values(jnp.asarray(end))) for end in ends)
+    both = np.isfinite(fitted.low) & np.isfinite(fitted.high)
     low = np.where(both, np.maximum(low, value - moved), low)
     high = np.where(both, np.minimum(high, value + moved), high)
     pairs = zip(map(float, low), map(float, high), strict=True)
-    return dict(zip(made.names, pairs, strict=True))
+    return dict(zip(fitted.names, pairs, strict=True))
 
 
 def correlation(covered: np.ndarray) -> np.ndarray:
     """Correlations of a covariance: near 1 or -1, the data cannot tell two parameters apart."""
     deviation = np.sqrt(np.maximum(np.diag(covered), 1e-300))
     return covered / np.outer(deviation, deviation)
-
-
-def bootstrap(
-    problem: Problem,
-    clusters: Sequence[Any],
-    *,
-    weights: Any = None,
-    start: Any = None,
-    draws: int = 40,
-    seed: int = 0,
-    steps: int = 100,
-) -> np.ndarray:
-    """Free coordinates refitted to clusters drawn with replacement, draws x parameters.
-
-    A cluster drawn twice counts twice; the fits share one compiled program. Source: Efron and
-    Tibshirani 1993, chapter 8.
-
-    Raises:
-        InputError: another number of labels than rows, or fewer than two clusters; see ``fit``.
-    """
-    inside = labelled(clusters, len(problem.data))
-    member = np.stack(list(inside.values()))
-    random = np.random.default_rng(seed)
-    picked = random.multinomial(len(member), np.full(len(member), 1.0 / len(member)), size=draws)
-    begin = problem.starts(1, 0.0, 0) if start is None else np.atleast_2d(start)
-    ends, _ = problem.solve(begin, picked @ member * problem.weighted(weights), steps)
-    return ends

@@ -11,6 +11,7 @@ from infer_jax.calibration import (
     covariance,
     fit,
     held_out,
+    interval,
     parameters,
 )
 from infer_jax.errors import InputError
@@ -68,6 +69,32 @@ def test_errors_shared_within_clusters_widen_the_interval(x64):
     alone = covariance(found)[0, 0]
     together = covariance(found, np.repeat(np.arange(8), 5).tolist())[0, 0]
     assert together > 2.0 * alone
+
+
+def test_a_fit_has_its_error_bars(x64):
+    """Of a linear model by hand; by cluster where the errors of rows belong together."""
+    shared = np.repeat(np.random.default_rng(0).normal(size=8) * 0.1, 5)
+    data = np.asarray(predict(TRUE)) * np.exp(shared)
+    labels = np.repeat(np.arange(8), 5).tolist()
+    alone = fit(predict, data, GUESS, ("cap",), restarts=1, scale=0.3)
+    together = fit(predict, data, GUESS, ("cap",), restarts=1, scale=0.3, clusters=labels)
+    np.testing.assert_allclose(alone.covariance, covariance(alone), rtol=1e-12)
+    np.testing.assert_allclose(together.covariance, covariance(alone, labels), rtol=1e-12)
+    for found in (alone, together):
+        assert found.intervals == interval(found, found.covariance, 0.8)
+        low, high = found.intervals["cap"]
+        assert low < found.values["cap"] < high
+    assert together.intervals["cap"][0] < alone.intervals["cap"][0]
+    # one number scaled by a rate: its deviation is that of a mean of logarithms, over root n
+    noise = noisy(5)
+    rate = fit(lambda x: jnp.asarray(WORK) / x.rate, noise / predict(TRUE) * WORK / 40.0,
+               GUESS, ("rate",), restarts=1, scale=1.0)  # fmt: skip
+    spread = np.std(np.log(noise / predict(TRUE)), ddof=1) / np.sqrt(len(WORK))
+    assert np.sqrt(rate.covariance[0, 0]) == pytest.approx(spread, rel=0.01)
+    one = fit(predict, data, GUESS, ("cap",), restarts=1, clusters=["same"] * len(WORK))
+    np.testing.assert_allclose(one.covariance, np.linalg.pinv(one.information))
+    with pytest.raises(InputError, match="clusters"):
+        fit(predict, data, GUESS, ("cap",), clusters=labels[1:])
 
 
 def test_a_pair_that_cannot_be_told_apart_is_seen(x64):
