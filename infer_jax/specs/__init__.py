@@ -1,20 +1,6 @@
 """WHAT: pytrees of numbers that say what is served, on what, for whom and how. No formulas."""
 
-from infer_jax.specs.architecture import (
-    UNBOUNDED as UNBOUNDED,
-    Architecture as Architecture,
-    Attention as Attention,
-    Block as Block,
-    Compressed as Compressed,
-    Dense as Dense,
-    Experts as Experts,
-    Feedforward as Feedforward,
-    Format as Format,
-    GroupedQuery as GroupedQuery,
-    Latent as Latent,
-    Linear as Linear,
-    Sparse as Sparse,
-)
+from infer_jax.specs.architecture import *  # noqa: F403 - what its __all__ lists
 from infer_jax.specs.arguments import (
     check_arguments as check_arguments,
     checked as checked,

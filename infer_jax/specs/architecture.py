@@ -9,6 +9,22 @@ from jax import Array
 
 from infer_jax.specs.fields import Spec, number, part, spec
 
+__all__ = [
+    "UNBOUNDED",
+    "Architecture",
+    "Attention",
+    "Block",
+    "Compressed",
+    "Dense",
+    "Experts",
+    "Feedforward",
+    "Format",
+    "GroupedQuery",
+    "Latent",
+    "Linear",
+    "Sparse",
+]
+
 UNBOUNDED = 2.0**40  # tokens: a window no context reaches, finite so that gradients are
 
 

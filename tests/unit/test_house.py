@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import infer_jax
+from infer_jax.physics import attention
 
 PACKAGE = Path(infer_jax.__file__).parent
 # a room may import from those before it
@@ -33,7 +34,7 @@ ORDER = (
     "cli",
 )
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
-KINDS = {"GroupedQuery", "Latent", "Sparse", "Linear"}
+KINDS = {kind.__name__ for kind in attention.KINDS}
 # where kinds of attention may be told apart: their specs, readers and laws, and the variants that
 # reproduce an author's own accounting
 APART = ("specs", "catalog", "physics/attention", "estimators/kernels/published.py")

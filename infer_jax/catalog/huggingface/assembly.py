@@ -1,64 +1,21 @@
 """Which architecture does a Hugging Face config.json describe?"""
 
 import difflib
-from collections.abc import Callable
 from typing import Any
 
 from infer_jax.catalog.huggingface import dense, hybrids, mixtures, quantisation
 from infer_jax.catalog.huggingface.attention import Piece
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.layers import Decoder, Layer
+from infer_jax.catalog.huggingface.layers import Decoder, Family, Layer
 from infer_jax.catalog.huggingface.palm import palm
 from infer_jax.catalog.huggingface.quantisation import Quantisation
 from infer_jax.specs import UNBOUNDED, Architecture, Block, Sparse, leaves
 
-FAMILIES: dict[str, Callable[[Facts], Decoder]] = {
-    "deepseek_v2": mixtures.deepseek_v2,
-    "deepseek_v3": mixtures.deepseek_v3,
-    "deepseek_v32": mixtures.deepseek_v32,
-    "deepseek_v4": mixtures.deepseek_v4,
-    "falcon": dense.falcon,
-    "gemma": dense.gemma,
-    "gemma2": dense.gemma2,
-    "gemma3": dense.gemma3,
-    "gemma3_text": dense.gemma3,
-    "gemma4": hybrids.gemma4,
-    "gemma4_text": hybrids.gemma4,
-    "glm4": dense.glm4,
-    "glm4_moe": mixtures.glm4_moe,
-    "glm_moe_dsa": mixtures.deepseek_v32,
-    "gpt2": dense.gpt2,
-    "gpt_oss": mixtures.gpt_oss,
-    "kimi_k2": mixtures.deepseek_v3,
-    "kimi_k25": mixtures.deepseek_v3,
-    "llama": dense.llama,
-    "llama4": hybrids.llama4,
-    "llama4_text": hybrids.llama4,
-    "mimo": dense.mimo,
-    "mimo_v2_flash": hybrids.mimo_v2_flash,
-    "minimax_m2": mixtures.minimax_m2,
-    "ministral3": dense.mistral,
-    "mistral": dense.mistral,
-    "mistral3": dense.mistral,
-    "mixtral": mixtures.mixtral,
-    "nemotron-nas": dense.nemotron_nas,
-    "nemotron_h": hybrids.nemotron_h,
-    "opt": dense.opt,
+FAMILIES: dict[str, Family] = {
+    **dense.FAMILIES,
+    **hybrids.FAMILIES,
+    **mixtures.FAMILIES,
     "palm": palm,
-    "phi3": dense.phi3,
-    "qwen2": dense.qwen2,
-    "qwen2_moe": mixtures.qwen2_moe,
-    "qwen3": dense.qwen3,
-    "qwen3_5": hybrids.qwen3_next,
-    "qwen3_5_moe": hybrids.qwen3_next,
-    "qwen3_5_moe_text": hybrids.qwen3_next,
-    "qwen3_5_text": hybrids.qwen3_next,
-    "qwen3_moe": mixtures.qwen3_moe,
-    "qwen3_next": hybrids.qwen3_next,
-    "qwen3_vl": dense.qwen3,
-    "qwen3_vl_moe": mixtures.qwen3_moe,
-    "qwen3_vl_moe_text": mixtures.qwen3_moe,
-    "qwen3_vl_text": dense.qwen3,
 }
 
 
@@ -89,7 +46,7 @@ def architecture(
     if name not in FAMILIES:
         close = difflib.get_close_matches(name, FAMILIES, n=1)
         hint = f"{close[0]} is closest; " if close else ""
-        raise text.error("model_type", name, f"{hint}known are {', '.join(FAMILIES)}")
+        raise text.error("model_type", name, f"{hint}known are {', '.join(sorted(FAMILIES))}")
     if text is not config and "tie_word_embeddings" not in text:
         values = {"tie_word_embeddings": config.values.get("tie_word_embeddings"), **text.values}
         text = Facts(values, text.where, text.prefix, text.notes)

@@ -12,6 +12,7 @@ from infer_jax.catalog.huggingface.layers import (
     FULL,
     SLIDING,
     Decoder,
+    Family,
     Layer,
     decoder,
     depth,
@@ -228,3 +229,26 @@ def nemotron_nas(facts: Facts) -> Decoder:
         norms = (attention is not None) + (feedforward is not None)
         layers.append(Layer(attention, feedforward, norms * width))
     return decoder(facts, layers)
+
+
+FAMILIES: dict[str, Family] = {
+    "falcon": falcon,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "gemma3_text": gemma3,
+    "glm4": glm4,
+    "gpt2": gpt2,
+    "llama": llama,
+    "mimo": mimo,
+    "ministral3": mistral,
+    "mistral": mistral,
+    "mistral3": mistral,
+    "nemotron-nas": nemotron_nas,
+    "opt": opt,
+    "phi3": phi3,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "qwen3_vl": qwen3,
+    "qwen3_vl_text": qwen3,
+}

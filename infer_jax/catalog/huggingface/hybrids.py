@@ -15,6 +15,7 @@ from infer_jax.catalog.huggingface.feedforward import dense, experts
 from infer_jax.catalog.huggingface.layers import (
     FULL,
     Decoder,
+    Family,
     Layer,
     decoder,
     depth,
@@ -269,3 +270,18 @@ def mimo_v2_flash(facts: Facts) -> Decoder:
     )
     made = [Layer(mixers[int(flag)], feedforward(i), 2 * width) for i, flag in enumerate(flags)]
     return decoder(facts, made)
+
+
+FAMILIES: dict[str, Family] = {
+    "gemma4": gemma4,
+    "gemma4_text": gemma4,
+    "llama4": llama4,
+    "llama4_text": llama4,
+    "mimo_v2_flash": mimo_v2_flash,
+    "nemotron_h": nemotron_h,
+    "qwen3_5": qwen3_next,
+    "qwen3_5_moe": qwen3_next,
+    "qwen3_5_moe_text": qwen3_next,
+    "qwen3_5_text": qwen3_next,
+    "qwen3_next": qwen3_next,
+}

@@ -33,6 +33,9 @@ class Decoder:
     max_positions: int | None = None
 
 
+Family = Callable[[Facts], Decoder]  # how the configs of one model_type are read
+
+
 def decoder(
     facts: Facts,
     layers: Sequence[Layer],

@@ -18,6 +18,7 @@ from infer_jax.catalog.huggingface.layers import (
     FULL,
     SLIDING,
     Decoder,
+    Family,
     Layer,
     decoder,
     depth,
@@ -262,3 +263,22 @@ def minimax_m2(facts: Facts) -> Decoder:
     whole = [UNBOUNDED] * layers
     made = stack(facts, lambda window: attention, lambda i: mixture, whole)
     return decoder(facts, made, drafts=drafts)
+
+
+FAMILIES: dict[str, Family] = {
+    "deepseek_v2": deepseek_v2,
+    "deepseek_v3": deepseek_v3,
+    "deepseek_v32": deepseek_v32,
+    "deepseek_v4": deepseek_v4,
+    "glm4_moe": glm4_moe,
+    "glm_moe_dsa": deepseek_v32,
+    "gpt_oss": gpt_oss,
+    "kimi_k2": deepseek_v3,
+    "kimi_k25": deepseek_v3,
+    "minimax_m2": minimax_m2,
+    "mixtral": mixtral,
+    "qwen2_moe": qwen2_moe,
+    "qwen3_moe": qwen3_moe,
+    "qwen3_vl_moe": qwen3_moe,
+    "qwen3_vl_moe_text": qwen3_moe,
+}

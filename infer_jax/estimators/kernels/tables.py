@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
+from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.efficiency import (
     HEADLESS,
     MEASURED,
@@ -192,6 +193,9 @@ def _key(core: Attention, stage: str) -> Array:
         case Linear():
             heads = (core.key_heads, core.key_width, core.value_heads, core.value_width)
             key = (core.conv_width, *heads)
+        case _:
+            allowed = "grouped-query, latent, sparse or linear attention, which the files name"
+            raise InputError("kernel tables", "attention", type(core).__name__, allowed)
     return jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, key)))
 
 

@@ -23,6 +23,7 @@ from infer_jax.kernel_timing.families import BF16, FP8
 from infer_jax.specs import (
     Architecture,
     Block,
+    Compressed,
     Dense,
     Experts,
     ForwardPass,
@@ -156,6 +157,15 @@ def test_a_row_of_zero_is_not_divided_by(folder):
         CHIP, QUERY, *numbers(1, 1024), cache=BF16
     )
     assert (float(found.mfu), int(found.lack)) == (pytest.approx(0.35), ZERO)
+
+
+def test_attention_that_no_table_is_named_after_is_refused(tables):
+    pooled = Compressed.of(
+        query_heads=64, head_width=512, query_rank=1024, output_groups=8, output_rank=1024,
+        window=128, ratio=4,
+    )  # fmt: skip
+    with pytest.raises(InputError, match="kernel tables: attention is 'Compressed'"):
+        tables.decode(CHIP, pooled, *numbers(1, 1024), cache=BF16)
 
 
 def test_a_table_without_a_header_is_refused_when_it_is_needed(folder):
