@@ -8,9 +8,9 @@ from jax import Array
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.design import Judged
-from infer_jax.estimators import Speculative, make
+from infer_jax.estimators import Estimator, Speculative, Wrapper, make
 from infer_jax.physics import decoder
-from infer_jax.specs import Plan, Spec, Workload, number, part, spec
+from infer_jax.specs import Plan, Workload, number, part, spec
 from infer_jax.sweeps import Axis, Best, Constraint, Space
 
 THEORIES = ("economics.planned", "kernels")
@@ -37,14 +37,14 @@ class Task(NamedTuple):
 
 
 @spec
-class Rippled(Spec):
+class Rippled(Wrapper):
     """An estimator whose cost has planted local optima: ripples in the logarithm of three numbers.
 
     cost (1 + depth sum of sin^2(pi waves log2(x / centre))), x the width, the feedforward's width
     and the batch. No physics: a test of the search.
     """
 
-    target: Any = part("the estimator")
+    target: Estimator = part("the estimator")
     depth: Array = number("height of a ripple", kind="fraction", default=0.3)
     waves: Array = number("ripples in a doubling", kind="size", default=1.5)
 

@@ -20,7 +20,7 @@ from infer_jax.design import Designed, Judged, codesign, export
 from infer_jax.design.export import template
 from infer_jax.design.toml import Spec, spec_of
 from infer_jax.design.violations import life_of
-from infer_jax.estimators import Speculative, make
+from infer_jax.estimators import Speculative, Wrapper, make
 from infer_jax.physics import decoder
 from infer_jax.plots.path import Track, plot_path
 from infer_jax.specs import Plan, Workload
@@ -285,7 +285,7 @@ def _of(found: Designed, second: Any) -> dict[str, Any]:
 
     def other(point: Any) -> dict[str, Any]:
         theory = second
-        if hasattr(second, "target") and hasattr(second.target, "draft"):
+        if isinstance(second, Wrapper) and isinstance(second.target, Speculative):
             own = point.estimator.target
             theory = second.replace(
                 target=second.target.replace(draft=own.draft, acceptance=own.acceptance)

@@ -188,7 +188,7 @@ def _unchecked(where: str, given: Any) -> tuple[str, ...]:
 def _class_of(part: str, body: dict[str, Any], sheet: Sheet, where: str) -> Any:
     """The spec a part is: the declared one, or the one of a union that ``kind`` names."""
     hint = typing.get_type_hints(Hardware)[part]
-    classes = {cls.__name__.lower(): cls for cls in typing.get_args(hint)}
+    classes = {cls.kind: cls for cls in typing.get_args(hint)}
     if not classes:
         return hint
     before = sheet.kinds.get(part)

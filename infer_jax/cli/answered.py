@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from infer_jax import planning
 from infer_jax.design.sensitivity import Elasticity
-from infer_jax.estimators import Estimate, Phase, Trust
+from infer_jax.estimators import Estimate, Estimator, Phase, Trust
 from infer_jax.footprint import Engine, Memory
 from infer_jax.launch import Launch
 from infer_jax.pages import page
@@ -63,7 +63,7 @@ class Answers(NamedTuple):
     given: dict[str, Any]
     estimator: str
     trusted: Trust
-    theory: Any
+    theory: Estimator
     work: Workload
     chosen: Chosen
     plan: Plan

@@ -9,10 +9,10 @@ import typer
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.cli import options as opt, runs as given_runs, show
 from infer_jax.cli.compare_view import ANSWERS, show_runs, show_two, suffix
-from infer_jax.cli.estimate import agree, one_life
+from infer_jax.cli.estimate import agree
 from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
-from infer_jax.estimators import Estimate
+from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.results import numbers
 from infer_jax.specs import Plan
@@ -114,7 +114,7 @@ def _estimators(
         agree(theory, name, total)
         trusted.append(inputs.trust(name, theory, asked))
         with busy(f"compiling and evaluating {name}"):
-            lives.append(once(one_life, theory, arch, asked.hardware, work, plan))
+            lives.append(once(Estimator.estimate_once, theory, arch, asked.hardware, work, plan))
     return {
         **asked.names,
         "isl_tokens": work.isl,
@@ -153,7 +153,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
     from infer_jax.calibration.runs import engine_of, load_of
 
     theory = inputs.estimator(name, asked)
-    if inputs.searches(theory):
+    if theory.searches:
         allowed = "one that takes a split: runs have theirs"
         raise opt.refuse("--estimator", name, allowed)
     arch = asked.model.architecture
@@ -163,7 +163,10 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
     if not isinstance(theory, Serving):
         loads = [load._replace(plan=_plain(load.plan)) for load in loads]
     with busy("compiling and evaluating"):
-        lives = [once(one_life, theory, arch, asked.hardware, x.workload, x.plan) for x in loads]
+        lives = [
+            once(Estimator.estimate_once, theory, arch, asked.hardware, x.workload, x.plan)
+            for x in loads
+        ]
     return {
         **asked.names,
         "estimator": name,

@@ -8,6 +8,7 @@ from infer_jax.catalog.files import write_text
 from infer_jax.cli import show
 from infer_jax.design.design import Designed
 from infer_jax.design.export import export, template
+from infer_jax.design.quality_wrapper import Judged
 from infer_jax.design.toml import Spec
 from infer_jax.design.violations import life_of
 from infer_jax.errors import InputError
@@ -23,7 +24,8 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
     """A design as JSON has it; with ``folder``, files and picture are written."""
     notes = list(found.notes)
     law = asked.estimator.law
-    tokens = getattr(found.point.estimator, "tokens", 0.0)
+    wrapper = found.point.estimator
+    tokens = wrapper.tokens if isinstance(wrapper, Judged) else 0.0
     if law is not None:
         notes += [f"{w}." for w in law.warnings(found.point.arch, tokens)]
     config = None

@@ -1,19 +1,14 @@
 """`infer-jax estimate`: one configuration, with every term of its time."""
 
-from types import SimpleNamespace
 from typing import Any
-
-import jax
-import jax.numpy as jnp
 
 from infer_jax.catalog.published import Errors
 from infer_jax.cli import estimate_drafts, estimate_view as view, options as opt, show
 from infer_jax.cli.runtime import prepare
-from infer_jax.estimators import Economics, Estimate, Phase
-from infer_jax.estimators.estimate import estimate_from_steps
+from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.serving import Served, Serving
 from infer_jax.results import numbers
-from infer_jax.specs import Architecture, Experts, ForwardPass
+from infer_jax.specs import Architecture, Experts
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.requests import Requested, requested
 from infer_jax.verbs.split import plan_of
@@ -62,7 +57,7 @@ def estimate(
     work = requests.work.replace(batch=running)
     trusted = inputs.trust(name, theory, asked)
     drafts = estimate_drafts.Asked(draft, acceptance, heads)
-    life, said, made = estimate_drafts.answered(one_life, theory, asked, work, plan, drafts)
+    life, said, made = estimate_drafts.answered(theory, asked, work, plan, drafts)
     life = _of_this(arch, life)
     if request_rate is not None and isinstance(life, Served):
         running = float(request_rate / dp * life.latency)  # by Little's law
@@ -119,7 +114,7 @@ def _of_this(arch: Architecture, life: Estimate) -> Estimate:
     return life.replace(prefill=left(life.prefill), decode=left(life.decode))
 
 
-def _arriving(requests: Requested, theory: Any, batch: float | None, dp: float) -> Requested:
+def _arriving(requests: Requested, theory: Estimator, batch: float | None, dp: float) -> Requested:
     """The requests of one of ``dp`` copies."""
     arrivals = requests.work.arrivals
     if arrivals is None:
@@ -133,29 +128,13 @@ def _arriving(requests: Requested, theory: Any, batch: float | None, dp: float) 
     return requests._replace(work=requests.work.replace(arrivals=each))
 
 
-def agree(theory: Any, name: str, total: float | None) -> None:
+def agree(theory: Estimator, name: str, total: float | None) -> None:
     """Raise InputError where the estimator searches the split and one is given, or the reverse."""
-    if total is None and inputs.searches(theory):
+    if total is None and theory.searches:
         allowed = "one that takes a split, such as serving; or give --total-gpus"
         raise opt.refuse("--estimator", name, allowed)
-    if total is not None and not inputs.searches(theory):
+    if total is not None and not theory.searches:
         raise opt.refuse("--estimator", name, "one that searches the split; or give --tp")
-
-
-def one_life(theory: Any, arch: Any, hardware: Any, work: Any, plan: Any) -> Estimate:
-    """``theory.estimate``, with both passes in one loop so that a search is compiled once."""
-    if not isinstance(theory, Economics):
-        return theory.estimate(arch, hardware, work, plan)
-    asked: list[ForwardPass] = []
-    blank = Phase(time=work.batch, terms={}, limits={}, mfu=work.batch, layout={})
-    asking = SimpleNamespace(step=lambda a, h, forward, p: asked.append(forward) or blank)
-    estimate_from_steps(asking, arch, hardware, work, plan)
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *asked)
-    phases = jax.lax.map(lambda forward: theory.step(arch, hardware, forward, plan), stacked)
-    each = iter([jax.tree.map(lambda x, i=i: x[i], phases) for i in range(len(asked))])
-    return estimate_from_steps(
-        SimpleNamespace(step=lambda *_: next(each)), arch, hardware, work, plan
-    )
 
 
 def _phase(phase: Phase) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from infer_jax.cli.options import ask, refuse
 from infer_jax.compiling import once
-from infer_jax.estimators import Estimate
+from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.serving import Served, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
@@ -34,9 +34,9 @@ class Answered(NamedTuple):
 
 
 def answered(
-    law: Any, theory: Any, given: inputs.Given, work: Workload, plan: Plan, asked: Asked
+    theory: Estimator, given: inputs.Given, work: Workload, plan: Plan, asked: Asked
 ) -> Answered:
-    """What ``theory`` answers by ``law`` (its ``estimate``); of a server as ``plan`` searches it.
+    """What ``theory`` answers ; of a server as ``plan`` searches it.
 
     Raises:
         InputError: drafts that cannot be made, or accepted in a way that the estimator knows.
@@ -45,11 +45,15 @@ def answered(
     if not isinstance(theory, Serving):
         theory, said = _wrapped(theory, given, asked)
         with busy("compiling and evaluating"):
-            return Answered(once(law, theory, arch, hardware, work, plan), said, None)
+            return Answered(
+                once(Estimator.estimate_once, theory, arch, hardware, work, plan), said, None
+            )
     drafts = drafting(given.model, *asked[:2], heads=asked.heads)
     with busy("compiling and evaluating"):
         if drafts is None:
-            return Answered(once(law, theory, arch, hardware, work, plan), [], None)
+            return Answered(
+                once(Estimator.estimate_once, theory, arch, hardware, work, plan), [], None
+            )
         theory = theory.with_(acceptance=drafts.acceptance)
         counts = np.array(drafts.counts)
         life, made = once(fastest, theory, arch, drafts.draft, hardware, work, plan, counts)
@@ -79,7 +83,7 @@ def fastest(
     return jax.tree.map(lambda x: x[best], lives), counts[best]
 
 
-def _wrapped(theory: Any, given: inputs.Given, asked: Asked) -> tuple[Any, list[str]]:
+def _wrapped(theory: Estimator, given: inputs.Given, asked: Asked) -> tuple[Estimator, list[str]]:
     """Theories of a single pass, which know a model that drafts and one acceptance."""
     if asked.heads:
         raise refuse("--heads", "given", "with --estimator serving")

@@ -81,7 +81,7 @@ def frontier(
     name = estimator or ("economics.level4" if paper else inputs.SEARCHING)
     name = points.PLANNED if whole else name
     theory = inputs.estimator(name, asked)
-    if not (whole or inputs.searches(theory)):
+    if not (whole or theory.searches):
         raise opt.refuse("--estimator", name, "one that searches the split, such as economics")
     trusted = inputs.trust(name, theory, asked)
     theory, said = inputs.speculative(theory, draft, acceptance, asked, paper=paper)

@@ -10,7 +10,7 @@ from infer_jax.cli import options as opt, show
 from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.errors import InputError
-from infer_jax.estimators import Slice
+from infer_jax.estimators import Estimator, Slice
 from infer_jax.estimators.partitioning import (
     ATTENTION,
     LAYOUTS,
@@ -141,7 +141,9 @@ def _axes(chips: int, axes: int | None) -> tuple[tuple[float, float, float], ...
     return tuple((float(d), 1.0, chips / d) for d in range(1, chips + 1) if chips % d == 0)
 
 
-def _evaluate(theory: Any, arch: Any, hardware: Any, table: Any, new: Any, cached: Any) -> Any:
+def _evaluate(
+    theory: Estimator, arch: Any, hardware: Any, table: Any, new: Any, cached: Any
+) -> Any:
     def one(row: Any) -> Any:
         _, batch, x, y, z, code, by = row
         plan = Slice.of().replace(x=x, y=y, z=z, layout=code, attention=by)

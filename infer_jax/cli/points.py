@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.compiling import once
-from infer_jax.estimators import Limit
+from infer_jax.estimators import Estimator, Limit
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.physics import decoder
 from infer_jax.physics.feedforward import sparsity
@@ -37,12 +37,12 @@ class Answer:
 
 
 def axes(
-    asked: Given, theory: Any, paper: bool, total: float | None
+    asked: Given, theory: Estimator, paper: bool, total: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(GPUs, batches): whole numbers up to ``total``, or the paper's real ones."""
     if paper:
         arch, chip = asked.model.architecture, asked.hardware.chip
-        stored = once(_stored, getattr(theory, "target", theory), arch)
+        stored = once(_stored, theory.innermost, arch)
         return paper_axes(float(stored) / float(chip.memory), _sparsity(arch))
     total = float(LARGEST if total is None else total)
     octaves = max(np.log2(total / EACH), 0.0)
@@ -84,7 +84,7 @@ def _sparsities(feeds: list[Any]) -> list[Any]:
     return [sparsity(x) for x in feeds]
 
 
-def evaluate(theory: Any, asked: Given, work: Any, splits: Any, batches: Any) -> Answer:
+def evaluate(theory: Estimator, asked: Given, work: Any, splits: Any, batches: Any) -> Answer:
     """One decode pass of every split, as ``whole`` or ``real`` has them, at every batch."""
 
     n, b = np.meshgrid(splits.prod(axis=1), batches, indexing="ij")
@@ -94,7 +94,9 @@ def evaluate(theory: Any, asked: Given, work: Any, splits: Any, batches: Any) ->
     return Answer(grid, phase.terms, phase.limits, phase.layout)
 
 
-def _all_pairs(theory: Any, arch: Any, hardware: Any, work: Any, splits: Any, batches: Any) -> Any:
+def _all_pairs(
+    theory: Estimator, arch: Any, hardware: Any, work: Any, splits: Any, batches: Any
+) -> Any:
     def one(split: Any, b: Any) -> Any:
         plan = Plan.of().replace(tp=split[0], pp=split[1], ep=split[2])
         forward = ForwardPass(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from infer_jax.catalog import list_systems
 from infer_jax.cli.runs import OUTPUTS
 from infer_jax.errors import printable
+from infer_jax.estimators import Estimator
 from infer_jax.estimators.serving import ENGINES, GENERATIONS
 from infer_jax.kernel_timing.entries import entry
 from infer_jax.specs import leaves
@@ -25,7 +26,7 @@ class Value(NamedTuple):
     unit: str
 
 
-def values(theory: Any) -> dict[str, Value]:
+def values(theory: Estimator) -> dict[str, Value]:
     """Every coefficient by its dotted path."""
     return {path: Value(float(x), meta["unit"]) for path, meta, x in leaves(theory)}
 

@@ -9,12 +9,13 @@ import typer
 
 from infer_jax import planning
 from infer_jax.catalog.files import write_text
-from infer_jax.cli import estimate as one, kernels, options as opt, picture, points, show
+from infer_jax.cli import kernels, options as opt, picture, points, show
 from infer_jax.cli.answered import Answers, Chosen, Pool, lead
 from infer_jax.cli.reported import page
 from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import analyser, outputs
+from infer_jax.estimators import Estimator
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.registry import variant
@@ -64,7 +65,7 @@ def report(
     given |= {"price": price, "total-gpus": total_gpus}
     name = estimator or inputs.BEST
     theory = inputs.estimator(name, asked)
-    if inputs.searches(theory):
+    if theory.searches:
         raise opt.refuse("--estimator", name, "one that takes a split: serving, economics.planned")
     work = inputs.workload(isl, osl, prefix)
     with busy("choosing a plan"):
@@ -157,7 +158,7 @@ def _answers(
     asked: inputs.Given,
     given: dict[str, Any],
     name: str,
-    theory: Any,
+    theory: Estimator,
     work: Workload,
     chosen: Chosen,
 ) -> Answers:
@@ -194,7 +195,7 @@ def _answers(
         work=work,
         chosen=chosen,
         plan=plan,
-        life=once(one.one_life, theory, arch, hardware, work, plan),
+        life=once(Estimator.estimate_once, theory, arch, hardware, work, plan),
         rows=[points.row(swept, front, i, i == liked) for i in found],
         nothing="" if len(front.time) else points.why_nothing(swept, False, None, None),
         held=once(held_by, arch, hardware, common, engine),
@@ -211,7 +212,7 @@ def _answers(
     )
 
 
-def _plans(name: str, theory: Any, chosen: Chosen) -> tuple[Any, Plan, Plan, Plan]:
+def _plans(name: str, theory: Estimator, chosen: Chosen) -> tuple[Estimator, Plan, Plan, Plan]:
     """The estimator with its plan, and plain plans of what prefills and of what decodes.
 
     Memory and kernels know groups of tp GPUs, over which experts are dealt: the same bytes.

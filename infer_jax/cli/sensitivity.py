@@ -16,8 +16,9 @@ from infer_jax.cli import (
 )
 from infer_jax.cli.runtime import prepare
 from infer_jax.design.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
+from infer_jax.estimators import Economics
 from infer_jax.plots.names import named
-from infer_jax.specs import Architecture, Experts, Plan, leaves
+from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, leaves
 from infer_jax.sweeps import frontier as frontier_of
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import changes, inputs
@@ -141,9 +142,9 @@ def _questions(point: Point) -> dict[str, Any]:
     asked: dict[str, Any] = {
         "weights at half the bytes": {f"arch.{path}.bytes": _half for path in _formats(point.arch)}
     }
-    if hasattr(point.hardware.network, "domain"):
+    if isinstance(point.hardware.network, Hierarchy):
         asked["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
-    if hasattr(point.estimator, "launch"):
+    if isinstance(point.estimator, Economics):
         asked["kernel launch half as long"] = {"estimator.launch": _half}
     asked["1.5 times the memory bandwidth"] = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
     return asked
@@ -162,7 +163,7 @@ def _formats(arch: Any) -> list[str]:
 def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
     """Points of the frontier of speed and cost of what was overridden, evenly spaced in speed."""
     theory = point.estimator
-    if not inputs.searches(theory):
+    if not theory.searches:
         raise opt.refuse("--along", count, "an estimator that searches the split: economics")
     model = dataclasses.replace(asked.model, architecture=point.arch)
     given = dataclasses.replace(asked, model=model, hardware=point.hardware)

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +19,6 @@ from infer_jax.estimators.trust import BORROWED
 from infer_jax.results import numbers
 from infer_jax.sweeps import Result, explain, prepare, start, tables
 from infer_jax.sweeps.interrupt import Stopped
-from infer_jax.sweeps.space import fit
 from infer_jax.sweeps.stream import Progress
 from infer_jax.sweeps.toml import Asked, load_space
 from infer_jax.verbs.progress import busy, watched
@@ -98,6 +96,13 @@ def _drawable(asked: Asked, plot: Path) -> None:
         raise opt.refuse("--plot", plot, 'a file that keeps pareto = ["speed", "cost"]')
 
 
+class _Front(NamedTuple):
+    """What a curve is drawn through."""
+
+    speed: np.ndarray
+    cost: np.ndarray
+
+
 def _draw(result: Result, plot: Path) -> None:
     """Speed against cost of the rows, a curve for each system."""
     from infer_jax.plots import Curve, plot_frontier
@@ -107,8 +112,7 @@ def _draw(result: Result, plot: Path) -> None:
     curves = {}
     for name in dict.fromkeys(names.tolist()):
         mine = names == name
-        front = SimpleNamespace(speed=columns["speed"][mine], cost=columns["cost"][mine])
-        curves[str(name)] = Curve(front)  # pyright: ignore[reportArgumentType]
+        curves[str(name)] = Curve(_Front(columns["speed"][mine], columns["cost"][mine]))
     points = int(result.provenance["points"])
     title = f"The frontier of {points:,} configurations"
     estimators = ", ".join(result.provenance["estimator"])
@@ -127,7 +131,7 @@ def _trusted(asked: Asked) -> list[Trust]:
     measured = serving_measured().models
     names = sorted((one.name for one in models), key=lambda name: name in measured)
     return [
-        trust(name, fit(estimator, system.coefficients), system, names[0])
+        trust(name, estimator.fitted_to(system.coefficients), system, names[0])
         for name, estimator in zip(asked.names, given, strict=True)
         for system in systems
     ]

@@ -13,6 +13,7 @@ from infer_jax.design.problem import Problem, distinct
 from infer_jax.design.rounding import Lattice, Rounded, settle
 from infer_jax.design.violations import excess_of, life_of, start_point, start_values, violations
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.paths import Point, look, unit_of
 from infer_jax.sweeps.refine import numbers
@@ -101,7 +102,7 @@ class Search:
     @classmethod
     def of(
         cls,
-        estimator: Any,
+        estimator: Estimator,
         space: Space,
         keep: Best,
         *,
@@ -215,7 +216,7 @@ class Search:
 
 
 def codesign(
-    estimator: Any,
+    estimator: Estimator,
     space: Space,
     keep: Best,
     *,

@@ -59,10 +59,9 @@ class Problem:
         """
         chosen = ready.parts[part]
         relaxed = Relaxation.of(chosen.group, chosen.program.where)
-        inner = innermost(chosen.group.base.estimator)
-        possible = hasattr(inner, "smoothing")
-        asked = possible and not getattr(inner, "search", False) if smooth is None else smooth
-        return cls(chosen.program, relaxed, ready.reducer, bool(asked and possible))
+        estimator = chosen.group.base.estimator
+        asked = not estimator.searches if smooth is None else smooth
+        return cls(chosen.program, relaxed, ready.reducer, asked and estimator.smooths)
 
     @property
     def limits(self) -> np.ndarray:
@@ -75,7 +74,7 @@ class Problem:
         """(log objective, log excesses) between the steps; an excess above 0 is a broken limit."""
         point = self.relaxed.group.fill(self.relaxed.steps(free, digits))
         if self.smooth:
-            point = point._replace(estimator=softened(point.estimator, temperature))
+            point = point._replace(estimator=point.estimator.softened(temperature))
         life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
         signs = dict(self.program.signs)
         found = [
@@ -160,20 +159,6 @@ def log(x: Array) -> Array:
     """The logarithm, finite (and with gradient 0) at 0 and below."""
     positive = x > TINY
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), np.log(TINY))
-
-
-def innermost(estimator: Any) -> Any:
-    """The estimator inside all wrappers."""
-    while hasattr(estimator, "target"):
-        estimator = estimator.target
-    return estimator
-
-
-def softened(estimator: Any, temperature: Array) -> Any:
-    """The estimator, or the one inside its wrappers, at a temperature of its own smoothing."""
-    if hasattr(estimator, "target"):
-        return estimator.replace(target=softened(estimator.target, temperature))
-    return estimator.replace(smoothing=temperature)
 
 
 def _fullness(need: Array, capacity: Array) -> Array:

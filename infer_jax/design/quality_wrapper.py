@@ -11,6 +11,7 @@ from jax import Array
 from infer_jax.design.problem import log
 from infer_jax.design.quality import depth
 from infer_jax.estimators.estimate import Estimate, Phase
+from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder
 from infer_jax.physics.decoder import total
 from infer_jax.physics.energy import joules_per_million_tokens
@@ -19,7 +20,6 @@ from infer_jax.specs import (
     ForwardPass,
     Hardware,
     Plan,
-    Spec,
     Workload,
     number,
     part,
@@ -52,7 +52,7 @@ class Judgement(Sized):
 
 
 @spec
-class Judged(Spec):
+class Judged(Wrapper):
     """An estimator with a law of quality, and what is needed to price a lifetime.
 
     lifetime = training + served (cost + input_cost (isl - prefix) / osl) / 1e6, with training =
@@ -61,7 +61,7 @@ class Judged(Spec):
     sum at one loss: Sardana et al. 2024 (arXiv 2401.00448), Section 2.
     """
 
-    target: Any = part("the estimator")
+    target: Estimator = part("the estimator")
     law: Any = part("a law of quality; None: none", default_factory=lambda: None)
     tokens: Array = number("tokens it is trained on", unit="tokens", kind="count", default=0.0)
     served: Array = number(

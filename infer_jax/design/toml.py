@@ -16,12 +16,12 @@ from infer_jax.design.quality import law
 from infer_jax.design.quality_wrapper import Judged
 from infer_jax.design.violations import start_of
 from infer_jax.errors import InputError
-from infer_jax.estimators import Trust, trust
+from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.specs import Architecture, value_of
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.paths import Point
-from infer_jax.sweeps.space import Space, fit
+from infer_jax.sweeps.space import Space
 from infer_jax.sweeps.toml import axis_of, known, read_space
 
 KEYS = ("estimator", "second", "feasible", "arch", "hardware", "workload", "plan", "coefficients",
@@ -44,8 +44,8 @@ class Spec:
     ``keeps`` has one member, or one for each value of a limit along a frontier.
     """
 
-    estimator: Any
-    second: Any
+    estimator: Judged
+    second: Estimator | None
     space: Space
     keeps: tuple[Best, ...]
     start: dict[str, float]
@@ -74,7 +74,7 @@ def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
     _one(where, inner, space)
     arch = space.arch.architecture
     system = space.hardware
-    judged = _judged(where, table, fit(inner, system.coefficients))
+    judged = _judged(where, table, inner.fitted_to(system.coefficients))
     axes = dict(space.axes)
     zips = [list(z) for z in space.zips]
     free = _table(where, table, "free")
@@ -110,21 +110,21 @@ def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
     )
     keeps = _keeps(where, table, judged)
     second = table.get("second")
-    other = None
+    other: Estimator | None = None
     if second is not None:
-        other, *_ = read_space(where, {**table, "estimator": second, "coefficients": {}})
-        other = fit(other, system.coefficients)
+        named, *_ = read_space(where, {**table, "estimator": second, "coefficients": {}})
+        other = named.fitted_to(system.coefficients)
     formats = {k: table["arch"][k] for k in ("quant", "kv_dtype") if k in table["arch"]}
     name = str(table["arch"].get("model", ""))
     search = _search(where, table)
     names = (str(table.get("estimator", DEFAULT)), *([] if second is None else [str(second)]))
-    theories = (fit(inner, system.coefficients), other)
+    both = [inner.fitted_to(system.coefficients), *([] if other is None else [other])]
     own = f"designs from {name}"
-    trusted = tuple(trust(n, one, system, own) for n, one in zip(names, theories, strict=False))
+    trusted = tuple(trust(n, one, system, own) for n, one in zip(names, both, strict=True))
     return Spec(judged, other, full, keeps, start, search, feasible, name, formats, names, trusted)
 
 
-def _one(where: str, estimator: Any, space: Space) -> None:
+def _one(where: str, estimator: Estimator | list[Estimator], space: Space) -> None:
     """Raise InputError unless one estimator, one model and one system are named."""
     for field, given in (
         ("estimator", estimator),
@@ -163,7 +163,7 @@ def _number(x: Any) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < HUGE
 
 
-def _judged(where: str, table: Mapping[str, Any], inner: Any) -> Judged:
+def _judged(where: str, table: Mapping[str, Any], inner: Estimator) -> Judged:
     quality = _table(where, table, "quality")
     objective = _table(where, table, "objective")
     fields: dict[str, Any] = {}

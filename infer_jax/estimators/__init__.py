@@ -8,10 +8,10 @@ from infer_jax.estimators.disaggregated import Disaggregated as Disaggregated, P
 from infer_jax.estimators.economics import Economics as Economics, Split as Split
 from infer_jax.estimators.estimate import (
     Estimate as Estimate,
-    Estimator as Estimator,
     Limit as Limit,
     Phase as Phase,
 )
+from infer_jax.estimators.estimator import Estimator as Estimator, Wrapper as Wrapper
 from infer_jax.estimators.offloading import (
     JobEstimate as JobEstimate,
     Offload as Offload,

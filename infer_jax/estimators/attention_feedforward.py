@@ -1,11 +1,10 @@
 """Attention and feedforward in pools of their own: what does splitting every layer do?"""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Phase
+from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder, pipelining, switch_collectives
 from infer_jax.specs import (
     Architecture,
@@ -46,14 +45,14 @@ class Halves(Spec):
 
 
 @spec
-class AttentionFeedforward(Spec):
+class AttentionFeedforward(Wrapper):
     """Any estimator with steps, its layers cut between two pools.
 
     Activations cross the link twice a layer. Attending instances hold caches, embedding and
     head; feeding ones serve the micro-batches of all of them.
     """
 
-    target: Any = part("the estimator of both pools")
+    target: Estimator = part("the estimator of both pools")
     feedforward_hardware: Hardware | None = part(
         "what the feedforward pool runs on; none: the same", default_factory=_none
     )

@@ -1,11 +1,10 @@
 """Prefill and decode in pools of their own: what does splitting do to any estimator with steps?"""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context
+from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder, pipelining, switch_collectives
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.queueing import single_server_wait
@@ -45,7 +44,7 @@ class Pools(Spec):
 
 
 @spec
-class Disaggregated(Spec):
+class Disaggregated(Wrapper):
     """Two pools and the cache that goes from one to the other.
 
     Both pools run the same estimator unless ``decoder`` is another, and stand on the same
@@ -54,8 +53,10 @@ class Disaggregated(Spec):
     0.12, sdk/picking.py); 0.8 of a link is what InferSim takes (Alibaba 2025).
     """
 
-    target: Any = part("the estimator of the pools, or of the prefill pool")
-    decoder: Any = part("the estimator of the decode pool; none: the same", default_factory=_none)
+    target: Estimator = part("the estimator of the pools, or of the prefill pool")
+    decoder: Estimator | None = part(
+        "the estimator of the decode pool; none: the same", default_factory=_none
+    )
     decode_hardware: Hardware | None = part(
         "what the decode pool runs on; none: the same", default_factory=_none
     )
@@ -149,7 +150,7 @@ class Disaggregated(Spec):
             wait = single_server_wait(
                 asked, served, served**2, asked * served, workload.arrivals.variability
             )
-        front = front_time(self.target, plan.prefill)
+        front = self.target.front_time(plan.prefill)
         ttft = front + first.time + transfer + wait
         chips = plan.chips
         shares = copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance
@@ -183,9 +184,3 @@ class Disaggregated(Spec):
             return switch_collectives.link_rate(hardware.network, plan.chips) * self.link_share
         ends = (switch_collectives.reach(h.network)[2] for h in (hardware, other))
         return jnp.minimum(*ends) * self.link_share
-
-
-def front_time(estimator: Any, plan: Plan) -> Array:
-    """Seconds before a prompt's first pass, 0 of an estimator that knows of none."""
-    known = getattr(estimator, "front_time", None)
-    return known(plan) if known else jnp.zeros_like(plan.instance)

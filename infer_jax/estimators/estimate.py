@@ -2,15 +2,17 @@
 
 from functools import reduce
 from operator import and_
-from typing import Any, Protocol as Interface
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Spec, Workload, part, spec
+from infer_jax.specs import ForwardPass, Hardware, Plan, Spec, Workload, part, spec
 from infer_jax.specs.fields import number
+
+Tree = TypeVar("Tree")
 
 
 @spec
@@ -77,62 +79,40 @@ class Estimate(Spec):
         return self.prefill.feasible & self.decode.feasible
 
 
-class Estimator(Interface):
-    """A pytree of coefficients that turns four pytrees of numbers into answers."""
-
-    def step(
-        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
-    ) -> Phase:
-        """One forward pass."""
-        ...
-
-    def estimate(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
-    ) -> Estimate:
-        """A request's life."""
-        ...
-
-
 def decode_context(workload: Workload) -> Array:
     """Tokens in the cache half way through the output: isl + (osl - 1) / 2."""
     return workload.isl + (workload.osl - 1.0) / 2.0
 
 
-def estimate_from_steps(
-    estimator: Any,
-    arch: Architecture,
-    hardware: Hardware,
-    workload: Workload,
-    plan: Plan,
-    *,
-    prefill: Any = None,
-) -> Estimate:
-    """A request's life out of steps: one prompt prefilled, then ``batch`` requests decoded.
-
-    TTFT is the prefill of one request on an idle instance, TPOT one decode pass at the mean
-    context; cost per output token is chips x TPOT / batch, cost per input token chips x TTFT
-    over the new prompt tokens. No waiting, no interference between the two. ``prefill`` prices
-    the prompt where the estimator's own steps are decode steps only.
-    """
-    # at least one prompt token is computed, however much of the prompt is cached
-    fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
+def passes_of(workload: Workload) -> tuple[ForwardPass, ForwardPass]:
+    """The prefill of one request, and one token of each of ``batch`` requests at mean context."""
     one = jnp.ones_like(workload.batch)
-    first = (prefill or estimator).step(
-        arch,
-        hardware,
-        ForwardPass(sequences=one, new_tokens=fresh, cached_tokens=workload.prefix),
-        plan,
-    )
-    decode = estimator.step(
-        arch,
-        hardware,
+    return (
+        ForwardPass(
+            sequences=one, new_tokens=fresh_tokens(workload), cached_tokens=workload.prefix
+        ),
         ForwardPass(
             sequences=workload.batch, new_tokens=one, cached_tokens=decode_context(workload)
         ),
-        plan,
     )
+
+
+def fresh_tokens(workload: Workload) -> Array:
+    """Prompt tokens that are computed: at least one, however much of the prompt is cached."""
+    return jnp.maximum(workload.isl - workload.prefix, 1.0)
+
+
+def estimate_of_passes(
+    hardware: Hardware, workload: Workload, plan: Plan, first: Phase, decode: Phase
+) -> Estimate:
+    """A request out of its two passes (``passes_of``): one prompt prefilled, then decoded.
+
+    TTFT is the prefill of one request on an idle instance, TPOT one decode pass at the mean
+    context; cost per output token is chips x TPOT / batch, cost per input token chips x TTFT
+    over the new prompt tokens. No waiting, no interference between the two.
+    """
     chips = plan.instance
-    rate = workload.batch / decode.time
+    rate, fresh = workload.batch / decode.time, fresh_tokens(workload)
     return Estimate(
         ttft=first.time,
         tpot=decode.time,
@@ -146,6 +126,6 @@ def estimate_from_steps(
     )
 
 
-def stopped(tree: Any) -> Any:
+def stopped(tree: Tree) -> Tree:
     """The same pytree with no gradient flowing through it."""
     return jax.tree.map(jax.lax.stop_gradient, tree)

@@ -1,10 +1,11 @@
 """Which estimators and variants are there, by the names a command line or a file uses?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.economics import Economics
+from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.partitioning import Partitioning
@@ -14,7 +15,7 @@ from infer_jax.estimators.serving import ENGINES, Serving
 class Variant(NamedTuple):
     """A named way to make an estimator."""
 
-    make: Callable[[], Any]
+    make: Callable[[], Estimator]
     summary: str
     source: str
 
@@ -72,15 +73,20 @@ def variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-def make(name: str, coefficients: dict[str, dict[str, float]] | None = None) -> Any:
-    """The estimator of that name, with a profile's coefficients for its theory.
+def make(name: str, coefficients: Mapping[str, Mapping[str, Any]] | None = None) -> Estimator:
+    """The estimator of that name, with a profile's coefficients for it.
 
     Raises:
         InputError: no estimator has that name, or the profile is calibrated to another engine.
     """
-    theory, _, kind = name.partition(".")
-    made, own = variant(name).make(), (coefficients or {}).get(theory, {})
-    if kind in ENGINES and own.get("engine", made.engine) != made.engine:
+    estimator, tables = variant(name).make(), coefficients or {}
+    own = tables.get(estimator.table, {})
+    if isinstance(estimator, Serving) and name.rpartition(".")[2] in ENGINES:
+        _refuse_another_engine(name, estimator, own)
+    return estimator.fitted(own)
+
+
+def _refuse_another_engine(name: str, estimator: Serving, own: Mapping[str, Any]) -> None:
+    if own.get("engine", estimator.engine) != estimator.engine:
         allowed = "serving: the profile is calibrated to another engine"
         raise InputError("estimator", "name", name, allowed)
-    return made.fitted(own)

@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.estimators.estimate import Estimate, Phase, estimate_from_steps
+from infer_jax.estimators.estimate import Estimate, Phase, estimate_of_passes, passes_of
+from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.estimators.search import best
 from infer_jax.physics.root import crossing
 from infer_jax.physics.speculation import bonus_yield, curve_yield, verified_yield
@@ -18,7 +19,6 @@ from infer_jax.specs import (
     ForwardPass,
     Hardware,
     Plan,
-    Spec,
     Workload,
     checked,
     number,
@@ -29,7 +29,7 @@ from infer_jax.specs import (
 
 
 @spec
-class Speculative(Spec):
+class Speculative(Wrapper):
     """An estimator whose decode drafts tokens cheaply and verifies them in one pass.
 
     Two conventions by name. ``economics``: a pass verifies g drafted tokens and yields
@@ -42,7 +42,7 @@ class Speculative(Spec):
     costs nothing.
     """
 
-    target: Any = part("the estimator of both models")
+    target: Estimator = part("the estimator of both models")
     draft: Architecture | None = part("the model that drafts", default_factory=lambda: None)
     acceptance: Array = number("probability that a draft is accepted", kind="fraction", high=1)
     heads: bool = static("draft with one more block of the model itself", default=False)
@@ -53,7 +53,7 @@ class Speculative(Spec):
 
     @classmethod
     def economics(
-        cls, target: Any, draft: Architecture, acceptance: float, most: int = 5
+        cls, target: Estimator, draft: Architecture, acceptance: float, most: int = 5
     ) -> "Speculative":
         """The convention of the economics paper's program: 2 to ``most`` drafts, no bonus."""
         lengths = tuple(range(2, most + 1))
@@ -61,7 +61,12 @@ class Speculative(Spec):
 
     @classmethod
     def bonus(
-        cls, target: Any, draft: Architecture | None, acceptance: float, most: int = 5, **more: Any
+        cls,
+        target: Estimator,
+        draft: Architecture | None,
+        acceptance: float,
+        most: int = 5,
+        **more: Any,
     ) -> "Speculative":
         """Speculative sampling: 1 to ``most`` drafts, and one token of the target's own."""
         return cls.of(
@@ -76,7 +81,7 @@ class Speculative(Spec):
 
     @classmethod
     def curve(
-        cls, target: Any, acceptance: Any, draft: Architecture | None = None, **more: Any
+        cls, target: Estimator, acceptance: Any, draft: Architecture | None = None, **more: Any
     ) -> "Speculative":
         """Speculative sampling with the acceptance measured at each position, the first first.
 
@@ -142,8 +147,11 @@ class Speculative(Spec):
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:
-        """A request's life: the target's prefill, speculative decode."""
-        return estimate_from_steps(self, arch, hardware, workload, plan, prefill=self.target)
+        """The target's prefill of one request, then speculative decode of the batch."""
+        prefill, decode = passes_of(workload)
+        first = self.target.step(arch, hardware, prefill, plan)
+        then = self.step(arch, hardware, decode, plan)
+        return estimate_of_passes(hardware, workload, plan, first, then)
 
     def _passes(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from infer_jax.catalog import System
 from infer_jax.catalog.published import UNSEEN, serving_errors, serving_measured
+from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 
 BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
@@ -58,7 +59,9 @@ class Trust(NamedTuple):
         }
 
 
-def trust(name: str, estimator: Any, system: System, model: str, changed: bool = False) -> Trust:
+def trust(
+    name: str, estimator: Estimator, system: System, model: str, changed: bool = False
+) -> Trust:
     """How far the estimator of that name is trusted on a system, for a model by its name.
 
     ``changed``: whether numbers of the system were changed, so that it is no measured one.

@@ -4,6 +4,8 @@ Only facts: what a theory fits to a chip (utilisation caps, launch latencies) li
 theory's coefficients. No leaf is infinite; an absent tier has capacity and bandwidth zero.
 """
 
+from typing import ClassVar
+
 from jax import Array
 
 from infer_jax.specs.fields import Spec, number, part, spec
@@ -24,6 +26,7 @@ class Chip(Spec):
 class Hierarchy(Spec):
     """A fast domain (NVLink, Infinity Fabric, a PCIe node) inside a slower network."""
 
+    kind: ClassVar[str] = "hierarchy"  # in profiles
     domain: Array = number("chips in the fast domain", kind="count", low=1)
     domain_bandwidth: Array = number(
         "bandwidth of one chip in the domain, one direction", unit="bytes/s", kind="rate"
@@ -37,6 +40,7 @@ class Hierarchy(Spec):
 class Torus(Spec):
     """Chips wired to their neighbours, wrapped around."""
 
+    kind: ClassVar[str] = "torus"  # in profiles
     axes: Array = number("dimensions of the torus", kind="count", low=1)
     link_bandwidth: Array = number(
         "bandwidth of one chip over all its links, one direction", unit="bytes/s", kind="rate"

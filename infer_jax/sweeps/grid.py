@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.specs import Architecture, Hardware, Plan, Workload, check_arguments
 from infer_jax.sweeps.program import OPTIONS
 
@@ -79,7 +80,7 @@ def _decode(world: tuple[Any, ...], pairs: Any) -> Any:
 
 
 def evaluate(
-    estimator: Any,
+    estimator: Estimator,
     arch: Architecture,
     hardware: Hardware,
     workload: Workload,
@@ -91,7 +92,7 @@ def evaluate(
     Raises:
         InputError: an argument that is not of its class, or an axis without numbers.
     """
-    if not hasattr(estimator, "estimate"):
+    if not isinstance(estimator, Estimator):
         raise InputError("evaluate", "estimator", estimator, "an estimator: ij.make(name)")
     check_arguments("evaluate", arch=arch, hardware=hardware, workload=workload)
     for name, axis in (("chips", chips), ("batches", batches)):

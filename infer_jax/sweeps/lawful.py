@@ -68,19 +68,15 @@ def lawful(point: Point) -> Any:
 
 
 def _rules(point: Point) -> list[legal.Rule]:
-    """Of a theory that splits the chips itself only what is asked of its workload."""
+    """Of an estimator that splits the chips itself only what is asked of its workload."""
     split = _splits(point)
     asked = legal.rules(point.arch, point.plan if split else Plan.of(), point.workload)
     return [r for r in asked if split or r.field in WORK]
 
 
 def _splits(point: Point) -> bool:
-    """Whether the plan is the split itself, not chips that the theory splits."""
-    theory = point.estimator
-    while hasattr(theory, "target"):
-        theory = theory.target
-    searches = bool(getattr(theory, "search", False)) or not getattr(theory, "layouts", True)
-    return not searches and all(hasattr(point.plan, name) for name in ("tp", "pp", "ep"))
+    """Whether the plan is the split itself, not chips that the estimator splits."""
+    return not point.estimator.searches and isinstance(point.plan, Plan)
 
 
 def _entries(group: Group, split: bool) -> int:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.specs import Plan
 from infer_jax.specs.fields import leaves
 
@@ -15,7 +16,7 @@ LARGER_IS_BETTER = ("rate", "fraction")
 class Point(NamedTuple):
     """One configuration, or a batch or a grid of them: the five pytrees of an estimate."""
 
-    estimator: Any
+    estimator: Estimator
     arch: Any
     hardware: Any
     workload: Any

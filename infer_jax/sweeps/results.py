@@ -12,6 +12,7 @@ import numpy as np
 
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.sweeps import refine, tables
 from infer_jax.sweeps.group import locate, spread
 from infer_jax.sweeps.refine import KEPT, SHORT, Rows
@@ -105,12 +106,12 @@ class Result:
 
     def _bands(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Ends of 80 % intervals of times, where systems were calibrated to their servers."""
-        (theory, *others) = {type(e).__name__.lower() for e in _estimators(self._ready)}
+        (table, *others) = {e.table for e in _estimators(self._ready)}
         systems = {n: x for n, x in self._ready.named.items() if isinstance(x, System)}
-        if others or not any(x.bands(theory) for x in systems.values()):
+        if others or not any(x.bands(table) for x in systems.values()):
             return {}
         names = columns.get("hardware", [*systems][:1] * len(self))
-        bands = [systems[n].bands(theory) if n in systems else {} for n in names]
+        bands = [systems[n].bands(table) if n in systems else {} for n in names]
         ends: dict[str, np.ndarray] = {}
         for name, (i, side) in itertools.product(("ttft", "tpot"), enumerate(("low", "high"))):
             factors = np.array([b[name][i] if name in b else np.nan for b in bands])
@@ -228,6 +229,6 @@ def _sources(named: dict[str, System | Model]) -> dict[str, dict[str, str]]:
     }
 
 
-def _estimators(ready: Any) -> list[Any]:
+def _estimators(ready: Any) -> list[Estimator]:
     given = ready.estimator
     return list(given) if isinstance(given, list | tuple) else [given]

@@ -10,6 +10,7 @@ import numpy as np
 
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.sweeps import refine
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.checkpoint import fingerprint
@@ -42,7 +43,7 @@ class Prepared(NamedTuple):
     spans: tuple[int, ...]
     precision: str
     mark: str
-    estimator: Any
+    estimator: Estimator | Sequence[Estimator]
     named: dict[str, System | Model]  # what the catalog knows more of
 
     @property
@@ -52,7 +53,7 @@ class Prepared(NamedTuple):
 
 
 def sweep(
-    estimator: Any,
+    estimator: Estimator | Sequence[Estimator],
     space: Space,
     keep: Any,
     *,
@@ -92,7 +93,7 @@ def sweep(
 
 
 def prepare(
-    estimator: Any,
+    estimator: Estimator | Sequence[Estimator],
     space: Space,
     keep: Any,
     *,

@@ -12,6 +12,7 @@ import numpy as np
 
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.specs import value_of
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.constraint import Predicate
@@ -59,7 +60,7 @@ class Space:
         limits = f"; {len(self.where)} constraints" if self.where else ""
         return f"Space({self.size:,} points: {sizes or 'one'}{limits})"
 
-    def groups(self, estimator: Any) -> tuple[Group, ...]:
+    def groups(self, estimator: Estimator | Sequence[Estimator]) -> tuple[Group, ...]:
         """The groups of equal structure, in order of first appearance.
 
         Raises:
@@ -82,7 +83,7 @@ class Space:
 class _Grouping:
     """The walk from a space to its groups."""
 
-    def __init__(self, space: Space, estimator: Any):
+    def __init__(self, space: Space, estimator: Estimator | Sequence[Estimator] | None):
         given = (estimator, space.arch, space.hardware, space.workload, space.plan)
         names = Point._fields
         self.space = space
@@ -215,7 +216,7 @@ class _Grouping:
         if not any(isinstance(s, System) for s in systems):
             return
         fitted = [
-            fit(base.estimator, s.coefficients) if isinstance(s, System) else base.estimator
+            base.estimator.fitted_to(s.coefficients) if isinstance(s, System) else base.estimator
             for s in systems
         ]
         rows = zip(*(jax.tree.leaves(e) for e in fitted), strict=True)
@@ -231,15 +232,6 @@ class _Grouping:
             values[i] = table[0]
             if np.any(table != table[0]):
                 slots[i] = (Slot(i, at), table)
-
-
-def fit(estimator: Any, coefficients: Mapping[str, Any]) -> Any:
-    """An estimator, or the one inside a wrapper, with a system's coefficients for it."""
-    if hasattr(estimator, "fitted"):
-        return estimator.fitted(coefficients.get(type(estimator).__name__.lower(), {}))
-    if hasattr(estimator, "target"):
-        return estimator.replace(target=fit(estimator.target, coefficients))
-    return estimator
 
 
 def dotted(keys: Iterable[Any]) -> str:

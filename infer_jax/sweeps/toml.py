@@ -8,6 +8,7 @@ from infer_jax.catalog import list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.catalog.sense import sensible_changes
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.estimators.registry import variant
 from infer_jax.specs import Plan, Workload, value_of
 from infer_jax.sweeps.axis import Axis
@@ -33,7 +34,7 @@ AXES = {
 class Asked(NamedTuple):
     """A sweep as a file describes it."""
 
-    estimator: Any
+    estimator: Estimator | list[Estimator]
     space: Space
     keep: Any
     feasible: str
@@ -159,7 +160,9 @@ def _hardware(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
     return (made[0] if isinstance(names, str) else made), axes
 
 
-def _estimators(where: str, table: Mapping[str, Any], default: str) -> tuple[Any, dict[str, Axis]]:
+def _estimators(
+    where: str, table: Mapping[str, Any], default: str
+) -> tuple[Estimator | list[Estimator], dict[str, Axis]]:
     names = table.get("estimator", default)
     if not (isinstance(names, str) or _texts(names)):
         raise InputError(where, "estimator", names, "a name, or a list of names")

@@ -10,7 +10,7 @@ from infer_jax import estimators
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Errors, serving_errors
 from infer_jax.errors import InputError
-from infer_jax.estimators import VARIANTS, Speculative, Trust, make
+from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.verbs.asking import refuse
@@ -125,7 +125,7 @@ def bands(
     }
 
 
-def shipped_errors(name: str, made: Any, asked: Given) -> Errors | None:
+def shipped_errors(name: str, made: Estimator, asked: Given) -> Errors | None:
     """How wrong the estimator's own fit is on servers of this system and engine, if known.
 
     None where the profile was calibrated to its own server: its bands say more.
@@ -167,7 +167,7 @@ def too_long(model: Model, work: Workload) -> list[str]:
     ]
 
 
-def estimator(name: str, asked: Given) -> Any:
+def estimator(name: str, asked: Given) -> Estimator:
     """The estimator of that name with the system's coefficients, changed as ``set`` says.
 
     Raises:
@@ -179,26 +179,21 @@ def estimator(name: str, asked: Given) -> Any:
         if name in VARIANTS:
             raise
         raise refuse("--estimator", name, error.allowed) from None
-    if not hasattr(made, "step"):
-        allowed = ", ".join(n for n in VARIANTS if hasattr(VARIANTS[n].make(), "step"))
+    if not made.prices_passes:
+        allowed = ", ".join(n for n in VARIANTS if VARIANTS[n].make().prices_passes)
         raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
-    return asked.changes.changed(estimator=made).estimator if asked.changes.texts else made
+    return asked.changes.changed(estimator=made).estimator or made
 
 
-def trust(name: str, made: Any, asked: Given) -> Trust:
+def trust(name: str, made: Estimator, asked: Given) -> Trust:
     """How far the estimator of that name, ``made``, is trusted for what is asked."""
     altered = bool(asked.changes.values("hardware", "estimator"))
     return estimators.trust(name, made, asked.system, asked.model.name, altered)
 
 
-def searches(made: Any) -> bool:
-    """Whether an estimator finds the split of the GPUs by itself."""
-    return bool(getattr(made, "search", False)) or not getattr(made, "layouts", True)
-
-
 def speculative(
-    made: Any, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
-) -> tuple[Any, list[str]]:
+    made: Estimator, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
+) -> tuple[Estimator, list[str]]:
     """``made`` with a drafting model where one is given, and what is to be said of it.
 
     Raises:

@@ -111,6 +111,33 @@ def test_kinds_of_attention_are_told_apart_in_their_room_alone():
         assert not named & KINDS, f"{where} names {named & KINDS}: ask physics.attention.of(...)"
 
 
+# names that estimators go by
+ESTIMATORS = {"estimator", "theory", "target", "decoder", "inner", "second", "innermost"}
+
+
+def calls():
+    """(file, function, its first argument's last name, the call's text) of every named call."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and node.args:
+                first = ast.unparse(node.args[0]).rpartition(".")[2]
+                yield path.relative_to(PACKAGE).as_posix(), ast.unparse(node.func), first, node
+
+
+def test_what_an_estimator_is_stands_in_its_class():
+    """``Estimator`` and ``Wrapper`` answer; nobody looks for attributes, names or targets."""
+    for where, called, first, _ in calls():
+        probes = called == "hasattr" or (called == "getattr" and first in ESTIMATORS)
+        assert not (probes and (where.startswith("estimators/") or first in ESTIMATORS)), where
+        assert called != "SimpleNamespace", f"{where}: an object without a class"
+    for path in PACKAGE.rglob("*.py"):
+        where, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
+        assert "__name__.lower()" not in text, f"{where}: a class says its name to others"
+        if where != "estimators/estimator.py":
+            walks = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.While)]
+            assert not any("target" in ast.unparse(n.test) for n in walks), f"{where}: innermost"
+
+
 READERS = {"open", "np.load", "csv.reader", "csv.DictReader"}
 READERS |= {f"{kind}.{verb}" for kind in ("json", "tomllib", "yaml", "pickle") for verb in
             ("load", "loads", "safe_load")}  # fmt: skip

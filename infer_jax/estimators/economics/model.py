@@ -5,6 +5,8 @@ at the fastest split of N chips into tensor, pipeline and expert ranks. Levels 3
 assembly with more or less to search; levels 1 and 2 have a simpler one.
 """
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -16,7 +18,8 @@ from infer_jax.estimators.economics.forward_pass import (
     one_pass,
     phase,
 )
-from infer_jax.estimators.estimate import Estimate, Limit, Phase, estimate_from_steps, stopped
+from infer_jax.estimators.estimate import Limit, Phase, stopped
+from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.search import blend, least
 from infer_jax.physics import collectives, decoder, matmul
 from infer_jax.physics.decoder import total
@@ -27,8 +30,6 @@ from infer_jax.specs import (
     ForwardPass,
     Hardware,
     Plan,
-    Spec,
-    Workload,
     checked,
     number,
     part,
@@ -38,8 +39,10 @@ from infer_jax.specs import (
 
 
 @spec
-class Economics(Spec):
+class Economics(Estimator):
     """The economics model: its coefficients, and the laws and search that make a variant."""
+
+    table = "economics"
 
     flop_cap: Array = number(
         "share of the peak rate sustained", kind="fraction", high=1, default=0.7
@@ -87,6 +90,16 @@ class Economics(Spec):
     expert_parallel: bool = static("experts may live on different ranks", default=True)
     staged: bool = static("stages may not exceed chips or sequences", default=True)
 
+    @property
+    def searches(self) -> bool:
+        """Whether it splits the plan's chips by itself; the simple levels know no split."""
+        return self.search or not self.layouts
+
+    @property
+    def smooths(self) -> bool:
+        """True: ``smoothing`` is the temperature of maxima, ceilings and the search."""
+        return True
+
     @classmethod
     def level1(cls) -> "Economics":
         """One chip: the longer of reading the weights and multiplying them (Section 2.1)."""
@@ -132,7 +145,7 @@ class Economics(Spec):
         """The corrected model at the layout that the plan gives, with no search."""
         return cls.of(search=False)
 
-    def fitted(self, coefficients: dict[str, float]) -> "Economics":
+    def fitted(self, coefficients: Mapping[str, float]) -> "Economics":
         """This variant with a chip's coefficients, as a profile or the paper gives them.
 
         ``protocol_base`` replaces the launch latency of every NCCL protocol.
@@ -173,13 +186,6 @@ class Economics(Spec):
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
         return numbered(*given)(*least(numbered(*stopped(given)), counts))
-
-    @checked
-    def estimate(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
-    ) -> Estimate:
-        """A request's life by ``estimate_from_steps``: prefill alone, then decode in the batch."""
-        return estimate_from_steps(self, arch, hardware, workload, plan)
 
     def _ranks(
         self,

@@ -12,6 +12,7 @@ from infer_jax.estimators.kernels.budget import budget
 from infer_jax.estimators.kernels.efficiency import MEASURED
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.physics import capacity, layers
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
@@ -93,7 +94,7 @@ def largest_batch(
 
 def _measured(model: "Kernels", found: list[dict[str, Kernel]]) -> dict[str, Limit]:
     """Kernels that a look-up found no row for: none may lack one, where tables are the source."""
-    if model.published or not hasattr(model.efficiency, "rows"):
+    if model.published or not isinstance(model.efficiency, Tables):
         return {}
     lacking = total(
         jnp.where((k.lack != MEASURED) & (k.flops > 0), 1.0, 0.0)

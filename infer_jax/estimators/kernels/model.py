@@ -7,7 +7,6 @@ Source: InferSim, Alibaba (2025), technical report and https://github.com/alibab
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -15,6 +14,7 @@ from jax import Array
 from infer_jax.catalog.published import kernels_constants
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Estimate, Phase, decode_context
+from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.kernels import assembly
 from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.kernel import Kernel
@@ -27,7 +27,6 @@ from infer_jax.specs import (
     ForwardPass,
     Hardware,
     Plan,
-    Spec,
     Workload,
     checked,
     number,
@@ -49,10 +48,12 @@ TAKEN = (
 
 
 @spec
-class Kernels(Spec):
+class Kernels(Estimator):
     """The kernel-level model: where efficiencies come from, and what is added to kernels."""
 
-    efficiency: Any = part("look-up tables or curves", default_factory=Curves)
+    table = "kernels"
+
+    efficiency: Curves | Tables = part("look-up tables or curves", default_factory=Curves)
     flop_giga: Array = number("work of a unit of peak rate, over 1e9", kind="size", default=1.0)
     byte_giga: Array = number("bytes of a gigabyte, over 1e9", kind="size", default=1.0)
     memory_share: Array = number(

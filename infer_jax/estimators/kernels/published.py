@@ -32,6 +32,7 @@ from infer_jax.specs import (
     Latent,
     Linear,
     Sparse,
+    Torus,
 )
 
 if TYPE_CHECKING:
@@ -216,10 +217,10 @@ def communication(job: Job) -> dict[str, Array]:
     active = layers[0].active if layers else jnp.asarray(1.0)
     width, share = job.arch.width, job.model.link_share * job.model.byte_giga
     network = job.hardware.network
-    if hasattr(network, "link_bandwidth"):
-        inside = outside = network.link_bandwidth * share  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(network, Torus):
+        inside = outside = network.link_bandwidth * share
     else:
-        inside, outside = network.domain_bandwidth * share, network.network_bandwidth * share  # pyright: ignore[reportAttributeAccessIssue]
+        inside, outside = network.domain_bandwidth * share, network.network_bandwidth * share
     inside, outside = present(inside), present(outside)
     slow = jnp.where(job.nodes > 1.0, outside, inside)
 

@@ -6,13 +6,14 @@ arithmetic; the split that minimises the time per sample is a linear program. A 
 as a whole, so this theory answers ``estimate`` alone.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Estimate, Limit, Phase
+from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.offloading import improved, published
 from infer_jax.estimators.offloading.job import Job, MemoryLaw, Peaks, TermLaw, Terms, job, largest
 from infer_jax.estimators.offloading.layer import mean_layer
@@ -25,7 +26,6 @@ from infer_jax.specs import (
     Architecture,
     Hardware,
     Plan,
-    Spec,
     Workload,
     checked,
     number,
@@ -42,10 +42,6 @@ PAIRED: Groups = (("to_gpu", "read"), ("to_cpu", "written"), WORK)
 FIRST: Groups = (*(("to_gpu", name) for name in LINKS[1:]), ("to_gpu", *WORK))
 # the CPU's memory feeds its attention and the transfers to the GPU
 SHARED: Groups = (*EACH, ("to_gpu", "attend"))
-
-
-class NoPassesError(InputError, AttributeError):
-    """Asked for single passes. An AttributeError, too: ``hasattr(theory, "step")`` is False."""
 
 
 class Laws(NamedTuple):
@@ -86,8 +82,11 @@ class Answer(NamedTuple):
 
 
 @spec
-class Offloading(Spec):
+class Offloading(Estimator):
     """The offloading model: its constants, and the laws that make a variant."""
+
+    table = "offloading"
+    needs_host = True
 
     rates: Any = part("what of the data sheet a job attains")
     usable: Array = number("share of each memory that may be used", kind="fraction", default=1.0)
@@ -137,7 +136,7 @@ class Offloading(Spec):
         """``improved`` with the places that the plan gives, not solved for."""
         return cls.improved(solve=False)
 
-    def fitted(self, coefficients: dict[str, float]) -> "Offloading":
+    def fitted(self, coefficients: Mapping[str, float]) -> "Offloading":
         """This variant with a profile's constants: names of its rates, or of its own.
 
         Raises:
@@ -146,12 +145,6 @@ class Offloading(Spec):
         own = {k: v for k, v in coefficients.items() if k in ("usable", "hidden")}
         rest = {k: v for k, v in coefficients.items() if k not in own}
         return self.with_(**own).replace(rates=self.rates.with_(**rest))
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "step":
-            allowed = "estimate: FlexGen prices a whole block of samples, not single passes"
-            raise NoPassesError("offloading", "step", "asked for", allowed)
-        raise AttributeError(name)
 
     def job(self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Offload) -> Job:
         """What the laws look at."""

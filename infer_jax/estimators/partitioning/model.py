@@ -8,7 +8,8 @@ calibrates the coefficients, which stand in a hardware profile.
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.estimate import Estimate, Phase, estimate_from_steps, stopped
+from infer_jax.estimators.estimate import Phase, stopped
+from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.partitioning.forward_pass import one_pass
 from infer_jax.estimators.partitioning.slices import (
     ATTENTION,
@@ -27,8 +28,6 @@ from infer_jax.specs import (
     ForwardPass,
     Hardware,
     Plan,
-    Spec,
-    Workload,
     checked,
     number,
     part,
@@ -38,11 +37,13 @@ from infer_jax.specs import (
 
 
 @spec
-class Partitioning(Spec):
+class Partitioning(Estimator):
     """The partitioning model: coefficients of a chip, which a profile gives, and a search.
 
     Without a profile's coefficients every rate is the data sheet's and nothing has a latency.
     """
+
+    table = "partitioning"
 
     flop_cap: Array = number(
         "share of the peak rate that a large matmul reaches", kind="fraction", high=1, default=1.0
@@ -108,13 +109,15 @@ class Partitioning(Spec):
         """The layout that the plan gives."""
         return cls.of(search=False)
 
-    def fitted(self, coefficients: dict[str, float]) -> "Partitioning":
-        """This variant with a chip's coefficients, as a profile gives them.
+    @property
+    def searches(self) -> bool:
+        """Whether it searches axes and layouts of the slice."""
+        return self.search
 
-        Raises:
-            InputError: a name that is no coefficient, or a value out of bounds.
-        """
-        return self.with_(**coefficients)
+    @property
+    def smooths(self) -> bool:
+        """True: ``smoothing`` is the temperature of maxima and the search."""
+        return True
 
     @checked
     def step(
@@ -139,13 +142,6 @@ class Partitioning(Spec):
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
         return numbered(*given)(*least(numbered(*stopped(given)), counts))
-
-    @checked
-    def estimate(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
-    ) -> Estimate:
-        """A request's life by ``estimate_from_steps``: prefill alone, then decode in the batch."""
-        return estimate_from_steps(self, arch, hardware, workload, plan)
 
 
 def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: Array) -> Sharding:

@@ -11,6 +11,7 @@ from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
+from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving.closed_loop import Served, closed_loop, front
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients
 from infer_jax.estimators.serving.context import Context, chosen
@@ -25,8 +26,10 @@ from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload,
 
 
 @spec
-class Serving(Coefficients):
+class Serving(Coefficients, Estimator):
     """The serving model: its coefficients, and what they say of a pass and of a request's life."""
+
+    table = "serving"
 
     @classmethod
     def vllm_engine(cls) -> "Serving":

@@ -5,12 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators import Estimate, Limit, Phase
+from infer_jax.estimators import Estimate, Estimator, Limit, Phase
 from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import active_parameters
 from infer_jax.physics.numerics import maximum
 from infer_jax.physics.sharding import stationary_volume, weight_gathered_volume
-from infer_jax.specs import Format, GroupedQuery, Latent, Spec, number, part, spec
+from infer_jax.specs import Format, GroupedQuery, Latent, number, part, spec
 from tests.unit.sweeps import toy
 
 
@@ -26,10 +26,10 @@ def life(cost: Array, tpot: Array, need: Array, room: Array, price: Array) -> Es
 
 
 @spec
-class Bowl(Spec):
+class Bowl(Estimator):
     """Cost is a bowl in logarithms around (width 900, batch 25, tp 3); time grows with width."""
 
-    layouts = ()  # it takes any split
+    searches = True  # it takes any split
     depth: Array = number("height of ripples", kind="size", default=0.0)
 
     def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:
@@ -50,7 +50,8 @@ def balance(kind: str) -> Any:
     """
 
     @spec
-    class One(Spec):
+    class One(Estimator):
+        smooths = True
         smoothing: Any = part("temperature", default_factory=lambda: None)
 
         def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:
@@ -92,7 +93,7 @@ def volume(kind: str, x: Array) -> Array:
 
 
 @spec
-class Toll(Spec):
+class Toll(Estimator):
     """A token costs the rent of 2 N FLOP at a share of the chip's 16-bit rate; prompts nothing."""
 
     share: Array = number("of the chip's rate", kind="fraction", high=1, default=0.5)

@@ -7,7 +7,7 @@ import pytest
 
 from infer_jax.estimators import Economics
 from infer_jax.estimators.attention_feedforward import AttentionFeedforward, Halves
-from infer_jax.estimators.disaggregated import Disaggregated, Pools, front_time
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.specs import Arrivals, ForwardPass, Hardware, Hierarchy, Plan, Workload
 from tests.contract.cases import dense, mixture, nodes
@@ -68,9 +68,9 @@ def test_a_prompt_comes_in_through_the_front_end():
     """Before its first pass, t0 (1 + k dp) of the estimator that knows of it."""
     known, plan = Serving.of(), Deployment.of(tp=2, attention_dp=4)
     expected = float(known.front) * (1.0 + 4.0 * float(known.front_rank))
-    assert float(front_time(known, plan)) == pytest.approx(expected)
-    assert float(front_time(known, Deployment.of())) == pytest.approx(float(known.front))
-    assert float(front_time(Economics.as_planned(), plan)) == 0.0
+    assert float(known.front_time(plan)) == pytest.approx(expected)
+    assert float(known.front_time(Deployment.of())) == pytest.approx(float(known.front))
+    assert float(Economics.as_planned().front_time(plan)) == 0.0
 
 
 def test_arrivals_wait_and_are_refused_beyond_capacity():

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.estimators import Estimate, Limit, Phase
+from infer_jax.estimators import Estimate, Estimator, Limit, Phase
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -14,7 +14,6 @@ from infer_jax.specs import (
     Hardware,
     Hierarchy,
     Plan,
-    Spec,
     Workload,
     number,
     spec,
@@ -22,10 +21,11 @@ from infer_jax.specs import (
 
 
 @spec
-class Toy(Spec):
+class Toy(Estimator):
     """tpot = scale (1 + |batch - 5| + tp) / speed of the chip, coarse on purpose."""
 
-    layouts = ()  # it takes any split
+    table = "toy"
+    searches = True  # it takes any split
     scale: Any = number("seconds", unit="s", kind="time", default=1.0)
 
     def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:

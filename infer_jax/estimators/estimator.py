@@ -1,0 +1,143 @@
+"""What is an estimator: what does its class say of it, and what does it get without writing it?"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.errors import InputError
+from infer_jax.estimators.estimate import Estimate, Phase, estimate_of_passes, passes_of
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Spec, Workload, checked
+
+# what a pass or a request is laid out by: mostly a Plan, or a spec of plans (Pools, Halves)
+Layout = Any
+
+
+class Estimator(Spec):
+    """A pytree of coefficients that turns four pytrees of numbers into answers.
+
+    A subclass writes ``step``, one forward pass, and gets ``estimate``; or it writes ``estimate``
+    where it prices whole requests alone. Everything else that is asked of it is answered here.
+    """
+
+    table: ClassVar[str] = ""  # the table of a profile that holds its coefficients; "": none
+    needs_host: ClassVar[bool] = False  # whether it places tensors on the host of the chips
+
+    @property
+    def prices_passes(self) -> bool:
+        """Whether it answers ``step``."""
+        return type(self).step is not Estimator.step
+
+    @property
+    def searches(self) -> bool:
+        """Whether it splits the plan's chips by itself, so that any number of them is a plan."""
+        return False
+
+    @property
+    def smooths(self) -> bool:
+        """Whether ``softened`` changes it: it has a temperature of its maxima and searches."""
+        return False
+
+    @property
+    def innermost(self) -> "Estimator":
+        """The estimator inside all wrappers; itself where it is none."""
+        return self
+
+    def softened(self, temperature: Array) -> Self:
+        """The same at a temperature of its own smoothing."""
+        return self.replace(smoothing=temperature) if self.smooths else self
+
+    def fitted(self, coefficients: Mapping[str, Any]) -> Self:
+        """The same with the coefficients that its table of a profile has.
+
+        Raises:
+            InputError: a name that is no coefficient, or a value out of bounds.
+        """
+        return self.with_(**coefficients)
+
+    def fitted_to(self, tables: Mapping[str, Mapping[str, Any]]) -> Self:
+        """The same with its own table of all that a profile has."""
+        return self.fitted(tables.get(self.table, {}))
+
+    def front_time(self, plan: Plan) -> Array:
+        """Seconds between a request's arrival and its first pass; 0 where none are known."""
+        return jnp.zeros_like(plan.instance)
+
+    def step(
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Layout
+    ) -> Phase:
+        """One forward pass.
+
+        Raises:
+            InputError: it prices whole requests alone.
+        """
+        allowed = "estimate: it prices whole requests, not single passes"
+        raise InputError(self.table or type(self).__name__, "step", "asked for", allowed)
+
+    @checked
+    def estimate(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Layout
+    ) -> Estimate:
+        """A request on an idle instance, then ``batch`` of them decoded: ``estimate_of_passes``."""
+        first, then = (self.step(arch, hardware, one, plan) for one in passes_of(workload))
+        return estimate_of_passes(hardware, workload, plan, first, then)
+
+    def estimate_once(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Layout
+    ) -> Estimate:
+        """``estimate`` of one configuration: both passes in one loop, so that ``step`` is compiled
+        once.
+
+        A command that answers one configuration waits for the compiler alone; a sweep that reads
+        one of the phases is faster without the loop, for XLA then drops the other phase.
+        """
+        if type(self).estimate is not Estimator.estimate:
+            return self.estimate(arch, hardware, workload, plan)
+        passes = jax.tree.map(lambda *x: jnp.stack(x), *passes_of(workload))
+        phases = jax.lax.map(lambda one: self.step(arch, hardware, one, plan), passes)
+        first, then = (jax.tree.map(lambda x, i=i: x[i], phases) for i in range(2))
+        return estimate_of_passes(hardware, workload, plan, first, then)
+
+
+class Wrapper(Estimator):
+    """An estimator around another one, ``target``, which answers what the wrapper does not say."""
+
+    target: Estimator
+
+    @property
+    def prices_passes(self) -> bool:
+        """Whether it answers ``step``: it has one of its own, and so has its target."""
+        return super().prices_passes and self.target.prices_passes
+
+    @property
+    def searches(self) -> bool:
+        """Whether its target splits the plan's chips by itself."""
+        return self.target.searches
+
+    @property
+    def smooths(self) -> bool:
+        """Whether its target has a smoothing."""
+        return self.target.smooths
+
+    @property
+    def innermost(self) -> Estimator:
+        """The estimator inside all wrappers."""
+        return self.target.innermost
+
+    def softened(self, temperature: Array) -> Self:
+        """The same around its target at a temperature of the target's smoothing."""
+        return self.replace(target=self.target.softened(temperature))
+
+    def fitted(self, coefficients: Mapping[str, Any]) -> Self:
+        """The same around its target with these coefficients."""
+        return self.replace(target=self.target.fitted(coefficients))
+
+    def fitted_to(self, tables: Mapping[str, Mapping[str, Any]]) -> Self:
+        """The same around its target with the target's table of all that a profile has."""
+        return self.replace(target=self.target.fitted_to(tables))
+
+    def front_time(self, plan: Plan) -> Array:
+        """Seconds before a request's first pass, as its target has them."""
+        return self.target.front_time(plan)
