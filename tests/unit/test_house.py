@@ -34,7 +34,7 @@ ORDER = (
     "cli",
 )
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
-KINDS = {kind.__name__ for kind in attention.KINDS}
+KINDS, SPECS = {kind.__name__ for kind in attention.KINDS}, "infer_jax.specs"
 # where kinds of attention may be told apart: their specs, readers and laws, and the variants that
 # reproduce an author's own accounting
 APART = ("specs", "catalog", "physics/attention", "estimators/kernels/published.py")
@@ -107,7 +107,12 @@ def test_kinds_of_attention_are_told_apart_in_their_room_alone():
         where = path.relative_to(PACKAGE).as_posix()
         if where.startswith(APART):
             continue
-        named = {n.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Name)}
+        named: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(SPECS):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("specs"):
+                named.add(node.attr)
         assert not named & KINDS, f"{where} names {named & KINDS}: ask physics.attention.of(...)"
 
 
