@@ -23,6 +23,7 @@ __all__ = [
     "Latent",
     "Linear",
     "Sparse",
+    "StateSpace",
 ]
 
 UNBOUNDED = 2.0**40  # tokens: a window no context reaches, finite so that gradients are
@@ -140,6 +141,21 @@ class Linear(Spec):
 
 
 @spec
+class StateSpace(Spec):
+    """Selective state space (Mamba, the first): every channel decays each number of its own state.
+
+    Time steps come through a low rank, decays from a matrix of channels x ``state_width``.
+    """
+
+    channels: Array = number("channels, each with a state of its own", kind="count")
+    state_width: Array = number("numbers of a channel's state", kind="count")
+    step_rank: Array = number("width that time steps are projected through", kind="count")
+    conv_width: Array = number("taps of the causal convolution", kind="count", default=4.0)
+    weights: Format = part("format of the projections", default_factory=bf16)
+    state: Format = part("format of the recurrent state", default_factory=bf16)
+
+
+@spec
 class Compressed(Spec):
     """A window of tokens, and before it the context pooled into entries of ``ratio`` tokens.
 
@@ -204,7 +220,7 @@ class Experts(Spec):
     weights: Format = part("format of the routed experts", default_factory=bf16)
 
 
-Attention = GroupedQuery | Latent | Sparse | Linear | Compressed
+Attention = GroupedQuery | Latent | Sparse | Linear | StateSpace | Compressed
 Feedforward = Dense | Experts
 
 

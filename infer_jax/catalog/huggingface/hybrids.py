@@ -3,6 +3,8 @@
 Shapes and defaults are those of the family's modules in transformers 5.
 """
 
+import math
+
 from infer_jax.catalog.huggingface.attention import (
     Piece,
     gated_delta,
@@ -26,7 +28,7 @@ from infer_jax.catalog.huggingface.layers import (
     windows,
 )
 from infer_jax.catalog.huggingface.mixtures import deepseek_experts, qwen_experts
-from infer_jax.specs import UNBOUNDED
+from infer_jax.specs import UNBOUNDED, StateSpace
 
 LINEAR = "linear_attention"
 CHUNKED = "chunked_attention"
@@ -272,9 +274,63 @@ def mimo_v2_flash(facts: Facts) -> Decoder:
     return decoder(facts, made)
 
 
+def jamba(facts: Facts) -> Decoder:
+    """Jamba: attention on every ``attn_layer_period``-th layer, else the first Mamba; experts.
+
+    Defaults are those of transformers' configuration_jamba.
+    """
+    width, layers = facts.count("hidden_size"), depth(facts)
+    period = facts.count("attn_layer_period", default=8)
+    offset = facts.count("attn_layer_offset", default=4, low=0)
+    step = facts.count("expert_layer_period", default=2)
+    first = facts.count("expert_layer_offset", default=1, low=0)
+    hidden, count = facts.count("intermediate_size"), facts.count("num_experts", default=16)
+    attention, recurrent = grouped_query(width, heads(facts)), selective(facts, width)
+    plain = dense(width, hidden, module="feed_forward")
+    mixture = plain
+    if count > 1:
+        active = facts.count("num_experts_per_tok", default=2)
+        module = "feed_forward.experts"
+        mixture = experts(facts, width, hidden, count=count, active=active, module=module)
+    made = [
+        Layer(
+            attention if i % period == offset else recurrent,
+            mixture if i % step == first else plain,
+            2 * width,
+        )
+        for i in range(layers)
+    ]
+    return decoder(facts, made)
+
+
+def selective(facts: Facts, width: int) -> Piece:
+    """The first Mamba with norms of step, B and C; A, which is not multiplied, is a vector.
+
+    States are kept in the format of activations, vLLM's default.
+    """
+    channels = width * facts.count("mamba_expand", default=2)
+    state, taps = facts.count("mamba_d_state", default=16), facts.count("mamba_d_conv", default=4)
+    rank = math.ceil(width / 16)
+    if facts.values.get("mamba_dt_rank") != "auto":
+        rank = facts.count("mamba_dt_rank", default=rank)
+    matrices = {
+        "mamba.in_proj": width * 2 * channels,
+        "mamba.conv1d": channels * taps,
+        "mamba.x_proj": channels * (rank + 2 * state),
+        "mamba.dt_proj": rank * channels,
+        "mamba.out_proj": channels * width,
+    }
+    vectors = channels * state + 2 * channels + rank + 2 * state  # A, skip and step bias, norms
+    vectors += facts.flag("mamba_conv_bias", default=True) * channels
+    vectors += facts.flag("mamba_proj_bias", default=False) * (2 * channels + width)
+    spec = StateSpace.of(channels=channels, state_width=state, step_rank=rank, conv_width=taps)
+    return Piece(spec, matrices, vectors)
+
+
 FAMILIES: dict[str, Family] = {
     "gemma4": gemma4,
     "gemma4_text": gemma4,
+    "jamba": jamba,
     "llama4": llama4,
     "llama4_text": llama4,
     "mimo_v2_flash": mimo_v2_flash,

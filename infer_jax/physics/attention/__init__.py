@@ -16,13 +16,23 @@ from infer_jax.physics.attention.linear import LinearLayer
 from infer_jax.physics.attention.pairs import pairs
 from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.attention.sparse import SparseLayer
-from infer_jax.specs import Attention, Compressed, GroupedQuery, Latent, Linear, Sparse
+from infer_jax.physics.attention.state_space import StateSpaceLayer
+from infer_jax.specs import (
+    Attention,
+    Compressed,
+    GroupedQuery,
+    Latent,
+    Linear,
+    Sparse,
+    StateSpace,
+)
 
 KINDS: dict[type, type[Kind[Any]]] = {
     GroupedQuery: GroupedQueryLayer,
     Latent: LatentLayer,
     Sparse: SparseLayer,
     Linear: LinearLayer,
+    StateSpace: StateSpaceLayer,
     Compressed: CompressedLayer,
 }
 

@@ -14,6 +14,7 @@ from infer_jax.specs import (
     Latent,
     Linear,
     Sparse,
+    StateSpace,
 )
 
 
@@ -53,6 +54,9 @@ def attention_elements(spec: Any, width: float) -> Any:
             values = spec.value_heads * spec.value_width
             into = width * (2 * keys + 2 * values + spec.head_gates * spec.value_heads)
             return into + (2 * keys + values) * spec.conv_width + values * width
+        case StateSpace():
+            inner = 3 * width + spec.conv_width + 2 * spec.state_width + 2 * spec.step_rank
+            return spec.channels * inner
     raise TypeError(type(spec))
 
 

@@ -103,6 +103,16 @@ def deepseek_v4(width, layers, heads, rank, groups, experts, hidden, first):
 MODULES["deepseek-v4-flash"] = deepseek_v4(4096, 43, 64, 1024, 8, 256, 2048, 0)
 MODULES["deepseek-v4-pro"] = deepseek_v4(7168, 61, 128, 1536, 16, 384, 3072, 128)
 MODULES["mt-nlg-530b"] = 105 * (12 * 20480**2 + 13 * 20480) + (51200 + 2048 + 2) * 20480
+# Jamba: 4 layers of grouped-query attention, 28 of Mamba with 8192 channels of 16 numbers and
+# steps through 256 (in, convolution with bias, step B C, steps with bias, A, skip, norms, out),
+# 16 of 16 experts and 16 dense, counted from the shapes of transformers' modules, models/jamba.
+MODULES["jamba-v0.1"] = (
+    4 * (2 * 4096 * 4096 + 2 * 4096 * 1024)
+    + 28 * (8192 * (2 * 4096 + 5 + 288 + 257 + 16 + 1 + 4096) + 288)
+    + 16 * (16 * 3 * 4096 * 14336 + 16 * 4096)
+    + 16 * 3 * 4096 * 14336
+    + (2 * 65536 + 2 * 32 + 1) * 4096
+)
 
 
 def test_every_bundled_model_is_counted_and_there_are_enough():

@@ -7,7 +7,16 @@ from hypothesis import given, strategies as st
 
 from infer_jax.catalog import load_model
 from infer_jax.physics import attention as att, decoder, matmul
-from infer_jax.specs import UNBOUNDED, Compressed, Format, GroupedQuery, Latent, Linear, Sparse
+from infer_jax.specs import (
+    UNBOUNDED,
+    Compressed,
+    Format,
+    GroupedQuery,
+    Latent,
+    Linear,
+    Sparse,
+    StateSpace,
+)
 
 from .derivatives import agrees_with_differences, finite
 
@@ -21,6 +30,7 @@ LATENT = Latent.of(
 )
 DELTA = Linear.of(key_heads=2, key_width=3, value_heads=4, value_width=5, conv_width=4)
 MAMBA = DELTA.with_(head_gates=1, delta=0.0)
+SELECTIVE = StateSpace.of(channels=8192, state_width=16, step_rank=256)  # Jamba's
 INDEX = {"top_k": 2048, "index_heads": 64, "index_width": 128}
 SPARSE = Sparse.of(base=LATENT, index_query_input=1536, **INDEX)
 SPARSE_GROUPED = Sparse.of(base=GROUPED, index_query_input=4096, **INDEX)
@@ -39,7 +49,19 @@ CHOSEN = Compressed.of(  # DeepSeek-V4-Flash: entries of 4 tokens, 512 of them c
 )
 POOLED = CHOSEN.with_(ratio=128.0, overlap=1.0, top_k=UNBOUNDED, index_heads=0.0, index_width=0.0)
 NEAR = POOLED.with_(ratio=0.0)
-ALL = (GROUPED, WINDOWED, LATENT, DELTA, MAMBA, SPARSE, SPARSE_GROUPED, CHOSEN, POOLED, NEAR)
+ALL = (
+    GROUPED,
+    WINDOWED,
+    LATENT,
+    DELTA,
+    MAMBA,
+    SELECTIVE,
+    SPARSE,
+    SPARSE_GROUPED,
+    CHOSEN,
+    POOLED,
+    NEAR,
+)
 pairs = jax.jit(att.pairs)
 
 
@@ -84,6 +106,7 @@ def read(attention, context: float) -> float:
         ),
         (DELTA, 7, 7 * (2 * 6 + 2 * 20 + 8) + 20 * 7),
         (MAMBA, 7, 7 * (2 * 6 + 2 * 20 + 4) + 20 * 7),
+        (SELECTIVE, 4096, 8192 * (2 * 4096 + 256 + 2 * 16 + 256 + 4096)),
         (SPARSE_GROUPED, 4096, 4096 * 6144 + 4096**2 + 4096 * 64 * 128 + 4096 * (128 + 64)),
     ],
 )
@@ -204,6 +227,25 @@ def test_compressed_by_hand():
     assert core(NEAR, 1, 9999) == pair * 128
     assert core(POOLED, 1, 12799) == pair * (128 + 100)
     assert core(CHOSEN, 1, 3999) == pair * (128 + 512) + 2 * 64 * 128 * 1000
+
+
+def test_selective_states_by_hand():
+    """In a model of 16 bits vLLM keeps (3 + 16) x 8192 numbers of two bytes, at any context."""
+    assert held(SELECTIVE, 0) == held(SELECTIVE, 1e6) == 8192 * (3 + 16) * 2
+    assert read(SELECTIVE, 500) == 2 * held(SELECTIVE, 500)
+    assert core(SELECTIVE, 6, 1000) == 6 * 8192 * (7 * 16 + 2 * 4)
+    of_rank = att.of(att.of(SELECTIVE).of_rank(jnp.asarray(8.0)))
+    assert number(of_rank.held_bytes(CACHE, jnp.asarray(1.0))) == 1024 * (3 + 16) * 2
+    assert number(att.of(SELECTIVE).state_bytes(CACHE, jnp.asarray(8.0))) == 1024 * 19 * 2
+
+
+def test_a_quarter_million_tokens_of_jamba():
+    """4 GB of keys and values in 16 bits (arXiv 2403.19887, Table 1), and 28 states beside."""
+    arch = load_model("jamba-v0.1").architecture
+    states = 28 * 8192 * (3 + 16) * 2
+    keys = number(decoder.cache_bytes(arch, jnp.asarray(2.0**18))) - states
+    assert keys / 2**30 == 4
+    assert states / keys < 0.003
 
 
 def test_rows_say_what_layers_do():
