@@ -143,6 +143,12 @@ def test_what_an_estimator_is_stands_in_its_class():
             assert not any("target" in ast.unparse(n.test) for n in walks), f"{where}: innermost"
 
 
+def test_estimators_have_no_imports_for_the_type_checker_alone():
+    """Numbers and laws stand in ``coefficients.py``, passes import that, the model is on top."""
+    for path in (PACKAGE / "estimators").rglob("*.py"):
+        assert "TYPE_CHECKING" not in path.read_text(), f"{path}: a cycle"
+
+
 READERS = {"open", "np.load", "csv.reader", "csv.DictReader"}
 READERS |= {f"{kind}.{verb}" for kind in ("json", "tomllib", "yaml", "pickle") for verb in
             ("load", "loads", "safe_load")}  # fmt: skip

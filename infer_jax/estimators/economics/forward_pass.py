@@ -1,13 +1,13 @@
 """How long is one pass at one layout? The full assembly of levels 3 and 4, block by block."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.estimators.economics.coefficients import Coefficients
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.physics import attention as att, collectives, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
@@ -23,54 +23,6 @@ from infer_jax.specs import (
     Torus,
     number,
     spec,
-)
-
-if TYPE_CHECKING:
-    from infer_jax.estimators.economics.model import Economics
-
-
-def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
-    """FLOP of the attention core, every causal pair counted."""
-    return att.of(attention).core_flops(new_tokens, cached_tokens)
-
-
-def absorbed_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
-    """FLOP of the attention core as the paper counts it."""
-    return att.of(attention).absorbed_flops(new_tokens, cached_tokens)
-
-
-def published_weights(attention: Attention, width: Array) -> tuple[matmul.Matrix, ...]:
-    """The projections as the paper counts parameters."""
-    return att.of(attention).economics_weights(width)
-
-
-def published_products(attention: Attention, width: Array) -> tuple[matmul.Matrix, ...]:
-    """The projections as the paper streams them through memory."""
-    return att.of(attention).economics_products(width)
-
-
-class Laws(NamedTuple):
-    """The named laws in which the corrected model and the published one differ."""
-
-    projections: Callable = decoder.projections
-    products: Callable = decoder.projections
-    core: Callable = core_flops
-    sparsity: Callable = ffn.share
-    load: Callable = decoder.by_tokens  # what batches are split and experts filled by
-    logits: Callable = decoder.by_sequences  # what the head is multiplied with
-    resident: Callable = decoder.resident_bytes
-    fewest: float = 0.0  # tokens a micro-batch from which experts spread, over their sparsity
-
-
-PUBLISHED = Laws(
-    projections=published_weights,
-    products=published_products,
-    core=absorbed_flops,
-    sparsity=ffn.sparsity,
-    load=decoder.by_sequences,
-    logits=decoder.by_tokens,
-    resident=decoder.resident_micro_batch,
-    fewest=2.0,
 )
 
 
@@ -109,7 +61,7 @@ class Share(NamedTuple):
 class Pass(NamedTuple):
     """Everything the laws of one pass at one layout look at."""
 
-    model: "Economics"
+    model: Coefficients
     arch: Architecture
     hardware: Hardware
     forward: ForwardPass
@@ -240,7 +192,7 @@ def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
 
 
 def one_pass(
-    model: "Economics",
+    model: Coefficients,
     arch: Architecture,
     hardware: Hardware,
     forward: ForwardPass,
@@ -298,7 +250,7 @@ def one_pass(
 
 
 def phase(
-    model: "Economics",
+    model: Coefficients,
     terms: dict[str, Array],
     limits: dict[str, Limit],
     ideal: Array,

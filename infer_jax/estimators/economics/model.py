@@ -10,9 +10,8 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.estimators.economics.coefficients import PUBLISHED, Coefficients
 from infer_jax.estimators.economics.forward_pass import (
-    PUBLISHED,
-    Laws,
     Ranks,
     Split,
     one_pass,
@@ -31,64 +30,15 @@ from infer_jax.specs import (
     Hardware,
     Plan,
     checked,
-    number,
-    part,
     spec,
-    static,
 )
 
 
 @spec
-class Economics(Estimator):
-    """The economics model: its coefficients, and the laws and search that make a variant."""
+class Economics(Coefficients, Estimator):
+    """The economics model: variants, and what they say of one pass."""
 
     table = "economics"
-
-    flop_cap: Array = number(
-        "share of the peak rate sustained", kind="fraction", high=1, default=0.7
-    )
-    memory_cap: Array = number(
-        "share of memory bandwidth sustained", kind="fraction", high=1, default=0.75
-    )
-    launch: Array = number("latency of a kernel launch", unit="s", kind="time", default=4e-6)
-    allreduce_share: Array = number(
-        "all-reduce bandwidth over one-direction bandwidth",
-        kind="fraction",
-        high=1,
-        default=0.5,
-    )
-    protocols: tuple[collectives.Protocol, ...] = part(
-        "NCCL's protocols", default_factory=collectives.nccl_protocols
-    )
-    torus_hop: Array = number("latency of a hop on a torus", unit="s", kind="time", default=1e-6)
-    root_hop: Array = number(
-        "all-reduce latency per root of chips, level 2", unit="s", kind="time", default=2e-6
-    )
-    root_base: Array = number(
-        "all-reduce latency to begin with, level 2", unit="s", kind="time", default=6e-6
-    )
-    table_products: Array = number(
-        "vocabulary-sized products per token: the head; the paper counts the embedding too",
-        kind="count",
-        default=1.0,
-    )
-    headroom: Array = number(
-        "share of every limit kept free", kind="fraction", low=-1, high=1, default=0.0
-    )
-    smoothing: Array | None = part(
-        "None: exact; a number: the temperature of every maximum, ceiling and search",
-        default_factory=lambda: None,
-    )
-    laws: Laws = static("the named laws", default=Laws())
-    layouts: tuple[str, ...] = static(
-        "layouts tried; none: the simple levels", default=("2d", "1d")
-    )
-    search: bool = static("search the split of the plan's chips", default=True)
-    pipeline_ticks: int = static("pipeline degrees tried, from 1; 0: none", default=10)
-    split_ticks: int = static("attention splits tried", default=6)
-    pipeline_to_batch: bool = static("pipeline ticks end at the batch, too", default=True)
-    expert_parallel: bool = static("experts may live on different ranks", default=True)
-    staged: bool = static("stages may not exceed chips or sequences", default=True)
 
     @property
     def searches(self) -> bool:

@@ -1,7 +1,5 @@
 """How do kernels become a phase? A pass of either assembly with its terms and its memory limit."""
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -9,6 +7,7 @@ from jax import Array
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.kernels import layers as corrected_layers, published as as_published
 from infer_jax.estimators.kernels.budget import budget
+from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import MEASURED
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
@@ -17,14 +16,11 @@ from infer_jax.physics import capacity, layers
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
 
-if TYPE_CHECKING:
-    from infer_jax.estimators.kernels.model import Kernels
-
 Answer = tuple[Phase, list[dict[str, Kernel]]]
 
 
 def corrected(
-    model: "Kernels", arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
 ) -> Answer:
     """One pass of the corrected assembly."""
     rank = corrected_layers.Rank(model, arch, hardware, forward, plan)
@@ -54,7 +50,7 @@ def corrected(
 
 
 def _room(
-    model: "Kernels", arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
 ) -> Limit:
     """Bytes of one GPU: weights, the cache of its sequences, and what the runtime takes."""
     context = forward.cached_tokens + forward.new_tokens
@@ -74,7 +70,7 @@ def _request_bytes(arch: Architecture, plan: Serving, context: Array) -> Array:
 
 
 def largest_batch(
-    model: "Kernels", arch: Architecture, hardware: Hardware, workload: Workload, plan: Serving
+    model: Coefficients, arch: Architecture, hardware: Hardware, workload: Workload, plan: Serving
 ) -> Array:
     """Requests of isl + osl tokens that fit beside the weights, whole ones in every group."""
     tokens = workload.isl + workload.osl
@@ -92,7 +88,7 @@ def largest_batch(
     return plan.ep * jnp.floor(jnp.maximum(room, 0.0) / each)
 
 
-def _measured(model: "Kernels", found: list[dict[str, Kernel]]) -> dict[str, Limit]:
+def _measured(model: Coefficients, found: list[dict[str, Kernel]]) -> dict[str, Limit]:
     """Kernels that a look-up found no row for: none may lack one, where tables are the source."""
     if model.published or not isinstance(model.efficiency, Tables):
         return {}
@@ -109,7 +105,7 @@ def _layout(plan: Serving, nodes: Array) -> dict[str, Array]:
 
 
 def _job(
-    model: "Kernels",
+    model: Coefficients,
     arch: Architecture,
     hardware: Hardware,
     forward: ForwardPass,
@@ -142,7 +138,7 @@ def _job(
 
 
 def published(
-    model: "Kernels", arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
 ) -> Answer:
     """One pass of the authors' assembly; kernels of all blocks go by one set of names."""
 

@@ -6,11 +6,12 @@ experts, shared experts, router and head; remote nodes a token really visits; la
 collectives; two micro-batches overlap a stage's kernels with that stage's transfers only.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import Gemm, Routed
 from infer_jax.estimators.kernels.kernel import Kernel, rated
 from infer_jax.estimators.kernels.plan import Serving
@@ -31,9 +32,6 @@ from infer_jax.specs import (
     Torus,
 )
 
-if TYPE_CHECKING:
-    from infer_jax.estimators.kernels.model import Kernels
-
 Kernelled = dict[str, Kernel]
 
 
@@ -50,7 +48,7 @@ class Layer(NamedTuple):
 class Rank(NamedTuple):
     """One GPU in one pass, and everything its laws look at."""
 
-    model: "Kernels"
+    model: Coefficients
     arch: Architecture
     hardware: Hardware
     forward: ForwardPass

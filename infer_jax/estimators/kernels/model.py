@@ -16,11 +16,11 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Estimate, Phase, decode_context
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.kernels import assembly
+from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import serving
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.physics import attention as att, collectives
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
     Architecture,
@@ -29,10 +29,7 @@ from infer_jax.specs import (
     Plan,
     Workload,
     checked,
-    number,
-    part,
     spec,
-    static,
 )
 
 TAKEN = (
@@ -48,40 +45,10 @@ TAKEN = (
 
 
 @spec
-class Kernels(Estimator):
+class Kernels(Coefficients, Estimator):
     """The kernel-level model: where efficiencies come from, and what is added to kernels."""
 
     table = "kernels"
-
-    efficiency: Curves | Tables = part("look-up tables or curves", default_factory=Curves)
-    flop_giga: Array = number("work of a unit of peak rate, over 1e9", kind="size", default=1.0)
-    byte_giga: Array = number("bytes of a gigabyte, over 1e9", kind="size", default=1.0)
-    memory_share: Array = number(
-        "share of memory bandwidth that loading reaches", kind="fraction", high=1, default=1.0
-    )
-    link_share: Array = number(
-        "share of link bandwidth that transfers reach", kind="fraction", high=1, default=0.8
-    )
-    causal: Array = number("what causality divides prefill by", kind="size", default=2.0)
-    schedule_prefill: Array = number("scheduling a prefill", unit="s", kind="time", default=0.030)
-    schedule_decode: Array = number("scheduling a decode", unit="s", kind="time", default=0.005)
-    schedule_decode_hybrid: Array = number(
-        "scheduling a decode of a hybrid model", unit="s", kind="time", default=0.005
-    )
-    reserve: Array = number(
-        "memory of the runtime, not for weights and cache", unit="bytes", kind="size", default=15e9
-    )
-    decode_tokens: Array = number(
-        # a token and seven drafts: vLLM runs decode kernels on one token and all its drafts
-        "new tokens a sequence up to which a pass runs decode kernels",
-        unit="tokens",
-        kind="size",
-        default=8.0,
-    )
-    protocols: tuple[collectives.Protocol, ...] = part(
-        "NCCL's protocols: latencies of collectives", default_factory=collectives.nccl_protocols
-    )
-    published: bool = static("assembled as the authors' program is", default=False)
 
     @classmethod
     def corrected(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":
@@ -125,13 +92,6 @@ class Kernels(Estimator):
         own = {k: v for k, v in coefficients.items() if k in OWN}
         curves = {k: v for k, v in coefficients.items() if k not in OWN}
         return self.with_(**own).replace(efficiency=Curves.of().fitted(curves))
-
-    def scheduling(self, arch: Architecture, stage: str) -> Array:
-        """Seconds that scheduling adds to a pass."""
-        if stage == "prefill":
-            return self.schedule_prefill
-        hybrid = any(b.attention is not None and att.of(b.attention).recurrent for b in arch.blocks)
-        return self.schedule_decode_hybrid if hybrid else self.schedule_decode
 
     @checked
     def step(

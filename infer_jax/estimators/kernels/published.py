@@ -8,12 +8,13 @@ an all-reduce once or twice, depending; no head, no router, no latency of any co
 Source: InferSim, technical report (2025) and program (https://github.com/alibaba/InferSim).
 """
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.errors import InputError
+from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed, measured
 from infer_jax.estimators.kernels.kernel import Kernel, rated
 from infer_jax.physics import attention as att, exchange
@@ -35,9 +36,6 @@ from infer_jax.specs import (
     Torus,
 )
 
-if TYPE_CHECKING:
-    from infer_jax.estimators.kernels.model import Kernels
-
 Core = GroupedQuery | Latent
 Sharded = TypeVar("Sharded", bound=Core)
 
@@ -45,7 +43,7 @@ Sharded = TypeVar("Sharded", bound=Core)
 class Job(NamedTuple):
     """Everything that the laws of one phase look at; counts are per GPU."""
 
-    model: "Kernels"
+    model: Coefficients
     arch: Architecture
     hardware: Hardware
     world: Array

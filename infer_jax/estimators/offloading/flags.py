@@ -6,18 +6,16 @@ falls. Cache and hidden states are cut at any percentage. Source: the released r
 """
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from infer_jax.compiling import MANY, once
+from infer_jax.estimators.offloading.model import Offloading
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics import attention as att, feedforward as ffn
 from infer_jax.specs import Architecture, Block, Hardware, Workload
-
-if TYPE_CHECKING:
-    from infer_jax.estimators.offloading.model import Offloading
 
 SHRINK = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.925, 0.9, 0.85, 0.8, 0.75)
 
@@ -96,7 +94,7 @@ def _candidates(arch: Architecture, placement: Any) -> list[tuple[tuple, tuple]]
 
 
 def rounded(
-    model: "Offloading",
+    model: Offloading,
     arch: Architecture,
     hardware: Hardware,
     work: Workload,

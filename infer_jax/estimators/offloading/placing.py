@@ -9,18 +9,16 @@ written a second time: their slopes are read off by differentiation, and the lin
 is solved exactly. Source: FlexGen (arXiv 2303.06865), Eq. 1.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.estimators.offloading.coefficients import Coefficients
 from infer_jax.estimators.offloading.job import Job
 from infer_jax.physics.linear_program import Optimum, minimise, tolerance
 from infer_jax.physics.tiers import Moved, Placement, rest
-
-if TYPE_CHECKING:
-    from infer_jax.estimators.offloading.model import Offloading
 
 MEMORIES = ("GPU", "CPU", "disk")
 BRIM = 4.0  # units of a bound's rounding that memories are kept below their capacity
@@ -47,7 +45,7 @@ class Placed(NamedTuple):
     optimum: Optimum
 
 
-def placement(model: "Offloading", free: Array) -> Placement:
+def placement(model: Coefficients, free: Array) -> Placement:
     """The placement of the free fractions (w_C, c_C, h_C, w_D, c_D, [h_D]): the GPU has the rest.
 
     Zero is all on the GPU, so that of equal placements the one on faster memory is found.
@@ -57,7 +55,7 @@ def placement(model: "Offloading", free: Array) -> Placement:
     return Placement(Moved(*(rest(c, d) for c, d in zip(cpu, disk, strict=True))), cpu, disk)
 
 
-def program(model: "Offloading", job: Job) -> tuple[Program, tuple[int, ...]]:
+def program(model: Coefficients, job: Job) -> tuple[Program, tuple[int, ...]]:
     """The linear program, and for each of its last rows the memory (GPU, CPU, disk) it is of.
 
     Variables: the free fractions, t_prefill and t_decode, times in units of their size with
@@ -116,7 +114,7 @@ def _with_times(rows: Array, prefill: Array | float, decode: Array | float) -> A
     return jnp.concatenate([rows, prefill * ones, decode * ones], axis=1)
 
 
-def best_placement(model: "Offloading", job: Job) -> Placed:
+def best_placement(model: Coefficients, job: Job) -> Placed:
     """The placement that takes the least time for a block; its derivatives are the vertex's."""
     made, of = program(model, job)
     found = minimise(*made)

@@ -5,19 +5,17 @@ one batched program, and the placement of every point is the exact optimum of it
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from infer_jax.compiling import MANY, once
 from infer_jax.errors import InputError
+from infer_jax.estimators.offloading.model import Offloading
 from infer_jax.estimators.offloading.placing import MEMORIES, best_placement
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.specs import Architecture, Hardware, Workload
-
-if TYPE_CHECKING:
-    from infer_jax.estimators.offloading.model import Offloading
 
 GPU_BATCHES = (
     *(1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 96, 128, 160, 192, 256),
@@ -83,7 +81,7 @@ def check_system(hardware: Hardware, where: str) -> None:
 
 
 def most_batches(
-    model: "Offloading", arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
+    model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
 ) -> float:
     """The samples of a block that all memories together could hold, were they one."""
     host, chip = hardware.host, hardware.chip
@@ -119,7 +117,7 @@ def _solve(model: Any, arch: Any, hardware: Any, work: Any, plan: Any, g: Any, k
 
 
 def search(
-    model: "Offloading",
+    model: Offloading,
     arch: Architecture,
     hardware: Hardware,
     work: Workload,

@@ -1,12 +1,13 @@
 """How long is one pass at one layout? The laws of the layers assembled, block by block."""
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Limit, Phase
+from infer_jax.estimators.partitioning.coefficients import Coefficients
 from infer_jax.estimators.partitioning.slices import Sharding
 from infer_jax.physics import (
     attention as att,
@@ -31,9 +32,6 @@ from infer_jax.specs import (
     Torus,
 )
 
-if TYPE_CHECKING:
-    from infer_jax.estimators.partitioning.model import Partitioning
-
 
 class Share(NamedTuple):
     """What one layer adds on one chip: seconds of work, bytes read, seconds of
@@ -48,7 +46,7 @@ class Share(NamedTuple):
 class Pass(NamedTuple):
     """Everything the laws of one pass of a micro-batch look at."""
 
-    model: "Partitioning"
+    model: Coefficients
     arch: Architecture
     hardware: Hardware
     forward: ForwardPass
@@ -191,7 +189,7 @@ def block_layer(p: Pass, block: Block) -> Share:
 
 
 def one_pass(
-    model: "Partitioning",
+    model: Coefficients,
     arch: Architecture,
     hardware: Hardware,
     forward: ForwardPass,

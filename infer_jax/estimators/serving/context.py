@@ -1,11 +1,12 @@
 """Who serves what on what: everything that the terms of a pass look at, read out once."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.estimators.serving.coefficients import Coefficients
 from infer_jax.estimators.serving.engines import Engine, Generation
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.shape import Shape
@@ -15,9 +16,6 @@ from infer_jax.physics.layers import Weights
 from infer_jax.physics.switch_collectives import Wire
 from infer_jax.specs import Hardware
 
-if TYPE_CHECKING:
-    from infer_jax.estimators.serving.model import Serving
-
 
 class Context(NamedTuple):
     """A model of serving, what it serves, on what, how laid out; engine and generation chosen.
@@ -26,7 +24,7 @@ class Context(NamedTuple):
     the longest pipeline stage over those of the mean one; ``shape`` counts that many more layers.
     """
 
-    model: "Serving"
+    model: Coefficients
     shape: Shape
     hardware: Hardware
     plan: Deployment

@@ -1,0 +1,105 @@
+"""Which numbers and which laws make a variant of the economics model?"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jax import Array
+
+from infer_jax.physics import attention as att, collectives, decoder, feedforward as ffn, matmul
+from infer_jax.specs import Attention, Spec, number, part, spec, static
+
+
+def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
+    """FLOP of the attention core, every causal pair counted."""
+    return att.of(attention).core_flops(new_tokens, cached_tokens)
+
+
+def absorbed_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
+    """FLOP of the attention core as the paper counts it."""
+    return att.of(attention).absorbed_flops(new_tokens, cached_tokens)
+
+
+def published_weights(attention: Attention, width: Array) -> tuple[matmul.Matrix, ...]:
+    """The projections as the paper counts parameters."""
+    return att.of(attention).economics_weights(width)
+
+
+def published_products(attention: Attention, width: Array) -> tuple[matmul.Matrix, ...]:
+    """The projections as the paper streams them through memory."""
+    return att.of(attention).economics_products(width)
+
+
+class Laws(NamedTuple):
+    """The named laws in which the corrected model and the published one differ."""
+
+    projections: Callable = decoder.projections
+    products: Callable = decoder.projections
+    core: Callable = core_flops
+    sparsity: Callable = ffn.share
+    load: Callable = decoder.by_tokens  # what batches are split and experts filled by
+    logits: Callable = decoder.by_sequences  # what the head is multiplied with
+    resident: Callable = decoder.resident_bytes
+    fewest: float = 0.0  # tokens a micro-batch from which experts spread, over their sparsity
+
+
+PUBLISHED = Laws(
+    projections=published_weights,
+    products=published_products,
+    core=absorbed_flops,
+    sparsity=ffn.sparsity,
+    load=decoder.by_sequences,
+    logits=decoder.by_tokens,
+    resident=decoder.resident_micro_batch,
+    fewest=2.0,
+)
+
+
+@spec
+class Coefficients(Spec):
+    """The coefficients of the economics model, and the laws and search that make a variant."""
+
+    flop_cap: Array = number(
+        "share of the peak rate sustained", kind="fraction", high=1, default=0.7
+    )
+    memory_cap: Array = number(
+        "share of memory bandwidth sustained", kind="fraction", high=1, default=0.75
+    )
+    launch: Array = number("latency of a kernel launch", unit="s", kind="time", default=4e-6)
+    allreduce_share: Array = number(
+        "all-reduce bandwidth over one-direction bandwidth",
+        kind="fraction",
+        high=1,
+        default=0.5,
+    )
+    protocols: tuple[collectives.Protocol, ...] = part(
+        "NCCL's protocols", default_factory=collectives.nccl_protocols
+    )
+    torus_hop: Array = number("latency of a hop on a torus", unit="s", kind="time", default=1e-6)
+    root_hop: Array = number(
+        "all-reduce latency per root of chips, level 2", unit="s", kind="time", default=2e-6
+    )
+    root_base: Array = number(
+        "all-reduce latency to begin with, level 2", unit="s", kind="time", default=6e-6
+    )
+    table_products: Array = number(
+        "vocabulary-sized products per token: the head; the paper counts the embedding too",
+        kind="count",
+        default=1.0,
+    )
+    headroom: Array = number(
+        "share of every limit kept free", kind="fraction", low=-1, high=1, default=0.0
+    )
+    smoothing: Array | None = part(
+        "None: exact; a number: the temperature of every maximum, ceiling and search",
+        default_factory=lambda: None,
+    )
+    laws: Laws = static("the named laws", default=Laws())
+    layouts: tuple[str, ...] = static(
+        "layouts tried; none: the simple levels", default=("2d", "1d")
+    )
+    search: bool = static("search the split of the plan's chips", default=True)
+    pipeline_ticks: int = static("pipeline degrees tried, from 1; 0: none", default=10)
+    split_ticks: int = static("attention splits tried", default=6)
+    pipeline_to_batch: bool = static("pipeline ticks end at the batch, too", default=True)
+    expert_parallel: bool = static("experts may live on different ranks", default=True)
+    staged: bool = static("stages may not exceed chips or sequences", default=True)
