@@ -83,6 +83,10 @@ class CompressedLayer(Kind[Compressed]):
         """All: entries are of the whole context."""
         return jnp.asarray(UNBOUNDED)
 
+    def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
+        """All pairs of the pass: no published model counts an indexer."""
+        return self.core_flops(new_tokens, cached_tokens)
+
     @property
     def heads(self) -> tuple[Any, Any]:
         """Query heads, and one shared head that every rank copies."""

@@ -78,13 +78,6 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
             expanded=pair,
         )
 
-    def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
-        """2 n_q (d_k + d_v) min(c, window) s; Erdil 2025, Section 3.1."""
-        a = self.attention
-        width = a.head_width + a.value_width
-        seen = jnp.minimum(cached_tokens, a.window)
-        return 2.0 * a.query_heads * width * seen * new_tokens
-
     @property
     def heads(self) -> tuple[Any, Any]:
         """Query heads and KV heads."""

@@ -129,10 +129,9 @@ class Kind(Generic[A]):
     def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """FLOP of the core as the economics paper counts it: cached tokens only, MLA absorbed.
 
-        4 d_h n_q c s, with the latent width in place of d_h under MLA.
         Source: Erdil 2025 (arXiv 2506.04645), Sections 3.1 and 3.6, attention FLOP.
         """
-        return self.core_flops(new_tokens, cached_tokens)
+        return self.numbers(STORED, STORED).cached_flops(new_tokens, cached_tokens)
 
     @property
     def absorbed(self) -> Array:

@@ -81,12 +81,6 @@ class LatentLayer(Kind[Latent]):
             reopened=heads * a.kv_rank * (a.nope_width + a.value_width),
         )
 
-    def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
-        """2 n_q (2 d_c + d_r) c s; Erdil 2025, Section 3.6."""
-        a = self.attention
-        width = 2.0 * a.kv_rank + a.rope_width
-        return 2.0 * a.query_heads * width * cached_tokens * new_tokens
-
     @property
     def heads(self) -> tuple[Any, Any]:
         """Query heads, and one latent that every rank copies."""

@@ -87,6 +87,17 @@ class Row(NamedTuple):
         scored = self.indexing * pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED))
         return far + near + scored + self.recurring * new_tokens
 
+    def cached_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
+        """FLOP of new tokens that each attend to the cached ones alone, absorbed.
+
+        s (a_d min(c, window) + index and recurrence): 4 d_h n_q c s, with the latent width in
+        place of d_h under MLA.
+        """
+        seen = jnp.minimum(jnp.minimum(cached_tokens, self.window), self.top_k)
+        near = self.near_flops * jnp.minimum(cached_tokens, self.near)
+        each = self.absorbed * seen + near + self.indexing * cached_tokens + self.recurring
+        return each * new_tokens
+
 
 def blank() -> Row:
     """The row of a layer that does nothing: no bytes, no FLOP, no limit to what is seen."""

@@ -79,6 +79,10 @@ class SparseLayer(Kind[Sparse]):
             indexing=2.0 * (a.index_heads * a.index_width),
         )
 
+    def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
+        """All pairs of the pass: no published model counts an indexer."""
+        return self.core_flops(new_tokens, cached_tokens)
+
     @property
     def heads(self) -> tuple[Any, Any]:
         """Query heads and KV heads of the base; the indexer is copied."""

@@ -280,6 +280,7 @@ def test_published_core_counts_the_cache_alone():
     assert published(WINDOWED, 3.0, 1000.0) == 4 * 128 * 32 * 100 * 3
     assert published(LATENT, 2.0, 10.0) == 2 * 128 * (2 * 512 + 64) * 10 * 2
     assert published(DELTA, 2.0, 10.0) == core(DELTA, 2, 10)
+    assert published(SPARSE, 2.0, 10.0) == core(SPARSE, 2, 10)
 
 
 def everything(attention, cache, new, cached, width):
