@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         frontier as frontier,
         preferred as preferred,
     )
+    from infer_jax.verbs.calibrate import calibrate as calibrate
     from infer_jax.verbs.memory import memory as memory
 
 __version__ = "0.1.0"
@@ -62,7 +63,7 @@ _ROOMS = {
     "sweeps": ("Grid", "evaluate", "frontier", "preferred"),
 }
 # the verbs, each in a file of its own name
-_VERBS = ("memory",)
+_VERBS = ("calibrate", "memory")
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 
 

@@ -132,3 +132,14 @@ def predictor(
         return jax.vmap(one, out_axes=1)(stacked).ravel()
 
     return predict
+
+
+def trends(runs: Sequence[Run]) -> dict[str, np.ndarray]:
+    """What errors may go along with, in log, one number a run."""
+    named = {"concurrency": "concurrency", "prompt length": "isl", "output length": "osl"}
+    known = {k: [getattr(run, name) for run in runs] for k, name in named.items()}
+    return {
+        k: np.log(np.maximum(values, 1.0))
+        for k, values in known.items()
+        if all(values) and len(set(values)) > 1
+    }

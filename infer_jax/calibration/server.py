@@ -58,8 +58,8 @@ class Calibrated:
     proposals: tuple[Proposal, ...]
 
     @property
-    def judged(self) -> np.ndarray:
-        """The predictions to judge the fit by: held-out ones where there are any."""
+    def unseen(self) -> np.ndarray:
+        """Times predicted by fits that have not seen them; of one run, by the fit to it."""
         return self.after if self.held is None else self.held
 
     @functools.cached_property
@@ -121,14 +121,15 @@ def calibrate_server(
     )
     weights = known.astype(float).ravel()
     ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
-    fit = at(problem, ends[0], weights)
+    labels = clusters(rows.shape[1], len(runs))
+    fit = dataclasses.replace(at(problem, ends[0], weights), clusters=tuple(labels))
     evaluate = jax.jit(predict)
 
     def of_runs(predicted: np.ndarray) -> np.ndarray:
         return np.asarray(predicted).reshape(rows.shape)[:, : len(runs)]
 
     held = held_out(problem, fit, len(runs))
-    covered = believed(fit, clusters(rows.shape[1], len(runs)))
+    covered = believed(fit, labels)
     spread, freedom = expected(times, held)
     return Calibrated(
         runs=tuple(runs),
@@ -216,5 +217,5 @@ def each_output(made: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]
             field: getattr(made.fit, field)[rows]
             for field in ("predicted", "measured", "weights", "jacobian", "scale")
         }
-        alone = dataclasses.replace(made.fit, **each)
+        alone = dataclasses.replace(made.fit, **each, clusters=None)
         yield name, alone, float(made.spread[k]), [made.runs[i] for i in seen]

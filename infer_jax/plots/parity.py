@@ -27,7 +27,7 @@ def plot_parity(
     path: str | os.PathLike[str] | None = None,
     *,
     title: str = "",
-    judged: str = "calibrated",
+    label: str = "calibrated",
 ) -> "Figure":
     """A picture of predicted against measured times, a panel for each of ``groups``.
 
@@ -37,7 +37,7 @@ def plot_parity(
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
-    caption = "Hollow: the profile as it was. Filled: " + judged + ". "
+    caption = "Hollow: the profile as it was. Filled: " + label + ". "
     caption += "On the line predicted equals measured; in the band 80 % of new runs are expected."
     with style():
         figure, every = panels(len(groups), title, caption, shared=False)

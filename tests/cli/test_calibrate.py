@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import infer_jax as ij
 from infer_jax.catalog import load_system
 from tests.cli.running import answer, run
 
@@ -56,6 +57,30 @@ def test_runs_become_a_profile_that_estimate_takes(tmp_path):
     assert sum(terms.values()) == pytest.approx(told["tpot_ms"], rel=1e-6)
 
 
+def test_the_verb_is_what_the_command_prints(tmp_path):
+    few = ("--parameter", "decode_factor", "--parameter", "first_factor")
+    names = ["decode_factor", "first_factor"]
+    fit = ij.calibrate(*POINT[:1], "h100_sxm", RUNS, parameter=names, out="a.toml")
+    assert (tmp_path / "a.toml").exists() and not (tmp_path / "a.png").exists()
+    said = answer("calibrate", str(RUNS), *SERVER, *few, "--out", "a.toml", "--no-picture")
+    assert {"schema": said["schema"], **json.loads(json.dumps(fit.to_dict()))} == said
+    command = ("calibrate", str(RUNS), *SERVER, *few, "--out", "a.toml", "--no-picture")
+    assert str(fit).split() == run(*command).out.split()
+    for one in said["parameters"]:
+        assert fit.intervals[one["name"]] == tuple(one["interval80"])
+    # its error bars are those of the fit, wide where errors of a run belong together
+    low, high = fit.server.fit.intervals["decode_factor"]
+    assert low < fit.server.fit.values["decode_factor"] < high
+    assert len(fit.plot().axes) == 2
+    model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
+    same = ij.calibrate(model, system, [RUNS], parameter=names)
+    assert same.intervals == fit.intervals and "out" not in same.to_dict()
+    with pytest.raises(ij.InputError, match=r"^calibrate: out is"):
+        ij.calibrate(model, system.hardware, RUNS, out="b.toml")
+    with pytest.raises(ij.InputError, match="another file than hardware"):
+        ij.calibrate(model, ij.load_system("a.toml"), RUNS, out="a.toml")
+
+
 def test_a_misspelt_coefficient_of_an_engine_is_refused(tmp_path):
     entry = 'layer_gapp_us = { value = 60, source = "me" }'
     lines = ('title = "mine"', 'base = "h100_sxm"', "[serving.vllm]", entry)
@@ -83,7 +108,7 @@ def test_an_interrupted_fit_writes_nothing(monkeypatch, tmp_path):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("infer_jax.calibration.server.calibrate_server", interrupted)
+    monkeypatch.setattr("infer_jax.verbs.calibrate.calibrate_server", interrupted)
     ran = run("calibrate", str(RUNS), *SERVER, "--out", "mine.toml")
     assert ran.code == 130 and list(tmp_path.iterdir()) == []
 

@@ -12,9 +12,10 @@ import pytest
 
 from infer_jax.catalog import files
 from infer_jax.catalog.models import BUNDLED
-from infer_jax.cli import calibrate, show
+from infer_jax.cli import show
 from infer_jax.cli.verbs import VERBS, app
 from infer_jax.errors import InputError
+from infer_jax.verbs import calibrate
 from tests.cli.running import run
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -78,19 +79,29 @@ def test_a_picture_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch)
     assert os.listdir(tmp_path) == ["x.png"]
 
 
+class Fitted:
+    """A calibration whose picture is drawn by ``plot``, and that says as much of itself."""
+
+    asked = server = summary = None
+
+    def __init__(self, plot):
+        self.plot = plot
+
+
 def test_no_profile_without_its_picture(tmp_path, monkeypatch):
-    given = (tmp_path / "mine.toml", "text", None, None, tmp_path / "mine.png")
+    monkeypatch.setattr(calibrate.profile, "text", lambda *_: "text")
+    monkeypatch.setattr(calibrate, "replace", lambda result, **_: result)
+    places = (tmp_path / "mine.toml", tmp_path / "mine.png")
     for error in (FULL, InputError("a", "b", "c", "d"), RuntimeError(), KeyboardInterrupt()):
 
         def fails(*_, error=error):
             raise error
 
-        monkeypatch.setattr(calibrate, "_draw", fails)
         with pytest.raises(type(error)):
-            calibrate._write(*given)  # pyright: ignore[reportArgumentType]
+            calibrate.write(Fitted(fails), *places)  # pyright: ignore[reportArgumentType]
         assert os.listdir(tmp_path) == []
-    monkeypatch.setattr(calibrate, "_draw", lambda asked, made, path: path.write_text("drawn"))
-    calibrate._write(*given)  # pyright: ignore[reportArgumentType]
+    drawn = Fitted(lambda path: path.write_text("drawn"))
+    calibrate.write(drawn, *places)  # pyright: ignore[reportArgumentType]
     assert sorted(os.listdir(tmp_path)) == ["mine.png", "mine.toml"]
 
 

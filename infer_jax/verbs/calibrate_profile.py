@@ -4,13 +4,13 @@ import datetime
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from infer_jax.calibration.runs import OUTPUTS
+from infer_jax.calibration.server import Calibrated
 from infer_jax.catalog import list_systems
-from infer_jax.cli.runs import OUTPUTS
 from infer_jax.errors import printable
-from infer_jax.estimators import Estimator
-from infer_jax.estimators.serving import ENGINES, GENERATIONS
+from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 from infer_jax.kernel_timing.entries import entry
 from infer_jax.specs import leaves
 from infer_jax.verbs.inputs import Given
@@ -26,27 +26,27 @@ class Value(NamedTuple):
     unit: str
 
 
-def values(theory: Estimator) -> dict[str, Value]:
+def values(estimator: Serving) -> dict[str, Value]:
     """Every coefficient by its dotted path."""
-    return {path: Value(float(x), meta["unit"]) for path, meta, x in leaves(theory)}
+    return {path: Value(float(x), meta["unit"]) for path, meta, x in leaves(estimator)}
 
 
-def text(asked: Given, made: Any, said: str, out: Path) -> str:
+def text(asked: Given, server: Calibrated, errors: str, out: Path) -> str:
     """The TOML text of a profile: the base's facts, the fitted coefficients, the bands.
 
-    ``said`` tells how good the fit is.
+    ``errors`` tells how good the fit is.
     """
-    engine = ENGINES[int(made.start.engine)]
-    units, ends = values(made.start), made.interval(0.8)
-    verdicts = {one.name: one.verdict for one in made.identified.parameters}
+    engine = ENGINES[int(server.start.engine)]
+    units, ends = values(server.start), server.interval(0.8)
+    verdicts = {one.name: one.verdict for one in server.identified.parameters}
     tables: dict[str, list[str]] = {
         "serving": [
-            entry("engine", float(made.start.engine), SOURCE, engine),
-            entry("generation", float(made.start.generation), SOURCE,
-                  GENERATIONS[int(made.start.generation)]),
+            entry("engine", float(server.start.engine), SOURCE, engine),
+            entry("generation", float(server.start.generation), SOURCE,
+                  GENERATIONS[int(server.start.generation)]),
         ]
     }  # fmt: skip
-    for name, value in made.fit.values.items():
+    for name, value in server.fit.values.items():
         part, _, field = name.rpartition(".")
         suffix, factor = SUFFIX.get(units[name].unit, ("", 1.0))
         low, high = (factor * x for x in ends[name])
@@ -56,14 +56,14 @@ def text(asked: Given, made: Any, said: str, out: Path) -> str:
     note = "measured over predicted of 80 % of new runs"
     tables["serving_bands"] = [
         entry(f"{name}_{side}", x, SOURCE, note)
-        for name, band in zip(OUTPUTS, made.band(0.8), strict=True)
+        for name, band in zip(OUTPUTS, server.band(0.8), strict=True)
         for side, x in zip(("low", "high"), band, strict=True)
     ]
-    files = sorted({Path(run.file).name for run in made.runs})
+    files = sorted({Path(run.file).name for run in server.runs})
     named = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
     source = (
-        f"infer-jax calibrate, {datetime.date.today().isoformat()}, {len(made.runs)} runs of "
-        f"{asked.model.name} under {engine} ({named}): {said}"
+        f"infer-jax calibrate, {datetime.date.today().isoformat()}, {len(server.runs)} runs of "
+        f"{asked.model.name} under {engine} ({named}): {errors}"
     )
     notes = f"Coefficients of serving are of {asked.model.name} under {engine}; another model or "
     notes += "engine on these chips may differ."
@@ -85,5 +85,5 @@ def _base(asked: Given, out: Path) -> str:
     return Path(os.path.relpath(path.resolve(), out.resolve().parent)).as_posix()
 
 
-def _quoted(said: str) -> str:
-    return json.dumps(printable(said), ensure_ascii=False)
+def _quoted(text: str) -> str:
+    return json.dumps(printable(text), ensure_ascii=False)

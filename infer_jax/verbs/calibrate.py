@@ -1,0 +1,132 @@
+"""What do measured runs say of a server? Its coefficients with intervals, and a profile."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from infer_jax.calibration.runs import engine_of
+from infer_jax.calibration.server import calibrate_server
+from infer_jax.catalog import System
+from infer_jax.catalog.files import replacing, write_text
+from infer_jax.catalog.measurements import read_runs
+from infer_jax.estimators.serving import ENGINES
+from infer_jax.specs import Hardware
+from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.calibrate_result import CalibrateResult, Written
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.runs import agree
+
+Place = str | os.PathLike[str]
+
+
+@verb
+def calibrate(
+    config: ModelLike,
+    hardware: HardwareLike,
+    files: Place | Sequence[Place],
+    *,
+    out: Place | None = None,
+    engine: str | None = None,
+    tp: float | None = None,
+    pp: float | None = None,
+    ep: float | None = None,
+    dp: float | None = None,
+    isl: float | None = None,
+    osl: float | None = None,
+    concurrency: float | None = None,
+    request_rate: float | None = None,
+    sidecar: Place | None = None,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    parameter: str | Sequence[str] | None = None,
+    picture: Place | None = None,
+) -> CalibrateResult:
+    """What do measured runs say of a server? Fits it, with intervals, and writes a profile.
+
+    Args:
+        config: the model that was served.
+        hardware: the system, whose profile the fit starts from.
+        files: benchmark files (docs/formats.md), folders of them, or patterns.
+        out: the profile to write, a .toml file; none where not given.
+        picture: the parity picture to write with it; ``plot`` draws it at any time.
+        parameter: coefficients to fit; by default as many as the runs bear.
+
+    The other options say what was run where the files do not.
+
+    Raises:
+        InputError: a file that cannot be read, runs of another model, system or format, a place
+            that cannot be written.
+
+    >>> import infer_jax as ij
+    >>> runs = "tests/data/server/runs.csv"
+    >>> fit = ij.calibrate("llama-3.1-8b", "h100_sxm", runs, parameter="decode_factor")
+    >>> low, high = fit.intervals["decode_factor"]
+    >>> low < fit.server.fit.values["decode_factor"] < high
+    True
+    """
+    _check(out, hardware, picture)
+    asked = inputs.given(config, hardware, quant, kv_dtype, None)
+    runs = read_runs(
+        [os.fspath(f) for f in ([files] if isinstance(files, str | os.PathLike) else files)],
+        sidecar,
+        engine=engine,
+        tp=tp,
+        pp=pp,
+        ep=ep,
+        dp=dp,
+        isl=isl,
+        osl=osl,
+        concurrency=concurrency,
+        request_rate=request_rate,
+    )
+    agree(runs, asked)
+    start = inputs.estimator(inputs.BEST, asked)
+    start = start.with_(engine=float(ENGINES.index(engine_of(runs))))
+    names = [parameter] if isinstance(parameter, str) else list(parameter or ())
+    with busy("fitting"):
+        arch = asked.model.architecture
+        server = calibrate_server(start, arch, asked.hardware, runs, names or None)
+    return write(CalibrateResult(asked, server), out, picture)
+
+
+def _check(out: Place | None, hardware: HardwareLike, picture: Place | None) -> None:
+    """Refuse, before anything is computed, what could not be written after it.
+
+    Raises:
+        InputError: a place that cannot be, or the profile that is started from.
+    """
+    if picture is not None:
+        pictures.check(picture)
+    if out is None:
+        return
+    path = Path(out)
+    if path.suffix != ".toml" or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise refuse("--out", str(out), "a .toml file in a folder that can be written")
+    if isinstance(hardware, Hardware):
+        allowed = "with a system by name or file, over whose profile the new one stands"
+        raise refuse("--out", str(out), allowed)
+    base = hardware.path if isinstance(hardware, System) else Path(hardware)
+    if base.exists() and path.exists() and path.samefile(base):
+        raise refuse("--out", str(out), "another file than --hardware, which it starts from")
+
+
+def write(result: CalibrateResult, out: Place | None, picture: Place | None) -> CalibrateResult:
+    """``result`` with its profile and its picture written, both or neither."""
+    drawn = None if picture is None or find_spec("matplotlib") is None else os.fspath(picture)
+    if drawn is not None:
+        with replacing(drawn) as partial:
+            result.plot(partial)
+            _profile(result, out)
+    else:
+        _profile(result, out)
+    written = Written("" if out is None else os.fspath(out), drawn, picture is not None)
+    return replace(result, written=written)
+
+
+def _profile(result: CalibrateResult, out: Place | None) -> None:
+    if out is not None:
+        write_text(out, profile.text(result.asked, result.server, result.summary, Path(out)))

@@ -1,0 +1,345 @@
+"""What does a calibration answer? Errors, parameters, the worst runs, what to measure next."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from infer_jax.calibration import predictive_checks
+from infer_jax.calibration.identifiability import Identified
+from infer_jax.calibration.proposals import Proposal
+from infer_jax.calibration.runs import OUTPUTS, trends
+from infer_jax.calibration.server import Calibrated, each_output
+from infer_jax.estimators.serving import ENGINES
+from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.results.numbers import digits
+from infer_jax.verbs import calibrate_profile as profile, pictures
+from infer_jax.verbs.inputs import Given
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORST = 5  # runs named as the worst predicted
+SHARES = (0.5, 0.8, 0.95)  # of the intervals
+TITLES = {
+    "sheet": "data sheet alone",
+    "before": "profile as it was",
+    "after": "calibrated",
+    "held_out": "calibrated, run left out",
+}
+
+
+class Errors(NamedTuple):
+    """Median and worst |predicted / measured - 1| of one output, in percent."""
+
+    median: float
+    worst: float
+
+
+class Written(NamedTuple):
+    """The files of a calibration: its profile, and its picture where one was asked for."""
+
+    out: str = ""
+    picture: str | None = None
+    pictured: bool = False
+
+
+NOTHING = Written()
+
+
+@dataclass(frozen=True, repr=False)
+class CalibrateResult(Result):
+    """The fit of one server: errors, coefficients with intervals, what to measure next.
+
+    ``server.fit.values`` are the coefficients, ``intervals`` their 80 % intervals, in SI units.
+    """
+
+    asked: Given
+    server: Calibrated
+    written: Written = NOTHING
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 80 % interval of each coefficient by its name."""
+        return self.server.interval(0.8)
+
+    @cached_property
+    def errors(self) -> dict[str, dict[str, Errors | None]]:
+        """Errors of every prediction (``sheet``, ``before``, ``after``, ``held_out``) by output."""
+        server = self.server
+        predictions = {"sheet": server.sheet, "before": server.before, "after": server.after}
+        if server.held is not None:
+            predictions["held_out"] = server.held
+        return {name: _errors(times, server.measured) for name, times in predictions.items()}
+
+    def fields(self) -> Mapping[str, object]:
+        """A calibration for JSON, in SI units but for keys that say others."""
+        server, out, picture = self.server, self.written.out, self.written.picture
+        return {
+            **({"out": out} if out else {}),
+            **self.asked.names,
+            "engine": ENGINES[int(server.start.engine)],
+            "runs": len(server.runs),
+            "measured_times": int(np.isfinite(server.measured).sum()),
+            "errors": {
+                kind: {
+                    name: None
+                    if one is None
+                    else {"median_percent": one.median, "worst_percent": one.worst}
+                    for name, one in by_output.items()
+                }
+                for kind, by_output in self.errors.items()
+            },
+            "band80": {name: list(ends) for name, ends in self._bands()},
+            "parameters": self.rows(),
+            "cannot_be_told_apart": [
+                {"pair": [a, b], "correlation": r} for a, b, r in server.identified.pairs
+            ],
+            "worst": [self._run(i) for i in self._worst()],
+            "next": [_proposal(one) for one in server.proposals],
+            **({"picture": picture} if self.written.pictured else {}),
+            "notes": self.notes,
+        }
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """The coefficients with their intervals, in SI units."""
+        server, before = self.server, profile.values(self.server.start)
+        ends = {share: server.interval(share) for share in SHARES}
+        return [
+            {
+                "name": one.name,
+                "unit": before[one.name].unit,
+                "before": before[one.name].value,
+                "value": server.fit.values[one.name],
+                **{f"interval{100 * s:.0f}": list(e[one.name]) for s, e in ends.items()},
+                "learnt": one.learnt,
+                "verdict": one.verdict,
+            }
+            for one in server.identified.parameters
+        ]
+
+    def parts(self) -> Iterator[Part]:
+        """Errors of the predictions, coefficients, the worst runs, what to measure next."""
+        asked, runs = self.asked, len(self.server.runs)
+        times = int(np.isfinite(self.server.measured).sum())
+        yield (
+            f"{asked.model.name} under {ENGINES[int(self.server.start.engine)]} on "
+            f"{asked.system.name}: {times} times of {runs} run{'s' if runs > 1 else ''}"
+        )
+        for table in (self._predictions(), self._parameters(), self._worst_predicted()):
+            yield ""
+            yield table
+        if self.server.proposals:
+            yield ""
+            yield _next(self.server.proposals)
+        bands = [f"{n.upper()} {low:.2f} to {high:.2f}" for n, (low, high) in self._bands()]
+        yield Notes(
+            [f"80 % of new runs: measured over predicted is {', '.join(bands)}.", *self.notes]
+        )
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """Predicted against measured times, before and after, with the band of new runs."""
+        from infer_jax.plots.parity import Parity, plot_parity
+        from infer_jax.plots.style import words
+
+        server = self.server
+        label = "fitted" if server.held is None else "calibrated, each run left out in turn"
+        panels = {
+            name.upper(): Parity(
+                server.measured[k], server.before[k], server.unseen[k], server.band()[k]
+            )
+            for k, name in enumerate(OUTPUTS)
+            if np.isfinite(server.measured[k]).any()
+        }
+        title = f"{self.asked.model.name} on {self.asked.system.name}: measured and predicted"
+        return plot_parity(panels, out, title=words(title), label=label)
+
+    @property
+    def summary(self) -> str:
+        """How good the fit is, for the profile."""
+        kind = "held_out" if "held_out" in self.errors else "after"
+        errors = [
+            f"{name.upper()} {one.median:.1f} %"
+            for name, one in self.errors[kind].items()
+            if one is not None
+        ]
+        return f"median error {' and '.join(errors)} on {TITLES[kind]}"
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What was written, what the runs leave open, and what was assumed."""
+        out, picture, pictured = self.written
+        files = [f"Written to {out}. Use it: --hardware {out} --estimator serving."] if out else []
+        if pictured:
+            files.append(f"Picture: {picture}." if picture else pictures.missing())
+        return [*files, *_caveats(self.server), *self.asked.notes]
+
+    def _bands(self) -> list[tuple[str, np.ndarray]]:
+        return list(zip(OUTPUTS, self.server.band(), strict=True))
+
+    def _worst(self) -> list[int]:
+        """The runs that the fit on the others (or on all, if there is one) predicts worst."""
+        wrong = np.abs(np.log(self.server.unseen / self.server.measured))
+        return list(map(int, np.argsort(-np.nan_to_num(wrong).max(axis=0))[:WORST]))
+
+    def _run(self, i: int) -> dict[str, object]:
+        """One run: its load, both times as measured and predicted, the errors in percent."""
+        run, measured, predicted = self.server.runs[i], self.server.measured, self.server.unseen
+        return {
+            "run": run.place,
+            "concurrency": run.concurrency,
+            "isl_tokens": run.isl,
+            "osl_tokens": run.osl,
+            **{
+                f"{name}_{kind}_ms": 1e3 * times[k, i]
+                for k, name in enumerate(OUTPUTS)
+                for kind, times in (("measured", measured), ("predicted", predicted))
+            },
+            "error_percent": [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0],
+        }
+
+    def _predictions(self) -> Table:
+        heads = [Column(f"{n.upper()} {s}", "%") for n in OUTPUTS for s in ("error", "worst")]
+        rows = [
+            [TITLES[kind], *(cell for name in OUTPUTS for cell in _cells(errors[name]))]
+            for kind, errors in self.errors.items()
+        ]
+        return Table((Column("predicted by", left=True), *heads), rows)
+
+    def _parameters(self) -> Table:
+        columns = (
+            Column("parameter", left=True),
+            Column("unit", left=True),
+            Column("before"),
+            Column("fitted"),
+            Column("80 % interval"),
+            Column("these runs", left=True),
+        )
+        return Table(columns, [self._parameter(p) for p in self.server.identified.parameters])
+
+    def _parameter(self, one: Identified) -> list[str]:
+        before, unit = profile.values(self.server.start)[one.name]
+        unit, factor = unit.replace("1", ""), 1.0
+        if unit == "s":
+            unit, factor = ("us", 1e6) if before < 1e-3 else ("ms", 1e3)
+        low, high = (digits(factor * x) for x in self.intervals[one.name])
+        return [
+            one.name,
+            unit,
+            digits(factor * before),
+            digits(factor * self.server.fit.values[one.name]),
+            f"{low} to {high}",
+            "tell it" if one.verdict == "identified" else "do not tell it",
+        ]
+
+    def _worst_predicted(self) -> Table:
+        columns = (
+            Column("worst predicted", left=True),
+            Column("TPOT", "ms"),
+            Column("off", "%"),
+            Column("TTFT", "ms"),
+            Column("off", "%"),
+        )
+        measured = 1e3 * self.server.measured
+        wrong = 100.0 * (self.server.unseen / self.server.measured - 1.0)
+        rows = [
+            [
+                _short(self.server.runs[i].place),
+                *(
+                    cell
+                    for k in range(len(OUTPUTS))
+                    for cell in (_time(measured[k, i]), _signed(wrong[k, i]))
+                ),
+            ]
+            for i in self._worst()
+        ]
+        return Table(columns, rows)
+
+
+def _errors(times: np.ndarray, measured: np.ndarray) -> dict[str, Errors | None]:
+    """Errors by output; None where nothing was measured."""
+    wrong = 100.0 * np.abs(times / measured - 1.0)
+    return {
+        name: None if np.isnan(row).all() else Errors(float(np.nanmedian(row)), np.nanmax(row))
+        for name, row in zip(OUTPUTS, wrong, strict=True)
+    }
+
+
+def _proposal(one: Proposal) -> dict[str, object]:
+    work, plan = one.load
+    return {
+        "concurrency": work.batch,
+        "isl_tokens": work.isl,
+        "osl_tokens": work.osl,
+        "tp": plan.tp,
+        "dp": plan.attention_dp,
+        "bits": one.bits,
+        "narrows_percent": 100.0 * one.narrows,
+    }
+
+
+def _next(proposals: Sequence[Proposal]) -> Table:
+    columns = (
+        Column("measure next", left=True),
+        Column("isl", "tokens"),
+        Column("osl", "tokens"),
+        Column("tp"),
+        Column("dp"),
+        Column("narrows", "%"),
+    )
+    rows = []
+    for one in proposals:
+        work, plan = one.load
+        sizes = (work.isl, work.osl, plan.tp, plan.attention_dp)
+        load = f"concurrency {float(work.batch):g}"
+        rows.append([load, *(f"{float(x):.4g}" for x in sizes), digits(100.0 * one.narrows, 2)])
+    return Table(columns, rows)
+
+
+def _caveats(server: Calibrated) -> list[str]:
+    """What the runs could not tell, and what the fit leaves unexplained, in sentences."""
+    silent = [one.name for one in server.identified.parameters if one.verdict != "identified"]
+    notes = [
+        s for s in server.identified.sentences if not s.startswith(tuple(f"{n}:" for n in silent))
+    ]
+    if silent:
+        notes.append(
+            f"Of {', '.join(silent)} these runs say little: what was believed before stands."
+        )
+    if any(run.loop == "open" for run in server.runs):
+        notes.append(
+            "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
+            "x latency; their TTFT is left out, as waits of arrivals follow another law."
+        )
+    if server.held is None:
+        notes.append("One run cannot be left out: the errors are of the run that was fitted.")
+    for name, one, scale, runs in each_output(server):
+        checks = predictive_checks(one, server.covered, scale, trends(runs))
+        notes += [
+            f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
+            f"to {c.high:.2g} if the model were right and the errors ordinary."
+            for c in checks
+            # errors smaller than ordinary ones are no complaint
+            if not c.passes and (c.measured > c.high or c.name.startswith("trend"))
+        ]
+    return notes
+
+
+def _cells(errors: Errors | None) -> tuple[str, str]:
+    return ("-", "-") if errors is None else (digits(errors.median), digits(errors.worst))
+
+
+def _time(value: float) -> str:
+    return "-" if np.isnan(value) else digits(value)
+
+
+def _signed(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:+.1f}"
+
+
+def _short(place: str) -> str:
+    return Path(place).name if len(place) > 40 else place

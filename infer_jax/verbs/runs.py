@@ -1,0 +1,53 @@
+"""Do measured runs belong to the model and the system that are asked about?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from infer_jax.catalog.measurements import Run
+from infer_jax.catalog.measurements.names import model_named, system_named
+from infer_jax.catalog.models import list_models
+from infer_jax.catalog.systems import list_systems
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import shape
+from infer_jax.specs import Architecture
+from infer_jax.verbs.inputs import Given
+
+# stored bytes of a weight in formats that files name
+STORED = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "w8a8": 1.0}
+STORED |= dict.fromkeys(("fp4", "nvfp4", "mxfp4", "int4", "awq", "gptq", "w4a16"), 0.55)
+APART = 1.5  # ratio of stored bytes from which on two formats are not the same
+
+
+def agree(runs: Sequence[Run], asked: Given) -> None:
+    """Refuse runs of another model, system or number format than asked about.
+
+    Raises:
+        InputError: a run that says so.
+    """
+    for run in runs:
+        model, system = model_named(run.model), system_named(run.system)
+        if model is not None and asked.model.name in list_models() and model != asked.model.name:
+            allowed = f"{asked.model.name}, the model of --config; one model to a profile"
+            raise InputError(run.place, "model", run.model, allowed)
+        name = asked.system.name
+        if system is not None and name in list_systems() and system != name:
+            raise InputError(run.place, "system", run.system, f"{name}, as --hardware says")
+        stored = STORED.get((run.precision or "").lower())
+        own = stored_bytes(asked.model.architecture)
+        if stored is not None and not 1.0 / APART < stored / own < APART:
+            allowed = f"what --config is stored in, {own:.2g} bytes a weight; see --quant"
+            raise InputError(run.place, "precision", run.precision, allowed)
+
+
+def stored_bytes(arch: Architecture) -> float:
+    """Mean stored bytes of a weight of the layers."""
+    layers = shape(arch).layers
+    kinds = (
+        (layers.projections, 1.0),
+        (layers.routed, layers.experts),
+        (layers.shared, 1.0),
+    )
+    elements = np.asarray([layers.count * w.elements * copies for w, copies in kinds])
+    stored = np.asarray([w.bytes for w, _ in kinds])
+    return float(np.sum(elements * stored) / np.sum(elements))
