@@ -42,23 +42,44 @@ class Cut(NamedTuple):
         return self.group / self.rows
 
 
+def outer_buffer(width: Array, cut: Cut) -> Array:
+    """Elements per token of the two collectives about a layer's input and output: 2 E / s.
+
+    They run over the m / s parts of F. Source: Pope et al. 2022, Sections 3.2.1 to 3.2.3.
+    """
+    return 2.0 * width / cut.rows
+
+
 def outer_elements(width: Array, cut: Cut) -> Array:
     """Elements per token to gather the input and to scatter the output: 2 E / s (K-1)/K, K = m/s.
 
     Source: Pope et al. 2022, Sections 3.2.1 to 3.2.3, Appendix A.2.1.
     """
-    return 2.0 * width / cut.rows * others(cut.columns)
+    return outer_buffer(width, cut) * others(cut.columns)
 
 
-def inner_elements(inward: Array, outward: Array, cut: Cut) -> Array:
-    """Elements per token to sum the hidden layer and to spread it again: (F_in + F_out)/(m/s).
+def inner_buffer(inward: Array, outward: Array, cut: Cut) -> Array:
+    """Elements per token of the two collectives about the hidden layer: (F_in + F_out) / (m / s).
 
     ``inward`` is all that the input matrices make (two matrices of F where gated), which is
     reduce-scattered over the s parts; ``outward`` what the output matrix reads, which is
-    all-gathered over them: (K - 1)/K with K = s. Plain feedforward: 2 F / (y z).
-    Source: Pope et al. 2022, Section 3.2.2, Appendix A.2.1, there with one inward matrix.
+    all-gathered over them. Source: Pope et al. 2022, Section 3.2.2.
     """
-    return (inward + outward) / cut.columns * others(cut.rows)
+    return (inward + outward) / cut.columns
+
+
+def inner_elements(inward: Array, outward: Array, cut: Cut) -> Array:
+    """Elements per token to sum the hidden layer and to spread it again: (K - 1)/K with K = s.
+
+    Plain feedforward: 2 F / (y z). Source: Pope et al. 2022, Section 3.2.2, Appendix A.2.1, there
+    with one inward matrix.
+    """
+    return inner_buffer(inward, outward, cut) * others(cut.rows)
+
+
+def gathered_buffer(weights: Array, cut: Cut) -> Array:
+    """Elements of weights that a chip has once they are gathered over N chips: W N / n."""
+    return weights / cut.group
 
 
 def gathered_elements(weights: Array, cut: Cut) -> Array:
@@ -66,7 +87,7 @@ def gathered_elements(weights: Array, cut: Cut) -> Array:
 
     Source: Pope et al. 2022, Section 3.2.3, Appendix A.2.2 (W = 2 E F there).
     """
-    return weights / cut.group * others(cut.gathered)
+    return gathered_buffer(weights, cut) * others(cut.gathered)
 
 
 def best_rows(chips: Array, width: Array, hidden: Array, inward: Array) -> Array:

@@ -18,8 +18,8 @@ from infer_jax.physics import (
     torus,
 )
 from infer_jax.physics.decoder import total
+from infer_jax.physics.layers import row
 from infer_jax.physics.numerics import maximum
-from infer_jax.physics.torus import others
 from infer_jax.specs import (
     Architecture,
     Attention,
@@ -176,9 +176,11 @@ def block_layer(p: Pass, block: Block) -> Share:
     pairs = jnp.where(arch.parallel > 0.5, 1.0, float(len(parts)))
 
     size = p.tokens * arch.activations.bytes
-    outer = pairs * p.wire(size * 2.0 * arch.width / cut.rows, cut.columns)
-    inner = total(p.wire(size * (made + read) / cut.columns, cut.rows) for made, read, _ in widths)
-    fetched = p.wire(_layer_bytes(p, block) / cut.group, cut.gathered)
+    outer = pairs * p.wire(size * laws.outer_buffer(arch.width, cut), cut.columns)
+    inner = total(
+        p.wire(size * laws.inner_buffer(made, read, cut), cut.rows) for made, read, _ in widths
+    )
+    fetched = p.wire(laws.gathered_buffer(_layer_bytes(p, block), cut), cut.gathered)
     steps = torus.steps(cut.columns) + torus.steps(cut.rows) + torus.steps(cut.gathered)
     return Share(
         total(s.work for s in parts),
@@ -259,7 +261,7 @@ def _limits(p: Pass, forward: ForwardPass, stages: Array) -> dict[str, Limit]:
     )
     fetched = jnp.zeros_like(stored)
     for block in arch.blocks:
-        layer = _layer_bytes(p, block) / cut.group * others(cut.gathered)
+        layer = laws.gathered_elements(_layer_bytes(p, block), cut)
         fetched = jnp.maximum(fetched, layer)
     need = stored + forward.sequences * held / stages + fetched
     free = p.hardware.chip.memory * (1.0 - p.model.headroom)
@@ -272,14 +274,5 @@ def _limits(p: Pass, forward: ForwardPass, stages: Array) -> dict[str, Limit]:
 
 
 def _layer_bytes(p: Pass, block: Block) -> Array:
-    """Bytes of one layer's matrices as stored."""
-    width, size = p.arch.width, jnp.asarray(0.0)
-    if block.attention is not None:
-        elements = matmul.elements(att.of(block.attention).matrices(width))
-        size = size + elements * att.of(block.attention).weights.bytes
-    if block.feedforward is not None:
-        f = block.feedforward
-        size = size + ffn.routed_elements(f, width) * f.weights.bytes
-        if isinstance(f, Experts):
-            size = size + ffn.common_elements(f, width) * f.shared.weights.bytes
-    return size
+    """Bytes of one layer's matrices as stored, all experts among them."""
+    return row(p.arch, block).held
