@@ -24,6 +24,8 @@ class Estimator(Spec):
 
     table: ClassVar[str] = ""  # the table of a profile that holds its coefficients; "": none
     needs_host: ClassVar[bool] = False  # whether it places tensors on the host of the chips
+    # what it leaves out and what its numbers were compared with, for the line above every answer
+    checked_against: ClassVar[str] = "no measured rows of servers"
 
     @property
     def prices_passes(self) -> bool:

@@ -10,15 +10,6 @@ from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
 NAMES = {"trtllm": "TensorRT-LLM", "sglang": "SGLang", "vllm": "vLLM"}
 FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to no server
-# what the other theories are, which were not fitted to servers under load
-OTHERS = {
-    "economics": "an ideal machine without scheduler, waits or other requests: a bound, not fitted "
-    "to servers",
-    "partitioning": "a forward pass without scheduler or waits, fitted to PaLM on TPU v4: no "
-    "measured rows of servers",
-    "kernels": "a sum of kernels without scheduler or waits: no measured rows of servers",
-    "offloading": "one machine that offloads to host and disk, fitted to FlexGen on a T4",
-}
 
 
 class Trust(NamedTuple):
@@ -72,7 +63,7 @@ def trust(
     'Hopper'
     """
     if not isinstance(estimator, Serving):
-        says = f"Estimator {name}: {OTHERS[name.partition('.')[0]]}."
+        says = f"Estimator {name}: {estimator.checked_against}."
         return Trust(name, system.name, says)
     engine = ENGINES[int(estimator.engine)]
     head = f"Estimator {name} ({NAMES[engine]}): "

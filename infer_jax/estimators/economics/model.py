@@ -39,6 +39,10 @@ class Economics(Coefficients, Estimator):
     """The economics model: variants, and what they say of one pass."""
 
     table = "economics"
+    checked_against = (
+        "an ideal machine without scheduler, waits or other requests: a bound, not fitted to "
+        "servers"
+    )
 
     @property
     def searches(self) -> bool:

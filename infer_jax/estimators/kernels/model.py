@@ -49,6 +49,7 @@ class Kernels(Coefficients, Estimator):
     """The kernel-level model: where efficiencies come from, and what is added to kernels."""
 
     table = "kernels"
+    checked_against = "a sum of kernels without scheduler or waits: no measured rows of servers"
 
     @classmethod
     def corrected(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":

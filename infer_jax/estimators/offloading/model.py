@@ -69,6 +69,7 @@ class Offloading(Coefficients, Estimator):
     """The offloading model: its constants, and the laws that make a variant."""
 
     table = "offloading"
+    checked_against = "one machine that offloads to host and disk, fitted to FlexGen on a T4"
     needs_host = True
 
     @classmethod

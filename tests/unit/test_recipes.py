@@ -1,0 +1,92 @@
+"""The recipes of the docs, done: their files in a copy of the package, and tried there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import infer_jax
+
+ROOT = Path(infer_jax.__file__).parents[1]
+STEP = re.compile(r"^### \d+\. `([^`]+)`$(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "docs").exists(), reason="installed without the checkout"
+)
+
+
+class Change(NamedTuple):
+    """What a recipe does to one file: its whole text, or lines to find and what becomes of them."""
+
+    path: str
+    kind: str
+    text: str
+
+
+def recipe(page: str) -> list[Change]:
+    """The changes of a page, in order: of each step its blocks, but those that show a session."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return [
+        Change(path, kind, block)
+        for path, body in STEP.findall(text)
+        for kind, block in BLOCK.findall(body)
+        if not block.startswith(">>> ")
+    ]
+
+
+def done(changes: list[Change], folder: Path) -> None:
+    """Write a copy of the house with these changes; what they do not touch is linked."""
+    for name in ("hw_profiles", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    for name in ("infer_jax", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, kind, text in changes:
+        file = folder / path
+        if kind == "python":
+            assert not file.exists(), f"{path} is there already"
+            file.write_text(text, encoding="utf-8")
+            continue
+        before = "".join(line[1:] + "\n" for line in text.splitlines() if line[0] in " -")
+        after = "".join(line[1:] + "\n" for line in text.splitlines() if line[0] in " +")
+        known = file.read_text(encoding="utf-8")
+        assert known.count(before) == 1, f"{path} has not, or more than once: {before}"
+        file.write_text(known.replace(before, after), encoding="utf-8")
+
+
+def ran(folder: Path, *arguments: str) -> str:
+    """What a command of Python prints in a folder; it ends well."""
+    env = {**os.environ, "PYTHONPATH": str(folder), "JAX_ENABLE_X64": "1"}
+    found = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    return found.stdout
+
+
+def test_an_estimator_is_three_files(tmp_path):
+    changes = recipe("write-an-estimator")
+    assert len({change.path for change in changes}) == 3
+    done(changes, tmp_path)
+    asked = ("-k", "roofline or declared or variant")
+    said = ran(tmp_path, *PYTEST, "tests/contract/test_contract.py", *asked)
+    passed = re.search(r"(\d+) passed", said)
+    assert passed and int(passed[1]) > 12, said
+    answer = ran(tmp_path, "-m", "infer_jax", "estimate", "llama-3.1-8b", "--hardware", "h100_sxm",
+                 "--tp", "2", "--estimator", "roofline")  # fmt: skip
+    assert "Estimator roofline: nothing but the data sheet." in answer
+
+
+def test_a_serving_term_is_four_files(tmp_path):
+    changes = recipe("add-a-serving-term")
+    assert len({change.path for change in changes}) <= 4
+    done(changes, tmp_path)
+    said = ran(tmp_path, *PYTEST, "tests/unit/estimators/test_sampling.py")
+    assert "1 passed" in said
