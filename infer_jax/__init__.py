@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from infer_jax.verbs.calibrate import calibrate as calibrate
     from infer_jax.verbs.memory import memory as memory
+    from infer_jax.verbs.plan import plan as plan
 
 __version__ = "0.1.0"
 
@@ -63,7 +64,7 @@ _ROOMS = {
     "sweeps": ("Grid", "evaluate", "frontier", "preferred"),
 }
 # the verbs, each in a file of its own name
-_VERBS = ("calibrate", "memory")
+_VERBS = ("calibrate", "memory", "plan")
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 import typer
 
+from infer_jax.verbs.checks import MOST
+from infer_jax.verbs.requests import Tokens, number, short as short, tokens as tokens_of
+
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1e-3}
-MOST = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
 
 
 def count(low: int, high: float = MOST, why: str = "") -> Callable[[str], float]:
@@ -23,12 +25,6 @@ def count(low: int, high: float = MOST, why: str = "") -> Callable[[str], float]
     return parse
 
 
-class Tokens(float):
-    """Tokens of a request, and by how many (one standard deviation) requests differ from it."""
-
-    deviation: float = 0.0
-
-
 def tokens(low: int) -> Callable[[str], Tokens]:
     """A parser of whole numbers of tokens, with their spread where it is given.
 
@@ -37,15 +33,10 @@ def tokens(low: int) -> Callable[[str], Tokens]:
     """
 
     def parse(text: str) -> Tokens:
-        mean, sign, spread = str(text).replace("+-", "±").partition("±")
-        value = Tokens(count(low)(mean.strip()))
-        if sign:
-            deviation = _number(spread.strip())
-            if deviation is None or not 0.0 <= deviation <= 10.0 * value:
-                said = "is not tokens and their spread, such as 2200±600 or 2200+-600"
-                raise typer.BadParameter(f"{short(text)} {said} (of at most ten times as many).")
-            value.deviation = deviation
-        return value
+        try:
+            return tokens_of(str(text), low)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
 
     return parse
 
@@ -92,22 +83,12 @@ def duration_or_none(text: str) -> float:
 
 
 def _number(text: str | float) -> float | None:
-    """The finite number a text spells in plain ASCII, else None.
+    """The finite number of a text, else None.
 
     Some releases of typer send defaults, which are numbers, through parsers, others do not.
     """
-    text = str(text)
-    try:
-        value = float(text) if text.isascii() and "_" not in text else math.nan
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def short(text: object) -> str:
-    """A value as a sentence can quote it: on one line, 60 characters at most."""
-    shown = "".join(c if c.isprintable() else "?" for c in str(text))
-    return repr(shown if len(shown) <= 60 else shown[:57] + "...")
+    value = number(str(text))
+    return None if math.isnan(value) else value
 
 
 probability = real("a probability from 0 to 1", -1e-300, 1.0)

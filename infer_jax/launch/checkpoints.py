@@ -1,9 +1,11 @@
 """Which repository holds the weights of a plan, in the format that the plan reads them in?"""
 
+import os
 from typing import NamedTuple
 
 from infer_jax.catalog import Model, load_model
 from infer_jax.catalog.models import HUB
+from infer_jax.specs import Architecture
 
 CACHE = "; KV cache "  # between the formats of weights and cache in ``Model.quantisation``
 
@@ -21,6 +23,7 @@ STORED: dict[str, dict[str, str]] = {
     "Qwen/Qwen3-Next-80B-A3B-Instruct": {"fp8_block": "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8"},
 }
 # Repositories whose model cards ask for their own code when they are served.
+NO_NAME = "the model is given as numbers: its name or config.json says which weights to load"
 CODE = ("moonshotai/", "XiaomiMiMo/MiMo-V2-Flash")
 
 
@@ -40,7 +43,11 @@ class Checkpoint(NamedTuple):
     code: bool = False
 
 
-def checkpoint(config: str, quant: str | None = None, kv_dtype: str | None = None) -> Checkpoint:
+def checkpoint(
+    config: str | os.PathLike[str] | Model | Architecture,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+) -> Checkpoint:
     """The weights of a model (a name, or a config.json) in the formats of a plan.
 
     The repository is the one that the name asks for: another stands in its place only where its
@@ -55,10 +62,12 @@ def checkpoint(config: str, quant: str | None = None, kv_dtype: str | None = Non
     >>> checkpoint("deepseek-r1", "nvfp4").missing
     'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in nvfp4 is known here'
     """  # noqa: E501
+    if isinstance(config, Model | Architecture):
+        return Checkpoint("", missing=NO_NAME)
     own, given = load_model(config), load_model(config, quant=quant, kv_dtype=kv_dtype)
     name = own.repository
     if not name:
-        return Checkpoint("", missing=_unknown(own, config))
+        return Checkpoint("", missing=_unknown(own, str(config)))
     stored, cached = own.quantisation.split(CACHE)
     wanted, cache = given.quantisation.split(CACHE)
     coded = any(word.startswith(CODE) for word in (name, own.source.removeprefix(HUB)))

@@ -1,6 +1,7 @@
 """A plan as the servers it needs: degrees of ``planning.Choice`` as a ``Service``."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,13 +10,13 @@ from infer_jax.estimators.serving.open_loop import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
 from infer_jax.launch.service import Instance, Service, traits
 from infer_jax.planning.machines import machine
-from infer_jax.specs import UNBOUNDED
+from infer_jax.specs import UNBOUNDED, Architecture
 
 SELDOM = 1e-3  # share of time in which more requests may be in flight than have a place
 
 
 def service(
-    config: str,
+    config: str | os.PathLike[str] | Model | Architecture,
     model: Model,
     systems: Sequence[System],
     degrees: Mapping[str, Any],

@@ -11,7 +11,7 @@ from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Errors, serving_errors
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
-from infer_jax.estimators.serving import ENGINES
+from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.verbs.asking import refuse
 from infer_jax.verbs.changes import HEADS, Changes
@@ -114,6 +114,11 @@ def system_of(hardware: HardwareLike) -> System:
     return hardware if isinstance(hardware, System) else load_system(str(hardware))
 
 
+def as_numbers(system: System) -> bool:
+    """Whether a system was given as a ``Hardware`` alone, without a profile."""
+    return system.path == Path()
+
+
 def bands(
     system: System, ttft: float, tpot: float, shipped: Errors | None = None
 ) -> dict[str, list[float]]:
@@ -183,6 +188,18 @@ def estimator(name: str, asked: Given) -> Estimator:
         allowed = ", ".join(n for n in VARIANTS if VARIANTS[n].make().prices_passes)
         raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
     return asked.changes.changed(estimator=made).estimator or made
+
+
+def serving(name: str, asked: Given) -> Serving:
+    """``estimator``, of which plans are searched.
+
+    Raises:
+        InputError: no such estimator, or one that plans are not searched of.
+    """
+    made = estimator(name, asked)
+    if not isinstance(made, Serving):
+        raise refuse("--estimator", name, "serving, or one of its variants: serving.vllm")
+    return made
 
 
 def trust(name: str, made: Estimator, asked: Given) -> Trust:

@@ -1,0 +1,184 @@
+"""Which system, layout and concurrency serve a model within limits for least?"""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from infer_jax.catalog import System
+from infer_jax.estimators.serving import ENGINES, Deployment
+from infer_jax.planning import MODES, Asked
+from infer_jax.specs import UNBOUNDED, Hardware
+from infer_jax.verbs import checks, inputs
+from infer_jax.verbs.asking import ask, refuse, verb
+from infer_jax.verbs.drafts import drafting
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.plan_result import PlanResult
+from infer_jax.verbs.plan_search import Money, Question, Target, Tried, plans
+from infer_jax.verbs.requests import requested
+
+
+@verb
+def plan(
+    config: ModelLike,
+    hardware: HardwareLike | Sequence[HardwareLike],
+    *,
+    total_gpus: float | None = None,
+    concurrency: float | None = None,
+    request_rate: float | None = None,
+    decode_hardware: HardwareLike | None = None,
+    mode: str | None = None,
+    isl: float | str | None = None,
+    osl: float | str | None = None,
+    prefix: float = 0.0,
+    trace: str | os.PathLike[str] | None = None,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    p99_ttft: float | None = None,
+    engine: str | None = None,
+    quant: str | Sequence[str] | None = None,
+    kv_dtype: str | None = None,
+    chunk: float | Sequence[float] | None = None,
+    acceptance: float | str | None = None,
+    heads: bool = False,
+    draft: str | None = None,
+    max_num_seqs: float | None = None,
+    price: float | None = None,
+    currency: str | None = None,
+    region_factor: float = 1.0,
+    pue: float | None = None,
+    top: int = 3,
+    frontier: bool = False,
+    set: str | Sequence[str] | None = None,
+) -> PlanResult:
+    """Which plans meet TTFT and TPOT (limits in seconds) for the fewest dollars per million tokens?
+
+    Raises:
+        InputError: a model or system that cannot be read, options that exclude each other.
+
+    >>> import infer_jax as ij
+    >>> plans = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=2, tpot=0.012, mode="aggregated")
+    >>> plans.best.layout, plans.best.chips
+    ('1 x TP2', 2.0)
+    """
+    model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
+    systems, decoding = _systems(hardware, decode_hardware)
+    asked = _asked((total_gpus, concurrency, request_rate), (ttft, tpot, p99_ttft), frontier)
+    tried = _tried(mode, asked, chunk, max_num_seqs, engine, top)
+    _agree(mode, asked, tried, decode_hardware)
+    money = _money(price, currency, region_factor, pue)
+    requests = requested(isl, osl, prefix, request_rate, trace)
+    accepted = None if acceptance is None else str(acceptance)
+    drafts = drafting(model, draft, accepted, heads=heads)
+    target = Target(config, checks.texts(quant) or [None], kv_dtype, set)
+    question = Question(target, systems, decoding, money, requests, asked, tried, drafts, draft)
+    return PlanResult(question, plans(question))
+
+
+def _systems(
+    hardware: HardwareLike | Sequence[HardwareLike], decoding: HardwareLike | None
+) -> tuple[list[System], System | None]:
+    """The systems to compare, each once and under a name of its own, and the one that decodes."""
+    several = (
+        [hardware] if isinstance(hardware, str | os.PathLike | System | Hardware) else [*hardware]
+    )
+    if not several:
+        raise refuse("--hardware", "missing", "one system or more")
+    known: list[tuple[HardwareLike, System]] = []
+    for each in [*several, *([] if decoding is None else [decoding])]:
+        if not any(_same(each, one) for one, _ in known):
+            system = inputs.system_of(each)
+            names = [one.name for _, one in known]
+            alike = sum(name.partition(" (")[0] == system.name for name in names)
+            system = replace(system, name=f"{system.name} ({alike + 1})") if alike else system
+            known.append((each, system))
+    systems = [next(x for one, x in known if _same(each, one)) for each in several]
+    last = [x for one, x in known if decoding is not None and _same(decoding, one)]
+    return list({system.name: system for system in systems}.values()), last[0] if last else None
+
+
+def _same(one: HardwareLike, other: HardwareLike) -> bool:
+    texts = isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)
+    return str(one) == str(other) if texts else one is other
+
+
+def _asked(
+    load: tuple[float | None, float | None, float | None],
+    limits: tuple[float | None, float | None, float | None],
+    frontier: bool,
+) -> Asked:
+    """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT and the 99 % of TTFT."""
+    (total, concurrency, rate), (ttft, tpot, p99) = load, limits
+    checks.whole("--total-gpus", total)
+    checks.whole("--concurrency", concurrency)
+    for option, value in (
+        ("--request-rate", rate),
+        ("--ttft", ttft),
+        ("--tpot", tpot),
+        ("--p99-ttft", p99),
+    ):
+        checks.above(option, value)
+    if concurrency is not None and rate is not None:
+        raise refuse("--request-rate", rate, "--concurrency or --request-rate, not both")
+    if total is None and concurrency is None and rate is None:
+        question = "How many GPUs are there, or how much traffic is to be served?"
+        raise ask("--total-gpus", question, "--total-gpus, --concurrency or --request-rate")
+    return Asked(
+        ttft=ttft or math.inf,
+        usual_ttft=ttft is None,
+        tpot=tpot or math.inf,
+        p99_ttft=p99 or math.inf,
+        chips=total or math.inf,
+        concurrency=concurrency,
+        rate=rate,
+        frontier=frontier,
+    )
+
+
+def _tried(
+    mode: str | None,
+    asked: Asked,
+    chunk: float | Sequence[float] | None,
+    places: float | None,
+    engine: str | None,
+    top: int,
+) -> Tried:
+    """Which plans are tried; pools know the mean of their wait only, not the 99 % of TTFT."""
+    checks.one_of("--mode", mode, MODES)
+    checks.one_of("--engine", engine, ENGINES)
+    checks.whole("--max-num-seqs", places)
+    checks.whole("--top", top)
+    chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
+    for each in chunks:
+        checks.whole("--chunk", each)
+    alone = mode is None and math.isfinite(asked.p99_ttft)
+    modes = (mode,) if mode else MODES[:1] if alone else MODES
+    common = Deployment.of() if places is None else Deployment.of(max_sequences=places)
+    estimator = f"serving.{engine}" if engine else inputs.BEST
+    return Tried(modes, chunks or [UNBOUNDED], common, estimator, int(top), alone)
+
+
+def _agree(mode: str | None, asked: Asked, tried: Tried, decoding: HardwareLike | None) -> None:
+    """Raise InputError where an option is of another mode than the one asked for."""
+    p99, chunk = asked.p99_ttft, tried.chunks[0]
+    if math.isfinite(p99) and asked.rate is None:
+        raise refuse("--p99-ttft", p99, "with --request-rate: arrivals make waits random")
+    if math.isfinite(p99) and mode == "disaggregated":
+        raise refuse("--p99-ttft", p99, "--mode aggregated: pools know the mean wait only")
+    if decoding is not None and mode == "aggregated":
+        raise refuse("--decode-hardware", decoding, "--mode disaggregated, or no mode")
+    if chunk < UNBOUNDED and mode == "disaggregated":
+        raise refuse("--chunk", chunk, "--mode aggregated, or no mode: pools take it whole")
+
+
+def _money(price: float | None, currency: str | None, region: float, pue: float | None) -> Money:
+    """What is paid for a GPU, and for its power."""
+    checks.above("--price", price)
+    checks.above("--region-factor", region)
+    if pue is not None and not pue >= 1.0:
+        raise refuse("--pue", pue, "a number of at least 1")
+    if currency is not None and price is None:
+        raise refuse("--currency", currency, "with --price: rents of profiles are in USD")
+    return Money(price, (currency or "USD").upper(), region, pue)

@@ -1,0 +1,73 @@
+"""How is a plan started: commands to copy, and why an engine has none?"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from infer_jax.launch import ENGINES, Launch, launches, service
+from infer_jax.planning import Choice
+from infer_jax.results import Lines, Part
+from infer_jax.specs import UNBOUNDED
+from infer_jax.verbs import inputs
+from infer_jax.verbs.plan_search import Plans, Question
+
+NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
+
+
+def started(choice: Choice, question: Question, plans: Plans) -> dict[str, Launch]:
+    """What starts a plan, by engine."""
+    systems = [plans.systems[name] for name in choice.system.split(" > ")]
+    most = float(question.tried.common.max_sequences)
+    wanted = service(
+        question.target.config,
+        plans.model,
+        systems,
+        choice.degrees,
+        choice.batch,
+        (choice.isl, choice.osl),
+        (plans.formats[choice.formats], question.target.kv_dtype),
+        question.draft,
+        # arrivals at random: more requests may be in flight than in the mean
+        None if question.asked.rate is None else most if most < UNBOUNDED else math.inf,
+        longest=(question.requests.longest, question.requests.within),
+    )
+    if not wanted.checkpoint.missing and any(map(inputs.as_numbers, systems)):
+        wanted = wanted._replace(checkpoint=wanted.checkpoint._replace(missing=NO_GPU))
+    return dict(zip(ENGINES, launches(wanted), strict=True))
+
+
+def parts(launched: dict[str, Launch], layout: str, engine: str) -> Iterator[Part]:
+    """What starts a plan on its ``engine``, or why nothing does, and then another engine's."""
+    own, able = launched[engine], _able(launched, engine)
+    reasons = [f"No {own.engine} command for {layout}: {reason}." for reason in own.missing]
+    if reasons:
+        yield from ("", *reasons)
+    if able is None:
+        return
+    if able is not own:
+        yield (
+            f"What follows starts the same layout on another engine, {able.engine}: the times and "
+            f"costs above are of {own.engine}, not of {able.engine} (--engine asks for its own)."
+        )
+    for step in able.steps:
+        place = f", {step.where}" if step.where else ""
+        yield from ("", f"On {able.engine} {able.version}, {layout}{place}:")
+        yield Lines("\n".join([*(f"# {comment}" for comment in able.comments), step.command]))
+    for name, text in able.files.items():
+        yield from ("", f"{name}:")
+        yield Lines(text)
+
+
+def notes(launched: dict[str, Launch], engine: str) -> Sequence[str]:
+    """What belongs to the commands that ``parts`` prints."""
+    able = _able(launched, engine)
+    return ["No engine's command is printed: see --json."] if able is None else able.notes
+
+
+def _able(launched: dict[str, Launch], engine: str) -> Launch | None:
+    """The launch on an engine, or else on the first that starts the plan."""
+    return next((one for one in (launched[engine], *launched.values()) if one.steps), None)
+
+
+def engine_of(plans: Plans, choice: Choice) -> str:
+    """The engine that a plan's numbers are of."""
+    return plans.trusted[choice.system.partition(" > ")[0]].engine or "vllm"

@@ -1,0 +1,92 @@
+"""What is said of one plan: its row of JSON, and what it leaves free."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.planning import Asked, Choice
+from infer_jax.results import numbers
+from infer_jax.verbs import inputs
+from infer_jax.verbs.plan_search import Plans
+
+Energies = tuple[float | None, float | None, float | None]
+
+
+class Row(NamedTuple):
+    """A plan with what is known of its system.
+
+    ``borrowed``: the generations whose coefficients stand for its chips, where these have none;
+    ``intervals``: what 80 % of measured runs are in, in ms, by name; ``joules``: per million tokens
+    of input, of output and of both, None where the power of a chip is not known.
+    """
+
+    choice: Choice
+    borrowed: str | None
+    intervals: Mapping[str, Sequence[float]]
+    joules: Energies
+
+    def fields(self, currency: str, total: float | None) -> dict[str, object]:
+        """The plan for JSON; rents in ``currency``, of ``total`` GPUs where that is given."""
+        c, unit = self.choice, currency.lower()
+        of_input, of_output, blended = self.joules
+        return {
+            "mode": c.mode,
+            "hardware": c.system,
+            "borrowed_from": self.borrowed,
+            "formats": c.formats,
+            "layout": c.layout,
+            "degrees": c.degrees,
+            "gpus": c.chips,
+            "concurrency_per_replica": c.batch,
+            "ttft_ms": 1e3 * c.ttft,
+            "p99_ttft_ms": None if c.p99_ttft is None else 1e3 * c.p99_ttft,
+            "tpot_ms": 1e3 * c.tpot,
+            "requests_per_s": c.requests_per_s,
+            "throughput_per_gpu_tokens_per_s": c.throughput,
+            f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,
+            f"input_cost_per_mtok_{unit}": c.input_usd,
+            f"output_cost_per_mtok_{unit}": c.output_usd,
+            f"cost_per_hour_{unit}": c.usd_per_hour,
+            "blended_energy_per_mtok_j": blended,
+            "input_energy_per_mtok_j": of_input,
+            "output_energy_per_mtok_j": of_output,
+            "memory_need_bytes": c.memory[0],
+            "memory_capacity_bytes": c.memory[1],
+            "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
+            "binds": c.binds,
+            "broken": dict(c.excess),
+            **self.intervals,
+            "idle_gpus": idle(c, total),
+        }
+
+
+def row(c: Choice, plans: Plans) -> Row:
+    """A plan with what is known of its system. Calibrations are of whole servers, not of pools."""
+    names = c.system.split(" > ")
+    whole = c.mode != "disaggregated"
+    intervals = inputs.bands(plans.systems[c.system], c.ttft, c.tpot) if whole else {}
+    known = numbers.known(min(float(plans.systems[name].hardware.power) for name in names))
+    lenders = dict.fromkeys(plans.trusted[name].borrowed_from for name in names)
+    borrowed = " and ".join(name for name in lenders if name) or None
+    joules = known(c.input_joules), known(c.output_joules), known(c.joules)
+    return Row(c, borrowed, intervals, joules)
+
+
+def idle(c: Choice, total: float | None) -> float | None:
+    """GPUs that a plan leaves free; None where no total is given."""
+    return None if total is None else max(total - c.chips, 0.0)
+
+
+def free(c: Choice, asked: Asked) -> list[str]:
+    """What a plan leaves free of the GPUs there are, and how often it fits on them."""
+    left = idle(c, asked.chips) if np.isfinite(asked.chips) else None
+    if not left:
+        return []
+    copies = asked.chips // c.chips
+    says = f"{c.layout} takes {c.chips:g} of {asked.chips:g} GPUs and leaves {left:g} free"
+    if copies < 2 or asked.rate is not None or asked.concurrency is not None:
+        return [f"{says}."]
+    rest = asked.chips - copies * c.chips
+    more = f" ({rest:g} left)" if rest else ""
+    return [f"{says}; it can be run {copies:g} times, for {copies:g} times the requests{more}."]

@@ -1,0 +1,209 @@
+"""Which plans answer a question, over every system and format that it names?"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from infer_jax.catalog import Model, System
+from infer_jax.estimators import Trust
+from infer_jax.estimators.serving import Deployment
+from infer_jax.planning import Asked, Choice, Side, front, machine, search
+from infer_jax.planning.machines import rule
+from infer_jax.planning.search import Searched, largest
+from infer_jax.verbs import inputs
+from infer_jax.verbs.drafts import Drafting
+from infer_jax.verbs.inputs import ModelLike
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.requests import Requested
+
+
+class Money(NamedTuple):
+    """Rent in USD/h or another currency, its factor for a region, and overhead of power (PUE)."""
+
+    price: float | None = None
+    currency: str = "USD"
+    region: float = 1.0
+    pue: float | None = None
+
+
+class Target(NamedTuple):
+    """The model that is served, the formats that are tried, and the numbers that are changed."""
+
+    config: ModelLike
+    formats: Sequence[str | None]
+    kv_dtype: str | None
+    set: str | Sequence[str] | None = None
+
+
+class Tried(NamedTuple):
+    """Which plans are tried: modes, prompt tokens of a pass, and what all of them have.
+
+    ``estimator``: its name; ``count``: plans shown of each system; ``alone``: pools are left out,
+    for only the mean of their wait is known.
+    """
+
+    modes: Sequence[str]
+    chunks: Sequence[float]
+    common: Deployment
+    estimator: str
+    count: int
+    alone: bool = False
+
+
+class Question(NamedTuple):
+    """What is to be served, on what, and within which limits.
+
+    ``decoding``: the system of the pool that decodes, where it is another; ``draft``: the model
+    that drafts, by name.
+    """
+
+    target: Target
+    systems: Sequence[System]
+    decoding: System | None
+    money: Money
+    requests: Requested
+    asked: Asked
+    tried: Tried
+    drafts: Drafting | None
+    draft: str | None = None
+
+    @property
+    def total(self) -> float | None:
+        """GPUs in all, where they are given."""
+        return self.asked.chips if math.isfinite(self.asked.chips) else None
+
+
+class Pool(NamedTuple):
+    """A system that is considered, and what was assumed."""
+
+    given: inputs.Given
+    side: Side
+    notes: list[str]
+    trusted: Trust
+
+
+@dataclass
+class Plans:
+    """Plans within the limits, else the nearest misses, and what they were searched among.
+
+    ``usual``: whether plans were kept within the usual TTFT, for want of a limit; ``systems``,
+    ``trusted``: by name; ``formats``: the options by what they came to; ``pools``: one or two
+    systems of each search.
+    """
+
+    model: Model
+    met: list[Choice] = field(default_factory=list)
+    missed: list[Choice] = field(default_factory=list)
+    usual: bool = False
+    configurations: int = 0
+    systems: dict[str, System] = field(default_factory=dict)
+    trusted: dict[str, Trust] = field(default_factory=dict)
+    formats: dict[str, str | None] = field(default_factory=dict)
+    pools: dict[str, Sequence[Pool]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def best(self) -> Choice | None:
+        """The cheapest plan within the limits."""
+        return min(self.met, key=lambda c: c.rank, default=None)
+
+
+def plans(question: Question) -> Plans:
+    """The plans of every system and format.
+
+    Raises:
+        InputError: a name or file that cannot be read; no layout that an engine runs.
+    """
+    within: dict[bool, list[Choice]] = {True: [], False: []}
+    missed: list[Choice] = []
+    answer: Plans | None = None
+    for label, form, pools in _considered(question):
+        first = pools[0]
+        answer = answer or Plans(first.given.model)
+        _note(answer, question, pools)
+        with busy(f"evaluating every layout on {first.side.name}"):
+            searched = _search(question, pools, question.asked)
+        answer.configurations += searched.looked
+        if not searched.pooled:
+            answer.notes.append(f"No two pools of {first.side.name} fit what is asked.")
+        stored = first.given.model.quantisation
+        answer.formats[stored], answer.pools[label] = form, pools
+        within[searched.usual] += [replace(c, formats=stored) for c in searched.met]
+        missed += [replace(c, formats=stored) for c in searched.missed]
+    assert answer is not None, "a question names at least one system"
+    answer.usual = bool(within[True])
+    met = within[answer.usual]
+    answer.met = front(met) if question.asked.frontier else sorted(met, key=lambda c: c.rank)
+    answer.missed = [] if met else sorted(missed, key=lambda c: c.rank)
+    return answer
+
+
+def fronts(question: Question, pools: Mapping[str, Sequence[Pool]]) -> dict[str, list[Choice]]:
+    """The frontier of every search, also of plans that break the limit of TPOT, by its label."""
+    wanted = replace(question.asked, frontier=True, tpot=np.inf)
+    with jax.enable_x64(True):
+        return {label: _search(question, each, wanted).met for label, each in pools.items()}
+
+
+def _considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[Pool]]]:
+    """What is searched: its label, its format, and one system or one for each pool."""
+    for system, form in product(question.systems, question.target.formats):
+        pools = [_pool(question, system, form)]
+        if question.decoding is not None:
+            pools.append(_pool(question, question.decoding, form))
+        label = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
+        yield label + (f", {form}" if len(question.target.formats) > 1 else ""), form, pools
+
+
+def _note(answer: Plans, question: Question, pools: Sequence[Pool]) -> None:
+    """Add what is assumed of pools, and by which systems they are."""
+    for pool in pools:
+        answer.notes += pool.notes
+        answer.notes += inputs.too_long(pool.given.model, question.requests.work)
+        answer.systems[pool.side.name] = pool.given.system
+        answer.trusted[pool.side.name] = pool.trusted
+
+
+def _search(question: Question, pools: Sequence[Pool], asked: Asked) -> Searched:
+    drafts, tried = question.drafts, question.tried
+    return search(
+        [pool.side for pool in pools],
+        pools[0].given.model.architecture,
+        question.requests.work,
+        asked,
+        tried.common,
+        modes=tried.modes,
+        chunks=tried.chunks,
+        drafts=drafts.counts if drafts else (0.0,),
+        draft=drafts.draft if drafts else None,
+        count=tried.count,
+    )
+
+
+def _pool(question: Question, system: System, form: str | None) -> Pool:
+    price, _, region, pue = question.money
+    name, total, target = question.tried.estimator, question.total, question.target
+    given = inputs.given(target.config, system, form, target.kv_dtype, price, target.set)
+    serving, hardware = inputs.serving(name, given), given.hardware
+    trusted = inputs.trust(name, serving, given)
+    if pue is not None:
+        serving = serving.replace(draw=serving.draw.with_(pue=pue))
+    if question.drafts is not None:
+        serving = serving.with_(acceptance=question.drafts.acceptance)
+    hardware = hardware.with_(price=float(hardware.price) * region)
+    size, _ = machine(given.hardware, given.system.title)
+    side = Side(given.system.name, hardware, serving, size)
+    most = math.inf if total is None else largest(given.hardware, total)
+    notes = given.notes
+    if region != 1.0:
+        notes.append(f"{side.name}: rents are {region:g} times those, by --region-factor.")
+    if most > 2:
+        notes.append(f"{side.name}: {rule(size)}.")
+    if total is not None and most < total:
+        notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
+    return Pool(given, side, notes, trusted)

@@ -1,0 +1,116 @@
+"""How are plans printed: their times and costs, and the bills of each side?"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from infer_jax.estimators.trust import BORROWED
+from infer_jax.planning import Choice
+from infer_jax.results import Column, Part, Table, numbers
+from infer_jax.verbs.plan_rows import Row
+
+SHOWN = 25  # lines of a printed frontier
+TIMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
+
+
+def tables(
+    rows: Sequence[Row], *, met: bool, frontier: bool, formats: bool, sign: str
+) -> Iterator[Part]:
+    """The rows as tables: plans that are ``met``, of a ``frontier``, or else what they break.
+
+    ``formats``: whether several are compared; ``sign``: of the currency.
+    """
+    names = [_name(row, formats) for row in rows]
+    yield _answers(rows, names, met=met, frontier=frontier, sign=sign)
+    if not frontier:
+        yield ""
+        yield _bills(rows, names, sign)
+
+
+def spread(plans: Sequence[Choice]) -> list[int]:
+    """At most ``SHOWN`` of a frontier, even in the logarithm of speed, with both ends."""
+    if len(plans) <= SHOWN:
+        return list(range(len(plans)))
+    times = np.log([c.tpot for c in plans])
+    wanted = np.linspace(times[0], times[-1], SHOWN)
+    return np.unique([np.abs(times - t).argmin() for t in wanted]).tolist()
+
+
+def _name(row: Row, formats: bool) -> str:
+    """The layout, the format of the matrices where several are compared, and a mark."""
+    c = row.choice
+    weights = c.formats.partition(";")[0].partition(" (")[0].replace("bfloat", "bf")
+    mark = f"{BORROWED} " if row.borrowed else ""
+    return mark + (f"{c.layout} {weights}" if formats else c.layout)
+
+
+def _answers(
+    rows: Sequence[Row], names: Sequence[str], *, met: bool, frontier: bool, sign: str
+) -> Table:
+    pools = any(row.choice.mode == "disaggregated" for row in rows)
+    systems = len({row.choice.system for row in rows}) > 1
+    # a frontier shows the speed in place of TPOT
+    times = [x for x in TIMES if any(getattr(row.choice, x) for row in rows)]
+    times = [x for x in times if not (frontier and x == "tpot")]
+    columns = (
+        Column("plan", "prefill > decode" if pools else "", left=True),
+        *([Column("system", left=True)] if systems else []),
+        Column("GPUs"),
+        Column("batch"),
+        *(Column(TIMES[name], "ms") for name in times),
+        *([Column("speed", "tok/s")] if frontier else []),
+        Column("output", "tok/s/GPU"),
+        Column("blended", f"{sign}/Mtok"),
+        Column("binds" if met else "breaks", left=True),
+    )
+    lines = [
+        [
+            name,
+            *([row.choice.system] if systems else []),
+            f"{row.choice.chips:g}",
+            numbers.digits(row.choice.batch),
+            *(_time(row, time) for time in times),
+            *([numbers.digits(1.0 / row.choice.tpot)] if frontier else []),
+            numbers.digits(row.choice.throughput),
+            numbers.digits(row.choice.usd_per_mtok),
+            row.choice.binds if met else _breaks(row.choice),
+        ]
+        for row, name in zip(rows, names, strict=True)
+    ]
+    return Table(columns, lines, mark=0 if met and not frontier else -1)
+
+
+def _bills(rows: Sequence[Row], names: Sequence[str], sign: str) -> Table:
+    sides = ("input", "output", "blended")
+    columns = (
+        Column("per million tokens", left=True),
+        *(Column(side, sign) for side in sides),
+        *(Column(side, "J") for side in sides),
+        Column("memory", "GB of", left=True),
+    )
+    lines = []
+    for row, name in zip(rows, names, strict=True):
+        c = row.choice
+        costs = (numbers.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok))
+        joules = (numbers.or_unknown(x) for x in row.joules)
+        lines.append([name, *costs, *joules, _memory(c)])
+    return Table(columns, lines)
+
+
+def _time(row: Row, name: str) -> str:
+    """Milliseconds, with the interval that 80 % of measured runs are in where that is known."""
+    seconds, ends = getattr(row.choice, name), row.intervals.get(f"{name}_interval80_ms")
+    between = f" ({numbers.digits(ends[0])} to {numbers.digits(ends[1])})" if ends else ""
+    return "" if seconds is None else numbers.digits(1e3 * seconds) + between
+
+
+def _memory(c: Choice) -> str:
+    """GB needed of GB there on a GPU, and on what lies below it where that is used."""
+    used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
+    words = {n: f"{a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items()}
+    return ", ".join(f"{n} {x}" for n, x in words.items()) if len(words) > 1 else words["GPU"]
+
+
+def _breaks(c: Choice) -> str:
+    worst = sorted(c.excess.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} by {share:.1%}" for name, share in worst)

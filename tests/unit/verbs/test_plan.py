@@ -1,0 +1,124 @@
+"""`ij.plan`: what the command prints, as a result; names, profiles and specs alike."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import infer_jax as ij
+from infer_jax.verbs.plan import _systems
+from infer_jax.verbs.requests import tokens
+from tests.cli.running import answer, run
+
+MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
+FEW = {"isl": 2000, "osl": 200, "total_gpus": 2, "mode": "aggregated"}
+WORDS = ("plan", MODEL, "--hardware", SYSTEM, "--isl", "2000", "--osl", "200")
+WORDS += ("--total-gpus", "2", "--mode", "aggregated")
+
+
+@pytest.fixture(scope="module")
+def plans():
+    return ij.plan(MODEL, SYSTEM, **FEW, tpot=0.012)
+
+
+def test_it_answers_what_its_command_prints(plans):
+    printed = answer(*WORDS, "--tpot", "12ms")
+    assert {"schema": printed["schema"], **json.loads(json.dumps(plans.to_dict()))} == printed
+    assert str(plans).split() == run(*WORDS, "--tpot", "12ms").out.split()
+    assert plans.best.layout in plans._repr_html_() and "vllm serve" in plans._repr_html_()
+
+
+def test_a_row_a_plan(plans):
+    pandas = pytest.importorskip("pandas")
+    table = plans.to_pandas()
+    assert isinstance(table, pandas.DataFrame) and len(table) == len(plans.plans) == 3
+    assert list(table["layout"]) == [c.layout for c in plans.plans]
+    assert table["blended_cost_per_mtok_usd"].is_monotonic_increasing
+    assert plans.best is plans.plans[0] and not plans.near_misses and plans.feasible
+    missed = ij.plan(MODEL, SYSTEM, **FEW, ttft=1e-4)
+    assert missed.best is None and not missed.feasible and not missed.launch
+    assert len(missed.to_pandas()) == len(missed.near_misses) > 0
+
+
+def test_profiles_and_specs_answer_as_names_do(plans):
+    """But for what starts a plan: numbers do not say which weights to load, on which GPUs."""
+    system, model = ij.load_system(SYSTEM), ij.load_model(MODEL)
+    given = ij.plan(model, [system], **FEW, tpot=0.012)
+    assert given.rows() == plans.rows()
+    reasons = [reason for one in given.launch.values() for reason in one.missing]
+    assert reasons and all("its name or config.json" in reason for reason in reasons)
+    bare = ij.plan(MODEL, system.hardware, **FEW)
+    assert (
+        bare.best is not None
+        and bare.best.system == "hardware"
+        and not any(x.steps for x in bare.launch.values())
+    )
+    assert "profile says which GPUs" in str(bare)
+    # the architecture and the hardware alone are a system without coefficients of its own
+    assert ij.plan(model.architecture, system.hardware, **FEW).rows() == [
+        {**row, "formats": "as given"} for row in bare.rows()
+    ]
+
+
+def test_systems_that_share_a_name_are_told_apart():
+    system = ij.load_system(SYSTEM)
+    cheap = replace(system, hardware=system.hardware.with_(price=1.0))
+    plans = ij.plan(MODEL, [system, cheap, SYSTEM, SYSTEM], **FEW, top=1)
+    assert plans.best is not None and plans.best.system == "h100_sxm (2)"
+    assert {c.system for c in plans.plans} == {"h100_sxm", "h100_sxm (2)", "h100_sxm (3)"}
+    names = [one.name for one in _systems([SYSTEM, "h200_sxm"], "h200_sxm")[0]]
+    assert names == [SYSTEM, "h200_sxm"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"^plan: How many GPUs are there.*Give total_gpus, concurrency or request_rate\."),
+        ({"total_gpus": 2.5}, "^plan: total_gpus is '2.5'; allowed: a whole number from 1"),
+        ({"total_gpus": "two"}, "^plan: total_gpus is 'two'; allowed: a whole number from 1"),
+        ({"total_gpus": 2, "tpot": -1}, "^plan: tpot is -1; allowed: a number above 0"),
+        ({"total_gpus": 2, "mode": "both"}, "mode is 'both'; allowed: one of aggregated, disagg"),
+        ({"total_gpus": 2, "engine": "x"}, "engine is 'x'; allowed: one of trtllm, sglang, vllm"),
+        ({"total_gpus": 2, "pue": 0.5}, "pue is '0.5'; allowed: a number of at least 1"),
+        ({"total_gpus": 2, "chunk": [0]}, "chunk is 0; allowed: a whole number from 1"),
+        ({"total_gpus": 2, "p99_ttft": 1.0}, "p99_ttft .* with request_rate"),
+        ({"total_gpus": 2, "isl": "2200±600"}, "isl .*a mean alone, or with request_rate"),
+        ({"total_gpus": 2, "isl": "x"}, "isl is 'x'; allowed: a whole number of at least 0, or"),
+        ({"total_gpus": 2, "currency": "EUR"}, "currency is 'EUR'; allowed: with price"),
+        (
+            {"total_gpus": 2, "acceptance": 1.5, "heads": True},
+            "acceptance is '1.5'; allowed: a probability",
+        ),
+    ],
+)
+def test_what_it_refuses_is_named_as_a_keyword(options, said):
+    with pytest.raises(ij.InputError, match=said) as wrong:
+        ij.plan(MODEL, SYSTEM, **options)
+    assert "--" not in str(wrong.value)
+
+
+def test_no_system_is_refused():
+    with pytest.raises(ij.InputError, match="hardware is 'missing'; allowed: one system or more"):
+        ij.plan(MODEL, [], total_gpus=2)
+
+
+def test_lengths_with_their_spread():
+    assert [(x, x.deviation) for x in (tokens("2200+-600", 0), tokens(7, 1))] == [
+        (2200.0, 600.0),
+        (7.0, 0.0),
+    ]
+    for text in ("2200±", "±600", "2200±1e9", "1e400", "1_000", "-1"):
+        with pytest.raises(ValueError, match="is not"):
+            tokens(text, 0)
+
+
+def test_it_draws_what_the_command_draws(plans, tmp_path):
+    pytest.importorskip("matplotlib")
+    plans.plot(tmp_path / "mine.svg")
+    run(*WORDS, "--tpot", "12ms", "--out", str(tmp_path / "its.svg"))
+
+    def words(name):
+        lines = (tmp_path / name).read_text().split("\n")
+        return [line for line in lines if "<!--" in line]
+
+    assert words("mine.svg") == words("its.svg") != []
