@@ -8,14 +8,13 @@ import typer
 
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.cli import options as opt, runs as given_runs, show
-from infer_jax.cli.compare_view import ANSWERS, show_runs, show_two, suffix
+from infer_jax.cli.compare_view import SERVERS, show_runs, show_two
 from infer_jax.cli.estimate import agree
 from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.results import numbers
-from infer_jax.specs import Plan
+from infer_jax.specs import Output, Plan, outputs
 from infer_jax.verbs import inputs
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import plan_of
@@ -75,7 +74,7 @@ def compare(
         names = names if len(names) != 1 else [best, *names]
         if len(names) != 2 or names[0] == names[1]:
             raise opt.refuse("--estimator", ", ".join(names), "two that differ")
-        report = _estimators(asked, names, (tp, pp, ep, total_gpus), isl, osl, batch)
+        report, compared = _estimators(asked, names, (tp, pp, ep, total_gpus), isl, osl, batch)
     else:
         if total_gpus is not None or batch is not None:
             option = "--total-gpus" if batch is None else "--batch"
@@ -86,14 +85,14 @@ def compare(
         facts |= {"concurrency": concurrency, "request_rate": request_rate}
         found = read_runs([str(path) for path in runs], sidecar, **facts)
         given_runs.agree(found, asked)
-        report = _measured(asked, names[0] if names else inputs.BEST, found)
+        report, compared = _measured(asked, names[0] if names else inputs.BEST, found), SERVERS
     if as_json:
         show.as_json({**report, "notes": asked.notes})
         return
     if runs is None:
-        show_two(report, asked.notes)
+        show_two(report, compared, asked.notes)
     else:
-        show_runs(report, asked.notes)
+        show_runs(report, compared, asked.notes)
 
 
 def _estimators(
@@ -103,8 +102,8 @@ def _estimators(
     isl: float | None,
     osl: float | None,
     batch: float | None,
-) -> dict[str, Any]:
-    """Both estimators' answers to one question."""
+) -> tuple[dict[str, Any], list[Output]]:
+    """Both estimators' answers to one question, and which outputs they are."""
     arch, (tp, pp, ep, total) = asked.model.architecture, split
     work = inputs.workload(4096.0 if isl is None else isl, osl or 512.0, 0.0, batch or 1.0)
     lives, trusted = [], []
@@ -115,7 +114,7 @@ def _estimators(
         trusted.append(inputs.trust(name, theory, asked))
         with busy(f"compiling and evaluating {name}"):
             lives.append(once(Estimator.estimate_once, theory, arch, asked.hardware, work, plan))
-    return {
+    report = {
         **asked.names,
         "isl_tokens": work.isl,
         "osl_tokens": work.osl,
@@ -125,26 +124,16 @@ def _estimators(
             for known, life in zip(trusted, lives, strict=True)
         ],
     }
+    return report, outputs(*lives, view="compare")
 
 
 def _predicted(life: Estimate, asked: inputs.Given) -> dict[str, Any]:
-    answers: dict[str, float | None] = {**_answers(life)}
-    if "power" in answers:
-        answers["power"] = numbers.known(asked.hardware.power)(answers["power"])
+    compared = outputs(life, view="compare")
     return {
         "feasible": bool(life.feasible),
-        "answers": {f"{k}_{suffix(k)}": x for k, x in answers.items()},
+        "answers": {x.plain_key: x.value(life, asked.hardware.power) for x in compared},
         "prefill_ms": {k: 1e3 * x for k, x in life.prefill.terms.items()},
         "decode_ms": {k: 1e3 * x for k, x in life.decode.terms.items()},
-    }
-
-
-def _answers(life: Estimate) -> dict[str, float]:
-    """The ``ANSWERS`` that an estimate has, in their units."""
-    return {
-        key: factor * float(getattr(life, key))
-        for key, (_, _, factor) in ANSWERS.items()
-        if hasattr(life, key)
     }
 
 
@@ -178,7 +167,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> dict[str, 
                 "osl_tokens": run.osl,
                 "concurrency": run.concurrency,
                 "request_rate_per_s": run.request_rate,
-                "measured": {f"{k}_{suffix(k)}": x for k, x in _figures(run)},
+                "measured": dict(_figures(run)),
                 "predicted": _predicted(life, asked),
             }
             for run, life in zip(runs, lives, strict=True)
@@ -192,7 +181,7 @@ def _plain(plan: Deployment) -> Plan:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, float]]:
-    """The ``ANSWERS`` that a run has, in their units."""
+    """The outputs of a server that a run has measured, in the units of JSON."""
     speed = run.output_throughput
     found = {
         "ttft": run.ttft.typical,
@@ -201,6 +190,7 @@ def _figures(run: Run) -> Iterator[tuple[str, float]]:
         "throughput": speed / run.chips if speed and run.chips else None,
         "power": run.power,
     }
-    for key, value in found.items():
+    for output in SERVERS:
+        value = found.get(output.name)
         if value is not None:
-            yield key, ANSWERS[key][2] * value
+            yield output.plain_key, output.factor * value

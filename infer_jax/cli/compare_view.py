@@ -1,30 +1,19 @@
 """How is a comparison printed: answers and terms side by side, or runs and predictions?"""
 
+from collections.abc import Sequence
 from typing import Any
 
 from infer_jax.cli import show
+from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.estimators.trust import BORROWED
 from infer_jax.results import numbers
+from infer_jax.specs import Output, outputs
 
 SHOWN = 8  # measured runs that are printed; JSON has all
-ANSWERS = {  # of an estimate: title, unit, factor
-    "ttft": ("time to first token", "ms", 1e3),
-    "tpot": ("time per output token", "ms", 1e3),
-    "latency": ("latency of a request", "ms", 1e3),
-    "throughput": ("output per GPU", "tokens/s", 1.0),
-    "cost": ("output tokens", "$/Mtok", 1.0),
-    "input_cost": ("input tokens", "$/Mtok", 1.0),
-    "power": ("power of a GPU", "W", 1.0),
-}
+SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
 
 
-def suffix(key: str) -> str:
-    """How the key of an answer ends in JSON, by its unit."""
-    unit = ANSWERS[key][1]
-    return {"$/Mtok": "per_mtok_usd", "tokens/s": "tokens_per_s"}.get(unit, unit.lower())
-
-
-def show_two(report: dict[str, Any], notes: list[str]) -> None:
+def show_two(report: dict[str, Any], compared: Sequence[Output], notes: list[str]) -> None:
     """Print two estimators' answers to one question."""
     one, two = report["estimators"]
     show.say(
@@ -33,7 +22,7 @@ def show_two(report: dict[str, Any], notes: list[str]) -> None:
         *(each["trust"]["says"] for each in (one, two)),
         "",
     )
-    titles = {f"{k}_{suffix(k)}": (title, unit) for k, (title, unit, _) in ANSWERS.items()}
+    titles = {x.plain_key: (x.title, x.printed_unit) for x in compared}
     heads = (
         show.Column("answer", left=True),
         show.Column("unit", left=True),
@@ -83,11 +72,11 @@ def _marked(estimator: dict[str, Any]) -> str:
     return f"{estimator['name']} {BORROWED if estimator['trust']['borrowed_from'] else ''}".rstrip()
 
 
-def show_runs(report: dict[str, Any], notes: list[str]) -> None:
+def show_runs(report: dict[str, Any], compared: Sequence[Output], notes: list[str]) -> None:
     """Print measured runs beside what is predicted of them."""
     known = report["trust"]
     show.say(f"{report['model']} on {report['hardware']}: measured, and predicted", known["says"])
-    titles = {f"{k}_{suffix(k)}": (title, unit) for k, (title, unit, _) in ANSWERS.items()}
+    titles = {x.plain_key: (x.title, x.printed_unit) for x in compared}
     for run in report["runs"][:SHOWN]:
         load = (
             f"concurrency {run['concurrency']:g}"

@@ -8,16 +8,16 @@ from infer_jax.catalog.files import write_text
 from infer_jax.cli import show
 from infer_jax.design.design import Designed
 from infer_jax.design.export import export, template
-from infer_jax.design.quality_wrapper import Judged
+from infer_jax.design.quality_wrapper import Judged, Judgement
 from infer_jax.design.toml import Spec
 from infer_jax.design.violations import life_of
 from infer_jax.errors import InputError
 from infer_jax.results import numbers
+from infer_jax.specs import outputs
 from infer_jax.sweeps.paths import grows, look, unit_of
 from infer_jax.verbs import limits
 
-TERMS = ("ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips", "parameters",
-         "active", "kv_bytes", "aspect", "energy", "loss", "training", "lifetime")  # fmt: skip
+TERMS = tuple(output.name for output in outputs(Judgement))
 
 
 def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict[str, Any]:

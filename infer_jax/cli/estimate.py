@@ -6,9 +6,8 @@ from infer_jax.catalog.published import Errors
 from infer_jax.cli import estimate_drafts, estimate_view as view, options as opt, show
 from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import Estimate, Estimator, Phase
-from infer_jax.estimators.serving import Served, Serving
-from infer_jax.results import numbers
-from infer_jax.specs import Architecture, Experts
+from infer_jax.estimators.serving import ServerEstimate, Serving
+from infer_jax.specs import Architecture, Experts, outputs
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.requests import Requested, requested
 from infer_jax.verbs.split import plan_of
@@ -59,7 +58,7 @@ def estimate(
     drafts = estimate_drafts.Asked(draft, acceptance, heads)
     life, said, made = estimate_drafts.answered(theory, asked, work, plan, drafts)
     life = _of_this(arch, life)
-    if request_rate is not None and isinstance(life, Served):
+    if request_rate is not None and isinstance(life, ServerEstimate):
         running = float(request_rate / dp * life.latency)  # by Little's law
     limits = {
         name: {"limit_ms": 1e3 * limit, "value_ms": 1e3 * value, "met": bool(value <= limit)}
@@ -82,13 +81,7 @@ def estimate(
         "copies": dp,
         "total_gpus": life.chips * dp,
         "feasible": bool(life.feasible),
-        "ttft_ms": 1e3 * life.ttft,
-        "tpot_ms": 1e3 * life.tpot,
-        "speed_tokens_per_s": life.speed,
-        "throughput_per_gpu_tokens_per_s": life.throughput,
-        "throughput_tokens_per_s": life.throughput * life.chips * dp,
-        "output_cost_per_mtok_usd": life.cost,
-        "input_cost_per_mtok_usd": life.input_cost,
+        **_outputs(life, asked, dp),
         **_loaded(life, asked, shipped),
         "limits": limits,
         "prefill": _phase(life.prefill),
@@ -149,22 +142,22 @@ def _phase(phase: Phase) -> dict[str, Any]:
     }
 
 
+def _outputs(life: Estimate, asked: inputs.Given, copies: float) -> dict[str, Any]:
+    """Every output by its name in JSON, and the sums over all chips of ``copies`` instances."""
+    answers: dict[str, Any] = {}
+    for output in outputs(life):
+        answers[output.json_key] = value = output.value(life, asked.hardware.power)
+        if output.whole:
+            answers[output.plain_key] = value * life.chips * copies
+    return answers
+
+
 def _loaded(life: Estimate, asked: inputs.Given, shipped: Errors | None) -> dict[str, Any]:
     """What an estimate of a loaded server says beyond any other."""
-    if not isinstance(life, Served):
+    if not isinstance(life, ServerEstimate):
         return {}
-    drawn = numbers.known(asked.hardware.power)
     return {
         **inputs.bands(asked.system, float(life.ttft), float(life.tpot), shipped),
-        "latency_ms": 1e3 * life.latency,
-        "tpot_with_first_ms": 1e3 * life.tpot_with_first,
         "ttft_percentiles_ms": {name: 1e3 * x for name, x in life.percentiles.items()},
-        "running": life.running,
-        "places": life.places,
-        "blended_cost_per_mtok_usd": life.blended_cost,
         "memory": {f"{name}_bytes": x for name, x in life.memory.items()},
-        "power_per_gpu_w": drawn(life.power),
-        "output_energy_per_mtok_j": drawn(life.energy),
-        "input_energy_per_mtok_j": drawn(life.input_energy),
-        "blended_energy_per_mtok_j": drawn(life.blended_energy),
     }

@@ -9,7 +9,7 @@ import numpy as np
 from infer_jax.cli.options import ask, refuse
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
-from infer_jax.estimators.serving import Served, Serving, shape
+from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.verbs import inputs
@@ -69,11 +69,11 @@ def fastest(
     work: Workload,
     plan: Plan,
     counts: Any,
-) -> tuple[Served, Any]:
+) -> tuple[ServerEstimate, Any]:
     """The life with the least TPOT of those with ``counts`` drafts, and its number of drafts."""
     seen, small = shape(arch), None if draft is None else shape(draft)
 
-    def one(drafts: Any) -> Served:
+    def one(drafts: Any) -> ServerEstimate:
         return theory.serve(seen, hardware, work, deployment(plan).replace(drafts=drafts), small)
 
     lives = jax.vmap(one)(counts)

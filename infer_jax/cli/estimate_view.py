@@ -5,11 +5,13 @@ from typing import Any
 from infer_jax.catalog.published import Errors
 from infer_jax.cli import show
 from infer_jax.estimators import Estimate, Phase, Trust
-from infer_jax.estimators.serving import Served
+from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.results import numbers
+from infer_jax.specs import outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import limits
 
+MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
 LEAST = 1e-12  # seconds: what rounding leaves of a term is less
 
 
@@ -65,7 +67,7 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
     )
     both = (life.prefill, life.decode)
     spent = sorted({**life.prefill.terms, **life.decode.terms}, key=lambda k: -_longest(both, k))
-    spent = [name for name in spent if not isinstance(life, Served) or _seen(both, name)]
+    spent = [name for name in spent if not isinstance(life, ServerEstimate) or _seen(both, name)]
     rows = [[name, *(cell for p in both for cell in _spent(p, name))] for name in spent]
     rows.append(["time", _of(1e3 * life.ttft), "100", _of(1e3 * life.tpot), "100"])
     rows.append(["MFU", "", _of(100 * life.prefill.mfu), "", _of(100 * life.decode.mfu)])
@@ -95,30 +97,20 @@ def show_all(report: dict[str, Any], life: Estimate, notes: list[str], trusted: 
 
 def _answers(report: dict[str, Any], life: Estimate, mark: str) -> list[list[str]]:
     """Rows of times, rates, money and energy."""
-    return [
-        ["time to first token", mark + _of(report["ttft_ms"]), "ms", _met(report, "ttft")],
-        ["time per output token", mark + _of(report["tpot_ms"]), "ms", _met(report, "tpot")],
-        ["speed of a request", mark + _of(life.speed), "tokens/s", ""],
-        ["throughput per GPU", mark + _of(life.throughput), "tokens/s", ""],
-        ["throughput", mark + _of(report["throughput_tokens_per_s"]), "tokens/s", ""],
-        ["output tokens", mark + _of(life.cost), "$/Mtok", ""],
-        ["input tokens", mark + _of(life.input_cost), "$/Mtok", ""],
-        *(
-            [
-                ["output tokens", _known(report, "output_energy_per_mtok_j"), "J/Mtok", ""],
-                ["input tokens", _known(report, "input_energy_per_mtok_j"), "J/Mtok", ""],
-                ["power of a GPU", _known(report, "power_per_gpu_w"), "W", ""],
-                ["requests running", _of(life.running), "", ""],
-            ]
-            if isinstance(life, Served)
-            else []
-        ),
-    ]
+    rows = []
+    for output in outputs(life, view="estimate"):
+        value = numbers.or_unknown(report[output.json_key], 4)
+        stands = mark if output.kind in MARKED and not output.drawn else ""
+        unit = output.printed_unit
+        rows.append([output.title, stands + value, unit, _met(report, output.name)])
+        if output.whole:
+            rows.append([output.whole, stands + _of(report[output.plain_key]), unit, ""])
+    return rows
 
 
 def _limits_of(life: Estimate) -> list[list[str]]:
     """Rows of both phases; of a server, whose phases share limits, once, with what fills it."""
-    if not isinstance(life, Served):
+    if not isinstance(life, ServerEstimate):
         both = (("prefill", life.prefill), ("decode", life.decode))
         return [row for title, phase in both for row in _limits(title, phase)]
     titles = {
@@ -144,10 +136,6 @@ def _layout(phase: Phase) -> str:
 
 def _of(value: Any) -> str:
     return numbers.digits(value, 4)
-
-
-def _known(report: dict[str, Any], name: str) -> str:
-    return numbers.or_unknown(report[name], 4)
 
 
 def _met(report: dict[str, Any], name: str) -> str:

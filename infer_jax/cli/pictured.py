@@ -4,13 +4,14 @@ from typing import Any
 
 from infer_jax.cli.answered import NONE, Answers, again, lead, ms, phases
 from infer_jax.cli.sensitivity import worth
+from infer_jax.design.sensitivity import known_outputs
 from infer_jax.pages import charts, page
 from infer_jax.pages.charts import Axis, Bar, Curve, Mark, Tier
 from infer_jax.results import numbers
 from infer_jax.results.numbers import digits
+from infer_jax.specs import outputs
 
 TOP = 10  # bars of each output's sensitivity
-OUTPUTS = {"tpot": "time per output token", "ttft": "time to first token", "cost": "$/Mtok"}
 PER_MILLION = "USD per million output tokens"
 
 
@@ -105,11 +106,12 @@ def memory(answers: Answers) -> page.Section:
 
 
 def sensitivity(answers: Answers) -> page.Section:
-    """Elasticities of three outputs."""
-    body = ""
-    for output, title in OUTPUTS.items():
+    """Elasticities of the outputs that are known without the power of a chip."""
+    body, shown = "", {x.name for x in outputs(answers.life, view="sensitivity") if not x.drawn}
+    for output in (x for x in known_outputs().values() if x.name in shown):
+        title = output.short if output.per else output.title
         slopes = worth(answers.elasticities, answers.asked.model.architecture)
-        largest = [e for e in slopes if e.output == output][:TOP]
+        largest = [e for e in slopes if e.output == output.name][:TOP]
         rows = [
             Bar(
                 e.path.replace("arch.blocks.*.", "arch."),

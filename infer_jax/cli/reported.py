@@ -15,7 +15,7 @@ from infer_jax.estimators.registry import variant
 from infer_jax.launch import Launch
 from infer_jax.pages import page as made
 from infer_jax.results import numbers
-from infer_jax.specs import leaves
+from infer_jax.specs import leaves, outputs
 from infer_jax.verbs import inputs
 
 
@@ -40,12 +40,8 @@ def _plan(answers: Answers) -> made.Section:
     life, work = answers.life, answers.work
     mark = answers.trusted.mark
     rows = [
-        ("time to first token", 1e3 * life.ttft, "ms"),
-        ("time per output token", 1e3 * life.tpot, "ms"),
-        ("speed of one request", life.speed, "tokens/s"),
-        ("output per GPU", life.throughput, "tokens/s"),
-        ("output tokens", life.cost, "$/Mtok"),
-        ("input tokens", life.input_cost, "$/Mtok"),
+        (x.title, x.value(life, answers.asked.hardware.power), x.printed_unit)
+        for x in outputs(life, view="report")
     ]
     limits = [
         (f"{name}, {title}", *_sizes(name, limit), met(limit.need, limit.capacity))
@@ -55,7 +51,7 @@ def _plan(answers: Answers) -> made.Section:
     ]
     body = made.table(
         ("answer", "value", "unit"),
-        [(n, mark + numbers.digits(x, 4), u) for n, x, u in rows],
+        [(n, mark + numbers.or_unknown(x, 4), u) for n, x, u in rows],
         (0, 2),
     ) + made.table(("limit", "need", "capacity", ""), limits, (0, 3))
     cached = f", {float(work.prefix):g} tokens of the prompt cached" if float(work.prefix) else ""

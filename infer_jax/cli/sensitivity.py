@@ -15,7 +15,14 @@ from infer_jax.cli import (
     show,
 )
 from infer_jax.cli.runtime import prepare
-from infer_jax.design.sensitivity import UNITS, Elasticity, analyser, changed, outputs, what_if
+from infer_jax.design.sensitivity import (
+    Elasticity,
+    analyser,
+    changed,
+    known_outputs,
+    outputs,
+    what_if,
+)
 from infer_jax.estimators import Economics
 from infer_jax.plots.names import named
 from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, leaves
@@ -26,9 +33,9 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import plan_of
 
 DARK = "J/Mtok is unknown: the profile of {} has no power."
+AXES = ("tpot", "cost")  # of the frontier
 TABLE = 12  # rows of each output's table
 BARS = 12  # of each output in the picture
-NAMES = {"tpot": "TPOT", "ttft": "TTFT", "cost": "$/Mtok", "energy": "J/Mtok"}
 
 
 def sensitivity(
@@ -201,10 +208,11 @@ def _print(slopes: list[Elasticity], top: int) -> None:
         show.Column("+10 %", "%"),
         show.Column("x2", "%"),
     ]
-    for name in sorted({e.output for e in slopes}, key=list(NAMES).index):
-        rows = [e for e in slopes if e.output == name][:top]
-        unit = f" ({UNITS[name]})" if "Mtok" not in UNITS[name] else ""  # a name has its unit
-        show.say("", f"{NAMES[name]}{unit}")
+    seen = {e.output for e in slopes}
+    for output in (x for x in known_outputs().values() if x.name in seen):
+        rows = [e for e in slopes if e.output == output.name][:top]
+        unit = "" if output.per or output.unit == "1" else f" ({output.unit})"
+        show.say("", f"{output.short}{unit}")
         show.table(
             columns,
             [
@@ -229,23 +237,25 @@ def _change(x: float) -> str:
 def _print_ifs(ifs: dict[str, dict[str, float]]) -> None:
     if not ifs:
         return
-    names = list(next(iter(ifs.values())))
+    names, heads = list(next(iter(ifs.values()))), known_outputs()
     show.say("", "What if")
     show.table(
-        (show.Column("change", left=True), *(show.Column(NAMES[n], "%") for n in names)),
+        (show.Column("change", left=True), *(show.Column(heads[n].short, "%") for n in names)),
         [[label, *(f"{100 * change[n]:+.1f}" for n in names)] for label, change in ifs.items()],
     )
 
 
 def _print_along(rows: list[Point], found: list[list[Elasticity]], top: int) -> None:
-    for name in ("tpot", "cost"):
+    for name in AXES:
         at = [{e.path: e for e in slopes if e.output == name} for slopes in found]
         weights = {
             p: max(t[p].weight for t in at if p in t)
             for p in dict.fromkeys(p for t in at for p in t)
         }
         paths = sorted(weights, key=lambda p: -weights[p])[:top]
-        show.say("", f"Elasticities of {NAMES[name]} along the frontier, cheapest first")
+        show.say(
+            "", f"Elasticities of {known_outputs()[name].short} along the frontier, cheapest first"
+        )
         heads = [
             show.Column(f"{float(r.plan.tp):.3g} GPUs", f"batch {float(r.workload.batch):.3g}")
             for r in rows
@@ -259,18 +269,18 @@ def _print_along(rows: list[Point], found: list[list[Elasticity]], top: int) -> 
 def _draw(out: str, report: dict[str, Any], slopes: list[Elasticity]) -> str:
     from infer_jax.plots.tornado import Bar, plot_tornado
 
-    panels = {}
-    for name in dict.fromkeys(e.output for e in slopes):
-        rows = [e for e in slopes if e.output == name and e.weight > 1e-3][:BARS]
-        panels[NAMES.get(name, name)] = [
-            Bar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
-        ]
-    kept = {k: panels[k] for k in ("TPOT", "TTFT", "$/Mtok") if k in panels}
+    panels, seen = {}, {e.output for e in slopes}
+    for output in known_outputs().values():
+        if output.name in seen and not output.drawn:
+            rows = [e for e in slopes if e.output == output.name and e.weight > 1e-3][:BARS]
+            panels[output.short] = [
+                Bar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
+            ]
     title = f"{report['model']} on {report['hardware']}: 10 % more of each number"
     caption = (
         "Bars: 10 times the elasticity at the point; diamonds: 10 % more, evaluated; hatched: a "
         f"maximum or a whole number at the point itself. Estimator: {report['estimator']}, "
         "whose own coefficients are left out."
     )
-    plot_tornado(kept, out, title=title, caption=caption)
+    plot_tornado(panels, out, title=title, caption=caption)
     return out

@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.design.problem import log
 from infer_jax.design.quality import depth
-from infer_jax.estimators.estimate import Estimate, Phase
+from infer_jax.estimators.estimate import ENERGY, Estimate, Phase
 from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder
 from infer_jax.physics.decoder import total
@@ -19,6 +19,7 @@ from infer_jax.specs import (
     Architecture,
     ForwardPass,
     Hardware,
+    Output,
     Plan,
     Workload,
     number,
@@ -34,11 +35,16 @@ HOUR = 3600.0
 class Sized(Estimate):
     """An estimate, with what the model is."""
 
-    parameters: Array = number("parameters of the model", kind="count")
-    active: Array = number("parameters that a token meets", kind="count")
-    kv_bytes: Array = number("cache of one token of context, all layers", unit="bytes", kind="size")
-    aspect: Array = number("width over layers", kind="size")
-    energy: Array = number("energy per million output tokens", unit="J", kind="size")
+    parameters: Array = number("parameters of the model", kind="count", output=Output(views=()))
+    active: Array = number("parameters that a token meets", kind="count", output=Output(views=()))
+    kv_bytes: Array = number(
+        "cache of one token of context, all layers",
+        unit="bytes",
+        kind="size",
+        output=Output(views=()),
+    )
+    aspect: Array = number("width over layers", kind="size", output=Output(views=()))
+    energy: Array = number("energy per million output tokens", unit="J", kind="size", output=ENERGY)
     score: Array = number("the weighted pair: first^w second^(1-w)", kind="size")
 
 
@@ -46,9 +52,15 @@ class Sized(Estimate):
 class Judgement(Sized):
     """An estimate, with what the model is, how good it will be and what it costs in its life."""
 
-    loss: Array = number("predicted loss of a token", unit="nats", kind="size")
-    training: Array = number("rent of the chips that train it", unit="USD", kind="price")
-    lifetime: Array = number("training, and serving all its tokens", unit="USD", kind="price")
+    loss: Array = number(
+        "predicted loss of a token", unit="nats", kind="size", output=Output(views=())
+    )
+    training: Array = number(
+        "rent of the chips that train it", unit="USD", kind="price", output=Output(views=())
+    )
+    lifetime: Array = number(
+        "training, and serving all its tokens", unit="USD", kind="price", output=Output(views=())
+    )
 
 
 @spec

@@ -7,7 +7,7 @@ which differ at a maximum or a ceiling, and what +10 % and twice the number real
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,8 @@ from jax import Array
 from infer_jax.compiling import once
 from infer_jax.design.quality_wrapper import energy
 from infer_jax.errors import InputError
-from infer_jax.specs import leaves
+from infer_jax.estimators import Estimate
+from infer_jax.specs import Output, leaves, outputs as declared
 from infer_jax.sweeps.paths import Point, look
 from infer_jax.sweeps.space import dotted
 
@@ -27,8 +28,7 @@ Outputs = Callable[[Any], dict[str, Array]]
 STEP = 1e-6  # relative, in float64: slopes at a side are taken between one and two steps away
 KINK = 1e-3  # difference of the two sides from which they are shown
 FACTORS = (1.1, 2.0)
-UNITS = {"tpot": "s", "ttft": "s", "cost": "USD/Mtok", "throughput": "tokens/s",
-         "energy": "J/Mtok"}  # fmt: skip
+FIRST = ("tpot",)  # of the outputs that are looked at; the others as they are declared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,17 +71,27 @@ class Leaf(NamedTuple):
 
 
 def outputs(point: Point) -> dict[str, Array]:
-    """TTFT and TPOT (s), cost (USD) and energy (J) of a million output tokens.
+    """The outputs of an estimate whose elasticities are shown: TTFT, TPOT (s), cost (USD/Mtok).
 
-    Energy is left out where the profile has no power; see ``judged.energy``.
+    With them energy (J/Mtok), the estimator's own or an upper bound (``quality_wrapper.energy``);
+    0 where the profile has no power.
     """
     life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-    return {
-        "tpot": life.tpot,
-        "ttft": life.ttft,
-        "cost": life.cost,
-        "energy": energy(life, point.hardware, point.workload),
-    }
+    shown = {x.name: getattr(life, x.name) for x in declared(life, view="sensitivity")}
+    return {**shown, "energy": energy(life, point.hardware, point.workload)}
+
+
+def known_outputs() -> dict[str, Output]:
+    """The outputs that estimates declare, by name, as they are shown: TPOT first."""
+    every = {x.name: x for x in declared(*_kinds(Estimate))}
+    return {name: every[name] for name in (*FIRST, *(x for x in every if x not in FIRST))}
+
+
+def _kinds(kind: type[Estimate]) -> Iterator[type[Estimate]]:
+    """A class of estimates, and those below it."""
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _kinds(below)
 
 
 def named(*names: str) -> Outputs:
@@ -115,7 +125,7 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
             along = np.tile(unit, (len(factors), 1))
             wide = jax.tree.unflatten(structure, flat)
             values, slope_of = once(_moved, wide, scales, along, fixed=fixed)
-        names = sorted(values, key=list({**UNITS, **values}).index)
+        names = sorted(values, key=list({**known_outputs(), **values}).index)
         logs = np.stack([values[name] for name in names], -1).reshape(len(factors), len(every), -1)
         slopes = np.stack([slope_of[name] for name in names], -1)
         twins = _twins(every, logs, slopes)

@@ -22,7 +22,7 @@ from infer_jax.estimators.registry import VARIANTS as VARIANTS, make as make
 from infer_jax.estimators.serving import (
     Deployment as Deployment,
     Requests as Requests,
-    Served as Served,
+    ServerEstimate as ServerEstimate,
     Serving as Serving,
 )
 from infer_jax.estimators.speculative import Speculative as Speculative

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.specs import ForwardPass, Hardware, Plan, Spec, Workload, part, spec
+from infer_jax.specs import ForwardPass, Hardware, Output, Plan, Spec, Workload, part, spec
 from infer_jax.specs.fields import number
 
 Tree = TypeVar("Tree")
@@ -59,17 +59,62 @@ class Phase(Spec):
         return worst
 
 
+# of the estimates that have an energy
+ENERGY = Output(
+    "output tokens",
+    short="J/Mtok",
+    key="output_energy",
+    per="Mtok",
+    drawn=True,
+    views=("estimate", "sensitivity"),
+)
+
+
 @spec
 class Estimate(Spec):
     """A request's life on one instance, and what it costs."""
 
-    ttft: Array = number("time to first token", unit="s", kind="time")
-    tpot: Array = number("time per output token after the first", unit="s", kind="time")
-    chips: Array = number("chips of the instance", kind="count")
-    speed: Array = number("output tokens per second of one request", unit="tokens/s", kind="rate")
-    throughput: Array = number("output tokens per second and chip", unit="tokens/s", kind="rate")
-    cost: Array = number("USD per million output tokens", unit="USD", kind="price")
-    input_cost: Array = number("USD per million input tokens", unit="USD", kind="price")
+    ttft: Array = number(
+        "time to first token", unit="s", kind="time", output=Output(short="TTFT", banded=True)
+    )
+    tpot: Array = number(
+        "time per output token after the first",
+        unit="s",
+        kind="time",
+        output=Output("time per output token", short="TPOT", banded=True),
+    )
+    speed: Array = number(
+        "output tokens per second of one request",
+        unit="tokens/s",
+        kind="rate",
+        output=Output("speed of a request", short="speed", views=("estimate", "report")),
+    )
+    throughput: Array = number(
+        "output tokens per second and chip",
+        unit="tokens/s",
+        kind="rate",
+        output=Output(
+            "throughput per GPU",
+            key="throughput_per_gpu",
+            whole="throughput",
+            views=("estimate", "compare", "report"),
+        ),
+    )
+    cost: Array = number(
+        "USD per million output tokens",
+        unit="USD",
+        kind="price",
+        output=Output("output tokens", short="$/Mtok", key="output_cost", per="Mtok"),
+    )
+    input_cost: Array = number(
+        "USD per million input tokens",
+        unit="USD",
+        kind="price",
+        output=Output("input tokens", per="Mtok", views=("estimate", "compare", "report")),
+    )
+    chips: Array = number(
+        "chips of the instance", kind="count", output=Output(key="gpus", views=())
+    )
     prefill: Phase = part("the pass over the prompt of one request")
     decode: Phase = part("one token for each running request, half way through the output")
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from infer_jax.compiling import once
-from infer_jax.estimators.serving import Deployment, Served, Serving, Shape, shape
+from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
 from infer_jax.planning.layouts import Layout
 from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
 
@@ -23,7 +23,7 @@ class Table:
     layouts: list[Layout]
     layout: np.ndarray
     batch: np.ndarray
-    served: Served
+    served: ServerEstimate
 
     def at(self, i: int) -> Layout:
         """The layout of a row."""
@@ -143,8 +143,8 @@ def _served(
     common: Deployment,
     given: Any,
     batch: Any,
-) -> Served:
-    def one(degrees: Any, requests: Any) -> Served:
+) -> ServerEstimate:
+    def one(degrees: Any, requests: Any) -> ServerEstimate:
         plan = common.replace(**degrees)
         return serving.serve(arch, hardware, work.replace(batch=requests), plan, draft)
 
@@ -161,8 +161,8 @@ def _arrived(
     arrivals: Arrivals,
     given: Any,
     rate: Any,
-) -> Served:
-    def one(degrees: Any, each: Any) -> Served:
+) -> ServerEstimate:
+    def one(degrees: Any, each: Any) -> ServerEstimate:
         asked = work.replace(arrivals=arrivals.replace(rate=each))
         return serving.serve(arch, hardware, asked, common.replace(**degrees), draft)
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from infer_jax.estimators import Estimate
 from infer_jax.plots.style import INK, beside, line, panels, readable, save, style
+from infer_jax.specs import output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SPEED = "output tokens per second of one request"
-COST = "USD per million output tokens"
+SPEED, COST = (output(Estimate, name).doc for name in ("speed", "cost"))
 ROOM = 60.0  # times the dearest curve's least cost: beyond it curves only rise
 
 

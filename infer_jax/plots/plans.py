@@ -7,12 +7,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from infer_jax.estimators import Estimate
 from infer_jax.plots.style import INK, QUIET, beside, line, panels, readable, save, style
+from infer_jax.specs import output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SPEED = "output tokens per second of one request"
+SPEED = output(Estimate, "speed").doc
 
 
 class Dot(NamedTuple):

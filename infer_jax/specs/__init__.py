@@ -22,6 +22,7 @@ from infer_jax.specs.hardware import (
     Network as Network,
     Torus as Torus,
 )
+from infer_jax.specs.outputs import Output as Output, output as output, outputs as outputs
 from infer_jax.specs.plan import LAYOUTS as LAYOUTS, Plan as Plan
 from infer_jax.specs.workload import (
     Arrivals as Arrivals,

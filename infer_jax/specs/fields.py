@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from infer_jax.errors import InputError
+from infer_jax.specs.outputs import Output
 
 KINDS = ("rate", "capacity", "time", "count", "fraction", "choice", "price", "size")
 
@@ -28,14 +29,16 @@ def number(
     high: float = math.inf,
     default: Any = dataclasses.MISSING,
     choices: tuple[str, ...] = (),
+    output: Output | None = None,
 ) -> Any:
     """A leaf: one real number with its unit, kind, closed bounds and doc.
 
-    ``choices`` names the codes 0, 1, 2 … of a field of kind ``choice``.
+    ``choices`` names the codes 0, 1, 2 … of a field of kind ``choice``; ``output`` says how views
+    name and write it, where it is an output of an estimate.
     """
     assert kind in KINDS, kind
     metadata = {"doc": doc, "unit": unit, "kind": kind, "low": low, "high": high}
-    metadata["choices"] = choices
+    metadata |= {"choices": choices, "output": output}
     if default is not dataclasses.MISSING:
         default = np.asarray(default, np.float64)
         return dataclasses.field(default_factory=lambda: default, metadata=metadata)

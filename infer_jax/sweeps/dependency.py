@@ -24,6 +24,7 @@ class Reading(NamedTuple):
     signs: tuple[tuple[str, float], ...]
     counts: frozenset[str]
     units: dict[str, str]
+    drawn: frozenset[str]
     text: str  # the program of a point, without what differs from run to run
 
 
@@ -39,7 +40,7 @@ def read(program: Program, group: Group, dtype: Any) -> Reading:
     axes = [c.path for c in group.columns if not c.is_spec]
     units = {path: unit_of(path, group.base, None) for path in axes} | trace.units
     found = dict(zip(paths, reads, strict=True))
-    return Reading(found, steps, trace.signs, trace.counts, units, text)
+    return Reading(found, steps, trace.signs, trace.counts, units, trace.drawn, text)
 
 
 @lru_cache(maxsize=256)

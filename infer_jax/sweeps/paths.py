@@ -7,10 +7,10 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.specs import Plan
 from infer_jax.specs.fields import leaves
+from infer_jax.specs.outputs import Output
 
 # The derived totals of a plan, which are properties and so declare no field of their own.
 DERIVED = {"instance": "1", "chips": "1", "feasible": "bool", "shortfall": "1", "slack": "1"}
-LARGER_IS_BETTER = ("rate", "fraction")
 
 
 class Point(NamedTuple):
@@ -63,20 +63,25 @@ def children(here: Any) -> list[str]:
 
 def unit_of(path: str, point: Point, life: Any) -> str:
     """The unit a term was declared with."""
-    return _declared(path, point, life)[0]
+    return _declared(path, point, life).unit
 
 
 def grows(path: str, point: Point, life: Any) -> bool:
-    """Whether more of a term is better: rates and fractions; less is of all else."""
-    return _declared(path, point, life)[1] in LARGER_IS_BETTER
+    """Whether more of a term is better: rates and fractions, unless its field says otherwise."""
+    return _declared(path, point, life).more_is_better
 
 
 def counts(path: str, point: Point, life: Any) -> bool:
     """Whether a term is a count: where it is whole, it is exact in any precision."""
-    return _declared(path, point, life)[1] == "count"
+    return _declared(path, point, life).kind == "count"
 
 
-def _declared(path: str, point: Point, life: Any) -> tuple[str, str]:
+def drawn(path: str, point: Point, life: Any) -> bool:
+    """Whether a term is a power or an energy, which is unknown where the chip's power is."""
+    return _declared(path, point, life).drawn
+
+
+def _declared(path: str, point: Point, life: Any) -> Output:
     head = path.split(".")[0]
     here, steps = (point if head in Point._fields else life), path.split(".")
     for step in steps[:-1]:
@@ -85,11 +90,14 @@ def _declared(path: str, point: Point, life: Any) -> tuple[str, str]:
     if dataclasses.is_dataclass(here):
         for f in dataclasses.fields(here):
             if f.name == steps[-1]:
-                return f.metadata.get("unit", "1"), f.metadata.get("kind", "")
-        return DERIVED.get(steps[-1], "1"), "count" if isinstance(here, Plan) else ""
+                said = f.metadata.get("output") or Output()
+                unit, kind = f.metadata.get("unit", "1"), f.metadata.get("kind", "")
+                return dataclasses.replace(said, unit=unit, kind=kind)
+        kind = "count" if isinstance(here, Plan) else ""
+        return Output(unit=DERIVED.get(steps[-1], "1"), kind=kind)
     if "terms" in steps[:-1]:
-        return "s", "time"
-    return "1", ""
+        return Output(unit="s", kind="time")
+    return Output()
 
 
 def numbers(tree: Any) -> dict[str, Any]:

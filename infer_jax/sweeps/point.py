@@ -13,7 +13,7 @@ from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.jaxpr_split import apart, only
 from infer_jax.sweeps.constraint import Predicate, holds
 from infer_jax.sweeps.group import Group, Slot
-from infer_jax.sweeps.paths import Point, counts, grows, look, numbers, unit_of
+from infer_jax.sweeps.paths import Point, counts, drawn, grows, look, numbers, unit_of
 
 
 class Program(NamedTuple):
@@ -64,6 +64,7 @@ class Trace(NamedTuple):
     signs: tuple[tuple[str, float], ...]
     counts: frozenset[str]  # the terms that are counts
     units: dict[str, str]
+    drawn: frozenset[str]  # the terms that are unknown where the chip's power is
 
 
 def traced(program: Program, base: Point, dtype: Any) -> Trace:
@@ -83,7 +84,9 @@ def _traced(asked: Program, tree: Any, shapes: tuple[Any, ...], dtype: np.dtype)
         names = [name for name, _ in asked.signs]
         told["signs"] = tuple((n, -1.0 if grows(n, point, life) else 1.0) for n in names)
         told["counts"] = frozenset(n for n in names if counts(n, point, life))
-        told["units"] = {n: unit_of(n, point, life) for n in (*names, *numbers(life))}
+        every = (*names, *numbers(life))
+        told["units"] = {n: unit_of(n, point, life) for n in every}
+        told["drawn"] = frozenset(n for n in every if drawn(n, point, life))
         told["life"] = life
 
     def whole(base: Any, steps: Any) -> Any:
@@ -96,7 +99,7 @@ def _traced(asked: Program, tree: Any, shapes: tuple[Any, ...], dtype: np.dtype)
         make = jax.make_jaxpr(whole, return_shape=True)
         jaxpr, found = make(jax.tree.unflatten(tree, leaves), steps)
     scope = _scope(jaxpr, found, asked.feasible)
-    return Trace(jaxpr, found, scope, told["signs"], told["counts"], told["units"])
+    return Trace(jaxpr, found, scope, told["signs"], told["counts"], told["units"], told["drawn"])
 
 
 def _scope(jaxpr: ClosedJaxpr, shapes: Any, feasible: str) -> tuple[bool, ...]:

@@ -12,13 +12,13 @@ import numpy as np
 
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimator
+from infer_jax.estimators import Estimate, Estimator
+from infer_jax.specs import outputs
 from infer_jax.sweeps import refine, tables
 from infer_jax.sweeps.group import locate, spread
 from infer_jax.sweeps.refine import KEPT, SHORT, Rows
 
-DRAWN = ("power", "energy", "input_energy", "blended_energy")  # nothing without a board's power
-HEAD = ("feasible", "ttft", "tpot", "speed", "throughput", "cost", "input_cost", "chips")
+HEAD = ("feasible", *(output.name for output in outputs(Estimate)))  # the first columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,8 @@ class Result:
         names = columns.get("hardware", [*systems][:1] * len(self))
         bands = [systems[n].bands(table) if n in systems else {} for n in names]
         ends: dict[str, np.ndarray] = {}
-        for name, (i, side) in itertools.product(("ttft", "tpot"), enumerate(("low", "high"))):
+        banded = [output.name for output in outputs(Estimate) if output.banded]
+        for name, (i, side) in itertools.product(banded, enumerate(("low", "high"))):
             factors = np.array([b[name][i] if name in b else np.nan for b in bands])
             if name in columns and not np.all(np.isnan(factors)):
                 ends[f"{name}_{side}80"] = columns[name] * factors
@@ -127,7 +128,7 @@ class Result:
         dark = np.array([n in systems and not float(systems[n].hardware.power) for n in names])
         if not dark.any() or "hardware.power" in columns:
             return {}
-        drawn = [n for n in columns if n.rpartition(".")[2] in DRAWN]
+        drawn = [n for n in columns if any(n in x.drawn for x in self._ready.readings)]
         return {n: np.where(dark, np.nan, columns[n]) for n in drawn}
 
     def _axes(self) -> dict[str, np.ndarray]:

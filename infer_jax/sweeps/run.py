@@ -25,7 +25,7 @@ from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.point import Program
 from infer_jax.sweeps.program import task_of
 from infer_jax.sweeps.reducers import parse
-from infer_jax.sweeps.results import DRAWN, Result, provenance
+from infer_jax.sweeps.results import Result, provenance
 from infer_jax.sweeps.space import Space
 from infer_jax.sweeps.stream import Outcome, Part, Progress, Stream
 
@@ -120,7 +120,6 @@ def prepare(
     per = tuple(paths[path] for path in keep.per)
     spans = tuple(_span(groups, path) for path in keep.per)
     names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
-    _refuse_unknown(space, [name for name, _ in names])
     parts, readings = [], []
     held, asked = masks(groups) if legal else ([[] for _ in groups], False)
     where = (*space.where, lawful) if asked else tuple(space.where)
@@ -135,6 +134,7 @@ def prepare(
             task = task_of(group, per, spans, dtype)._replace(masks=tuple(m.table for m in mine))
             parts.append(Part(group, program, task))
             readings.append(reading)
+    _refuse_unknown(space, [name for name, _ in names if any(name in x.drawn for x in readings)])
     refuse_unread(list(zip(groups, readings, strict=True)), [name for name, _ in names])
     keeping = keep
     if precision == "float32" and hasattr(keep, "widened"):
@@ -149,9 +149,8 @@ def prepare(
     )  # fmt: skip
 
 
-def _refuse_unknown(space: Space, names: Sequence[str]) -> None:
+def _refuse_unknown(space: Space, asked: Sequence[str]) -> None:
     """Raise InputError where an energy or a power is asked for of a chip whose power is unknown."""
-    asked = [name for name in names if name.rpartition(".")[2] in DRAWN]
     systems = space.hardware if isinstance(space.hardware, list | tuple) else [space.hardware]
     for system in systems if asked and "hardware.power" not in space.axes else ():
         board = getattr(system, "hardware", system).power

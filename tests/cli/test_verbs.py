@@ -114,6 +114,7 @@ def test_names_of_the_library_are_found_where_they_are_said_to_be():
     for name, module in for_checkers.items():
         assert getattr(infer_jax, str(name)) is getattr(import_module(module), str(name))
     lazy = {name for names in infer_jax._ROOMS.values() for name in names}
+    lazy |= set(infer_jax._VERBS)
     assert lazy == set(for_checkers) <= set(dir(infer_jax))
     with pytest.raises(AttributeError, match="'infer_jax' has no attribute 'planing'"):
         _ = infer_jax.planing  # pyright: ignore[reportAttributeAccessIssue]

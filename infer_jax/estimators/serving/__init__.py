@@ -1,6 +1,6 @@
 """Serving: what real engines do to a model's requests (ours, fitted to measured servers)."""
 
-from infer_jax.estimators.serving.closed_loop import Served as Served
+from infer_jax.estimators.serving.closed_loop import ServerEstimate as ServerEstimate
 from infer_jax.estimators.serving.engines import (
     ENGINES as ENGINES,
     GENERATIONS as GENERATIONS,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.estimate import Estimate, Limit, Phase
+from infer_jax.estimators.estimate import ENERGY, Estimate, Limit, Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.coefficients import Coefficients
 from infer_jax.estimators.serving.context import Context
@@ -20,12 +20,12 @@ from infer_jax.physics import energy, interference, pipelining, tiers
 from infer_jax.physics.admission import running
 from infer_jax.physics.decoder import total
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.specs import number, part, spec
+from infer_jax.specs import Output, number, part, spec
 
 
 @spec
-class Served(Estimate):
-    """A request's life on a loaded server. ``ttft`` and ``tpot`` hold all waits; terms say which.
+class ServerEstimate(Estimate):
+    """An estimate of a loaded server. ``ttft`` and ``tpot`` hold all waits; terms say which.
 
     ``prefill`` is of the first token, ``decode`` of every other one. ``tpot`` is (latency - ttft)
     / (osl - 1), as vLLM and SGLang report it; ``tpot_with_first`` is latency / osl, as GuideLLM
@@ -33,17 +33,60 @@ class Served(Estimate):
     is shared alike.
     """
 
-    tpot_with_first: Array = number(
-        "time per output token, the first included", unit="s", kind="time"
+    latency: Array = number(
+        "time of a request, first to last token",
+        unit="s",
+        kind="time",
+        output=Output("latency of a request", short="latency", views=("compare",)),
     )
-    latency: Array = number("time of a request, first to last token", unit="s", kind="time")
-    running: Array = number("requests that run at once in an instance", kind="count")
-    places: Array = number("requests that an instance has memory for", kind="count")
-    blended_cost: Array = number("USD per million tokens in or out", unit="USD", kind="price")
-    power: Array = number("mean power of a chip", unit="W", kind="rate")
-    energy: Array = number("energy per million output tokens", unit="J", kind="size")
-    input_energy: Array = number("energy per million new input tokens", unit="J", kind="size")
-    blended_energy: Array = number("energy per million tokens in or out", unit="J", kind="size")
+    tpot_with_first: Array = number(
+        "time per output token, the first included",
+        unit="s",
+        kind="time",
+        output=Output(views=()),
+    )
+    blended_cost: Array = number(
+        "USD per million tokens in or out",
+        unit="USD",
+        kind="price",
+        output=Output("tokens in or out", per="Mtok", views=()),
+    )
+    energy: Array = number("energy per million output tokens", unit="J", kind="size", output=ENERGY)
+    input_energy: Array = number(
+        "energy per million new input tokens",
+        unit="J",
+        kind="size",
+        output=Output("input tokens", per="Mtok", drawn=True, views=("estimate",)),
+    )
+    blended_energy: Array = number(
+        "energy per million tokens in or out",
+        unit="J",
+        kind="size",
+        output=Output("tokens in or out", per="Mtok", drawn=True, views=()),
+    )
+    power: Array = number(
+        "mean power of a chip",
+        unit="W",
+        kind="rate",
+        output=Output(
+            "power of a GPU",
+            short="power",
+            key="power_per_gpu",
+            more=False,
+            drawn=True,
+            views=("estimate", "compare"),
+        ),
+    )
+    running: Array = number(
+        "requests that run at once in an instance",
+        kind="count",
+        output=Output("requests running", views=("estimate",)),
+    )
+    places: Array = number(
+        "requests that an instance has memory for",
+        kind="count",
+        output=Output(more=True, views=()),
+    )
     memory: dict[str, Array] = part(
         "bytes of a chip that weights, cache and runtime fill", default_factory=dict
     )
@@ -74,7 +117,7 @@ def room_for(c: Context, work: Requests, lengths: Lengths) -> Array:
     return memory.places(c, context, work.common * lengths.prefix)
 
 
-def closed_loop(c: Context, work: Requests) -> Served:
+def closed_loop(c: Context, work: Requests) -> ServerEstimate:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
     TPOT = t_d + (1 - sigma)(r P_m + e E r / (1 + r)), r = (b - 1) / (O - 1 + nu) prefills a step,
@@ -115,7 +158,7 @@ def closed_loop(c: Context, work: Requests) -> Served:
     ttft = begun + first["queue"]
     limits = {"requests": Limit(need=work.batch, capacity=held)}
     flight = Flight(work.batch, run, group, held, ttft, tpot, limits)
-    return served(c, work, many, done, flight, first, decode)
+    return server_estimate(c, work, many, done, flight, first, decode)
 
 
 def before(c: Context, fixed: Array, tpot: Array) -> pass_terms.Terms:
@@ -162,7 +205,7 @@ class Flight(NamedTuple):
     limits: dict[str, Limit]
 
 
-def served(
+def server_estimate(
     c: Context,
     work: Requests,
     lengths: Lengths,
@@ -170,7 +213,7 @@ def served(
     flight: Flight,
     first: pass_terms.Terms,
     decode: pass_terms.Terms,
-) -> Served:
+) -> ServerEstimate:
     """The estimate of requests in flight: throughput by Little's law, price, energy, limits."""
     isl, osl, prefix, fresh = lengths
     plan, chips = c.plan, c.plan.instance
@@ -206,7 +249,7 @@ def served(
         Phase(time=t, terms=x, limits=limits, mfu=pass_terms.ideal(c, n) / t, layout=layout(c))
         for t, x, n in zip((flight.ttft, flight.tpot), (first, decode), rows, strict=True)
     )
-    return Served(
+    return ServerEstimate(
         ttft=flight.ttft,
         tpot=flight.tpot,
         chips=chips,

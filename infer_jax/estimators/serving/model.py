@@ -12,7 +12,7 @@ from jax import Array
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.serving.closed_loop import Served, closed_loop, front
+from infer_jax.estimators.serving.closed_loop import ServerEstimate, closed_loop, front
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients
 from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
@@ -132,7 +132,7 @@ class Serving(Coefficients, Estimator):
     @checked
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
-    ) -> Served:
+    ) -> ServerEstimate:
         """A request's life in an instance: ``workload.batch`` kept in flight, or arrivals."""
         return self.serve(shape(arch), hardware, workload, plan)
 
@@ -143,7 +143,7 @@ class Serving(Coefficients, Estimator):
         workload: Workload,
         plan: Plan,
         draft: Shape | None = None,
-    ) -> Served:
+    ) -> ServerEstimate:
         """``estimate`` from the shape of a model: one program for models of any structure.
 
         ``draft`` is the model that drafts ``plan.drafts`` tokens a pass; where not given, the

@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import closed_loop, memory
-from infer_jax.estimators.serving.closed_loop import Flight, Lengths, Served
+from infer_jax.estimators.serving.closed_loop import Flight, Lengths, ServerEstimate
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.passes import passes, stepping
 from infer_jax.estimators.serving.workload import Requests
@@ -70,7 +70,7 @@ def _service(group: Group, c: Context, work: Requests) -> Service:
     return batching.open_loop(*inputs, rate, work.arrivals.variability)
 
 
-def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> Served:
+def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
     """TTFT with its percentiles, TPOT and throughput when requests arrive by themselves.
 
     At and beyond capacity times are finite and the limit on arrivals is broken.
@@ -104,7 +104,7 @@ def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> Served:
         tpot=tpot,
         limits={"arrivals": Limit(need=arrivals.rate, capacity=found.capacity * groups)},
     )
-    answer = closed_loop.served(c, work, lengths, done, flight, first, decode)
+    answer = closed_loop.server_estimate(c, work, lengths, done, flight, first, decode)
     names = (f"p{100 * level:g}" for level in batching.LEVELS)
     percentiles = {n: t + later for n, t in zip(names, found.ttft_at, strict=True)}
     return answer.replace(percentiles=percentiles)

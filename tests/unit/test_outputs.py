@@ -1,0 +1,116 @@
+"""An output is declared once, beside its field; every view reads the declaration."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.estimators import Economics, Estimate
+from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
+from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.specs import Output, number, outputs, spec
+from infer_jax.sweeps import Axis, Pareto, Space, sweep
+from infer_jax.sweeps.paths import grows
+from tests.cli.running import answer, run
+
+PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
+WORDS = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1024", "--osl", "128", "--tp", "1")
+NAME = "economics.carbon"
+
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="installed without the checkout")
+
+
+@pytest.fixture(scope="module")
+def carbon():
+    """The estimator of the page, with an output that no view of the package knows by name."""
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    names = {"__name__": "page"}
+    exec(compile(next(b for b in blocks if ">>>" not in b), str(PAGE), "exec"), names)
+    kind = names["Carbon"]
+
+    def made():
+        return kind.of(target=Economics.as_planned(), intensity=400.0)
+
+    VARIANTS[NAME] = Variant(made, "with CO2", ERDIL)
+    yield made
+    del VARIANTS[NAME]
+
+
+@pytest.fixture(scope="module")
+def estimated(carbon):
+    return answer("estimate", *WORDS, "--batch", "16", "--estimator", NAME)
+
+
+def test_estimate_has_the_new_output(carbon, estimated):
+    hardware = ij.load_system("h100_sxm").hardware
+    joules = 1e6 * float(hardware.power) * 1e-3 * estimated["tpot_ms"] / 16
+    assert estimated["carbon_per_mtok_g"] == pytest.approx(joules / 3.6e6 * 400.0)
+    said = run("estimate", *WORDS, "--batch", "16", "--estimator", NAME).out
+    (row,) = (line for line in said.splitlines() if "CO2 of output tokens" in line)
+    assert row.split()[-2:] == [f"{estimated['carbon_per_mtok_g']:.4g}", "g/Mtok"]
+    assert run("estimate", *WORDS, "--estimator", "economics.planned").out.count("CO2") == 0
+
+
+def test_compare_has_the_new_output(carbon, estimated, monkeypatch):
+    both = (*WORDS, "--batch", "16", "--estimator", "economics.planned", "--estimator", NAME)
+    plain, mine = answer("compare", *both)["estimators"]
+    assert mine["answers"]["carbon_per_mtok_g"] == estimated["carbon_per_mtok_g"]
+    assert "carbon_per_mtok_g" not in plain["answers"]
+    monkeypatch.setenv("COLUMNS", "140")
+    said = run("compare", *both).out
+    assert re.search(r"CO2 of output tokens +g/Mtok +- +\d", said)
+
+
+def test_sensitivity_and_its_picture_have_the_new_output(carbon, tmp_path):
+    asked = (*WORDS, "--batch", "16", "--estimator", NAME)
+    (point,) = answer("sensitivity", *asked)["points"]
+    mine = {e["path"]: e["slope"] for e in point["elasticities"] if e["output"] == "carbon"}
+    # grams are power x time x intensity
+    assert mine["hardware.power"] == pytest.approx(1.0)
+    assert mine["estimator.intensity"] == pytest.approx(1.0)
+    assert "\ng/Mtok\n" in run("sensitivity", *asked).out
+
+
+def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
+    system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
+    work = ij.Workload.of(isl=1024, osl=128).replace(batch=Axis.values(1, 4, 16))
+    space = Space(arch=model, hardware=system, workload=work, plan=ij.Plan.of(tp=1))
+    kept = sweep(carbon(), space, Pareto("speed", "carbon"))
+    assert kept.units["carbon"] == "g"
+    assert np.min(kept.columns["carbon"]) == pytest.approx(estimated["carbon_per_mtok_g"])
+    dark = system.hardware.replace(power=0.0 * system.hardware.power)
+    with pytest.raises(ij.InputError, match=r"carbon.*power_w"):
+        sweep(carbon(), Space(arch=model, hardware=dark, workload=work, plan=ij.Plan.of(tp=1)),
+              Pareto("speed", "carbon"))  # fmt: skip
+    out = tmp_path / "report.html"
+    run("report", *WORDS, "--batch", "16", "--estimator", NAME, "--out", str(out))
+    page = out.read_text(encoding="utf-8")
+    assert "CO2 of output tokens" in page and "g/Mtok" in page
+
+
+def test_declarations_say_what_is_better_and_how_json_has_it():
+    every = {x.name: x for x in outputs(ServerEstimate)}
+    keys = {"ttft_ms", "throughput_per_gpu_tokens_per_s", "output_cost_per_mtok_usd"}
+    assert keys | {"power_per_gpu_w", "blended_energy_per_mtok_j", "gpus"} <= {
+        x.json_key for x in every.values()
+    }
+    assert every["throughput"].plain_key == "throughput_tokens_per_s"
+    assert {n for n, x in every.items() if x.more_is_better} == {"speed", "throughput", "places"}
+    assert {n for n, x in every.items() if x.drawn} == {
+        *("power", "energy", "input_energy", "blended_energy"),
+    }
+    assert [x.name for x in outputs(Estimate) if x.banded] == ["ttft", "tpot"]
+
+
+def test_less_power_is_better():
+    """A power is a rate by its kind, of which more is better; its field says that less is."""
+
+    @spec
+    class Drawing(Estimate):
+        power: object = number("mean power", unit="W", kind="rate", output=Output(more=False))
+        pace: object = number("passes a second", unit="1", kind="rate", output=Output())
+
+    life = Drawing(**dict.fromkeys(Drawing.__dataclass_fields__, 1.0))
+    assert not grows("power", None, life) and grows("pace", None, life)
