@@ -20,8 +20,8 @@ from numpy_economics import H100, LLAMA_3_70B, looped, whole
 
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
+from infer_jax.estimators.economics import evaluate, paper_axes
 from infer_jax.specs import Workload
-from infer_jax.sweeps import evaluate, paper_axes
 
 LAYOUTS, CHUNKS, RUNS = 132, (1000, 2000, 4000, 8000, 16000), 5
 

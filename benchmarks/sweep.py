@@ -30,10 +30,11 @@ from numpy_economics import H100, LLAMA_3_70B, looped, whole
 
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
+from infer_jax.estimators.economics import evaluate
 from infer_jax.estimators.economics.forward_pass import Ranks, one_pass
 from infer_jax.plots import Curve, plot_frontier
 from infer_jax.specs import ForwardPass, Workload
-from infer_jax.sweeps import Best, Pareto, evaluate, prepare, start
+from infer_jax.sweeps import Best, Pareto, prepare, start
 from infer_jax.sweeps.stream import Progress
 
 LAYOUTS, ROUNDS, CHUNKS = 132, 3, (1000, 4000, 16000)

@@ -42,13 +42,8 @@ if TYPE_CHECKING:
         Plan as Plan,
         Workload as Workload,
     )
-    from infer_jax.sweeps import (
-        Grid as Grid,
-        evaluate as evaluate,
-        frontier as frontier,
-        preferred as preferred,
-    )
     from infer_jax.verbs.calibrate import calibrate as calibrate
+    from infer_jax.verbs.frontier import frontier as frontier
     from infer_jax.verbs.memory import memory as memory
     from infer_jax.verbs.plan import plan as plan
 
@@ -61,10 +56,10 @@ _ROOMS = {
         *("Economics", "Estimate", "Offload", "Offloading", "Phase", "Speculative", "make"),
     ),
     "specs": ("Architecture", "Block", "ForwardPass", "Hardware", "Plan", "Workload"),
-    "sweeps": ("Grid", "evaluate", "frontier", "preferred"),
+    "sweeps": (),
 }
 # the verbs, each in a file of its own name
-_VERBS = ("calibrate", "memory", "plan")
+_VERBS = ("calibrate", "frontier", "memory", "plan")
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 
 

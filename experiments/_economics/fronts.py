@@ -5,7 +5,7 @@ program draws it: a 400 x 400 grid of chips and batches, 1000 log-spaced latency
 cheapest configuration within each, repeated rows removed.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ from infer_jax.catalog.foreign import read_json
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics, Speculative
+from infer_jax.estimators.economics import Grid, evaluate, paper_axes
 from infer_jax.physics import decoder
 from infer_jax.physics.feedforward import sparsity
 from infer_jax.specs import Architecture, Experts, Hardware, Workload
-from infer_jax.sweeps import Grid, evaluate, paper_axes, preferred, thresholds
 
 TOLERANCE = 1e-3  # of a stored point, relative
 STRIDE = 40  # the program's output stores every 40th point
@@ -144,9 +144,8 @@ def draw(arch: Architecture, hardware: Hardware, model: Economics, context: floa
 
 def front_of(grid: Grid, demand: float | None = None) -> Front:
     """The front of a grid as the program draws it, repeated rows removed."""
-    kept = thresholds(grid.under(demand))
-    kept = kept.take(np.unique(kept.time, return_index=True)[1])
-    return Front(kept, preferred(kept))
+    kept = grid.under(demand).thresholds()
+    return Front(kept, kept.preferred())
 
 
 @cache
@@ -155,8 +154,8 @@ def front(setting: Setting) -> Front:
     file = _report.kept(f"{setting}.npz")
     if file is not None and file.exists():
         with np.load(file) as columns:
-            points = Grid(*(columns[field.name] for field in fields(Grid)))
-        return Front(points, preferred(points))
+            points = Grid(**columns)
+        return Front(points, points.preferred())
     hardware, coefficients = economics_hardware(setting.gpu)
     model = Economics.level4().fitted(coefficients)
     draft = None
@@ -166,7 +165,7 @@ def front(setting: Setting) -> Front:
     drawn = front_of(grid)
     if file is not None:
         whole = file.with_name("whole.npz")  # a step that is killed leaves no half of a file
-        np.savez(whole, **vars(drawn.points))
+        np.savez(whole, allow_pickle=False, **drawn.points.columns)
         whole.replace(file)
     return drawn
 

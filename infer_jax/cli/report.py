@@ -9,7 +9,7 @@ import typer
 
 from infer_jax import planning
 from infer_jax.catalog.files import write_text
-from infer_jax.cli import kernels, options as opt, picture, points, show
+from infer_jax.cli import kernels, options as opt, picture, show
 from infer_jax.cli.answered import Answers, Chosen, Pool, lead
 from infer_jax.cli.reported import page
 from infer_jax.cli.runtime import prepare
@@ -24,9 +24,8 @@ from infer_jax.estimators.trust import pools as unseen
 from infer_jax.footprint import Engine, memory as held_by
 from infer_jax.launch import launches, service
 from infer_jax.specs import ForwardPass, Plan, Workload
-from infer_jax.sweeps import frontier as best, preferred
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import inputs
+from infer_jax.verbs import frontier_points as points, inputs
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import plan_of
 
@@ -171,12 +170,10 @@ def _answers(
     each = float(np.ceil(chosen.batch / layout.attention_dp))
     engine = Engine.of(context=context, sequences=each)
     planned = inputs.estimator(points.PLANNED, asked)
-    splits = points.whole(asked, given["total-gpus"])
+    splits = points.engine_layouts(asked, given["total-gpus"])
     swept = points.evaluate(planned, asked, work, splits, points.BATCHES)
-    front = best(swept.grid.under(None))
-    front = front.take(np.unique(front.time, return_index=True)[1])
-    liked = preferred(front, 3.0) if len(front.time) else -1
-    found = range(len(front.time))
+    front = swept.frontier()
+    liked = front.preferred() if len(front) else -1
     served = service(
         given["config"],
         asked.model,
@@ -196,8 +193,8 @@ def _answers(
         chosen=chosen,
         plan=plan,
         life=once(Estimator.estimate_once, theory, arch, hardware, work, plan),
-        rows=[points.row(swept, front, i, i == liked) for i in found],
-        nothing="" if len(front.time) else points.why_nothing(swept, False, None, None),
+        rows=[points.row(front, i, preferred=i == liked) for i in range(len(front))],
+        nothing="" if len(front) else points.why_nothing(swept),
         held=once(held_by, arch, hardware, common, engine),
         engine=engine,
         elasticities=analyser(outputs, point := Point(theory, arch, hardware, work, plan))(point),

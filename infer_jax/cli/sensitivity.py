@@ -11,7 +11,6 @@ from infer_jax.cli import (
     options as opt,
     parsers,
     picture,
-    points,
     show,
 )
 from infer_jax.cli.runtime import prepare
@@ -26,9 +25,8 @@ from infer_jax.design.sensitivity import (
 from infer_jax.estimators import Economics
 from infer_jax.plots.names import named
 from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, leaves
-from infer_jax.sweeps import frontier as frontier_of
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import changes, inputs
+from infer_jax.verbs import changes, frontier_points as points, inputs
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import plan_of
 
@@ -174,11 +172,10 @@ def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
         raise opt.refuse("--along", count, "an estimator that searches the split: economics")
     model = dataclasses.replace(asked.model, architecture=point.arch)
     given = dataclasses.replace(asked, model=model, hardware=point.hardware)
-    chips, batches = points.axes(given, theory, False, None)
-    front = frontier_of(
-        points.evaluate(theory, given, point.workload, points.real(chips), batches).grid.under(None)
-    )
-    if not len(front.time):
+    chips, batches = points.whole_axes(given, None)
+    layouts = points.searched_layouts(chips)
+    front = points.evaluate(theory, given, point.workload, layouts, batches).frontier()
+    if not len(front):
         raise opt.refuse("--along", count, "a model that fits on some number of these chips")
     wanted = np.linspace(front.speed[-1], front.speed[0], count)
     at = dict.fromkeys(int(np.argmin(np.abs(front.speed - x))) for x in wanted)

@@ -4,14 +4,6 @@ from infer_jax.sweeps.axis import Axis as Axis
 from infer_jax.sweeps.best import Best as Best
 from infer_jax.sweeps.constraint import Constraint as Constraint
 from infer_jax.sweeps.everything import Everything as Everything
-from infer_jax.sweeps.grid import (
-    Grid as Grid,
-    evaluate as evaluate,
-    frontier as frontier,
-    paper_axes as paper_axes,
-    preferred as preferred,
-    thresholds as thresholds,
-)
 from infer_jax.sweeps.histogram import Histogram as Histogram, Quantiles as Quantiles
 from infer_jax.sweeps.pareto import Pareto as Pareto
 from infer_jax.sweeps.results import Result as Result, explain as explain

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from infer_jax.physics.pareto import descents
 from infer_jax.sweeps.digits import to_index
 
 BLOCK = 256  # rows compared with all others at a time
@@ -79,11 +80,9 @@ class Front:
         first = self.pushed(0)
         order = np.argsort(_paired(self.columns[0], first), kind="stable")
         owner, first, second = self.columns[0][order], first[order], self.pushed(1)[order]
-        least = np.minimum.accumulate(_paired(-owner, second))  # begins anew with each position
-        new = np.ones(len(least), bool)
-        new[1:] = least[1:] != least[:-1]
-        row = np.maximum.accumulate(np.where(new, np.arange(len(least)), 0))
-        return owner, first, np.imag(least).astype(second.dtype), order[row]
+        new = descents(_paired(-owner, second))  # begins anew with each position
+        row = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
+        return owner, first, second[row], order[row]
 
 
 def ids(limbs: Sequence[np.ndarray]) -> np.ndarray:

@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 
-from infer_jax.sweeps import digits as wide
+from infer_jax.compiling import wide
+from infer_jax.sweeps import digits as radix
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.lawful import place
 from infer_jax.sweeps.paths import Point
@@ -19,8 +20,6 @@ from infer_jax.sweeps.reducers import Chunk, fold, parse
 
 LANES = "lanes"  # the one axis of the mesh
 COUNTS = ("accepted", "feasible", "undefined")
-# the widest vectors there are: a quarter to a half faster than the compiler's 256 bits
-OPTIONS: dict[str, Any] = {"cpu": {"xla_cpu_prefer_vector_width": 512}}
 
 
 class Task(NamedTuple):
@@ -50,7 +49,7 @@ def chunk_of(
 ) -> tuple[Chunk, Array]:
     """The chunk of lanes that begins ``offset`` points after a segment's start; its counts."""
     lanes = offset + jnp.arange(program.chunk, dtype=jnp.int32)
-    digits = wide.advance(tuple(start), program.sizes, lanes)
+    digits = radix.advance(tuple(start), program.sizes, lanes)
     steps = [t[digits[s.digit]] for s, t in zip(program.slots, task.tables, strict=True)]
     point = jax.vmap(answers(program, task.base), axis_size=program.chunk)
     values, accepted, feasible, short, _ = point(steps)
@@ -60,7 +59,7 @@ def chunk_of(
     group = jnp.zeros(program.chunk, jnp.int32)
     for digit, order in zip(program.per, task.orders, strict=True):
         group += order[digits[digit]]
-    index = wide.add(tuple(limbs), lanes.astype(jnp.uint32))
+    index = radix.add(tuple(limbs), lanes.astype(jnp.uint32))
     ok = accepted & feasible
     undefined = jnp.asarray(False)
     for term in program.reducer.terms:
@@ -85,7 +84,7 @@ def _compiled(platform: str) -> Any:
         _segment,
         static_argnums=(0, 1),
         donate_argnums=2,
-        compiler_options=OPTIONS.get(platform),
+        compiler_options=wide(platform),
     )
 
 

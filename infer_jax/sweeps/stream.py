@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from infer_jax.sweeps import checkpoint as held, digits as wide, guard
+from infer_jax.sweeps import checkpoint as held, digits as radix, guard
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.interrupt import Listener, Stopped
 from infer_jax.sweeps.keeping import Devices, Frontier, Judge, States
@@ -82,7 +82,7 @@ class Stream:
         self.path, self.mark, self.every, self.progress = path, mark, every, progress
         self.total = sum(p.group.size for p in parts)
         self.apart = max(APART, -(-self.total // DECISIONS))
-        self.limbs = wide.limbs_needed(self.total)
+        self.limbs = radix.limbs_needed(self.total)
         self.position = 0
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.notes: list[str] = []
@@ -130,7 +130,7 @@ class Stream:
         while local < part.group.size:
             self._decide(listener)
             decision = (self.position // self.apart + 1) * self.apart
-            least = min(part.group.size - local, wide.MOST, decision - self.position)
+            least = min(part.group.size - local, radix.MOST, decision - self.position)
             count = min(self.points, least)
             begun = time.monotonic()
             answer = self._segment(part, local, count)
@@ -170,8 +170,8 @@ class Stream:
         stride = self.mesh.size * self.chunk
         wish = np.array([min(self.points // stride, 2**30), self.wish], np.int32)
         wishes = self.devices.place(np.tile(wish, (len(self.devices.mine), 1)))
-        start = wide.to_digits(local, part.group.sizes)
-        limbs = wide.to_limbs(part.group.offset + local, self.limbs)
+        start = radix.to_digits(local, part.group.sizes)
+        limbs = radix.to_limbs(part.group.offset + local, self.limbs)
         try:
             with precise(self.dtype):
                 self.state_after, *counted = segment(
@@ -196,7 +196,7 @@ class Stream:
     def _pace(self, count: int, seconds: float) -> None:
         stride = self.mesh.size * self.chunk
         if self.warm:
-            wished = min(count / seconds * TARGET, 8 * count, self.kept.pace(count), wide.MOST)
+            wished = min(count / seconds * TARGET, 8 * count, self.kept.pace(count), radix.MOST)
             self.points = int(wished // stride) * stride
         self.points, self.warm = max(self.points, stride), True
 

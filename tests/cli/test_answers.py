@@ -131,7 +131,7 @@ def test_the_page_that_shows_two_frontiers_keeps_the_picture_of_the_first():
 
 
 def test_frontier_without_matplotlib_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("infer_jax.cli.picture.find_spec", lambda name: None)
+    monkeypatch.setattr("infer_jax.verbs.pictures.find_spec", lambda name: None)
     ran = run(*FRONTIER)
     assert ran.code == 0
     assert "matplotlib is not installed" in ran.out

@@ -92,7 +92,7 @@ def test_what_one_step_draws_the_next_one_reads(tmp_path, monkeypatch):
     first, second = front(setting), front(setting)
     assert len(drawn) == 1
     assert first.preferred == second.preferred
-    for name, column in vars(first.points).items():
+    for name, column in first.points.columns.items():
         np.testing.assert_array_equal(column, getattr(second.points, name))
     front(fronts.Setting("Llama_3_70B", context=1.0))
     monkeypatch.delenv(_gallery.KEPT)

@@ -7,6 +7,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
+from infer_jax.estimators.economics import evaluate
 from infer_jax.footprint import memory
 
 MODEL, SYSTEM = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
@@ -61,12 +62,12 @@ def test_a_grid_refuses_what_is_not_meant():
         (5, ["a"], "batches is"),
     ):
         with pytest.raises(InputError, match=said):
-            ij.evaluate(*[*good[:at], wrong, *good[at + 1 :]])
+            evaluate(*[*good[:at], wrong, *good[at + 1 :]])
 
 
 def test_names_of_the_package_are_those_for_users():
     assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(ij))
-    assert {"evaluate", "load_model", "Plan", "InputError", "sweeps"} <= set(dir(ij))
+    assert {"frontier", "load_model", "Plan", "InputError", "sweeps"} <= set(dir(ij))
     assert all(hasattr(ij, name) for name in dir(ij))
 
 

@@ -1,0 +1,203 @@
+"""What does every (layout, batch) pair of a grid cost to decode, and which are worth choosing?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Bool, Float, Int, Real
+
+from infer_jax.compiling import once, wide
+from infer_jax.errors import InputError
+from infer_jax.estimators.estimate import Limit, Phase, decode_context
+from infer_jax.estimators.estimator import Estimator
+from infer_jax.physics.pareto import undominated
+from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, check_arguments
+
+POINTS = 400  # per axis of the paper's grid
+CHUNK = 8192  # pairs evaluated together
+LARGEST = 2.0**18  # chips, and sequences per active expert
+Column = Float[np.ndarray, " pairs"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every evaluated (layout, batch) pair as arrays of one length; one decode pass of each.
+
+    ``terms``, ``limits`` and ``layout`` are those of the pass, where they were asked for.
+    """
+
+    chips: Column
+    batch: Column
+    time: Column
+    cost: Column
+    feasible: Bool[np.ndarray, " pairs"]
+    mfu: Column
+    terms: dict[str, Column] = field(default_factory=dict)
+    limits: dict[str, Limit] = field(default_factory=dict)
+    layout: dict[str, Column] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns by name, without those of terms, limits and layout."""
+        return {name: x for name, x in vars(self).items() if isinstance(x, np.ndarray)}
+
+    @property
+    def speed(self) -> Column:
+        """Tokens per second of one request."""
+        return 1.0 / self.time
+
+    def take(self, rows: Int[np.ndarray, " rows"] | Bool[np.ndarray, " pairs"]) -> "Grid":
+        """The chosen rows."""
+        return Grid(*jax.tree.map(lambda column: column[rows], tuple(vars(self).values())))
+
+    def under(self, demand: float | None = None) -> "Grid":
+        """The feasible rows that serve at most ``demand`` tokens/s over all requests."""
+        kept = self.feasible
+        if demand is not None:
+            kept = kept & (self.batch / self.time <= demand)
+        return self.take(kept)
+
+    def frontier(self) -> "Grid":
+        """The feasible rows no other row beats in both speed and cost, fastest first."""
+        rows = self.under()
+        return rows.take(undominated(rows.time, rows.cost))
+
+    def thresholds(self, count: int = 1000, decades: float = 2.0) -> "Grid":
+        """The cheapest row within any of ``count`` latency limits, as the economics paper draws.
+
+        Fastest first. Limits are evenly spaced in logarithm from the least time over ``decades``
+        decades.
+        """
+        front = self.frontier()
+        limits = front.time[0] * np.logspace(0.0, decades, count)
+        limits[0] = front.time[0]
+        return front.take(np.unique(np.searchsorted(front.time, limits, side="right") - 1))
+
+    def preferred(self, preference: float = 3.0) -> int:
+        """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
+        with np.errstate(divide="ignore"):  # where all is free, the fastest
+            return int(np.argmax(self.speed**preference / self.cost))
+
+
+def paper_axes(
+    least: float, sparsity: float
+) -> tuple[Float[np.ndarray, " chips"], Float[np.ndarray, " batches"]]:
+    """(chips, batches) of the economics paper's grid: 400 x 400, evenly spaced in logarithm.
+
+    Chips from ``least``, the chips that hold the weights, to 2^18; batches from 1 to 2^18 S.
+    """
+    chips = np.logspace(np.log2(least), np.log2(LARGEST), POINTS, base=2.0)
+    batches = np.logspace(0.0, np.log2(LARGEST * sparsity), POINTS, base=2.0)
+    return chips, batches
+
+
+class Given(NamedTuple):
+    """What every pair of a grid has in common."""
+
+    estimator: Estimator
+    arch: Architecture
+    hardware: Hardware
+    workload: Workload
+
+
+def decode(given: Given, degrees: tuple[Array, Array, Array], batch: Array) -> tuple[Phase, Array]:
+    """One decode pass of ``batch`` requests at (TP, PP, EP); its USD per million tokens."""
+    estimator, arch, hardware, workload = given
+    tp, pp, ep = degrees
+    plan = jax.tree.map(lambda x: x.astype(batch.dtype), Plan.of()).replace(tp=tp, pp=pp, ep=ep)
+    forward = ForwardPass(
+        sequences=batch,
+        new_tokens=jnp.ones_like(batch),
+        cached_tokens=decode_context(workload),
+    )
+    phase = estimator.step(arch, hardware, forward, plan)
+    return phase, usd_per_million_tokens(plan.instance, hardware.price, phase.time, batch)
+
+
+def evaluate(
+    estimator: Estimator,
+    arch: Architecture,
+    hardware: Hardware,
+    workload: Workload,
+    chips: Real[np.ndarray, " chips"] | Sequence[float],
+    batches: Real[np.ndarray, " batches"] | Sequence[float],
+) -> Grid:
+    """Every (chips, batch) pair of two axes, in one compiled call over all local devices.
+
+    Raises:
+        InputError: an argument that is not of its class, or an axis without numbers.
+    """
+    if not (isinstance(estimator, Estimator) and estimator.prices_passes):
+        raise InputError("evaluate", "estimator", estimator, "an estimator: ij.make(name)")
+    check_arguments("evaluate", arch=arch, hardware=hardware, workload=workload)
+    for name, axis in (("chips", chips), ("batches", batches)):
+        if not np.size(axis) or np.asarray(axis).dtype.kind not in "iuf":
+            raise InputError("evaluate", name, axis, "an array of one number or more")
+    n, b = (axis.ravel() for axis in np.meshgrid(chips, batches, indexing="ij"))
+    rows = -(-n.size // (CHUNK * jax.local_device_count())) * jax.local_device_count()
+    # the last pair fills up what the last chunk lacks
+    filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
+    pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
+    given = Given(estimator, arch, hardware, workload)
+    results = _compiled(jax.default_backend())(given, pairs)
+    time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
+    double = partial(np.asarray, dtype=np.float64)
+    return Grid(double(n), double(b), double(time), double(cost), feasible, double(mfu))
+
+
+@lru_cache
+def _compiled(platform: str):
+    return jax.jit(_columns, compiler_options=wide(platform))
+
+
+def _columns(given: Given, pairs: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+    """Decode time, cost, feasibility and MFU of pairs of shape (chunks, CHUNK)."""
+
+    def one(pair: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+        chips, batch = pair
+        phase, cost = decode(given, (chips, jnp.ones_like(chips), jnp.ones_like(chips)), batch)
+        return phase.time, cost, phase.feasible, phase.mfu
+
+    def share(pairs: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+        # chunk by chunk: what one layout needs of a chunk stays in the cache of the processor
+        return jax.lax.map(jax.vmap(one), pairs)
+
+    mesh = Mesh(np.array(jax.local_devices()), ("chunk",))
+    rows = PartitionSpec("chunk")
+    return jax.shard_map(share, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)(pairs)
+
+
+def evaluate_layouts(
+    given: Given,
+    layouts: Float[np.ndarray, "layouts 3"],
+    batches: Float[np.ndarray, " batches"],
+) -> Grid:
+    """Every (layout, batch) pair with its terms and limits; a layout is a row of TP, PP, EP.
+
+    The program is kept for the next process.
+    """
+    n, b = np.meshgrid(layouts.prod(axis=1), batches, indexing="ij")
+    phase, cost, feasible = once(_phases, given, layouts, batches, points=n.size)
+    columns = (n.ravel(), b.ravel(), phase.time, cost, feasible, phase.mfu)
+    return Grid(*columns, phase.terms, phase.limits, phase.layout)
+
+
+def _phases(
+    given: Given, layouts: Float[Array, "layouts 3"], batches: Float[Array, " batches"]
+) -> tuple[Phase, Array, Array]:
+    def one(layout: Float[Array, " 3"], batch: Array) -> tuple[Phase, Array, Array]:
+        phase, cost = decode(given, (layout[0], layout[1], layout[2]), batch)
+        return phase, cost, phase.feasible
+
+    rows = jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(layouts)
+    return jax.tree.map(lambda x: x.reshape(len(layouts) * len(batches)), rows)

@@ -1,0 +1,122 @@
+"""Which layouts and batches does a frontier try, and what is each of its points?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from infer_jax.compiling import once
+from infer_jax.estimators import Economics, Estimator, Limit
+from infer_jax.estimators.economics import Given as Common, Grid, evaluate_layouts, paper_axes
+from infer_jax.physics import decoder
+from infer_jax.physics.feedforward import sparsity
+from infer_jax.planning import layouts
+from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
+from infer_jax.verbs import limits
+from infer_jax.verbs.asking import refuse
+from infer_jax.verbs.inputs import Given
+
+PLANNED = "economics.planned"  # of ideal servers at layouts that are given
+EACH = 16  # GPUs up to which every number is tried
+LARGEST = 1024  # GPUs of the largest instance that is tried where no total is given
+PER_OCTAVE = 8  # GPUs tried per doubling beyond
+BATCHES = np.unique(np.round(np.r_[1:65, np.geomspace(64, 2**18, 12 * 24 + 1)]))
+Layouts = Float[np.ndarray, "layouts 3"]  # TP, PP, EP
+Values = Float[np.ndarray, " values"]
+
+
+def engine_layouts(asked: Given, total: float | None) -> Layouts:
+    """(TP, PP, EP) of layouts that an engine runs, one a row, on up to ``total`` GPUs.
+
+    Attention is cut over all TP x EP GPUs of a stage, of which EP deal out the experts.
+    """
+    legal = layouts(asked.model.architecture, int(total or LARGEST), most_groups=1)
+    return np.array([(x.tp / x.ep, x.pp, x.ep) for x in legal])
+
+
+def searched_layouts(chips: Values) -> Layouts:
+    """(TP, PP, EP) for an estimator that finds the split of each number of GPUs itself."""
+    return np.stack([chips, np.ones_like(chips), np.ones_like(chips)], axis=1)
+
+
+def whole_axes(asked: Given, total: float | None) -> tuple[Values, Values]:
+    """(GPUs, batches): whole numbers up to ``total``, and whole fast domains."""
+    total = float(LARGEST if total is None else total)
+    octaves = max(np.log2(total / EACH), 0.0)
+    chips = np.r_[1 : EACH + 1, EACH * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)]
+    network = asked.hardware.network
+    if isinstance(network, Hierarchy):  # whole domains: 72, 144, ... of an NVL72
+        domain = float(network.domain)
+        chips = np.r_[chips, domain * 2.0 ** np.arange(max(np.log2(total / domain), -1.0) + 1)]
+    chips = np.unique(np.round(np.r_[chips, total]))
+    return chips[chips <= total], BATCHES
+
+
+def papers_axes(asked: Given, estimator: Estimator) -> tuple[Values, Values]:
+    """(GPUs, batches) of the economics paper: real numbers from the GPUs that hold the weights.
+
+    Raises:
+        InputError: an estimator that is not the paper's.
+    """
+    economics, arch = estimator.innermost, asked.model.architecture
+    if not isinstance(economics, Economics):
+        raise refuse("--estimator", economics.table, "economics or a variant of it, with --paper")
+    stored = once(_stored, economics, arch)
+    feeds = [b.feedforward for b in arch.blocks if b.feedforward is not None]
+    most = max((float(s) for s in once(_sparsities, feeds)), default=1.0)
+    return paper_axes(float(stored) / float(asked.hardware.chip.memory), most)
+
+
+def _stored(economics: Economics, arch: Architecture) -> Array:
+    """Bytes of the weights, as the estimator counts projections."""
+    return decoder.total(decoder.weight_bytes(arch, economics.laws.projections).values())
+
+
+def _sparsities(feeds: Sequence[Feedforward]) -> list[Array]:
+    """Experts per active expert of each feedforward."""
+    return [sparsity(x) for x in feeds]
+
+
+def evaluate(
+    estimator: Estimator, asked: Given, work: Workload, layouts: Layouts, batches: Values
+) -> Grid:
+    """One decode pass of every layout at every batch."""
+    given = Common(estimator, asked.model.architecture, asked.hardware, work)
+    return evaluate_layouts(given, layouts, batches)
+
+
+def row(front: Grid, i: int, *, preferred: bool) -> dict[str, object]:
+    """One point of the frontier with its layout and its terms, by its names in JSON."""
+    terms = {name: float(t[i]) for name, t in front.terms.items()}
+    return {
+        "speed_tokens_per_s": front.speed[i],
+        "cost_per_mtok_usd": front.cost[i],
+        "gpus": front.chips[i],
+        "batch": front.batch[i],
+        **{name: float(x[i]) for name, x in front.layout.items()},
+        "mfu": front.mfu[i],
+        "tpot_ms": 1e3 * front.time[i],
+        "terms": {f"{name}_ms": 1e3 * t for name, t in terms.items()},
+        "binds": max(terms, key=lambda name: terms[name]),
+        "preferred": preferred,
+    }
+
+
+def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = None) -> str:
+    """Why no point of the grid is left, in one sentence."""
+    if not grid.feasible.any():
+        at = int(np.lexsort((grid.batch, -grid.chips))[0])  # most GPUs, least batch
+        held = {k: Limit(need=v.need[at], capacity=v.capacity[at]) for k, v in grid.limits.items()}
+        short = "; ".join(limits.broken(k, v) for k, v in held.items() if v.need > v.capacity)
+        size = f"{grid.chips[at]:.12g} GPUs and a batch of {grid.batch[at]:.12g}"
+        return f"Nothing fits: even with {size}, {short}."
+    left = grid.under(demand)
+    if not len(left):
+        least = grid.under()
+        rate = float((least.batch / least.time).min())
+        return f"Nothing serves so little as {demand:g} tokens/s: the least is {rate:.4g} tokens/s."
+    fastest = 1e3 * float(left.time.min())
+    return (
+        f"Nothing is within {1e3 * (tpot or 0):g} ms a token: the fastest takes {fastest:.4g} ms."
+    )

@@ -1,0 +1,73 @@
+"""ij.frontier is what the command prints, by names and by specs, and draws itself."""
+
+import json
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from tests.cli.running import answer, run
+
+POINT = ("llama-3.1-8b", "h100_sxm")
+WORDS = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
+
+
+@pytest.fixture(scope="module")
+def best():
+    return ij.frontier(*POINT, total_gpus=8)
+
+
+def test_it_answers_what_the_command_prints(best):
+    said = answer(*WORDS, "--no-picture")
+    assert {"schema": said["schema"], **json.loads(json.dumps(best.to_dict()))} == said
+    assert str(best).split() == run(*WORDS, "--no-picture").out.split()
+    assert best._repr_html_().count("<tr style") == 1  # the preferred point
+    every = ij.frontier(*POINT, total_gpus=8, all=True)
+    assert len(str(every).splitlines()) - len(str(best).splitlines()) == len(best.points) - 25
+
+
+def test_its_points_are_columns_rows_and_a_table(best):
+    points = best.points
+    assert len(best.rows()) == len(points) == len(points.speed) > 25
+    assert (np.diff(points.speed) < 0).all() and (np.diff(points.cost) < 0).all()
+    liked = np.argmax(points.speed**3 / points.cost)
+    assert best.preferred == liked and best.rows()[liked]["preferred"]
+    pytest.importorskip("pandas")
+    frame = best.to_pandas()
+    assert frame["cost_per_mtok_usd"].tolist() == points.cost.tolist()
+    assert {"terms.memory_ms", "binds", "tp"} <= set(frame)
+
+
+def test_names_and_specs_answer_alike(best):
+    model, system = ij.load_model(POINT[0]), ij.load_system(POINT[1])
+    given = ij.frontier(model, system, total_gpus=8)
+    assert given.to_dict() == best.to_dict()
+
+
+def test_a_picture_is_drawn_and_written(best, tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = best.plot()
+    (axes,) = figure.axes
+    assert axes.get_title() == "" and best.preferred is not None
+    line = max(axes.lines, key=lambda one: len(one.get_xdata()))
+    np.testing.assert_array_equal(np.sort(best.points.speed), line.get_xdata())
+    best.plot(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+
+
+def test_problems_are_of_keyword_arguments(tmp_path):
+    with pytest.raises(ij.InputError, match=r"^frontier: total_gpus is") as wrong:
+        ij.frontier(*POINT, paper=True, total_gpus=8)
+    assert "--" not in str(wrong.value).replace("--no-picture", "")
+    with pytest.raises(ij.InputError, match=r"^frontier: out is"):
+        ij.frontier(*POINT, out=tmp_path / "a.txt")
+    with pytest.raises(ij.InputError, match=r"^frontier: estimator is 'serving'"):
+        ij.frontier(*POINT, estimator="serving")
+
+
+def test_a_frontier_without_points_says_why():
+    none = ij.frontier(*POINT, total_gpus=8, tpot=1e-6)
+    assert none.preferred is None and none.rows() == []
+    assert "the fastest takes" in none.why and none.why in str(none)
+    with pytest.raises(ij.InputError, match="points"):
+        none.plot()
