@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     )
     from infer_jax.verbs.calibrate import calibrate as calibrate
     from infer_jax.verbs.frontier import frontier as frontier
+    from infer_jax.verbs.kernels import kernels as kernels
+    from infer_jax.verbs.layout import layout as layout
+    from infer_jax.verbs.measure import measure as measure
     from infer_jax.verbs.memory import memory as memory
+    from infer_jax.verbs.offload import offload as offload
     from infer_jax.verbs.plan import plan as plan
 
 __version__ = "0.1.0"
@@ -59,7 +63,7 @@ _ROOMS = {
     "sweeps": (),
 }
 # the verbs, each in a file of its own name
-_VERBS = ("calibrate", "frontier", "memory", "plan")
+_VERBS = ("calibrate", "frontier", "kernels", "layout", "measure", "memory", "offload", "plan")
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 
 

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 SCHEMA = 1  # of JSON: counts up where a field goes or changes its meaning; docs/command-line.md
 
 
-def answer(verb: Callable[..., Result], options: Mapping[str, object]) -> Result:
+def answer(
+    verb: Callable[..., Result], options: Mapping[str, object], *, every_device: bool = False
+) -> Result:
     """Ask ``verb`` with the options of the command line, and print what it answers.
 
     ``options``: as the command has them; ``as_json`` is not the verb's own.
+    ``every_device``: wake accelerators, too.
     """
-    prepare()
+    prepare(every_device=every_device)
     given = {name: value for name, value in options.items() if name != "as_json"}
     result = verb(**given)
     if options.get("as_json"):

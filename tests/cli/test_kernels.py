@@ -3,8 +3,11 @@
 What `measure` answers takes a minute: tests/installed/test_verbs.py asks it.
 """
 
+import json
+
 import pytest
 
+import infer_jax as ij
 from tests.cli.running import answer, run
 
 QWEN = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
@@ -23,6 +26,20 @@ def test_a_pass_is_a_sum_of_kernels():
     kinds = {row["kernel"]: row["bound"] for row in found["prefill"]}
     assert kinds["attention"] == kinds["experts"] == "compute"
     assert found["feasible"] and found["largest_batch"] >= 400
+
+
+def test_the_verb_is_what_the_command_prints():
+    point = ("--ep", "4", "--batch", "400", "--isl", "4096", "--osl", "2048")
+    sums = ij.kernels(QWEN[1], QWEN[3], ep=4, batch=400, isl=4096, osl=2048)
+    said = answer(*QWEN, *point)
+    assert {"schema": said["schema"], **json.loads(json.dumps(sums.to_dict()))} == said
+    assert str(sums).split() == run(*QWEN, *point).out.split()
+    assert len(sums.rows()) == len(said["prefill"]) + len(said["decode"])
+    model, system = ij.load_model(QWEN[1]), ij.load_system(QWEN[3])
+    given = ij.kernels(model, system, ep=4, batch=400, isl=4096, osl=2048)
+    assert float(given.estimate.tpot) == float(sums.estimate.tpot)
+    with pytest.raises(ij.InputError, match=r"^kernels: tp is"):
+        ij.kernels(model, system, tp=3)
 
 
 def test_a_batch_that_does_not_fit_says_by_how_many_bytes():

@@ -1,5 +1,7 @@
 """`infer-jax offload` answers what the search answers, and refuses in one sentence."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,22 @@ def test_the_answer_is_the_searchs_best_block(told):
     flags = told["flexgen"]
     assert flags["flags"].startswith("--percent ")
     assert -1e-6 <= flags["lost_to_rounding"] < 0.5
+
+
+def test_the_verb_is_what_the_command_prints(told, tmp_path):
+    best = ij.offload("opt-6.7b", "t4_host")
+    assert {"schema": told["schema"], **json.loads(json.dumps(best.to_dict()))} == told
+    assert str(best).split() == run(*WORDS).out.split()
+    assert [row["latency_s"] for row in best.rows()] == [x["latency_s"] for x in told["frontier"]]
+    drawn = answer(*WORDS[:-1], "--out", "mine.svg")
+    assert drawn["picture"] == "mine.svg" and drawn["notes"][-1] == "Picture: mine.svg."
+    assert (tmp_path / "mine.svg").exists() and len(best.plot().axes) == 1
+    none = ij.offload("opt-6.7b", "t4_host", latency=1e-3)
+    assert none.block is None and "No block takes at most 0.001 s" in str(none)
+    with pytest.raises(ij.InputError, match="no block is left"):
+        none.plot()
+    with pytest.raises(ij.InputError, match=r"^offload: compress is 'all'"):
+        ij.offload("opt-6.7b", "t4_host", compress="all")
 
 
 def test_a_latency_limit_is_kept(told):

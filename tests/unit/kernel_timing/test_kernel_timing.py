@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import infer_jax as ij
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
@@ -112,3 +113,19 @@ def test_a_profile_loads_as_a_shipped_one(base, tmp_path, x64):
     assert "of 18 rows" in system.sources["kernels.gemm_compute"]
     expected = load_system(base).hardware.price if base else 1.5
     assert float(system.hardware.price) == pytest.approx(float(expected))
+
+
+def test_measure_says_what_it_writes(monkeypatch, tmp_path, x64):
+    """Of times that are known: the text, the rows and the profile are of the same curves."""
+    monkeypatch.setattr("infer_jax.verbs.measure.timed", lambda sizes: rows())
+    monkeypatch.setattr("infer_jax.verbs.measure.fitted", lambda family, **how: curve())
+    result = ij.measure(tmp_path / "mine.toml", toy=True, price=2.0)
+    assert (tmp_path / "mine.toml").read_text() == result.text()
+    assert len(result.curves) == len(profile.families_of(rows(), CHIP))
+    said = result.to_dict()
+    assert said["file"] == str(tmp_path / "mine.toml") and said["out_of_memory"] == 0
+    assert said["flops_16"] == pytest.approx(2 * 64 * 256 * 256 / 1e-5)
+    assert said["curves"][0]["rows"] == 18 and "median error" in str(result)  # pyright: ignore
+    assert "Use it" not in str(ij.measure(toy=True))
+    with pytest.raises(InputError, match="out is"):
+        ij.measure(tmp_path / "mine.txt")

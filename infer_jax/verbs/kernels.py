@@ -1,0 +1,121 @@
+"""What is a pass as a sum of kernels: each one's time, work and bound?"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.compiling import once
+from infer_jax.estimators import Estimate
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.estimators.kernels import Kernels, Serving
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
+from infer_jax.verbs import inputs
+from infer_jax.verbs.asking import verb
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.kernel_rows import Profile, profiled, rows
+from infer_jax.verbs.kernels_result import STAGES, KernelsResult
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.split import check_split
+
+
+class Answer(NamedTuple):
+    """The estimate, tokens of a prefill, the largest batch, kernels of both passes."""
+
+    estimate: Estimate
+    tokens: Array
+    largest: Array
+    profiles: dict[str, Profile]
+
+
+@verb
+def kernels(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    tp: float | None = 1.0,
+    ep: float | None = 1.0,
+    nodes: float | None = None,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    isl: float = 4096,
+    osl: float = 512,
+    batch: float | None = None,
+    prefill_tokens: float | None = None,
+    deepep: bool = False,
+    two_batch: bool = False,
+    sm_share: float = 1.0,
+    price: float | None = None,
+    as_published: bool = False,
+    set: str | Sequence[str] | None = None,
+) -> KernelsResult:
+    """What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?
+
+    Raises:
+        InputError: a model or system that cannot be read, a system without kernel curves, a
+            split that no engine runs.
+
+    >>> import infer_jax as ij
+    >>> sums = ij.kernels("qwen3-30b-a3b", "h20_sxm", ep=4, batch=400)
+    >>> {row["kernel"]: row["bound"] for row in sums.kernels["prefill"]}["attention"]
+    'compute'
+    """
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+    arch = asked.model.architecture
+    tp, ep = tp or 1.0, ep or 1.0
+    check_split(arch, tp, 1.0, ep)
+    name = "kernels.published" if as_published else "kernels"
+    estimator = inputs.estimator(name, asked)
+    assert isinstance(estimator, Kernels)
+    plan = Serving.of(
+        tp=tp,
+        ep=ep,
+        nodes=nodes or 0.0,
+        deepep=float(deepep),
+        two_batch=float(two_batch),
+        sm_share=sm_share,
+        prefill_tokens=prefill_tokens or 0.0,
+    )
+    work = inputs.workload(isl, osl, 0.0, batch or ep)
+    with busy("compiling and evaluating"):
+        answer: Answer = once(_answer, estimator, arch, asked.hardware, work, plan)
+    return KernelsResult(
+        asked=asked,
+        estimator=name,
+        published=bool(estimator.published),
+        workload=work,
+        plan=plan,
+        estimate=answer.estimate,
+        prefill_tokens=answer.tokens,
+        largest_batch=answer.largest,
+        kernels={stage: rows(arch, answer.profiles[stage]) for stage in STAGES},
+    )
+
+
+def _answer(
+    estimator: Kernels, arch: Architecture, hardware: Hardware, work: Workload, plan: Serving
+) -> Answer:
+    prompts = _prompts(work, plan)
+    passes = {
+        "prefill": ForwardPass(
+            sequences=prompts, new_tokens=work.isl, cached_tokens=0.0 * work.isl
+        ),
+        "decode": ForwardPass(
+            sequences=work.batch,
+            new_tokens=jnp.ones_like(work.batch),
+            cached_tokens=decode_context(work),
+        ),
+    }
+    return Answer(
+        estimator.estimate(arch, hardware, work, plan),
+        prompts * work.isl,
+        estimator.largest_batch(arch, hardware, work, plan),
+        {stage: profiled(estimator, arch, hardware, f, plan) for stage, f in passes.items()},
+    )
+
+
+def _prompts(work: Workload, plan: Serving) -> Array:
+    """Prompts of a prefill pass in all groups, as ``Kernels.estimate`` has them."""
+    each = jnp.maximum(plan.prefill_tokens / jnp.maximum(work.isl, 1.0), 1.0)
+    return each * plan.ep * (1.0 + plan.two_batch)

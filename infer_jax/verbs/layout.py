@@ -1,0 +1,201 @@
+"""Which layout serves a dense model best, by chips, batch and phase?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from infer_jax.errors import InputError
+from infer_jax.estimators.partitioning import LAYOUTS, TRIED
+from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.results.numbers import digits, size
+from infer_jax.specs import Architecture, Dense, Torus
+from infer_jax.verbs import inputs
+from infer_jax.verbs.asking import ask, refuse, verb
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.layout_rows import Change, LayoutRow, tried
+from infer_jax.verbs.progress import busy
+
+PHASES = ("prefill", "decode")
+STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in prefill alone
+
+
+@dataclass(frozen=True, repr=False)
+class LayoutResult(Result):
+    """Every layout at its best axes, the fastest first, and where the fastest changes."""
+
+    asked: inputs.Given
+    phase: str
+    gpus: float
+    batch: float
+    new_tokens: float
+    cached_tokens: float
+    layouts: Sequence[LayoutRow]
+    by_batch: Sequence[Change]
+    by_gpus: Sequence[Change]
+
+    @property
+    def fastest(self) -> LayoutRow | None:
+        """The fastest layout that fits; None where none does."""
+        return next((row for row in self.layouts if row["feasible"]), None)
+
+    def fields(self) -> Mapping[str, object]:
+        """Times in ms, memory in bytes of one chip."""
+        return {
+            **self.asked.names,
+            "phase": self.phase,
+            "gpus": self.gpus,
+            "batch": self.batch,
+            "new_tokens": self.new_tokens,
+            "cached_tokens": self.cached_tokens,
+            "layouts": list(self.layouts),
+            "fastest": self.fastest,
+            "by_batch": list(self.by_batch),
+            "by_gpus": list(self.by_gpus),
+            "notes": self.notes,
+        }
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row a layout, at its best axes."""
+        return self.layouts
+
+    def parts(self) -> Iterator[Part]:
+        """The layouts, the fastest first, and the fastest by batch and by GPUs."""
+        tokens = f"{self.new_tokens:g} new tokens over {self.cached_tokens:g} cached"
+        yield (
+            f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.name}: {self.phase} "
+            f"of {self.batch:g} sequences, {tokens}"
+        )
+        yield ""
+        yield self._table()
+        for kind, runs in (("batch", self.by_batch), ("GPUs", self.by_gpus)):
+            yield ""
+            yield f"Fastest by {kind}:"
+            for run in runs:
+                more = run["to"] > run["from"]
+                span = f"{run['from']:g}" + (f" to {run['to']:g}" if more else "")
+                yield f"  {span}: {run['fastest']}"
+        yield Notes(self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """Where coefficients are from, what the names mean, what was assumed."""
+        fitted = self.asked.system.coefficients.get("partitioning")
+        source = self.asked.system.sources.get("partitioning.memory_cap", "")
+        torus = isinstance(self.asked.hardware.network, Torus)
+        return [
+            f"Coefficients: {source.split(' (')[0]}."
+            if fitted
+            else "No coefficients of this system: data-sheet rates, perfect overlap, no latency.",
+            "x cuts the model width, y and z the hidden width; ws: weights stay, wg: gathered.",
+            *([] if torus else ["GPUs have no torus: x is any divisor of their number."]),
+            *[note for note in self.asked.notes if not note.startswith("Price")],
+        ]
+
+    def _table(self) -> Table:
+        names = list(self.layouts[0]["terms"])
+        columns = [
+            Column("layout", left=True),
+            Column("attention", left=True),
+            Column("x, y, z"),
+            Column("time", "ms"),
+            *(Column(name.removesuffix("_ms"), "ms") for name in names),
+            Column("MFU", "%"),
+            Column("memory", "per chip"),
+            Column("fits", left=True),
+        ]
+        cells = [
+            [
+                row["layout"],
+                row["attention"],
+                ", ".join(digits(x) for x in (row["x"], row["y"], row["z"])),
+                digits(row["time_ms"]),
+                *(digits(row["terms"][name]) for name in names),
+                digits(100 * row["mfu"]),
+                size(row["memory_bytes"]),
+                "yes" if row["feasible"] else f"no: {', '.join(row['breaks'])}",
+            ]
+            for row in self.layouts
+        ]
+        return Table(columns, cells, 0 if self.fastest else -1)
+
+
+@verb
+def layout(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    total_gpus: float | None = None,
+    batch: float | None = 1.0,
+    phase: str = "prefill",
+    isl: float = 2048,
+    prefix: float = 0,
+    layout: str | None = None,  # the option's name
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    set: str | Sequence[str] | None = None,
+) -> LayoutResult:
+    """Which weight and attention layout is fastest on a slice, and where that changes.
+
+    Args:
+        total_gpus: chips of one instance.
+        phase: prefill, of ``isl`` tokens of which ``prefix`` are cached, or decode after them.
+        layout: one of ws_1d, ws_2d, wg_x, wg_xy, wg_xyz; all where not given.
+
+    Raises:
+        InputError: a model that is not dense, no such slice, layout or phase.
+
+    >>> import infer_jax as ij
+    >>> best = ij.layout("palm-540b-padded", "tpu_v4", total_gpus=64, batch=512)
+    >>> best.fastest["layout"], best.fastest["attention"]
+    ('wg_xyz', 'batch')
+    """
+    if phase not in PHASES:
+        raise refuse("--phase", phase, " or ".join(PHASES))
+    if total_gpus is None:
+        raise ask("--total-gpus", "How many chips has one instance?", "--total-gpus")
+    if batch is None:
+        raise refuse("--batch", "missing", "sequences of one pass")
+    codes = _codes(layout, phase)
+    asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
+    arch = asked.model.architecture
+    _dense(arch)
+    if phase == "prefill" and prefix >= isl:
+        raise refuse("--prefix", prefix, f"below --isl, {isl:.12g} tokens")
+    new, cached = (isl - prefix, prefix) if phase == "prefill" else (1.0, isl)
+    estimator = inputs.estimator("partitioning.planned", asked)
+    network = asked.hardware.network
+    axes = int(network.axes) if isinstance(network, Torus) else None
+    with busy("compiling and evaluating"):
+        found = tried(
+            estimator, arch, asked.hardware, (new, cached), codes, total_gpus, batch, axes
+        )
+    return LayoutResult(
+        asked,
+        phase,
+        total_gpus,
+        batch,
+        new,
+        cached,
+        layouts=found.at(total_gpus, batch),
+        by_batch=found.changes(1, total_gpus, batch),
+        by_gpus=found.changes(0, total_gpus, batch),
+    )
+
+
+def _codes(name: str | None, phase: str) -> list[float]:
+    """The codes of the layouts to try, the first of equals first.
+
+    Raises:
+        InputError: no such layout, or one that the phase cannot use.
+    """
+    usable = LAYOUTS if phase == "prefill" else STATIONARY
+    if name is not None and name not in usable:
+        allowed = f"in {phase} {', '.join(usable)}"
+        raise refuse("--layout", name, allowed if name in LAYOUTS else ", ".join(LAYOUTS))
+    wanted = usable if name is None else (name,)
+    return [code for code in TRIED if LAYOUTS[int(code)] in wanted]
+
+
+def _dense(arch: Architecture) -> None:
+    if not all(isinstance(b.feedforward, Dense) and b.attention for b in arch.blocks):
+        allowed = "a dense model: every layer attention and a feedforward without experts"
+        raise InputError("infer-jax layout", "CONFIG", "not dense", allowed)

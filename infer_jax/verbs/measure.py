@@ -1,0 +1,146 @@
+"""How fast are this machine's own kernels? Curves of what was timed, and a profile."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from infer_jax.catalog import load_system
+from infer_jax.catalog.files import write_text
+from infer_jax.errors import InputError
+from infer_jax.kernel_timing import FULL, TOY, Fitted, fitted, profile, timed
+from infer_jax.kernel_timing.fitting import spread
+from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.results.numbers import digits
+from infer_jax.verbs.asking import verb
+from infer_jax.verbs.progress import busy
+
+
+@dataclass(frozen=True, repr=False)
+class MeasureResult(Result):
+    """The curves of this machine's kernels, and the device they were timed on.
+
+    ``lost`` is how many shapes did not fit into memory, ``out`` the profile that was written.
+    """
+
+    curves: Sequence[Fitted]
+    device: profile.Device
+    lost: int
+    out: str
+
+    def fields(self) -> Mapping[str, object]:
+        """Rates in FLOP/s and bytes/s, errors as shares."""
+        chip = self.device.chip
+        return {
+            "device": jax.devices()[0].device_kind,
+            "devices": jax.device_count(),
+            "file": self.out or None,
+            "flops_16": chip.flops_16,
+            "memory_bandwidth": chip.memory_bandwidth,
+            "link_bandwidth": self.device.link,
+            "out_of_memory": self.lost,
+            "curves": self.rows(),
+            "notes": self.notes,
+        }
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row a family of kernels: its errors, and the intervals of its coefficients."""
+        return [
+            {
+                "family": one.family.name,
+                "rows": len(one.seen),
+                "median_error": spread(one.seen)[0] / 100,
+                "p90_error": spread(one.seen)[1] / 100,
+                "median_error_unseen": spread(one.unseen)[0] / 100 if len(one.unseen) else None,
+                "intervals": {name: list(ends) for name, ends in one.intervals.items()},
+            }
+            for one in self.curves
+        ]
+
+    def parts(self) -> Iterator[Part]:
+        """The errors of every family's curve."""
+        where = f": {self.out}" if self.out else ""
+        yield f"{jax.device_count()} x {jax.devices()[0].device_kind}{where}"
+        yield ""
+        columns = (
+            Column("kernels", left=True),
+            Column("rows"),
+            Column("median error", "%"),
+            Column("p90", "%"),
+            Column("on unseen shapes", "%"),
+        )
+        rows = [
+            [
+                one.family.name,
+                str(len(one.seen)),
+                *(digits(x) for x in spread(one.seen)),
+                digits(spread(one.unseen)[0]) if len(one.unseen) else "-",
+            ]
+            for one in self.curves
+        ]
+        yield Table(columns, rows)
+        yield Notes(self.notes)
+
+    def text(self) -> str:
+        """The TOML text of the profile."""
+        return profile.text(self.curves, self.device)
+
+    @property
+    def notes(self) -> list[str]:
+        """What efficiencies are shares of, whose kernels these are, how the profile is used."""
+        chip, base = self.device.chip, self.device.base
+        rates = f"{float(chip.flops_16) / 1e12:.3g} TFLOP/s and "
+        rates += f"{float(chip.memory_bandwidth) / 1e9:.3g} GB/s"
+        source = f"the data sheet of {base}" if base else "the fastest product and copy timed"
+        notes = [
+            f"Efficiencies are shares of {rates}: {source}.",
+            "XLA compiled these kernels; a serving engine's own are others, mostly faster.",
+        ]
+        if self.lost:
+            notes.append(f"{self.lost} shapes did not fit into memory and were left out.")
+        if self.out:
+            notes.append(f"Use it: infer-jax kernels MODEL --hardware {self.out}")
+        return notes
+
+
+@verb
+def measure(
+    out: str | os.PathLike[str] | None = None,
+    *,
+    base: str | None = None,
+    toy: bool = False,
+    price: float | None = None,
+) -> MeasureResult:
+    """How fast are this device's kernels? Times them through JAX, fits curves, writes a profile.
+
+    Args:
+        out: the profile to write, a .toml file; none where not given.
+        base: the profile with this device's data sheet.
+        toy: small shapes alone, a minute on a CPU.
+        price: rent of the device, USD per hour.
+
+    Raises:
+        InputError: a place that cannot be written, an unknown profile, a device without memory
+            for any product.
+    """
+    if out is not None and (Path(out).suffix != ".toml" or not Path(out).parent.is_dir()):
+        allowed = "a .toml file in a folder that exists"
+        raise InputError("command line", "--out", str(out), allowed)
+    known = load_system(base) if base else None
+    with busy("timing kernels"):
+        rows = list(timed(TOY if toy else FULL))
+    lost = sum(row.seconds != row.seconds for row in rows)
+    chip = known.hardware.chip if known else profile.chip_of(rows, profile.usable_memory())
+    with busy("fitting curves"):
+        curves = [
+            # of so few shapes none can be left out to be predicted
+            fitted(family, unseen=False, restarts=1) if toy else fitted(family)
+            for family in profile.families_of(rows, chip)
+        ]
+    device = profile.Device(chip, profile.link_of(rows), price or 0.0, base or "")
+    result = MeasureResult(curves, device, lost, "" if out is None else os.fspath(out))
+    if out is not None:
+        write_text(out, result.text())
+    return result

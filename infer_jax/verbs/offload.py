@@ -1,0 +1,120 @@
+"""What is the best way to run a model that is larger than its GPU: which block, placed where?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from infer_jax.compiling import once
+from infer_jax.estimators import JobEstimate, Offload, Offloading, make
+from infer_jax.estimators.offloading.flags import rounded
+from infer_jax.estimators.offloading.plan import SCHEDULES
+from infer_jax.estimators.offloading.search import search
+from infer_jax.specs import Architecture, Hardware, Workload
+from infer_jax.verbs import inputs
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.offload_result import KINDS, TIERS, Block, OffloadResult
+from infer_jax.verbs.progress import busy
+
+COMPRESSIONS = ("none", "weights", "cache", "both")
+ESTIMATORS = ("offloading", "offloading.paper", "offloading.released")
+
+
+@verb
+def offload(
+    config: ModelLike,
+    hardware: HardwareLike = "t4_host",
+    *,
+    isl: float = 512,
+    osl: float = 32,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    latency: float | None = None,
+    compress: str = "none",
+    schedule: str = "zig-zag",
+    gpu_attention: bool = False,
+    no_overlap: bool = False,
+    values_read: float = 1.0,
+    gpus: float = 1.0,
+    price: float | None = None,
+    estimator: str | None = None,
+    set: str | Sequence[str] | None = None,
+) -> OffloadResult:
+    """Which block, and where do weights, KV cache and hidden states live, for most tokens/s?
+
+    Args:
+        latency: limit of a block's time, s.
+        compress: what is stored in 4 bits: none, weights, cache or both.
+        schedule: row-by-row, zig-zag or diagonal.
+        gpus: machines in a pipeline.
+
+    Raises:
+        InputError: a model or system that cannot be read, a word or a number that is not allowed.
+
+    >>> import infer_jax as ij
+    >>> best = ij.offload("opt-6.7b", "t4_host", isl=512, osl=32)
+    >>> float(round(sum(best.block.placement["weights"].values()), 6))
+    1.0
+    """
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+    name = estimator or ESTIMATORS[0]
+    model, arch = _estimator(name, asked), asked.model.architecture
+    for option, word, words in (
+        ("--compress", compress, COMPRESSIONS),
+        ("--schedule", schedule, SCHEDULES),
+    ):
+        if word not in words:
+            raise refuse(option, word, ", ".join(words))
+    layers = sum(float(b.count) for b in arch.blocks)
+    if gpus > layers:
+        raise refuse("--gpus", gpus, f"at most the {layers:g} layers")
+    work = inputs.workload(isl, osl, 0.0)
+    plan = Offload.of(
+        pp=gpus,
+        schedule=schedule,
+        overlap=float(not no_overlap),
+        cpu_attention=float(not gpu_attention),
+        compress_weights=float(compress in ("weights", "both")),
+        compress_cache=float(compress in ("cache", "both")),
+        values_read=values_read,
+    )
+    with busy("compiling and searching"):
+        grid = search(model, arch, asked.hardware, work, plan)
+    best, block = grid.best(latency), None
+    if best is not None:
+        sizes = {"gpu_batch": grid.gpu_batch[best], "batches": grid.batches[best]}
+        plan = plan.replace(**{name: np.asarray(x) for name, x in sizes.items()})
+        with busy("pricing the best block"):
+            block = _block(model, arch, asked.hardware, work, plan)
+    return OffloadResult(asked, name, work, gpus, latency, grid, block)
+
+
+def _block(
+    model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
+) -> Block:
+    """The block of ``plan`` with its tensors placed at their best, and FlexGen's flags for it."""
+    answer: JobEstimate = once(_estimate, model, arch, hardware, work, plan)
+    layout = answer.decode.layout
+    shares = {f"{kind}_{tier}" for kind in KINDS for tier in TIERS[:2]}
+    placed = plan.replace(**{share: layout[share] for share in shares})
+    flags = rounded(model, arch, hardware, work, placed, float(answer.throughput))
+    return Block(answer, flags)
+
+
+def _estimate(
+    model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
+) -> JobEstimate:
+    return model.estimate(arch, hardware, work, plan)
+
+
+def _estimator(name: str, asked: inputs.Given) -> Offloading:
+    """The offloading estimator of that name with the system's coefficients.
+
+    Raises:
+        InputError: another estimator.
+    """
+    if name not in ESTIMATORS:
+        raise refuse("--estimator", name, ", ".join(ESTIMATORS))
+    made = make(name, asked.system.coefficients)
+    assert isinstance(made, Offloading)
+    return made
