@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from infer_jax.physics import attention as att, feedforward as ffn, matmul
 from infer_jax.physics.attention.row import blank
-from infer_jax.specs import Architecture, Attention, Block, Experts, Feedforward
+from infer_jax.specs import Architecture, Block, Experts, Feedforward
 
 Numbers = Float[Array, "..."]  # one of a block, or an array over the blocks of a model
 
@@ -79,7 +79,7 @@ def table(arch: Architecture, blocks: int = 0) -> Layer:
 
     Rows that are added are of no layers. Tables of equally many rows can be stacked.
     """
-    every = rows(arch)
+    every = [row(arch, block) for block in arch.blocks]
     every += [nothing()] * (blocks - len(every))
     kind = jnp.result_type(*jax.tree.leaves(arch))
     return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, kind) for v in x]), *every)
@@ -89,7 +89,13 @@ def row(arch: Architecture, block: Block) -> Layer:
     """One layer of a block in numbers."""
     made = nothing()._replace(count=block.count)
     if block.attention is not None:
-        made = _mixing(made, arch, block.attention)
+        layer = att.of(block.attention)
+        elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
+        made = made._replace(
+            mixes=jnp.asarray(1.0),
+            projections=Weights(elements, stored.bytes, stored.bits),
+            attention=layer.row(arch),
+        )
     if block.feedforward is not None:
         made = _feeding(made, arch, block.feedforward)
     return made
@@ -100,16 +106,6 @@ def nothing() -> Layer:
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     none = Weights(zero, jnp.asarray(2.0), jnp.asarray(16.0))
     return Layer(zero, zero, zero, blank(), none, zero, one, one, none, none, none)
-
-
-def _mixing(made: Layer, arch: Architecture, attention: Attention) -> Layer:
-    layer = att.of(attention)
-    elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
-    return made._replace(
-        mixes=jnp.asarray(1.0),
-        projections=Weights(elements, stored.bytes, stored.bits),
-        attention=layer.row(arch),
-    )
 
 
 def _feeding(made: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:

@@ -11,7 +11,6 @@ from infer_jax.estimators.serving.engines import Engine, Generation
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.shape import Shape
 from infer_jax.physics import matmul, stages, switch_collectives
-from infer_jax.physics.efficiency import combined
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.switch_collectives import Wire
 from infer_jax.specs import Hardware
@@ -72,32 +71,6 @@ class Context(NamedTuple):
         widened = (weights.bytes < 1.0) & (weights.bits > 8.0)
         share = self.model.weight_read * jnp.where(widened, self.model.narrow_read, 1.0)
         return self.bandwidth * share
-
-    def product(
-        self,
-        weights: Weights,
-        hit: Array,
-        uses: Array,
-        split: Array,
-        share: Array,
-    ) -> "Product":
-        """A layer's products, the smooth larger of reading and computing.
-
-        ``hit``: copies of the weights read, ``uses``: rows multiplied with one copy, both over
-        ``split`` chips; ``share``: of the rate that a dense product reaches.
-        """
-        read = hit * weights.elements * weights.bytes / (split * self.read_rate(weights))
-        rate = self.dense_rate(weights.bits) * share
-        computed = 2.0 * weights.elements * uses / (split * rate)
-        return Product(combined(read, computed, self.model.overlap), read, computed)
-
-
-class Product(NamedTuple):
-    """Seconds of products, and what reading and computing would take apart."""
-
-    time: Array
-    reading: Array
-    computing: Array
 
 
 def chosen(options: tuple, code: Array):

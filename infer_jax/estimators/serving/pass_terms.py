@@ -4,6 +4,8 @@
 over the layers; the layers' axis is the last.
 """
 
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import jax
@@ -14,6 +16,7 @@ from infer_jax.estimators.serving.context import Context
 from infer_jax.physics import matmul, routing, switch_collectives
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import Weights
+from infer_jax.physics.numerics import maximum
 
 Terms = dict[str, Array]
 
@@ -28,10 +31,10 @@ class Spent(NamedTuple):
     @property
     def time(self) -> Array:
         """Seconds in all."""
-        return total(self.terms.values())
+        return reduce(add, self.terms.values())
 
     def times(self, factor: Array) -> "Spent":
-        """All of it, so many times."""
+        """The same work ``factor`` times."""
         terms = {name: x * factor for name, x in self.terms.items()}
         return Spent(terms, self.reading * factor, self.computing * factor)
 
@@ -62,32 +65,6 @@ def through_layers(c: Context, rows: Array) -> Spent:
     mixture the second all-reduce is two exchanges among them.
     """
     layer, model, plan = c.shape.layers, c.model, c.plan
-    mixture = layer.mixture > 0.5
-    # the experts of a layer see the tokens of all groups, on all chips
-    seen = jnp.where(mixture, rows * plan.attention_dp, rows)
-    chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
-    share = jnp.where(mixture, model.grouped, 1.0)
-    active = layer.active * jnp.where(mixture, 1.0 - model.idle_slots, 1.0)
-    uses = active * seen
-    hit = layer.experts * model.laws.touched(layer.experts / active, seen, model.skew)
-    crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance)
-    one = jnp.ones_like(layer.count)
-    # weights, copies read, rows multiplied, chips, share of the rate of a dense product
-    kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
-        "projections": (layer.projections, one, rows * one, plan.tp * one, one),
-        "feedforward": (
-            layer.routed,
-            jnp.where(mixture, hit, 1.0),
-            jnp.where(mixture, uses * crowd, uses),
-            chips,
-            share,
-        ),
-        "shared experts": (layer.shared, one, rows * one, plan.tp * one, one),
-    }
-    if model.laws.router:
-        kinds["router"] = (layer.router, one, rows * one, one, one)
-    # one law for all kinds at once: a program is as long as what is written out in it
-    products = c.product(*jax.tree.map(lambda *x: jnp.stack(x), *kinds.values()))
     held = rows * c.shape.width * c.shape.activation
     reduce = switch_collectives.all_reduce(plan.tp, held, c.wire)
     groups = c.wire._replace(domain=jnp.maximum(c.wire.domain / plan.tp, 1.0))
@@ -96,26 +73,55 @@ def through_layers(c: Context, rows: Array) -> Spent:
     parted = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
     # attention and feedforward side by side are reduced together
     second = layer.feeds * (1.0 - c.shape.parallel * layer.mixes)
-    through_memory = (layer.mixes + layer.feeds) / 2.0 * model.passes * held / c.bandwidth
     others = {
-        "elementwise": through_memory,
+        "elementwise": (layer.mixes + layer.feeds) / 2.0 * model.passes * held / c.bandwidth,
         "all-reduce": (layer.mixes + jnp.where(parted, 0.0, second)) * reduce,
         "exchange": jnp.where(parted, layer.feeds, 0.0) * exchange,
     }
-
-    def summed(x: Array) -> Array:
-        return jnp.sum(layer.count * x, axis=-1)
-
-    terms = {name: summed(x) for name, x in others.items()}
-    terms |= dict(zip(kinds, summed(products.time), strict=True))
+    terms = {name: jnp.sum(layer.count * x, axis=-1) for name, x in others.items()}
     # in one switch while the whole instance is
     between = jnp.where(plan.instance <= c.wire.domain, c.wire.rate, c.wire.beyond)
-    terms["stages"] = (plan.pp - 1.0) * (model.hop + held / plan.tp / between)
-    return Spent(
-        terms,
-        jnp.sum(summed(products.reading)) + terms["elementwise"],
-        jnp.sum(summed(products.computing)),
-    )
+    stages = (plan.pp - 1.0) * (model.hop + held / plan.tp / between)
+    spent = products(c, rows)
+    terms = terms | spent.terms | {"stages": stages}
+    return Spent(terms, spent.reading + terms["elementwise"], spent.computing)
+
+
+def products(c: Context, rows: Array) -> Spent:
+    """The products of all layers, each the smooth larger of reading its weights and computing.
+
+    Copies x elements x bytes / (chips x rate of reading) and 2 x elements x rows / (chips x rate of
+    computing). The experts of a layer see the tokens of all attention groups, on all chips.
+    """
+    layer, model, plan = c.shape.layers, c.model, c.plan
+    mixture, one = layer.mixture > 0.5, jnp.ones_like(layer.count)
+    seen = jnp.where(mixture, rows * plan.attention_dp, rows)
+    chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
+    active = layer.active * jnp.where(mixture, 1.0 - model.idle_slots, 1.0)
+    uses = active * seen
+    hit = layer.experts * model.laws.touched(layer.experts / active, seen, model.skew)
+    crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance)
+    # weights, copies read, rows multiplied with one copy, chips, share of a dense product's rate
+    kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
+        "projections": (layer.projections, one, rows * one, plan.tp * one, one),
+        "feedforward": (
+            layer.routed,
+            jnp.where(mixture, hit, 1.0),
+            jnp.where(mixture, uses * crowd, uses),
+            chips,
+            jnp.where(mixture, model.grouped, 1.0),
+        ),
+        "shared experts": (layer.shared, one, rows * one, plan.tp * one, one),
+    }
+    if model.laws.router:
+        kinds["router"] = (layer.router, one, rows * one, one, one)
+    # one law for all kinds at once: a program is as long as what is written out in it
+    weights, hit, uses, split, share = jax.tree.map(lambda *x: jnp.stack(x), *kinds.values())
+    read = hit * weights.elements * weights.bytes / (split * c.read_rate(weights))
+    computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)
+    longer = maximum(read, computed, 1.0 / model.overlap)
+    times, read, computed = (jnp.sum(layer.count * x, axis=-1) for x in (longer, read, computed))
+    return Spent(dict(zip(kinds, times, strict=True)), jnp.sum(read), jnp.sum(computed))
 
 
 def decode_attention(c: Context, sequences: Array, new: Array | float, context: Array) -> Spent:

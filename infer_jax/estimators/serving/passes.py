@@ -163,7 +163,9 @@ def passes(
     sharing = interference.sharing(prefills * kept_tokens(c), chunks)
     fed = 1.0 + plan.drafts
     rows = jnp.stack([micro * fed, group * fed, each, group * fed + each * sharing])
-    fed, steady, alone, beside = _each(c, rows)
+    # what goes through the layers for each number of rows, traced once
+    through = jax.vmap(lambda n: pass_terms.through_layers(c, n))(rows)
+    fed, steady, alone, beside = (jax.tree.map(lambda x, i=i: x[i], through) for i in range(4))
 
     one = jnp.asarray(1.0)
     attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
@@ -246,12 +248,6 @@ def tabulated(c: Context) -> Callable[[Array], Array]:
         return jnp.exp(table[index] * (1.0 - share) + table[index + 1] * share)
 
     return through
-
-
-def _each(c: Context, rows: Array) -> list[Spent]:
-    """What goes through the layers for each number of rows, traced once."""
-    layers = jax.vmap(lambda n: pass_terms.through_layers(c, n))(rows)
-    return [jax.tree.map(lambda x, i=i: x[i], layers) for i in range(len(rows))]
 
 
 def _decode(c: Context, fed: Spent, group: Array, context: Array) -> Spent:
