@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Workload as Workload,
     )
     from infer_jax.verbs.calibrate import calibrate as calibrate
+    from infer_jax.verbs.estimate import estimate as estimate
     from infer_jax.verbs.frontier import frontier as frontier
     from infer_jax.verbs.kernels import kernels as kernels
     from infer_jax.verbs.layout import layout as layout
@@ -63,7 +64,17 @@ _ROOMS = {
     "sweeps": (),
 }
 # the verbs, each in a file of its own name
-_VERBS = ("calibrate", "frontier", "kernels", "layout", "measure", "memory", "offload", "plan")
+_VERBS = (
+    "calibrate",
+    "estimate",
+    "frontier",
+    "kernels",
+    "layout",
+    "measure",
+    "memory",
+    "offload",
+    "plan",
+)
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 
 

@@ -9,7 +9,6 @@ import typer
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.cli import options as opt, runs as given_runs, show
 from infer_jax.cli.compare_view import SERVERS, show_runs, show_two
-from infer_jax.cli.estimate import agree
 from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
@@ -17,7 +16,7 @@ from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.specs import Output, Plan, outputs
 from infer_jax.verbs import inputs
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.split import plan_of
+from infer_jax.verbs.split import check_search, plan_of
 
 
 def compare(
@@ -110,7 +109,7 @@ def _estimators(
     for name in names:
         plan, _ = plan_of(arch, tp, pp, ep, 1.0, total, name)
         theory = inputs.estimator(name, asked)
-        agree(theory, name, total)
+        check_search(theory, name, total)
         trusted.append(inputs.trust(name, theory, asked))
         with busy(f"compiling and evaluating {name}"):
             lives.append(once(Estimator.estimate_once, theory, arch, asked.hardware, work, plan))

@@ -1,6 +1,7 @@
 """Over how many GPUs is a model dealt out, and does an engine run it so?"""
 
 from infer_jax import legal
+from infer_jax.estimators import Estimator
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs
 from infer_jax.verbs.asking import ask, refuse
@@ -38,3 +39,12 @@ def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
     if plain is not None:  # not a matter of expert parallelism: TP alone slices an expert so
         raise refuse("--tp", tp, plain.allowed())
     raise refuse(f"--{rule.field}", float(rule.value), rule.allowed())
+
+
+def check_search(estimator: Estimator, name: str, total: float | None) -> None:
+    """Raise InputError where the estimator searches the split and one is given, or the reverse."""
+    if total is None and estimator.searches:
+        allowed = "one that takes a split, such as serving; or give --total-gpus"
+        raise refuse("--estimator", name, allowed)
+    if total is not None and not estimator.searches:
+        raise refuse("--estimator", name, "one that searches the split; or give --tp")

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.specs import Output, number, outputs, spec
 from infer_jax.sweeps import Axis, Pareto, Space, sweep
-from infer_jax.sweeps.paths import grows
+from infer_jax.sweeps.paths import Point, grows
 from tests.cli.running import answer, run
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="installed without the
 def carbon():
     """The estimator of the page, with an output that no view of the package knows by name."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    names = {"__name__": "page"}
+    names: dict[str, Any] = {"__name__": "page"}
     exec(compile(next(b for b in blocks if ">>>" not in b), str(PAGE), "exec"), names)
     kind = names["Carbon"]
 
@@ -112,5 +113,7 @@ def test_less_power_is_better():
         power: object = number("mean power", unit="W", kind="rate", output=Output(more=False))
         pace: object = number("passes a second", unit="1", kind="rate", output=Output())
 
-    life = Drawing(**dict.fromkeys(Drawing.__dataclass_fields__, 1.0))
-    assert not grows("power", None, life) and grows("pace", None, life)
+    point: Any = Point(*5 * [None])  # pyright: ignore[reportArgumentType]
+    values: Any = dict.fromkeys(Drawing.__dataclass_fields__, 1.0)
+    life = Drawing(**values)
+    assert not grows("power", point, life) and grows("pace", point, life)

@@ -66,3 +66,39 @@ def test_a_verb_takes_specs_and_names_problems_as_keywords():
         ij.memory(model, system, quant="fp8")
     doubled = ij.memory(*POINT, tp=1, set="hardware.chip.memory=*2")
     assert float(doubled.memory.visible) == 2 * float(by_name.memory.visible)
+
+
+ESTIMATES = {
+    "server": (
+        {"tp": 1, "batch": 16, "ttft": 0.5},
+        ("--tp", "1", "--batch", "16", "--ttft", "0.5s"),
+    ),
+    "arrivals": (
+        {"tp": 1, "request_rate": 2, "isl": "2200±600"},
+        ("--tp", "1", "--request-rate", "2", "--isl", "2200±600"),
+    ),
+    "searched": ({"total_gpus": 2}, ("--total-gpus", "2")),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATES)
+def test_estimate_answers_what_its_command_prints(name):
+    options, words = ESTIMATES[name]
+    found = ij.estimate(*POINT, **options)
+    said = answer("estimate", *WORDS, *words)
+    assert {"schema": said["schema"], **json.loads(json.dumps(found.to_dict()))} == said
+    assert str(found).split() == run("estimate", *WORDS, *words).out.split()
+    assert said["tpot_ms"] == 1e3 * float(found.estimate.tpot)
+
+
+def test_estimate_takes_specs_and_names_problems_as_keywords():
+    system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
+    by_name = ij.estimate(*POINT, tp=1, batch=16).estimate
+    given = ij.estimate(model.architecture, system, tp=1, batch=16)
+    assert float(given.estimate.tpot) == float(by_name.tpot)
+    with pytest.raises(ij.InputError, match=r"^estimate: concurrency is 8"):
+        ij.estimate(*POINT, tp=1, batch=4, concurrency=8)
+    with pytest.raises(ij.InputError, match=r"^estimate: batch is '1.5'"):
+        ij.estimate(*POINT, tp=1, batch=1.5)
+    with pytest.raises(ij.InputError, match=r"^estimate: tpot is"):
+        ij.estimate(*POINT, tp=1, tpot=0.0)

@@ -1,0 +1,161 @@
+"""What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes?"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from infer_jax.estimators import Estimate, Estimator, Phase
+from infer_jax.estimators.serving import ServerEstimate, Serving
+from infer_jax.specs import Architecture, Experts
+from infer_jax.verbs import checks, inputs
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.estimate_result import EstimateResult, Load
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.requests import Requested, requested
+from infer_jax.verbs.speculation import Answer, Drafting, answered
+from infer_jax.verbs.split import check_search, plan_of
+
+OF_FIT, OF_PROFILE = "rows left out of the fit", "the calibration of this profile"
+
+
+@verb
+def estimate(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    tp: float | None = None,
+    pp: float | None = None,
+    ep: float | None = None,
+    dp: float = 1,
+    total_gpus: float | None = None,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    isl: float | str | None = None,
+    osl: float | str | None = None,
+    prefix: float = 0,
+    trace: str | os.PathLike[str] | None = None,
+    batch: float | None = None,
+    concurrency: float | None = None,
+    request_rate: float | None = None,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    price: float | None = None,
+    estimator: str | None = None,
+    draft: str | None = None,
+    acceptance: float | str | None = None,
+    heads: bool = False,
+    set: str | Sequence[str] | None = None,
+) -> EstimateResult:
+    """What one configuration answers: TTFT, TPOT, tokens/s, $/Mtok, and where the time goes.
+
+    ``isl`` and ``osl`` are tokens, or "2200±600" with a ``request_rate``; ``ttft`` and ``tpot``
+    are limits in seconds, shown as met or broken.
+
+    Raises:
+        InputError: a model or system that cannot be read, a split that no engine runs, options
+            that exclude each other.
+
+    >>> import infer_jax as ij
+    >>> answer = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, batch=32)
+    >>> bool(answer.estimate.feasible), 15e-3 < float(answer.estimate.tpot) < 25e-3
+    (True, True)
+    """
+    load = Asked(request_rate, batch, concurrency, dp)
+    _check(load, {"--total-gpus": total_gpus}, prefix, {"ttft": ttft, "tpot": tpot})
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+    plan, name = plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, estimator)
+    model = inputs.estimator(name, asked)
+    check_search(model, name, total_gpus)
+    if batch is not None and concurrency is not None:
+        raise refuse("--concurrency", concurrency, "--batch or --concurrency, not both")
+    requests = _arriving(requested(isl, osl, prefix, request_rate, trace), model, load)
+    work = requests.work.replace(batch=load.batch_of_one)
+    found = answered(model, asked, work, plan, Drafting(draft, acceptance, heads))
+    limits = {k: x for k, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
+    return _result(asked, (name, model), load, requests._replace(work=work), found, limits)
+
+
+class Asked(NamedTuple):
+    """Requests a second, requests running in one instance or in all ``copies``, as options."""
+
+    rate: float | None
+    batch: float | None
+    concurrency: float | None
+    copies: float
+
+    @property
+    def batch_of_one(self) -> float:
+        """Requests running at once in one instance, where they are given; 1 where not."""
+        if self.concurrency is not None:
+            return self.concurrency / self.copies
+        return self.batch or 1.0
+
+
+def _check(
+    load: Asked,
+    gpus: Mapping[str, float | None],
+    prefix: float,
+    limits: Mapping[str, float | None],
+) -> None:
+    """Raise InputError for a count that is no whole number, or a limit or rate of 0."""
+    counts = {"--dp": load.copies, "--batch": load.batch, "--concurrency": load.concurrency}
+    for option, value in {**counts, **gpus}.items():
+        checks.whole(option, value)
+    checks.whole("--prefix", prefix, 0.0)
+    for name, value in {"request-rate": load.rate, **limits}.items():
+        checks.above(f"--{name}", value)
+
+
+def _result(
+    asked: inputs.Given,
+    named: tuple[str, Estimator],
+    load: Asked,
+    requests: Requested,
+    found: Answer,
+    limits: Mapping[str, float],
+) -> EstimateResult:
+    """The answer with what is known of its errors, and the requests that run at once."""
+    name, model = named
+    shipped = inputs.shipped_errors(name, model, asked)
+    answer = _of_this(asked.model.architecture, found.estimate)
+    batch, bands = load.batch_of_one, {}
+    if isinstance(answer, ServerEstimate):
+        bands = inputs.bands(asked.system, float(answer.ttft), float(answer.tpot), shipped)
+        if load.rate is not None:
+            batch = float(load.rate / load.copies * answer.latency)  # by Little's law
+    return EstimateResult(
+        asked=asked,
+        estimator=name,
+        trust=inputs.trust(name, model, asked),
+        load=Load(requests, load.rate, load.copies, batch, found.drafts, found.notes),
+        estimate=answer,
+        intervals=bands,
+        interval_source=OF_FIT if shipped else OF_PROFILE,
+        limits=limits,
+    )
+
+
+def _of_this(arch: Architecture, estimate: Estimate) -> Estimate:
+    """An estimate without the limits of experts where the model has none."""
+    if any(isinstance(block.feedforward, Experts) for block in arch.blocks):
+        return estimate
+
+    def left(phase: Phase) -> Phase:
+        limits = {k: v for k, v in phase.limits.items() if k != "expert ranks"}
+        return phase.replace(limits=limits)
+
+    return estimate.replace(prefill=left(estimate.prefill), decode=left(estimate.decode))
+
+
+def _arriving(requests: Requested, estimator: Estimator, load: Asked) -> Requested:
+    """The requests of one of the copies."""
+    arrivals = requests.work.arrivals
+    if arrivals is None:
+        return requests
+    rate = float(arrivals.rate)
+    if load.batch is not None or load.concurrency is not None:
+        raise refuse("--request-rate", rate, "--batch, --concurrency or --request-rate")
+    if not isinstance(estimator, Serving):
+        raise refuse("--request-rate", rate, "with --estimator serving")
+    each = arrivals.replace(rate=arrivals.rate / load.copies)
+    return requests._replace(work=requests.work.replace(arrivals=each))

@@ -1,0 +1,277 @@
+"""The answer of ``estimate``: outputs, where the time goes, limits, and what was assumed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jax import Array
+
+from infer_jax.estimators import Estimate, Phase, Trust
+from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.results.numbers import digits, or_unknown, size
+from infer_jax.specs import Output, outputs
+from infer_jax.specs.plan import LAYOUTS
+from infer_jax.verbs import inputs, limits
+from infer_jax.verbs.requests import Requested
+
+MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
+LEAST = 1e-12  # seconds: what rounding leaves of a term is less
+
+
+@dataclass(frozen=True)
+class Load:
+    """The requests of one of ``copies`` instances, how many run in it, and the drafts of a pass.
+
+    ``rate``: requests a second in all; None where so many are kept in flight.
+    """
+
+    requests: Requested
+    rate: float | None
+    copies: float
+    batch: float
+    drafts: float | None
+    draft_notes: Sequence[str]
+
+
+@dataclass(frozen=True, repr=False)
+class EstimateResult(Result):
+    """What one configuration answers: ``estimate`` has every output in SI units, and both passes.
+
+    ``intervals``: what 80 % of measured runs are in, in ms, by output; ``interval_source``: what
+    they are known by; ``limits``: seconds that were asked for, by output.
+    """
+
+    asked: inputs.Given
+    estimator: str
+    trust: Trust
+    load: Load
+    estimate: Estimate
+    intervals: Mapping[str, Sequence[float]]
+    interval_source: str
+    limits: Mapping[str, float]
+
+    def fields(self) -> Mapping[str, object]:
+        """Outputs, terms and limits in the units that their names end in."""
+        estimate, load = self.estimate, self.load
+        work = load.requests.work
+        return {
+            **self.asked.names,
+            "estimator": self.estimator,
+            "trust": self.trust.fields(),
+            "isl_tokens": float(work.isl),
+            "osl_tokens": float(work.osl),
+            "prefix_tokens": float(work.prefix),
+            "lengths": load.requests.lengths,
+            "request_rate_per_s": load.rate,
+            "drafts": load.drafts,
+            "batch": load.batch,
+            "concurrency": load.batch * load.copies,
+            "gpus": estimate.chips,
+            "copies": load.copies,
+            "total_gpus": estimate.chips * load.copies,
+            "feasible": bool(estimate.feasible),
+            **self._outputs(),
+            **self._of_server(),
+            "limits": {
+                name: {"limit_ms": 1e3 * limit, "value_ms": 1e3 * value, "met": value <= limit}
+                for name, limit in self.limits.items()
+                for value in [float(getattr(estimate, name))]
+            },
+            "prefill": _phase(estimate.prefill),
+            "decode": _phase(estimate.decode),
+            "notes": self.notes(),
+        }
+
+    def _outputs(self) -> dict[str, object]:
+        """Every output by its name in JSON, and the sums over all chips."""
+        answers: dict[str, object] = {}
+        for output in outputs(self.estimate):
+            answers[output.json_key] = self._value(output)
+            if output.whole:
+                answers[output.plain_key] = self._whole(output)
+        return answers
+
+    def _value(self, output: Output) -> Array | None:
+        return output.value(self.estimate, self.asked.hardware.power)
+
+    def _whole(self, output: Output) -> Array | None:
+        """An output of a chip, of all chips together."""
+        value = self._value(output)
+        return None if value is None else value * self.estimate.chips * self.load.copies
+
+    def _of_server(self) -> dict[str, object]:
+        """What an estimate of a loaded server says beyond its outputs."""
+        estimate = self.estimate
+        if not isinstance(estimate, ServerEstimate):
+            return {}
+        return {
+            **self.intervals,
+            "ttft_percentiles_ms": {name: 1e3 * x for name, x in estimate.percentiles.items()},
+            "memory": {f"{name}_bytes": x for name, x in estimate.memory.items()},
+        }
+
+    def notes(self) -> list[str]:
+        """What times and rates are of, and what was assumed."""
+        load, model = self.load, self.asked.model
+        work = load.requests.work
+        own = [*load.requests.notes, *load.draft_notes]
+        said = self._server_notes(own) if isinstance(self.estimate, ServerEstimate) else None
+        if said is None:
+            context = float(work.isl) + (float(work.osl) - 1) / 2
+            fresh = float(work.isl) - float(work.prefix)
+            said = [
+                f"Prefill of {fresh:.12g} new tokens of one "
+                f"request on an idle instance; decode of one token for a batch of {load.batch:.6g} "
+                f"at {context:.12g} tokens of context, isl + (osl - 1) / 2.",
+                "Memory and compute overlap, so that shares may add up to more than 100 %.",
+                *own,
+            ]
+        return [*said, *self.asked.notes, *inputs.too_long(model, work)]
+
+    def _server_notes(self, own: Sequence[str]) -> list[str]:
+        """What both times of a loaded server hold, and between which ends they were measured."""
+        estimate, load = self.estimate, self.load
+        assert isinstance(estimate, ServerEstimate)
+        many = f"keeps {load.batch:.6g} requests in flight"
+        if load.rate is not None:
+            many = f"is sent {load.rate:.6g} requests/s, so that it " + many
+        levels = [f"{name} {_of(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
+        banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
+        return [
+            f"A server that {many}; both times are means and hold the prefills of other requests "
+            "and all waits.",
+            *([f"Percentiles of the time to first token: {', '.join(levels)}."] if levels else []),
+            "Time per output token is (latency - time to first token) / (osl - 1); with the first "
+            f"token, latency / osl, it is {_of(1e3 * estimate.tpot_with_first)} ms.",
+            *(
+                f"80 % of measured runs: {output.short} {_of(low)} to {_of(high)} ms, by "
+                f"{self.interval_source}."
+                for output in banded
+                for low, high in [self.intervals[f"{output.name}_interval80_ms"]]
+            ),
+            *own,
+        ]
+
+    def parts(self) -> Iterator[Part]:
+        """The configuration, its outputs, where the time goes, limits, notes."""
+        estimate, copies = self.estimate, self.load.copies
+        many = f" x {copies:g} copies" if copies > 1 else ""
+        gpus = f"{float(estimate.chips):g} {self.asked.system.name}"
+        yield f"{self.asked.model.name} on {gpus}{many}"
+        yield self.trust.says
+        yield ""
+        for title, phase in self._phases():
+            for name, limit in phase.limits.items():
+                if limit.need > limit.capacity:
+                    yield f"Not feasible: {title}: {limits.broken(name, limit)}."
+        heads = [Column(x, left=x != "value") for x in ("answer", "value", "unit", "limit")]
+        yield Table(heads, list(self._answers()))
+        yield ""
+        passes = [Column(t, u) for t in ("prefill", "decode") for u in ("ms", "%")]
+        yield Table((Column("spent on", left=True), *passes), self._spent())
+        yield ""
+        heads = ("limit", "need", "capacity", "slack", "met")
+        yield Table([Column(x, left=x in ("limit", "met")) for x in heads], self._limits())
+        layouts = [f"Layout of {title}: {_layout(phase)}." for title, phase in self._phases()]
+        yield Notes([*self.notes(), *layouts])
+
+    def _phases(self) -> tuple[tuple[str, Phase], tuple[str, Phase]]:
+        return ("prefill", self.estimate.prefill), ("decode", self.estimate.decode)
+
+    def _answers(self) -> Iterator[list[str]]:
+        """Rows of times, rates, money and energy."""
+        for output in outputs(self.estimate, view="estimate"):
+            mark = self.trust.mark if output.kind in MARKED and not output.drawn else ""
+            unit, limit = output.printed_unit, self._met(output)
+            yield [output.title, mark + or_unknown(self._value(output), 4), unit, limit]
+            if output.whole:
+                yield [output.whole, mark + or_unknown(self._whole(output), 4), unit, ""]
+
+    def _met(self, output: Output) -> str:
+        limit = self.limits.get(output.name)
+        if limit is None:
+            return ""
+        met = getattr(self.estimate, output.name) <= limit
+        return f"{_of(1e3 * limit)} ms: {'met' if met else 'broken'}"
+
+    def _spent(self) -> list[list[str]]:
+        """Rows of terms, the largest share first; of a server without those that are nothing."""
+        both = self.estimate.prefill, self.estimate.decode
+
+        def largest(name: str) -> float:
+            return max(float(p.terms[name] / p.time) for p in both if name in p.terms)
+
+        names = sorted({**both[0].terms, **both[1].terms}, key=lambda name: -largest(name))
+        if isinstance(self.estimate, ServerEstimate):
+            names = [n for n in names if any(p.terms.get(n, 0.0) >= LEAST for p in both)]
+        rows = [[name, *(cell for p in both for cell in _cells(p, name))] for name in names]
+        times = (cell for x in (self.estimate.ttft, self.estimate.tpot) for cell in (_ms(x), "100"))
+        shares = (cell for p in both for cell in ("", _of(100 * p.mfu)))
+        return [*rows, ["time", *times], ["MFU", *shares]]
+
+    def _limits(self) -> list[list[str]]:
+        """Rows of both phases; of a server, whose phases share limits, once, with what fills it."""
+        estimate = self.estimate
+        if not isinstance(estimate, ServerEstimate):
+            return [row for title, phase in self._phases() for row in _limits_of(title, phase)]
+        titles = {
+            "weights": "of it weights",
+            "cache": f"of it KV cache of {_of(estimate.running)} running requests",
+            "reserve": "of it the runtime's reserve",
+        }
+        rows = []
+        for row in _limits_of("", estimate.decode):
+            rows.append(row)
+            if row[0] == "memory":
+                parts = estimate.memory.items()
+                rows += [[f"  {titles[name]}", size(x), "", "", ""] for name, x in parts]
+        return rows
+
+
+def _phase(phase: Phase) -> dict[str, object]:
+    return {
+        "time_ms": 1e3 * phase.time,
+        "terms": {f"{name}_ms": 1e3 * term for name, term in phase.terms.items()},
+        "shares": {name: term / phase.time for name, term in phase.terms.items()},
+        "mfu": phase.mfu,
+        "feasible": bool(phase.feasible),
+        "limits": {name: limits.limit_of(name, limit) for name, limit in phase.limits.items()},
+        "layout": dict(phase.layout),
+    }
+
+
+def _layout(phase: Phase) -> str:
+    named = {name: digits(x) for name, x in phase.layout.items()}
+    if "layout" in named and named["layout"] in "01":
+        named["layout"] = LAYOUTS[int(named["layout"])]
+    return ", ".join(f"{name} {x}" for name, x in named.items())
+
+
+def _limits_of(title: str, phase: Phase) -> list[list[str]]:
+    rows = []
+    for name, limit in phase.limits.items():
+        if limit.need == limit.capacity == 0:  # nothing asked of a tier that is absent
+            continue
+        said = size if name.endswith("memory") else _of
+        met = "yes" if limit.need <= limit.capacity else "no"
+        values = (limit.need, limit.capacity, limit.slack)
+        rows.append([f"{name}, {title}" if title else name, *(said(x) for x in values), met])
+    return rows
+
+
+def _cells(phase: Phase, name: str) -> tuple[str, str]:
+    """Milliseconds and per cent of a pass that a term takes."""
+    if name not in phase.terms:
+        return "", ""
+    term = phase.terms[name]
+    if term < LEAST:
+        return "0", "0"
+    return _ms(term), digits(100 * term / phase.time)
+
+
+def _ms(seconds: Array) -> str:
+    return _of(1e3 * seconds)
+
+
+def _of(value: Array | float) -> str:
+    return digits(value, 4)
