@@ -46,7 +46,6 @@ PRIORS = {
     "latent_kernels": Prior(1.8, 0.3),
     "sparse_kernels": Prior(4.0, 0.3),
     "acceptance": Prior(0.65, 0.15),
-    "usable_memory": Prior(0.9, 0.06),
     "drawn_length": Prior(0.9, 0.06),
     "front": Prior(0.02, 0.7),
     "front_rank": Prior(1.0, 1.0),

@@ -10,9 +10,10 @@ from jax import Array
 
 from experiments._silicon import clean
 from experiments._silicon.rows import Row
-from infer_jax.catalog import load_system
+from infer_jax.catalog import System, load_system
 from infer_jax.estimators.serving import Deployment, Requests, Serving, Shape, shape
 from infer_jax.estimators.serving.engines import ENGINES
+from infer_jax.footprint import Overheads
 from infer_jax.specs import Hardware
 
 BLOCKS = 2  # kinds of layers that a model here has at most
@@ -23,11 +24,16 @@ POLLING = {"DeepSeek-R1/V3": (10.0, 30.0), "Qwen3.5-397B-A17B": (10.0, 30.0)}
 DRAFTS = {False: 3.0, True: 1.0}  # of hidden speculation, without and with data-parallel attention
 
 
+# vLLM 0.12 to 0.19, as the rows have it: 0.9 is the default, and nothing is set aside for graphs
+AS_STARTED = {"usable_memory": 0.9, "overheads": Overheads.vllm_0_18()}
+
+
 class Inputs(NamedTuple):
     """What an estimate of a row needs; every leaf has the rows' axis once stacked."""
 
     engine: Any
     generation: Any
+    visible: Any
     shape: Shape
     hardware: Hardware
     workload: Requests
@@ -37,7 +43,7 @@ class Inputs(NamedTuple):
 def inputs(rows: Sequence[Row]) -> Inputs:
     """Rows as the model takes them, stacked: those of one server each."""
     shapes: dict[tuple, Shape] = {}
-    hardware: dict[str, Hardware] = {}
+    systems: dict[str, System] = {}
     made = []
     for row in rows:
         assert row.formats is not None and row.layout is not None and row.concurrency is not None
@@ -45,8 +51,9 @@ def inputs(rows: Sequence[Row]) -> Inputs:
         if key not in shapes:
             seen = shape(row.architecture(), blocks=BLOCKS)
             shapes[key] = seen._replace(quantised=np.asarray(float(row.formats.dynamic)))  # pyright: ignore[reportArgumentType]
-        if row.profile not in hardware:
-            hardware[row.profile] = load_system(row.profile).hardware
+        if row.profile not in systems:
+            systems[row.profile] = load_system(row.profile)
+        facts = systems[row.profile].coefficients.get("serving", {})
         fixed = float(row.source == "fixed_length")
         grid = row.layout
         drafts = DRAFTS[grid.dp > 1] if row.hidden_mtp else 0.0
@@ -55,8 +62,9 @@ def inputs(rows: Sequence[Row]) -> Inputs:
             Inputs(
                 engine=np.asarray(float(ENGINES.index(row.engine))),
                 generation=np.asarray(float(clean.blackwell(row.system))),
+                visible=np.asarray(facts.get("visible", Serving().visible)),
                 shape=shapes[key],
-                hardware=hardware[row.profile],
+                hardware=systems[row.profile].hardware,
                 workload=Requests.of(
                     isl=row.isl,
                     osl=row.osl,
@@ -82,7 +90,8 @@ def predictor(stacked: Inputs) -> Callable[[Serving], Array]:
     """TPOT of all rows, then TTFT of all rows, in seconds, of a serving model."""
 
     def one(model: Serving, given: Inputs) -> tuple[Array, Array]:
-        own = model.replace(engine=given.engine, generation=given.generation)
+        facts = {"engine": given.engine, "generation": given.generation, "visible": given.visible}
+        own = model.replace(**facts, **AS_STARTED)
         life = own.serve(given.shape, given.hardware, given.workload, given.plan)
         return life.tpot, life.ttft
 

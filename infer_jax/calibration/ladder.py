@@ -22,6 +22,9 @@ FACTOR = math.sqrt(2.0)
 # 41 servers under 3 engines, as times farther, but by a factor e at most
 SCATTER, WIDEST = math.sqrt(41 / 3), 1.0
 FACTORS = ("decode_factor", "first_factor")
+# a setting, not a fit: relative spread of the shares of memory that servers are started with
+# (0.85 to 0.95; docs/memory.md)
+SETTINGS = {"usable_memory": 0.06}
 # what follows the factors, about in the order in which it helped on other rows of the same server
 # (5 rows of each of 37 servers of silicon_sample.csv fitted, the others predicted)
 LADDER = (
@@ -62,7 +65,8 @@ def chosen(
         "generation": GENERATIONS[int(theory.generation)],
         "bits": f"{max(sizes, key=lambda bits: sizes[bits]):g}",
     }
-    known, mixture = serving_coefficients(), bool(np.any(np.asarray(layers.mixture) > 0))
+    known = {*serving_coefficients(), *SETTINGS}
+    mixture = bool(np.any(np.asarray(layers.mixture) > 0))
     found = {path: float(value) for path, _, value in leaves(theory)}
     names = [name.format(**facts) for name in LADDER]
     names = [
@@ -86,9 +90,8 @@ def priors(theory: Serving, names: Sequence[str]) -> dict[str, Prior]:
         InputError: a name of which nothing is known.
     """
     known, found = serving_coefficients(), {path: float(x) for path, _, x in leaves(theory)}
-    factors: dict[str, float] = dict(
-        zip(FACTORS, (FACTOR * scale for scale in SCALES), strict=True)
-    )
+    scales = (FACTOR * scale for scale in SCALES)
+    factors = dict(zip(FACTORS, scales, strict=True)) | SETTINGS
     made = {}
     for name in names:
         if name not in factors and name not in known:

@@ -8,11 +8,11 @@ from infer_jax.cli import options as opt, parsers, show
 from infer_jax.verbs.memory import DEFAULTS, memory as ask
 
 Utilization = Annotated[
-    float,
+    float | None,
     typer.Option(
         parser=parsers.real("a share above 0, of 1 at most", 0.0, 1.0),
         metavar="SHARE",
-        help="Share of the memory the server may use.",
+        help="Share of the memory the server may use; vLLM's default where not given.",
     ),
 ]
 Longest = Annotated[
@@ -45,7 +45,7 @@ def memory(
     ep: opt.Ep = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    gpu_memory_utilization: Utilization = float(DEFAULTS.utilization),
+    gpu_memory_utilization: Utilization = None,
     max_model_len: Longest = None,
     max_num_batched_tokens: PassTokens = int(DEFAULTS.batched_tokens),
     max_num_seqs: PassSequences = int(DEFAULTS.sequences),

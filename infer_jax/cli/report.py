@@ -21,11 +21,12 @@ from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment
 from infer_jax.estimators.trust import pools as unseen
-from infer_jax.footprint import Engine, memory as held_by
+from infer_jax.footprint import memory as held_by
 from infer_jax.launch import launches, service
 from infer_jax.specs import ForwardPass, Plan, Workload
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import frontier_points as points, inputs
+from infer_jax.verbs.memory import started
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import plan_of
 
@@ -162,13 +163,13 @@ def _answers(
     chosen: Chosen,
 ) -> Answers:
     """Every verb's answer about one plan."""
-    arch, hardware, layout = asked.model.architecture, asked.hardware, chosen.layout
+    arch, hardware = asked.model.architecture, asked.hardware
     trusted = inputs.trust(name, theory, asked)
     theory, plan, prompts, common = _plans(name, theory, chosen)
     context = float(work.isl + work.osl)
     said = [] if chosen.prefill is None else [unseen()]
-    each = float(np.ceil(chosen.batch / layout.attention_dp))
-    engine = Engine.of(context=context, sequences=each)
+    engine, overheads = started(asked.system)
+    engine = engine.with_(context=context)
     planned = inputs.estimator(points.PLANNED, asked)
     splits = points.engine_layouts(asked, given["total-gpus"])
     swept = points.evaluate(planned, asked, work, splits, points.BATCHES)
@@ -195,7 +196,7 @@ def _answers(
         life=once(Estimator.estimate_once, theory, arch, hardware, work, plan),
         rows=[points.row(front, i, preferred=i == liked) for i in range(len(front))],
         nothing="" if len(front) else points.why_nothing(swept),
-        held=once(held_by, arch, hardware, common, engine),
+        held=once(held_by, arch, hardware, common, engine, overheads),
         engine=engine,
         elasticities=analyser(outputs, point := Point(theory, arch, hardware, work, plan))(point),
         kernels=_profiles(asked, work, prompts, common),

@@ -1,73 +1,64 @@
-"""What does one chip hold under a plan: weights, cache per token, activations at their peak?
+"""How much of one chip do weights, activations and what is left for the cache take, in bytes?
 
-Weights are of the last pipeline stage, which has the output head and samples.
+Weights and activations are of a chip that holds the most: of the longest pipeline stage, with one
+of the vocabulary tables at an end of the pipeline, which samples.
 """
 
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import attention as att, feedforward as ffn
-from infer_jax.specs import Architecture, Dense, Experts, Feedforward, Plan
+from infer_jax.physics.layers import Layer
+from infer_jax.physics.resident import TWO, Ranks, Resident, on_chip
 
 ALIVE = 3.0  # copies of the model width alive inside a layer: residual, normed input, output
 
 
-def expert_padding(feedforward: Feedforward, width: Array, multiple: Array) -> Array:
+def expert_padding(layers: Layer, multiple: Array | float) -> Array:
     """Stored over true size of experts in 4 bits, whose kernels want whole tiles; else 1.
 
     ceil(d / multiple) multiple / d for the width d that the experts read and write.
     Source: vLLM, quantization/mxfp4.py (v0.10 to 0.19): gpt-oss, 2880 stored as 3072.
     """
-    outer = ffn.matrix(feedforward, width).inputs
+    outer = jnp.where(layers.space.outer > 0, layers.space.outer, 1.0)
     padded = jnp.ceil(outer / multiple) * multiple
-    narrow = isinstance(feedforward, Experts) and feedforward.weights.bytes < 1.0
-    return jnp.where(narrow, padded / outer, 1.0)
+    return jnp.where((layers.mixture > 0.5) & (layers.routed.bytes < 1.0), padded / outer, 1.0)
 
 
-def weight_bytes(arch: Architecture, plan: Plan, multiple: Array | float = 1.0) -> dict[str, Array]:
+def weight_bytes(
+    model: Resident, ranks: Ranks, multiple: Array | float = 1.0, drafting: Array | float = 0.0
+) -> dict[str, Array]:
     """Bytes of weights on one chip by kind, the kinds of ``decoder.weight_bytes``.
 
-    Layers over the ``pp`` stages, matrices over the ``tp`` ranks, routed experts over
-    tp * ep, padded to ``multiple``; router and norms are copied. Of the two vocabulary tables
-    the last of several stages holds the head. On one chip, unpadded, this is
-    ``decoder.weight_bytes``.
+    Layers over the stages, matrices over the ``tp`` ranks, routed experts over the chips of all
+    attention groups, padded to ``multiple``; K and V beyond one head a rank, the latents'
+    down-projections, routers and norms are copied. ``drafting`` 1 adds a layer for the model's
+    own drafts (DeepSeek-V3, arXiv 2412.19437, Section 2.2). Of the two vocabulary tables the ends
+    of a pipeline hold one each. On one chip, unpadded, this is ``decoder.weight_bytes``.
     Source: vLLM, model_executor/layers/linear.py and vocab_parallel_embedding.py (v0.19).
     """
-    tp, stages = plan.tp, jnp.maximum(plan.pp, 1.0)
-    held = dict.fromkeys(
-        ("attention", "feedforward", "experts", "shared", "router"), jnp.asarray(0.0)
-    )
-    other = jnp.asarray(0.0)
-    for b in arch.blocks:
-        layers = b.count / stages
-        other = other + layers * 2.0 * b.vectors
-        if b.attention is not None:
-            held["attention"] += layers * att.of(b.attention).projection_bytes(arch.width, tp)
-            other = other + layers * 2.0 * att.of(b.attention).convolution / tp
-        if b.feedforward is None:
-            continue
-        routed = layers * ffn.routed_elements(b.feedforward, arch.width)
-        routed = routed * b.feedforward.weights.bytes / tp
-        if isinstance(b.feedforward, Experts):
-            common = layers * ffn.common_elements(b.feedforward, arch.width)
-            padding = expert_padding(b.feedforward, arch.width, jnp.asarray(multiple))
-            held["experts"] += routed / plan.ep * padding
-            held["shared"] += common * b.feedforward.shared.weights.bytes / tp
-            held["router"] += 2.0 * layers * ffn.router_elements(b.feedforward, arch.width)
-        else:
-            held["feedforward"] += routed
-    table = arch.vocabulary * arch.width / tp
-    looked_up = jnp.where(plan.pp > 1.0, arch.tied, 1.0)
+    rows, tables, tp = model.layers, model.tables, ranks.tp
+    count = on_chip(rows, ranks, drafting)
+    ranked, (split, grouped, copied) = tp[..., None], rows.space.dealt
+    attention = split / ranked + grouped * rows.attention.share(ranked) + copied
+    attention = attention * rows.projections.bytes
+    dealt = count * rows.experts * rows.routed.stored / ranked
+    experts = dealt * rows.mixture / ranks.groups[..., None] * expert_padding(rows, multiple)
+    looked_up = jnp.where(ranks.stages > 1.0, tables.tied, 1.0)
+    other = TWO * jnp.sum(count * (rows.space.vectors + rows.space.convolution / ranked), axis=-1)
     return {
-        **held,
-        "embedding": looked_up * table * arch.embedding.bytes,
-        "head": (1.0 - arch.tied) * table * arch.head.bytes,
-        "other": other + 2.0 * arch.vectors,
+        "attention": jnp.sum(count * attention, axis=-1),
+        "feedforward": jnp.sum(dealt * (1.0 - rows.mixture), axis=-1),
+        "experts": jnp.sum(experts, axis=-1),
+        "shared": jnp.sum(count * rows.shared.stored, axis=-1) / tp,
+        "router": jnp.sum(count * rows.router.stored, axis=-1),
+        "embedding": looked_up * tables.embedding / tp,
+        "head": tables.head / tp,
+        "other": other + tables.vectors,
     }
 
 
 def activation_peak(
-    arch: Architecture, plan: Plan, tokens: Array, sequences: Array, logit_bytes: Array
+    model: Resident, ranks: Ranks, tokens: Array, sequences: Array, logit_bytes: Array
 ) -> Array:
     """Bytes of activations at the peak of a pass of ``tokens`` tokens, ``sequences`` sampled.
 
@@ -78,38 +69,23 @@ def activation_peak(
     not the first holds the two tensors it received.
     Source: the profiling pass of vLLM, v1/worker/gpu_model_runner.py (v0.19).
     """
-    size, tp = arch.activations.bytes, plan.tp
-    hidden = tokens * arch.width * size
-    workspace, widest = jnp.asarray(0.0), jnp.asarray(0.0)
-    for b in arch.blocks:
-        if b.attention is not None:
-            widest = jnp.maximum(widest, att.of(b.attention).output_width / tp)
-        if b.feedforward is not None:
-            widest = jnp.maximum(widest, _hidden_width(b.feedforward) / tp)
-            routed = tokens * size * _workspace_width(b.feedforward, arch.width, tp)
-            workspace = jnp.maximum(workspace, routed)
-    inside = tokens * size * (widest + ALIVE * arch.width)
-    sampled = jnp.minimum(sequences, tokens)
-    end = hidden + sampled * arch.vocabulary * logit_bytes
-    received = jnp.where(plan.pp > 1.0, 2.0 * hidden, 0.0)
+    size, space, tp = model.activation, model.layers.space, ranks.tp
+    hidden = tokens * model.width * size
+    widest = jnp.max(jnp.maximum(space.mixing, space.feeding), axis=-1) / tp
+    inside = tokens * size * (widest + ALIVE * model.width)
+    end = hidden + jnp.minimum(sequences, tokens) * model.tables.vocabulary * logit_bytes
+    received = jnp.where(ranks.stages > 1.0, 2.0 * hidden, 0.0)
+    workspace = tokens * size * jnp.max(_workspace_width(model.layers, tp), axis=-1)
     return workspace + jnp.maximum(inside, end) + received
 
 
-def _hidden_width(feedforward: Feedforward) -> Array:
-    """Numbers per token in and out of the hidden layer that every token passes."""
-    dense = feedforward if isinstance(feedforward, Dense) else feedforward.shared
-    return (dense.inward + 1.0) * dense.width
-
-
-def _workspace_width(feedforward: Feedforward, width: Array, tp: Array) -> Array:
-    """Numbers per token of a fused mixture kernel, which keeps them between layers.
+def _workspace_width(layers: Layer, tp: Array) -> Array:
+    """Numbers per token of a fused mixture kernel, which keeps them between layers; else 0.
 
     For each of the active experts, one buffer for its hidden layer's input and, later, its
     output, and one for the activated hidden layer: a (max(inward f, d) + f), f = width / tp.
     Source: vLLM, model_executor/layers/fused_moe/fused_moe.py (v0.19).
     """
-    if isinstance(feedforward, Dense):
-        return jnp.asarray(0.0)
-    inner = feedforward.width / tp
-    outer = ffn.matrix(feedforward, width).inputs
-    return feedforward.active * (jnp.maximum(feedforward.inward * inner, outer) + inner)
+    space, inner = layers.space, layers.space.inner / tp[..., None]
+    widths = jnp.maximum(space.inward * inner, space.outer) + inner
+    return layers.mixture * layers.active * widths

@@ -32,6 +32,26 @@ class Weights(NamedTuple):
         return self.elements * self.bytes
 
 
+class Space(NamedTuple):
+    """What decides the memory of a layer beside its matrices, its cache and its state.
+
+    ``dealt``: elements of the projections by how tensor ranks deal them. Numbers of a
+    ``convolution``, which ranks split, and of norms and biases (``vectors``), which each has.
+    ``mixing``, ``feeding``: numbers a token in and out of the widest product of attention, and of
+    the feedforward that every token passes. Of experts: the width that they read (``outer``) and
+    their own (``inner``), and the matrices ``inward``.
+    """
+
+    dealt: att.Dealt
+    convolution: Numbers
+    vectors: Numbers
+    mixing: Numbers
+    feeding: Numbers
+    outer: Numbers
+    inner: Numbers
+    inward: Numbers
+
+
 class Layer(NamedTuple):
     """One layer of each block: a number each, or one array over the blocks.
 
@@ -50,6 +70,7 @@ class Layer(NamedTuple):
     routed: Weights
     shared: Weights
     router: Weights
+    space: Space
 
     @property
     def held(self) -> Numbers:
@@ -87,7 +108,8 @@ def table(arch: Architecture, blocks: int = 0) -> Layer:
 
 def row(arch: Architecture, block: Block) -> Layer:
     """One layer of a block in numbers."""
-    made = nothing()._replace(count=block.count)
+    made = nothing()
+    made = made._replace(count=block.count, space=made.space._replace(vectors=block.vectors))
     if block.attention is not None:
         layer = att.of(block.attention)
         elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
@@ -95,6 +117,11 @@ def row(arch: Architecture, block: Block) -> Layer:
             mixes=jnp.asarray(1.0),
             projections=Weights(elements, stored.bytes, stored.bits),
             attention=layer.row(arch),
+            space=made.space._replace(
+                dealt=layer.dealt(arch.width),
+                convolution=layer.convolution,
+                mixing=layer.output_width,
+            ),
         )
     if block.feedforward is not None:
         made = _feeding(made, arch, block.feedforward)
@@ -105,15 +132,18 @@ def nothing() -> Layer:
     """A row of no layers, whose numbers divide safely."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     none = Weights(zero, jnp.asarray(2.0), jnp.asarray(16.0))
-    return Layer(zero, zero, zero, blank(), none, zero, one, one, none, none, none)
+    space = Space(att.Dealt(zero, zero, zero), *(zero for _ in Space._fields[1:]))
+    return Layer(zero, zero, zero, blank(), none, zero, one, one, none, none, none, space)
 
 
 def _feeding(made: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
     one, stored = jnp.asarray(1.0), feedforward.weights
     elements = ffn.matrices(feedforward) * ffn.matrix(feedforward, arch.width).elements
+    dense = feedforward.shared if isinstance(feedforward, Experts) else feedforward
+    space = made.space._replace(feeding=(dense.inward + 1.0) * dense.width)
     made = made._replace(feeds=one, routed=Weights(elements, stored.bytes, stored.bits))
     if not isinstance(feedforward, Experts):
-        return made
+        return made._replace(space=space)
     common = feedforward.shared.weights
     return made._replace(
         mixture=one,
@@ -121,4 +151,9 @@ def _feeding(made: Layer, arch: Architecture, feedforward: Feedforward) -> Layer
         active=feedforward.active,
         shared=Weights(ffn.common_elements(feedforward, arch.width), common.bytes, common.bits),
         router=made.router._replace(elements=ffn.router_elements(feedforward, arch.width)),
+        space=space._replace(
+            outer=ffn.matrix(feedforward, arch.width).inputs,
+            inner=feedforward.width,
+            inward=feedforward.inward,
+        ),
     )

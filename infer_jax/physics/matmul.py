@@ -3,6 +3,7 @@
 A weight is a ``Matrix``: ``outputs`` x ``inputs``, used once per token.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ class Matrix(NamedTuple):
         return self.outputs * self.inputs
 
 
-def elements(matrices: tuple[Matrix, ...]) -> Array:
+def elements(matrices: Sequence[Matrix]) -> Array:
     """Elements of several matrices together."""
     return sum((m.elements for m in matrices), start=jnp.asarray(0.0))
 

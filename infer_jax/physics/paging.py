@@ -1,4 +1,4 @@
-"""How many tokens and requests does a paged cache hold, when layers differ in what they keep?
+"""How much of a paged cache does a request take, when layers differ in what they keep?
 
 vLLM cuts the cache into blocks. Layers of one kind (full, sliding window, linear) form groups
 of equal size; a block is one page in each layer of a group, and all pages are equally large.
@@ -10,14 +10,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import attention as att
-from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing, ceiling, flooring
-from infer_jax.specs import UNBOUNDED, Architecture, Plan
+from infer_jax.physics.resident import Ranks, Resident, on_chip
+from infer_jax.specs import UNBOUNDED
 
 WINDOWED = UNBOUNDED / 2.0  # tokens: a window below this is one
 ROUNDING = 1e-6  # keeps a quotient that is whole but for rounding on its side of floor and ceil
 ALIKE = 1.25  # kinds whose layer counts differ by less than this share one group size
+UNFILLED = 0.5  # of the last page of a request, on average
 
 
 class Layers(NamedTuple):
@@ -35,106 +35,106 @@ class Layers(NamedTuple):
 class Paging(NamedTuple):
     """A cache cut into blocks.
 
-    ``block_bytes``: a page in every layer of a group; ``request_blocks``: what one request of
-    the longest context takes, over all groups.
+    ``block_bytes``: a page in every layer of a group. Of full, windowed and recurrent layers
+    each: ``groups`` of layers, tokens of a page (``full``, ``sliding``), the ``window`` in tokens,
+    pages of a ``state``.
     """
 
     block_bytes: Array
-    request_blocks: Array
+    groups: tuple[Array, Array, Array]
+    full: Array
+    sliding: Array
+    window: Array
+    state: Array
+
+    def at_its_end(
+        self, tokens: Array, batched_tokens: Array, smoothing: Smoothing = None
+    ) -> Array:
+        """Blocks that a request of ``tokens`` tokens takes at most, as vLLM counts them.
+
+        ceil(M / B) pages of full attention, ceil(min(W - 1 + T, M) / B) + 1 of a window W while
+        T tokens are batched, and those of a state, in each group of that kind.
+        """
+        seen = jnp.minimum(self.window - 1.0 + batched_tokens, tokens)
+        near = ceiling(seen / self.sliding, smoothing) + 1.0
+        return self._of(ceiling(tokens / self.full, smoothing), near, self.state)
+
+    def on_average(self, tokens: Array) -> Array:
+        """Blocks that a request holds while it has ``tokens`` tokens, its last ones half full."""
+        near = jnp.minimum(self.window, tokens) / self.sliding + UNFILLED
+        return self._of(tokens / self.full + UNFILLED, near, self.state)
+
+    def shared(self, tokens: Array) -> Array:
+        """Blocks of ``tokens`` tokens that several requests have in common; states are not."""
+        near = jnp.minimum(self.window, tokens) / self.sliding
+        return self._of(tokens / self.full, near, jnp.zeros_like(self.state))
+
+    def _of(self, *pages: Array) -> Array:
+        full, sliding, linear = (g * p for g, p in zip(self.groups, pages, strict=True))
+        return full + sliding + linear
 
 
-def kinds(arch: Architecture, plan: Plan) -> tuple[Layers, Layers, Layers]:
+def kinds(
+    model: Resident, ranks: Ranks, drafting: Array | float = 0.0
+) -> tuple[Layers, Layers, Layers]:
     """The layers of one chip with full attention, with a window, and with a state."""
-    none = Layers(*(jnp.zeros(()) for _ in range(4)))
-    full = sliding = linear = none
-    for b in arch.blocks:
-        if b.attention is None:
-            continue
-        layer = att.of(b.attention)
-        count = b.count / jnp.maximum(plan.pp, 1.0) * layer.owns_cache
-        token = layer.token_bytes(arch.cache, plan.tp)
-        state = layer.state_bytes(arch.activations, plan.tp)
-        row = layer.row(arch)
-        window = row.window
-        if layer.recurrent:
-            recurrent = jnp.where(state > 0, count, 0.0)
-            full = _add(full, Layers(count - recurrent, token, state, jnp.zeros(())))
-            linear = _add(linear, Layers(recurrent, token, state, jnp.zeros(())))
-        else:
-            near = count * jnp.where(window < WINDOWED, 1.0, 0.0)
-            full = _add(full, Layers(count - near, token, state, jnp.zeros(())))
-            sliding = _add(sliding, Layers(near, token, state, window))
-        # the last tokens beside a compressed context
-        beside = count * jnp.where(row.near > 0, 1.0, 0.0)
-        sliding = _add(sliding, Layers(beside, row.near_cache, jnp.zeros(()), row.near))
-    return _mean(full), _mean(sliding), _mean(linear)
+    rows, cached = model.layers, model.layers.attention
+    count = on_chip(rows, ranks, drafting)
+    token = cached.token_bytes(ranks.tp[..., None])
+    state = cached.state_bytes(ranks.tp[..., None])
+    kept, near = token > 0, cached.window < WINDOWED
+    none = jnp.zeros_like(token)
+    full = (kept & ~near, token, none)
+    sliding = (kept & near, token, cached.window)
+    # the last tokens beside a compressed context
+    beside = (cached.near > 0, cached.near_cache, cached.near)
+    linear = (state > 0, state, none)
+
+    def mean(*parts: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        each = [(jnp.where(there, count, 0.0), size, reach) for there, size, reach in parts]
+        number, size, reach = (
+            sum((jnp.sum(x, axis=-1) for x in column), start=jnp.asarray(0.0))
+            for column in zip(*((n, n * s, n * r) for n, s, r in each), strict=True)
+        )
+        safe = jnp.where(number > 0, number, 1.0)
+        return number, size / safe, reach / safe
+
+    whole, windowed, recurrent = mean(full), mean(sliding, beside), mean(linear)
+    zero = jnp.zeros_like(whole[0])
+    return (
+        Layers(whole[0], whole[1], zero, zero),
+        Layers(windowed[0], windowed[1], zero, windowed[2]),
+        Layers(recurrent[0], zero, recurrent[1], zero),
+    )
 
 
 def paging(
     layers: tuple[Layers, Layers, Layers],
     block: Array,
-    context: Array,
-    batched_tokens: Array,
     state_pages: Array,
     smoothing: Smoothing = None,
 ) -> Paging:
-    """Blocks of ``block`` tokens for requests of ``context`` tokens.
+    """The cache of these layers in blocks of ``block`` tokens.
 
     A page is as large as the largest of a block of keys and values, or, with a state, the
     least multiple of it that takes the state. A group has as many layers as the rarest kind
-    (the commonest, where counts are ``ALIKE``), the last one padded. A request takes
-    ceil(M / B) pages of full attention, ceil(min(W - 1 + T, M) / B) + 1 of a window W while
-    T tokens are batched, and ``state_pages`` of state, in each group of that kind.
+    (the commonest, where counts are ``ALIKE``), the last one padded.
     """
     full, sliding, linear = layers
     largest = block * jnp.maximum(full.token, sliding.token)
     keyed = largest > 0
     times = jnp.maximum(ceiling(linear.state / jnp.where(keyed, largest, 1.0), smoothing), 1.0)
     page = jnp.where(keyed, largest * times, jnp.maximum(linear.state, 1.0))
-    in_full = _page_tokens(full, page, block, smoothing)
-    in_sliding = _page_tokens(sliding, page, block, smoothing)
-
-    seen = jnp.minimum(sliding.window - 1.0 + batched_tokens, context)
-    pages = (
-        ceiling(context / in_full, smoothing),
-        ceiling(seen / in_sliding, smoothing) + 1.0,
-        state_pages,
-    )
     size = _group_size(layers)
-    groups = [jnp.ceil(kind.count / size * (1.0 - ROUNDING)) for kind in layers]
+    whole, near, recurrent = (jnp.ceil(k.count / size * (1.0 - ROUNDING)) for k in layers)
     return Paging(
         block_bytes=page * size,
-        request_blocks=total(g * p for g, p in zip(groups, pages, strict=True)),
+        groups=(whole, near, recurrent),
+        full=_page_tokens(full, page, block, smoothing),
+        sliding=_page_tokens(sliding, page, block, smoothing),
+        window=sliding.window,
+        state=state_pages,
     )
-
-
-def blocks(available: Array, cut: Paging, smoothing: Smoothing = None) -> Array:
-    """Blocks in ``available`` bytes, floored; negative where bytes are missing."""
-    return flooring(available / cut.block_bytes, smoothing)
-
-
-def concurrency(count: Array, cut: Paging) -> Array:
-    """Requests of the longest context that ``count`` blocks hold at once."""
-    return count / cut.request_blocks
-
-
-def tokens(count: Array, cut: Paging, context: Array, smoothing: Smoothing = None) -> Array:
-    """Tokens in ``count`` blocks when requests of ``context`` tokens fill them: N M / blocks each.
-
-    Without windows and states blocks times tokens of a block, whatever the context.
-    """
-    return flooring(count * context / cut.request_blocks, smoothing)
-
-
-def _add(some: Layers, more: Layers) -> Layers:
-    """Two sets of layers as one; all but the count are sums here."""
-    sums = (getattr(some, f) + more.count * getattr(more, f) for f in ("token", "state", "window"))
-    return Layers(some.count + more.count, *sums)
-
-
-def _mean(summed: Layers) -> Layers:
-    count = jnp.where(summed.count > 0, summed.count, 1.0)
-    return Layers(summed.count, *(x / count for x in summed[1:]))
 
 
 def _page_tokens(kind: Layers, page: Array, block: Array, smoothing: Smoothing) -> Array:
@@ -145,7 +145,7 @@ def _page_tokens(kind: Layers, page: Array, block: Array, smoothing: Smoothing) 
 
 
 def _group_size(layers: tuple[Layers, ...]) -> Array:
-    rarest, commonest = jnp.asarray(UNBOUNDED), jnp.zeros(())
+    rarest, commonest = jnp.asarray(UNBOUNDED), jnp.asarray(0.0)
     for kind in layers:
         rarest = jnp.minimum(rarest, jnp.where(kind.count > 0, kind.count, UNBOUNDED))
         commonest = jnp.maximum(commonest, kind.count)

@@ -214,9 +214,12 @@ class EstimateResult(Result):
         estimate = self.estimate
         if not isinstance(estimate, ServerEstimate):
             return [row for title, phase in self._phases() for row in _limits_of(title, phase)]
+        asked = estimate.decode.limits.get("requests")
+        requests = _of(estimate.running if asked is None else asked.need)
         titles = {
             "weights": "of it weights",
-            "cache": f"of it KV cache of {_of(estimate.running)} running requests",
+            "cache": f"of it KV cache of {requests} requests",
+            "activations": "of it activations at their peak",
             "reserve": "of it the runtime's reserve",
         }
         rows = []

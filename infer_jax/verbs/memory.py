@@ -1,13 +1,25 @@
 """Does it fit: what one GPU holds, and how many tokens and requests its cache takes."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.catalog import System
 from infer_jax.compiling import once
-from infer_jax.footprint import Engine, Memory, memory as held_by
+from infer_jax.estimators.serving import Serving
+from infer_jax.footprint import (
+    Engine,
+    Filled,
+    Lengths,
+    Memory,
+    Overheads,
+    account,
+    filled as fill,
+    printed,
+)
+from infer_jax.physics.resident import Ranks, resident
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
@@ -20,14 +32,20 @@ DEFAULTS = Engine.of()
 
 
 @dataclass(frozen=True, repr=False)
-class Filled:
-    """The cache of a batch whose requests are as long as at their ends, in bytes of one GPU."""
+class Batch:
+    """What a batch fills of one GPU, in bytes.
+
+    ``cache``: of requests in flight on average, as every limit of memory counts them; ``most``: all
+    at their ends at once. ``used``, ``used_most``: with all else that the GPU holds.
+    """
 
     batch: float
     isl: float
     osl: float
     cache: float
+    most: float
     used: float
+    used_most: float
     fits: bool
 
 
@@ -39,7 +57,7 @@ class MemoryResult(Result):
     plan: Plan
     engine: Engine
     memory: Memory
-    filled: Filled | None
+    filled: Batch | None
     split_given: bool
     notes: Sequence[str]
 
@@ -55,6 +73,8 @@ class MemoryResult(Result):
                 "batch_cache_bytes": filled.cache,
                 "used_bytes": filled.used,
                 "batch_fits": filled.fits,
+                "batch_cache_at_most_bytes": filled.most,
+                "used_at_most_bytes": filled.used_most,
             }
         return {
             **self.asked.names,
@@ -101,7 +121,8 @@ class MemoryResult(Result):
             budget = float(held.budget)
             yield (
                 f"{filled.batch:g} requests of {filled.isl:g} + {filled.osl:g} tokens {word} "
-                f"{size(filled.used)} of {size(budget)} ({filled.used / budget:.0%})."
+                f"{size(filled.used)} of {size(budget)} ({filled.used / budget:.0%}) on average, "
+                f"{size(filled.used_most)} with all at their ends."
             )
         yield ""
         yield Table(
@@ -116,8 +137,9 @@ class MemoryResult(Result):
         if filled is not None:
             requests = f"{filled.batch:g} requests"
             batch = [
-                (f"cache of {requests}", filled.cache),
-                (f"filled with {requests}", filled.used),
+                (f"cache of {requests}, on average", filled.cache),
+                (f"filled with {requests}, on average", filled.used),
+                ("the same with all at their ends", filled.used_most),
             ]
         return [
             *((f"weights: {kind}", x) for kind, x in held.weights.items() if float(x)),
@@ -143,7 +165,7 @@ def memory(
     ep: float | None = None,
     quant: str | None = None,
     kv_dtype: str | None = None,
-    gpu_memory_utilization: float = float(DEFAULTS.utilization),
+    gpu_memory_utilization: float | None = None,
     max_model_len: float | None = None,
     max_num_batched_tokens: float = float(DEFAULTS.batched_tokens),
     max_num_seqs: float = float(DEFAULTS.sequences),
@@ -171,19 +193,25 @@ def memory(
     longest = float(arch.max_positions)
     if max_model_len is None and longest >= UNBOUNDED:
         raise refuse("--max-model-len", "missing", "the tokens of the longest request")
-    engine = Engine.of(
-        utilization=gpu_memory_utilization,
+    engine, overheads = started(asked.system)
+    engine = engine.with_(
         context=max_model_len or longest,
         batched_tokens=max_num_batched_tokens,
         sequences=max_num_seqs,
         block=block_size,
     )
-    held, one = once(_memory, arch, asked.hardware, plan, engine, engine.with_(context=isl + osl))
+    if gpu_memory_utilization is not None:
+        engine = engine.with_(utilization=gpu_memory_utilization)
+    held_output = _serving(asked.system).chosen_engine.held_output
+    lengths = Lengths(*(jnp.asarray(x) for x in (isl, osl, held_output, 0.0)))
+    group = jnp.asarray(min((batch or 1.0) / (ep or 1.0), max_num_seqs))
+    held, cache = once(_memory, arch, asked.hardware, plan, engine, overheads, lengths, group)
     filled = None
     if batch is not None:
-        cache = math.ceil(batch / (ep or 1.0)) * float(one)
-        used = float(held.budget - held.available) + cache
-        filled = Filled(batch, isl, osl, cache, used, used <= float(held.budget))
+        fixed, budget = float(held.budget - held.available), float(held.budget)
+        average, most = float(cache.average), float(cache.most)
+        used = fixed + average
+        filled = Batch(batch, isl, osl, average, most, used, fixed + most, used <= budget)
     notes = [
         "Per GPU; cache tokens and concurrency are of one group of tp x pp GPUs.",
         *[note for note in asked.notes if "USD/h" not in note],
@@ -193,9 +221,27 @@ def memory(
     return MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
 
 
+def started(system: System) -> tuple[Engine, Overheads]:
+    """A server on a system as the profile has it: settings and overheads of every limit."""
+    model = _serving(system)
+    engine = Engine.of(visible=model.visible, utilization=model.usable_memory)
+    return engine, model.overheads
+
+
+def _serving(system: System) -> Serving:
+    return Serving.of().fitted(system.coefficients.get("serving", {}))
+
+
 def _memory(
-    arch: Architecture, hardware: Hardware, plan: Plan, engine: Engine, lengths: Engine
-) -> tuple[Memory, Array]:
-    """The memory at the longest context, and bytes of a request of these lengths."""
-    request = held_by(arch, hardware, plan, lengths).request_bytes
-    return held_by(arch, hardware, plan, engine), request
+    arch: Architecture,
+    hardware: Hardware,
+    plan: Plan,
+    engine: Engine,
+    overheads: Overheads,
+    lengths: Lengths,
+    requests: Array,
+) -> tuple[Memory, Filled]:
+    """What a server prints, and the cache of this many requests of an attention group."""
+    ranks = Ranks(plan.tp, plan.ep, plan.pp)
+    gpu = account(resident(arch), hardware, ranks, engine, overheads)
+    return printed(gpu, engine), fill(gpu, requests, lengths)

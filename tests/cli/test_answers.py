@@ -164,7 +164,8 @@ def test_memory_is_the_memory(world):
     arch, hardware, _ = world
     words = ("memory", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2")
     told = answer(*words, "--max-model-len", "8192", "--gpu-memory-utilization", "0.8")
-    engine = Engine.of(utilization=0.8, context=8192)
+    shown = ij.load_system("h100_sxm").coefficients["serving"]["visible"]
+    engine = Engine.of(visible=shown, utilization=0.8, context=8192)
     held = memory(arch, hardware, ij.Plan.of(tp=2), engine)
     assert close(told["kv_cache_size_tokens"], held.tokens)
     assert close(told["maximum_concurrency"], held.concurrency)

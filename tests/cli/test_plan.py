@@ -134,7 +134,20 @@ def test_chunks_are_compared():
 
     whole, parts = costs(plain["plans"]), costs(cut["plans"])
     for layout, least in costs(told["plans"]).items():
-        assert least == min(x[layout] for x in (whole, parts) if layout in x)
+        best = min(x[layout] for x in (whole, parts) if layout in x)
+        assert least == pytest.approx(best, rel=1e-12)
+
+
+def test_memory_of_a_plan_is_what_memory_says_of_its_batch():
+    """gpt-oss-120b on one H100: `plan` and `memory` count the same weights, peaks and cache."""
+    lengths = ("--isl", "4096", "--osl", "512")
+    point = ("gpt-oss-120b", "--hardware", "h100_sxm", *lengths)
+    told = answer("plan", *point, "--total-gpus", "1", "--mode", "aggregated", "--tpot", "200ms")
+    (plan,) = told["plans"]
+    said = answer("memory", *point, "--tp", "1", "--batch", f"{plan['concurrency_per_replica']:g}")
+    assert plan["memory_need_bytes"] == pytest.approx(said["used_bytes"], rel=1e-9)
+    assert plan["memory_capacity_bytes"] == pytest.approx(said["budget_bytes"], rel=1e-9)
+    assert said["batch_fits"]
 
 
 def test_drafts_are_tried():

@@ -121,9 +121,7 @@ def test_numbers_are_those_of_estimate_and_memory(made):
     one = answer("estimate", *same)
     for name in ("ttft_ms", "tpot_ms", "speed_tokens_per_s", "output_cost_per_mtok_usd"):
         assert told[name] == pytest.approx(one[name], rel=1e-9)
-    held = answer(
-        "memory", *WORDS[1:6], "--max-model-len", "4608", "--max-num-seqs", "32"
-    )  # isl + osl
+    held = answer("memory", *WORDS[1:6], "--max-model-len", "4608")  # isl + osl
     assert f"{held['weights_bytes']:,.0f}" in text
     assert f"{held['kv_cache_size_tokens']:,.0f} tokens" in text
 

@@ -76,7 +76,9 @@ def test_memory_of_a_batch_is_its_weights_and_its_cache():
     printed = run("estimate", *point, "--batch", "40").out
     assert "KV cache of 40" in printed and printed.count("\nmemory ") == 1
     used = answer("memory", *point, "--batch", "40")
-    assert used["batch_cache_bytes"] == pytest.approx(40 * 131_072 * 4400, rel=0.01)
+    assert used["batch_cache_bytes"] == pytest.approx(parts["cache_bytes"], rel=1e-9)
+    assert used["used_bytes"] == pytest.approx(told["decode"]["limits"]["memory"]["need_bytes"])
+    assert used["batch_cache_at_most_bytes"] == 40 * 131_072 * 4400
     assert used["batch_fits"] and used["used_bytes"] < used["budget_bytes"]
     assert not answer("memory", *point, "--batch", "400")["batch_fits"]
 

@@ -89,10 +89,10 @@ def answer(facts: dict[str, str], folder: Path) -> Row:
     if facts["overheads"].endswith("_unsorted"):
         overheads = overheads.with_(logits=Overheads().logits)
     visible = float(facts["total_gib"])
-    overheads = overheads.with_(visible=visible * GIB / hardware.chip.memory)
     plan = ij.Plan.of(tp=float(facts["tp"]), pp=float(facts["pp"]))
     names = ("utilization", "context", "batched_tokens", "sequences")
-    engine = Engine.of(**{name: float(facts[name]) for name in names})
+    settings = {name: float(facts[name]) for name in names}
+    engine = Engine.of(visible=visible * GIB / hardware.chip.memory, **settings)
     held = memory(arch, hardware, plan, engine, overheads)
     return Row(facts, held, visible, float(facts["available_gib"]))
 

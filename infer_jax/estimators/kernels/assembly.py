@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax import footprint
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.kernels import layers as corrected_layers, published as as_published
 from infer_jax.estimators.kernels.budget import budget
@@ -12,8 +13,9 @@ from infer_jax.estimators.kernels.efficiency import MEASURED
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.physics import capacity, layers
+from infer_jax.footprint import Engine, Overheads
 from infer_jax.physics.decoder import total
+from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
 
 Answer = tuple[Phase, list[dict[str, Kernel]]]
@@ -42,31 +44,25 @@ def corrected(
     time = time + terms["head"] + terms["scheduling"]
     useful = batches * (useful + last.flops / last.peak)
     found.append({"head": last})
-    limits = {"memory": _room(model, arch, hardware, forward, plan)} | _measured(model, found)
+    limits = {"memory": _room(arch, hardware, forward, plan)} | _measured(model, found)
     phase = Phase(
         time=time, terms=terms, limits=limits, mfu=useful / time, layout=_layout(plan, rank.nodes)
     )
     return phase, found
 
 
-def _room(
-    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
-) -> Limit:
-    """Bytes of one GPU: weights, the cache of its sequences, and what the runtime takes."""
-    context = forward.cached_tokens + forward.new_tokens
-    held = forward.sequences / plan.ep * _request_bytes(arch, plan, context)
-    weights = total(capacity.weight_bytes(arch, plan).values())
-    return Limit(need=weights + held + model.reserve, capacity=hardware.chip.memory)
+def _account(arch: Architecture, hardware: Hardware, plan: Serving) -> footprint.Account:
+    """The account of one GPU as vLLM divides it, before any request."""
+    ranks = Ranks(plan.tp, plan.ep, plan.pp)
+    usual = footprint.usual
+    return footprint.account(resident(arch), hardware, ranks, usual(Engine), usual(Overheads))
 
 
-def _request_bytes(arch: Architecture, plan: Serving, context: Array) -> Array:
-    """Bytes that one sequence takes on each rank of its group."""
-    stages = jnp.maximum(plan.pp, 1.0)
-    rows = ((row.count, row.attention) for row in layers.rows(arch))
-    return total(
-        count / stages * (context * row.token_bytes(plan.tp) + row.state_bytes(plan.tp))
-        for count, row in rows
-    )
+def _room(arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving) -> Limit:
+    """Bytes of one GPU: what is there before requests, and the cache of its sequences."""
+    gpu = _account(arch, hardware, plan)
+    each = gpu.on_average(forward.cached_tokens + forward.new_tokens)
+    return Limit(need=gpu.fixed + forward.sequences / plan.ep * each, capacity=gpu.budget)
 
 
 def largest_batch(
@@ -82,9 +78,8 @@ def largest_batch(
         held = budget(job)
         room, each = held.space, held.token * tokens + held.state
     else:
-        weights = total(capacity.weight_bytes(arch, plan).values())
-        room = hardware.chip.memory - weights - model.reserve
-        each = _request_bytes(arch, plan, tokens)
+        gpu = _account(arch, hardware, plan)
+        room, each = gpu.available, gpu.on_average(tokens)
     return plan.ep * jnp.floor(jnp.maximum(room, 0.0) / each)
 
 

@@ -113,8 +113,8 @@ class Lengths(NamedTuple):
 
 def room_for(c: Context, work: Requests, lengths: Lengths) -> Array:
     """Requests of these lengths that an instance has room for."""
-    context = lengths.isl + c.engine.held_output * lengths.osl
-    return memory.places(c, context, work.common * lengths.prefix)
+    isl, osl, prefix, _ = lengths
+    return memory.places(c, memory.lengths(c, isl, osl, work.common * prefix))
 
 
 def closed_loop(c: Context, work: Requests) -> ServerEstimate:
@@ -157,7 +157,7 @@ def closed_loop(c: Context, work: Requests) -> ServerEstimate:
     first["queue"] = (work.batch / run - 1.0) * (begun + (osl - 1.0) * tpot)
     ttft = begun + first["queue"]
     limits = {"requests": Limit(need=work.batch, capacity=held)}
-    flight = Flight(work.batch, run, group, held, ttft, tpot, limits)
+    flight = Flight(work.batch, work.batch, run, group, held, ttft, tpot, limits)
     return server_estimate(c, work, many, done, flight, first, decode)
 
 
@@ -193,10 +193,11 @@ def fetch(c: Context, work: Requests, lengths: Lengths, prefill: Array) -> Array
 class Flight(NamedTuple):
     """Requests in flight, running in an instance and in a group, with room; seconds of each.
 
-    ``limits`` on how many there may be.
+    ``asked``: those that memory is asked to hold; ``limits`` on how many there may be.
     """
 
     batch: Array
+    asked: Array
     running: Array
     group: Array
     places: Array
@@ -234,12 +235,13 @@ def server_estimate(
     (out, into, both), (out_j, into_j, both_j) = (
         (x * (1.0 - prefilling) / osl, x * prefilling / fresh, x / (isl + osl)) for x in prices
     )
-    filled = memory.filled(c, isl, osl, work.common * prefix, flight.running / plan.attention_dp)
+    asked = memory.lengths(c, isl, osl, work.common * prefix)
+    filled, room = memory.filled(c, asked, flight.asked / plan.attention_dp)
     kept = memory.cache_bytes(c, prefix) * flight.group
     host = c.hardware.host
     limits = {
         **flight.limits,
-        "memory": Limit(need=total(filled.values()), capacity=memory.usable(c)),
+        "memory": room,
         "expert ranks": memory.expert_ranks(c),
         "host memory": Limit(need=kept * work.from_host, capacity=host.memory),
         "disk memory": Limit(need=kept * work.from_disk, capacity=host.disk),

@@ -7,6 +7,7 @@ from jax import Array
 
 from infer_jax.catalog.published import serving_coefficients, serving_form
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
+from infer_jax.footprint import Engine as Server, Overheads
 from infer_jax.physics import prompt, routing
 from infer_jax.physics.energy import Draw
 from infer_jax.specs import Spec, number, part, spec, static
@@ -49,7 +50,7 @@ class Coefficients(Spec):
     visible: Array = number(
         "memory that the driver shows, over that of the data sheet (gibibytes sold as gigabytes)",
         kind="fraction",
-        default=1.0,
+        default=float(Server().visible),
     )
     weight_read: Array = number(
         "eta_m: weight read, share of memory bandwidth",
@@ -120,7 +121,10 @@ class Coefficients(Spec):
         default=fitted("acceptance"),
     )
     usable_memory: Array = number(
-        "f_mem: usable share of memory", kind="fraction", high=1, default=fitted("usable_memory")
+        "share of the visible memory that an engine uses, as gpu_memory_utilization",
+        kind="fraction",
+        high=1,
+        default=float(Server().utilization),
     )
     drawn_length: Array = number(
         "f_len: mean over nominal length where lengths are drawn at random",
@@ -161,8 +165,8 @@ class Coefficients(Spec):
     eager_beside_decode: Array = number(
         "share of eager launches that decoding waits for", kind="fraction", high=1, default=0.8
     )
-    reserve: Array = number(
-        "memory of the runtime, not for weights and cache", unit="bytes", kind="size", default=2e9
+    overheads: Overheads = part(
+        "what an engine takes beside weights and cache", default_factory=Overheads
     )
     least_memory: Array = number(
         "share of memory that is left to the cache at least", kind="fraction", high=1, default=0.02

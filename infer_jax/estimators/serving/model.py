@@ -21,6 +21,7 @@ from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.estimators.serving.shape import Shape, shape
 from infer_jax.estimators.serving.workload import requests
+from infer_jax.footprint import Overheads
 from infer_jax.physics.batching import Service
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, checked, spec
 
@@ -68,13 +69,15 @@ class Serving(Coefficients, Estimator):
         )
         full = Generation.of(gemm_16=1.0, gemm_8=1.0, gemm_4=1.0)
         shares = ("weight_read", "cache_read", "narrow_read", "grouped", "link", "usable_memory")
+        shares += ("visible",)
         shares += ("prefill_attention", "decode_attention")
-        none = ("quantised_gap", "hop", "front", "front_rank", "passes", "reserve")
+        none = ("quantised_gap", "hop", "front", "front_rank", "passes")
         return cls.of(
             **dict.fromkeys(shares, 1.0),
             **dict.fromkeys(none, 0.0),
             **dict.fromkeys(ENGINES, idle),
             **dict.fromkeys(GENERATIONS, full),
+            overheads=Overheads.none(),
             overlap=1e6,
         )
 
@@ -95,11 +98,16 @@ class Serving(Coefficients, Estimator):
                 raise InputError("serving", "coefficient", name, "a path such as vllm.layer_gap")
         return made
 
+    @property
+    def chosen_engine(self) -> Engine:
+        """The coefficients of the engine that is chosen."""
+        return chosen((self.trtllm, self.sglang, self.vllm), self.engine)
+
     def context(
         self, seen: Shape, hardware: Hardware, plan: Plan, draft: Shape | None = None
     ) -> Context:
         """All that the terms look at, with engine and generation chosen."""
-        engine = chosen((self.trtllm, self.sglang, self.vllm), self.engine)
+        engine = self.chosen_engine
         generation = chosen((self.hopper, self.blackwell), self.generation)
         made = Context(self, seen, hardware, deployment(plan), engine, generation).for_model(seen)
         if draft is None:

@@ -37,7 +37,8 @@ def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
     kinds = batching.kinds_of(work.replace(**means))
     context = batching.mean_context(kinds)
     tokens = lengths.isl + c.engine.held_output * lengths.osl
-    held = memory.held(c, tokens, work.common * lengths.prefix)
+    isl, osl, prefix, _ = lengths
+    held = memory.held(c, memory.lengths(c, isl, osl, work.common * prefix))
     budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, BUDGET)
     server = batching.Server(
         budget=budget,
@@ -97,6 +98,7 @@ def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
     tpot = total(decode.values())
     flight = Flight(
         batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * tpot),
+        asked=found.running * groups,
         running=found.running * groups,
         group=decoding,
         places=closed_loop.room_for(c, work, lengths),

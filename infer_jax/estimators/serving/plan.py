@@ -40,10 +40,11 @@ class Deployment(Plan):
         default=UNBOUNDED,
     )
     block: Array = number(
-        "tokens of a block of the paged cache, half of which a request wastes; 0: none wasted",
+        "tokens of a block of the paged cache; of its last one a request wastes half",
         unit="tokens",
         kind="count",
-        default=0.0,
+        low=1,
+        default=16.0,
     )
 
     polling: Array = number(

@@ -7,25 +7,31 @@ from jax import Array
 
 from infer_jax.physics import attention as att
 from infer_jax.physics.layers import Layer, Weights, table
+from infer_jax.physics.resident import Resident, Tables, tables
 from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format
 
 
 class Shape(NamedTuple):
     """A model as a server sees it.
 
-    ``tables``: bytes of embedding and head; ``quantised``: how many of its two classes of products
+    ``quantised``: how many of its two classes of products
     (attention, feedforward) quantise activations as they run; ``exchanged``: the most places that
     a token is sent to.
     """
 
     layers: Layer
     width: Array
-    tables: Array
+    tables: Tables
     head: Weights
     activation: Array
     parallel: Array
     quantised: Array
     exchanged: Array
+
+    @property
+    def resident(self) -> Resident:
+        """The model as memory holds it."""
+        return Resident(self.layers, self.width, self.tables, self.activation)
 
 
 def shape(arch: Architecture, blocks: int = 0) -> Shape:
@@ -43,7 +49,7 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     return Shape(
         layers=layers,
         width=arch.width,
-        tables=vocabulary * (arch.embedding.bytes + (1.0 - arch.tied) * head.bytes),
+        tables=tables(arch),
         head=Weights(vocabulary, head.bytes, head.bits),
         activation=arch.activations.bytes,
         parallel=arch.parallel,

@@ -10,7 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics import matmul
+from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Compressed, Format
@@ -107,15 +108,15 @@ class CompressedLayer(Kind[Compressed]):
         a = self.attention
         return a.replace(query_heads=a.query_heads / tp, output_groups=a.output_groups / tp)
 
-    def projection_bytes(self, width: Array, tp: Array) -> Array:
-        """Queries up and the output split by heads and groups; the rest is copied.
+    def dealt(self, width: Array) -> Dealt:
+        """Queries up and the output are split by heads and groups; the rest is copied.
 
         Each rank multiplies its heads with its groups' share of the first output matrix.
         """
         down, pool, up, group, out, *index = self.matrices(width)
         split = up.elements + group.elements + out.elements
-        whole = down.elements + pool.elements + sum(m.elements for m in index)
-        return (split / tp + whole) * self.weights.bytes
+        copied = down.elements + pool.elements + matmul.elements(index)
+        return Dealt(split, jnp.asarray(0.0), copied)
 
     @property
     def operands(self) -> Operands:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Format, GroupedQuery
@@ -95,14 +95,13 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         kept = a.kv_heads * self.cache_share(tp)
         return a.replace(query_heads=a.query_heads / tp, kv_heads=kept)
 
-    def projection_bytes(self, width: Array, tp: Array) -> Array:
+    def dealt(self, width: Array) -> Dealt:
         """Split by heads; K and V are copied beyond one head a rank."""
         a = self.attention
         fused, out = self.matrices(width)
         queries = a.query_heads * a.head_width * (1.0 + a.query_gate)
-        kept = (fused.outputs - queries) * self.cache_share(tp)
-        elements = fused.inputs * (queries / tp + kept) + out.elements / tp
-        return elements * self.weights.bytes
+        grouped = fused.inputs * (fused.outputs - queries)
+        return Dealt(fused.inputs * queries + out.elements, grouped, jnp.asarray(0.0))
 
     @property
     def operands(self) -> Operands:

@@ -29,6 +29,18 @@ class Operands(NamedTuple):
     keys: Array
 
 
+class Dealt(NamedTuple):
+    """Elements of a layer's projections by how tensor ranks deal them.
+
+    ``split``: over all ranks; ``grouped``: over the ranks up to one KV head each, and copied
+    beyond; ``copied``: whole on every rank.
+    """
+
+    split: Array
+    grouped: Array
+    copied: Array
+
+
 class Cut(NamedTuple):
     """A matrix that tensor ranks cut: numbers on that side, and a block of its format there."""
 
@@ -177,9 +189,10 @@ class Kind(Generic[A]):
         """Bytes of recurrent state of one sequence in one layer on each of ``tp`` ranks."""
         return self.numbers(activations, activations).state_bytes(tp)
 
-    def projection_bytes(self, width: Array, tp: Array) -> Array:
-        """Bytes of a layer's projections on each of ``tp`` ranks: heads split, the rest copied."""
-        return matmul.elements(self.matrices(width)) / tp * self.weights.bytes
+    def dealt(self, width: Array) -> Dealt:
+        """Elements of a layer's projections as tensor ranks deal them: all split by heads."""
+        zero = jnp.asarray(0.0)
+        return Dealt(matmul.elements(self.matrices(width)), zero, zero)
 
     # as published models count it
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics import matmul
-from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Format, Latent
@@ -100,11 +100,10 @@ class LatentLayer(Kind[Latent]):
         """Its share of query heads."""
         return self.attention.replace(query_heads=self.attention.query_heads / tp)
 
-    def projection_bytes(self, width: Array, tp: Array) -> Array:
+    def dealt(self, width: Array) -> Dealt:
         """Split by heads; the down-projections serve all heads and are copied."""
-        matrices = self.matrices(width)
-        elements = matrices[0].elements + matmul.elements(matrices[1:]) / tp
-        return elements * self.weights.bytes
+        down, *up = self.matrices(width)
+        return Dealt(matmul.elements(up), jnp.asarray(0.0), down.elements)
 
     def economics_weights(self, width: Array) -> tuple[Matrix, ...]:
         """Two latents of width d_c, keys and values apart, and no rotary part."""

@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.physics import matmul
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
-from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.latent import LatentLayer
 from infer_jax.physics.attention.row import Row
 from infer_jax.physics.matmul import Matrix
@@ -97,11 +97,11 @@ class SparseLayer(Kind[Sparse]):
         """One rank's share of the base, and the whole indexer."""
         return self.attention.replace(base=self.base.of_rank(tp))
 
-    def projection_bytes(self, width: Array, tp: Array) -> Array:
-        """Bytes of one rank's share of the base; the indexer is copied to every rank."""
-        own = self.matrices(width)[len(self.base.names) :]
-        index = matmul.elements(own) * self.weights.bytes
-        return self.base.projection_bytes(width, tp) + index
+    def dealt(self, width: Array) -> Dealt:
+        """The base as it is dealt; the indexer is copied to every rank."""
+        index = matmul.elements(self.matrices(width)[len(self.base.names) :])
+        base = self.base.dealt(width)
+        return base._replace(copied=base.copied + index)
 
     @property
     def operands(self) -> Operands:

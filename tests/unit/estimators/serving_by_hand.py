@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+VISIBLE = 79.18 * 2**30 / 80e9  # of an H100, over its data sheet
+
 
 def smax(a, b, p=3.0):
     top = max(a, b)
@@ -87,17 +89,46 @@ class Row(SimpleNamespace):
         whole = self.L * (t_a + t_el + t_ar + second)
         return whole + (self.L - self.L_d) * (t_f + t_s) + self.L_d * t_d
 
+    def resident(self):
+        """Bytes of a GPU before requests: weights, peak of activations, the runtime's."""
+        tp, h, E, A = self.tp, self.h, self.E, self.A
+        copies = min(tp, self.n_k) if self.P_kv else 1
+        split = self.P_A - self.P_kv - self.P_all
+        each = self.L * self.w_A * (split / tp + self.P_kv / copies + self.P_all)
+        each += self.L_d * self.P_D * self.w_A / tp + self.L * 2 * self.conv / tp
+        spread = self.m_t * self.m_e if self.moe else tp
+        router = 2 * h * E if self.moe else 0
+        mixture = E * self.P_E * self.w_F / spread + self.P_S * self.w_S / tp + router
+        each += (self.L - self.L_d) * mixture
+        weights = each * (1 + (self.drafts > 0) / self.L) + 4 * self.V * h / tp
+
+        tokens, sampled = 8192, 1024
+        inside = tokens * 2 * (self.wide / tp + 3 * h)
+        end = tokens * h * 2 + sampled * self.V * 15
+        kernel = tokens * 2 * A * (max(2 * self.f / tp, h) + self.f / tp) if self.moe else 0
+        runtime = 1.04 + 0.25 + (1.82 if self.G > 1 else 0)
+        return weights + kernel + max(inside, end) + runtime * 2**30
+
+    def paged(self, tokens):
+        """Bytes of a GPU that a request holds: pages of 16 tokens, of its last ones a half."""
+        more = 1 + (self.drafts > 0) / self.L
+        counts = [n * more for n in (self.L_f, self.L_w, self.L_lin)]
+        there = [n for n in counts if n]
+        size = max(there) if max(there) < 1.25 * min(there) else min(there)
+        full, near, linear = (math.ceil(n / size * (1 - 1e-6)) for n in counts)
+        page = 16 * (self.kappa * self.w_kv / self.s_kv + self.x)
+        state = self.S_lin / (2 * self.tp)
+        times = max(1, math.ceil(state / page)) if self.L_lin else 1
+        pages = full * (tokens / (16 * times) + 0.5) + linear
+        pages += near * (min(self.W_win, tokens) / (16 * times) + 0.5)
+        return size * page * times * pages
+
     def answer(self):
         """(TTFT, TPOT, throughput per GPU, C_e, cap)."""
         v, i, o, dp, tp, B = self.v, self.i, self.o, self.dp, self.tp, self.B
         mixtures = self.L - self.L_d
-        weights = self.L * self.P_A * self.w_A / tp + self.L_d * self.P_D * self.w_A / tp
-        spread = self.m_t * self.m_e if self.moe else tp
-        weights += mixtures * (self.E * self.P_E * self.w_F / spread + self.P_S * self.w_S / tp)
-        weights += 4 * self.V * self.h / tp
-        room = max(v["f_mem"] * self.M - weights - 2e9, 0.02 * self.M)
-        each = self.seen(i + self.held * o) + self.L_lin * self.S_lin / (2 * tp)
-        cap = max(1.0, dp * room / each)
+        room = max(VISIBLE * 0.92 * self.M - self.resident(), 0.02 * VISIBLE * self.M)
+        cap = max(1.0, dp * room / self.paged(i + self.held * o))
         C_s = self.C - 0.5 if self.engine == "trtllm" and self.fixed else self.C
         C_e = C_s * math.exp(-np.logaddexp(0.0, 16 * math.log(C_s / cap)) / 16)
         b = max(1.0, C_e / dp)

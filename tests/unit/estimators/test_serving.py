@@ -84,9 +84,13 @@ def drawn(rng):
     P_full = h * d * (n_h * (1 + gate) + 2 * n_k) + n_h * d * h
     row |= {"attn": "gqa", "P_A": P_full, "kappa": 2 * n_k * d, "n_k": n_k, "a_d": 4 * n_h * d}
     row |= {"a_p": 4 * n_h * d, "L_f": L - special}
+    # of the projections: keys and values, and what every rank has; numbers a token in and out
+    row |= {"P_kv": 2 * n_k * d * h * (L - special) / L, "P_all": 0, "conv": 0}
+    row["wide"] = d * (n_h * (1 + gate) + 2 * n_k)
     mixers = [(L - L_d - special, full)]
     if attn == "windowed":
         row |= {"L_w": special, "W_win": 128.0}
+        row["P_kv"] = 2 * n_k * d * h
         mixers.append((special, full.with_(window=128.0)))
     if attn == "hybrid":
         K_d, V_d, heads = 128 * 16, 128 * 32, 32
@@ -102,6 +106,8 @@ def drawn(rng):
         P_lin = h * (2 * K_d + 2 * V_d) + V_d * h
         row |= {"attn": "hybrid", "L_lin": special, "S_lin": 2 * 4 * heads * 128 * 128}
         row["P_A"] = ((L - special) * P_full + special * P_lin) / L
+        row["conv"] = special / L * (2 * K_d + V_d)
+        row["wide"] = max(row["wide"], 2 * K_d + 2 * V_d)
         mixers.append((special, linear))
     if attn in ("mla", "dsa"):
         q, c, d_n, d_r, d_v = 1536, 512, 128, 64, 128
@@ -122,7 +128,8 @@ def drawn(rng):
             "n_k": 1,
             "a_d": 2 * n_h * (2 * c + d_r),
         }
-        row |= {"a_p": 2 * n_h * (d_n + d_r + d_v)}
+        row |= {"a_p": 2 * n_h * (d_n + d_r + d_v), "P_kv": 0, "P_all": h * (q + c + d_r)}
+        row["wide"] = n_h * (2 * d_n + d_r + d_v)
         mixers = [(L - L_d, latent)]
         if attn == "dsa":
             index = Sparse.of(
@@ -135,12 +142,14 @@ def drawn(rng):
             )
             row |= {"K": 2048.0, "x": 128 * 1.03}
             row["P_A"] += 64 * 128 * q + (128 + 64) * h
+            row["P_all"] += 64 * 128 * q + (128 + 64) * h
             mixers = [(L - L_d, index)]
 
     f = pick(768, 2048)
     if moe:
         E, A = pick((128, 8), (256, 8), (32, 4))
-        row |= {"E": E, "A": A, "P_E": 3 * h * f, "P_S": 3 * h * f}
+        row |= {"E": E, "A": A, "P_E": 3 * h * f, "P_S": 3 * h * f, "f": f}
+        row["wide"] = max(row["wide"], 3 * f)
         feed = Experts.of(
             experts=E,
             active=A,
@@ -150,11 +159,13 @@ def drawn(rng):
             weights=Format.of(bytes=w_F, bits=CLASSES[c_F]),
         )
     else:
-        row |= {"E": 1, "A": 1, "P_E": 3 * h * 4 * f}
+        row |= {"E": 1, "A": 1, "P_E": 3 * h * 4 * f, "f": 4 * f}
+        row["wide"] = max(row["wide"], 3 * 4 * f)
         feed = Dense.of(width=4 * f, inward=2, weights=Format.of(bytes=w_F, bits=CLASSES[c_F]))
     blocks = [Block.of(count=n, attention=a, feedforward=feed) for n, a in mixers]
     if L_d:
         row["P_D"] = 3 * h * 9 * f
+        row["wide"] = max(row["wide"], 3 * 9 * f)
         dense = Dense.of(width=9 * f, inward=2, weights=own)
         blocks.append(Block.of(count=L_d, attention=mixers[0][1], feedforward=dense))
     arch = Architecture.of(

@@ -1,0 +1,22 @@
+"""Does it fit? One account of a chip's memory, which every limit and every verb reads.
+
+chip = account(resident(arch), hardware, ranks, engine, overheads)
+memory(arch, hardware, plan, engine, overheads)     # what a vLLM server prints about it
+"""
+
+from infer_jax.footprint.account import (
+    Account as Account,
+    Drafter as Drafter,
+    Filled as Filled,
+    Lengths as Lengths,
+    account as account,
+    filled as filled,
+    requests_held as requests_held,
+)
+from infer_jax.footprint.settings import (
+    GIB as GIB,
+    Engine as Engine,
+    Overheads as Overheads,
+    usual as usual,
+)
+from infer_jax.footprint.startup import Memory as Memory, memory as memory, printed as printed

@@ -1,0 +1,151 @@
+"""What does one chip hold, before any request and with requests in flight? One account for all."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.footprint.settings import Engine, Overheads
+from infer_jax.physics import capacity
+from infer_jax.physics.decoder import total
+from infer_jax.physics.numerics import Smoothing
+from infer_jax.physics.paging import Paging, kinds, paging
+from infer_jax.physics.resident import Ranks, Resident
+from infer_jax.specs import Hardware
+
+
+class Drafter(NamedTuple):
+    """What drafts tokens: ``share`` 1 where tokens are drafted, else 0.
+
+    By a model or, without one, by the model's own heads, which are a layer more.
+    """
+
+    share: Array | float = 0.0
+    model: Resident | None = None
+
+
+class Account(NamedTuple):
+    """Bytes of one chip before any request, and how its cache is cut.
+
+    ``caches``: of the model, and of one that drafts for it, with the share of it that counts.
+    """
+
+    weights: dict[str, Array]
+    visible: Array
+    budget: Array
+    activations: Array
+    reserve: Array
+    token_bytes: Array
+    caches: tuple[tuple[Paging, Array | float], ...]
+    batched_tokens: Array
+
+    @property
+    def fixed(self) -> Array:
+        """Bytes of weights, of activations at their peak and of the reserve."""
+        return total(self.weights.values()) + self.activations + self.reserve
+
+    @property
+    def available(self) -> Array:
+        """Bytes left for the cache; negative where there are none."""
+        return self.budget - self.fixed
+
+    def at_its_end(self, tokens: Array, smoothing: Smoothing = None) -> Array:
+        """Bytes that a request takes at most until it has ``tokens`` tokens, as vLLM counts it."""
+        return total(
+            share * cut.block_bytes * cut.at_its_end(tokens, self.batched_tokens, smoothing)
+            for cut, share in self.caches
+        )
+
+    def on_average(self, tokens: Array) -> Array:
+        """Bytes that a request holds while it has ``tokens`` tokens."""
+        return total(share * cut.block_bytes * cut.on_average(tokens) for cut, share in self.caches)
+
+    def shared(self, tokens: Array) -> Array:
+        """Bytes of ``tokens`` tokens that all requests have in common."""
+        return total(share * cut.block_bytes * cut.shared(tokens) for cut, share in self.caches)
+
+
+class Lengths(NamedTuple):
+    """Tokens of a mean request: prompt and output.
+
+    ``held``: share of its output that it holds on average; ``common``: tokens that all requests of
+    a group have in common, held once.
+    """
+
+    isl: Array
+    osl: Array
+    held: Array | float = 0.5
+    common: Array | float = 0.0
+
+
+class Filled(NamedTuple):
+    """Bytes of the cache of one chip with requests in flight.
+
+    ``average``: in the steady state, each with its prompt and a part of its output; one alone at
+    its end. ``most``: all of them at their ends at once, as vLLM counts them.
+    """
+
+    average: Array
+    most: Array
+
+
+def account(
+    model: Resident,
+    hardware: Hardware,
+    ranks: Ranks,
+    engine: Engine,
+    overheads: Overheads,
+    drafter: Drafter | None = None,
+    smoothing: Smoothing = None,
+) -> Account:
+    """The account of one chip, in bytes: budget = utilization * visible memory, weights, peaks.
+
+    Source: vLLM, v1/worker/gpu_worker.py (v0.19); see docs/memory.md for measured errors.
+    """
+    drafter = drafter or Drafter()
+    own = drafter.share if drafter.model is None else 0.0
+    weights = capacity.weight_bytes(model, ranks, overheads.multiple, own)
+    layers = kinds(model, ranks, own)
+    cuts = [(paging(layers, engine.block, engine.state_pages, smoothing), 1.0)]
+    if drafter.model is not None:
+        second = capacity.weight_bytes(drafter.model, ranks, overheads.multiple)
+        weights = weights | {"draft": drafter.share * total(second.values())}
+        small = kinds(drafter.model, ranks)
+        cuts += [(paging(small, engine.block, engine.state_pages, smoothing), drafter.share)]
+    together = jnp.where(ranks.tp * ranks.groups > 1.0, overheads.collectives, 0.0)
+    visible = hardware.chip.memory * engine.visible
+    return Account(
+        weights=weights,
+        visible=visible,
+        budget=engine.utilization * visible,
+        activations=capacity.activation_peak(
+            model, ranks, engine.batched_tokens, engine.sequences, overheads.logits
+        ),
+        reserve=overheads.context + together + overheads.graphs,
+        token_bytes=total(kind.count * kind.token for kind in layers),
+        caches=tuple(cuts),
+        batched_tokens=engine.batched_tokens,
+    )
+
+
+def filled(chip: Account, requests: Array, lengths: Lengths) -> Filled:
+    """Bytes of the cache of ``requests`` requests of an attention group on each of its chips."""
+    isl, osl, held, common = lengths
+    once = chip.shared(jnp.asarray(common))
+    alone = chip.at_its_end(isl + osl - common)
+    each = chip.on_average(isl + held * osl - common)
+    return Filled(
+        average=once + jnp.maximum(requests * each, alone),
+        most=once + jnp.maximum(requests, 1.0) * alone,
+    )
+
+
+def requests_held(chip: Account, lengths: Lengths, least: Array | float = 0.0) -> Array:
+    """Requests in the steady state that the cache of one attention group has room for.
+
+    ``least``: share of the visible memory that the cache has at least.
+    """
+    room = chip.available - chip.shared(jnp.asarray(lengths.common))
+    room = jnp.maximum(room, least * chip.visible)
+    tokens = lengths.isl + lengths.held * lengths.osl - lengths.common
+    return room / chip.on_average(tokens)

@@ -1,0 +1,163 @@
+"""One account of a chip's memory: limits of estimates and ``memory`` with a batch say its bytes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import infer_jax as ij
+from infer_jax import footprint
+from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
+from infer_jax.footprint import Drafter, Engine, Lengths, Overheads, account, filled
+from infer_jax.physics.resident import Ranks, Resident, Tables, resident
+from infer_jax.specs import Architecture, Block, Dense, GroupedQuery
+
+BLOCKS = 9  # of the model with the most kinds of layers below
+H100, B200 = "h100_sxm", "b200_sxm"
+# model, system, plan (tp, pp, attention groups), batch, prompt and output
+PLANS = [
+    ("gpt-oss-120b", H100, (1, 1, 1), 74, 4096, 512),
+    ("gpt-oss-120b", H100, (4, 1, 1), 300, 1024, 1024),
+    ("llama-3.1-70b", H100, (2, 1, 1), 8, 4096, 512),
+    ("llama-3.1-70b", H100, (4, 2, 1), 64, 4096, 512),
+    ("llama-3.1-8b", H100, (16, 1, 1), 500, 20000, 10),
+    ("deepseek-v4-flash", B200, (4, 1, 1), 64, 30000, 512),
+    ("deepseek-v3", B200, (1, 1, 8), 300, 4096, 512),
+    ("deepseek-v3.2", B200, (8, 1, 1), 300, 40960, 512),
+    ("kimi-k2", B200, (4, 1, 4), 7, 1024, 8192),
+    ("qwen3-next-80b-a3b", H100, (2, 1, 1), 100, 4096, 512),
+    ("nemotron-3-nano-30b-a3b", H100, (1, 1, 1), 100, 4096, 512),
+    ("gemma-3-27b", H100, (2, 3, 1), 33, 9000, 900),
+    ("llama-4-scout", H100, (8, 1, 1), 40, 20000, 100),
+    ("mixtral-8x7b", H100, (2, 1, 2), 50, 3000, 300),
+]
+
+
+@jax.jit
+def limit(model, seen, hardware, work, plan):
+    return model.serve(seen, hardware, work, plan).decode.limits["memory"]
+
+
+@pytest.mark.parametrize("case", PLANS, ids=lambda c: f"{c[0]} {c[2]}")
+def test_the_limit_of_an_estimate_is_what_memory_prints(case, x64):
+    name, system, (tp, pp, groups), batch, isl, osl = case
+    loaded, arch = ij.load_system(system), ij.load_model(name).architecture
+    model = Serving.of().fitted(loaded.coefficients["serving"])
+    plan = Deployment.of(tp=tp, pp=pp, ep=groups, attention_dp=groups)
+    work = Requests.of(isl=isl, osl=osl, batch=batch)
+    ours = limit(model, shape(arch, blocks=BLOCKS), loaded.hardware, work, plan)
+    said = ij.memory(
+        name, system, tp=tp, pp=pp, ep=groups, max_model_len=8192, batch=batch, isl=isl, osl=osl
+    )
+    assert said.filled is not None
+    np.testing.assert_allclose(said.filled.used, ours.need, rtol=1e-9)
+    np.testing.assert_allclose(said.memory.budget, ours.capacity, rtol=1e-9)
+    assert said.filled.fits == bool(ours.need <= ours.capacity)
+    assert said.filled.used_most >= said.filled.used
+
+
+def test_a_batch_fits_where_there_are_places_for_it(x64):
+    loaded, arch = ij.load_system(H100), ij.load_model("gpt-oss-120b").architecture
+    model = Serving.of().fitted(loaded.coefficients["serving"])
+
+    @jax.jit
+    def served(batch):
+        work = Requests.of(isl=4096, osl=512).replace(batch=batch)
+        life = model.serve(shape(arch, blocks=BLOCKS), loaded.hardware, work, Deployment.of())
+        return life.places, life.decode.limits["memory"].slack
+
+    places = float(served(1.0)[0])
+    assert served(places * (1 - 1e-9))[1] > 0 > served(places * (1 + 1e-9))[1]
+
+
+def small(layers: float, tied: float = 0.0) -> Resident:
+    """A dense model in few numbers, without experts."""
+    attention = GroupedQuery.of(query_heads=4, kv_heads=2, head_width=64, value_width=64)
+    block = Block.of(count=layers, attention=attention, feedforward=Dense.of(width=512, inward=2))
+    return resident(
+        Architecture.of(width=256, vocabulary=1000, tied=tied, blocks=(block,)), blocks=2
+    )
+
+
+def chip(model, tp, pp, drafting, draft=None) -> footprint.Account:
+    ranks = Ranks(jnp.asarray(tp), jnp.asarray(1.0), jnp.asarray(pp))
+    hardware = ij.load_system(H100).hardware
+    return account(model, hardware, ranks, Engine(), Overheads(), Drafter(drafting, draft))
+
+
+def test_own_heads_are_a_layer_more_and_a_draft_model_is_all_of_it(x64):
+    model, draft = small(10.0), small(3.0)
+    plain, heads = chip(model, 2.0, 1.0, 0.0), chip(model, 2.0, 1.0, 1.0)
+    more = small(11.0)
+    for kind, size in chip(more, 2.0, 1.0, 0.0).weights.items():
+        np.testing.assert_allclose(heads.weights[kind], size, rtol=1e-12, err_msg=kind)
+    tokens = jnp.asarray(1000.0)
+    np.testing.assert_allclose(heads.on_average(tokens) / plain.on_average(tokens), 1.1)
+    both, own = chip(model, 2.0, 1.0, 1.0, draft), chip(draft, 2.0, 1.0, 0.0)
+    np.testing.assert_allclose(both.weights["draft"], sum(own.weights.values()))
+    whole = plain.on_average(tokens) + own.on_average(tokens)
+    np.testing.assert_allclose(both.on_average(tokens), whole)
+    off = chip(model, 2.0, 1.0, 0.0, draft)
+    np.testing.assert_allclose(off.available, plain.available)
+
+
+def test_bytes_of_a_request_by_hand(x64):
+    """10 layers, 2 heads of 64 keys and values in 2 bytes, over 2 ranks; blocks of 16 tokens."""
+    plain = chip(small(10.0), 2.0, 1.0, 0.0)
+    token = 10 * 1 * (64 + 64) * 2
+    tokens = jnp.asarray(100.0)
+    np.testing.assert_allclose(plain.on_average(tokens), token * (100 + 8))
+    np.testing.assert_allclose(plain.at_its_end(tokens), token * 112)
+    np.testing.assert_allclose(plain.shared(tokens), token * 100)
+    lengths = Lengths(jnp.asarray(80.0), jnp.asarray(40.0), 0.5, 20.0)
+    cache = filled(plain, jnp.asarray(3.0), lengths)
+    np.testing.assert_allclose(cache.average, token * (20 + 3 * (80 + 8)))
+    np.testing.assert_allclose(cache.most, token * (20 + 3 * 112))
+    alone = filled(plain, jnp.asarray(0.1), lengths)
+    np.testing.assert_allclose(alone.average, token * (20 + 112))
+
+
+@pytest.mark.parametrize("layers", [1.0, 10.0])
+@pytest.mark.parametrize("requests", [0.0, 0.3, 3.0, 1e7], ids=["none", "part", "few", "full"])
+def test_gradients_without_experts_at_one_layer_and_no_requests(layers, requests, x64):
+    model = small(layers)
+
+    def need(tp, pp, running, isl):
+        held = chip(model, 2.0 * tp, pp, 1.0, model)
+        lengths = Lengths(isl * 80.3, jnp.asarray(40.0), 0.5, 20.0)
+        room = footprint.requests_held(held, lengths, 0.02)
+        return (held.fixed + filled(held, running * requests, lengths).average) / 1e6, room / 1e6
+
+    at = tuple(jnp.asarray(x) for x in (1.1, 1.2, 1.0, 1.0))
+    check_grads(need, at, order=1, modes=("fwd", "rev"), rtol=1e-4, atol=1e-6)
+
+
+def test_float32_says_the_same(x64):
+    arch = ij.load_model("deepseek-v3").architecture
+    hardware = ij.load_system(B200).hardware
+
+    def both(model, hardware, tp, tokens):
+        held = account(
+            model,
+            hardware,
+            Ranks(tp, tp, tp / tp),
+            footprint.usual(Engine),
+            footprint.usual(Overheads),
+        )
+        return held.fixed, held.on_average(tokens), held.at_its_end(tokens)
+
+    given = (resident(arch), hardware, np.asarray(4.0), np.asarray(5000.0))
+    narrow = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), given)
+    for one, other in zip(both(*narrow), both(*given), strict=True):
+        assert one.dtype == jnp.float32
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_tables_are_held_at_the_ends_of_a_pipeline(x64):
+    """Both on one stage; of several the last holds the head, or the tied table once more."""
+    table = 1000 * 256 * 2
+    for tied, stages, held in ((0.0, 1.0, 2), (0.0, 2.0, 1), (1.0, 1.0, 1), (1.0, 2.0, 1)):
+        weights = chip(small(4.0, tied), 1.0, stages, 0.0).weights
+        assert float(weights["embedding"] + weights["head"]) == held * table
+    assert isinstance(small(4.0).tables, Tables)
