@@ -17,10 +17,10 @@ import jax.numpy as jnp
 
 from experiments._codesign.spaces import BLOCK, SYSTEM, THEORIES
 from infer_jax.catalog import load_model, load_system
-from infer_jax.design import Judged, Search
+from infer_jax.design import QualityWrapper, Search
 from infer_jax.design.ascent import OPTIONS, with_slope
 from infer_jax.design.lagrangian import begin, lagrangian
-from infer_jax.design.problem import LEAST, Problem
+from infer_jax.design.problem import LEAST, DesignProblem
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
@@ -56,11 +56,11 @@ def ten(theory: str) -> Search:
         axes=axes,
         where=where,
     )
-    judged = Judged.of(target=make(theory, system.coefficients))
+    judged = QualityWrapper.of(target=make(theory, system.coefficients))
     return Search.of(judged, space, Best("cost", under={"tpot": 0.012, "ttft": 0.5}))
 
 
-def gradient_over_value(problem: Problem, lanes: int) -> tuple[float, float]:
+def gradient_over_value(problem: DesignProblem, lanes: int) -> tuple[float, float]:
     """Processor seconds of a value, and of one with its gradient, of so many designs: least seen.
 
     The value is the augmented Lagrangian of the relaxed problem, its gradient what an ascent takes,

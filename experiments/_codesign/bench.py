@@ -16,7 +16,7 @@ from experiments._codesign.spaces import Task
 from infer_jax.design import Search
 from infer_jax.design.ascent import ascend
 from infer_jax.design.design import EACH
-from infer_jax.design.problem import Problem, Scores
+from infer_jax.design.problem import DesignProblem, Scores
 from infer_jax.sweeps import sweep
 
 SEEDS = 20
@@ -92,7 +92,7 @@ def compare(task: Task, seeds: int = SEEDS, say: Callable[[str], None] = print) 
     return Outcome(task, best, found, counts, cost, timed)
 
 
-def gradient_cost(problem: Problem, rounds: int = 5) -> float:
+def gradient_cost(problem: DesignProblem, rounds: int = 5) -> float:
     """Time of a step of the ascent over the time of an exact value in batches of 256.
 
     A step is a value with its gradient and what the optimiser makes of it, in as many lanes as a
@@ -114,7 +114,7 @@ def gradient_cost(problem: Problem, rounds: int = 5) -> float:
     return least[0] / least[1]
 
 
-def at_random(problem: Problem, budget: int, seeds: int) -> np.ndarray:
+def at_random(problem: DesignProblem, budget: int, seeds: int) -> np.ndarray:
     """Log objective of the best of ``budget`` points drawn evenly, by seed; infinite if none."""
     sizes = np.asarray(problem.relaxed.group.sizes)
     found = []
@@ -125,7 +125,7 @@ def at_random(problem: Problem, budget: int, seeds: int) -> np.ndarray:
     return np.array(found)
 
 
-def by_coordinates(problem: Problem, budget: int, seeds: int) -> np.ndarray:
+def by_coordinates(problem: DesignProblem, budget: int, seeds: int) -> np.ndarray:
     """Log objective of coordinate search with restarts, by seed: all values of an axis in turn.
 
     A start is drawn evenly; where limits are broken, the least broken value is taken, which is

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from experiments import _report
-from infer_jax.design import codesign
+from infer_jax.design import optimise
 from infer_jax.design.quality import Chinchilla, compute_optimal
 from infer_jax.design.toml import spec_of
 
@@ -59,7 +59,7 @@ def tables() -> dict[str, Any]:
     told, rows = {}, []
     for served in SERVED:
         spec = spec_of(f"{served:g} tokens", table_of(served))
-        found = codesign(spec.estimator, spec.space, spec.keeps[0], start=spec.start)
+        found = optimise(spec.estimator, spec.space, spec.keeps[0], start=spec.start)
         size, tokens = found.terms["active"], found.values["estimator.tokens"]
         own, trained = compute_optimal(Chinchilla.of(), 6.0 * size * tokens)
         told[f"{served:g}"] = {

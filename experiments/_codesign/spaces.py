@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.design import Judged
+from infer_jax.design import QualityWrapper
 from infer_jax.estimators import Estimator, Speculative, Wrapper, make
 from infer_jax.physics import decoder
 from infer_jax.specs import Plan, Workload, number, part, spec
@@ -67,8 +67,8 @@ def _theory(name: str) -> Any:
     return make(name, load_system(SYSTEM).coefficients)
 
 
-def _judged(name: str, target: Any) -> Judged:
-    return Judged.of(target=target)
+def _judged(name: str, target: Any) -> QualityWrapper:
+    return QualityWrapper.of(target=target)
 
 
 def dense(theory: str) -> Task:
@@ -148,7 +148,7 @@ def drafting(theory: str) -> Task:
         target, system.hardware, Workload.of(isl=2048, osl=512), Plan.of(), axes=axes, where=where
     )
     keep = Best("cost", under={"tpot": 0.02})
-    return Task("drafting", theory, Judged.of(target=inner), space, keep)
+    return Task("drafting", theory, QualityWrapper.of(target=inner), space, keep)
 
 
 def _acceptance(_: Any, point: Any) -> Array:
@@ -161,7 +161,7 @@ def _acceptance(_: Any, point: Any) -> Array:
 def planted(theory: str) -> Task:
     """The dense space with planted local optima."""
     task = dense(theory)
-    estimator = Judged.of(target=Rippled.of(target=_theory(theory)))
+    estimator = QualityWrapper.of(target=Rippled.of(target=_theory(theory)))
     return task._replace(name="planted", estimator=estimator)
 
 
@@ -177,7 +177,7 @@ def _task(
     system = load_system(SYSTEM)
     work = Workload.of(isl=2048, osl=512)
     space = Space(arch, system.hardware, work, Plan.of(), axes=axes, where=where)
-    return Task(name, theory, Judged.of(target=_theory(theory)), space, keep)
+    return Task(name, theory, QualityWrapper.of(target=_theory(theory)), space, keep)
 
 
 SPACES: dict[str, Callable[[str], Task]] = {

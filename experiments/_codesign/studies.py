@@ -16,10 +16,10 @@ from jax import Array
 from experiments import _report
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import write_text
-from infer_jax.design import Designed, Judged, codesign, export
+from infer_jax.design import Design, QualityWrapper, export, optimise
 from infer_jax.design.export import template
-from infer_jax.design.toml import Spec, spec_of
-from infer_jax.design.violations import life_of
+from infer_jax.design.toml import DesignSpec, spec_of
+from infer_jax.design.violations import estimate_of
 from infer_jax.estimators import Speculative, Wrapper, make
 from infer_jax.physics import decoder
 from infer_jax.plots.path import Track, plot_path
@@ -202,7 +202,7 @@ def draft(out: Path) -> dict[str, Any]:
 
         def theory(kind: str) -> Any:
             inner = make(kind, system.coefficients)
-            return Judged.of(target=Speculative.bonus(inner, small, 0.8, most=8))
+            return QualityWrapper.of(target=Speculative.bonus(inner, small, 0.8, most=8))
 
         axes = {
             "estimator.target.draft.width": Axis.integers(256, 4096, 128),
@@ -227,14 +227,14 @@ def draft(out: Path) -> dict[str, Any]:
         )
         work, plan = Workload.of(isl=2048, osl=512, batch=8), Plan.of(tp=8)
         space = Space(target, system.hardware, work, plan, axes=axes, where=where)
-        found = codesign(theory("economics.planned"), space, Best("speed"), start=start)
+        found = optimise(theory("economics.planned"), space, Best("speed"), start=start)
         report = _of(found, theory("kernels"))
         chosen = found.point.estimator.target
         size = float(decoder.total(decoder.parameters(chosen.draft).values()))
         report["draft"] = {
             "parameters": size,
             "acceptance": float(chosen.acceptance),
-            "drafts a pass": float(found.life.decode.layout["drafts"]),
+            "drafts a pass": float(found.estimate.decode.layout["drafts"]),
         }
         config, _ = export(chosen.draft, template("llama-3.2-1b"), quant="fp8")
         _write(out / f"c-{name.replace(' ', '-')}", report, config, found)
@@ -255,14 +255,14 @@ def _searched(name: str, table: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """Search a table, from the model at the batch and split that are best for it alone."""
     spec = spec_of(name, table)
     own = _own_best(spec)
-    found = codesign(spec.estimator, spec.space, spec.keeps[0], feasible=spec.feasible, start=own)
+    found = optimise(spec.estimator, spec.space, spec.keeps[0], feasible=spec.feasible, start=own)
     report = _of(found, spec.second)
     config, _ = export(found.point.arch, template(spec.model), **spec.formats)
     _write(out / name, report, config, found)
     return report
 
 
-def _own_best(spec: Spec) -> dict[str, float]:
+def _own_best(spec: DesignSpec) -> dict[str, float]:
     """The start with the split and batch that gradients find best for the model as it is."""
     held = {k: v for k, v in spec.space.axes.items() if not k.startswith("arch.")}
     where = [c for c in spec.space.where if not _of_shape(c)]
@@ -270,7 +270,7 @@ def _own_best(spec: Spec) -> dict[str, float]:
     fields = ("arch", "hardware", "workload", "plan")
     space = Space(**{f: getattr(spec.space, f) for f in fields}, **system)
     start = {k: v for k, v in spec.start.items() if k in held}
-    best = codesign(spec.estimator, space, spec.keeps[0], feasible=spec.feasible, start=start)
+    best = optimise(spec.estimator, space, spec.keeps[0], feasible=spec.feasible, start=start)
     return spec.start | {k: float(v) for k, v in best.values.items()}
 
 
@@ -280,7 +280,7 @@ def _of_shape(constraint: Any) -> bool:
     return all(n in ("", "parameters", "active", "aspect") or n.startswith("arch.") for n in names)
 
 
-def _of(found: Designed, second: Any) -> dict[str, Any]:
+def _of(found: Design, second: Any) -> dict[str, Any]:
     """Start and design under both theories."""
 
     def other(point: Any) -> dict[str, Any]:
@@ -290,7 +290,7 @@ def _of(found: Designed, second: Any) -> dict[str, Any]:
             theory = second.replace(
                 target=second.target.replace(draft=own.draft, acceptance=own.acceptance)
             )
-        life = life_of(point._replace(estimator=theory))
+        life = estimate_of(point._replace(estimator=theory))
         told: dict[str, Any] = {n: float(getattr(life, n)) for n in TERMS}
         return told | {"feasible": bool(life.decode.feasible)}
 
@@ -312,7 +312,7 @@ def _at(point: Any, path: str) -> Any:
     return point
 
 
-def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], found: Designed) -> None:
+def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], found: Design) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in (("design.json", report), ("config.json", config)):
         write_text(folder / name, json.dumps(table, indent=2) + "\n")

@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments._silicon.predictions import Fold
 from experiments._silicon.rows import Row
-from infer_jax.calibration import Offsets, Problem, Score, offsets, score
+from infer_jax.calibration import FitProblem, Offsets, Score, offsets, score
 
 FEW, HALF_BELIEVED = 5, 0.5
 
@@ -74,7 +74,9 @@ class Few(NamedTuple):
     measured: dict[str, float]
 
 
-def five_rows(problem: Problem, rows: Sequence[Row], used: np.ndarray, seed: int = 0) -> Few | None:
+def five_rows(
+    problem: FitProblem, rows: Sequence[Row], used: np.ndarray, seed: int = 0
+) -> Few | None:
     """Five rows of a server, drawn at random, against the data sheet on its other rows.
 
     Of the rows ``used``; None where no server has enough.

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments._silicon.rows import Row
 from experiments._silicon.served import inputs, predictor
-from infer_jax.calibration import CAUCHY, Linearised, Prior, Problem
+from infer_jax.calibration import CAUCHY, FitProblem, Linearised, Prior
 from infer_jax.estimators.serving import Serving
 
 SCALES = (0.05, 0.15)  # ordinary size of a log residual: TPOT, TTFT
@@ -88,7 +88,7 @@ def start() -> Serving:
     return Serving.of().fitted(FORM | values)
 
 
-def problem(rows: Sequence[Row]) -> Problem:
+def problem(rows: Sequence[Row]) -> FitProblem:
     """The fit of the coefficients to TPOT and then TTFT of rows, all of one server each.
 
     Solved by its linearisation, which spares a minute of compilation.

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments._silicon import fit as fitting
 from experiments._silicon.rows import Row
-from infer_jax.calibration import Fit, Problem, bands, cross_validate, left_out
+from infer_jax.calibration import Fit, FitProblem, bands, cross_validate, left_out
 from infer_jax.errors import InputError
 
 OUTPUTS = ("tpot", "ttft")
@@ -36,7 +36,7 @@ class Fold(Held):
 
 
 def predicted(
-    problem: Problem, rows: Sequence[Row], folds: Mapping[str, np.ndarray], used: np.ndarray
+    problem: FitProblem, rows: Sequence[Row], folds: Mapping[str, np.ndarray], used: np.ndarray
 ) -> list[Fold]:
     """Every fold predicted by a fit on the ``used`` rows outside it (clean ones), with bands.
 

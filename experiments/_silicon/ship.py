@@ -8,7 +8,15 @@ import numpy as np
 
 from experiments._silicon import fit as fitting
 from experiments._silicon.rows import Row
-from infer_jax.calibration import Fit, Problem, at, covariance, identifiability, interval, left_out
+from infer_jax.calibration import (
+    Fit,
+    FitProblem,
+    at,
+    covariance,
+    identifiability,
+    interval,
+    left_out,
+)
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.published import serving_coefficients
 
@@ -30,7 +38,7 @@ HEAD = """# Coefficients of the serving theory fitted to measured rows, and how 
 """
 
 
-def ship(path: Path, problem: Problem, rows: Sequence[Row]) -> Fit:
+def ship(path: Path, problem: FitProblem, rows: Sequence[Row]) -> Fit:
     """Fit all clean rows and write the file; the fit."""
     clean = np.asarray([r.clean for r in rows])
     used = fitting.counted(clean)

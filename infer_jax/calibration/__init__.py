@@ -27,8 +27,8 @@ from infer_jax.calibration.losses import (
 from infer_jax.calibration.offsets import Offsets as Offsets, offsets as offsets
 from infer_jax.calibration.parameters import Parameters as Parameters, parameters as parameters
 from infer_jax.calibration.problem import (
+    FitProblem as FitProblem,
     Prior as Prior,
-    Problem as Problem,
     residuals as residuals,
 )
 from infer_jax.calibration.residual import Residual as Residual, learn_residual as learn_residual

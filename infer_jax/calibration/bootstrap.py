@@ -6,11 +6,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from infer_jax.calibration.cross_validation import labelled
-from infer_jax.calibration.problem import Problem
+from infer_jax.calibration.problem import FitProblem
 
 
 def bootstrap(
-    problem: Problem,
+    problem: FitProblem,
     clusters: Sequence[Hashable],
     *,
     weights: ArrayLike | None = None,

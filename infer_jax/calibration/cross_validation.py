@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.calibration.fit import Fit, at
-from infer_jax.calibration.problem import Predict, Prior, Problem
+from infer_jax.calibration.problem import FitProblem, Predict, Prior
 from infer_jax.errors import InputError
 
 
@@ -56,7 +56,7 @@ def random_groups(
 
 
 def cross_validate(
-    problem: Problem,
+    problem: FitProblem,
     folds: Mapping[str, np.ndarray],
     *,
     weights: Any = None,
@@ -107,7 +107,9 @@ def held_out(
     Raises:
         InputError: another number of labels than rows, fewer than two folds; see ``fit``.
     """
-    problem = Problem.of(predict, measured, tree, names, priors=priors, bounds=bounds, scale=scale)
+    problem = FitProblem.of(
+        predict, measured, tree, names, priors=priors, bounds=bounds, scale=scale
+    )
     inside = labelled(folds, len(problem.data))
     starts = problem.starts(restarts, spread, seed)
     found = np.empty_like(problem.data)

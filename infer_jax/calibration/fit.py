@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.calibration.losses import SOFT_L1, Loss
 from infer_jax.calibration.parameters import Parameters
-from infer_jax.calibration.problem import Predict, Prior, Problem
+from infer_jax.calibration.problem import FitProblem, Predict, Prior
 from infer_jax.calibration.uncertainty import covariance, interval
 from infer_jax.errors import InputError
 
@@ -154,7 +154,7 @@ def fit(
             weights or clusters of another number; a prior of an unknown parameter; see
             ``parameters``; the solver is not installed; no start ends at finite residuals.
     """
-    problem = Problem.of(
+    problem = FitProblem.of(
         predict,
         measured,
         tree,
@@ -176,7 +176,7 @@ def fit(
 
 
 def at(
-    problem: Problem,
+    problem: FitProblem,
     free: ArrayLike,
     weights: ArrayLike | None = None,
     losses: np.ndarray | Sequence[float] = (),

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from infer_jax.calibration.problem import Problem
+from infer_jax.calibration.problem import FitProblem
 from infer_jax.errors import InputError
 
 ROUNDS = 30
@@ -39,11 +39,11 @@ class Near(NamedTuple):
     hold: ArrayLike
 
 
-class _About(Problem):
+class _About(FitProblem):
     """A problem whose ``losses`` are those of the model about a point, given as weights are."""
 
     def losses(self, free: Array, weight: Any, logs: ArrayLike) -> Array:
-        """As ``Problem.losses``, of base + slope (free - point), and what is moved."""
+        """As ``FitProblem.losses``, of base + slope (free - point), and what is moved."""
         near: Near = weight
         moved = free - jnp.asarray(near.point)
         found = jnp.asarray(near.base) + jnp.asarray(near.slope) @ moved
@@ -62,18 +62,18 @@ class _About(Problem):
         return {"linear_solver": lineax.Normal(lineax.Cholesky())} if double else {}
 
 
-class Linearised(Problem):
+class Linearised(FitProblem):
     """A problem that is solved by its linearisation: linearise, solve, until it stays.
 
     A round holds on to its point, more so as long as the loss does not fall: Levenberg-Marquardt
     whose steps are robust fits. Meant for parameters with priors; the answer is a minimum of
-    ``losses``, as that of ``Problem``.
+    ``losses``, as that of ``FitProblem``.
     """
 
     def solve(
         self, starts: ArrayLike, weights: ArrayLike, steps: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As ``Problem.solve``; ``steps`` are those of one round at most."""
+        """As ``FitProblem.solve``; ``steps`` are those of one round at most."""
         best, costs = [], []
         for weight in np.atleast_2d(np.asarray(weights)):
             ends, cost = zip(
@@ -116,7 +116,7 @@ class Linearised(Problem):
     def _near(self, steps: int) -> tuple[Callable, Callable]:
         """The solver about a point, and half the sum of squares at it; compiled once."""
         if ("near", steps) not in self.programs:
-            fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in _fields(Problem)}
+            fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in _fields(FitProblem)}
             fields["programs"] = {}
             about = _About(**fields)
             self.programs["near", steps] = jax.jit(about.solver(steps))

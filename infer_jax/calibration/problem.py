@@ -34,7 +34,7 @@ def residuals(predicted: Array, measured: ArrayLike, weights: ArrayLike = 1.0) -
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class FitProblem:
     """A model and the measurements that its parameters are to agree with.
 
     ``scale`` is the size of an ordinary residual of each row, in log; ``tolerance`` ends a
@@ -66,7 +66,7 @@ class Problem:
         scale: Any = 0.03,
         loss: Loss = SOFT_L1,
         tolerance: float = 1e-10,
-    ) -> "Problem":
+    ) -> "FitProblem":
         """A problem, checked.
 
         Raises:
@@ -97,7 +97,7 @@ class Problem:
         sizes = np.broadcast_to(sizes, data.shape)
         return cls(predict, tree, chosen, data, beliefs, sizes, loss, tolerance)
 
-    def with_(self, measured: Any) -> "Problem":
+    def with_(self, measured: Any) -> "FitProblem":
         """The same problem with other measurements; its compiled programs serve both."""
         return dataclasses.replace(self, data=np.asarray(measured, float))
 

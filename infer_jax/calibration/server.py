@@ -17,7 +17,7 @@ from infer_jax.calibration.fit import Fit, at
 from infer_jax.calibration.identifiability import Identifiability, identifiability
 from infer_jax.calibration.ladder import SCALES, chosen, priors
 from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.problem import Problem
+from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.proposals import Proposal, candidates, proposed
 from infer_jax.calibration.runs import OUTPUTS, Load, load_of, measured, predictor
 from infer_jax.calibration.uncertainty import QUANTILES, covariance, interval
@@ -153,7 +153,7 @@ def limit(theory: Serving) -> Serving:
     return Serving.roofline().replace(engine=theory.engine, generation=theory.generation)
 
 
-def held_out(problem: Problem, fit: Fit, runs: int) -> np.ndarray | None:
+def held_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:
     """Times of each run by a fit without it (without its fold from ``FOLDS`` runs on)."""
     if runs < 2:
         return None

@@ -12,8 +12,8 @@ from infer_jax.cli import designed, options as opt, parsers, show
 from infer_jax.cli.runtime import prepare
 from infer_jax.design.ascent import Progress
 from infer_jax.design.default_space import loop
-from infer_jax.design.design import codesign as design
-from infer_jax.design.toml import Spec, load_spec, spec_of
+from infer_jax.design.design import optimise
+from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.verbs.progress import watched
 
 
@@ -55,7 +55,7 @@ def codesign(
     reports = []
     for i, keep in enumerate(asked.keeps):
         with _telling() as report:
-            found = design(
+            found = optimise(
                 asked.estimator,
                 asked.space,
                 keep,
@@ -82,7 +82,7 @@ def _asked(
     ttft: float | None,
     tpot: float | None,
     throughput: float | None,
-) -> Spec:
+) -> DesignSpec:
     """The problem of a file, or InferSim's loop: a model's split and batch within limits."""
     options = {"--model": model, "--hardware": hardware, "--estimator": estimator}
     options |= {"--ttft": ttft, "--tpot": tpot, "--target-throughput": throughput}

@@ -6,26 +6,26 @@ from typing import Any
 
 from infer_jax.catalog.files import write_text
 from infer_jax.cli import show
-from infer_jax.design.design import Designed
+from infer_jax.design.design import Design
 from infer_jax.design.export import export, template
-from infer_jax.design.quality_wrapper import Judged, Judgement
-from infer_jax.design.toml import Spec
-from infer_jax.design.violations import life_of
+from infer_jax.design.quality_wrapper import QualityEstimate, QualityWrapper
+from infer_jax.design.toml import DesignSpec
+from infer_jax.design.violations import estimate_of
 from infer_jax.errors import InputError
 from infer_jax.results import numbers
 from infer_jax.specs import outputs
 from infer_jax.sweeps.paths import grows, look, unit_of
 from infer_jax.verbs import limits
 
-TERMS = tuple(output.name for output in outputs(Judgement))
+TERMS = tuple(output.name for output in outputs(QualityEstimate))
 
 
-def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict[str, Any]:
+def report(asked: DesignSpec, found: Design, keep: Any, folder: Path | None) -> dict[str, Any]:
     """A design as JSON has it; with ``folder``, files and picture are written."""
     notes = list(found.notes)
     law = asked.estimator.law
     wrapper = found.point.estimator
-    tokens = wrapper.tokens if isinstance(wrapper, Judged) else 0.0
+    tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
     if law is not None:
         notes += [f"{w}." for w in law.warnings(found.point.arch, tokens)]
     config = None
@@ -45,8 +45,8 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
         "start": asked.start,
         "terms": found.terms,
         "start_terms": found.start_terms,
-        "units": {name: unit_of(name, found.point, found.life) for name in found.terms},
-        "better": {name: grows(name, found.point, found.life) for name in found.terms},
+        "units": {name: unit_of(name, found.point, found.estimate) for name in found.terms},
+        "better": {name: grows(name, found.point, found.estimate) for name in found.terms},
         "second_estimator": second,
         "searched": found.counts | {"seconds": found.seconds},
         "config": config,
@@ -59,7 +59,7 @@ def report(asked: Spec, found: Designed, keep: Any, folder: Path | None) -> dict
     return answer
 
 
-def _second(asked: Spec, found: Designed, keep: Any) -> dict[str, Any] | None:
+def _second(asked: DesignSpec, found: Design, keep: Any) -> dict[str, Any] | None:
     """The design and the start under the second estimator, where the file names one."""
     if asked.second is None:
         return None
@@ -68,26 +68,26 @@ def _second(asked: Spec, found: Designed, keep: Any) -> dict[str, Any] | None:
     names = ("ttft", "tpot", "cost", "throughput")
     answers = []
     for point in points:
-        life = life_of(point)
-        broken = _broken(keep, point, life)
-        answers.append({n: float(getattr(life, n)) for n in names} | {"broken": broken})
-        answers[-1]["feasible"] = bool(life.feasible) and not broken
+        estimate = estimate_of(point)
+        broken = _broken(keep, point, estimate)
+        answers.append({n: float(getattr(estimate, n)) for n in names} | {"broken": broken})
+        answers[-1]["feasible"] = bool(estimate.feasible) and not broken
     return {"name": asked.names[1], "start": answers[0], "design": answers[1]}
 
 
-def _broken(keep: Any, point: Any, life: Any) -> list[str]:
+def _broken(keep: Any, point: Any, estimate: Any) -> list[str]:
     """The limits that a point breaks: those asked for, and those of its estimator."""
     said = []
     for name, limit in dict(keep.under).items():
         try:
-            value = float(look(name, point, life))
+            value = float(look(name, point, estimate))
         except (AttributeError, InputError):  # a term of the first estimator alone
             continue
-        least = grows(name, point, life)
+        least = grows(name, point, estimate)
         if value < limit if least else value > limit:
             word = "at least" if least else "at most"
             said.append(f"{name} is {value:.4g}, asked for {word} {limit:.4g}")
-    for title, phase in (("prefill", life.prefill), ("decode", life.decode)):
+    for title, phase in (("prefill", estimate.prefill), ("decode", estimate.decode)):
         for name, limit in phase.limits.items():
             text = limits.broken(name, limit)
             if float(limit.need) > float(limit.capacity) and text not in " ".join(said):
@@ -95,7 +95,7 @@ def _broken(keep: Any, point: Any, life: Any) -> list[str]:
     return said
 
 
-def _write(folder: Path, report: dict[str, Any], found: Designed) -> None:
+def _write(folder: Path, report: dict[str, Any], found: Design) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

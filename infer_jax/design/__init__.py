@@ -1,9 +1,9 @@
 """GRADIENTS: what each number is worth, and designs that follow from it."""
 
-from infer_jax.design.design import Designed as Designed, Search as Search, codesign as codesign
+from infer_jax.design.design import Design as Design, Search as Search, optimise as optimise
 from infer_jax.design.export import export as export
 from infer_jax.design.quality import LAWS as LAWS, law as law
-from infer_jax.design.quality_wrapper import Judged as Judged
+from infer_jax.design.quality_wrapper import QualityWrapper as QualityWrapper
 from infer_jax.design.sensitivity import (
     Elasticity as Elasticity,
     analyser as analyser,

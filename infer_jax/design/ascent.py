@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.design.lagrangian import Multipliers, begin, lagrangian, update
-from infer_jax.design.problem import LEAST, Problem
+from infer_jax.design.problem import LEAST, DesignProblem
 from infer_jax.errors import InputError
 
 METHODS = ("adam", "lbfgs")
@@ -75,7 +75,7 @@ class Path:
 
 
 def ascend(
-    problem: Problem,
+    problem: DesignProblem,
     free: np.ndarray,
     digits: np.ndarray,
     limits: np.ndarray,
@@ -137,7 +137,7 @@ def with_slope(merit: Callable[[Array], tuple[Array, Any]], free: Array) -> tupl
     return jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(len(free)))
 
 
-def _lanes(problem: Problem, optimiser: Any, free: Array, digits: Array) -> Lane:
+def _lanes(problem: DesignProblem, optimiser: Any, free: Array, digits: Array) -> Lane:
     held = begin(problem.excesses)
     stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), held)
     return Lane(free, digits, stacked, jax.vmap(optimiser.init)(free))
@@ -156,7 +156,7 @@ def _optimiser(method: str, steps: int) -> Any:
 
 
 def _round(
-    problem: Problem,
+    problem: DesignProblem,
     optimiser: Any,
     method: str,
     steps: int,

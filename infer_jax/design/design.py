@@ -9,9 +9,15 @@ import jax
 import numpy as np
 
 from infer_jax.design.ascent import KEPT, Path, Progress, ascend
-from infer_jax.design.problem import Problem, distinct
+from infer_jax.design.problem import DesignProblem, distinct
 from infer_jax.design.rounding import Lattice, Rounded, settle
-from infer_jax.design.violations import excess_of, life_of, start_point, start_values, violations
+from infer_jax.design.violations import (
+    estimate_of,
+    excess_of,
+    start_point,
+    start_values,
+    violations,
+)
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.sweeps.best import Best
@@ -28,7 +34,7 @@ NEAR = 4  # one restart in so many begins around the start, the others anywhere
 
 
 @dataclasses.dataclass(frozen=True)
-class Designed:
+class Design:
     """A design, the start it came from, and what the search took.
 
     ``values`` are the axes; ``index`` is the point's place in the grid, None where the start
@@ -38,9 +44,9 @@ class Designed:
     values: dict[str, Any]
     index: int | None
     point: Point
-    life: Any
+    estimate: Any
     start: Point
-    start_life: Any
+    start_estimate: Any
     start_met: bool
     by: str
     sign: float
@@ -53,12 +59,12 @@ class Designed:
     @property
     def objective(self) -> float:
         """The sought term of the design."""
-        return float(look(self.by, self.point, self.life))
+        return float(look(self.by, self.point, self.estimate))
 
     @property
     def start_objective(self) -> float:
         """The sought term of the start."""
-        return float(look(self.by, self.start, self.start_life))
+        return float(look(self.by, self.start, self.start_estimate))
 
     @property
     def gain(self) -> float:
@@ -68,18 +74,18 @@ class Designed:
     @property
     def terms(self) -> dict[str, float]:
         """All numbers of the design's estimate."""
-        return {k: float(v) for k, v in numbers(self.life).items()}
+        return {k: float(v) for k, v in numbers(self.estimate).items()}
 
     @property
     def start_terms(self) -> dict[str, float]:
         """All numbers of the start's estimate."""
-        return {k: float(v) for k, v in numbers(self.start_life).items()}
+        return {k: float(v) for k, v in numbers(self.start_estimate).items()}
 
     def track(self) -> dict[str, Any]:
         """What a picture of the path shows (``plots.path.Track``): the last group's restarts."""
         path = self.paths[-1]
         winner = int(path.ends[0])
-        unit = unit_of(self.by, self.point, self.life)
+        unit = unit_of(self.by, self.point, self.estimate)
         return {
             "objective": np.exp(path.objective * self.sign),
             "kept": path.excess <= KEPT,
@@ -97,7 +103,7 @@ class Search:
     """A design problem that was read and checked; what it compiles serves every run."""
 
     ready: Prepared
-    problems: tuple[Problem, ...]
+    problems: tuple[DesignProblem, ...]
 
     @classmethod
     def of(
@@ -109,14 +115,14 @@ class Search:
         feasible: str = "feasible",
         smooth: bool | None = None,
     ) -> "Search":
-        """See ``codesign``."""
+        """See ``optimise``."""
         if not isinstance(keep, Best):
             allowed = "Best(objective, under=limits)"
             raise InputError("codesign", "keep", type(keep).__name__, allowed)
         keep = dataclasses.replace(keep, k=1, per=())
         # shapes and splits are real numbers on the way; what is rounded keeps `likes`
         ready = prepare(estimator, space, keep, precision="float64", feasible=feasible, legal=False)
-        problems = [Problem.of(ready, i, smooth) for i in range(len(ready.parts))]
+        problems = [DesignProblem.of(ready, i, smooth) for i in range(len(ready.parts))]
         return cls(ready, tuple(problems))
 
     def run(
@@ -129,8 +135,8 @@ class Search:
         seed: int = 0,
         method: str = "adam",
         progress: Callable[[Progress], None] | None = None,
-    ) -> Designed:
-        """One search; ``under`` gives other values to the limits. See ``codesign``."""
+    ) -> Design:
+        """One search; ``under`` gives other values to the limits. See ``optimise``."""
         begun = time.perf_counter()
         least = 1 if restarts is None else restarts
         if not (1 <= least <= MOST_RESTARTS and 1 <= steps <= MOST_STEPS):
@@ -174,48 +180,66 @@ class Search:
         return dataclasses.replace(ended, paths=tuple(paths), counts=counts, seconds=spent)
 
     def _ended(
-        self, problem: Problem, rounded: Rounded, start: Mapping[str, float], limits: np.ndarray
-    ) -> Designed:
+        self,
+        problem: DesignProblem,
+        rounded: Rounded,
+        start: Mapping[str, float],
+        limits: np.ndarray,
+    ) -> Design:
         """The rounded design or, where that is better, the start, under the exact model."""
         group, by = problem.relaxed.group, problem.keep.by
         sign = dict(problem.program.signs)[by]
         base = start_point(problem.relaxed, start)
-        base_life = life_of(base)
-        start_met = excess_of(problem, base, base_life, limits) <= 0
+        base_estimate = estimate_of(base)
+        start_met = excess_of(problem, base, base_estimate, limits) <= 0
         index = int(np.ravel_multi_index(tuple(rounded.digits), group.sizes)) if group.sizes else 0
         told = explain(self.ready, index + group.offset)
         point = group.fill(group.steps(rounded.digits))
-        place, life, met = index + group.offset, told.estimate, rounded.excess <= 0
+        place, estimate, met = index + group.offset, told.estimate, rounded.excess <= 0
         values = {c.path: told.axes[c.path] for c in group.columns if len(c.labels) > 1}
         notes: list[str] = []
-        worse = sign * float(look(by, point, life)) > sign * float(look(by, base, base_life))
+        worse = sign * float(look(by, point, estimate)) > sign * float(
+            look(by, base, base_estimate)
+        )
         if start_met and (worse or not met):
-            point, life, met, place = base, base_life, True, None
-            values = {path: float(look(path, base, life)) for path, x in values.items()
+            point, estimate, met, place = base, base_estimate, True, None
+            values = {path: float(look(path, base, estimate)) for path, x in values.items()
                       if isinstance(x, int | float)}  # fmt: skip
             notes.append("No lattice point found beats the start, which is returned.")
         if not met:
             at = ", ".join(f"{k} = {v:.6g}" for k, v in values.items() if not isinstance(v, str))
-            said = violations(problem, point, life, limits)
+            said = violations(problem, point, estimate, limits)
             shown = f"kept by no design found (the best is {at})"
             error = InputError("codesign", "", "", "")
             error.args = (f"codesign: limits are {shown}; allowed: wider ones: {said}",)
             raise error
         if not start_met:
             notes.append(
-                f"The start breaks limits: {violations(problem, base, base_life, limits)}."
+                f"The start breaks limits: {violations(problem, base, base_estimate, limits)}."
             )
         moving = tuple(
             next(c.path for c in group.columns if c.digit == digit)
             for digit in problem.relaxed.moving
         )
-        return Designed(
-            values, place, point, life, base, base_life, start_met, by, sign, (), moving, {}, 0.0,
-            tuple(notes),
-        )  # fmt: skip
+        return Design(
+            values=values,
+            index=place,
+            point=point,
+            estimate=estimate,
+            start=base,
+            start_estimate=base_estimate,
+            start_met=start_met,
+            by=by,
+            sign=sign,
+            paths=(),
+            moving=moving,
+            counts={},
+            seconds=0.0,
+            notes=tuple(notes),
+        )
 
 
-def codesign(
+def optimise(
     estimator: Estimator,
     space: Space,
     keep: Best,
@@ -223,7 +247,7 @@ def codesign(
     feasible: str = "feasible",
     smooth: bool | None = None,
     **options: Any,
-) -> Designed:
+) -> Design:
     """The best point of a space, as ``sweep(estimator, space, keep)`` seeks it, by gradients.
 
     Axes of numbers are relaxed and followed from ``restarts`` starts, the first of them at
@@ -234,7 +258,7 @@ def codesign(
     Args:
         keep: ``Best(objective, under=limits)``; terms as in a sweep.
         feasible: what makes a point count, ``"decode.feasible"`` where prefill is not asked about.
-        smooth: see ``Problem.of``.
+        smooth: see ``DesignProblem.of``.
         options: ``start``, ``restarts`` (12 for every number that moves), ``steps=160``,
             ``seed=0``, ``method="adam"`` or ``"lbfgs"``, ``progress``.
 

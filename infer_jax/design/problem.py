@@ -42,7 +42,7 @@ class Scores(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Problem:
+class DesignProblem:
     """One group of a prepared sweep, with what is best and what is limited."""
 
     program: Program
@@ -51,7 +51,7 @@ class Problem:
     smooth: bool
 
     @classmethod
-    def of(cls, ready: Prepared, part: int, smooth: bool | None = None) -> "Problem":
+    def of(cls, ready: Prepared, part: int, smooth: bool | None = None) -> "DesignProblem":
         """The problem of one group of a prepared ``Best``.
 
         ``smooth``: anneal the estimator's own smoothing; by default where it has one and does
@@ -75,19 +75,21 @@ class Problem:
         point = self.relaxed.group.fill(self.relaxed.steps(free, digits))
         if self.smooth:
             point = point._replace(estimator=point.estimator.softened(temperature))
-        life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+        estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
         signs = dict(self.program.signs)
         found = [
-            signs[name] * (log(look(name, point, life)) - log(limit))
+            signs[name] * (log(look(name, point, estimate)) - log(limit))
             for (name, _), limit in zip(self.keep.under, limits, strict=True)
         ]
         above = self.program.feasible.rpartition(".")[0]
-        for phase in [look(above, point, life)] if above else [life.prefill, life.decode]:
+        for phase in (
+            [look(above, point, estimate)] if above else [estimate.prefill, estimate.decode]
+        ):
             found += [_fullness(x.need, x.capacity) for x in phase.limits.values()]
         for constraint in self.program.where:
             if isinstance(constraint, Constraint) and not self._simplex(constraint):
-                found += _excesses(constraint.sides(point, life))
-        objective = signs[self.keep.by] * log(look(self.keep.by, point, life))
+                found += _excesses(constraint.sides(point, estimate))
+        objective = signs[self.keep.by] * log(look(self.keep.by, point, estimate))
         return objective, jnp.stack(found) if found else jnp.zeros(0)
 
     @cached_property
@@ -111,13 +113,13 @@ class Problem:
             over: list[Array] = [jnp.asarray(0.0)]
             whole = jnp.asarray(True)
 
-            def seen(point: Any, life: Any) -> None:
+            def seen(point: Any, estimate: Any) -> None:
                 nonlocal whole
                 for constraint in program.where:
                     if isinstance(constraint, Constraint) and constraint.divides is None:
-                        over.extend(_excesses(constraint.sides(point, life)))
+                        over.extend(_excesses(constraint.sides(point, estimate)))
                     else:
-                        whole &= jnp.asarray(holds(constraint, point, life), bool)
+                        whole &= jnp.asarray(holds(constraint, point, estimate), bool)
 
             values, accepted, _, short = one_point(program, base, steps, seen)
             for (name, _), limit in zip(self.keep.under, limits, strict=True):

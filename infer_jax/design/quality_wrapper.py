@@ -32,7 +32,7 @@ HOUR = 3600.0
 
 
 @spec
-class Sized(Estimate):
+class SizedEstimate(Estimate):
     """An estimate, with what the model is."""
 
     parameters: Array = number("parameters of the model", kind="count", output=Output(views=()))
@@ -49,8 +49,8 @@ class Sized(Estimate):
 
 
 @spec
-class Judgement(Sized):
-    """An estimate, with what the model is, how good it will be and what it costs in its life."""
+class QualityEstimate(SizedEstimate):
+    """An estimate, with what the model is, how good it will be and what it costs in all."""
 
     loss: Array = number(
         "predicted loss of a token", unit="nats", kind="size", output=Output(views=())
@@ -64,7 +64,7 @@ class Judgement(Sized):
 
 
 @spec
-class Judged(Wrapper):
+class QualityWrapper(Wrapper):
     """An estimator with a law of quality, and what is needed to price a lifetime.
 
     lifetime = training + served (cost + input_cost (isl - prefix) / osl) / 1e6, with training =
@@ -77,7 +77,7 @@ class Judged(Wrapper):
     law: Any = part("a law of quality; None: none", default_factory=lambda: None)
     tokens: Array = number("tokens it is trained on", unit="tokens", kind="count", default=0.0)
     served: Array = number(
-        "output tokens it serves in its life", unit="tokens", kind="count", default=0.0
+        "output tokens it serves until it is retired", unit="tokens", kind="count", default=0.0
     )
     utilisation: Array = number(
         "share of the 16-bit rate that training sustains", kind="fraction", high=1, default=0.4
@@ -95,28 +95,28 @@ class Judged(Wrapper):
 
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
-    ) -> Sized:
-        """A request's life, and what the design is."""
-        life = self.target.estimate(arch, hardware, workload, plan)
-        first, second = (getattr(life, name) for name in self.pair)
-        known = {name: getattr(life, name) for name in Estimate.__dataclass_fields__}
+    ) -> SizedEstimate:
+        """The estimate, and what the design is."""
+        estimate = self.target.estimate(arch, hardware, workload, plan)
+        first, second = (getattr(estimate, name) for name in self.pair)
+        known = {name: getattr(estimate, name) for name in Estimate.__dataclass_fields__}
         known |= {
             "parameters": total(decoder.parameters(arch).values()),
             "active": decoder.active_parameters(arch),
             "kv_bytes": decoder.cache_bytes(arch, jnp.asarray(2.0))
             - decoder.cache_bytes(arch, jnp.asarray(1.0)),
             "aspect": arch.width / depth(arch),
-            "energy": energy(life, hardware, workload),
+            "energy": energy(estimate, hardware, workload),
             # a term of 0, as a cost is without a price, keeps the gradient of the other
             "score": jnp.exp(self.weight * log(first) + (1.0 - self.weight) * log(second)),
         }
         if self.law is None:
-            return Sized(**known)
+            return SizedEstimate(**known)
         seconds = 6.0 * known["active"] * self.tokens / (self.utilisation * hardware.chip.flops_16)
         training = seconds / HOUR * hardware.price
         prompts = jnp.maximum(workload.isl - workload.prefix, 0.0) / workload.osl
-        serving = self.served / 1e6 * (life.cost + life.input_cost * prompts)
-        return Judgement(
+        serving = self.served / 1e6 * (estimate.cost + estimate.input_cost * prompts)
+        return QualityEstimate(
             **known,
             loss=self.law.loss(arch, self.tokens),
             training=training,
@@ -124,13 +124,13 @@ class Judged(Wrapper):
         )
 
 
-def energy(life: Estimate, hardware: Hardware, workload: Workload) -> Array:
+def energy(estimate: Estimate, hardware: Hardware, workload: Workload) -> Array:
     """Energy per million output tokens, J: the estimate's own or, at most, the boards' power.
 
     An estimate that tells none is taken to draw the full board power all the time: an upper
     bound, as chips that wait for memory draw less. 0 where the profile has no power.
     """
-    own = getattr(life, "energy", None)
+    own = getattr(estimate, "energy", None)
     if own is not None:
         return own
-    return joules_per_million_tokens(life.chips, hardware.power, life.tpot, workload.batch)
+    return joules_per_million_tokens(estimate.chips, hardware.power, estimate.tpot, workload.batch)

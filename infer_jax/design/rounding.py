@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.design.problem import Problem, Scores
+from infer_jax.design.problem import DesignProblem, Scores
 
 CORNERS = 8  # axes rounded both ways; beyond these the ones nearest to a value are rounded to it
 CLIMBS = 12  # designs improved side by side
@@ -34,7 +34,7 @@ class Rounded(NamedTuple):
 class Lattice:
     """Scores of lattice points, each evaluated once."""
 
-    def __init__(self, problem: Problem, limits: np.ndarray):
+    def __init__(self, problem: DesignProblem, limits: np.ndarray):
         self.problem, self.limits = problem, limits
         self.sizes = np.asarray(problem.relaxed.group.sizes, int)
         self.known: dict[tuple[int, ...], tuple[float, float]] = {}
@@ -60,7 +60,7 @@ class Lattice:
         return digits[np.all((digits >= 0) & (digits < self.sizes), axis=1)]
 
 
-def corners(problem: Problem, free: np.ndarray, digits: np.ndarray) -> np.ndarray:
+def corners(problem: DesignProblem, free: np.ndarray, digits: np.ndarray) -> np.ndarray:
     """The lattice points around one end: rounded both ways in up to ``CORNERS`` axes."""
     relaxed = problem.relaxed
     place = relaxed.places(np.asarray(relaxed.values(jnp.asarray(free))))

@@ -13,7 +13,7 @@ from infer_jax.catalog.foreign import read_toml
 from infer_jax.design.design import MOST_RESTARTS, MOST_STEPS
 from infer_jax.design.names import followers, free_axis, known_name, likes
 from infer_jax.design.quality import law
-from infer_jax.design.quality_wrapper import Judged
+from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.violations import start_of
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
@@ -38,13 +38,13 @@ LOSSY = ("loss", "lifetime", "training")
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
-    """A design problem as a file tells it: everything ``codesign`` takes, and where it came from.
+class DesignSpec:
+    """A design problem as a file tells it: everything ``optimise`` takes, and where it came from.
 
     ``keeps`` has one member, or one for each value of a limit along a frontier.
     """
 
-    estimator: Judged
+    estimator: QualityWrapper
     second: Estimator | None
     space: Space
     keeps: tuple[Best, ...]
@@ -57,7 +57,7 @@ class Spec:
     trusted: tuple[Trust, ...] = ()
 
 
-def load_spec(path: str | Path) -> Spec:
+def load_spec(path: str | Path) -> DesignSpec:
     """The design problem of a file.
 
     Raises:
@@ -67,7 +67,7 @@ def load_spec(path: str | Path) -> Spec:
     return spec_of(str(path), read_toml(path))
 
 
-def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
+def spec_of(where: str, table: Mapping[str, Any]) -> DesignSpec:
     """The design problem of the tables of a file."""
     known(where, "", table, KEYS)
     inner, space, feasible = read_space(where, table, DEFAULT)
@@ -121,7 +121,9 @@ def spec_of(where: str, table: Mapping[str, Any]) -> Spec:
     both = [inner.fitted_to(system.coefficients), *([] if other is None else [other])]
     own = f"designs from {name}"
     trusted = tuple(trust(n, one, system, own) for n, one in zip(names, both, strict=True))
-    return Spec(judged, other, full, keeps, start, search, feasible, name, formats, names, trusted)
+    return DesignSpec(
+        judged, other, full, keeps, start, search, feasible, name, formats, names, trusted
+    )
 
 
 def _one(where: str, estimator: Estimator | list[Estimator], space: Space) -> None:
@@ -163,7 +165,7 @@ def _number(x: Any) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < HUGE
 
 
-def _judged(where: str, table: Mapping[str, Any], inner: Estimator) -> Judged:
+def _judged(where: str, table: Mapping[str, Any], inner: Estimator) -> QualityWrapper:
     quality = _table(where, table, "quality")
     objective = _table(where, table, "objective")
     fields: dict[str, Any] = {}
@@ -175,7 +177,7 @@ def _judged(where: str, table: Mapping[str, Any], inner: Estimator) -> Judged:
         fields["law"] = law(name, where, **constants)
         for key in QUALITY[1:]:
             if key in quality:
-                fields[key] = value_of(Judged, key, quality[key], f"{where}: quality")
+                fields[key] = value_of(QualityWrapper, key, quality[key], f"{where}: quality")
         if "tokens" not in quality and "tokens" not in table.get("free", {}):
             raise InputError(where, "quality.tokens", "missing", "training tokens, or free.tokens")
     if "pair" in objective:
@@ -187,12 +189,12 @@ def _judged(where: str, table: Mapping[str, Any], inner: Estimator) -> Judged:
             )
         fields["pair"] = tuple(pair)
         fields["weight"] = value_of(
-            Judged, "weight", objective.get("weight", 0.5), f"{where}: objective"
+            QualityWrapper, "weight", objective.get("weight", 0.5), f"{where}: objective"
         )
-    return Judged.of(target=inner, **fields)
+    return QualityWrapper.of(target=inner, **fields)
 
 
-def _keeps(where: str, table: Mapping[str, Any], judged: Judged) -> tuple[Best, ...]:
+def _keeps(where: str, table: Mapping[str, Any], judged: QualityWrapper) -> tuple[Best, ...]:
     objective, limits = _table(where, table, "objective"), _table(where, table, "limits")
     known(where, "objective", objective, ("best", "pair", "weight", "along"))
     by = "score" if "pair" in objective else objective.get("best")

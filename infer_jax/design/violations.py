@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from infer_jax.compiling import quick
-from infer_jax.design.problem import Problem
+from infer_jax.design.problem import DesignProblem
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.errors import InputError
 from infer_jax.sweeps.constraint import Constraint, holds
@@ -68,34 +68,34 @@ def value_at(point: Point, path: str) -> float:
     return float(known[path])
 
 
-def life_of(point: Point) -> Any:
+def estimate_of(point: Point) -> Any:
     """The exact estimate of one point, in float64."""
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, _compiled(jax.default_backend())(point))
 
 
-def _life(point: Point) -> Any:
+def _estimate(point: Point) -> Any:
     return point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
 
 
 @lru_cache
 def _compiled(platform: str) -> Any:
-    return jax.jit(_life, compiler_options=quick(platform))
+    return jax.jit(_estimate, compiler_options=quick(platform))
 
 
-def excess_of(problem: Problem, point: Point, life: Any, limits: np.ndarray) -> float:
+def excess_of(problem: DesignProblem, point: Point, estimate: Any, limits: np.ndarray) -> float:
     """The worst relative excess over limits; infinite where a constraint of the grid is broken."""
-    if not all(bool(holds(c, point, life)) for c in problem.program.where):
+    if not all(bool(holds(c, point, estimate)) for c in problem.program.where):
         return np.inf
-    return max([0.0, *(x for _, x in _broken(problem, point, life, limits))])
+    return max([0.0, *(x for _, x in _broken(problem, point, estimate, limits))])
 
 
-def violations(problem: Problem, point: Point, life: Any, limits: np.ndarray) -> str:
+def violations(problem: DesignProblem, point: Point, estimate: Any, limits: np.ndarray) -> str:
     """What is broken and by how much, the worst first."""
-    found = _broken(problem, point, life, limits)
+    found = _broken(problem, point, estimate, limits)
     for given in problem.program.where:
-        if not bool(holds(given, point, life)):
-            found += _constraint(given, point, life)
+        if not bool(holds(given, point, estimate)):
+            found += _constraint(given, point, estimate)
     return "; ".join(f"{text} ({over:.1%} too far)" for text, over in sorted(found, key=_worst))
 
 
@@ -104,18 +104,18 @@ def _worst(found: tuple[str, float]) -> float:
 
 
 def _broken(
-    problem: Problem, point: Point, life: Any, limits: np.ndarray
+    problem: DesignProblem, point: Point, estimate: Any, limits: np.ndarray
 ) -> list[tuple[str, float]]:
     """(what, relative excess) of the limits that are broken."""
     found, signs = [], dict(problem.program.signs)
     for (name, _), limit in zip(problem.keep.under, limits, strict=True):
-        value = float(look(name, point, life))
+        value = float(look(name, point, estimate))
         over = limit / value if signs[name] < 0 else value / limit
         word = "at least" if signs[name] < 0 else "at most"
         found.append((f"{name} {value:.4g}, {word} {limit:.4g}", over - 1.0))
     above = problem.program.feasible.rpartition(".")[0]
-    phases = {above: look(above, point, life)} if above else {}
-    phases = phases or {"prefill": life.prefill, "decode": life.decode}
+    phases = {above: look(above, point, estimate)} if above else {}
+    phases = phases or {"prefill": estimate.prefill, "decode": estimate.decode}
     for title, phase in phases.items():
         for name, limit in phase.limits.items():
             need, room = float(limit.need), float(limit.capacity)
@@ -124,13 +124,13 @@ def _broken(
     return [(text, over) for text, over in found if over > 0]
 
 
-def _constraint(given: Any, point: Point, life: Any) -> list[tuple[str, float]]:
+def _constraint(given: Any, point: Point, estimate: Any) -> list[tuple[str, float]]:
     if not isinstance(given, Constraint):
         return [(f"the constraint {getattr(given, '__name__', 'of the space')}", 1.0)]
     joined = (" x ".join(given.product), " + ".join(given.sum), " / ".join(given.ratio))
     form = given.value or "".join(joined)
     found = []
-    for name, (left, right) in given.sides(point, life).items():
+    for name, (left, right) in given.sides(point, estimate).items():
         a, b = float(left), float(right)
         scale = max(abs(b), 1e-300)
         over = {"at_most": a - b, "at_least": b - a, "equals": abs(a - b)}.get(name, scale) / scale

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from infer_jax.calibration import (
+    FitProblem,
     Prior,
-    Problem,
     at,
     covariance,
     identifiability,
@@ -44,7 +44,7 @@ def predict(server):
 
 @pytest.fixture(scope="module")
 def problem():
-    return Problem.of(predict, np.ones(len(BYTES)), GUESS, NAMES, scale=0.2, tolerance=1e-8)
+    return FitProblem.of(predict, np.ones(len(BYTES)), GUESS, NAMES, scale=0.2, tolerance=1e-8)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_pair_that_the_runs_cannot_tell_apart_is_reported_in_words(x64):
         0.05 * np.random.default_rng(1).normal(size=len(BYTES))
     )
     priors = {name: Prior(float(getattr(GUESS, name)), 0.5) for name in ("read", "slower")}
-    one = Problem.of(
+    one = FitProblem.of(
         lambda s: jnp.asarray(BYTES) / (3.35e12 * s.read) * s.slower,
         noisy,
         GUESS,

@@ -8,7 +8,7 @@ import pytest
 from infer_jax.calibration import Prior
 from infer_jax.calibration.bands import student
 from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.problem import Problem
+from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
 from infer_jax.calibration.server import calibrate_server, expected
 from infer_jax.catalog import load_model, load_system
@@ -136,7 +136,7 @@ def test_linearising_again_and_again_ends_where_the_solver_does(x64):
         kind.of(predict, data, guess, ("rate", "start"), priors=beliefs, scale=0.05).solve(
             np.log([[10.0, 0.1]]), np.ones(len(work)), 100
         )
-        for kind in (Problem, Linearised)
+        for kind in (FitProblem, Linearised)
     )
     np.testing.assert_allclose(found, whole, atol=1e-3)
     np.testing.assert_allclose(cost, least, rtol=1e-6)

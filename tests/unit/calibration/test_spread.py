@@ -7,7 +7,7 @@ import pytest
 from infer_jax.calibration import (
     CAUCHY,
     SOFT_L1,
-    Problem,
+    FitProblem,
     at,
     bands,
     covariance,
@@ -47,7 +47,7 @@ def problem():
     noise = 0.05 * random.normal(size=48) + 0.05 * random.normal(size=8)[CLUSTER]
     line = Line.of(rate=100.0, start=0.1)
     data = np.asarray(predict(line)) * np.exp(noise)
-    return Problem.of(predict, data, line, ("rate", "start"), scale=0.5)
+    return FitProblem.of(predict, data, line, ("rate", "start"), scale=0.5)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from infer_jax.catalog import load_system
-from infer_jax.design import Search, codesign
+from infer_jax.design import Search, optimise
 from infer_jax.design.ascent import FEW, with_slope
 from infer_jax.errors import InputError
 from infer_jax.physics.sharding import best_gathered, best_rows
@@ -66,7 +66,7 @@ def test_limits_hold_and_a_start_is_never_worse(search, limit, width, batch, tp,
         return
     assert found.terms["tpot"] <= limit
     assert found.values["arch.width"] * found.values["workload.batch"] >= 20000.0
-    assert bool(found.life.feasible)
+    assert bool(found.estimate.feasible)
     if found.start_met:
         assert found.objective <= found.start_objective
         assert found.gain >= 1.0
@@ -75,7 +75,7 @@ def test_limits_hold_and_a_start_is_never_worse(search, limit, width, batch, tp,
 def test_the_start_itself_is_kept_where_no_lattice_point_beats_it():
     axes = {"arch.width": Axis.values(100, 5000), "workload.batch": Axis.values(25)}
     one = Space(toy.arch(), hardware(), toy.workload(), toy.plan(tp=3.0), axes=axes)
-    found = codesign(Bowl.of(), one, Best("cost"), start={"arch.width": 900.0}, restarts=4, steps=8)
+    found = optimise(Bowl.of(), one, Best("cost"), start={"arch.width": 900.0}, restarts=4, steps=8)
     assert found.index is None
     assert found.gain == 1.0
     assert any("start" in note for note in found.notes)
@@ -83,7 +83,7 @@ def test_the_start_itself_is_kept_where_no_lattice_point_beats_it():
 
 @pytest.mark.parametrize("method", ["adam", "lbfgs"])
 def test_both_methods_find_the_bottom(method):
-    found = codesign(
+    found = optimise(
         Bowl.of(), space(), Best("cost"), start=START, restarts=6, steps=96, method=method
     )
     ends = found.paths[0].values[-1, found.paths[0].ends[0]]
@@ -103,7 +103,7 @@ def test_a_slope_is_the_same_forward_and_in_reverse():
 
 def test_planted_ripples_are_left_by_restarts():
     theory = Bowl.of(depth=0.5)
-    found = codesign(theory, space(), Best("cost"), restarts=32, steps=96)
+    found = optimise(theory, space(), Best("cost"), restarts=32, steps=96)
     best = sweep(theory, space(), Best("cost"), precision="float64")
     assert found.objective <= 1.01 * best.columns["cost"][0]
 
@@ -114,7 +114,7 @@ def test_a_fixed_product_is_a_simplex_and_holds():
         "workload.batch": Axis.values(1, 2, 4, 8, 16, 32, 64),
     }
     where = (Constraint(product=("plan.tp", "workload.batch"), equals=64),)
-    found = codesign(Bowl.of(), space(where, axes), Best("cost"), restarts=8, steps=48)
+    found = optimise(Bowl.of(), space(where, axes), Best("cost"), restarts=8, steps=48)
     best = sweep(Bowl.of(), space(where, axes), Best("cost"), precision="float64")
     products = np.prod(found.paths[0].values, axis=-1)
     np.testing.assert_allclose(products, 64.0, rtol=1e-12)
@@ -124,7 +124,7 @@ def test_a_fixed_product_is_a_simplex_and_holds():
 def test_choices_and_specs_are_enumerated():
     axes = {**AXES, "arch.tied": Axis.values("no", "yes")}
     where = (Constraint(value="arch.tied", equals=1.0),)
-    found = codesign(Bowl.of(), space(where, axes), Best("cost"), restarts=12, steps=48)
+    found = optimise(Bowl.of(), space(where, axes), Best("cost"), restarts=12, steps=48)
     assert found.values["arch.tied"] == "yes"
 
 
@@ -161,7 +161,7 @@ def _end(theory, chips, low, high):
     """Where gradients end in the batch, before anything is rounded."""
     axes = {"workload.batch": Axis.log(low, high, 33)}
     one = Space(toy.arch(), chips, toy.workload(), toy.plan(), axes=axes)
-    found = codesign(theory, one, Best("cost"), restarts=8, steps=240)
+    found = optimise(theory, one, Best("cost"), restarts=8, steps=240)
     return float(found.paths[0].values[-1, found.paths[0].ends[0], 0])
 
 
@@ -191,4 +191,4 @@ def test_a_mistake_is_one_sentence(search, change, said):
 
 def test_a_free_number_that_the_model_has_not():
     with pytest.raises(InputError, match="here one of"):
-        codesign(Bowl.of(), space(axes={"arch.girth": Axis.values(1, 2)}), Best("cost"))
+        optimise(Bowl.of(), space(axes={"arch.girth": Axis.values(1, 2)}), Best("cost"))

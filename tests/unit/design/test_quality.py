@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 
 from infer_jax.catalog import load_model
-from infer_jax.design import LAWS, Judged, codesign, law
+from infer_jax.design import LAWS, QualityWrapper, law, optimise
 from infer_jax.design.quality import Chinchilla, JointMixture, compute_optimal, measures
 from infer_jax.design.quality_wrapper import energy
 from infer_jax.errors import InputError
@@ -105,7 +105,7 @@ def test_lifetime_is_training_and_serving():
     work, plan = Workload.of(isl=100, osl=50, batch=25), Plan.of(tp=3)
     chips = hardware()
     chips = chips.replace(chip=chips.chip.replace(flops_16=np.asarray(1e15)))
-    theory = Judged.of(
+    theory = QualityWrapper.of(
         target=Bowl.of(), law=Chinchilla.of(), tokens=1e12, served=1e13, utilisation=0.5
     )
     life = theory.estimate(arch, chips, work, plan)
@@ -121,7 +121,7 @@ def test_lifetime_is_training_and_serving():
 def test_a_score_is_finite_where_a_term_is_0():
     # without a price the cost is 0, whose root has no slope
     arch, chips = load_model("llama-3.2-1b").architecture, hardware(price=0.0)
-    theory = Judged.of(target=Bowl.of(), weight=0.5)
+    theory = QualityWrapper.of(target=Bowl.of(), weight=0.5)
     work, plan = Workload.of(isl=100, osl=50, batch=25), Plan.of(tp=3)
 
     def score(arch, chips, plan):
@@ -136,7 +136,7 @@ def test_a_score_is_finite_where_a_term_is_0():
 def test_energy_is_of_a_million_tokens_and_the_estimator_s_own_where_it_tells_it():
     arch, work = load_model("llama-3.2-1b").architecture, Workload.of(isl=100, osl=50, batch=4)
     chips = hardware().replace(power=np.asarray(700.0))
-    life = Judged.of(target=Bowl.of()).estimate(arch, chips, work, Plan.of(tp=3))
+    life = QualityWrapper.of(target=Bowl.of()).estimate(arch, chips, work, Plan.of(tp=3))
     assert float(life.energy) == pytest.approx(1e6 * 700.0 * float(life.tpot) / 4.0)
 
     class Told:
@@ -147,7 +147,7 @@ def test_energy_is_of_a_million_tokens_and_the_estimator_s_own_where_it_tells_it
 
 def over_trained(served):
     """The design of least lifetime at one loss, by gradients: (parameters, tokens, USD)."""
-    theory = Judged.of(target=Toll.of(), law=Chinchilla.of(), tokens=1e12, served=served,
+    theory = QualityWrapper.of(target=Toll.of(), law=Chinchilla.of(), tokens=1e12, served=served,
                        utilisation=0.5)  # fmt: skip
     chips = hardware().replace(chip=hardware().chip.replace(flops_16=np.asarray(1e15)))
     axes = {
@@ -156,7 +156,7 @@ def over_trained(served):
     }
     arch, work = load_model("llama-3.2-1b").architecture, Workload.of(isl=1, osl=1, batch=1)
     space = Space(arch, chips, work, Plan.of(), axes=axes)
-    found = codesign(theory, space, Best("lifetime", under={"loss": 2.2}), restarts=6)
+    found = optimise(theory, space, Best("lifetime", under={"loss": 2.2}), restarts=6)
     assert found.terms["loss"] <= 2.2
     return found.terms["active"], found.values["estimator.tokens"], found.terms["lifetime"]
 

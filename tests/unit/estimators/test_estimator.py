@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.design import Judged
+from infer_jax.design import QualityWrapper
 from infer_jax.errors import InputError
 from infer_jax.estimators import (
     VARIANTS,
@@ -62,7 +62,7 @@ def test_a_wrapper_answers_as_its_target():
     for wrap in (
         Speculative.bonus(inner, None, 0.5),
         AttentionFeedforward.of(target=inner),
-        Judged.of(target=Speculative.bonus(inner, None, 0.5)),
+        QualityWrapper.of(target=Speculative.bonus(inner, None, 0.5)),
     ):
         assert wrap.innermost is inner and wrap.searches and wrap.smooths and wrap.prices_passes
         assert not wrap.table, "a profile has coefficients for the target, not for what wraps it"
@@ -71,9 +71,9 @@ def test_a_wrapper_answers_as_its_target():
         cold = wrap.softened(jnp.asarray(0.25))
         assert float(cold.innermost.smoothing) == 0.25 and inner.smoothing is None
     assert not Disaggregated.of(target=inner).prices_passes
-    assert not Judged.of(target=Offloading.improved()).prices_passes
+    assert not QualityWrapper.of(target=Offloading.improved()).prices_passes
     serving = Serving.of()
-    wrapped = Judged.of(target=serving)
+    wrapped = QualityWrapper.of(target=serving)
     assert float(wrapped.front_time(Plan.of())) == float(serving.front_time(Plan.of())) > 0.0
 
 
