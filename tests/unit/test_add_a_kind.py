@@ -91,11 +91,11 @@ class PairedLayer(Kind[Paired]):
         """Its share of query heads."""
         return self.attention.replace(query_heads=self.attention.query_heads / tp)
 
-    def projection_bytes(self, width, tp):
+    def dealt(self, width):
         """Queries split, the one key and value copied."""
         a = self.attention
-        split = 2.0 * a.query_heads * a.head_width / tp
-        return width * (split + 2.0 * a.head_width) * a.weights.bytes
+        split = 2.0 * width * a.query_heads * a.head_width
+        return att.Dealt(split, 2.0 * width * a.head_width, jnp.asarray(0.0))
 
     @property
     def operands(self):

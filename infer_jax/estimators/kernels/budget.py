@@ -111,19 +111,20 @@ def work(job: Job) -> dict[str, Array]:
 
     The projections of full attention are counted for every layer, those of linear layers not.
     """
-    width, found = job.arch.width, {}
+    width = job.arch.width
+    flops: dict[str, Array] = {}
     for block in job.arch.blocks:
         attention, layer = block.attention, block.feedforward
         if isinstance(attention, GroupedQuery | Latent):
             cut = sharded(attention, job.tp)
-            found["attn_core"] = per_pair(cut, "decode") * job.length
-            found["others"] = _projected(cut, width)
+            flops["attn_core"] = per_pair(cut, "decode") * job.length
+            flops["others"] = _projected(cut, width)
         if layer is not None:
             active = layer.active if isinstance(layer, Experts) else 1.0
             common = 0.0 if isinstance(layer, Dense) else layer.shared.width / layer.width
             inner = jnp.floor(layer.width / job.tp)
-            found["moe"] = 6.0 * (common + active) * width * inner
-    return found
+            flops["moe"] = 6.0 * (common + active) * width * inner
+    return flops
 
 
 def _projected(cut: GroupedQuery | Latent, width: Array) -> Array:
