@@ -102,3 +102,20 @@ def test_estimate_takes_specs_and_names_problems_as_keywords():
         ij.estimate(*POINT, tp=1, batch=1.5)
     with pytest.raises(ij.InputError, match=r"^estimate: tpot is"):
         ij.estimate(*POINT, tp=1, tpot=0.0)
+
+
+def test_compare_answers_what_its_command_prints():
+    runs = "tests/data/server/runs.csv"
+    for options, words in (
+        ({"estimator": "economics.planned", "tp": 1}, ("--estimator", "economics.planned")),
+        ({"measured": runs, "tp": 1}, ("--measured", runs)),
+    ):
+        found = ij.compare(*POINT, **options)
+        said = answer("compare", *WORDS, "--tp", "1", *words)
+        assert {"schema": said["schema"], **json.loads(json.dumps(found.to_dict()))} == said
+        assert str(found).split() == run("compare", *WORDS, "--tp", "1", *words).out.split()
+    assert len(found.rows()) == len(said["runs"])
+    with pytest.raises(ij.InputError, match=r"^compare: batch is 'given'; .* measured"):
+        ij.compare(*POINT, measured=runs, batch=4)
+    with pytest.raises(ij.InputError, match="Which two estimators"):
+        ij.compare(*POINT, tp=1)

@@ -1,0 +1,153 @@
+"""Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every term?"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from infer_jax.catalog.measurements import Run, read_runs
+from infer_jax.estimators.serving import ENGINES, Deployment, Serving
+from infer_jax.specs import Plan
+from infer_jax.verbs import checks, inputs
+from infer_jax.verbs.asking import ask, refuse, verb
+from infer_jax.verbs.compare_result import Answer, EstimatorsCompared, RunsCompared
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.runs import agree
+from infer_jax.verbs.speculation import evaluated
+from infer_jax.verbs.split import check_search, plan_of
+
+Place = str | os.PathLike[str]
+Split = tuple[float | None, float | None, float | None, float | None]
+
+
+@verb
+def compare(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    estimator: str | Sequence[str] | None = None,
+    measured: Place | Sequence[Place] | None = None,
+    engine: str | None = None,
+    tp: float | None = None,
+    pp: float | None = None,
+    ep: float | None = None,
+    dp: float | None = None,
+    total_gpus: float | None = None,
+    isl: float | None = None,
+    osl: float | None = None,
+    batch: float | None = None,
+    concurrency: float | None = None,
+    request_rate: float | None = None,
+    sidecar: Place | None = None,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    price: float | None = None,
+    set: str | Sequence[str] | None = None,
+) -> EstimatorsCompared | RunsCompared:
+    """Where two estimators differ, or a prediction and ``measured`` runs, term by term.
+
+    ``estimator``: two names, or one to set against serving; with ``measured`` the one that
+    predicts. What files of runs do not say, the options do.
+
+    Raises:
+        InputError: options of the other question, estimators that cannot answer, runs that cannot
+            be read or are of another model, system or format.
+
+    >>> import infer_jax as ij
+    >>> two = ij.compare("llama-3.1-8b", "h100_sxm", estimator="economics.planned", tp=1, batch=8)
+    >>> [(answer.trust.estimator, bool(answer.estimate.feasible)) for answer in two.answers]
+    [('serving', True), ('economics.planned', True)]
+    """
+    counts = {"dp": dp, "concurrency": concurrency, "total-gpus": total_gpus, "batch": batch}
+    _check({**counts, "isl": isl, "osl": osl}, request_rate, engine)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+    names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
+    if measured is None:
+        others = {"engine": engine, "dp": dp, "concurrency": concurrency}
+        others |= {"request-rate": request_rate, "sidecar": sidecar}
+        names = _two(names, others, total_gpus)
+        return _estimators(asked, names, (tp, pp, ep, total_gpus), (isl, osl, batch))
+    facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
+    facts |= {"concurrency": concurrency, "request_rate": request_rate}
+    name = _one(names, {"total-gpus": total_gpus, "batch": batch})
+    places = [measured] if isinstance(measured, str | os.PathLike) else measured
+    runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
+    agree(runs, asked)
+    return _measured(asked, name, runs)
+
+
+def _check(counts: Mapping[str, float | None], rate: float | None, engine: str | None) -> None:
+    """Raise InputError for a number or a name that no option can have."""
+    for name, value in counts.items():
+        checks.whole(f"--{name}", value)
+    checks.above("--request-rate", rate)
+    checks.one_of("--engine", engine, ENGINES)
+
+
+def _two(names: list[str], others: Mapping[str, object], total: float | None) -> list[str]:
+    """The two estimators that are meant; one is set against the best."""
+    for option, value in others.items():
+        if value is not None:
+            raise refuse(f"--{option}", str(value), "only with --measured")
+    if not names:
+        question = "Which two estimators, or which measurement?"
+        raise ask(
+            "--estimator",
+            question,
+            "--estimator (one is set against serving), or --measured FILE",
+        )
+    best = inputs.BEST if total is None else inputs.SEARCHING
+    names = names if len(names) != 1 else [best, *names]
+    if len(names) != 2 or names[0] == names[1]:
+        raise refuse("--estimator", ", ".join(names), "two that differ")
+    return names
+
+
+def _one(names: list[str], others: Mapping[str, float | None]) -> str:
+    """The estimator that predicts what runs measured."""
+    for option in ("batch", "total-gpus"):
+        if others[option] is not None:
+            allowed = "none with --measured: runs say what was run"
+            raise refuse(f"--{option}", "given", allowed)
+    if len(names) > 1:
+        raise refuse("--estimator", names[1], "one of them with --measured")
+    return names[0] if names else inputs.BEST
+
+
+def _estimators(
+    asked: inputs.Given,
+    names: Sequence[str],
+    split: Split,
+    load: tuple[float | None, float | None, float | None],
+) -> EstimatorsCompared:
+    """Both estimators' answers to one question."""
+    (tp, pp, ep, total), (isl, osl, batch) = split, load
+    work = inputs.workload(4096.0 if isl is None else isl, osl or 512.0, 0.0, batch or 1.0)
+    answers = []
+    for name in names:
+        plan, _ = plan_of(asked.model.architecture, tp, pp, ep, 1.0, total, name)
+        model = inputs.estimator(name, asked)
+        check_search(model, name, total)
+        trusted = inputs.trust(name, model, asked)
+        answers.append(Answer(trusted, evaluated(model, asked, work, plan, name)))
+    return EstimatorsCompared(asked, work, answers)
+
+
+def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompared:
+    """Each run's own figures beside the estimator's for the same load and layout."""
+    from infer_jax.calibration.runs import engine_of, load_of
+
+    model = inputs.estimator(name, asked)
+    if model.searches:
+        raise refuse("--estimator", name, "one that takes a split: runs have theirs")
+    loads = [load_of(run) for run in runs]
+    if name == inputs.BEST:
+        model = model.with_(engine=engine_of(runs))
+    if not isinstance(model, Serving):
+        loads = [load._replace(plan=_plain(load.plan)) for load in loads]
+    trusted = inputs.trust(name, model, asked)
+    estimates = [evaluated(model, asked, load.workload, load.plan) for load in loads]
+    return RunsCompared(asked, name, trusted, runs, estimates)
+
+
+def _plain(plan: Deployment) -> Plan:
+    """A deployment on as many chips for estimators whose instances have tp x pp x ep."""
+    return Plan.of(tp=plan.tp * plan.attention_dp / plan.ep, pp=plan.pp, ep=plan.ep)

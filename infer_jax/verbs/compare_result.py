@@ -1,0 +1,233 @@
+"""The answers of ``compare``: two estimators side by side, or measured runs and predictions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jax import Array
+
+from infer_jax.catalog.measurements import Run
+from infer_jax.estimators import Estimate, Phase, Trust
+from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.estimators.trust import BORROWED
+from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.results.numbers import digits, or_unknown
+from infer_jax.specs import Output, Workload, outputs
+from infer_jax.verbs import inputs
+
+SHOWN = 8  # measured runs that are printed; JSON has all
+OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
+Numbers = Mapping[str, Array | float | None]  # a name, and its number; None: not known
+ABSENT = "-"
+OVERLAP = (
+    "Terms of one name need not be the same work in two estimators; where memory and "
+    "compute overlap, terms add up to more than the time."
+)
+
+
+class Answer(NamedTuple):
+    """An estimator's estimate, and how far it is trusted."""
+
+    trust: Trust
+    estimate: Estimate
+
+
+@dataclass(frozen=True, repr=False)
+class EstimatorsCompared(Result):
+    """Two estimators' answers to one question: their outputs, and every term of both passes."""
+
+    asked: inputs.Given
+    work: Workload
+    answers: Sequence[Answer]
+
+    def fields(self) -> Mapping[str, object]:
+        """The question, and each estimator's outputs and terms."""
+        work = self.work
+        return {
+            **self.asked.names,
+            "isl_tokens": work.isl,
+            "osl_tokens": work.osl,
+            "batch": work.batch,
+            "estimators": self._estimators(),
+            "notes": self.asked.notes,
+        }
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row an estimator."""
+        return self._estimators()
+
+    def _estimators(self) -> list[dict[str, object]]:
+        return [
+            {
+                "name": answer.trust.estimator,
+                "trust": answer.trust.fields(),
+                **predicted(answer.estimate, self.asked),
+            }
+            for answer in self.answers
+        ]
+
+    def parts(self) -> Iterator[Part]:
+        """Outputs side by side, then the terms of both passes."""
+        work, heads = self.work, [_marked(x.trust.estimator, x.trust) for x in self.answers]
+        yield (
+            f"{self.asked.model.name} on {self.asked.system.name}: isl {float(work.isl):g}, osl "
+            f"{float(work.osl):g}, batch {float(work.batch):g}"
+        )
+        yield from (answer.trust.says for answer in self.answers)
+        yield ""
+        columns = (Column("answer", left=True), Column("unit", left=True))
+        yield Table((*columns, *map(Column, heads), Column("second over first")), self._outputs())
+        for name in ("prefill", "decode"):
+            yield ""
+            passes = [getattr(answer.estimate, name) for answer in self.answers]
+            columns = (Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads))
+            yield Table((*columns, Column("second over first")), _terms(passes))
+        for answer in self.answers:
+            if not answer.estimate.feasible:
+                yield ""
+                yield f"Not feasible by {answer.trust.estimator}: see infer-jax estimate."
+        yield Notes([OVERLAP, *self.asked.notes])
+
+    def _outputs(self) -> list[list[str]]:
+        """One row an output that either estimator has."""
+        estimates = [answer.estimate for answer in self.answers]
+        one, two = (of_estimate(x, self.asked) for x in estimates)
+        return [
+            [x.title, x.printed_unit, *_both(one, two, x.plain_key)]
+            for x in outputs(*estimates, view="compare")
+        ]
+
+
+@dataclass(frozen=True, repr=False)
+class RunsCompared(Result):
+    """Measured runs, and what an estimator says of the same load and layout."""
+
+    asked: inputs.Given
+    estimator: str
+    trust: Trust
+    runs: Sequence[Run]
+    estimates: Sequence[Estimate]
+
+    def fields(self) -> Mapping[str, object]:
+        """Each run's own figures, and what is predicted of it."""
+        return {
+            **self.asked.names,
+            "estimator": self.estimator,
+            "trust": self.trust.fields(),
+            "runs": self.rows(),
+            "notes": self.asked.notes,
+        }
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row a run."""
+        return [
+            {
+                "run": run.place,
+                "isl_tokens": run.isl,
+                "osl_tokens": run.osl,
+                "concurrency": run.concurrency,
+                "request_rate_per_s": run.request_rate,
+                "measured": {x.plain_key: x.factor * number for x, number in measured(run)},
+                "predicted": predicted(estimate, self.asked),
+            }
+            for run, estimate in zip(self.runs, self.estimates, strict=True)
+        ]
+
+    def parts(self) -> Iterator[Part]:
+        """A table and the predicted terms of each run, the first ``SHOWN`` of them."""
+        name = f"{self.asked.model.name} on {self.asked.system.name}"
+        yield f"{name}: measured, and predicted"
+        yield self.trust.says
+        for run, estimate in list(zip(self.runs, self.estimates, strict=True))[:SHOWN]:
+            yield from self._run(run, estimate)
+        more = len(self.runs) - SHOWN
+        said = [f"{more} more runs: --json has all."] if more > 0 else []
+        if any(run.request_rate is not None for run in self.runs):
+            said.append(
+                "Requests that arrive by themselves are priced as if as many were kept in flight "
+                "as were on average; their time to first token waits by another law."
+            )
+        yield Notes([*said, *self.asked.notes])
+
+    def _run(self, run: Run, estimate: Estimate) -> Iterator[Part]:
+        load = (
+            f"concurrency {run.concurrency:g}"
+            if run.request_rate is None
+            else f"{run.request_rate:g} requests/s"
+        )
+        yield ""
+        yield f"{run.place}: {load}, isl {run.isl:g}, osl {run.osl:g}"
+        yield ""
+        heads = (Column("measured"), Column(_marked("predicted", self.trust)))
+        columns = (Column("answer", left=True), Column("unit", left=True), *heads)
+        ours = of_estimate(estimate, self.asked)
+        theirs = {x.plain_key: x.factor * number for x, number in measured(run)}
+        rows = [
+            [x.title, x.printed_unit, *_both(theirs, ours, x.plain_key)] for x, _ in measured(run)
+        ]
+        yield Table((*columns, Column("predicted over measured")), rows)
+        for phase, title in (
+            (estimate.prefill, "first token"),
+            (estimate.decode, "every other token"),
+        ):
+            terms = sorted(_milliseconds(phase).items(), key=lambda item: -item[1])
+            least = 1e-4 * sum(x for _, x in terms)
+            said = [f"{k} {digits(x)} ms" for k, x in terms if x > least]
+            yield f"Predicted {title}: {', '.join(said)}."
+
+
+def of_estimate(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:
+    """The outputs that are compared, by their names with units."""
+    compared = outputs(estimate, view="compare")
+    return {x.plain_key: x.value(estimate, asked.hardware.power) for x in compared}
+
+
+def predicted(estimate: Estimate, asked: inputs.Given) -> dict[str, object]:
+    """An estimate for JSON: its outputs, and the terms of both passes in ms."""
+    return {
+        "feasible": bool(estimate.feasible),
+        "answers": of_estimate(estimate, asked),
+        "prefill_ms": _milliseconds(estimate.prefill),
+        "decode_ms": _milliseconds(estimate.decode),
+    }
+
+
+def measured(run: Run) -> Iterator[tuple[Output, float]]:
+    """The outputs of a server that a run has measured, in the units of an estimate."""
+    speed = run.output_throughput
+    figures = {
+        "ttft": run.ttft.typical,
+        "tpot": run.tpot.typical,
+        "latency": run.e2el.typical,
+        "throughput": speed / run.chips if speed and run.chips else None,
+        "power": run.power,
+    }
+    for output in OF_SERVERS:
+        value = figures.get(output.name)
+        if value is not None:
+            yield output, value
+
+
+def _terms(passes: Sequence[Phase]) -> list[list[str]]:
+    """One row a term that is not nothing in both passes, the longest first."""
+    one, two = (_milliseconds(x) for x in passes)
+    names = sorted({**one, **two}, key=lambda name: -max(one.get(name, 0.0), two.get(name, 0.0)))
+    return [[name, *_both(one, two, name)] for name in names if one.get(name) or two.get(name)]
+
+
+def _milliseconds(phase: Phase) -> dict[str, float]:
+    return {name: 1e3 * float(term) for name, term in phase.terms.items()}
+
+
+def _marked(head: str, trust: Trust) -> str:
+    """The head of an estimator's column, marked where coefficients are borrowed."""
+    return f"{head} {BORROWED if trust.borrowed_from else ''}".rstrip()
+
+
+def _both(one: Numbers, two: Numbers, name: str) -> tuple[str, str, str]:
+    """The cells of a number that either has, and the second over the first where both do."""
+    cells = [or_unknown(x[name], 4) if name in x else ABSENT for x in (one, two)]
+    first, second = one.get(name), two.get(name)
+    if first is None or second is None or not float(first):
+        return cells[0], cells[1], ABSENT
+    return cells[0], cells[1], f"{float(second) / float(first):.3g}"
