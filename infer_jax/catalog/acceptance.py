@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from infer_jax.catalog.foreign import read_yaml
 from infer_jax.catalog.measurements.run import Speculation
@@ -117,20 +116,20 @@ def curve_of(run: Speculation, model: str = "") -> AcceptanceCurve:
     return AcceptanceCurve(model, "measured", tuple(lengths))
 
 
-def _mapping(where: str, at: str, value: Any) -> Mapping[str, Any]:
+def _mapping(where: str, at: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping) or not value or not all(isinstance(x, str) for x in value):
         allowed = "a table: model, then mode, then drafts: acceptance length"
         raise InputError(where, at, value, allowed)
     return value
 
 
-def _point(where: str, at: str, drafts: str, length: Any) -> tuple[int, float]:
+def _point(where: str, at: str, drafts: str, length: object) -> tuple[int, float]:
     if not (drafts.isdecimal() and len(drafts) <= len(str(DRAFTS)) and 1 <= int(drafts) <= DRAFTS):
         raise InputError(where, at, drafts, f"a whole number of drafts, from 1 to {DRAFTS}")
     count = int(drafts)
     try:
-        tokens = float(length)
-    except (TypeError, ValueError):
+        tokens = float(length) if isinstance(length, int | float | str) else 0.0
+    except ValueError:
         tokens = 0.0
     if not 1.0 <= tokens <= count + 1.0:
         raise InputError(where, f"{at}.{drafts}", length, f"1 to {count + 1} tokens per pass")

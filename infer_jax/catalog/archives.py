@@ -60,7 +60,7 @@ def parquet_columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
         return tuple(parquet.read_schema(path).names)
 
 
-def read_parquet(path: str | os.PathLike[str], filters: Any = None) -> dict[str, np.ndarray]:
+def read_parquet(path: str | os.PathLike[str], filters: object = None) -> dict[str, np.ndarray]:
     """The columns of a Parquet file, of the rows that pass ``filters`` of pyarrow's.
 
     Raises:

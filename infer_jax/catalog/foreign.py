@@ -41,7 +41,7 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[str,
     return _object(where, json_of(where, text, largest, constant=refuse), "JSON")
 
 
-def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, Any]:
+def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, object]:
     """The TOML table in a file.
 
     Raises:
@@ -56,7 +56,7 @@ def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, 
     return _object(where, _parsed(where, text, tomllib.loads, "TOML"), "TOML")
 
 
-def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> Any:
+def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> object:
     """What a YAML file holds, every scalar as the text that is written there.
 
     Aliases are refused: with them a few lines stand for any number of values.
@@ -72,7 +72,7 @@ def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> Any:
         raise InputError(where, "PyYAML", "not installed", allowed) from None
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # makes texts, and no other object
 
-    def load(text: str) -> Any:
+    def load(text: str) -> object:
         depth = 0
         try:
             for event in yaml.parse(text, Loader=loader):
@@ -91,7 +91,7 @@ def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> Any:
 
 
 def json_of(
-    where: str, text: str, largest: int = LARGEST, constant: Callable[[str], Any] | None = None
+    where: str, text: str, largest: int = LARGEST, constant: Callable[[str], object] | None = None
 ) -> Any:
     """The JSON value in a text; ``constant`` makes something of NaN, Infinity and -Infinity.
 
@@ -104,7 +104,7 @@ def json_of(
     return _parsed(where, text, lambda x: json.loads(x, parse_constant=constant), "JSON")
 
 
-def json_lines(where: str, text: str, largest: int = LARGEST) -> list[tuple[int, Any]]:
+def json_lines(where: str, text: str, largest: int = LARGEST) -> list[tuple[int, object]]:
     """The JSON documents of a text with their lines: one (line 0), or one to a line.
 
     Raises:
@@ -151,7 +151,7 @@ class MalformedError(InputError):
     """A text that is not of its format."""
 
 
-def _parsed(where: str, text: str, parse: Callable[[str], Any], kind: str) -> Any:
+def _parsed(where: str, text: str, parse: Callable[[str], object], kind: str) -> object:
     try:
         value = parse(text)
         _fathom(where, value)
@@ -166,7 +166,7 @@ def _parsed(where: str, text: str, parse: Callable[[str], Any], kind: str) -> An
     return value
 
 
-def _fathom(where: str, value: Any) -> None:
+def _fathom(where: str, value: object) -> None:
     """Raise where a structure is too deep, or a number in it too large; one pass, no recursion."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEPTH):
@@ -185,7 +185,7 @@ def _fathom(where: str, value: Any) -> None:
     raise RecursionError
 
 
-def _path_of(value: Any, wanted: Any) -> str:
+def _path_of(value: object, wanted: object) -> str:
     """Where in a structure an object stands."""
     level = [("", value)]
     while level:
@@ -198,7 +198,7 @@ def _path_of(value: Any, wanted: Any) -> str:
     return path
 
 
-def _object(where: str, value: Any, kind: str) -> dict[str, Any]:
+def _object(where: str, value: object, kind: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise InputError(where, "top level", type(value).__name__, f"a {kind} object")
     return value

@@ -42,7 +42,7 @@ class Model:
         """Name, kind and formats; the architecture's own repr has every number."""
         return f"Model({self.name!r}, {self.model_type}, {self.quantisation})"
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Refuse, in one sentence, to stand where an ``Architecture`` is meant."""
         if name in Architecture.__dataclass_fields__:
             raise PartMeantError(f"Model {self.name!r}", name, "architecture")
@@ -154,7 +154,7 @@ def _model(
     beside: Facts | None,
     quant: str | None,
     kv_dtype: str | None,
-    published: Mapping[str, Any] | None = None,
+    published: Mapping[str, float | str] | None = None,
 ) -> Model:
     made, model_type, formats = architecture(config, beside, quant=quant, kv_dtype=kv_dtype)
     return Model(

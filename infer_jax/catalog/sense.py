@@ -6,7 +6,6 @@ what is outside names the field in ``unchecked``; docs/hardware-profiles.md says
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
@@ -60,7 +59,7 @@ def sensible(
     raise _beyond(where, key, field, raw, f"{zero}{low / factor:g} to {high / factor:g}")
 
 
-def sensible_changes(where: str, part: str, tree: Any, changes: Changes) -> None:
+def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> None:
     """Raise where a new value of a number of ``tree``, by its dotted field, is of no machine.
 
     ``part`` is ``hardware``, or ``estimator`` with its coefficients; the bounds are those of a

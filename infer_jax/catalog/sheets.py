@@ -7,12 +7,13 @@ estimator's coefficients are known to the estimator alone, here only their units
 import dataclasses
 import difflib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from infer_jax.catalog import units
 from infer_jax.catalog.sense import sensible, sensible_coefficient
 from infer_jax.errors import InputError
-from infer_jax.specs import Chip, Hardware, value_of
+from infer_jax.specs import Chip, Hardware, Spec, value_of
 
 TEXTS = ("title", "released", "notes")
 # tables of coefficients of the estimators that ship; calibrate writes the bands of serving
@@ -32,7 +33,9 @@ class Sheet:
     unchecked: tuple[str, ...] = ()  # of the file that is being read
 
 
-def take_fields(cls: Any, body: dict[str, Any], part: str, sheet: Sheet, where: str) -> None:
+def take_fields(
+    cls: type[Spec], body: dict[str, object], part: str, sheet: Sheet, where: str
+) -> None:
     """Put the numbers of a table, whose names and units ``cls`` declares, into ``sheet``.
 
     Raises:
@@ -64,7 +67,7 @@ def take_fields(cls: Any, body: dict[str, Any], part: str, sheet: Sheet, where: 
         sheet.numbers[dot + name], sheet.citations[dot + name] = value, citation
 
 
-def take_coefficients(body: dict[str, Any], table: str, sheet: Sheet, where: str) -> None:
+def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: str) -> None:
     """Put the coefficients of an estimator, in SI, into ``sheet``.
 
     A table within (``[serving.vllm]``) holds those of a part of it.
@@ -114,7 +117,7 @@ def _misspelt(table: str) -> str:
     return near[0] if near and not table.startswith(f"{near[0]}_") else ""
 
 
-def _number(entry: Any, field: str, sheet: Sheet, where: str) -> tuple[float, str]:
+def _number(entry: object, field: str, sheet: Sheet, where: str) -> tuple[float, str]:
     """The value of one entry and the citation its source stands for."""
     if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
         raise InputError(where, field, short(entry), ENTRY)
@@ -135,7 +138,9 @@ def _number(entry: Any, field: str, sheet: Sheet, where: str) -> tuple[float, st
     return float(raw), citation
 
 
-def _unknown(key: str, fields: Any, known: list[str], dot: str, where: str) -> InputError:
+def _unknown(
+    key: str, fields: Mapping[str, Mapping[str, Any]], known: list[str], dot: str, where: str
+) -> InputError:
     """A known field in a wrong unit, a misspelt key, or neither."""
     owners = [name for name in fields if key == name or key.startswith(f"{name}_")]
     meant = difflib.get_close_matches(key[:80], known, n=1, cutoff=0.8)
@@ -153,7 +158,7 @@ def _unknown(key: str, fields: Any, known: list[str], dot: str, where: str) -> I
     return InputError(where, dot + key, "unknown", allowed)
 
 
-def table_of(where: str, key: str, value: Any) -> dict[str, Any]:
+def table_of(where: str, key: str, value: object) -> dict[str, object]:
     """``value`` where it is a table.
 
     Raises:
@@ -164,7 +169,7 @@ def table_of(where: str, key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def text_of(where: str, key: str, value: Any) -> str:
+def text_of(where: str, key: str, value: object) -> str:
     """``value`` where it is a text that says something.
 
     Raises:
@@ -175,7 +180,7 @@ def text_of(where: str, key: str, value: Any) -> str:
     return value
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value as a user would recognise it, whatever its size."""
     try:
         return str(value)[:80]

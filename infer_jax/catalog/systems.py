@@ -11,7 +11,6 @@ import os
 import typing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from infer_jax.catalog import units
 from infer_jax.catalog.foreign import read_toml
@@ -26,7 +25,7 @@ from infer_jax.catalog.sheets import (
     text_of,
 )
 from infer_jax.errors import InputError, PartMeantError
-from infer_jax.specs import Chip, Hardware
+from infer_jax.specs import Chip, Hardware, Spec
 
 BASES = 8  # files below a file
 
@@ -52,7 +51,7 @@ class System:
         """Name and title; the hardware's own repr has every number."""
         return f"System({self.name!r}, {self.title!r})"
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Refuse, in one sentence, to stand where a ``Hardware`` is meant."""
         if name in Hardware.__dataclass_fields__:
             raise PartMeantError(f"System {self.name!r}", name, "hardware")
@@ -179,13 +178,13 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
     return sheet
 
 
-def _unchecked(where: str, given: Any) -> tuple[str, ...]:
+def _unchecked(where: str, given: object) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
         raise InputError(where, "unchecked", short(given), 'a list of fields: ["chip.memory"]')
     return tuple(given)
 
 
-def _class_of(part: str, body: dict[str, Any], sheet: Sheet, where: str) -> Any:
+def _class_of(part: str, body: dict[str, object], sheet: Sheet, where: str) -> type[Spec]:
     """The spec a part is: the declared one, or the one of a union that ``kind`` names."""
     hint = typing.get_type_hints(Hardware)[part]
     classes = {cls.kind: cls for cls in typing.get_args(hint)}
@@ -204,7 +203,7 @@ def _class_of(part: str, body: dict[str, Any], sheet: Sheet, where: str) -> Any:
     return classes[kind]
 
 
-def _parts(sheet: Sheet, where: str) -> dict[str, Any]:
+def _parts(sheet: Sheet, where: str) -> dict[str, type[Spec]]:
     """The class of every part of the hardware, each with all the numbers it needs."""
     parts = {}
     for field in dataclasses.fields(Hardware):
@@ -214,7 +213,7 @@ def _parts(sheet: Sheet, where: str) -> dict[str, Any]:
     return parts
 
 
-def _require(cls: Any, numbers: dict[str, float], dot: str, where: str) -> None:
+def _require(cls: type[Spec], numbers: dict[str, float], dot: str, where: str) -> None:
     for field in dataclasses.fields(cls):
         meta, missing = field.metadata, field.default_factory is dataclasses.MISSING
         if "unit" in meta and missing and field.name not in numbers:

@@ -4,11 +4,12 @@ A collaborative pipeline (Petals: Borzunov et al. 2022, arXiv 2209.01188): nothi
 one batch passes through all stages, and hidden states cross a slow link between any two.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
-Number = Any  # an array or a plain number
+Number = Array | float  # an array or a plain number
 
 
 class Chain(NamedTuple):

@@ -7,7 +7,7 @@ is no first phase, and a violated row in which nothing can rise proves infeasibi
 is a ``while_loop``; ``vmap`` makes a batch of it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -30,7 +30,7 @@ EXACT = Tolerance(bound=1e-11, pivot=1e-11, cost=1e-10, given=1e-8)
 SINGLE = Tolerance(bound=1e-6, pivot=1e-5, cost=1e-5, given=1e-4)
 
 
-def tolerance(kind: Any) -> Tolerance:
+def tolerance(kind: jnp.dtype) -> Tolerance:
     """The rounding of a dtype."""
     return SINGLE if kind == jnp.float32 else EXACT
 

@@ -6,9 +6,11 @@ layer; ``hidden``: bytes of a hidden state of one token; ``cache``: bytes of a t
 layer. Source: FlexGen (Sheng et al. 2023, arXiv 2303.06865), Appendix A.2.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Number = Any  # an array or a plain number
+from jax import Array
+
+Number = Array | float  # an array or a plain number
 
 
 class Graph(NamedTuple):

@@ -4,7 +4,7 @@ Traffic is of one layer and one block; W the bytes of its weights, KV the bytes 
 cache, hidden states likewise. Source: FlexGen (Sheng et al. 2023, arXiv 2303.06865), A.3.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -15,9 +15,9 @@ ABSENT = 1e6  # bytes/s or FLOP/s in place of zero: an absent tier is slow, not 
 class Moved(NamedTuple):
     """An amount for weights, for KV cache and for hidden states."""
 
-    weights: Any = 0.0
-    cache: Any = 0.0
-    hidden: Any = 0.0
+    weights: Array | float = 0.0
+    cache: Array | float = 0.0
+    hidden: Array | float = 0.0
 
     def times(self, other: "Moved") -> "Moved":
         """The product, kind by kind."""
@@ -47,7 +47,7 @@ def placed(gpu: Moved, cpu: Moved) -> Placement:
     return Placement(gpu, cpu, Moved(*(rest(g, c) for g, c in zip(gpu, cpu, strict=True))))
 
 
-def rest(a: Array, b: Array) -> Array:
+def rest(a: Array | float, b: Array | float) -> Array:
     """1 - a - b, and exactly 0 where only rounding is left; the gradient is that of 1 - a - b."""
     left = jnp.asarray(1.0 - a - b)
     nothing = jnp.abs(left) < 32.0 * jnp.finfo(left.dtype).eps
@@ -102,7 +102,7 @@ def decode_traffic(
     )
 
 
-def seconds(amount: Array, rate: Array) -> Array:
+def seconds(amount: Array, rate: Array | float) -> Array:
     """Time of an amount at a rate; a rate of zero counts as ``ABSENT``, with gradient 0."""
     return amount / jnp.where(rate > 0, rate, ABSENT)
 

@@ -5,7 +5,7 @@ Types alone are looked at, so that tracers, axes and any numbers within pass at 
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from infer_jax.errors import InputError
 from infer_jax.specs.architecture import Architecture
@@ -13,7 +13,7 @@ from infer_jax.specs.fields import Spec
 from infer_jax.specs.hardware import Hardware
 from infer_jax.specs.workload import ForwardPass, Workload
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., object])
 
 ORDER = "arguments are arch, hardware, workload (of a step: forward), plan"
 # of each argument: its class, and a field that a model or a system has a part for
@@ -25,7 +25,7 @@ MEANT: dict[str, tuple[type, str]] = {
 }
 
 
-def check_arguments(where: str, **given: Any) -> None:
+def check_arguments(where: str, **given: object) -> None:
     """Do nothing where each of ``given`` is of its class; a plan is of any theory's own.
 
     Raises:
@@ -54,7 +54,9 @@ def checked(method: Method) -> Method:
     kind = "forward" if method.__name__ == "step" else "workload"
 
     @wraps(method)
-    def looked_at(self: Any, arch: Any, hardware: Any, *rest: Any, **named: Any) -> Any:
+    def looked_at(
+        self: object, arch: object, hardware: object, *rest: object, **named: object
+    ) -> object:
         given = {
             "arch": arch,
             "hardware": hardware,

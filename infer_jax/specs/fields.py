@@ -6,8 +6,8 @@ there is no second list of field names anywhere.
 
 import dataclasses
 import math
-from collections.abc import Iterator
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ def number(
     kind: str,
     low: float = 0.0,
     high: float = math.inf,
-    default: Any = dataclasses.MISSING,
+    default: object = dataclasses.MISSING,
     choices: tuple[str, ...] = (),
     output: Output | None = None,
 ) -> Any:
@@ -45,15 +45,15 @@ def number(
     return dataclasses.field(metadata=metadata)
 
 
-def part(doc: str, *, default_factory: Any = dataclasses.MISSING) -> Any:
+def part(doc: str, *, default_factory: Callable[..., object] | None = None) -> Any:
     """A branch: another spec, or a tuple of specs."""
     metadata = {"doc": doc, "kind": "part"}
-    if default_factory is dataclasses.MISSING:
+    if default_factory is None:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default_factory=default_factory, metadata=metadata)
 
 
-def static(doc: str, *, default: Any = dataclasses.MISSING) -> Any:
+def static(doc: str, *, default: object = dataclasses.MISSING) -> Any:
     """Structure, not a number: a law, a convention or a length. Changing it retraces."""
     metadata = {"doc": doc, "kind": "static"}
     if default is dataclasses.MISSING:
@@ -80,8 +80,10 @@ class Spec:
     array, which costs one trace for all values and lets ``jax.grad`` reach every leaf.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     @classmethod
-    def of(cls, **values: Any):
+    def of(cls, **values: object) -> Self:
         """Build from plain numbers, each checked against its declared bounds.
 
         Raises:
@@ -89,16 +91,19 @@ class Spec:
         """
         return _checked(cls, values, cls.__name__)
 
-    def replace(self, **changes: Any):
+    def replace(self, **changes: object) -> Self:
         """A copy with some fields changed; nothing is checked or converted."""
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
-    def with_(self, **changes: Any):
+    def with_(self, **changes: object) -> Self:
         """A copy with some fields changed, checked as ``of`` checks."""
         return self.replace(**{name: value_of(type(self), name, v) for name, v in changes.items()})
 
 
-def value_of(cls: type, name: str, value: Any, where: str | None = None) -> Any:
+S = TypeVar("S", bound=Spec)
+
+
+def value_of(cls: type[Spec], name: str, value: object, where: str | None = None) -> Any:
     """``value`` as field ``name`` of ``cls`` stores it: a checked 0-d float64 array.
 
     Raises:
@@ -127,7 +132,7 @@ def value_of(cls: type, name: str, value: Any, where: str | None = None) -> Any:
     return result
 
 
-def _bounds(meta: Any) -> str:
+def _bounds(meta: Mapping[str, Any]) -> str:
     if meta["choices"]:
         return " or ".join(f"{i} ({c})" for i, c in enumerate(meta["choices"]))
     unit = "" if meta["unit"] == "1" else f" {meta['unit']}"
@@ -136,7 +141,7 @@ def _bounds(meta: Any) -> str:
     return f"a number from {meta['low']:g} to {meta['high']:g}{unit}"
 
 
-def _checked(cls: Any, values: dict[str, Any], where: str) -> Any:
+def _checked(cls: type[S], values: Mapping[str, object], where: str) -> S:
     checked = {name: value_of(cls, name, value, where) for name, value in values.items()}
     for f in dataclasses.fields(cls):
         optional = (
@@ -147,7 +152,7 @@ def _checked(cls: Any, values: dict[str, Any], where: str) -> Any:
     return cls(**checked)
 
 
-def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def leaves(tree: object, path: str = "") -> Iterator[tuple[str, Mapping[str, Any], Any]]:
     """Every number below ``tree`` as (dotted path, metadata, value).
 
     >>> from infer_jax.specs import Format

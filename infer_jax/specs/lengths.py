@@ -9,9 +9,9 @@ a spread of few values is kept as it is; samples are cut where they lie.
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from infer_jax.errors import InputError
 from infer_jax.specs.workload import Share
@@ -79,7 +79,7 @@ def mixture(parts: Sequence[tuple[float, float, float]]) -> tuple[Share, ...]:
     return _relative([(w, i, o, i) for w, i, o in parts])
 
 
-def samples(isl: Any, osl: Any, prefix: Any = None) -> tuple[Share, ...]:
+def samples(isl: ArrayLike, osl: ArrayLike, prefix: ArrayLike | None = None) -> tuple[Share, ...]:
     """Shares of observed requests, cut by prompt and then by output: their relation is kept.
 
     Raises:

@@ -1,7 +1,6 @@
 """Which architecture does a Hugging Face config.json describe?"""
 
 import difflib
-from typing import Any
 
 from infer_jax.catalog.huggingface import dense, hybrids, mixtures, quantisation
 from infer_jax.catalog.huggingface.attention import Piece
@@ -9,7 +8,17 @@ from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.huggingface.layers import Decoder, Family, Layer
 from infer_jax.catalog.huggingface.palm import palm
 from infer_jax.catalog.huggingface.quantisation import Quantisation
-from infer_jax.specs import UNBOUNDED, Architecture, Block, Sparse, leaves
+from infer_jax.specs import (
+    UNBOUNDED,
+    Architecture,
+    Attention,
+    Block,
+    Feedforward,
+    Sparse,
+    leaves,
+)
+
+Key = tuple[tuple[str, float], ...]  # every number of a layer: equal layers are one block
 
 FAMILIES: dict[str, Family] = {
     **dense.FAMILIES,
@@ -59,8 +68,8 @@ def architecture(
 
 def _assemble(made: Decoder, formats: Quantisation) -> Architecture:
     wide = formats.unquantised.format()
-    counts: dict[tuple[Any, ...], int] = {}
-    blocks: dict[tuple[Any, ...], Block] = {}
+    counts: dict[Key, int] = {}
+    blocks: dict[Key, Block] = {}
     for i, layer in enumerate(made.layers):
         block = _block(layer, formats, f"layers.{i}.")
         key = tuple((path, float(value)) for path, _, value in leaves(block))
@@ -86,7 +95,7 @@ def _assemble(made: Decoder, formats: Quantisation) -> Architecture:
 def _block(layer: Layer, formats: Quantisation, prefix: str) -> Block:
     """One layer as a block, its matrices in the formats the checkpoint stores them in."""
 
-    def spec(piece: Piece | None) -> Any:
+    def spec(piece: Piece | None) -> Attention | Feedforward | None:
         if piece is None:
             return None
         weights = formats.format(piece.matrices, prefix)

@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
-from infer_jax.specs import UNBOUNDED, Compressed, Format, GroupedQuery, Latent, Linear, Sparse
+from infer_jax.specs import (
+    UNBOUNDED,
+    Attention,
+    Compressed,
+    Feedforward,
+    Format,
+    GroupedQuery,
+    Latent,
+    Linear,
+    Sparse,
+)
 
 INDEXED = 4  # tokens of an entry that an indexer chooses (DeepSeek-V4)
 
@@ -19,13 +28,13 @@ class Piece:
     ``shared`` are the shared experts of a mixture.
     """
 
-    spec: Any
+    spec: Attention | Feedforward
     matrices: Mapping[str, int]
     vectors: int = 0
     shared: "Piece | None" = field(default=None)
 
 
-def heads(facts: Facts, width: Any = REQUIRED, grouped: bool = True) -> tuple[int, int, int]:
+def heads(facts: Facts, width: int = REQUIRED, grouped: bool = True) -> tuple[int, int, int]:
     """Query heads, key-value heads and the width of a head.
 
     A missing ``head_dim`` is ``width``, the family's default, or else ``hidden_size`` over the

@@ -3,8 +3,6 @@
 Shapes and defaults are those of the family's modules in transformers 5.
 """
 
-from typing import Any
-
 from infer_jax.catalog.huggingface.attention import Piece, grouped_query, heads
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
 from infer_jax.catalog.huggingface.feedforward import dense
@@ -119,7 +117,7 @@ def _plain(
     facts: Facts,
     layers: list[float],
     *,
-    head: Any = REQUIRED,
+    head: int = REQUIRED,
     grouped: bool = True,
     qkv_bias: bool = False,
     output_bias: bool = False,

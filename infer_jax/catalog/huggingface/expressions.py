@@ -7,7 +7,7 @@ algorithm", on places in place of states), so that no place is visited twice by 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from re import _constants as op, _parser  # pyright: ignore[reportAttributeAccessIssue]
 from typing import Any
 
@@ -74,7 +74,10 @@ class Expression:
         return bool(name.ends(self.tree, 1))
 
 
-def _check(tree: Iterable[tuple[Any, Any]], depth: int) -> None:
+Tree = Iterable[tuple[object, Any]]  # of re's parser: what a part is, and what it is given
+
+
+def _check(tree: Tree, depth: int) -> None:
     """Raise ValueError for a part that is not understood."""
     if depth > DEEPEST:
         raise ValueError(f"over {DEEPEST} groups within groups")
@@ -102,7 +105,7 @@ class Name:
         for i, letter in enumerate(name):
             self.places[letter] = self.places.get(letter, 0) | 1 << i
 
-    def ends(self, tree: Any, starts: int) -> int:
+    def ends(self, tree: Tree, starts: int) -> int:
         """Where a match of ``tree`` may end that begins at any of ``starts``."""
         for kind, given in tree:
             if not starts:
@@ -127,7 +130,7 @@ class Name:
                 starts = sum(1 << i for i in ahead if bool(self.ends(given[1], 1 << i)) == wanted)
         return starts
 
-    def repeated(self, given: tuple[int, int, Any], starts: int) -> int:
+    def repeated(self, given: tuple[int, int, Sequence[tuple[object, Any]]], starts: int) -> int:
         """Where matches in a row may end: at least, at most, and of what they are."""
         least, most, body = given
         # a place that is left is never come back to: after twice the length nothing changes
@@ -154,7 +157,7 @@ class Name:
             step *= 2
         return starts
 
-    def where(self, kind: Any, given: Any) -> int:
+    def where(self, kind: object, given: Any) -> int:
         """The places of the characters that one part of a pattern takes."""
         if kind is op.LITERAL:
             return self.places.get(chr(given), 0)
@@ -168,7 +171,7 @@ class Name:
             self.taken[id(given)] = found
         return found
 
-    def at(self, place: Any) -> int:
+    def at(self, place: object) -> int:
         """The places, one more than characters, where ``^``, ``$`` or a word's edge is."""
         if place in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
             return 1
@@ -180,7 +183,7 @@ class Name:
         return edges if place is op.AT_BOUNDARY else ~edges & ((1 << self.length + 1) - 1)
 
 
-def _in(items: list[tuple[Any, Any]], letter: str) -> bool:
+def _in(items: Sequence[tuple[object, Any]], letter: str) -> bool:
     """Whether a class, ``[a-z]`` or ``\\d``, has a character."""
     code, found = ord(letter), False
     for kind, given in items:

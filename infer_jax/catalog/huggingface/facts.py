@@ -1,13 +1,14 @@
 """Which keys does a config.json hold? Every value is checked when it is read."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Never, TypeVar, cast
 
 from infer_jax.errors import InputError
 
-REQUIRED: Any = object()  # no default: a missing key is an error
+REQUIRED = cast(Never, object())  # no default: a missing key is an error
 LAYERS = 1000  # more layers than any model has; each is looked at once
 LISTED = 2**18  # entries of a list: DeepSeek exclusions name 50,000 modules
+T = TypeVar("T")
 
 
 class Facts:
@@ -24,7 +25,11 @@ class Facts:
     """
 
     def __init__(
-        self, values: dict[str, Any], where: str, prefix: str = "", notes: list[str] | None = None
+        self,
+        values: Mapping[str, object],
+        where: str,
+        prefix: str = "",
+        notes: list[str] | None = None,
     ):
         self.values, self.where, self.prefix = values, where, prefix
         self.notes: list[str] = [] if notes is None else notes
@@ -41,7 +46,7 @@ class Facts:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
-    def _find(self, keys: Sequence[str], default: Any, allowed: str) -> tuple[str, Any]:
+    def _find(self, keys: Sequence[str], default: object, allowed: str) -> tuple[str, object]:
         for key in keys:
             if key in self:
                 return key, self.values[key]
@@ -50,8 +55,8 @@ class Facts:
         return keys[0], None
 
     def number(
-        self, *keys: str, default: Any = REQUIRED, low: float = 0.0, high: float = 2.0**40
-    ) -> float:
+        self, *keys: str, default: T = REQUIRED, low: float = 0.0, high: float = 2.0**40
+    ) -> float | T:
         """A finite number from ``low`` to ``high``."""
         allowed = f"a number from {low:g} to {high:g}"
         key, value = self._find(keys, default, allowed)
@@ -66,11 +71,11 @@ class Facts:
     def count(
         self,
         *keys: str,
-        default: Any = REQUIRED,
+        default: T = REQUIRED,
         low: int = 1,
         high: int = 2**40,
         silent: bool = False,
-    ) -> int:
+    ) -> int | T:
         """A whole number from ``low`` to ``high``; a default taken is noted unless ``silent``."""
         allowed = f"a whole number from {low} to {high}"
         key, value = self._find(keys, default, allowed)
@@ -93,7 +98,7 @@ class Facts:
             raise self.error(key, value, "true or false")
         return value
 
-    def text(self, *keys: str, default: Any = REQUIRED, allowed: Sequence[str] = ()) -> Any:
+    def text(self, *keys: str, default: T = REQUIRED, allowed: Sequence[str] = ()) -> str | T:
         """A string, one of ``allowed`` where given."""
         wanted = " or ".join(allowed) if allowed else "a string"
         key, value = self._find(keys, default, wanted)
@@ -104,8 +109,8 @@ class Facts:
         return value
 
     def items(
-        self, *keys: str, length: int | None = None, allowed: Sequence[Any] = ()
-    ) -> list[Any] | None:
+        self, *keys: str, length: int | None = None, allowed: Sequence[T] = ()
+    ) -> list[T] | None:
         """A list, or None where it is missing; of ``length`` items, each of ``allowed``."""
         wanted = "a list" if length is None else f"a list of {length}"
         key, value = self._find(keys, None, wanted)
@@ -125,11 +130,12 @@ class Facts:
 
     def names(self, *keys: str) -> list[str]:
         """A list of strings, empty where it is missing."""
-        value = self.items(*keys) or []
-        for item in value:
+        found: list[str] = []
+        for item in self.items(*keys) or []:
             if not isinstance(item, str):
                 raise self.error(keys[0], item, "a list of strings")
-        return value
+            found.append(item)
+        return found
 
     def section(self, key: str) -> "Facts | None":
         """The object under ``key``, or None where it is missing."""

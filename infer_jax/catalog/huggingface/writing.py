@@ -1,5 +1,6 @@
 """How does a config.json spell an architecture? What the readers of this package read, written."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ from infer_jax.specs import UNBOUNDED, Architecture, Experts, GroupedQuery, Late
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 
 
-def config_of(arch: Architecture, base: dict[str, Any]) -> dict[str, Any]:
+def config_of(arch: Architecture, base: Mapping[str, Any]) -> dict[str, object]:
     """``base`` with the keys that spell the shape of ``arch``; text_config is looked into."""
     if "text_config" in base:
         return {**base, "text_config": config_of(arch, base["text_config"])}
-    new = dict(base)
+    new: dict[str, object] = dict(base)
     new["hidden_size"] = arch.width
     new["vocab_size"] = arch.vocabulary
     new["num_hidden_layers"] = sum(float(b.count) for b in arch.blocks)
@@ -55,7 +56,7 @@ def config_of(arch: Architecture, base: dict[str, Any]) -> dict[str, Any]:
     return {k: _plain(k, v) for k, v in new.items()}
 
 
-def _plain(key: str, value: Any) -> Any:
+def _plain(key: str, value: object) -> object:
     """Counts as whole numbers; everything else as it was."""
     if isinstance(value, np.ndarray | np.generic | float) and not isinstance(value, bool):
         number = float(value)

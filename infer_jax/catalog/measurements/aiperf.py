@@ -5,7 +5,6 @@ latency after the first token over the tokens after it: TPOT as it is meant here
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ COUNTS = {
 RANKS = (50.0, 90.0, 99.0)
 
 
-def recognises(value: Any) -> bool:
+def recognises(value: object) -> bool:
     """True for a profile: an object of metrics, each with its unit."""
     if not isinstance(value, dict):
         return False
@@ -39,7 +38,7 @@ def recognises(value: Any) -> bool:
     return isinstance(one, dict) and "unit" in one
 
 
-def recognises_record(value: Any) -> bool:
+def recognises_record(value: object) -> bool:
     """True for a line of ``profile_export.jsonl``: one request."""
     if not isinstance(value, dict):
         return False
@@ -66,7 +65,8 @@ def read(cells: Cells) -> Run:
     found = {name: _metric(metrics.part(_key(metrics, name)), name) for name in (*TIMES, *COUNTS)}
     config = cells.part("input_config")
     models = config.part("endpoint").values.get("model_names") or config.values.get("model_names")
-    if models and not (isinstance(models, list) and isinstance(models[0], str)):
+    named = models[0] if isinstance(models, list) and models else None
+    if models and not isinstance(named, str):
         raise config.error("model_names", models, "a list of texts")
     load = [config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config]
     run = _run(cells, found)
@@ -74,7 +74,7 @@ def read(cells: Cells) -> Run:
     return run.replace(
         failed=max(run.failed, failed),
         rate_limited=limited,
-        model=models[0] if models else None,
+        model=named,
         date=cells.text("start_time"),
         concurrency=_first(x.number("concurrency") for x in load),
         request_rate=_first(x.number("request_rate") for x in load),
@@ -109,7 +109,7 @@ def read_table(file: str, text: str) -> Run:
     )
 
 
-def read_records(file: str, records: Sequence[tuple[int, Mapping[str, Any]]]) -> Run:
+def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]]) -> Run:
     """The run that the records of its requests tell; the load must be given as a fact.
 
     Raises:
@@ -160,10 +160,9 @@ def _errors(cells: Cells) -> tuple[float, float]:
 
 
 def _run(cells: Cells, found: Mapping[str, Statistic]) -> Run:
-    times: dict[str, Any] = {ours: found[theirs] for theirs, ours in TIMES.items()}
-    return Run(
+    times = {ours: found[theirs] for theirs, ours in TIMES.items()}
+    run = Run(
         **cells.place,
-        **times,
         source="aiperf",
         isl=found["input_sequence_length"].mean,
         osl=found["output_sequence_length"].mean,
@@ -172,6 +171,7 @@ def _run(cells: Cells, found: Mapping[str, Statistic]) -> Run:
         completed=found["request_count"].mean,
         failed=found["error_request_count"].mean or 0.0,
     )
+    return run.replace(**times)
 
 
 def _key(metrics: Cells, name: str) -> str:

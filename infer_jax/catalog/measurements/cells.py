@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.measurements.run import Statistic
@@ -22,21 +22,29 @@ PERCENTILE = re.compile(r"p\d+(?:\.\d+)?")
 NAMED = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
 
 
+class Place(TypedDict):
+    """Where a record stands: file, line or entry, and which of the two."""
+
+    file: str
+    line: int
+    unit: str
+
+
 @dataclass(frozen=True)
 class Cells:
     """A named set of values at a place in a file; line 0 is the whole file."""
 
     file: str
     line: int
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     unit: str = "line"  # or entry, of a JSON array
 
     @property
-    def place(self) -> dict[str, Any]:
+    def place(self) -> Place:
         """File, line and unit, as fields of a record made of these cells."""
         return {"file": self.file, "line": self.line, "unit": self.unit}
 
-    def error(self, name: str, value: Any, allowed: str) -> InputError:
+    def error(self, name: str, value: object, allowed: str) -> InputError:
         """What is wrong with one cell."""
         at = f"{self.unit} {self.line}, {name}" if self.line else name
         return InputError(self.file, at, value, allowed)
@@ -97,7 +105,7 @@ class Cells:
     def part(self, name: str) -> "Cells":
         """An object inside this one; empty where absent."""
         value = self.values.get(name)
-        inside: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        inside: Mapping[str, object] = value if isinstance(value, Mapping) else {}
         return Cells(self.file, self.line, inside, self.unit)
 
     def parts(self, name: str) -> "list[Cells]":
@@ -128,7 +136,7 @@ class Cells:
                     found[head] = value
         return gathered(found)
 
-    def _number(self, name: str, value: Any) -> float:
+    def _number(self, name: str, value: object) -> float:
         allowed = f"a number of at least 0, below {MOST:g}"
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self.error(name, value, allowed)

@@ -7,7 +7,6 @@ file for that one. A fact that the file states already must not be contradicted.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from infer_jax.catalog.foreign import read_json, read_toml
 from infer_jax.catalog.measurements.run import Run
@@ -18,13 +17,13 @@ NUMBERS = ("chips", "tp", "pp", "dp", "ep", "isl", "osl", "prefix", "concurrency
 FACTS = (*TEXTS, *NUMBERS)
 
 
-def checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(where: str, given: Mapping[str, object]) -> dict[str, object]:
     """Facts as texts and floats; None is left out.
 
     Raises:
         InputError: an unknown name or a malformed value.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in given.items():
         if value is None:
             continue
@@ -41,7 +40,7 @@ def checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, object]]:
     """Facts by file name; those for every file under ``""``.
 
     Raises:
@@ -57,7 +56,9 @@ def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def complete(run: Run, sidecar: Mapping[str, Mapping[str, Any]], flags: Mapping[str, Any]) -> Run:
+def complete(
+    run: Run, sidecar: Mapping[str, Mapping[str, object]], flags: Mapping[str, object]
+) -> Run:
     """The run with the facts that its file leaves open; a flag outranks the sidecar.
 
     Raises:

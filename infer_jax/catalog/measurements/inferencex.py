@@ -5,15 +5,13 @@ and user (1 / TPOT). ``tp`` counts the GPUs of a server; with ``dp_attention`` e
 attention rank of its own. Lengths are nominal: requests are drawn between 80 and 100 % of them.
 """
 
-from typing import Any
-
 from infer_jax.catalog.measurements import tpot
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.catalog.measurements.names import system_named
 from infer_jax.catalog.measurements.run import Pool, Run, Speculation
 
 
-def recognises(value: Any) -> bool:
+def recognises(value: object) -> bool:
     """True for an object with this file's keys."""
     return isinstance(value, dict) and {"hw", "framework", "tput_per_gpu"} <= set(value)
 

@@ -5,13 +5,12 @@ and ``metrics`` (p50_ms, p90_ms, avg_ms, std_ms, throughput).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from infer_jax.catalog.measurements.cells import MOST, Cells, gathered
 from infer_jax.catalog.measurements.kernel import Kernel
 
 
-def recognises(value: Any) -> bool:
+def recognises(value: object) -> bool:
     """True for a result, or a list of them."""
     first = value[0] if isinstance(value, list) and value else value
     return (
@@ -22,7 +21,7 @@ def recognises(value: Any) -> bool:
     )
 
 
-def read(file: str, value: Any) -> Iterator[Kernel]:
+def read(file: str, value: object) -> Iterator[Kernel]:
     """The measurements in a detailed result.
 
     Raises:
@@ -57,7 +56,7 @@ def read(file: str, value: Any) -> Iterator[Kernel]:
         )
 
 
-def _numbers(params: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(params: Mapping[str, object]) -> dict[str, float]:
     """The parameters that are finite numbers; others (dtype, sharding) are no sizes."""
     return {
         name: float(value)
@@ -66,7 +65,7 @@ def _numbers(params: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _device(info: Any) -> str:
+def _device(info: object) -> str:
     if isinstance(info, Mapping):
         return str(info.get("device_kind") or info.get("type") or "")
     return "" if info is None else str(info)

@@ -33,7 +33,7 @@ def read(file: str, text: str) -> Run:
             continue
         try:
             entry = json_of(file, words[len(MARK) :])
-            values[str(entry["key"])] = entry["value"]
+            values[str(entry["key"])] = entry["value"]  # pyright: ignore[reportIndexIssue]
         except (ValueError, KeyError, TypeError, IndexError):
             raise Cells(file, line, {}).error("entry", words, ":::MLLOG and an object") from None
     cells = Cells(file, 0, values)

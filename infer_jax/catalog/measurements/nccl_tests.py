@@ -6,9 +6,9 @@ neither is there it must be given.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TypeGuard
 
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.catalog.measurements.kernel import Kernel
@@ -28,7 +28,7 @@ def recognises(text: str) -> bool:
     return HEADER.search(text) is not None
 
 
-def recognises_document(value: Any) -> bool:
+def recognises_document(value: object) -> TypeGuard[Mapping[str, object]]:
     """True for what ``-J`` writes."""
     return isinstance(value, dict) and "results" in value and "nccl_version" in value
 
@@ -60,7 +60,7 @@ def read(file: str, text: str, operation: str | None = None) -> Iterator[Kernel]
 
 
 def read_document(
-    file: str, value: dict[str, Any], operation: str | None = None
+    file: str, value: Mapping[str, object], operation: str | None = None
 ) -> Iterator[Kernel]:
     """The measurements in a JSON result.
 

@@ -4,7 +4,6 @@ import glob
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from infer_jax.catalog.foreign import json_lines
 from infer_jax.catalog.measurements import (
@@ -31,10 +30,13 @@ FORMATS = (
 )
 
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
 def read_runs(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: Paths,
     sidecar: str | os.PathLike[str] | None = None,
-    **facts: Any,
+    **facts: object,
 ) -> tuple[Run, ...]:
     """The runs in files of any known format, checked, completed and without duplicates.
 
@@ -55,9 +57,8 @@ def read_runs(
     return distinct(believable(complete(run, beside, flags)) for run in runs)
 
 
-def _files(paths: Any) -> Iterator[Path]:
-    single = isinstance(paths, str | os.PathLike)
-    for given in [paths] if single else paths:
+def _files(paths: Paths) -> Iterator[Path]:
+    for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = Path(given)
         if path.is_dir():
             kinds = (".json", ".jsonl", ".csv", ".txt")
@@ -92,9 +93,10 @@ def _of_file(path: Path) -> Iterator[Run]:
         raise InputError(file, "", kind, FORMATS)
 
 
-def _of_documents(file: str, found: list[tuple[int, Any]]) -> Iterator[Run]:
-    if found and all(aiperf.recognises_record(value) for _, value in found):
-        yield aiperf.read_records(file, found)
+def _of_documents(file: str, found: list[tuple[int, object]]) -> Iterator[Run]:
+    records = [(n, x) for n, x in found if isinstance(x, dict) and aiperf.recognises_record(x)]
+    if found and len(records) == len(found):
+        yield aiperf.read_records(file, records)
         return
     for line, value in found:
         if isinstance(value, list):
@@ -103,7 +105,7 @@ def _of_documents(file: str, found: list[tuple[int, Any]]) -> Iterator[Run]:
             places = [(line, "line", value)]
         for number, unit, entry in places:
             kind = next((one for one in OBJECTS if one.recognises(entry)), None)
-            if kind is None:
+            if kind is None or not isinstance(entry, dict):
                 at = f"{unit} {number}" if number else ""
                 raise InputError(file, at, "unrecognised contents", FORMATS)
             yield kind.read(Cells(file, number, entry, unit))

@@ -6,7 +6,6 @@ no parallelism) is None until the user gives it: see `infer_jax.catalog.measurem
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
 
 from infer_jax.errors import InputError
 
@@ -141,6 +140,6 @@ class Run:
                 allowed = f"a {name} given as --{name.replace('_', '-')} or in a sidecar"
                 raise InputError(self.place, name, "not in the file", allowed)
 
-    def replace(self, **changes: Any) -> "Run":
+    def replace(self, **changes: object) -> "Run":
         """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]

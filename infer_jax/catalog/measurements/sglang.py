@@ -4,14 +4,12 @@ TPOT is (latency - TTFT) / (tokens - 1) of each request. Newer clients add the s
 settings, which name the model and its parallelism.
 """
 
-from typing import Any
-
 from infer_jax.catalog.measurements import vllm
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.catalog.measurements.run import Run, Speculation
 
 
-def recognises(value: Any) -> bool:
+def recognises(value: object) -> bool:
     """True for an object with this client's keys."""
     keys = {"backend", "dataset_name", "completed", "mean_ttft_ms"}
     return isinstance(value, dict) and keys <= set(value)

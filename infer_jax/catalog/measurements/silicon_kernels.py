@@ -5,7 +5,6 @@ package ``aiconfigurator-core``, millions of rows: they are read by column, wher
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ def kernel_tables(system: str) -> tuple[str, ...]:
     return tuple(sorted(str(path) for path in found))
 
 
-def kernel_columns(system: str, table: str, **equal: Any) -> dict[str, np.ndarray]:
+def kernel_columns(system: str, table: str, **equal: object) -> dict[str, np.ndarray]:
     """The columns of one table, of the rows where each of ``equal`` holds.
 
     The measured time is the column ``seconds``.

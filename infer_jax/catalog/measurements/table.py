@@ -10,7 +10,6 @@ case the column is ``intvty_<statistic>``.
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from infer_jax.catalog.foreign import csv_rows
 from infer_jax.catalog.measurements import tpot
@@ -65,12 +64,13 @@ def _run(cells: Cells) -> Run:
                 times.setdefault(name, {})[statistic] = value
     found = {name: gathered(values) for name, values in times.items()}
     each, origin = _tpot(cells, found)
-    facts: dict[str, Any] = {name: cells.text(name) for name in TEXTS}
+    facts: dict[str, object] = {name: cells.text(name) for name in TEXTS}
     facts |= {name: cells.number(name) for name in NUMBERS}
     facts |= {name: cells.number(name) or 0.0 for name in COUNTS}
     facts |= {ours: cells.number(theirs) for theirs, ours in MEASURED.items()}
     facts |= {name: found.get(name, Statistic()) for name in ("ttft", "itl", "e2el")}
-    return Run(**cells.place, source="csv", **facts, tpot=each, tpot_from=origin)
+    run = Run(**cells.place, source="csv", tpot=each, tpot_from=origin)
+    return run.replace(**facts)
 
 
 def _tpot(cells: Cells, found: dict[str, Statistic]) -> tuple[Statistic, str]:

@@ -6,7 +6,6 @@ unless given as ``--metadata``, whose keys stand beside the others.
 """
 
 import math
-from typing import Any
 
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.catalog.measurements.run import Run, Speculation
@@ -15,7 +14,7 @@ ENGINES = ("vllm", "sglang", "tensorrt-llm", "trtllm")
 LIMITED = ("429", "rate limit", "too many requests")
 
 
-def recognises(value: Any) -> bool:
+def recognises(value: object) -> bool:
     """True for an object with this client's keys."""
     return isinstance(value, dict) and {"model_id", "num_prompts", "completed"} <= set(value)
 
@@ -37,10 +36,13 @@ def read(cells: Cells) -> Run:
     ttft = cells.statistic(f"ttft{unit}", scale)
     if not ttft.values:
         raise cells.error(f"mean_ttft{unit}", "missing", "a run of a generating model, streamed")
-    facts: dict[str, Any] = {name: cells.number(name) for name in ("chips", "tp", "pp", "dp", "ep")}
     return Run(
         **cells.place,
-        **facts,
+        chips=cells.number("chips"),
+        tp=cells.number("tp"),
+        pp=cells.number("pp"),
+        dp=cells.number("dp"),
+        ep=cells.number("ep"),
         source="vllm",
         engine=_engine(cells),
         version=cells.text("version"),

@@ -27,7 +27,7 @@ def _tables() -> dict[str, Any]:
     return read_toml(str(files("infer_jax.catalog.published").joinpath("economics.toml")))
 
 
-def _row(kind: str, name: str) -> dict[str, Any]:
+def _row(kind: str, name: str) -> dict[str, float]:
     table = _tables()[kind]
     if name not in table:
         raise InputError("economics paper", kind, name, ", ".join(table))
@@ -52,7 +52,7 @@ def economics_model(name: str, *, multi_query: bool = False) -> Architecture:
     """
     row = _row("models", name)
     if "scaled_from" in row:
-        row = _scaled(_row("models", row["scaled_from"]), row["scale"])
+        row = _scaled(_tables()["models"][row["scaled_from"]], row["scale"])
     weights = Format.of(bytes=row["weight_bytes"], bits=8.0 * row["weight_bytes"])
     # The paper multiplies attention at the weights' precision and stores the cache at the
     # activations'.
@@ -125,7 +125,7 @@ def economics_hardware(name: str) -> tuple[Hardware, dict[str, float]]:
     return hardware, {key: row[key] for key in known if key in row}
 
 
-def _scaled(row: dict[str, Any], scale: float) -> dict[str, Any]:
+def _scaled(row: dict[str, float], scale: float) -> dict[str, float]:
     """A model scaled to ``scale`` times its parameters as the paper's program scales it."""
     wide, heads = scale ** (1 / 3), scale ** (1 / 6)
     scaled = dict(row)

@@ -25,7 +25,7 @@ def _tables() -> dict[str, Any]:
     return read_toml(str(files("infer_jax.catalog.published").joinpath("partitioning.toml")))
 
 
-def _row(kind: str, name: str) -> Any:
+def _row(kind: str, name: str) -> dict[str, Any]:
     table = _tables()[kind]
     if name not in table:
         raise InputError("partitioning paper", kind, name, ", ".join(table))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -93,20 +93,20 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     )
 
 
-def _is_text(values: list[Any]) -> bool:
+def _is_text(values: list[object]) -> bool:
     first = values[0] if values else None
     first = first[0] if isinstance(first, list) and first else first
     return isinstance(first, dict) and "conversations" in first
 
 
-def _object(file: str, line: int, value: Any) -> Mapping[str, Any]:
+def _object(file: str, line: int, value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
         at = f"line {line}" if line else ""
         raise InputError(file, at, "unrecognised contents", FORMATS)
     return value
 
 
-def _form(file: str, columns: Mapping[str, Any]) -> Form:
+def _form(file: str, columns: Mapping[str, object]) -> Form:
     """The format with these columns.
 
     Raises:
@@ -167,7 +167,7 @@ def _hashes(file: str, rows: list[Cells], requests: list[_Request]) -> tuple[tup
     return tuple(request.hashes for request in requests)
 
 
-def _detailed(file: str, found: list[tuple[int, Any]]) -> Trace:
+def _detailed(file: str, found: list[tuple[int, object]]) -> Trace:
     """The lengths in detailed results of vLLM's or SGLang's benchmark, one run or more."""
     starts, prompts, outputs = [], [], []
     source = "vllm"

@@ -170,7 +170,9 @@ class Offloading(Coefficients, Estimator):
             }
             if not self.hidden_on_disk:
                 none = jnp.zeros_like(answer.at.disk.hidden)
-                held["hidden states on disk"] = Limit(need=answer.at.disk.hidden, capacity=none)
+                held["hidden states on disk"] = Limit(
+                    need=none + answer.at.disk.hidden, capacity=none
+                )
             both.append(held)
         return both[0], both[1]
 

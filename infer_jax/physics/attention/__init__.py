@@ -27,7 +27,7 @@ from infer_jax.specs import (
     StateSpace,
 )
 
-KINDS: dict[type, type[Kind[Any]]] = {
+KINDS: dict[type, type[Kind[Attention]]] = {
     GroupedQuery: GroupedQueryLayer,
     Latent: LatentLayer,
     Sparse: SparseLayer,
@@ -37,6 +37,6 @@ KINDS: dict[type, type[Kind[Any]]] = {
 }
 
 
-def of(attention: Attention) -> Kind[Any]:
+def of(attention: Attention) -> Kind[Attention]:
     """The laws of a layer of attention, by its kind."""
     return KINDS[type(attention)](attention)

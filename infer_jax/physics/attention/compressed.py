@@ -5,8 +5,6 @@ heavily compressed (128 tokens an entry, all are seen). Source: DeepSeek-V4 tech
 Section 2.3; shapes as in transformers 5.10, models/deepseek_v4 (huggingface/transformers).
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
@@ -89,7 +87,7 @@ class CompressedLayer(Kind[Compressed]):
         return self.core_flops(new_tokens, cached_tokens)
 
     @property
-    def heads(self) -> tuple[Any, Any]:
+    def heads(self) -> tuple[Array, Array | float]:
         """Query heads, and one shared head that every rank copies."""
         return self.attention.query_heads, 1.0
 

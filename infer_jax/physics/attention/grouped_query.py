@@ -1,7 +1,5 @@
 """Grouped-query attention: MHA, GQA and MQA, with a window or without."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
@@ -79,7 +77,7 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         )
 
     @property
-    def heads(self) -> tuple[Any, Any]:
+    def heads(self) -> tuple[Array, Array | float]:
         """Query heads and KV heads."""
         return self.attention.query_heads, self.attention.kv_heads
 

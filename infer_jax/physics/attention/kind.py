@@ -17,7 +17,7 @@ from infer_jax.physics.attention.row import Row
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Architecture, Attention, Format
 
-A = TypeVar("A", bound=Attention)
+A = TypeVar("A", bound=Attention, covariant=True)
 STORED = Format.of(bytes=2.0, bits=16.0)  # where no bytes are asked for
 
 
@@ -44,8 +44,8 @@ class Dealt(NamedTuple):
 class Cut(NamedTuple):
     """A matrix that tensor ranks cut: numbers on that side, and a block of its format there."""
 
-    width: Any
-    block: Any
+    width: Array
+    block: Array | float
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Kind(Generic[A]):
         """The spec of the softmax core, where another layer chooses tokens for it."""
         return self.attention
 
-    def formatted(self, weights: Format) -> Any:
+    def formatted(self, weights: Format) -> A:
         """The same layer with its projections stored in another format."""
         return self.attention.replace(weights=weights)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -164,7 +164,7 @@ class Kind(Generic[A]):
     # how it is dealt out over tensor ranks
 
     @property
-    def heads(self) -> tuple[Any, Any]:
+    def heads(self) -> tuple[Array, Array | float]:
         """Query heads that tensor ranks share, and KV heads that they share or copy."""
         raise NotImplementedError
 

@@ -1,7 +1,5 @@
 """Multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434, Section 2.1)."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
@@ -82,7 +80,7 @@ class LatentLayer(Kind[Latent]):
         )
 
     @property
-    def heads(self) -> tuple[Any, Any]:
+    def heads(self) -> tuple[Array, Array | float]:
         """Query heads, and one latent that every rank copies."""
         return self.attention.query_heads, 1.0
 

@@ -1,7 +1,5 @@
 """Linear attention with a matrix state: the gated delta rule (GDN) and Mamba-2."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
@@ -64,7 +62,7 @@ class LinearLayer(Kind[Linear]):
         )
 
     @property
-    def heads(self) -> tuple[Any, Any]:
+    def heads(self) -> tuple[Array, Array | float]:
         """Value heads and key heads."""
         return self.attention.value_heads, self.attention.key_heads
 

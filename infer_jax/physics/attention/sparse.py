@@ -3,8 +3,6 @@
 DeepSeek-V3.2-Exp, technical report, Section 2.1 (lightning indexer).
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
@@ -14,7 +12,7 @@ from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.latent import LatentLayer
 from infer_jax.physics.attention.row import Row
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import Format, GroupedQuery, Sparse
+from infer_jax.specs import Format, GroupedQuery, Latent, Sparse
 
 
 class SparseLayer(Kind[Sparse]):
@@ -51,7 +49,7 @@ class SparseLayer(Kind[Sparse]):
         return GroupedQueryLayer(base) if isinstance(base, GroupedQuery) else LatentLayer(base)
 
     @property
-    def softmax(self) -> Any:
+    def softmax(self) -> GroupedQuery | Latent:
         """The spec of the base."""
         return self.attention.base
 
@@ -84,7 +82,7 @@ class SparseLayer(Kind[Sparse]):
         return self.core_flops(new_tokens, cached_tokens)
 
     @property
-    def heads(self) -> tuple[Any, Any]:
+    def heads(self) -> tuple[Array, Array | float]:
         """Query heads and KV heads of the base; the indexer is copied."""
         return self.base.heads
 

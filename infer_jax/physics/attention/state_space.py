@@ -67,7 +67,7 @@ class StateSpaceLayer(Kind[StateSpace]):
         )
 
     @property
-    def heads(self) -> tuple[Array, Array]:
+    def heads(self) -> tuple[Array, Array | float]:
         """Channels, which ranks share like heads."""
         return self.attention.channels, self.attention.channels
 

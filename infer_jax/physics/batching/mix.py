@@ -12,13 +12,33 @@ from infer_jax.physics.queueing import bursts, clustered, pole, single_server_wa
 
 
 class Mix(NamedTuple):
-    """What prompts do to one another and to decoding requests."""
+    """What prompts do to one another and to decoding requests; times in seconds."""
 
     own: Array  # time of the steps of one's own prompt, by kind
     wait: Array  # mean wait for the running step and the prompts before one's own
     variance: Array
     life: Array  # mean time from the first token to the last
     tpot: Array  # mean over requests of that time per token
+
+
+class Prompts(NamedTuple):
+    """Prompts that come at a rate: what each adds to steps, and how full they make them.
+
+    ``cost``: seconds by kind that a prompt adds; ``load``: of the server if all steps are full;
+    ``own``: seconds by kind of the steps of one's own prompt; ``share``: of the time that goes
+    into prompts; ``length``: mean seconds of a step; ``coming``: prompts that come while a step
+    runs; ``excess``: arrivals about an arrival beyond the average.
+    """
+
+    cost: Array
+    load: Array
+    own: Array
+    share: Array
+    length: Array
+    coming: Array
+    rate: Array
+    variability: Array
+    excess: Array
 
 
 def mix(
@@ -29,6 +49,22 @@ def mix(
     Where arrivals come in bursts, ``excess`` of them are about an arrival beyond the average,
     half before it and half after; ``clustered`` says how near.
     """
+    prompts = _prompts(step, kinds, s, decoding, rate, variability)
+    gate, queue, variance = _waits(kinds, s, decoding, prompts)
+    life, tokens = _lives(kinds, s, prompts, queue)
+    return Mix(
+        own=prompts.own,
+        wait=gate + queue,
+        variance=variance,
+        life=kinds.mean(life),
+        tpot=kinds.mean(life / tokens),
+    )
+
+
+def _prompts(
+    step: Step, kinds: Kinds, s: Steps, decoding: Array, rate: Array, variability: Array
+) -> Prompts:
+    """What a prompt adds to the steps that it shares with others that come."""
     excess = variability - 1.0
     empty_full = jnp.stack([jnp.zeros_like(s.room), s.room])
     alone, crowded = jax.vmap(lambda beside: added(step, kinds, decoding, s, beside))(empty_full)
@@ -36,53 +72,62 @@ def mix(
     seen = s.base * pole(share) + rate * kinds.mean(alone**2) * pole(share**2)
     beside = (rate * seen + excess * clustered(rate * seen, variability)) * kinds.mean(kinds.fresh)
     cost = added(step, kinds, decoding, s, jnp.maximum(beside, 0.0))
+    share = rate * kinds.mean(cost)
+    length = s.base * pole(share)
+    return Prompts(
+        cost=cost,
+        load=rate * kinds.mean(crowded + kinds.fresh / s.room * s.base),
+        own=cost + s.chunks * s.base,
+        share=share,
+        length=length,
+        coming=rate * length,
+        rate=rate,
+        variability=variability,
+        excess=excess,
+    )
 
-    share = rate * kinds.mean(cost)  # of the time goes into prompts
-    length = s.base * pole(share)  # of a step, on average
-    load = rate * kinds.mean(crowded + kinds.fresh / s.room * s.base)  # if all steps are full
-    own = cost + s.chunks * s.base
 
+def _waits(kinds: Kinds, s: Steps, decoding: Array, p: Prompts) -> tuple[Array, Array, Array]:
+    """Mean waits for the running step and for prompts before one's own, and their variance."""
     # the running step, and prompts that come while it runs and share the next one
-    coming = rate * length
-    more = excess * clustered(0.5 * coming, variability)
-    gate = 0.5 * length + jnp.maximum(coming + more, 0.0) * kinds.mean(cost)
-    idle = jnp.clip((1.0 - load) * pole(share), 0.0, 1.0)
+    more = p.excess * clustered(0.5 * p.coming, p.variability)
+    gate = 0.5 * p.length + jnp.maximum(p.coming + more, 0.0) * kinds.mean(p.cost)
+    idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
     gate = gate * (1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle))
     # one who finds nobody waits for no step
-    gate = gate * -jnp.expm1(-decoding - rate * kinds.mean(own))
+    gate = gate * -jnp.expm1(-decoding - p.rate * kinds.mean(p.own))
     # prompts before one's own that take several steps: between a gated queue, where all that
     # came during a step are served in the next, and one served in the order of arrival
-    blocking = cost + (s.chunks - 1.0) * s.base
-    gated = (1.0 + 2.0 * share / s.chunks) / (1.0 + share / s.chunks)
+    blocking = p.cost + (s.chunks - 1.0) * s.base
+    gated = (1.0 + 2.0 * p.share / s.chunks) / (1.0 + p.share / s.chunks)
     mean = kinds.mean(blocking)
-    burst, second = bursts(load, variability), kinds.mean(gated * blocking**2)
-    queue = single_server_wait(rate, mean, second, load, variability, burst)
-    near = (coming + jnp.maximum(more, 0.0)) * kinds.mean(cost**2)
-    near = near + length**2 / 12.0 + (more * kinds.mean(cost)) ** 2
+    burst, second = bursts(p.load, p.variability), kinds.mean(gated * blocking**2)
+    queue = single_server_wait(p.rate, mean, second, p.load, p.variability, burst)
+    near = (p.coming + jnp.maximum(more, 0.0)) * kinds.mean(p.cost**2)
+    near = near + p.length**2 / 12.0 + (more * kinds.mean(p.cost)) ** 2
     # exact for Poisson arrivals, and for others before an exponential server
-    third = rate * kinds.mean(blocking**3) * pole(load) / 3.0
-    far = queue**2 + burst * third
+    third = p.rate * kinds.mean(blocking**3) * pole(p.load) / 3.0
+    return gate, queue, near + queue**2 + burst * third
 
-    # a request that has its first token meets the prompts left behind it and the rest of its
-    # burst, then the average
-    several = jnp.minimum(coming * kinds.mean(s.chunks - 1.0), 1.0)
-    full = jnp.minimum(coming * kinds.mean(kinds.fresh) / s.room, 1.0)
-    often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-coming), full)  # of steps have prompts
+
+def _lives(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Array, Array]:
+    """Seconds from the first token to the last, and tokens in them, by kind.
+
+    A request that has its first token meets the prompts left behind it and the rest of its
+    burst, then the average.
+    """
+    several = jnp.minimum(p.coming * kinds.mean(s.chunks - 1.0), 1.0)
+    full = jnp.minimum(p.coming * kinds.mean(kinds.fresh) / s.room, 1.0)
+    often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-p.coming), full)  # of steps have prompts
     often = jnp.maximum(often, 1e-12)
-    longer = jnp.minimum(share, 1.0) * length / often  # those are by so much
-    busy = jnp.minimum(share + often * jnp.maximum(1.0 - share, 0.0), 1.0)  # of the time
-    stay = kinds.mean(own) + queue + (s.base + often * longer) * kinds.mean(kinds.output - 1.0)
-    later = 0.5 * excess * clustered(rate * stay, variability)
-    behind = (rate * (kinds.mean(own) + queue) + later) * kinds.mean(cost)
+    longer = jnp.minimum(p.share, 1.0) * p.length / often  # those are by so much
+    busy = jnp.minimum(p.share + often * jnp.maximum(1.0 - p.share, 0.0), 1.0)  # of the time
+    own = kinds.mean(p.own)
+    stay = own + queue + (s.base + often * longer) * kinds.mean(kinds.output - 1.0)
+    later = 0.5 * p.excess * clustered(p.rate * stay, p.variability)
+    behind = (p.rate * (own + queue) + later) * kinds.mean(p.cost)
     least = jnp.maximum(busy - often, 0.0)
-    met = jnp.maximum(behind, 0.0) * least / busy * pole(share)
+    met = jnp.maximum(behind, 0.0) * least / busy * pole(p.share)
     tokens = jnp.maximum(kinds.output - 1.0, 1e-3)
     met = met * -jnp.expm1(-tokens * least * longer / jnp.maximum(met, 1e-12))
-    life = (s.base + often * longer) * tokens + met
-    return Mix(
-        own=own,
-        wait=gate + queue,
-        variance=near + far,
-        life=kinds.mean(life),
-        tpot=kinds.mean(life / tokens),
-    )
+    return (s.base + often * longer) * tokens + met, tokens
