@@ -3,13 +3,13 @@
 from typing import Any
 
 from infer_jax.cli.answered import NONE, Answers, again, lead, ms, phases
-from infer_jax.cli.sensitivity import worth
 from infer_jax.design.sensitivity import known_outputs
 from infer_jax.pages import charts, page
 from infer_jax.pages.charts import Axis, Bar, Curve, Mark, Tier
 from infer_jax.results import numbers
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
+from infer_jax.verbs.sensitivity_result import worth
 
 TOP = 10  # bars of each output's sensitivity
 PER_MILLION = "USD per million output tokens"

@@ -119,3 +119,20 @@ def test_compare_answers_what_its_command_prints():
         ij.compare(*POINT, measured=runs, batch=4)
     with pytest.raises(ij.InputError, match="Which two estimators"):
         ij.compare(*POINT, tp=1)
+
+
+def test_sensitivity_answers_what_its_command_prints(tmp_path):
+    given = ("--tp", "1", "--batch", "8", "--estimator", "economics.planned")
+    found = ij.sensitivity(*POINT, tp=1, batch=8, estimator="economics.planned")
+    said = answer("sensitivity", *WORDS, *given)
+    assert {"schema": said["schema"], **json.loads(json.dumps(found.to_dict()))} == said
+    assert str(found).split() == run("sensitivity", *WORDS, *given).out.split()
+    assert len(found.rows()) == len(said["points"][0]["elasticities"])
+    pytest.importorskip("matplotlib")
+    mine, theirs = tmp_path / "mine.svg", tmp_path / "theirs.svg"
+    assert found.plot(mine).axes  # pyright: ignore[reportAttributeAccessIssue]
+    drawn = answer("sensitivity", *WORDS, *given, "--out", str(theirs))
+    assert drawn["notes"] == [*said["notes"], f"Drawn to {theirs}."]
+    assert mine.stat().st_size == pytest.approx(theirs.stat().st_size, rel=0.01)
+    with pytest.raises(ij.InputError, match=r"^sensitivity: along is 3; allowed: no tp"):
+        ij.sensitivity(*POINT, tp=1, along=3)

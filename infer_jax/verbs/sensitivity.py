@@ -1,0 +1,157 @@
+"""What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.design.sensitivity import Change, analyser, changed, outputs, what_if
+from infer_jax.estimators import Economics
+from infer_jax.specs import Architecture, Hierarchy, Plan, leaves
+from infer_jax.sweeps.paths import Point
+from infer_jax.verbs import changes, checks, frontier_points as points, inputs
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.sensitivity_result import At, SensitivityResult, Shown
+from infer_jax.verbs.split import plan_of
+
+HEADS = (*changes.HEADS, "workload", "plan")  # what paths of ``set`` begin with
+TOP = 12  # rows of each output's table
+MOST = 1000  # points along a frontier: each is a column of the table
+
+
+class Split(NamedTuple):
+    """The options that say over how many GPUs a model is dealt out."""
+
+    tp: float | None
+    pp: float | None
+    ep: float | None
+    total: float | None
+
+
+@verb
+def sensitivity(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    tp: float | None = None,
+    pp: float | None = None,
+    ep: float | None = None,
+    total_gpus: float | None = None,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    isl: float = 4096,
+    osl: float = 512,
+    prefix: float = 0,
+    batch: float | None = None,
+    price: float | None = None,
+    estimator: str | None = None,
+    along: int | None = None,
+    top: float = TOP,
+    coefficients: bool = False,
+    set: str | Sequence[str] | None = None,
+) -> SensitivityResult:
+    """What a per cent of each number is worth, at one point or ``along`` points of a frontier.
+
+    ``top``: printed rows of a table; ``coefficients``: print those of the estimator, too.
+
+    Raises:
+        InputError: a model or system that cannot be read, a split that no engine runs, options
+            that exclude each other.
+
+    >>> import infer_jax as ij
+    >>> slopes = ij.sensitivity(
+    ...     "llama-3.1-8b", "h100_sxm", tp=1, batch=8, estimator="economics.planned"
+    ... )
+    >>> slopes.elasticity("hardware.price", "cost").slope
+    1.0
+    """
+    _check({"total-gpus": total_gpus, "batch": batch, "osl": osl, "top": top}, isl, prefix, along)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set, HEADS)
+    split = Split(tp, pp, ep, total_gpus)
+    plan, name = _plan(asked.model.architecture, split, batch, estimator, along)
+    model = inputs.estimator(name, asked)
+    trusted = inputs.trust(name, model, asked)
+    work = inputs.workload(isl, osl, prefix, batch or 1.0)
+    point = Point(model, asked.model.architecture, asked.hardware, work, plan)
+    point = changed(point, asked.changes.values("workload", "plan"), "--set")
+    with busy("compiling and evaluating"):
+        every = [point] if along is None else _frontier(point, asked, int(along))
+        analyse = analyser(outputs, point)
+        found = [At(each, analyse(each)) for each in every]
+        ifs = what_if(outputs, every[0], _questions(point)) if along is None else {}
+    shown = Shown(along is not None, int(top), coefficients)
+    return SensitivityResult(asked, name, trusted, found, ifs, shown)
+
+
+def _check(counts: dict[str, float | None], isl: float, prefix: float, along: float | None) -> None:
+    """Raise InputError for a count that is no whole number."""
+    for option, value in counts.items():
+        checks.whole(f"--{option}", value)
+    checks.whole("--isl", isl, 0.0)
+    checks.whole("--prefix", prefix, 0.0)
+    checks.whole("--along", along, 2.0, MOST)
+
+
+def _plan(
+    arch: Architecture,
+    split: Split,
+    batch: float | None,
+    estimator: str | None,
+    along: float | None,
+) -> tuple[Plan, str]:
+    """The plan that is looked at, and the estimator; a frontier has plans of its own."""
+    if along is None:
+        tp, pp, ep, total = split
+        return plan_of(arch, tp, pp, ep, 1.0, total, estimator)
+    if any(x is not None for x in (*split, batch)):
+        raise refuse("--along", along, "no --tp, --pp, --ep, --total-gpus or --batch")
+    return Plan.of(), estimator or inputs.SEARCHING
+
+
+def _questions(point: Point) -> dict[str, Change]:
+    """What is asked besides: half the weights' bytes, a rack-wide fast domain, shorter launches."""
+    asked: dict[str, Change] = {
+        "weights at half the bytes": {f"arch.{path}.bytes": _half for path in _formats(point.arch)}
+    }
+    if isinstance(point.hardware.network, Hierarchy):
+        asked["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
+    if isinstance(point.estimator, Economics):
+        asked["kernel launch half as long"] = {"estimator.launch": _half}
+    asked["1.5 times the memory bandwidth"] = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
+    return asked
+
+
+def _half(x: float) -> float:
+    return 0.5 * x
+
+
+def _formats(arch: Architecture) -> list[str]:
+    """Paths of the weights' formats, those of all blocks as one."""
+    paths = [path for path, _, _ in leaves(arch) if path.endswith("weights.bytes")]
+    return sorted({re.sub(r"\.\d+\.", ".*.", p).removesuffix(".bytes") for p in paths})
+
+
+def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
+    """Points of the frontier of speed and cost of what was changed, evenly spaced in speed."""
+    if not point.estimator.searches:
+        raise refuse("--along", count, "an estimator that searches the split: economics")
+    model = dataclasses.replace(asked.model, architecture=point.arch)
+    given = dataclasses.replace(asked, model=model, hardware=point.hardware)
+    chips, batches = points.whole_axes(given, None)
+    layouts = points.searched_layouts(chips)
+    grid = points.evaluate(point.estimator, given, point.workload, layouts, batches)
+    front = grid.frontier()
+    if not len(front):
+        raise refuse("--along", count, "a model that fits on some number of these chips")
+    wanted = np.linspace(front.speed[-1], front.speed[0], count)
+    at = dict.fromkeys(int(np.argmin(np.abs(front.speed - x))) for x in wanted)
+    return [
+        point._replace(
+            workload=point.workload.with_(batch=front.batch[i]), plan=Plan.of(tp=front.chips[i])
+        )
+        for i in at
+    ]
