@@ -1,4 +1,4 @@
-"""THEORIES: one module per published model and one of our own, each an assembly of laws."""
+"""Estimators: one module per published model and one of our own, each an assembly of laws."""
 
 from infer_jax.estimators.attention_feedforward import (
     AttentionFeedforward as AttentionFeedforward,

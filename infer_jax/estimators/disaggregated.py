@@ -87,7 +87,7 @@ class Disaggregated(Wrapper):
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools
     ) -> Estimate:
-        """A request's life over both pools, ``workload.batch`` requests in each decode instance.
+        """A request through both pools, ``workload.batch`` requests in each decode instance.
 
         Requests per second: the least of what prefill, decode and the link between them take,
         or the arrivals where there are any. TTFT is what the estimator knows of the time before a

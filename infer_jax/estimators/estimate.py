@@ -1,4 +1,4 @@
-"""What does an estimator answer: a phase (one forward pass) and an estimate (a request's life)?"""
+"""What does an estimator answer: a phase (one forward pass), an estimate (whole requests)?"""
 
 from functools import reduce
 from operator import and_
@@ -72,7 +72,7 @@ ENERGY = Output(
 
 @spec
 class Estimate(Spec):
-    """A request's life on one instance, and what it costs."""
+    """Requests on one instance: times, throughput and cost."""
 
     ttft: Array = number(
         "time to first token", unit="s", kind="time", output=Output(short="TTFT", banded=True)

@@ -51,7 +51,7 @@ class Estimator(Spec):
         """The same at a temperature of its own smoothing."""
         return self.replace(smoothing=temperature) if self.smooths else self
 
-    def fitted(self, coefficients: Mapping[str, Any]) -> Self:
+    def fitted(self, coefficients: Mapping[str, float]) -> Self:
         """The same with the coefficients that its table of a profile has.
 
         Raises:
@@ -59,7 +59,7 @@ class Estimator(Spec):
         """
         return self.with_(**coefficients)
 
-    def fitted_to(self, tables: Mapping[str, Mapping[str, Any]]) -> Self:
+    def fitted_to(self, tables: Mapping[str, Mapping[str, float]]) -> Self:
         """The same with its own table of all that a profile has."""
         return self.fitted(tables.get(self.table, {}))
 
@@ -132,11 +132,11 @@ class Wrapper(Estimator):
         """The same around its target at a temperature of the target's smoothing."""
         return self.replace(target=self.target.softened(temperature))
 
-    def fitted(self, coefficients: Mapping[str, Any]) -> Self:
+    def fitted(self, coefficients: Mapping[str, float]) -> Self:
         """The same around its target with these coefficients."""
         return self.replace(target=self.target.fitted(coefficients))
 
-    def fitted_to(self, tables: Mapping[str, Mapping[str, Any]]) -> Self:
+    def fitted_to(self, tables: Mapping[str, Mapping[str, float]]) -> Self:
         """The same around its target with the target's table of all that a profile has."""
         return self.replace(target=self.target.fitted_to(tables))
 

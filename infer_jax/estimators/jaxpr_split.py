@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from jax.core import eval_jaxpr
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jax.interpreters import partial_eval
 
 Values = list[Any]
@@ -38,7 +38,7 @@ def apart(program: ClosedJaxpr, mine: Sequence[bool], others: Sequence[bool]) ->
     """
     jaxpr = program.jaxpr
     alien = _needed(jaxpr, others) - _needed(jaxpr, mine)
-    touched: set[Any] = set()
+    touched: set[Var] = set()
     for at, equation in enumerate(jaxpr.eqns):
         inputs = [v for v in equation.invars if not isinstance(v, Literal)]
         if at in alien or any(v in touched for v in inputs):
@@ -46,7 +46,7 @@ def apart(program: ClosedJaxpr, mine: Sequence[bool], others: Sequence[bool]) ->
     return [isinstance(v, Literal) or v not in touched for v in jaxpr.outvars]
 
 
-def _needed(jaxpr: Any, asked: Sequence[bool]) -> set[int]:
+def _needed(jaxpr: Jaxpr, asked: Sequence[bool]) -> set[int]:
     """The positions of the operations that some outputs need."""
     wanted = {v for v, is_asked in zip(jaxpr.outvars, asked, strict=True)
               if is_asked and not isinstance(v, Literal)}  # fmt: skip

@@ -1,7 +1,7 @@
 """Which estimators and variants are there, by the names a command line or a file uses?"""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.economics import Economics
@@ -73,7 +73,7 @@ def variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-def make(name: str, coefficients: Mapping[str, Mapping[str, Any]] | None = None) -> Estimator:
+def make(name: str, coefficients: Mapping[str, Mapping[str, float]] | None = None) -> Estimator:
     """The estimator of that name, with a profile's coefficients for it.
 
     Raises:
@@ -86,7 +86,7 @@ def make(name: str, coefficients: Mapping[str, Mapping[str, Any]] | None = None)
     return estimator.fitted(own)
 
 
-def _refuse_another_engine(name: str, estimator: Serving, own: Mapping[str, Any]) -> None:
+def _refuse_another_engine(name: str, estimator: Serving, own: Mapping[str, float]) -> None:
     if own.get("engine", estimator.engine) != estimator.engine:
         allowed = "serving: the profile is calibrated to another engine"
         raise InputError("estimator", "name", name, allowed)

@@ -30,8 +30,8 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
         return tuple(zeros)
 
     def candidate(*index: Array) -> Row:
-        found = phase(*index)
-        return found.shortfall, found.time
+        priced = phase(*index)
+        return priced.shortfall, priced.time
 
     program = only(jax.make_jaxpr(candidate)(*zeros), [True, True])
     shortfall = jaxpr_as_fun(only(program, [True, False]))
@@ -54,8 +54,8 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
         return [(*t[:2], i, *t[2:]) for i, t in zip(numbers, turns, strict=True)]
 
     def loop(level: int, *outer: Array) -> Row:
-        found = first(rows(level, *outer))
-        return found if level < len(counts) - 1 else found[:2]
+        winner = first(rows(level, *outer))
+        return winner if level < len(counts) - 1 else winner[:2]
 
     outer = loop(0)[2:]
     return (*outer, first(rows(len(counts) - 1, *outer))[2])

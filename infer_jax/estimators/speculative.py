@@ -1,12 +1,12 @@
 """Speculative decoding: what does a draft do to any estimator that has steps?"""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Estimate, Phase, estimate_of_passes, passes_of
@@ -66,7 +66,7 @@ class Speculative(Wrapper):
         draft: Architecture | None,
         acceptance: float,
         most: int = 5,
-        **more: Any,
+        heads: bool = False,
     ) -> "Speculative":
         """Speculative sampling: 1 to ``most`` drafts, and one token of the target's own."""
         return cls.of(
@@ -76,12 +76,18 @@ class Speculative(Wrapper):
             drafts=tuple(range(1, most + 1)),
             yields=bonus_yield,
             fed_extra=1.0,
-            **more,
+            heads=heads,
         )
 
     @classmethod
     def curve(
-        cls, target: Estimator, acceptance: Any, draft: Architecture | None = None, **more: Any
+        cls,
+        target: Estimator,
+        acceptance: ArrayLike,
+        draft: Architecture | None = None,
+        *,
+        drafts: tuple[int, ...] | None = None,
+        heads: bool = False,
     ) -> "Speculative":
         """Speculative sampling with the acceptance measured at each position, the first first.
 
@@ -89,7 +95,7 @@ class Speculative(Wrapper):
             InputError: no position, or more drafts than positions with an acceptance.
         """
         positions = np.atleast_1d(np.asarray(acceptance, np.float64))
-        drafts = more.pop("drafts", tuple(range(1, len(positions) + 1)))
+        drafts = tuple(range(1, len(positions) + 1)) if drafts is None else tuple(drafts)
         if not drafts or max(drafts) > len(positions):
             allowed = f"at most {len(positions)}, one acceptance for each position"
             raise InputError("speculation", "drafts", drafts, allowed)
@@ -97,10 +103,10 @@ class Speculative(Wrapper):
             target=target,
             draft=draft,
             acceptance=positions,
-            drafts=tuple(drafts),
+            drafts=drafts,
             yields=curve_yield,
             fed_extra=1.0,
-            **more,
+            heads=heads,
         )
 
     def always(self, drafts: int) -> "Speculative":

@@ -1,6 +1,6 @@
 """How far is an estimator trusted for a system, an engine and a model? Measured rows, or none."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from infer_jax.catalog import System
 from infer_jax.catalog.published import UNSEEN, serving_errors, serving_measured
@@ -36,7 +36,7 @@ class Trust(NamedTuple):
         """What stands beside a number in a table: ``~`` where coefficients are borrowed."""
         return BORROWED if self.borrowed_from else ""
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """What a program reads."""
         return {
             "hardware": self.system,
@@ -72,34 +72,36 @@ def trust(
         return Trust(name, system.name, says, engine, calibrated=True)
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
-    made = Trust(name, system.name, head, engine, rows)
+    trusted = Trust(name, system.name, head, engine, rows)
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
-        return made._replace(says=says)
+        return trusted._replace(says=says)
     if not engines:
         generation = GENERATIONS[int(estimator.generation)].title()
         altered = " with changed numbers" if changed else ""
         known = (
             f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
         )
-        made = made._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
-        return _erring(made, known, "NVIDIA systems left out of the fit", UNSEEN["system"])
+        trusted = trusted._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
+        return _with_errors(trusted, known, "NVIDIA systems left out of the fit", UNSEEN["system"])
     known = f"{rows or 'no'} measured rows on {system.name}"
     if name == "serving.complete":
         known += ", of the laws fitted to them; errors of those it adds are not known"
-        return made._replace(says=f"{head}{known}.")
+        return trusted._replace(says=f"{head}{known}.")
     if errors is None:
-        return _erring(made, known, "systems left out of the fit", UNSEEN["system"])
+        return _with_errors(trusted, known, "systems left out of the fit", UNSEEN["system"])
     if model not in serving_measured().models:
-        return _erring(made, f"{known}, none of {model}", "models left out", UNSEEN["model"])
-    return _erring(made, known, "such rows left out of the fit", errors.median)
+        return _with_errors(
+            trusted, f"{known}, none of {model}", "models left out", UNSEEN["model"]
+        )
+    return _with_errors(trusted, known, "such rows left out of the fit", errors.median)
 
 
-def _erring(made: Trust, known: str, of: str, median: dict[str, float]) -> Trust:
-    """``made`` with the errors that are known, of rows left out of the fit."""
+def _with_errors(trusted: Trust, known: str, of: str, median: dict[str, float]) -> Trust:
+    """``trusted`` with the errors that are known, of rows left out of the fit."""
     tpot, ttft = (f"{median[name]:.3g} %" for name in ("tpot", "ttft"))
-    says = f"{made.says}{known}; median error of {of}: TPOT {tpot}, TTFT {ttft}."
-    return made._replace(says=says, median=median, errors_of=of)
+    says = f"{trusted.says}{known}; median error of {of}: TPOT {tpot}, TTFT {ttft}."
+    return trusted._replace(says=says, median=median, errors_of=of)
 
 
 def pools() -> str:

@@ -28,7 +28,7 @@ from infer_jax.specs import (
 
 @spec
 class Split(Plan):
-    """A plan with the one degree that this theory adds."""
+    """A plan with the one degree that this estimator adds."""
 
     attention_split: Array = number(
         "times fewer ranks that attention uses than the feedforward", kind="count", default=1.0

@@ -1,11 +1,12 @@
 """Which kernels were not measured, what was taken instead, and where must one refuse?"""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from infer_jax.catalog.kernel_tables import KernelTables
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.efficiency import HEADLESS, MEASURED, NO_TABLE, REFUSED, ZERO
+from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.physics import attention as att
 from infer_jax.specs import Architecture, Attention, Dense, GroupedQuery, Latent, Linear, Sparse
 
@@ -25,7 +26,7 @@ class Lack(NamedTuple):
 
 
 def lacks(
-    tables: KernelTables, arch: Architecture, kernels: Mapping[str, Any], stage: str, tp: float
+    tables: KernelTables, arch: Architecture, kernels: Mapping[str, Kernel], stage: str, tp: float
 ) -> list[Lack]:
     """What the look-ups of one phase lacked, in the order in which the tool looks up."""
     found = []

@@ -9,12 +9,12 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.errors import InputError
@@ -46,7 +46,7 @@ from infer_jax.specs import (
 FARTHEST = 1e9  # squared distance in (k, n) from which a measured product is another one
 LENGTH = 512  # rows a table is padded to, doubled where it has more
 NOWHERE = -1.0  # no shape has this size: padding
-Values = tuple[Any, ...]  # what is kept from row to row
+Values = tuple[Array, ...]  # what is kept from row to row
 
 
 @spec
@@ -199,7 +199,9 @@ def _key(core: Attention, stage: str) -> Array:
     return jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, key)))
 
 
-def _scan(rows: Array, step: Callable[[Values, Array, Array], Values], first: Values) -> Values:
+def _scan(
+    rows: Array, step: Callable[[Values, Array, Array], Values], first: tuple[ArrayLike, ...]
+) -> Values:
     """What ``step(kept, i, row)`` keeps of all rows, which have no gradient here.
 
     Row by row, so that under ``vmap`` each row meets all points at once: the code for an argmin

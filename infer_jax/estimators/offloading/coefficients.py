@@ -1,6 +1,6 @@
 """Which numbers and which laws make a variant of the offloading model?"""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -37,7 +37,7 @@ IMPROVED = Laws(improved.terms, improved.memory, EACH, SHARED)
 class Coefficients(Spec):
     """The constants of the offloading model, and the laws that make a variant."""
 
-    rates: Any = part("what of the data sheet a job attains")
+    rates: published.Measured | improved.Attained = part("what of the data sheet a job attains")
     usable: Array = number("share of each memory that may be used", kind="fraction", default=1.0)
     weight_bits: Array = number("bits of a compressed weight", kind="size", default=4.0)
     cache_bits: Array = number("bits of a compressed cache; 16: none", kind="size", default=4.0)

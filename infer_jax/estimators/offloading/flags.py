@@ -6,15 +6,17 @@ falls. Cache and hidden states are cut at any percentage. Source: the released r
 """
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from infer_jax.compiling import MANY, once
 from infer_jax.estimators.offloading.model import Offloading
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics import attention as att, feedforward as ffn
+from infer_jax.physics.tiers import Placement
 from infer_jax.specs import Architecture, Block, Hardware, Workload
 
 SHRINK = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.925, 0.9, 0.85, 0.8, 0.75)
@@ -38,7 +40,7 @@ class Flags(NamedTuple):
         return f"--percent {percent} {block}"
 
 
-def tensors(block: Block, width: Any) -> list[list[float]]:
+def tensors(block: Block, width: Array) -> list[list[float]]:
     """Sizes of the weight tensors of a block's attention and of its feedforward, in order."""
     lines = []
     if block.attention is not None:
@@ -67,7 +69,7 @@ def settled(arch: Architecture, gpu: int, cpu: int) -> tuple[float, float, float
     return float(gpu_share), float(cpu_share), float(disk_share)
 
 
-def _candidates(arch: Architecture, placement: Any) -> list[tuple[tuple, tuple]]:
+def _candidates(arch: Architecture, placement: Placement) -> list[tuple[tuple, tuple]]:
     """(percentages, shares of the weights) worth trying: every distinct way that weights settle,
     and cache and hidden states cut at the percentages on either side."""
     ways: dict[tuple, tuple[int, int]] = {}
@@ -81,7 +83,7 @@ def _candidates(arch: Architecture, placement: Any) -> list[tuple[tuple, tuple]]
             if known is None or near < abs(known[0] - wanted[0]) + abs(known[1] - wanted[1]):
                 ways[key] = (gpu, cpu)
 
-    def sides(gpu: Any, cpu: Any) -> list[tuple[int, int]]:
+    def sides(gpu: float, cpu: float) -> list[tuple[int, int]]:
         each = [sorted({int(np.floor(100 * x)), int(np.ceil(100 * x))}) for x in (gpu, cpu)]
         return [(g, c) for g, c in itertools.product(*each) if g + c <= 100]
 
@@ -137,10 +139,17 @@ def rounded(
     )
 
 
-def _prices(model: Any, arch: Any, hardware: Any, work: Any, plan: Any, columns: Any) -> Any:
+def _prices(
+    model: Offloading,
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    plan: Offload,
+    columns: dict[str, Array],
+) -> tuple[Array, Array]:
     """(throughput, whether it fits) of ``plan`` with each row of ``columns``."""
 
-    def one(values: Any) -> Any:
+    def one(values: dict[str, Array]) -> tuple[Array, Array]:
         life = model.estimate(arch, hardware, work, plan.replace(**values))
         return life.throughput, life.feasible
 

@@ -3,7 +3,7 @@
 A job is a block of samples that is prefilled and decoded layer by layer, weights, cache and
 hidden states split over GPU, CPU and disk. A layer takes the longest of groups of transfers and
 arithmetic; the split that minimises the time per sample is a linear program. A block is priced
-as a whole, so this theory answers ``estimate`` alone.
+as a whole, so this estimator answers ``estimate`` alone.
 """
 
 from collections.abc import Mapping
@@ -151,9 +151,9 @@ class Offloading(Coefficients, Estimator):
         sample with everything on the CPU.
         """
         plan = plan if isinstance(plan, Offload) else Offload.of().replace(pp=plan.pp)
-        made = self.job(arch, hardware, workload, plan)
-        at = best_placement(self, made).placement if self.solve else plan.placement
-        return self.priced(self.answer(made, at), hardware)
+        job = self.job(arch, hardware, workload, plan)
+        at = best_placement(self, job).placement if self.solve else plan.placement
+        return self.priced(self.answer(job, at), hardware)
 
     def limits(self, answer: Answer) -> tuple[dict[str, Limit], dict[str, Limit]]:
         """What must not be exceeded in prefill and in decode."""

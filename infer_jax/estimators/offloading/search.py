@@ -4,11 +4,12 @@ FlexGen stops at the first number of batches that does not help; here the whole 
 one batched program, and the placement of every point is the exact optimum of its linear program.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from infer_jax.compiling import MANY, once
 from infer_jax.errors import InputError
@@ -89,13 +90,15 @@ def most_batches(
     return total / float(once(_sample, model, arch, hardware, work, plan))
 
 
-def _sample(model: Any, arch: Any, hardware: Any, work: Any, plan: Any) -> Any:
+def _sample(
+    model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
+) -> Array:
     """Bytes that a sample keeps: its cache, and hidden states of its prompt."""
     job = model.job(arch, hardware, work, plan)
     return job.layer.cache(job.resident) * job.layer.count + job.layer.buffers.hidden * job.prompt
 
 
-def blocks(most: float, gpu_batches: Any = GPU_BATCHES) -> tuple[np.ndarray, np.ndarray]:
+def blocks(most: float, gpu_batches: Sequence[int] = GPU_BATCHES) -> tuple[np.ndarray, np.ndarray]:
     """(GPU batches, numbers of batches) of the grid, of at most ``most`` samples each."""
     every = np.arange(1.0, EVERY + 1)
     beyond = np.unique(np.round(np.geomspace(EVERY, 1e7, 926)))[1:]
@@ -105,15 +108,25 @@ def blocks(most: float, gpu_batches: Any = GPU_BATCHES) -> tuple[np.ndarray, np.
     return g, k
 
 
-def _solve(model: Any, arch: Any, hardware: Any, work: Any, plan: Any, g: Any, k: Any):
-    def one(g: Any, k: Any) -> Any:
+def _solve(
+    model: Offloading,
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    plan: Offload,
+    gpu_batches: Array,
+    batches: Array,
+) -> tuple[Array, ...]:
+    """Time, both throughputs, whether it fits and which memories bind, of every block."""
+
+    def one(g: Array, k: Array) -> tuple[Array, ...]:
         job = model.job(arch, hardware, work, plan.replace(gpu_batch=g, batches=k))
         found = best_placement(model, job)
         life = model.priced(model.answer(job, found.placement), hardware)
         answer = life.time, life.throughput, life.decode_throughput
         return *answer, found.feasible, found.binding
 
-    return jax.vmap(one)(g, k)
+    return jax.vmap(one)(gpu_batches, batches)
 
 
 def search(
@@ -122,7 +135,7 @@ def search(
     hardware: Hardware,
     work: Workload,
     plan: Offload | None = None,
-    gpu_batches: Any = GPU_BATCHES,
+    gpu_batches: Sequence[int] = GPU_BATCHES,
 ) -> Grid:
     """Every block of the grid with its best placement; choices (schedule, ...) are ``plan``'s.
 

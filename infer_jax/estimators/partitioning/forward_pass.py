@@ -143,9 +143,9 @@ def inner_widths(block: Block) -> tuple[tuple[Array, Array, Array], ...]:
     """(elements in, elements out, columns) of a block's two parts; none where it has none."""
     parts = []
     if block.attention is not None:
-        made = att.of(block.attention).output_width
+        attended = att.of(block.attention).output_width
         out = att.of(block.attention).matrices(jnp.asarray(1.0))[-1].inputs
-        parts.append((made, out, made))
+        parts.append((attended, out, attended))
     if block.feedforward is not None:
         f = block.feedforward
         hidden = ffn.active_experts(f) * f.width
@@ -178,7 +178,7 @@ def block_layer(p: Pass, block: Block) -> Share:
     size = p.tokens * arch.activations.bytes
     outer = pairs * p.wire(size * laws.outer_buffer(arch.width, cut), cut.columns)
     inner = total(
-        p.wire(size * laws.inner_buffer(made, read, cut), cut.rows) for made, read, _ in widths
+        p.wire(size * laws.inner_buffer(inner, read, cut), cut.rows) for inner, read, _ in widths
     )
     fetched = p.wire(laws.gathered_buffer(_layer_bytes(p, block), cut), cut.gathered)
     steps = torus.steps(cut.columns) + torus.steps(cut.rows) + torus.steps(cut.gathered)

@@ -1,4 +1,4 @@
-"""Which plan does this theory read: the axes of a slice, how weights and attention are cut?"""
+"""Which plan does partitioning read: the axes of a slice, how weights and attention are cut?"""
 
 import itertools
 import math
@@ -125,13 +125,13 @@ def factorisations(chips: int, axes: int = 3) -> tuple[tuple[int, int, int], ...
     >>> factorisations(16), factorisations(128), factorisations(32, axes=2)
     (((2, 2, 4),), ((4, 4, 8),), ((1, 4, 8),))
     """
-    found = _shapes(chips, axes)
-    if not found:
+    shapes = _shapes(chips, axes)
+    if not shapes:
         near = [n for n in range(1, min(2 * chips, 2**14) + 2) if _shapes(n, axes)]
         near = sorted(sorted(near, key=lambda n: abs(n - chips))[:3])
         allowed = f"chips of a slice of a {axes}-D torus, such as {', '.join(map(str, near))}"
         raise InputError("slice", "chips", chips, allowed)
-    return found
+    return shapes
 
 
 def arrangements(shape: tuple[int, int, int]) -> tuple[tuple[float, float, float], ...]:

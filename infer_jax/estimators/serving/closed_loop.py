@@ -1,4 +1,4 @@
-"""How long does a request live on a server that keeps a number of requests in flight?
+"""How long does a request take on a server that keeps a number of requests in flight?
 
 A closed loop in the mean: work is conserved, so that a request's time is its own decode steps,
 the prefills of those it shares the server with, and waits.
@@ -206,6 +206,24 @@ class Flight(NamedTuple):
     limits: dict[str, Limit]
 
 
+def shared(million: Array, prefilling: Array, lengths: Lengths) -> tuple[Array, Array, Array]:
+    """What a million requests take, per million output, new input and all tokens.
+
+    ``prefilling``: the share of the time that goes to prompts, which input tokens pay for.
+    """
+    isl, osl, _, fresh = lengths
+    return million * (1.0 - prefilling) / osl, million * prefilling / fresh, million / (isl + osl)
+
+
+def mean_power(c: Context, done: Passes, flight: Flight, osl: Array, latency: Array) -> Array:
+    """Mean power of a chip, W, by the shares of the time that it reads and computes."""
+    # a group's work in a request's time: its own decode steps, and everyone's prompts once
+    busy = pass_terms.joined(done.decode.times(osl), done.joining.times(flight.group))
+    present = latency * flight.running / flight.batch
+    reading, computing = (jnp.minimum(x / present, 1.0) for x in (busy.reading, busy.computing))
+    return energy.power(c.hardware.power, reading, computing, c.model.draw)
+
+
 def server_estimate(
     c: Context,
     work: Requests,
@@ -216,24 +234,18 @@ def server_estimate(
     decode: pass_terms.Terms,
 ) -> ServerEstimate:
     """The estimate of requests in flight: throughput by Little's law, price, energy, limits."""
-    isl, osl, prefix, fresh = lengths
+    isl, osl, prefix, _ = lengths
     plan, chips = c.plan, c.plan.instance
     latency = flight.ttft + (osl - 1.0) * flight.tpot
-
-    # a group's work in a request's time: its own decode steps, and everyone's prompts once
-    busy = pass_terms.joined(done.decode.times(osl), done.joining.times(flight.group))
-    present = latency * flight.running / flight.batch
-    board, draw = c.hardware.power, c.model.draw
-    reading, computing = (jnp.minimum(x / present, 1.0) for x in (busy.reading, busy.computing))
-    watts = energy.power(board, reading, computing, draw)
+    watts = mean_power(c, done, flight, osl, latency)
     prefilling = done.joining.time * flight.group
     prefilling = prefilling / (prefilling + done.decode.time * osl)
-    prices = (
-        usd_per_million_tokens(chips, c.hardware.price, latency, flight.batch),
-        energy.joules_per_million_tokens(chips, watts * draw.pue, latency, flight.batch),
+    usd = usd_per_million_tokens(chips, c.hardware.price, latency, flight.batch)
+    joules = energy.joules_per_million_tokens(
+        chips, watts * c.model.draw.pue, latency, flight.batch
     )
     (out, into, both), (out_j, into_j, both_j) = (
-        (x * (1.0 - prefilling) / osl, x * prefilling / fresh, x / (isl + osl)) for x in prices
+        shared(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
     asked = memory.lengths(c, isl, osl, work.common * prefix)
     filled, room = memory.filled(c, asked, flight.asked / plan.attention_dp)
@@ -246,7 +258,7 @@ def server_estimate(
         "host memory": Limit(need=kept * work.from_host, capacity=host.memory),
         "disk memory": Limit(need=kept * work.from_disk, capacity=host.disk),
     }
-    rows = (fresh / plan.pp, flight.group / plan.pp)
+    rows = (lengths.fresh / plan.pp, flight.group / plan.pp)
     prefill, decoding = (
         Phase(time=t, terms=x, limits=limits, mfu=pass_terms.ideal(c, n) / t, layout=layout(c))
         for t, x, n in zip((flight.ttft, flight.tpot), (first, decode), rows, strict=True)

@@ -1,4 +1,4 @@
-"""Who serves what on what: everything that the terms of a pass look at, read out once."""
+"""Model, hardware, plan, engine and coefficients of a server: what every term of a pass reads."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from infer_jax.specs import Hardware
 
 
 class Context(NamedTuple):
-    """A model of serving, what it serves, on what, how laid out; engine and generation chosen.
+    """Coefficients, the model that is served, hardware and plan, with engine and generation chosen.
 
     ``draft``: the same of a model that drafts for it, on the same chips. ``longest``: layers of
     the longest pipeline stage over those of the mean one; ``shape`` counts that many more layers.

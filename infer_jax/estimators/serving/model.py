@@ -1,7 +1,7 @@
-"""Our own theory of serving: what real engines do, by terms that measurements could tell apart.
+"""The serving model, our own: what real engines do, by terms that measurements could tell apart.
 
-One pass is a sum of terms, each the smooth larger of moving and computing; a request's life adds
-the prefills of others, admission and memory. Derivation and fit: docs/theories/serving.md.
+One pass is a sum of terms, each the smooth larger of moving and computing; a request waits for the
+prefills of others, admission and memory, too. Derivation and fit: docs/theories/serving.md.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload,
 
 @spec
 class Serving(Coefficients, Estimator):
-    """The serving model: its coefficients, and what they say of a pass and of a request's life."""
+    """The serving model: its coefficients, and what they say of passes and requests."""
 
     table = "serving"
 
@@ -87,16 +87,17 @@ class Serving(Coefficients, Estimator):
         Raises:
             InputError: a name that is no coefficient, or a value out of bounds.
         """
-        made = self
+        changed = self
         for name, value in coefficients.items():
             head, _, rest = name.rpartition(".")
             if not head:
-                made = made.with_(**{name: value})
+                changed = changed.with_(**{name: value})
             elif head in (*ENGINES, *GENERATIONS):
-                made = made.replace(**{head: getattr(made, head).with_(**{rest: value})})
+                own = getattr(changed, head).with_(**{rest: value})
+                changed = changed.replace(**{head: own})
             else:
                 raise InputError("serving", "coefficient", name, "a path such as vllm.layer_gap")
-        return made
+        return changed
 
     @property
     def chosen_engine(self) -> Engine:
@@ -109,11 +110,13 @@ class Serving(Coefficients, Estimator):
         """All that the terms look at, with engine and generation chosen."""
         engine = self.chosen_engine
         generation = chosen((self.hopper, self.blackwell), self.generation)
-        made = Context(self, seen, hardware, deployment(plan), engine, generation).for_model(seen)
+        context = Context(self, seen, hardware, deployment(plan), engine, generation).for_model(
+            seen
+        )
         if draft is None:
-            return made
-        small = made.plan.replace(drafts=jnp.zeros_like(made.plan.drafts))
-        return made._replace(draft=made._replace(plan=small).for_model(draft))
+            return context
+        small = context.plan.replace(drafts=jnp.zeros_like(context.plan.drafts))
+        return context._replace(draft=context._replace(plan=small).for_model(draft))
 
     def front_time(self, plan: Plan) -> Array:
         """Seconds before a prompt's first pass: network and tokeniser."""
@@ -141,7 +144,7 @@ class Serving(Coefficients, Estimator):
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> ServerEstimate:
-        """A request's life in an instance: ``workload.batch`` kept in flight, or arrivals."""
+        """A request of an instance: ``workload.batch`` kept in flight, or arrivals."""
         return self.serve(shape(arch), hardware, workload, plan)
 
     def serve(

@@ -1,6 +1,6 @@
 """How long do requests wait that come by themselves, and how far do their waits spread?
 
-The passes of this theory, put through the laws of a server that batches continuously.
+The passes of the serving model, put through the laws of a server that batches continuously.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ BUDGET = 8192.0  # tokens of a pass where the plan does not say, as vLLM's serve
 
 
 class Group(NamedTuple):
-    """What the laws of batching are told of one attention group."""
+    """What the laws of batching read of one attention group."""
 
     step: batching.Step
     kinds: batching.Kinds
@@ -78,35 +78,35 @@ def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
     """
     lengths, groups = Lengths.of(c, work), c.plan.attention_dp
     group = group_of(c, work, lengths)
-    found = _service(group, c, work)
-    decoding = jnp.maximum(found.decoding, 1.0)  # a request that decodes sees itself
+    loaded = _service(group, c, work)
+    decoding = jnp.maximum(loaded.decoding, 1.0)  # a request that decodes sees itself
     done = passes(c, decoding, group.context, lengths.fresh, lengths.prefix)
-    ready = closed_loop.before(c, work.fixed > 0.5, found.tpot)
+    ready = closed_loop.before(c, work.fixed > 0.5, loaded.tpot)
     fetched = closed_loop.fetch(c, work, lengths, done.alone.time)
-    # the laws are told steps that decode; a prompt's own has a factor of its own
-    own = {"prompt": found.own / c.model.decode_factor, "fetch": fetched, **ready}
+    # the laws take steps that decode; a prompt's own has a factor of its own
+    own = {"prompt": loaded.own / c.model.decode_factor, "fetch": fetched, **ready}
     first = {
         **{name: x * c.model.first_factor for name, x in own.items()},
-        "other prefills": found.queue_wait,
-        "queue": found.slot_wait,
+        "other prefills": loaded.queue_wait,
+        "queue": loaded.slot_wait,
     }
     ttft = total(first.values())
-    later = ttft - found.ttft
+    later = ttft - loaded.ttft
     alone = done.decode.times(c.model.decode_factor)
-    disturbed = jnp.maximum(found.tpot - alone.time, 0.0)
+    disturbed = jnp.maximum(loaded.tpot - alone.time, 0.0)
     decode = {**alone.terms, "other prefills": disturbed}
     tpot = total(decode.values())
     flight = Flight(
         batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * tpot),
-        asked=found.running * groups,
-        running=found.running * groups,
+        asked=loaded.running * groups,
+        running=loaded.running * groups,
         group=decoding,
         places=closed_loop.room_for(c, work, lengths),
         ttft=ttft,
         tpot=tpot,
-        limits={"arrivals": Limit(need=arrivals.rate, capacity=found.capacity * groups)},
+        limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},
     )
     answer = closed_loop.server_estimate(c, work, lengths, done, flight, first, decode)
     names = (f"p{100 * level:g}" for level in batching.LEVELS)
-    percentiles = {n: t + later for n, t in zip(names, found.ttft_at, strict=True)}
+    percentiles = {n: t + later for n, t in zip(names, loaded.ttft_at, strict=True)}
     return answer.replace(percentiles=percentiles)

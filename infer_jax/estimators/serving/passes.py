@@ -71,7 +71,7 @@ def one_pass(c: Context, forward: ForwardPass) -> Pass:
 
 
 def one_token(c: Context, forward: ForwardPass) -> Pass:
-    """``one_pass``, or where ``plan.drafts`` are made a decode step, per token that each gets.
+    """``one_pass``, or with ``plan.drafts`` a decode step, per token that each gets.
 
     It is the step of ``passes``: both ways to serve price a drafted token alike.
     """
@@ -92,8 +92,8 @@ def one_token(c: Context, forward: ForwardPass) -> Pass:
         reading=spent.reading,
         computing=spent.computing,
     )
-    made = c.plan.drafts > 0.0
-    return jax.tree.map(lambda d, p: jnp.where(made, d, p), drafted, plain.replace(terms=usual))
+    drafts = c.plan.drafts > 0.0
+    return jax.tree.map(lambda d, p: jnp.where(drafts, d, p), drafted, plain.replace(terms=usual))
 
 
 def kept_tokens(c: Context) -> Array:

@@ -1,7 +1,6 @@
 """What is known of the requests beyond their mean lengths, and of where their prefixes are?"""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -55,5 +54,4 @@ def requests(workload: Workload) -> Requests:
         return workload
     given = {f.name: getattr(workload, f.name) for f in dataclasses.fields(Workload)}
     own = {f.name for f in dataclasses.fields(Requests)} - set(given)
-    absent: dict[str, Any] = dict.fromkeys(own, jnp.asarray(0.0))
-    return Requests(**given, **absent)
+    return Requests(**{**given, **dict.fromkeys(own, jnp.asarray(0.0))})
