@@ -121,7 +121,8 @@ def test_compare_answers_what_its_command_prints():
         ij.compare(*POINT, tp=1)
 
 
-def test_sensitivity_answers_what_its_command_prints(tmp_path):
+def test_sensitivity_answers_what_its_command_prints(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # as wide as a result prints where there is no terminal
     given = ("--tp", "1", "--batch", "8", "--estimator", "economics.planned")
     found = ij.sensitivity(*POINT, tp=1, batch=8, estimator="economics.planned")
     said = answer("sensitivity", *WORDS, *given)
