@@ -44,7 +44,7 @@ def read_bytes(path: str | os.PathLike[str], largest: int = LARGEST) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(where, "", reason.lower(), "a readable file") from None
-    if len(data) > largest:  # /proc tells no sizes
+    if len(data) > largest:  # /proc has no sizes
         raise _large(where, largest)
     return data
 

@@ -24,7 +24,7 @@ FIELDS = {
     "network.axes": (1.0, 16.0),
     "host.flops": (1e6, 1e18),
 }
-# of the coefficients of theories: by unit, and shares of a peak, which times are divided by
+# of the coefficients of estimators: by unit, and shares of a peak, which times are divided by
 COEFFICIENTS = {
     "s": 1e4,
     "bytes": 1e16,

@@ -60,7 +60,7 @@ def take_fields(
             value = float(value_of(cls, name, raw * factor, where))
         except InputError as error:
             raise InputError(where, dot + key, raw, error.allowed) from None
-        if cls is Chip and value == 0.0:  # every theory divides by these
+        if cls is Chip and value == 0.0:  # every estimator divides by these
             raise InputError(where, dot + key, raw, "a number above 0")
         unit = fields[name]["unit"]
         sensible(where, dot + key, dot + name, raw, unit, factor, sheet.unchecked)

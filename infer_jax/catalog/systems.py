@@ -1,7 +1,7 @@
 """What does this system have? One TOML file per system, every number with unit and source.
 
 A file mirrors `infer_jax.specs.Hardware`: its numbers at the top, one table for each of its
-parts, each key a field name and a unit. What a theory fits to a chip stands in a table named
+parts, each key a field name and a unit. What an estimator fits to a chip stands in a table named
 after the estimator. `docs/hardware-profiles.md` describes the format.
 """
 
@@ -57,12 +57,12 @@ class System:
             raise PartMeantError(f"System {self.name!r}", name, "hardware")
         raise AttributeError(f"'System' object has no attribute {name!r}")
 
-    def bands(self, theory: str = "serving") -> dict[str, tuple[float, float]]:
+    def bands(self, estimator: str = "serving") -> dict[str, tuple[float, float]]:
         """Factors on a predicted ``ttft`` and ``tpot`` between which 80 % of measured runs are.
 
-        Empty unless the profile was calibrated to its server, with that theory.
+        Empty unless the profile was calibrated to its server, with that estimator.
         """
-        known = self.coefficients.get(f"{theory}_bands", {})
+        known = self.coefficients.get(f"{estimator}_bands", {})
         return {
             name: (known[f"{name}_low"], known[f"{name}_high"])
             for name in ("ttft", "tpot")

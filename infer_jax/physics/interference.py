@@ -1,8 +1,8 @@
 """What do the prefills of other requests cost a request that shares their passes?
 
 A closed loop: b requests run on a replica, each makes ``osl`` tokens and is replaced at once. In
-its life a request meets the prefills of the b - 1 others once each. Of this a share falls before
-its first token, where requests run in lock-step, and the rest on its decoding.
+service a request meets the prefills of the b - 1 others once each. Of this a share falls before its
+first token, where requests run in lock-step, and the rest on its decoding.
 """
 
 import jax.numpy as jnp

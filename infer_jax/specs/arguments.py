@@ -26,7 +26,7 @@ MEANT: dict[str, tuple[type, str]] = {
 
 
 def check_arguments(where: str, **given: object) -> None:
-    """Do nothing where each of ``given`` is of its class; a plan is of any theory's own.
+    """Do nothing where each of ``given`` is of its class; a plan is of any estimator's own.
 
     Raises:
         InputError: another object stands there; ``where`` begins the sentence.

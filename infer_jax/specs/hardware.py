@@ -1,7 +1,7 @@
 """What it runs on: data-sheet facts of a chip, its network, its host, its price and power.
 
-Only facts: what a theory fits to a chip (utilisation caps, launch latencies) lives in that
-theory's coefficients. No leaf is infinite; an absent tier has capacity and bandwidth zero.
+Only facts: what an estimator fits to a chip (utilisation caps, launch latencies) lives in its
+coefficients. No leaf is infinite; an absent tier has capacity and bandwidth zero.
 """
 
 from typing import ClassVar

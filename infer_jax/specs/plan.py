@@ -1,4 +1,4 @@
-"""How it is laid out over chips: the few degrees every theory understands."""
+"""How a model is laid out over chips: the few degrees that every estimator understands."""
 
 from jax import Array
 
@@ -11,7 +11,7 @@ LAYOUTS = ("1d", "2d")
 class Plan(Spec):
     """One instance of the model. Its chips are tp x pp x ep; ``dp`` copies of it are run.
 
-    A theory that needs more extends this in its own file.
+    An estimator that needs more extends this in its own file.
     """
 
     tp: Array = number("tensor parallel degree", kind="count", default=1.0)

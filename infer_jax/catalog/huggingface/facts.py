@@ -15,7 +15,7 @@ class Facts:
     """A JSON object whose values are asked for by key, kind and bounds.
 
     ``null`` counts as missing, as it does in transformers. A key may have older spellings:
-    the first one present is read. Defaults that were taken are told in ``notes``.
+    the first one present is read. Defaults that were taken are in ``notes``.
 
     Args:
         values: the object.

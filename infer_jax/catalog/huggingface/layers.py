@@ -21,7 +21,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A language model as its config.json tells it, one layer after the other."""
+    """A language model as its config.json has it, one layer after the other."""
 
     width: int
     vocabulary: int

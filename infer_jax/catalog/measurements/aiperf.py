@@ -54,7 +54,7 @@ def recognises_table(text: str) -> bool:
 
 
 def read(cells: Cells) -> Run:
-    """The run that one profile tells.
+    """The run in one profile.
 
     Raises:
         InputError: a metric in an unknown unit, a malformed value, a cancelled run.
@@ -82,7 +82,7 @@ def read(cells: Cells) -> Run:
 
 
 def read_table(file: str, text: str) -> Run:
-    """The run that a CSV profile tells.
+    """The run in a CSV profile.
 
     Raises:
         InputError: as ``read``; a metric's name without a unit.

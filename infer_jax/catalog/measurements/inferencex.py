@@ -17,7 +17,7 @@ def recognises(value: object) -> bool:
 
 
 def read(cells: Cells) -> Run:
-    """The run that one object tells.
+    """The run in one object.
 
     Raises:
         InputError: a malformed value.
@@ -34,7 +34,7 @@ def read(cells: Cells) -> Run:
     valid = cells.flag("power_valid") or "power_valid" not in cells.values
     notes = ("lengths are nominal: requests are drawn between 80 and 100 % of them",)
     scenario = cells.text("scenario_type")
-    if scenario:  # agentic traces: lengths are not told, and the cache may be offloaded
+    if scenario:  # agentic traces: lengths are not given, and the cache may be offloaded
         offload = cells.text("kv_offload_backend") or cells.values.get("kv_offloading") or "none"
         notes = (f"scenario {scenario}, KV offloading {offload}",)
     per_chip = cells.number("output_tput_per_gpu")

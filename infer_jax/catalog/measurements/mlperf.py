@@ -22,7 +22,7 @@ def recognises(text: str) -> bool:
 
 
 def read(file: str, text: str) -> Run:
-    """The run that one log tells.
+    """The run in one log.
 
     Raises:
         InputError: a malformed line, an invalid or an accuracy run, or no token latencies.

@@ -39,7 +39,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Speculation:
-    """What a run tells of speculative decoding; rates are shares, lengths tokens per pass.
+    """What a run says of speculative decoding; rates are shares, lengths tokens per pass.
 
     ``per_position`` is the share of drafts accepted at least up to each position.
     """

@@ -16,7 +16,7 @@ def recognises(value: object) -> bool:
 
 
 def read(cells: Cells) -> Run:
-    """The run that one line tells.
+    """The run in one line.
 
     Raises:
         InputError: a malformed value.

@@ -2,7 +2,7 @@
 
 ``silicon_sample.csv`` inside the package ``aiconfigurator-core`` (NVIDIA, Apache-2.0) holds
 measured serving runs, aggregated and disaggregated. It is read where it is installed and never
-copied. What was really run is told by `infer_jax.catalog.measurements.silicon_runs`.
+copied. What was really run is in `infer_jax.catalog.measurements.silicon_runs`.
 """
 
 import os

@@ -97,7 +97,7 @@ def concurrency(row: Published, dp: float) -> float:
 
 
 def load_said(row: Published) -> float | None:
-    """Requests in flight as the provenance tells them; None where it does not.
+    """Requests in flight as the provenance has them; None where it does not.
 
     Raises:
         InputError: not a number.

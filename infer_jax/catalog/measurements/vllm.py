@@ -20,7 +20,7 @@ def recognises(value: object) -> bool:
 
 
 def read(cells: Cells) -> Run:
-    """The run that one result tells.
+    """The run in one result.
 
     Raises:
         InputError: no times in it, or a malformed value.
@@ -84,7 +84,7 @@ def request_rate(cells: Cells) -> float | None:
 
 
 def per_request(total: float | None, completed: float | None) -> float | None:
-    """Tokens a completed request; None where that is not told."""
+    """Tokens a completed request; None where that is not in the file."""
     return total / completed if total is not None and completed else None
 
 

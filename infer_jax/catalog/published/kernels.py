@@ -72,7 +72,7 @@ def kernels_hardware(name: str) -> PublishedChip:
         memory_bandwidth=row["memory_gb_per_s"] * 1e9,
     )
     network = Hierarchy.of(
-        domain=8.0,  # not read: the tool is told the number of nodes
+        domain=8.0,  # not read: the tool is given the number of nodes
         domain_bandwidth=row["nvlink_gb_per_s"] * 1e9 / 2,
         network_bandwidth=row["rdma_gb_per_s"] * 1e9,
     )

@@ -1,4 +1,4 @@
-"""How large are the coefficients of the serving theory, and how sure is that?"""
+"""The coefficients of the serving estimator, each with its interval."""
 
 from functools import cache
 from importlib.resources import files

@@ -107,7 +107,7 @@ def _job(
     plan: Serving,
     stage: str,
 ) -> as_published.Job:
-    """What the authors' program is told of a pass: counts of one GPU and one micro-batch."""
+    """What the authors' program is given of a pass: counts of one GPU and one micro-batch."""
     world = plan.tp * plan.ep
     network = hardware.network
     domain = 1.0 if isinstance(network, Torus) else network.domain

@@ -1,4 +1,4 @@
-"""InferSim's theory: a pass is a sum of kernels, each at its own measured efficiency.
+"""InferSim's model: a pass is a sum of kernels, each at its own measured efficiency.
 
 Two assemblies of the same kernels: the authors' own, with its units and quirks, and a corrected
 one; two sources of efficiency: look-up tables and smooth curves.
@@ -121,7 +121,7 @@ class Kernels(Coefficients, Estimator):
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Estimate:
-        """A request's life: TTFT of a pass that fills every group, TPOT at the mean context.
+        """An estimate: TTFT of a pass that fills every group, TPOT at the mean context.
 
         A prefill pass has ``plan.prefill_tokens`` tokens in each group, at least one prompt.
         """

@@ -111,11 +111,6 @@ class Kind(Generic[A]):
         """Numbers per token that the input projections hand to the attention core."""
         raise NotImplementedError
 
-    @property
-    def owns_cache(self) -> Array:
-        """1 where a layer has a cache of its own, 0 where it reads another layer's."""
-        return self.numbers(STORED, STORED).owned
-
     def numbers(self, cache: Format, activations: Format) -> Row:
         """The layer as numbers, its keys and values in one format, taps of a state in another."""
         raise NotImplementedError
@@ -180,14 +175,6 @@ class Kind(Generic[A]):
     def of_rank(self, tp: Array) -> A:
         """What one of ``tp`` ranks computes: its heads, KV heads never under one."""
         raise NotImplementedError
-
-    def token_bytes(self, cache: Format, tp: Array) -> Array:
-        """Bytes of cache that one token adds in one layer on each of ``tp`` ranks."""
-        return self.numbers(cache, cache).token_bytes(tp)
-
-    def state_bytes(self, activations: Format, tp: Array) -> Array:
-        """Bytes of recurrent state of one sequence in one layer on each of ``tp`` ranks."""
-        return self.numbers(activations, activations).state_bytes(tp)
 
     def dealt(self, width: Array) -> Dealt:
         """Elements of a layer's projections as tensor ranks deal them: all split by heads."""

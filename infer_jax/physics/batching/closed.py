@@ -12,7 +12,7 @@ from infer_jax.physics.numerics import square_root
 from infer_jax.physics.queueing import exponential_tail, percentiles, pole
 from infer_jax.physics.root import crossing
 
-# how soon lockstep comes apart with the variance of lengths: no theory, chosen on random servers
+# how soon lockstep comes apart with the variance of lengths: no law, chosen on random servers
 # like those of the tests
 APART = 4.0
 FEWEST = 18.0  # logarithm: prompts that come, over what would if all went through in a step

@@ -1,4 +1,4 @@
-"""Who comes, what serves them, and what is told of it?"""
+"""Kinds of requests that arrive, the server, and the answer: rates, waits and percentiles."""
 
 from typing import NamedTuple
 

@@ -12,7 +12,7 @@ from infer_jax.physics.batching.steps import Step, steps
 from infer_jax.physics.queueing import either, exponential_tail, percentiles
 
 # share of arrivals that wait for a slot from which on slots, not arrivals, decide how many prompts
-# disturb those who decode: no theory, chosen on random servers like those of the tests
+# disturb those who decode: no law, chosen on random servers like those of the tests
 FEW = 0.02
 RAREST = 1e-9  # requests/s, so that a rate of zero has the answers of a small one
 

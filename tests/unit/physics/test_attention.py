@@ -236,7 +236,10 @@ def test_selective_states_by_hand():
     assert core(SELECTIVE, 6, 1000) == 6 * 8192 * (7 * 16 + 2 * 4)
     of_rank = att.of(att.of(SELECTIVE).of_rank(jnp.asarray(8.0)))
     assert number(of_rank.held_bytes(CACHE, jnp.asarray(1.0))) == 1024 * (3 + 16) * 2
-    assert number(att.of(SELECTIVE).state_bytes(CACHE, jnp.asarray(8.0))) == 1024 * 19 * 2
+    assert (
+        number(att.of(SELECTIVE).numbers(CACHE, CACHE).state_bytes(jnp.asarray(8.0)))
+        == 1024 * 19 * 2
+    )
 
 
 def test_a_quarter_million_tokens_of_jamba():
