@@ -132,7 +132,7 @@ def _first(asked: inputs.Given, theory: Any, work: Workload, wanted: planning.As
         raise opt.refuse("--total-gpus", f"{wanted.chips:g}", "more: no layout fits so few GPUs")
     if found.met:
         limits = np.isfinite((wanted.ttft, wanted.tpot)).any() or found.usual
-        why = f"The cheapest of {found.looked} layouts and batches on {gpus}"
+        why = f"The cheapest of {found.configurations} layouts and batches on {gpus}"
         why += " that meet the limits." if limits else "."
         why += f" TTFT is kept within {planning.USUAL_TTFT:g} s." if found.usual else ""
     else:

@@ -6,7 +6,7 @@ arguments: this process remembers the program, and the next reads it from a fold
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -16,14 +16,15 @@ from infer_jax.compiling.options import QUICK
 from infer_jax.compiling.structure import UndescribableError, described, name_of, plain, rebuilt
 
 MANY = 50_000  # points from which optimised code wins its compilation back
+T = TypeVar("T")
 Program = Callable[..., Any]  # from the arguments to the answer, leaves as NumPy arrays
 
 _programs: dict[str, Program] = {}
 
 
 def once(
-    function: Callable[..., Any], *args: Any, points: int = 1, fixed: tuple[Any, ...] = ()
-) -> Any:
+    function: Callable[..., T], *args: object, points: int = 1, fixed: tuple[object, ...] = ()
+) -> T:
     """``jax.jit(function)(*fixed, *args)`` for a program that runs once, leaves as NumPy arrays.
 
     On a CPU one of fewer ``points`` than ``MANY`` is compiled quickly. If ``function`` has a name

@@ -10,5 +10,5 @@ ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 
 def launches(service: Service, engine: str | None = None) -> list[Launch]:
     """The plan for each engine, or for one of them."""
-    made = [launch(service) for name, launch in ENGINES.items() if engine in (None, name)]
-    return [one._replace(comments=service.comments) if one.steps else one for one in made]
+    started = [launch(service) for name, launch in ENGINES.items() if engine in (None, name)]
+    return [one._replace(comments=service.comments) if one.steps else one for one in started]

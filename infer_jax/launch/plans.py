@@ -3,13 +3,12 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from infer_jax.catalog import Model, System
 from infer_jax.estimators.serving.open_loop import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
 from infer_jax.launch.service import Instance, Service, traits
-from infer_jax.planning.machines import machine
+from infer_jax.planning import Degrees, machine, pools_of
 from infer_jax.specs import UNBOUNDED, Architecture
 
 SELDOM = 1e-3  # share of time in which more requests may be in flight than have a place
@@ -19,7 +18,7 @@ def service(
     config: str | os.PathLike[str] | Model | Architecture,
     model: Model,
     systems: Sequence[System],
-    degrees: Mapping[str, Any],
+    degrees: Degrees,
     batch: float,
     lengths: tuple[float, float],
     formats: tuple[str | None, str | None] = (None, None),
@@ -56,7 +55,7 @@ def service(
 
 
 def instances(
-    degrees: Mapping[str, Any],
+    degrees: Degrees,
     batch: float,
     machines: Sequence[tuple[int, str]],
     most: float | None = None,
@@ -70,10 +69,11 @@ def instances(
     >>> instances({"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}, 30, [(8, "")])[0].copies
     4
     """  # noqa: E501
-    if "prefill" not in degrees:
-        copies = degrees.get("replicas", 1)
-        return (_instance(degrees, batch, copies, machines[0], most=most),)
-    first, second = degrees["prefill"], degrees["decode"]
+    pools = pools_of(degrees)
+    if len(pools) == 1:
+        copies = pools[0].get("replicas", 1)
+        return (_instance(pools[0], batch, copies, machines[0], most=most),)
+    first, second = pools
     ends = machines[0], machines[-1]
     return (
         _instance(first, first["batch"], first["instances"], ends[0], role="prefill"),
@@ -82,7 +82,7 @@ def instances(
 
 
 def _instance(
-    degrees: Mapping[str, Any],
+    degrees: Mapping[str, float],
     batch: float,
     copies: float,
     machine: tuple[int, str],
@@ -143,15 +143,15 @@ def _comments(
     held: int, tokens: int, within: str, one: Instance, batch: float, most: float | None
 ) -> list[str]:
     """What the lengths and places of a command are, where they are not those of the plan."""
-    said = []
+    comments: list[str] = []
     if within and held < tokens:
-        said.append(f"context {held}: the model's; {within} take up to {tokens} tokens")
+        comments.append(f"context {held}: the model's; {within} take up to {tokens} tokens")
     elif within:
-        said.append(f"context {held}: {within} are no longer, prompt and output")
+        comments.append(f"context {held}: {within} are no longer, prompt and output")
     if most is not None and math.isinf(most):
-        said.append(
+        comments.append(
             f"at most {one.each} requests in a group: {batch / one.groups:.3g} requests in flight "
             f"in the mean, and {one.each} or fewer {100 * (1 - SELDOM):.3g} % of the time if their "
             "number is geometric"
         )
-    return said
+    return comments

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from infer_jax.launch.checkpoints import Checkpoint
 from infer_jax.physics import attention as att
@@ -104,7 +104,7 @@ class Launch(NamedTuple):
     missing: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The launch for JSON."""
         steps = [step._asdict() for step in self.steps]
         return {
@@ -116,7 +116,16 @@ class Launch(NamedTuple):
         }
 
 
-def traits(arch: Architecture) -> dict[str, Any]:
+class Traits(TypedDict):
+    """What an engine's options depend on; see ``Service``."""
+
+    heads: bool
+    experts: bool
+    hybrid: bool
+    limit: float
+
+
+def traits(arch: Architecture) -> Traits:
     """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
     mixers = [block.attention for block in arch.blocks if block.attention is not None]
     windows = {str(getattr(m, "window", "")) for m in mixers}
@@ -156,7 +165,7 @@ def formats_missing(
     engine: str, load: Checkpoint, casts: Collection[str], caches: Collection[str]
 ) -> list[str]:
     """Formats of weights that ``engine`` does not cast to while it loads, and of cache it lacks."""
-    reasons = []
+    reasons: list[str] = []
     if load.cast and load.cast not in casts:
         reasons.append(
             f"{engine} does not cast to {load.cast} while it loads, and no repository of "

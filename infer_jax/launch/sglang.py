@@ -113,7 +113,7 @@ def _flags(one: Instance, service: Service) -> list[object]:
 
 
 def _notes(service: Service) -> list[str]:
-    notes = []
+    notes: list[str] = []
     if len(service.instances) > 1:
         notes.append(
             "Pools need Mooncake (pip install mooncake-transfer-engine) and before them "

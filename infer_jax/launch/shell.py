@@ -45,11 +45,11 @@ def line(program: str, flags: Sequence[object]) -> str:
     """A command of the shell, an option a line; what is not an option belongs to the one before."""
     words = [program]
     for flag in flags:
-        said = flag if isinstance(flag, Shell) else shlex.quote(str(flag))
+        word = flag if isinstance(flag, Shell) else shlex.quote(str(flag))
         if str(flag).startswith("--"):
             words.append(str(flag))
         else:
-            words[-1] += f" {said}"
+            words[-1] += f" {word}"
     return " \\\n  ".join(words)
 
 

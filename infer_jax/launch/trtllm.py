@@ -25,7 +25,7 @@ def trtllm(service: Service) -> Launch:
         return Launch(NAME, VERSION, SOURCE, missing=tuple(reasons))
     files = {_file(one): text for one in service.instances if (text := _yaml(one, service))}
     steps = [_step(one, service, files) for one in service.instances]
-    notes = []
+    notes: list[str] = []
     if len(service.instances) > 1:
         files["pools.yaml"] = _pools(service)
         steps.append(Step("before both pools", "trtllm-serve disaggregated -c pools.yaml"))
@@ -36,7 +36,8 @@ def trtllm(service: Service) -> Launch:
 
 
 def _missing(service: Service) -> list[str]:
-    load, reasons = service.checkpoint, []
+    load = service.checkpoint
+    reasons: list[str] = []
     if load.cast:
         reasons.append(
             f"TensorRT-LLM loads {load.cast} from a checkpoint that is stored so, and no "

@@ -104,8 +104,8 @@ def _flags(one: Instance, service: Service) -> list[object]:
     if one.drafts:
         drafter = {"method": "draft_model", "model": service.draft}
         drafter = drafter if service.draft else {"method": "mtp"}
-        said = json.dumps({**drafter, "num_speculative_tokens": one.drafts})
-        flags += ["--speculative-config", said]
+        speculation = json.dumps({**drafter, "num_speculative_tokens": one.drafts})
+        flags += ["--speculative-config", speculation]
     if one.role:
         flags += ["--port", PORTS[one.role]]
         moved = {"kv_connector": "NixlConnector", "kv_role": KV_ROLE[one.role]}
@@ -114,7 +114,7 @@ def _flags(one: Instance, service: Service) -> list[object]:
 
 
 def _notes(service: Service) -> list[str]:
-    notes = []
+    notes: list[str] = []
     if len(service.instances) > 1:
         notes.append(
             "Pools need NIXL (pip install nixl), for every instance of a machine a "

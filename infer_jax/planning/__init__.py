@@ -10,8 +10,10 @@ from infer_jax.planning.choose import (
     USUAL_TTFT as USUAL_TTFT,
     Asked as Asked,
     Choice as Choice,
+    Degrees as Degrees,
     choices as choices,
     front as front,
+    pools_of as pools_of,
 )
 from infer_jax.planning.disaggregated import splits as splits
 from infer_jax.planning.layouts import Layout as Layout, layouts as layouts

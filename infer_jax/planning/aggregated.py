@@ -1,28 +1,32 @@
 """What does every legal layout answer at every batch? One compiled program, one table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
+from jax import Array
+from jaxtyping import Int
 
 from infer_jax.compiling import once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
-from infer_jax.planning.layouts import Layout
+from infer_jax.planning.layouts import Column, Layout
 from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
 
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
+Answer = TypeVar("Answer")
+Positions = Int[np.ndarray, " rows"]
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows of (layout, batch of one instance) and what the estimator says of each."""
 
-    layouts: list[Layout]
-    layout: np.ndarray
-    batch: np.ndarray
+    layouts: Sequence[Layout]
+    layout: Positions
+    batch: Column
     served: ServerEstimate
 
     def at(self, i: int) -> Layout:
@@ -30,19 +34,24 @@ class Table:
         return self.layouts[int(self.layout[i])]
 
     @property
-    def chips(self) -> np.ndarray:
+    def chips(self) -> Column:
         """Chips of one instance, by row."""
         return np.asarray(self.served.chips)
 
+    @property
+    def rate(self) -> Column:
+        """Output tokens per second of one instance, by row."""
+        return np.asarray(self.served.throughput) * self.chips
 
-def batches() -> np.ndarray:
+
+def batches() -> Column:
     """Requests in flight in one attention group that are tried."""
     octaves = np.log(MOST / EVERY) / np.log(GROWTH)
-    beyond = EVERY * GROWTH ** np.arange(1, octaves + 1)
-    return np.unique(np.round(np.r_[1 : EVERY + 1, beyond, MOST]))
+    beyond = EVERY * np.power(GROWTH, np.arange(1.0, octaves + 1.0))
+    return np.unique(np.round(np.concatenate([np.arange(1.0, EVERY + 1.0), beyond, [MOST]])))
 
 
-def shares(concurrency: float) -> np.ndarray:
+def shares(concurrency: float) -> Column:
     """Requests in flight in each of 1, 2, 3 ... replicas that share ``concurrency`` of them."""
     replicas = batches()
     return concurrency / replicas[replicas <= concurrency]
@@ -53,9 +62,9 @@ def table(
     arch: Architecture,
     hardware: Hardware,
     work: Workload,
-    legal: list[Layout],
+    legal: Sequence[Layout],
     common: Deployment,
-    tried: np.ndarray | None = None,
+    tried: Column | None = None,
     draft: Architecture | None = None,
 ) -> Table:
     """Every layout at every batch; ``common`` gives the rest of the plan.
@@ -74,8 +83,8 @@ def table(
         kept = batch >= given["attention_dp"]
         index, batch = index[kept], batch[kept]
         given = {name: x[kept] for name, x in given.items()}
-    world = (serving, seen(arch), seen(draft), hardware, work, common)
-    served = by_rows(_served, world, given, batch)
+    fixed = (serving, *models(arch, draft), hardware, work, common)
+    served = by_rows(_served, fixed, given, batch)
     return Table(legal, index, batch, served)
 
 
@@ -95,7 +104,7 @@ def arriving(
     replicas is that of full batches; up to three times as many are tried.
     """
     full = np.zeros(len(closed.layouts))
-    each = np.asarray(closed.served.throughput) * closed.chips / float(work.osl)
+    each = closed.rate / float(work.osl)
     fits = np.all([x.need <= x.capacity for x in closed.served.decode.limits.values()], axis=0)
     np.maximum.at(full, closed.layout, np.where(fits, each, 0.0))
     tried = sorted(
@@ -110,28 +119,47 @@ def arriving(
     replicas = np.array([n for _, n in tried])
     arrivals = work.arrivals or Arrivals.of(rate=rate)
     given = degrees(closed.layouts, index)
-    world = (serving, seen(arch), seen(draft), hardware, work, common, arrivals)
-    served = by_rows(_arrived, world, given, rate / replicas)
+    fixed = (
+        serving,
+        *models(arch, draft),
+        hardware,
+        work,
+        common,
+        arrivals,
+    )
+    served = by_rows(_arrived, fixed, given, rate / replicas)
     return Table(closed.layouts, index, np.asarray(served.running), served)
 
 
-def degrees(legal: list[Layout], index: np.ndarray) -> dict[str, np.ndarray]:
+def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
     """The degrees of rows of layouts, by name."""
     chosen = np.asarray(legal, np.float64).reshape(-1, len(Layout._fields))[index]
     return dict(zip(Layout._fields, chosen.T, strict=True))
 
 
-def by_rows(program: Callable[..., Any], world: tuple[Any, ...], *rows: Any) -> Any:
+def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: object) -> Answer:
     """What a program says of ``rows``; evaluated for a power of two of them, to compile seldom."""
     count = len(jax.tree.leaves(rows)[0])
     last = 2 ** (count - 1).bit_length() - count
-    full = jax.tree.map(lambda x: np.concatenate([x, np.repeat(x[-1:], last, axis=0)]), rows)
-    return jax.tree.map(lambda x: x[:count], once(program, *world, *full))
+
+    def filled(x: Column) -> Column:
+        return np.concatenate([x, np.repeat(x[-1:], last, axis=0)])
+
+    return take(once(program, *fixed, *jax.tree.map(filled, rows)), slice(count))
 
 
-def seen(arch: Architecture | None) -> Shape | None:
-    """A model as a server sees it, where there is one."""
-    return None if arch is None else once(shape, arch)
+def take(tree: Answer, rows: Positions | slice | list[int]) -> Answer:
+    """The chosen rows of every array of ``tree``."""
+
+    def chosen(x: Column) -> Column:
+        return x[rows]
+
+    return jax.tree.map(chosen, tree)
+
+
+def models(arch: Architecture, draft: Architecture | None) -> tuple[Shape, Shape | None]:
+    """A model and the one that drafts for it, as a server sees them."""
+    return once(shape, arch), None if draft is None else once(shape, draft)
 
 
 def _served(
@@ -141,10 +169,10 @@ def _served(
     hardware: Hardware,
     work: Workload,
     common: Deployment,
-    given: Any,
-    batch: Any,
+    given: dict[str, Array],
+    batch: Array,
 ) -> ServerEstimate:
-    def one(degrees: Any, requests: Any) -> ServerEstimate:
+    def one(degrees: dict[str, Array], requests: Array) -> ServerEstimate:
         plan = common.replace(**degrees)
         return serving.serve(arch, hardware, work.replace(batch=requests), plan, draft)
 
@@ -159,10 +187,10 @@ def _arrived(
     work: Workload,
     common: Deployment,
     arrivals: Arrivals,
-    given: Any,
-    rate: Any,
+    given: dict[str, Array],
+    rate: Array,
 ) -> ServerEstimate:
-    def one(degrees: Any, each: Any) -> ServerEstimate:
+    def one(degrees: dict[str, Array], each: Array) -> ServerEstimate:
         asked = work.replace(arrivals=arrivals.replace(rate=each))
         return serving.serve(arch, hardware, asked, common.replace(**degrees), draft)
 

@@ -1,17 +1,21 @@
 """Which plans meet the limits at least cost, and if none does, which come nearest?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
 from infer_jax.estimators.estimate import Estimate, Limit
-from infer_jax.planning.aggregated import Table
+from infer_jax.physics.pareto import undominated
+from infer_jax.planning.aggregated import Positions, Table
+from infer_jax.planning.layouts import Column, Layout
 
 HOUR, MILLION = 3600.0, 1e6
 # s, where no limit of TTFT is given: without one the cheapest plans make users wait for many s
 USUAL_TTFT = 2.0
+# of an instance: degrees and counts by name; of two pools: these of "prefill" and of "decode"
+Degrees = Mapping[str, float | Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Asked:
     ``usual_ttft``: without a limit of TTFT, a search keeps it within ``USUAL_TTFT`` if any plan
     does.
 
-    ``concurrency``: requests in flight over all replicas, in rows of ``served.shares``; or
+    ``concurrency``: requests in flight over all replicas, in rows of ``shares``; or
     ``rate``: requests per second; or neither, and the chips are filled. ``frontier``: wanted are
     not the cheapest but all that no other beats in both TPOT and dollars.
     """
@@ -50,7 +54,7 @@ class Choice:
     mode: str
     system: str
     layout: str
-    degrees: dict[str, Any]
+    degrees: Degrees
     batch: float
     chips: float
     ttft: float
@@ -66,9 +70,9 @@ class Choice:
     joules: float
     input_joules: float
     output_joules: float
-    tiers: dict[str, tuple[float, float]] = field(default_factory=dict)
+    tiers: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     p99_ttft: float | None = None
-    excess: dict[str, float] = field(default_factory=dict)
+    excess: Mapping[str, float] = field(default_factory=dict[str, float])
     formats: str = ""
 
     @property
@@ -88,10 +92,31 @@ class Choice:
         return max(self.excess.values(), default=0.0), self.usd_per_mtok, self.tpot
 
 
+def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:
+    """The degrees of each pool of a plan: one, or the pool that prefills and that which decodes.
+
+    >>> pools_of({"tp": 2.0, "replicas": 4.0})
+    ({'tp': 2.0, 'replicas': 4.0},)
+    """
+    first, second = degrees.get("prefill"), degrees.get("decode")
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first, second
+    return ({name: x for name, x in degrees.items() if not isinstance(x, Mapping)},)
+
+
+class _Rows(NamedTuple):
+    """Rows of a table as plans: replicas, requests/s carried, rent per request, limits exceeded."""
+
+    replicas: Column
+    carried: Column
+    cost: Column
+    excess: Mapping[str, Column]
+
+
 def choices(
     system: str,
     price: float,
-    made: Table,
+    table: Table,
     asked: Asked,
     isl: float,
     osl: float,
@@ -102,14 +127,37 @@ def choices(
     Or all plans within the limits that no other beats in both TPOT and dollars, fastest first. A
     plan is as many replicas as the traffic needs, or as the chips allow.
     """
-    served = made.served
-    each = np.asarray(served.throughput) * made.chips / osl
-    replicas, batch = _replicas(made, asked, each), made.batch
+    each = table.rate / osl
+    replicas = _replicas(table, asked, each)
     requests = replicas * each
+    carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
+    cost = replicas * table.chips * price / carried
+    rows = _Rows(replicas, carried, cost, _excess(table, asked, replicas, requests))
+    worst = worst_of(rows.excess)
+    # least rent per token at full use; of equal ones the faster, of alike ones the usual
+    unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
+    keys = (np.asarray(x, np.float32) for x in (table.served.tpot, cost, worst))
+    order = np.lexsort((unusual, *keys))
+    fits = order[worst[order] <= 0.0]
+    if asked.frontier:
+        met = fits[single(np.asarray(table.served.tpot)[fits], cost[fits])].tolist()
+    else:
+        met = _first_of_each(table, fits, count)
+    missed = [] if met else _first_of_each(table, order, count)
+
+    def chosen(index: Iterable[int]) -> list[Choice]:
+        return [_choice(system, price, table, rows, (isl, osl), i) for i in index]
+
+    return chosen(met), chosen(missed)
+
+
+def _excess(table: Table, asked: Asked, replicas: Column, requests: Column) -> dict[str, Column]:
+    """By limit, the share by which each row exceeds it; 0 or less where it does not."""
+    served = table.served
     excess = {
         "TTFT": np.asarray(served.ttft) / asked.ttft - 1.0,
         "TPOT": np.asarray(served.tpot) / asked.tpot - 1.0,
-        "GPUs": replicas * made.chips / asked.chips - 1.0,
+        "GPUs": replicas * table.chips / asked.chips - 1.0,
     }
     p99 = served.percentiles.get("p99")
     if p99 is not None:
@@ -118,87 +166,90 @@ def choices(
         excess[name] = exceeded(limit)
     if asked.rate is not None:
         excess["requests/s"] = asked.rate / np.maximum(requests, 1e-300) * (1.0 - 1e-6) - 1.0
-    worst = np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
-    # least rent per token at full use; of equal ones the faster, of alike ones the usual
-    carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
-    cost = replicas * made.chips * price / carried
-    unusual = np.array([layout.unusual for layout in made.layouts])[made.layout]
-    order = np.lexsort((unusual, *(np.float32(x) for x in (served.tpot, cost, worst))))
-    fits = order[worst[order] <= 0.0]
-    if asked.frontier:
-        met = fits[undominated(served.tpot[fits], cost[fits])].tolist()
-    else:
-        met = _first_of_each(made, fits, count)
-    missed = [] if met else _first_of_each(made, order, count)
-
-    def choice(i: int) -> Choice:
-        layout = made.at(i)
-        return Choice(
-            mode="aggregated",
-            system=system,
-            layout=f"{replicas[i]:g} x {layout}",
-            degrees={**layout.degrees, "replicas": float(replicas[i])},
-            batch=float(batch[i]),
-            requests_per_s=float(carried[i]),
-            chips=float(replicas[i] * made.chips[i]),
-            usd_per_hour=float(replicas[i] * made.chips[i] * price),
-            isl=isl,
-            osl=osl,
-            joules=float(served.blended_energy[i]),
-            input_joules=float(served.input_energy[i]),
-            output_joules=float(served.energy[i]),
-            tiers=tiers(served.decode.limits, i),
-            p99_ttft=float(p99[i]) if p99 is not None else None,
-            **answered(served, excess, i),
-        )
-
-    return [choice(i) for i in met], [choice(i) for i in missed]
+    return excess
 
 
-def answered(life: Estimate, excess: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """What a choice says of one row of evaluated lives, and of the limits that it exceeds."""
-    terms = {name: float(term[row]) for name, term in life.decode.terms.items()}
-    memory = life.decode.limits["memory"]
+def worst_of(excess: Mapping[str, Column]) -> Column:
+    """The share by which each row exceeds the limit that it exceeds most; 0 where it meets all."""
+    return np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
+
+
+def _choice(
+    system: str, price: float, table: Table, rows: _Rows, lengths: tuple[float, float], i: int
+) -> Choice:
+    """Row ``i`` as a plan."""
+    served, layout, replicas = table.served, table.at(i), float(rows.replicas[i])
+    chips, p99 = replicas * float(table.chips[i]), served.percentiles.get("p99")
+    return Choice(
+        mode="aggregated",
+        system=system,
+        layout=f"{replicas:g} x {layout}",
+        degrees={**layout.degrees, "replicas": replicas},
+        batch=float(table.batch[i]),
+        requests_per_s=float(rows.carried[i]),
+        chips=chips,
+        usd_per_hour=chips * price,
+        isl=lengths[0],
+        osl=lengths[1],
+        joules=float(served.blended_energy[i]),
+        input_joules=float(served.input_energy[i]),
+        output_joules=float(served.energy[i]),
+        tiers=tiers(served.decode.limits, i),
+        p99_ttft=float(p99[i]) if p99 is not None else None,
+        **answers(served, rows.excess, i),
+    )
+
+
+class Answers(TypedDict):
+    """What a choice says of an estimate and of the limits that it exceeds; see ``Choice``."""
+
+    ttft: float
+    tpot: float
+    binds: str
+    memory: tuple[float, float]
+    input_usd: float
+    output_usd: float
+    excess: dict[str, float]
+
+
+def answers(estimate: Estimate, excess: Mapping[str, Column], row: int) -> Answers:
+    """What a choice says of one row of an estimate, and of the limits that it exceeds."""
+    terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
+    memory = estimate.decode.limits["memory"]
     return {
-        "ttft": float(life.ttft[row]),
-        "tpot": float(life.tpot[row]),
+        "ttft": float(estimate.ttft[row]),
+        "tpot": float(estimate.tpot[row]),
         "binds": max(terms, key=lambda name: terms[name]),
         "memory": (float(memory.need[row]), float(memory.capacity[row])),
-        "input_usd": float(life.input_cost[row]),
-        "output_usd": float(life.cost[row]),
+        "input_usd": float(estimate.input_cost[row]),
+        "output_usd": float(estimate.cost[row]),
         "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
     }
 
 
-def undominated(tpot: Any, cost: Any) -> np.ndarray:
+def single(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> Positions:
     """Rows that no other beats in both time and cost, fastest first; one of a tie.
 
     Compared in single precision: layouts that answer alike differ by rounding, and the first of
     them is taken.
-
-    >>> undominated([3.0, 1.0, 2.0, 2.5], [1.0, 4.0, 2.0, 2.0])
-    array([1, 2, 0])
     """
-    tpot, cost = np.asarray(tpot, np.float32), np.asarray(cost, np.float32)
-    order = np.lexsort((cost, tpot))
-    least = np.minimum.accumulate(cost[order])
-    return order[least < np.r_[np.inf, least[:-1]]]
+    return undominated(np.asarray(tpot, np.float32), np.asarray(cost, np.float32))
 
 
 def front(plans: Iterable[Choice]) -> list[Choice]:
     """Those of ``plans`` that no other beats in both TPOT and dollars, fastest first."""
     plans = list(plans)
-    rows = undominated([c.tpot for c in plans], [c.usd_per_mtok for c in plans])
+    rows = single([c.tpot for c in plans], [c.usd_per_mtok for c in plans])
     return [plans[i] for i in rows]
 
 
-def exceeded(limit: Limit) -> np.ndarray:
+def exceeded(limit: Limit) -> Column:
     """The share by which the need exceeds the capacity, row by row; 0 where it does not."""
     need, capacity = np.asarray(limit.need), np.asarray(limit.capacity)
     return np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
 
 
-def tiers(limits: dict[str, Any], row: int) -> dict[str, tuple[float, float]]:
+def tiers(limits: Mapping[str, Limit], row: int) -> dict[str, tuple[float, float]]:
     """Bytes needed and there beside the chip: of host and disk."""
     kept = {name: limits.get(f"{name} memory") for name in ("host", "disk")}
     return {
@@ -208,32 +259,35 @@ def tiers(limits: dict[str, Any], row: int) -> dict[str, tuple[float, float]]:
     }
 
 
-def _replicas(made: Table, asked: Asked, each: np.ndarray) -> np.ndarray:
+def _replicas(table: Table, asked: Asked, each: Column) -> Column:
     """Replicas of each row's instance, which serves ``each`` requests per second."""
     if asked.concurrency is not None:
-        return np.round(asked.concurrency / made.batch)
+        return np.round(asked.concurrency / table.batch)
     if asked.rate is not None:
         # a whole number but for rounding is that number
         return np.ceil(asked.rate / np.maximum(each, 1e-300) * (1.0 - 1e-6))
-    return np.maximum(np.floor(asked.chips / made.chips), 1.0)
+    return np.maximum(np.floor(asked.chips / table.chips), 1.0)
 
 
-def _first_of_each(made: Table, order: np.ndarray, count: int) -> list[int]:
+def _first_of_each(table: Table, order: Positions, count: int) -> list[int]:
     """The first rows of ``order``, one by degrees, and one of those that answer alike.
 
     A layout that answers as one before it does not come back with another batch.
     """
-    degrees, answers, found = set(), set(), []
+    degrees: set[Layout] = set()
+    answered: set[tuple[float, float, float]] = set()
+    first: list[int] = []
     for i in (int(i) for i in order):
-        instance = made.at(i).plain
+        instance = table.at(i).plain
         if instance in degrees:
             continue
         degrees.add(instance)
-        alike = (made.chips[i], made.batch[i], float(np.float32(made.served.latency[i])))
-        if alike in answers:
+        latency = float(np.float32(table.served.latency[i]))
+        alike = (float(table.chips[i]), float(table.batch[i]), latency)
+        if alike in answered:
             continue
-        answers.add(alike)
-        found.append(i)
-        if len(found) == count:
+        answered.add(alike)
+        first.append(i)
+        if len(first) == count:
             break
-    return found
+    return first

@@ -7,19 +7,20 @@ evaluated with the transfer between them.
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.serving import Deployment, Pass, Shape
-from infer_jax.planning.aggregated import batches, by_rows, degrees, seen
-from infer_jax.planning.choose import Asked, Choice, exceeded, undominated
-from infer_jax.planning.layouts import Layout
+from infer_jax.estimators.serving import Deployment, Pass, Serving, Shape
+from infer_jax.planning.aggregated import Positions, batches, by_rows, degrees, models, take
+from infer_jax.planning.choose import Asked, Choice, exceeded, single
+from infer_jax.planning.layouts import Column, Layout
 from infer_jax.planning.pool_pairs import EXACT, Pair, Rows, Side, choices, evaluated
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Workload
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
 KEPT = 4  # rows of a pool that are combined, of every number of chips
@@ -29,24 +30,24 @@ EVERY = 1024.0  # instances of a pool up to which every number is tried
 FILLED = 0.9  # share of the requests in flight that a plan holds at least
 
 
-class Found(NamedTuple):
+class Paired(NamedTuple):
     """Plans within the limits, else the nearest misses; passes that were evaluated."""
 
     met: list[Choice]
     missed: list[Choice]
-    looked: int
+    configurations: int
 
 
 def splits(
     sides: tuple[Side, Side],
     arch: Architecture,
     work: Workload,
-    legal: tuple[list[Layout], list[Layout]],
+    legal: tuple[Sequence[Layout], Sequence[Layout]],
     common: Deployment,
     asked: Asked,
     count: int = 5,
     draft: Architecture | None = None,
-) -> Found:
+) -> Paired:
     """The cheapest pairs of pools within the limits, and the nearest misses otherwise.
 
     Where layouts of the pool that decodes have drafts, ``draft`` makes them, else the model's own
@@ -57,24 +58,21 @@ def splits(
     those without pipeline stages, for between stages vLLM's NixlConnector hands over no caches
     (github.com/vllm-project/vllm, issue 52913 and the open pull request 53360).
     """
-    legal = ([x for x in legal[0] if x.pp == 1], [x for x in legal[1] if x.pp == 1])
-    if not all(legal):
-        return Found([], [], 0)
-    wrapper = Disaggregated(
-        target=sides[0].serving,
-        decoder=None if sides[1] is sides[0] else sides[1].serving,
-        decode_hardware=None if sides[1] is sides[0] else sides[1].hardware,
-        **{k: getattr(Disaggregated.of(target=None), k) for k in _SHARES},
-    )
+    plain = ([x for x in legal[0] if x.pp == 1], [x for x in legal[1] if x.pp == 1])
+    if not all(plain):
+        return Paired([], [], 0)
+    wrapper = Disaggregated.of(target=sides[0].serving)
+    if sides[1] is not sides[0]:
+        wrapper = wrapper.replace(decoder=sides[1].serving, decode_hardware=sides[1].hardware)
     fresh = float(np.maximum(work.isl - work.prefix, 1.0))
     asking = (
-        _Asking(sides[0], legal[0], PROMPTS, fresh, float(work.prefix)),
-        _Asking(sides[1], legal[1], batches(), 1.0, float(decode_context(work))),
+        _Asking(sides[0], plain[0], PROMPTS, fresh, float(work.prefix)),
+        _Asking(sides[1], plain[1], batches(), 1.0, float(decode_context(work))),
     )
     tokens = max(float(work.osl) - 1.0, 1.0)
     shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
     limits = asked.ttft, asked.tpot
-    phases = _answers(asking, (seen(arch), seen(draft)), common)
+    phases = _answers(asking, models(arch, draft), common)
     if asked.frontier and np.any(_fits(phases[1])):
         pools, pairs = _at_speeds(asking, phases, shares, asked)
     else:
@@ -83,29 +81,26 @@ def splits(
         )
         pools = first, second
         pairs = _combined(pools, asked)
-    looked = sum(len(p.time) for p in phases)
+    tried = sum(len(phase.time) for phase in phases)
     if not pairs:
-        return Found([], [], looked)
+        return Paired([], [], tried)
     if asked.rate is not None:
         work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=asked.rate))
-    lives = evaluated(wrapper, arch, sides, work, common, pools, pairs)
-    return Found(*choices(sides, pools, pairs, lives, work, asked, count), looked)
-
-
-_SHARES = ("layered", "link_share", "prefill_share", "decode_share")
+    answered = evaluated(wrapper, arch, sides, work, common, pools, pairs)
+    return Paired(*choices(sides, pools, pairs, answered, work, asked, count), tried)
 
 
 class _Asking(NamedTuple):
     """A pool's passes: every layout with every number of sequences."""
 
     side: Side
-    legal: list[Layout]
-    sequences: np.ndarray
+    legal: Sequence[Layout]
+    sequences: Column
     new: float
     cached: float
 
     @property
-    def rows(self) -> tuple[np.ndarray, dict[str, np.ndarray], ForwardPass]:
+    def rows(self) -> tuple[Positions, dict[str, Column], ForwardPass]:
         """Layout, its degrees and the pass of each row.
 
         Every attention group has some of the sequences.
@@ -119,31 +114,39 @@ class _Asking(NamedTuple):
 
 
 def _answers(
-    asking: Sequence[_Asking], models: tuple[Shape | None, ...], common: Deployment
+    asking: Sequence[_Asking], models: tuple[Shape, Shape | None], common: Deployment
 ) -> list[Pass]:
     """The passes of both pools, per token where drafts are made; of one system, in one program."""
     if asking[0].side is not asking[-1].side:
         return [_answers([each], models, common)[0] for each in asking]
     side, rows = asking[0].side, [each.rows[1:] for each in asking]
-    together = jax.tree.map(lambda *x: np.concatenate(x), *rows)
-    world = (side.serving, models, side.hardware, common)
-    phases = by_rows(_passes, world, *together)
+    together = jax.tree.map(_joined, *rows)
+    phases = by_rows(_passes, (side.serving, models, side.hardware, common), *together)
     ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
-    return [jax.tree.map(lambda x, a=a, b=b: x[a:b], phases) for a, b in itertools.pairwise(ends)]
+    return [take(phases, slice(a, b)) for a, b in itertools.pairwise(ends.tolist())]
+
+
+def _joined(*columns: Column) -> Column:
+    return np.concatenate(columns)
 
 
 def _passes(
-    serving: Any, models: Any, hardware: Any, common: Any, given: Any, passes: ForwardPass
+    serving: Serving,
+    models: tuple[Shape, Shape | None],
+    hardware: Hardware,
+    common: Deployment,
+    given: dict[str, Array],
+    passes: ForwardPass,
 ) -> Pass:
     arch, draft = models
 
-    def one(degrees: Any, forward: ForwardPass) -> Pass:
+    def one(degrees: dict[str, Array], forward: ForwardPass) -> Pass:
         return serving.token(arch, hardware, forward, common.replace(**degrees), draft)
 
     return jax.vmap(one)(given, passes)
 
 
-def _fits(phase: Pass) -> np.ndarray:
+def _fits(phase: Pass) -> Column:
     """The rows whose pass breaks no limit of its own."""
     return np.all([exceeded(limit) <= 0.0 for limit in phase.limits.values()], axis=0)
 
@@ -159,21 +162,27 @@ def _at_speeds(
     index, _, forward = asking[1].rows
     chips = np.array([layout.chips for layout in asking[1].legal])[index]
     time = np.where(fits, phases[1].time, np.inf)
-    time = time[undominated(time, time * chips / forward.sequences)]
+    time = time[single(time, time * chips / np.asarray(forward.sequences))]
     slowest = max(time[0], min(time[-1], asked.tpot))
     first = _best(asking[0], phases[0], asked.ttft, shares[0], asked)
-    seconds, pairs, rows = [], [], 0
-    for limit in np.geomspace(time[0], slowest, SPEEDS):
+    seconds: list[Rows] = []
+    pairs: list[Pair] = []
+    rows = 0
+    for limit in np.asarray(np.geomspace(time[0], slowest, SPEEDS), np.float64):
         second = _best(asking[1], phases[1], float(limit), shares[1], asked, kept=1)
-        found = _combined((first, second), asked, 4 * EXACT // SPEEDS, apart=True)
-        pairs += [(i, j + rows, x, y) for i, j, x, y in found]
+        combined = _combined((first, second), asked, 4 * EXACT // SPEEDS, apart=True)
+        pairs += [(i, j + rows, x, y) for i, j, x, y in combined]
         seconds.append(second)
         rows += len(second.chips)
-    lists, *columns = zip(*(s[:-1] for s in seconds), strict=True)
-    together = jax.tree.map(lambda *x: np.concatenate(x), *zip(*columns, strict=True))
-    sequences, chips, phase, rate = together
-    layout = list(itertools.chain(*lists))
-    return (first, Rows(layout, sequences, chips, phase, rate, seconds[0].price)), pairs
+    return (first, _all_of(seconds)), pairs
+
+
+def _all_of(pools: Sequence[Rows]) -> Rows:
+    """The rows of several searches of one pool, one after the other."""
+    columns = [(one.sequences, one.chips, one.phase, one.rate) for one in pools]
+    sequences, chips, phase, rate = jax.tree.map(_joined, *columns)
+    layout = list(itertools.chain(*(one.layout for one in pools)))
+    return Rows(layout, sequences, chips, phase, rate, pools[0].price)
 
 
 def _best(
@@ -197,7 +206,8 @@ def _best(
     unusual = np.array([layout.unusual for layout in legal])[index]
     order = np.lexsort((unusual, np.float32(-rate), np.float32(np.maximum(excess, 0.0))))
     known: dict[float, dict[float, int]] = {}
-    rows, alike = [], set()
+    rows: list[int] = []
+    alike: set[float] = set()
     for row in (int(i) for i in order if left[i]):
         answers, answer = known.setdefault(chips[row], {}), float(np.float32(rate[row]))
         if index[row] in alike or len(answers) == kept:
@@ -207,9 +217,8 @@ def _best(
         else:
             alike.add(index[row])
     price = float(asking.side.hardware.price)
-    layout = [legal[i] for i in index[rows]]
-    kept_phase = jax.tree.map(lambda x: x[rows], phase)
-    return Rows(layout, sequences[rows], chips[rows], kept_phase, rate[rows], price)
+    layout = [legal[int(index[row])] for row in rows]
+    return Rows(layout, sequences[rows], chips[rows], take(phase, rows), rate[rows], price)
 
 
 def _combined(
@@ -217,10 +226,10 @@ def _combined(
 ) -> list[Pair]:
     """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer.
 
-    ``apart``: one of each prefill row, for which of them keeps TTFT the transfer will tell.
+    ``apart``: one of each prefill row, for only the transfer decides which of them keep TTFT.
     """
     first, second = pools
-    found = []
+    tried: list[tuple[Column, ...]] = []
     for j in range(len(second.chips)):
         x, y = _copies(first, second, j, asked)
         fits = x * first.chips[:, None] + y * second.chips[j] <= asked.chips
@@ -232,17 +241,18 @@ def _combined(
             least = cost.argmin(axis=1)[:, None]
             cost, x, y = (np.take_along_axis(v, least, axis=1) for v in (cost, x, y))
         i, k = np.nonzero(np.isfinite(cost))
-        found.append((cost[i, k], i, np.full(i.shape, j), x[i, k], y[i, k]))
-    if not found:
+        tried.append((cost[i, k], i, np.full(i.shape, j), x[i, k], y[i, k]))
+    if not tried:
         return []
-    cost, *pair = (np.concatenate(column) for column in zip(*found, strict=True))
+    cost, *pair = (np.concatenate(column) for column in zip(*tried, strict=True))
     order = np.lexsort((*pair[::-1], cost))
     if apart:
         order = order[np.sort(np.unique(pair[0][order], return_index=True)[1])]
-    return list(zip(*(column[order[:most]].tolist() for column in pair), strict=True))
+    i, j, x, y = (column[order[:most]].tolist() for column in pair)
+    return list(zip(i, j, x, y, strict=True))
 
 
-def _copies(first: Rows, second: Rows, j: int, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+def _copies(first: Rows, second: Rows, j: int, asked: Asked) -> tuple[Column, Column]:
     """Instances of each pool that are worth trying with each prefill row, NaN where none is.
 
     Balanced, within the chips, for the traffic.
@@ -265,7 +275,7 @@ def _copies(first: Rows, second: Rows, j: int, asked: Asked) -> tuple[np.ndarray
     return x, np.concatenate([y, y], axis=1)
 
 
-def _counts(most: float) -> np.ndarray:
+def _counts(most: float) -> Column:
     """Instances that are tried: every number up to 1024, where ratios are met within 0.1 %.
 
     Beyond, 5 % apart up to ``most``.

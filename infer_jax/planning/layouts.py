@@ -1,14 +1,16 @@
 """In which ways can a model be dealt out over so many chips?"""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from infer_jax import legal
 from infer_jax.planning.machines import whole
 from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
 MOST_STAGES = 16  # pipeline stages that are tried
+Column = Float[np.ndarray, " rows"]
 
 
 class Layout(NamedTuple):
@@ -56,6 +58,15 @@ class Layout(NamedTuple):
         return {n: x for n, x in self._asdict().items() if x != usual.get(n)}
 
 
+class Degrees(NamedTuple):
+    """The degrees of many layouts, as columns."""
+
+    tp: Column
+    attention_dp: Column
+    ep: Column
+    pp: Column
+
+
 def layouts(
     arch: Architecture, chips: int, most_groups: float = np.inf, size: int = 1
 ) -> list[Layout]:
@@ -68,7 +79,7 @@ def layouts(
     mixture = any(isinstance(b.feedforward, Experts) for b in arch.blocks)
     queries = np.gcd.reduce([int(query) for query, _ in legal.heads(arch)] or [1])
     layers = int(sum(float(b.count) for b in arch.blocks))
-    tried = []
+    tried: list[tuple[int, int, int, int]] = []
     for tp in _divisors(int(queries), chips):
         for groups in range(1, int(min(chips // tp, most_groups)) + 1) if mixture else (1,):
             ranks = tp * groups
@@ -76,10 +87,10 @@ def layouts(
             stages = [pp for pp in range(1, most + 1) if _even(layers, pp)]
             for ep in _divisors(ranks, ranks) if mixture else (1,):
                 tried += [(tp, groups, ep, pp) for pp in stages]
-    columns: Any = np.asarray(tried, np.float64).reshape(-1, 4).T
-    instance = Layout(*columns)
-    runs = np.broadcast_to(legal.holds(arch, instance) & whole(instance.chips, size), len(tried))
-    return [Layout(*row) for row, good in zip(tried, runs.tolist(), strict=True) if good]
+    each = Degrees(*np.asarray(tried, np.float64).reshape(-1, 4).T)
+    fits = legal.holds(arch, each) & whole(each.tp * each.attention_dp * each.pp, size)
+    runs = np.broadcast_to(fits, len(tried))
+    return [Layout(*row) for row, good in zip(tried, runs, strict=True) if good]
 
 
 def _divisors(number: int, most: int) -> list[int]:

@@ -4,7 +4,10 @@ An instance of 6 GPUs on machines of 8 leaves 2 that no other of its kind can us
 machine with another and crosses the slower network inside a tensor-parallel group.
 """
 
-from typing import Any
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Shaped
 
 from infer_jax.specs import Hardware, Hierarchy
 
@@ -14,6 +17,7 @@ TRAINIUM = 16  # chips of a trn2.48xlarge (aws.amazon.com/ec2/instance-types/trn
 # TPU slices are powers of two, as of v5e: 1, 4, 8 ... 256 chips (cloud.google.com/tpu/docs/v5e);
 # this is one that all that are tried divide
 SLICE = 1024
+Chips = TypeVar("Chips", float, Shaped[np.ndarray, " rows"])
 MOST = 1e6  # GPUs of a machine at most, whatever a profile says
 
 
@@ -33,7 +37,7 @@ def machine(hardware: Hardware, title: str) -> tuple[int, str]:
     return (TRAY if "NVL72" in title else int(min(max(network.domain, 1.0), MOST))), maker
 
 
-def whole(chips: Any, size: int) -> Any:
+def whole(chips: Chips, size: int) -> bool | Shaped[np.ndarray, " rows"]:
     """Whether instances of ``chips`` divide a machine of ``size``, or are whole machines.
 
     >>> [n for n in range(1, 25) if whole(n, 8)]

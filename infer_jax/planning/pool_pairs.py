@@ -1,19 +1,29 @@
 """What do pairs of pools answer, and what does each of their sides cost and draw?"""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment, Pass, Serving
-from infer_jax.physics.energy import power
-from infer_jax.planning.aggregated import by_rows
-from infer_jax.planning.choose import MILLION, Asked, Choice, answered, exceeded, undominated
-from infer_jax.planning.layouts import Layout
-from infer_jax.specs import Hardware, Workload
+from infer_jax.physics.energy import Draw, power
+from infer_jax.planning.aggregated import Positions, by_rows, take
+from infer_jax.planning.choose import (
+    MILLION,
+    Asked,
+    Choice,
+    answers,
+    exceeded,
+    single,
+    worst_of,
+)
+from infer_jax.planning.layouts import Column, Layout
+from infer_jax.specs import Architecture, Hardware, Plan, Workload
 
 EXACT = 1024  # combinations that are evaluated with the transfer between the pools
 
@@ -30,88 +40,137 @@ class Side(NamedTuple):
 class Rows(NamedTuple):
     """A pool's best rows, by instance: layout, sequences, chips, its pass, requests/s."""
 
-    layout: list[Layout]
-    sequences: np.ndarray
-    chips: np.ndarray
+    layout: Sequence[Layout]
+    sequences: Column
+    chips: Column
     phase: Pass
-    rate: np.ndarray
+    rate: Column
     price: float
 
 
 Pair = tuple[int, int, float, float]  # rows of both pools, and instances of each
+End = tuple[dict[str, Array], Array, Array, Pass]  # degrees, instances, sequences in one, its pass
+Board = tuple[Array, Draw]  # power of a chip, and what it draws of it
 
 
-class Lives(NamedTuple):
+class PairEstimates(NamedTuple):
     """What pairs of pools answer; watts of each pool, building included."""
 
-    life: Estimate
-    watts: tuple[np.ndarray, np.ndarray]
+    estimate: Estimate
+    watts: tuple[Array, Array]
 
 
 def evaluated(
     wrapper: Disaggregated,
-    arch: Any,
+    arch: Architecture,
     sides: tuple[Side, Side],
     work: Workload,
     common: Deployment,
     pools: tuple[Rows, Rows],
-    pairs: list[Pair],
-) -> Lives:
+    pairs: Sequence[Pair],
+) -> PairEstimates:
     """Every pair of pools with its transfer."""
     columns = [np.array(column) for column in zip(*pairs, strict=True)]
     ends = [_end(*each) for each in zip(pools, columns[:2], columns[2:], strict=True)]
     boards = [(side.hardware.power, side.serving.draw) for side in sides]
-    world = (wrapper, arch, sides[0].hardware, work, common, boards)
-    return by_rows(_lives, world, *ends)
+    return by_rows(_pairs, (wrapper, arch, sides[0].hardware, work, common, boards), *ends)
 
 
-def _end(pool: Rows, row: np.ndarray, copies: np.ndarray) -> tuple[Any, ...]:
+def _end(pool: Rows, row: Positions, copies: Column) -> tuple[object, ...]:
     """One pool of each pair: degrees, instances, sequences in one, its pass."""
     degrees = np.asarray(pool.layout, np.float64)[row].T
-    phase = jax.tree.map(lambda x: x[row], pool.phase)
-    return dict(zip(Layout._fields, degrees, strict=True)), copies, pool.sequences[row], phase
+    named = dict(zip(Layout._fields, degrees, strict=True))
+    return named, copies, pool.sequences[row], take(pool.phase, row)
 
 
-def _lives(
-    wrapper: Any,
-    arch: Any,
-    hardware: Any,
-    work: Any,
-    common: Any,
-    boards: Any,
-    *ends: Any,
-) -> Lives:
-    def one(*pair: Any) -> Lives:
-        plans, copies, sequences, phases = zip(*pair, strict=True)
+def _pairs(
+    wrapper: Disaggregated,
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    common: Deployment,
+    boards: Sequence[Board],
+    *ends: End,
+) -> PairEstimates:
+    def one(*pair: End) -> PairEstimates:
+        first, second = pair
         pools = Pools(
-            prefill=common.replace(**plans[0]),
-            decode=common.replace(**plans[1]),
-            prefill_copies=copies[0],
-            decode_copies=copies[1],
-            prefill_batch=sequences[0],
+            prefill=common.replace(**first[0]),
+            decode=common.replace(**second[0]),
+            prefill_copies=first[1],
+            decode_copies=second[1],
+            prefill_batch=first[2],
         )
-        asked = work.replace(batch=sequences[1])
-        life = wrapper.joined(arch, hardware, asked, pools, phases)
-        rate = life.throughput * life.chips / work.osl
-        passes = rate, rate * (work.osl - 1.0)
-        chips = copies[0] * pools.prefill.instance, copies[1] * pools.decode.instance
-        watts = []
-        for each, n, b, phase, on, (board, draw) in zip(
-            passes, copies, sequences, phases, chips, boards, strict=True
-        ):
-            busy = each / b / n  # passes a second of an instance
-            read, computed = (jnp.minimum(x * busy, 1.0) for x in (phase.reading, phase.computing))
-            watts.append(on * power(board, read, computed, draw) * draw.pue)
-        return Lives(life, (watts[0], watts[1]))
+        asked = work.replace(batch=second[2])
+        estimate = wrapper.joined(arch, hardware, asked, pools, (first[3], second[3]))
+        rate = estimate.throughput * estimate.chips / work.osl
+        prompts = _watts(first, pools.prefill, rate, boards[0])
+        tokens = _watts(second, pools.decode, rate * (work.osl - 1.0), boards[1])
+        return PairEstimates(estimate, (prompts, tokens))
 
     return jax.vmap(one)(*ends)
+
+
+def _watts(end: End, plan: Plan, passes: Array, board: Board) -> Array:
+    """Watts of a pool whose ``passes`` end each second, once for every sequence."""
+    _, copies, sequences, phase = end
+    most, draw = board
+    busy = passes / sequences / copies  # passes a second of an instance
+    read, computed = (jnp.minimum(x * busy, 1.0) for x in (phase.reading, phase.computing))
+    return copies * plan.instance * power(most, read, computed, draw) * draw.pue
+
+
+class _Priced(NamedTuple):
+    """Pairs with what they are of, requests/s and dollars an hour, joules a request by side."""
+
+    sides: tuple[Side, Side]
+    pools: tuple[Rows, Rows]
+    pairs: Sequence[Pair]
+    estimate: Estimate
+    rate: Column
+    rent: Column
+    joules: tuple[Column, Column]
+    excess: Mapping[str, Column]
+    work: Workload
+
+    def name(self, k: int) -> str:
+        """The layouts of both pools, in words."""
+        i, j, x, y = self.pairs[k]
+        return f"{x:g} x {self.pools[0].layout[i]} > {y:g} x {self.pools[1].layout[j]}"
+
+    def choice(self, k: int) -> Choice:
+        """Pair ``k`` as a plan."""
+        i, j, x, y = self.pairs[k]
+        first, second = self.pools
+        isl, osl, prefix = (float(n) for n in (self.work.isl, self.work.osl, self.work.prefix))
+        into, out = (float(joules[k]) for joules in self.joules)
+        batch = float(first.sequences[i])
+        return Choice(
+            mode="disaggregated",
+            system=" > ".join(dict.fromkeys(side.name for side in self.sides)),
+            layout=self.name(k),
+            degrees={
+                "prefill": {**first.layout[i].degrees, "instances": x, "batch": batch},
+                "decode": {**second.layout[j].degrees, "instances": y},
+            },
+            batch=float(second.sequences[j]),
+            chips=float(self.estimate.chips[k]),
+            requests_per_s=float(self.rate[k]),
+            usd_per_hour=float(self.rent[k]),
+            isl=isl,
+            osl=osl,
+            joules=(into + out) / (isl + osl),
+            input_joules=into / max(isl - prefix, 1.0),
+            output_joules=out / osl,
+            **answers(self.estimate, self.excess, k),
+        )
 
 
 def choices(
     sides: tuple[Side, Side],
     pools: tuple[Rows, Rows],
-    pairs: list[Pair],
-    lives: Lives,
+    pairs: Sequence[Pair],
+    answered: PairEstimates,
     work: Workload,
     asked: Asked,
     count: int,
@@ -120,64 +179,50 @@ def choices(
 
     Or all pairs within the limits that no other beats in both TPOT and dollars.
     """
-    life, isl, osl = lives.life, float(work.isl), float(work.osl)
+    estimate = answered.estimate
     i, j, x, y = (np.array(column) for column in zip(*pairs, strict=True))
     rent = x * pools[0].chips[i] * pools[0].price + y * pools[1].chips[j] * pools[1].price
-    served = np.asarray(life.throughput) * np.asarray(life.chips) / osl
-    joules = [MILLION * np.asarray(watts) / served for watts in lives.watts]
-    rate = served if asked.rate is None else np.minimum(served, asked.rate)
-    limits = {**life.decode.limits, **{f"prefill {k}": v for k, v in life.prefill.limits.items()}}
-    excess = {
-        "TTFT": np.asarray(life.ttft) / asked.ttft - 1.0,
-        "TPOT": np.asarray(life.tpot) / asked.tpot - 1.0,
-        "GPUs": np.asarray(life.chips) / asked.chips - 1.0,
-        **{name: exceeded(limit) for name, limit in limits.items()},
-    }
-    worst = np.max([np.maximum(v, 0.0) for v in excess.values()], axis=0)
-    names = list(dict.fromkeys(side.name for side in sides))
-
-    def named(k: int) -> str:
-        return f"{x[k]:g} x {pools[0].layout[i[k]]} > {y[k]:g} x {pools[1].layout[j[k]]}"
-
-    def choice(k: int) -> Choice:
-        into, out = (float(v[k]) for v in joules)
-        first, second = pools[0].layout[i[k]].degrees, pools[1].layout[j[k]].degrees
-        batch = float(pools[0].sequences[i[k]])
-        return Choice(
-            mode="disaggregated",
-            system=" > ".join(names),
-            layout=named(k),
-            degrees={
-                "prefill": {**first, "instances": float(x[k]), "batch": batch},
-                "decode": {**second, "instances": float(y[k])},
-            },
-            batch=float(pools[1].sequences[j[k]]),
-            chips=float(life.chips[k]),
-            requests_per_s=float(rate[k]),
-            usd_per_hour=float(rent[k]),
-            isl=isl,
-            osl=osl,
-            joules=(into + out) / (isl + osl),
-            input_joules=into / max(isl - float(work.prefix), 1.0),
-            output_joules=out / osl,
-            **answered(life, excess, k),
-        )
-
+    requests = np.asarray(estimate.throughput) * np.asarray(estimate.chips) / float(work.osl)
+    into, out = (MILLION * np.asarray(watts) / requests for watts in answered.watts)
+    rate = requests if asked.rate is None else np.minimum(requests, asked.rate)
+    excess = _excess(estimate, asked)
+    priced = _Priced(sides, pools, pairs, estimate, rate, rent, (into, out), excess, work)
+    worst = worst_of(excess)
     fits = np.flatnonzero(worst <= 0.0)
     if asked.frontier and len(fits):
-        rows = fits[undominated(np.asarray(life.tpot)[fits], (rent / rate)[fits])]
-        return [choice(int(k)) for k in rows], []
-    # what is broken, then dollars, then latencies
-    answers = [np.asarray(v, np.float32) for v in (life.ttft, life.tpot, rent / rate, worst)]
-    made: dict[str, Choice] = {}
-    seen: set[tuple[Any, ...]] = set()
-    for k in (int(k) for k in np.lexsort(answers)):
-        if len(made) == count or worst[k] > 0.0 >= worst.min():
+        rows = fits[single(np.asarray(estimate.tpot)[fits], (rent / rate)[fits])]
+        return [priced.choice(int(k)) for k in rows], []
+    plans = _first_of_each(priced, worst, count)
+    return (plans, []) if worst.min() <= 0.0 else ([], plans)
+
+
+def _excess(estimate: Estimate, asked: Asked) -> dict[str, Column]:
+    """By limit, the share by which each pair exceeds it; 0 or less where it does not."""
+    prefill = {f"prefill {name}": limit for name, limit in estimate.prefill.limits.items()}
+    limits = {**estimate.decode.limits, **prefill}
+    return {
+        "TTFT": np.asarray(estimate.ttft) / asked.ttft - 1.0,
+        "TPOT": np.asarray(estimate.tpot) / asked.tpot - 1.0,
+        "GPUs": np.asarray(estimate.chips) / asked.chips - 1.0,
+        **{name: exceeded(limit) for name, limit in limits.items()},
+    }
+
+
+def _first_of_each(priced: _Priced, worst: Column, count: int) -> list[Choice]:
+    """The first pairs by what is broken, then dollars, then latencies: one of each layout."""
+    estimate = priced.estimate
+    keys = (estimate.ttft, estimate.tpot, priced.rent / priced.rate, worst)
+    columns = [np.asarray(key, np.float32) for key in keys]
+    plans: dict[str, Choice] = {}
+    seen: set[tuple[float | str, ...]] = set()
+    for k in (int(k) for k in np.lexsort(columns)):
+        if len(plans) == count or worst[k] > 0.0 >= worst.min():
             break
         # of pairs that differ by less than the errors of the estimator one is shown
-        alike = (float(life.chips[k]), f"{life.ttft[k]:.3g}", *(float(v[k]) for v in answers[1:]))
-        if named(k) not in made and alike not in seen:
-            made[named(k)] = choice(k)
+        chips, ttft = float(estimate.chips[k]), f"{estimate.ttft[k]:.3g}"
+        alike = (chips, ttft, *(float(column[k]) for column in columns[1:]))
+        name = priced.name(k)
+        if name not in plans and alike not in seen:
+            plans[name] = priced.choice(k)
         seen.add(alike)
-    found = list(made.values())
-    return (found, []) if worst.min() <= 0.0 else ([], found)
+    return list(plans.values())

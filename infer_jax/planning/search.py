@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
@@ -28,7 +28,7 @@ class Searched(NamedTuple):
 
     met: list[Choice]
     missed: list[Choice]
-    looked: int
+    configurations: int
     pooled: bool
     usual: bool = False
 
@@ -61,16 +61,16 @@ def search(
         InputError: no layout that an engine runs.
     """
 
-    def within(asked: Asked, made: Table | None = None) -> tuple[Searched, Table | None]:
-        return _searched(sides, arch, work, asked, common, modes, extras, draft, count, made)
+    def within(asked: Asked, table: Table | None = None) -> tuple[Searched, Table | None]:
+        return _searched(sides, arch, work, asked, common, modes, extras, draft, count, table)
 
     extras = [{"chunk": c, "drafts": d} for c, d in product(chunks, drafts)]
     if not asked.usual_ttft or asked.ttft < float("inf"):
         return within(asked)[0]
-    found, made = within(replace(asked, ttft=USUAL_TTFT))
-    if found.met:
-        return found._replace(usual=True)
-    return within(asked, made)[0]
+    usual, table = within(replace(asked, ttft=USUAL_TTFT))
+    if usual.met:
+        return usual._replace(usual=True)
+    return within(asked, table)[0]
 
 
 def _searched(
@@ -83,9 +83,9 @@ def _searched(
     extras: list[dict[str, float]],
     draft: Architecture | None,
     count: int,
-    made: Table | None,
+    known: Table | None,
 ) -> tuple[Searched, Table | None]:
-    """Plans within limits; what instances of one kind answer is ``made``, where it is known."""
+    """Plans within limits, and what instances of one kind answer: ``known``, or evaluated."""
     first, second = sides[0], sides[-1]
     legal = [
         layouts(arch, int(largest(side.hardware, asked.chips)), size=side.machine) for side in sides
@@ -95,27 +95,32 @@ def _searched(
         raise InputError("plan", "--quant", "a format that no layout can cut", allowed)
     met: list[Choice] = []
     missed: list[Choice] = []
-    looked, pooled = 0, True
+    tried, pooled, pair = 0, True, None
     # programs of one mode compile while those of the other are traced
     with ThreadPoolExecutor() as beside:
         if "disaggregated" in modes:
             drafts = dict.fromkeys(extra["drafts"] for extra in extras)
             decoding = _each(legal[-1], [{"drafts": d} for d in drafts])
             mean = work.replace(lengths=())
-            query = (first, second), arch, mean, (legal[0], decoding), common, asked, count, draft
-            pair = beside.submit(splits, *query)
+            both = (first, second), arch, mean, (legal[0], decoding)
+            pair = beside.submit(splits, *both, common, asked, count, draft)
         if "aggregated" in modes:
-            world = first.serving, arch, first.hardware
-            if made is None:
-                made = _aggregated(world, work, _each(legal[0], extras), common, asked, draft)
+            if known is None:
+                known = _aggregated(
+                    first, arch, work, _each(legal[0], extras), common, asked, draft
+                )
             rent, lengths = float(first.hardware.price), (float(work.isl), float(work.osl))
-            met, missed = choices(first.name, rent, made, asked, *lengths, count)
-            looked = len(made.batch)
-        if "disaggregated" in modes:
+            met, missed = choices(first.name, rent, known, asked, *lengths, count)
+            tried = len(known.batch)
+        if pair is not None:
             pairs = pair.result()
-            met, missed, looked = met + pairs.met, missed + pairs.missed, looked + pairs.looked
+            met, missed, tried = (
+                met + pairs.met,
+                missed + pairs.missed,
+                tried + pairs.configurations,
+            )
             pooled = bool(pairs.met or pairs.missed)
-    return Searched(met, missed, looked, pooled), made
+    return Searched(met, missed, tried, pooled), known
 
 
 def largest(hardware: Hardware, total: float) -> float:
@@ -127,7 +132,8 @@ def largest(hardware: Hardware, total: float) -> float:
 
 
 def _aggregated(
-    world: tuple[Any, Any, Any],
+    side: Side,
+    arch: Architecture,
     work: Workload,
     legal: list[Layout],
     common: Deployment,
@@ -137,10 +143,11 @@ def _aggregated(
     """Every layout at every batch, share of the concurrency, or replica."""
     tried = None if asked.concurrency is None else shares(asked.concurrency)
     closed = work.replace(arrivals=None, lengths=())
-    made = table(*world, closed, legal, common, tried, draft)
+    serving, hardware = side.serving, side.hardware
+    every = table(serving, arch, hardware, closed, legal, common, tried, draft)
     if asked.rate is None:
-        return made
-    return arriving(*world, work, made, common, asked.rate, draft)
+        return every
+    return arriving(serving, arch, hardware, work, every, common, asked.rate, draft)
 
 
 def _each(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:

@@ -128,7 +128,7 @@ def plans(question: Question) -> Plans:
         _note(answer, question, pools)
         with busy(f"evaluating every layout on {first.side.name}"):
             searched = _search(question, pools, question.asked)
-        answer.configurations += searched.looked
+        answer.configurations += searched.configurations
         if not searched.pooled:
             answer.notes.append(f"No two pools of {first.side.name} fit what is asked.")
         stored = first.given.model.quantisation

@@ -187,7 +187,8 @@ def evaluate_layouts(
     The program is kept for the next process.
     """
     n, b = np.meshgrid(layouts.prod(axis=1), batches, indexing="ij")
-    phase, cost, feasible = once(_phases, given, layouts, batches, points=n.size)
+    answer = once(_phases, given, layouts, batches, points=n.size)
+    phase, cost, feasible = jax.tree.map(np.asarray, answer)
     columns = (n.ravel(), b.ravel(), phase.time, cost, feasible, phase.mfu)
     return Grid(*columns, phase.terms, phase.limits, phase.layout)
 

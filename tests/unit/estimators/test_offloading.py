@@ -91,6 +91,7 @@ def _programs(variant, count, seed):
     def one(shape, values, s, n, usable):
         layers, width, heads = shape
         block = base.blocks[0]
+        assert block.attention is not None and block.feedforward is not None
         attention = block.attention.replace(
             query_heads=heads, kv_heads=heads, head_width=width / heads, value_width=width / heads
         )

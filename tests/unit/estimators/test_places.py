@@ -20,6 +20,7 @@ ACCOUNT = ("estimators/serving/memory.py", "places")
 def answered(heads: Any) -> tuple[Any, Any]:
     """TPOT, and the requests that memory has room for, of a model with that many K/V heads."""
     (block,) = MODEL.blocks
+    assert block.attention is not None
     attention = block.attention.replace(kv_heads=heads)
     arch = MODEL.replace(blocks=(block.replace(attention=attention),))
     estimate = Serving.of().estimate(arch, HARDWARE, WORK, PLAN)

@@ -392,7 +392,7 @@ def test_the_longest_of_requests_that_differ_is_not_their_mean():
             of, seats = launch.comments
             assert context in of and "nearly all requests" in of
             assert "30 requests in flight" in seats
-            assert launch.to_dict()["notes"][:2] == [of, seats]
+            assert launch.to_dict()["notes"] == [of, seats, *launch.notes]
     (equal, *_) = launches(service(*given))
     assert options("vllm", equal.steps[0].command)["--max-model-len"] == "3500"
     assert not equal.comments

@@ -21,6 +21,7 @@ from infer_jax.planning import (
     choices,
     layouts,
     machine,
+    pools_of,
     shares,
     splits,
     table,
@@ -138,7 +139,7 @@ def test_of_layouts_that_answer_alike_one_is_shown(made, frontier, groups, shown
         jax.tree.map(lambda x: x[every], made.served),
     )
     met, _ = chosen(alike, count=4, frontier=frontier)
-    assert {c.degrees["ep"] for c in met} == {shown}
+    assert {pools_of(c.degrees)[0]["ep"] for c in met} == {shown}
     assert frontier or len(met) == 1
 
 
@@ -163,9 +164,9 @@ def test_where_nothing_meets_the_limits_the_nearest_say_what_they_break(made):
 
 def test_traffic_is_carried_by_the_fewest_replicas(made):
     met, _ = chosen(made, chips=np.inf, rate=90.0, **LIMIT)
-    assert any(c.degrees["replicas"] > 1 for c in met)
+    assert any(pools_of(c.degrees)[0]["replicas"] > 1 for c in met)
     for c in met:
-        replicas = c.degrees["replicas"]
+        replicas = pools_of(c.degrees)[0]["replicas"]
         assert c.requests_per_s == pytest.approx(90.0)
         row = np.flatnonzero(
             (made.batch == c.batch)
