@@ -1,12 +1,8 @@
 """A differentiable model of LLM inference: latency, memory and cost as pure JAX functions.
 
 >>> import infer_jax as ij
->>> system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
->>> work, plan = ij.Workload.of(isl=4096, osl=512, batch=32), ij.Plan.of(tp=1)
->>> life = ij.make("economics", system.coefficients).estimate(
-...     model.architecture, system.hardware, work, plan
-... )
->>> bool(life.feasible), 5e-3 < float(life.tpot) < 15e-3
+>>> one = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, batch=32)
+>>> bool(one.estimate.feasible), 15e-3 < float(one.estimate.tpot) < 25e-3
 (True, True)
 """
 

@@ -14,7 +14,8 @@ import infer_jax
 ROOT = Path(infer_jax.__file__).parents[1]
 EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PAGES = [p for p in sorted(DOCS.rglob("*.md")) if "\n>>> " in p.read_text(encoding="utf-8")]
+EVERY = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+PAGES = [p for p in EVERY if p.exists() and "\n>>> " in p.read_text(encoding="utf-8")]
 
 pytestmark = [
     pytest.mark.skipif(not EXAMPLES.exists(), reason="installed without the checkout"),
@@ -39,7 +40,7 @@ def test_pages_with_doctests_run(page):
 
 
 def test_there_are_pages_and_examples_to_run():
-    assert {p.stem for p in PAGES} >= {"write-an-estimator", "gradients"}
+    assert {p.stem for p in PAGES} >= {"README", "write-an-estimator", "gradients"}
     assert len(list(EXAMPLES.glob("*.py"))) == 3
     assert all(len(p.read_text().splitlines()) < 64 for p in EXAMPLES.glob("*.py"))
 
