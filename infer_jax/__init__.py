@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Workload as Workload,
     )
     from infer_jax.verbs.calibrate import calibrate as calibrate
+    from infer_jax.verbs.codesign import codesign as codesign
     from infer_jax.verbs.compare import compare as compare
     from infer_jax.verbs.estimate import estimate as estimate
     from infer_jax.verbs.frontier import frontier as frontier
@@ -64,6 +65,7 @@ _ROOMS = {
 # the verbs, each in a file of its own name
 _VERBS = (
     "calibrate",
+    "codesign",
     "compare",
     "estimate",
     "frontier",

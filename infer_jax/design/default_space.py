@@ -20,7 +20,7 @@ LESS, MORE = 4.0, 2.0  # a number of the model may fall to a quarter and double
 BAND = 0.02  # total and active parameters stay within this share: a model of the same class
 
 
-def loop(
+def default_tables(
     model: str, hardware: str, estimator: str, isl: float, osl: float, limits: Mapping[str, float]
 ) -> dict[str, Any]:
     """The tables of a SPEC.toml of least cost within limits on ``ttft``, ``tpot``, ``throughput``.

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from infer_jax.design.ascent import KEPT, Path, Progress, ascend
+from infer_jax.design.ascent import Path, Progress, ascend
 from infer_jax.design.problem import DesignProblem, distinct
 from infer_jax.design.rounding import Lattice, Rounded, settle
 from infer_jax.design.violations import (
@@ -21,7 +21,7 @@ from infer_jax.design.violations import (
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.sweeps.best import Best
-from infer_jax.sweeps.paths import Point, look, unit_of
+from infer_jax.sweeps.paths import Point, look
 from infer_jax.sweeps.refine import numbers
 from infer_jax.sweeps.results import explain
 from infer_jax.sweeps.run import Prepared, prepare
@@ -80,22 +80,6 @@ class Design:
     def start_terms(self) -> dict[str, float]:
         """All numbers of the start's estimate."""
         return {k: float(v) for k, v in numbers(self.start_estimate).items()}
-
-    def track(self) -> dict[str, Any]:
-        """What a picture of the path shows (``plots.path.Track``): the last group's restarts."""
-        path = self.paths[-1]
-        winner = int(path.ends[0])
-        unit = unit_of(self.by, self.point, self.estimate)
-        return {
-            "objective": np.exp(path.objective * self.sign),
-            "kept": path.excess <= KEPT,
-            "winner": winner,
-            "values": path.values[:, winner],
-            "names": self.moving,
-            "start": self.start_objective if self.start_met else None,
-            "final": self.objective,
-            "label": self.by if unit in ("", "1") else f"{self.by} ({unit})",
-        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

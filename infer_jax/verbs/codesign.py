@@ -1,0 +1,163 @@
+"""Which shape, split and batch would be better: least cost at a speed, within limits?"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from infer_jax.catalog.files import write_text
+from infer_jax.design.ascent import Progress
+from infer_jax.design.default_space import default_tables
+from infer_jax.design.design import Design, optimise
+from infer_jax.design.export import export, template
+from infer_jax.design.quality_wrapper import QualityWrapper
+from infer_jax.design.toml import DesignSpec, load_spec, spec_of
+from infer_jax.errors import InputError
+from infer_jax.results.numbers import plain
+from infer_jax.sweeps.best import Best
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
+from infer_jax.verbs.pictures import missing
+from infer_jax.verbs.progress import watched
+
+Place = str | os.PathLike[str]
+
+
+@verb
+def codesign(
+    spec: Place | DesignSpec | Mapping[str, object] | None = None,
+    *,
+    model: str | None = None,
+    hardware: str | None = None,
+    estimator: str | None = None,
+    isl: float = 4096,
+    osl: float = 512,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    target_throughput: float | None = None,
+    out: Place | None = None,
+    seed: int | None = None,
+) -> CodesignResult:
+    """Which shape, split and batch would be better: least cost at a speed, within limits?
+
+    Args:
+        spec: a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
+        model: without a spec, the model to start from, by name or file: its heads, experts,
+            split and batch are free, its parameters held within 2 %.
+        hardware: without a spec, the system, by name or file.
+        ttft: limit in s, as ``tpot``; ``target_throughput``: least output tokens/s per GPU.
+        out: a folder for config.json, design.json and path.png.
+        seed: of the random starts.
+
+    Raises:
+        InputError: a spec that cannot be read, names nothing that is free, or has limits that no
+            design found keeps; neither a spec nor a model with a limit.
+
+    >>> import infer_jax as ij
+    >>> found = ij.codesign({
+    ...     "arch": {"model": "llama-3.2-1b"}, "hardware": {"system": "h100_sxm"},
+    ...     "workload": {"isl": 1024, "osl": 128}, "free": {"batch": [1, 64]},
+    ...     "objective": {"best": "cost"}, "limits": {"tpot": 0.002},
+    ...     "search": {"restarts": 4, "steps": 16},
+    ... })
+    >>> found.designs[0].design.gain >= 1.0
+    True
+    """
+    options = {"--model": model, "--hardware": hardware, "--estimator": estimator}
+    limits = {"ttft": ttft, "tpot": tpot, "throughput": target_throughput}
+    options |= {"--ttft": ttft, "--tpot": tpot, "--target-throughput": target_throughput}
+    given = {name: value for name, value in options.items() if value is not None}
+    if spec is not None:
+        for option, value in given.items():
+            raise refuse(option, value, "none with a SPEC.toml, which has its own")
+        asked = _spec(spec)
+    else:
+        if model is None or hardware is None:
+            raise refuse("SPEC.toml", "missing", "a file, or --model and --hardware")
+        kept = {k: v for k, v in limits.items() if v is not None}
+        if not kept:
+            raise refuse("--tpot", "missing", "a limit: --ttft, --tpot or --target-throughput")
+        name = estimator or "economics.planned"
+        table = default_tables(os.fspath(model), os.fspath(hardware), name, isl, osl, kept)
+        asked = spec_of("infer-jax codesign", table)
+    designs = []
+    for i, keep in enumerate(asked.keeps):
+        one = _report(asked, _design(asked, keep, seed), keep, wanted=out is not None)
+        if out is not None:
+            one = _write(Path(out) if len(asked.keeps) == 1 else Path(out) / str(i + 1), one)
+        designs.append(one)
+    return CodesignResult(tuple(designs))
+
+
+def _spec(spec: Place | DesignSpec | Mapping[str, object]) -> DesignSpec:
+    if isinstance(spec, DesignSpec):
+        return spec
+    return spec_of("codesign", spec) if isinstance(spec, Mapping) else load_spec(os.fspath(spec))
+
+
+def _design(asked: DesignSpec, keep: Best, seed: int | None) -> Design:
+    search = {**asked.search, **({} if seed is None else {"seed": seed})}
+    with _watching() as progress:
+        return optimise(
+            asked.estimator,
+            asked.space,
+            keep,
+            start=asked.start,
+            feasible=asked.feasible,
+            progress=progress,
+            **search,
+        )
+
+
+def _report(asked: DesignSpec, design: Design, keep: Best, *, wanted: bool) -> DesignResult:
+    """What is said of a design; ``wanted``: its config.json even where the model did not change."""
+    notes = list(design.notes)
+    law, wrapper = asked.estimator.law, design.point.estimator
+    tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
+    if law is not None:
+        notes += [f"{warning}." for warning in law.warnings(design.point.arch, tokens)]
+    config = None
+    if asked.model and (wanted or any(name.startswith("arch.") for name in design.moving)):
+        try:
+            config, _ = export(design.point.arch, template(asked.model), **asked.formats)
+        except InputError as error:
+            notes.append(f"No config.json: {error}.")
+    return DesignResult(asked, design, keep, priced(asked, design, keep), config, tuple(notes))
+
+
+def _write(out: Path, one: DesignResult) -> DesignResult:
+    """``one`` with its files in a folder: design.json, config.json and path.png."""
+    folder = folder_of(out)
+    design = {k: v for k, v in one.fields().items() if k != "config"}
+    for name, table in (("design.json", design), ("config.json", one.config)):
+        if table is not None:
+            write_text(folder / name, json.dumps(plain(table), indent=2) + "\n")
+    notes = [*one.notes, f"Written to {folder}."]
+    if one.design.paths and missing():
+        notes.append("No picture: pip install 'infer_jax[plots]'.")
+    elif one.design.paths:
+        one.plot(folder / "path.png")
+    return replace(one, notes=tuple(notes))
+
+
+@contextmanager
+def _watching() -> Iterator[Callable[[Progress], None] | None]:
+    """A line that says how the search goes, where somebody watches a terminal."""
+    if not watched():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("compiling") as status:
+
+        def report(p: Progress) -> None:
+            best = "no design keeps the limits yet"
+            if np.isfinite(p.objective):
+                best = f"best {p.objective:.4g}"
+            status.update(f"round {p.round} of {p.rounds}, {best}, {p.seconds:.0f} s")
+
+        yield report
