@@ -8,12 +8,13 @@ which differ at a maximum or a ceiling, and what +10 % and twice the number real
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from infer_jax.compiling import once
 from infer_jax.design.quality_wrapper import energy
@@ -23,7 +24,11 @@ from infer_jax.specs import Output, leaves, outputs as declared
 from infer_jax.sweeps.paths import Point, look
 from infer_jax.sweeps.space import dotted
 
-Outputs = Callable[[Any], dict[str, Array]]
+Tree = TypeVar("Tree")  # a Point, or another tuple of pytrees whose parts have names
+Outputs = Callable[[Tree], dict[str, Array]]
+Meta = Mapping[str, Any]  # what a field declares of a number: unit, kind, bounds
+Change = Mapping[str, float | Callable[[float], float]]  # new values, or functions of the old ones
+Rows = Float[np.ndarray, "rows leaves outputs"]
 
 STEP = 1e-6  # relative, in float64: slopes at a side are taken between one and two steps away
 KINK = 1e-3  # difference of the two sides from which they are shown
@@ -67,7 +72,7 @@ class Leaf(NamedTuple):
 
     path: str
     places: tuple[int, ...]
-    meta: Mapping[str, Any]
+    meta: Meta
 
 
 def outputs(point: Point) -> dict[str, Array]:
@@ -76,9 +81,9 @@ def outputs(point: Point) -> dict[str, Array]:
     With them energy (J/Mtok), the estimator's own or an upper bound (``quality_wrapper.energy``);
     0 where the profile has no power.
     """
-    life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-    shown = {x.name: getattr(life, x.name) for x in declared(life, view="sensitivity")}
-    return {**shown, "energy": energy(life, point.hardware, point.workload)}
+    estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    shown = {x.name: getattr(estimate, x.name) for x in declared(estimate, view="sensitivity")}
+    return {**shown, "energy": energy(estimate, point.hardware, point.workload)}
 
 
 def known_outputs() -> dict[str, Output]:
@@ -94,17 +99,17 @@ def _kinds(kind: type[Estimate]) -> Iterator[type[Estimate]]:
         yield from _kinds(below)
 
 
-def named(*names: str) -> Outputs:
+def named(*names: str) -> Outputs[Point]:
     """The terms of an estimate that these names say, as what is differentiated."""
 
     def terms(point: Point) -> dict[str, Array]:
-        life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-        return {name: look(name, point, life) for name in names}
+        estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+        return {name: look(name, point, estimate) for name in names}
 
     return terms
 
 
-def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
+def analyser(function: Outputs[Tree], tree: Tree) -> Callable[[Tree], list[Elasticity]]:
     """A function of trees like ``tree`` that returns all elasticities, compiled once.
 
     One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros
@@ -119,7 +124,7 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
     unit = np.eye(len(every))
     scales = np.concatenate([1.0 + (f - 1.0) * unit for f in factors])
 
-    def analyse(point: Any) -> list[Elasticity]:
+    def analyse(point: Tree) -> list[Elasticity]:
         with jax.enable_x64(True):
             flat = [np.asarray(x, np.float64) for x in jax.tree.leaves(point)]
             along = np.tile(unit, (len(factors), 1))
@@ -143,8 +148,12 @@ def analyser(function: Outputs, tree: Any) -> Callable[[Any], list[Elasticity]]:
 
 
 def _moved(
-    function: Outputs, places: tuple[tuple[int, ...], ...], tree: Any, scales: Any, along: Any
-) -> Any:
+    function: Outputs[Tree],
+    places: tuple[tuple[int, ...], ...],
+    tree: Tree,
+    scales: Float[Array, "rows leaves"],
+    along: Float[Array, "rows leaves"],
+) -> tuple[dict[str, Float[Array, " rows"]], dict[str, Float[Array, " rows"]]]:
     """Logarithms of the outputs with leaves scaled, and their slopes along a direction, by row."""
     flat, structure = jax.tree.flatten(tree)
 
@@ -158,7 +167,9 @@ def _moved(
     return jax.vmap(lambda s, d: jax.jvp(logs, (s,), (d,)))(scales, along)
 
 
-def _twins(every: Sequence[Leaf], logs: np.ndarray, slopes: np.ndarray) -> set[int]:
+def _twins(
+    every: Sequence[Leaf], logs: Rows, slopes: Float[np.ndarray, "leaves outputs"]
+) -> set[int]:
     """Degrees of the plan that do to all outputs what an earlier one does."""
     plan = [i for i, leaf in enumerate(every) if leaf.path.startswith("plan.")]
     return {
@@ -170,14 +181,19 @@ def _twins(every: Sequence[Leaf], logs: np.ndarray, slopes: np.ndarray) -> set[i
     }
 
 
-def elasticities(function: Outputs, tree: Any) -> list[Elasticity]:
+def elasticities(function: Outputs[Tree], tree: Tree) -> list[Elasticity]:
     """All elasticities at one point, the largest first; see ``analyser``."""
     return analyser(function, tree)(tree)
 
 
 def _elasticity(
-    leaf: Leaf, flat: Sequence[np.ndarray], name: str, slope: float, row: np.ndarray
+    leaf: Leaf,
+    flat: Sequence[np.ndarray],
+    name: str,
+    slope: float,
+    row: Float[np.ndarray, " factors"],
 ) -> Elasticity:
+    """What a number does to an output, by its logarithm with the number scaled by each factor."""
     here, row = row[0], row[1:]
     below = (row[1] - row[0]) / np.log((1 - STEP) / (1 - 2 * STEP))
     above = (row[3] - row[2]) / np.log((1 + 2 * STEP) / (1 + STEP))
@@ -203,13 +219,19 @@ def _elasticity(
     )
 
 
-def _leaves(tree: Any) -> list[Leaf]:
+def _metas(tree: object) -> dict[str, Meta]:
+    """What is declared of the numbers of a tuple or a dictionary of specs, by their paths."""
+    names = getattr(tree, "_fields", ())
+    parts = tree if isinstance(tree, dict) else {name: getattr(tree, name) for name in names}
+    return {
+        f"{name}.{path}": meta for name, part in parts.items() for path, meta, _ in leaves(part)
+    }
+
+
+def _leaves(tree: object) -> list[Leaf]:
     """Numbers that can be scaled, those of all blocks together."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree)
-    metas: dict[str, Mapping[str, Any]] = {}
-    parts = tree._asdict() if hasattr(tree, "_asdict") else tree if isinstance(tree, dict) else {}
-    for name, part in parts.items():
-        metas |= {f"{name}.{path}": meta for path, meta, _ in leaves(part)}
+    metas = _metas(tree)
     groups: dict[str, list[int]] = {}
     for i, (key, value) in enumerate(flat):
         path = dotted(key)
@@ -225,12 +247,7 @@ def _log(x: Array) -> Array:
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), -jnp.inf)
 
 
-# ---------------------------------------------------------------------------------- what if
-
-Change = Mapping[str, float | Callable[[float], float]]
-
-
-def changed(tree: Any, change: Change, where: str = "what if") -> Any:
+def changed(tree: Tree, change: Change, where: str = "what if") -> Tree:
     """A tree with leaves set: by path (``*`` for any block) to a number, or by a function of it.
 
     Raises:
@@ -238,10 +255,7 @@ def changed(tree: Any, change: Change, where: str = "what if") -> Any:
     """
     flat, structure = jax.tree_util.tree_flatten_with_path(tree)
     values = [np.asarray(x) for _, x in flat]
-    paths = [dotted(key) for key, _ in flat]
-    metas: dict[str, Any] = {}
-    for name, part in tree._asdict().items():
-        metas |= {f"{name}.{path}": meta for path, meta, _ in leaves(part)}
+    paths, metas = [dotted(key) for key, _ in flat], _metas(tree)
     for path, new in change.items():
         pattern = re.compile(re.escape(path).replace(r"\*", r"[^.]+"))
         at = [i for i, p in enumerate(paths) if pattern.fullmatch(p)]
@@ -259,7 +273,7 @@ def changed(tree: Any, change: Change, where: str = "what if") -> Any:
 
 
 def what_if(
-    function: Outputs, point: Any, changes: Mapping[str, Change]
+    function: Outputs[Tree], point: Tree, changes: Mapping[str, Change]
 ) -> dict[str, dict[str, float]]:
     """Relative changes of all outputs under each named change, evaluated, not extrapolated.
 
@@ -268,8 +282,8 @@ def what_if(
     """
     with jax.enable_x64(True):
         base = {k: float(v) for k, v in once(function, changed(point, {})).items()}
-        told = {}
+        answers = {}
         for label, change in changes.items():
             after = once(function, changed(point, change, label))
-            told[label] = {k: float(after[k]) / base[k] - 1.0 for k in base if base[k] > 0}
-    return told
+            answers[label] = {k: float(after[k]) / base[k] - 1.0 for k in base if base[k] > 0}
+    return answers

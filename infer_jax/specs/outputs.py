@@ -6,7 +6,9 @@ and comparisons read that declaration through ``outputs``; none of them lists ou
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import TYPE_CHECKING, SupportsFloat
+
+from jax import Array
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance as Data
@@ -81,7 +83,7 @@ class Output:
         """Whether more of it is better."""
         return self.kind in BETTER_MORE if self.more is None else self.more
 
-    def value(self, estimate: "Data", power: SupportsFloat) -> Any:
+    def value(self, estimate: "Data", power: SupportsFloat) -> Array | None:
         """Its number of an estimate as it is printed; None if it needs a ``power`` not known."""
         known = not self.drawn or float(power) > 0.0
         return self.factor * getattr(estimate, self.name) if known else None
