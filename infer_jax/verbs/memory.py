@@ -206,12 +206,7 @@ def memory(
     lengths = Lengths(*(jnp.asarray(x) for x in (isl, osl, held_output, 0.0)))
     group = jnp.asarray(min((batch or 1.0) / (ep or 1.0), max_num_seqs))
     held, cache = once(_memory, arch, asked.hardware, plan, engine, overheads, lengths, group)
-    filled = None
-    if batch is not None:
-        fixed, budget = float(held.budget - held.available), float(held.budget)
-        average, most = float(cache.average), float(cache.most)
-        used = fixed + average
-        filled = Batch(batch, isl, osl, average, most, used, fixed + most, used <= budget)
+    filled = None if batch is None else _batch(batch, isl, osl, held, cache)
     notes = [
         "Per GPU; cache tokens and concurrency are of one group of tp x pp GPUs.",
         *[note for note in asked.notes if "USD/h" not in note],
@@ -230,6 +225,13 @@ def started(system: System) -> tuple[Engine, Overheads]:
 
 def _serving(system: System) -> Serving:
     return Serving.of().fitted(system.coefficients.get("serving", {}))
+
+
+def _batch(batch: float, isl: float, osl: float, held: Memory, cache: Filled) -> Batch:
+    fixed, budget = float(held.budget - held.available), float(held.budget)
+    average, most = float(cache.average), float(cache.most)
+    used = fixed + average
+    return Batch(batch, isl, osl, average, most, used, fixed + most, used <= budget)
 
 
 def _memory(
