@@ -21,8 +21,7 @@ from infer_jax.estimators import Offload, Offloading
 from infer_jax.estimators.offloading.placing import program
 from infer_jax.physics.linear_program import minimise
 from infer_jax.specs import Workload
-from infer_jax.sweeps import Axis, Best, Space
-from infer_jax.sweeps.run import prepare, start
+from infer_jax.sweeps import Axis, Best, Space, prepare, start
 
 NEAR = 2048  # programs of a batch
 ONE_BY_ONE = 200  # programs timed for a solver that takes one at a time

@@ -10,7 +10,7 @@ those near a frontier again in float64.
 import sys
 
 import infer_jax as ij
-from infer_jax.sweeps import Axis, Constraint, Pareto, Space, sweep
+from infer_jax.sweeps import Axis, Constraint, Pareto, Space
 
 SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm")
 PROMPTS = (512, 2048, 8192, 32768)
@@ -33,7 +33,7 @@ def grid(points: float) -> Space:
 def main(points: float = 1e6) -> None:
     """Sweep, and print the fastest, the preferred and the cheapest for every prompt length."""
     keep = Pareto("speed", "cost", per="workload.isl")
-    result = sweep(ij.make("economics.planned"), grid(points), keep)
+    result = ij.sweep(grid(points), keep=keep, estimator="economics.planned")
     found = result.columns
     speed, cost = found["speed"], found["cost"]
     print(f"{int(result.provenance['points']):,} points, {len(result)} on a frontier")

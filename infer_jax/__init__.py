@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from infer_jax.verbs.offload import offload as offload
     from infer_jax.verbs.plan import plan as plan
     from infer_jax.verbs.sensitivity import sensitivity as sensitivity
+    from infer_jax.verbs.sweep import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -76,6 +77,7 @@ _VERBS = (
     "offload",
     "plan",
     "sensitivity",
+    "sweep",
 )
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names}
 

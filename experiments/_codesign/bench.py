@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import infer_jax as ij
 from experiments._codesign.spaces import Task
 from infer_jax.design import Search
 from infer_jax.design.ascent import ascend
 from infer_jax.design.design import EACH
 from infer_jax.design.problem import DesignProblem, Scores
-from infer_jax.sweeps import sweep
 
 SEEDS = 20
 WITHIN = 0.01  # of the exhaustive optimum: a success
@@ -69,7 +69,7 @@ def compare(task: Task, seeds: int = SEEDS, say: Callable[[str], None] = print) 
     """Sweep the space, then search it with gradients, at random and by coordinates."""
     timed: dict[str, float] = {}
     begun = time.perf_counter()
-    exhaustive = sweep(task.estimator, task.space, task.keep, legal=False)
+    exhaustive = ij.sweep(task.space, keep=task.keep, estimator=task.estimator, legal=False)
     if not exhaustive.met:
         raise AssertionError(f"{task.name}: nothing in the space keeps the limits")
     best = float(exhaustive.columns[task.keep.by][0])

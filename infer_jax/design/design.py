@@ -21,10 +21,10 @@ from infer_jax.design.violations import (
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.sweeps.best import Best
+from infer_jax.sweeps.explain import explain
 from infer_jax.sweeps.paths import Point, look
+from infer_jax.sweeps.prepare import Prepared, prepare
 from infer_jax.sweeps.refine import numbers
-from infer_jax.sweeps.results import explain
-from infer_jax.sweeps.run import Prepared, prepare
 from infer_jax.sweeps.space import Space
 
 ENDS = 24  # continuous optima whose lattice is searched

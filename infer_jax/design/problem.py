@@ -19,7 +19,7 @@ from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint, holds
 from infer_jax.sweeps.paths import look
 from infer_jax.sweeps.point import Program, one_point
-from infer_jax.sweeps.run import Prepared
+from infer_jax.sweeps.prepare import Prepared
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
 LEAST = 1e-3  # the temperature at which a smoothed estimator is as good as exact
@@ -61,12 +61,14 @@ class DesignProblem:
         relaxed = Relaxation.of(chosen.group, chosen.program.where)
         estimator = chosen.group.base.estimator
         asked = not estimator.searches if smooth is None else smooth
-        return cls(chosen.program, relaxed, ready.reducer, asked and estimator.smooths)
+        keep = ready.reducer
+        assert isinstance(keep, Best)
+        return cls(chosen.program, relaxed, keep, asked and estimator.smooths)
 
     @property
     def limits(self) -> np.ndarray:
         """The limits on terms, in the order of ``keep``."""
-        return np.array([limit for _, limit in self.keep.under], np.float64)
+        return np.array([limit for _, limit in self.keep.limits], np.float64)
 
     def relaxation(
         self, free: Array, digits: Array, temperature: Array, limits: Array

@@ -2,18 +2,18 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.reducers import Chunk, key
+from infer_jax.sweeps.reducers import Chunk, Selection, State, key
 from infer_jax.sweeps.topk import TopK, merge_ranked, rank_in, ranked_rows
 
 
 @dataclasses.dataclass(frozen=True)
-class Best:
+class Best(Selection):
     """The feasible point with the best ``by`` under limits such as ``{"ttft": 0.3}``.
 
     A limit on a term of which more is better (a rate) is a least value. ``misses`` points that
@@ -21,7 +21,7 @@ class Best:
     """
 
     by: str
-    under: Any = ()
+    under: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
     misses: int = 5
     k: int = 1
     per: str | tuple[str, ...] = ()
@@ -31,16 +31,21 @@ class Best:
             object.__setattr__(self, "per", (self.per,))
         if isinstance(self.under, Mapping):
             object.__setattr__(self, "under", tuple(sorted(self.under.items())))
-        for name, limit in self.under:
+        for name, limit in self.limits:
             if not (isinstance(limit, int | float) and 0 < limit < float("inf")):
                 raise InputError("Best", f"under.{name}", limit, "a number above 0")
 
     @property
     def terms(self) -> tuple[str, ...]:
         """The objective and the limited terms."""
-        return (self.by, *(name for name, _ in self.under))
+        return (self.by, *(name for name, _ in self.limits))
 
-    def widened(self) -> "Best":
+    @property
+    def limits(self) -> tuple[tuple[str, float], ...]:
+        """Each limited term with its limit, in the order of their names."""
+        return tuple(sorted(dict(self.under).items()))
+
+    def in_float32(self, counts: frozenset[str]) -> "Best":
         """With spare rows, for another ranking in a higher precision."""
         return dataclasses.replace(self, k=max(16, 2 * self.k), misses=max(16, 2 * self.misses))
 
@@ -48,7 +53,7 @@ class Best:
     def _winners(self) -> TopK:
         return TopK(self.k, self.by, self.per)
 
-    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
+    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
         """No rows."""
         missed = TopK(max(self.misses, 1), self.by, self.per)
         return {
@@ -59,17 +64,17 @@ class Best:
     def excess(self, chunk: Chunk) -> Array:
         """The largest relative excess over a limit; 0 where all hold."""
         worst = chunk.short
-        for name, limit in self.under:
+        for name, limit in self.limits:
             value = chunk.values[name]
             over = limit / value if chunk.signs[name] < 0 else value / limit
             worst = jnp.maximum(worst, over - 1.0)
         return worst
 
-    def absorb(self, state: Any, chunk: Chunk) -> Any:
+    def absorb(self, state: State, chunk: Chunk) -> State:
         """The best of those that meet the limits, the nearest of those that do not."""
         excess, value = self.excess(chunk), key(chunk, self.by)
         meets = chunk.ok & (excess <= 0)
-        for name, limit in self.under:  # a ratio may round to 1 where the limit is broken
+        for name, limit in self.limits:  # a ratio may round to 1 where the limit is broken
             term = chunk.values[name]
             meets &= (term >= limit) if chunk.signs[name] < 0 else (term <= limit)
         met = (chunk.group, value, *chunk.index)
@@ -80,13 +85,13 @@ class Best:
             "missed": rank_in(state["missed"], missed, near, max(self.misses, 1)),
         }
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: State, b: State) -> State:
         """The best and the nearest of both."""
         return {
             "met": merge_ranked(a["met"], b["met"], self.k),
             "missed": merge_ranked(a["missed"], b["missed"], max(self.misses, 1)),
         }
 
-    def rows(self, state: Any) -> list[int]:
+    def rows(self, state: State) -> list[int]:
         """The indices of the winners; of the near misses where nothing meets the limits."""
         return ranked_rows(state["met"]) or ranked_rows(state["missed"])

@@ -1,19 +1,19 @@
 """What does every point of a small grid answer? All asked terms, in the order of the index."""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.reducers import Chunk, parse
+from infer_jax.sweeps.reducers import Chunk, Selection, State, parse
 
 LARGEST = 2**22  # points
 
 
 @dataclasses.dataclass(frozen=True)
-class Everything:
+class Everything(Selection):
     """The named terms of all points, with which of them count; grids of at most 4 million."""
 
     names: tuple[str, ...]
@@ -42,14 +42,14 @@ class Everything:
             raise InputError("Everything", "points", size, f"at most {LARGEST}; Pareto or TopK")
         return Everything(*self.names, size=size)
 
-    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
+    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
         """No points."""
         return {
             "ok": np.zeros(self.size, bool),
             "values": {name: np.full(self.size, np.nan, dtype) for name in self.names},
         }
 
-    def absorb(self, state: Any, chunk: Chunk) -> Any:
+    def absorb(self, state: State, chunk: Chunk) -> State:
         """With a chunk's accepted lanes written to their places."""
         place = chunk.index[-1].astype(jnp.int32)
         at = jnp.where(chunk.accepted, place, self.size)
@@ -59,11 +59,11 @@ class Everything:
         }
         return {"ok": state["ok"].at[at].set(chunk.ok, mode="drop"), "values": values}
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: State, b: State) -> State:
         """Each point from the one that has it."""
         pick = {n: jnp.where(jnp.isnan(x), b["values"][n], x) for n, x in a["values"].items()}
         return {"ok": a["ok"] | b["ok"], "values": pick}
 
-    def rows(self, state: Any) -> list[int]:
+    def rows(self, state: State) -> list[int]:
         """The feasible indices, in order."""
         return np.flatnonzero(np.asarray(state["ok"])).tolist()

@@ -2,36 +2,39 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import UInt32, UInt64
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.reducers import Chunk, parse
+from infer_jax.sweeps.reducers import Answer, Chunk, Mask, State, Summary, parse
 
+Words = UInt32[Array | np.ndarray, " bins"]
+Counts = dict[str, Words]  # the low and the high words of the counts
 MANTISSA = 8  # bits of a float32's fraction that a bin of a quantile resolves: 0.4 %
 
 
-def _counts(bins: int) -> Any:
+def _counts(bins: int) -> Counts:
     return {"low": np.zeros(bins, np.uint32), "high": np.zeros(bins, np.uint32)}
 
 
-def _added(state: Any, low: Array, high: Array | int = 0) -> Any:
+def _added(state: Counts, low: Words, high: Words | int = 0) -> Counts:
     """64-bit counts as two words, so that they are exact without 64-bit integers."""
     total = state["low"] + low
     carry = (total < low).astype(jnp.uint32)
     return {"low": total, "high": state["high"] + high + carry}
 
 
-def _numbers(state: Any) -> np.ndarray:
+def _numbers(state: Counts) -> UInt64[np.ndarray, " bins"]:
     low, high = (np.asarray(state[k]).astype(np.uint64) for k in ("low", "high"))
     return (high << np.uint64(32)) | low
 
 
 @dataclasses.dataclass(frozen=True)
-class Histogram:
+class Histogram(Summary):
     """Feasible points with ``edges[i] <= term < edges[i + 1]``; below and beyond at the ends."""
 
     term: str
@@ -49,21 +52,21 @@ class Histogram:
         """The term counted."""
         return (parse(self.term)[0],)
 
-    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
+    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
         """No counts."""
         return _counts(len(self.edges) + 1)
 
-    def absorb(self, state: Any, chunk: Chunk) -> Any:
+    def absorb(self, state: State, chunk: Chunk) -> State:
         """With a chunk's feasible lanes counted; NaN is counted nowhere."""
         value = chunk.values[self.terms[0]]
         edges = jnp.asarray(np.asarray(self.edges), value.dtype)
         return _counted(state, jnp.searchsorted(edges, value, side="right"), value, chunk.ok)
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: State, b: State) -> State:
         """Both counts."""
         return _added(a, b["low"], b["high"])
 
-    def answer(self, state: Any) -> dict[str, Any]:
+    def answer(self, state: Counts) -> Answer:
         """Edges and counts; the first and last count lie outside of the edges."""
         return {
             "term": self.terms[0],
@@ -73,7 +76,7 @@ class Histogram:
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantiles:
+class Quantiles(Summary):
     """Quantiles of a positive term over feasible points, each as bounds within 0.4 %.
 
     Bins are the leading bits of the number itself, so no range has to be given.
@@ -93,21 +96,21 @@ class Quantiles:
         """The term counted."""
         return (parse(self.term)[0],)
 
-    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
+    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
         """No counts."""
         return _counts(1 << (8 + MANTISSA))
 
-    def absorb(self, state: Any, chunk: Chunk) -> Any:
+    def absorb(self, state: State, chunk: Chunk) -> State:
         """With a chunk's feasible lanes counted; NaN is counted nowhere."""
         value = chunk.values[self.terms[0]].astype(jnp.float32)
         bits = lax.bitcast_convert_type(jnp.maximum(value, 0.0), jnp.uint32)
         return _counted(state, (bits >> (23 - MANTISSA)).astype(jnp.int32), value, chunk.ok)
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: State, b: State) -> State:
         """Both counts."""
         return _added(a, b["low"], b["high"])
 
-    def answer(self, state: Any) -> dict[str, Any]:
+    def answer(self, state: Counts) -> Answer:
         """For each q the bounds between which the quantile lies."""
         counts = _numbers(state)
         total = np.cumsum(counts)
@@ -121,7 +124,7 @@ class Quantiles:
         return {"term": self.terms[0], "points": int(total[-1]), "quantiles": found}
 
 
-def _counted(state: Any, bins: Array, value: Array, ok: Array) -> Any:
+def _counted(state: Counts, bins: Array, value: Array, ok: Mask) -> Counts:
     size = state["low"].shape[0]
     at = jnp.where(ok & ~jnp.isnan(value), bins, size)
     return _added(state, jnp.zeros(size, jnp.uint32).at[at].add(1, mode="drop"))

@@ -11,6 +11,7 @@ from infer_jax.errors import InputError
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.program import LANES, collect, gather, precise
 
+Device = Any  # a jax.Device, whose class type checkers do not see
 ASKED = 2**14  # rows decided at a time, between which it may be stopped
 # (indices) -> (those that count, their objectives): evaluated in float64
 Judge = Callable[[list[int]], tuple[np.ndarray, np.ndarray]]

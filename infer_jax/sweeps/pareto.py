@@ -23,7 +23,7 @@ from jax import Array, lax
 from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before
 from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.reducers import Chunk, Rows, key, parse
+from infer_jax.sweeps.reducers import Chunk, Reducer, Rows, State, key, parse
 
 BLOCK = 128  # known rows compared with the lanes at a time
 START = 2048  # known rows that the first program has room for
@@ -32,11 +32,12 @@ GROWTH = 32  # times as many in the next one
 # frontier of two is searched in steps, one of more row by row, for every lane.
 FRESH = (2**16, 2**13)
 MOST = (2**20, 2**16)
+MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
 WHOLE = 2**24  # counts below it are exact in float32
 
 
 @dataclasses.dataclass(frozen=True)
-class Pareto:
+class Pareto(Reducer):
     """The frontier of two or more objectives: ``Pareto("speed", "cost")``.
 
     Rates and fractions are maximised, all else minimised; ``"max chips"`` says otherwise.
@@ -79,6 +80,10 @@ class Pareto:
     def terms(self) -> tuple[str, ...]:
         """The objectives."""
         return self.objectives
+
+    def in_float32(self, counts: frozenset[str]) -> "Pareto":
+        """With a margin, so that float64 decides what rounding may have put aside."""
+        return self if self.epsilon else self.changed(margin=MARGIN, whole=counts)
 
     def changed(self, **changes: Any) -> "Pareto":
         """With some fields changed."""
@@ -139,7 +144,7 @@ class Pareto:
         count = np.asarray(len(known), np.int32)
         return {"rows": tuple(self._padded(x) for x in columns), "count": count}
 
-    def absorb(self, state: Any, chunk: Chunk) -> Any:
+    def absorb(self, state: State, chunk: Chunk) -> State:
         """With a chunk's feasible lanes that nothing known beats."""
         keys = [key(chunk, term) for term in self.objectives]
         alive = chunk.ok

@@ -6,54 +6,97 @@ points alone: not on chunks, devices, processes, order or restarts. Equal rows a
 by their index, and the lowest one wins.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int, UInt32
 
 BATCH = 1024  # survivors of a chunk that are inserted together
 LAST = 0xFFFFFFFF
+Answer = dict[str, Any]  # plain data, of numbers, texts, lists and dictionaries
+State = Any  # a pytree of arrays of fixed shape, which its reducer alone knows
+Rows = tuple[Array, ...]  # columns of one length, most significant first
+Terms = dict[str, Float[Array, " lanes"]]
+Mask = Bool[Array, " lanes"]
 
 
 class Chunk(NamedTuple):
     """Lanes of one step: the asked terms, which lanes count, and where they are in the grid."""
 
-    values: dict[str, Array]
-    accepted: Array  # a point of the grid that keeps the constraints
-    ok: Array  # accepted and feasible
-    short: Array  # relative excess over the estimate's own limits: memory, stages
-    index: tuple[Array, ...]  # limbs of the global index, most significant first
-    group: Array  # position on the axes that `per` names
+    values: Terms
+    accepted: Mask  # a point of the grid that keeps the constraints
+    ok: Mask  # accepted and feasible
+    short: Float[Array, " lanes"]  # relative excess over the estimate's own limits: memory, stages
+    index: tuple[UInt32[Array, " lanes"], ...]  # limbs of the global index, most significant first
+    group: Int[Array, " lanes"]  # position on the axes that `per` names
     signs: dict[str, float]  # by term: -1 where more of it is better
 
 
-class Reducer(Protocol):
-    """What the stream asks of a reducer."""
+class Reducer(ABC):
+    """What is kept of the points of a grid; of each position on the axes ``per``, where it names
+    some."""
+
+    per: str | tuple[str, ...]
 
     @property
+    @abstractmethod
     def terms(self) -> tuple[str, ...]:
         """Names of the terms it looks at, objectives first; a leading max or min allowed."""
-        ...
 
     @property
-    def per(self) -> tuple[str, ...]:
+    def axes(self) -> tuple[str, ...]:
         """Axes whose positions have answers of their own."""
-        ...
+        return (self.per,) if isinstance(self.per, str) else self.per
 
-    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
-        """The state of no points."""
-        ...
+    def sized(self, size: int) -> "Reducer":
+        """For a grid of this many points.
 
-    def absorb(self, state: Any, chunk: Chunk) -> Any:
+        Raises:
+            InputError: a grid that is too large for it.
+        """
+        return self
+
+    def in_float32(self, counts: frozenset[str]) -> "Reducer":
+        """With the rows to spare that float64 needs to decide; ``counts`` are exact where whole."""
+        return self
+
+    @abstractmethod
+    def absorb(self, state: State, chunk: Chunk) -> State:
         """The state with a chunk's lanes."""
-        ...
 
-    def merge(self, a: Any, b: Any) -> Any:
+
+class Monoid(Reducer):
+    """A reducer whose states have one size, and can be merged in any order."""
+
+    @abstractmethod
+    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
+        """The state of no points."""
+
+    @abstractmethod
+    def merge(self, a: State, b: State) -> State:
         """The state of the points of both."""
-        ...
+
+
+class Selection(Monoid):
+    """Keeps points, which are evaluated again in float64."""
+
+    @abstractmethod
+    def rows(self, state: State) -> list[int]:
+        """The indices kept, in order."""
+
+
+class Summary(Monoid):
+    """Keeps no points: its state is the answer."""
+
+    @abstractmethod
+    def answer(self, state: State) -> Answer:
+        """The answer as plain data."""
 
 
 def parse(term: str) -> tuple[str, float | None]:
@@ -64,7 +107,7 @@ def parse(term: str) -> tuple[str, float | None]:
     return term, None
 
 
-def key(chunk: Chunk, term: str) -> Array:
+def key(chunk: Chunk, term: str) -> Float[Array, " lanes"]:
     """A term as a number to minimise."""
     name, sign = parse(term)
     value = chunk.values[name]
@@ -72,16 +115,13 @@ def key(chunk: Chunk, term: str) -> Array:
     return value * (chunk.signs[name] if sign is None else sign) + 0.0
 
 
-Rows = tuple[Any, ...]  # columns, most significant first
-
-
 def insert_survivors(
-    state: Any,
+    state: Rows,
     rows: Rows,
-    alive: Array,
-    keep: Callable[[Any, Rows], Array],
-    insert: Callable[[Any, Rows, Array], Any],
-) -> Any:
+    alive: Mask,
+    keep: Callable[[Rows, Rows], Mask],
+    insert: Callable[[Rows, Rows, Array], Rows],
+) -> Rows:
     """Insert the rows that ``keep`` does not rule out, a batch at a time.
 
     After a few chunks nearly every lane is ruled out by what is known, so that the costly
@@ -91,14 +131,14 @@ def insert_survivors(
     batch = min(BATCH, lanes)
     numbers = jnp.arange(lanes, dtype=jnp.int32)
 
-    def some(state: Any, alive: Array) -> Any:
+    def some(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
         # sorted, not counted: one kernel to compile where counting takes ten
         picks = jnp.sort(jnp.where(alive, numbers, lanes))[:batch]
         chosen = tuple(r.at[picks].get(mode="clip") for r in rows)
         state = insert(state, chosen, picks < lanes)
         return state, alive.at[picks].set(False, mode="drop")
 
-    def step(carry: Any) -> Any:
+    def step(carry: tuple[Rows, Mask]) -> tuple[Rows, Mask]:
         state, alive = carry
         alive &= keep(state, rows)
         return lax.cond(jnp.any(alive), some, lambda *same: same, state, alive)
@@ -106,12 +146,12 @@ def insert_survivors(
     return lax.while_loop(lambda carry: jnp.any(carry[1]), step, (state, alive))[0]
 
 
-def fill_index(limbs: int, shape: tuple[int, ...]) -> Rows:
+def fill_index(limbs: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     """Limbs of no point: beyond every index."""
     return tuple(np.full(shape, LAST, np.uint32) for _ in range(limbs))
 
 
-def fold(reducer: Any, states: Any, count: int) -> Any:
+def fold(reducer: Monoid, states: State, count: int) -> State:
     """One state out of ``count`` stacked ones."""
     first = jax.tree.map(lambda x: x[0], states)
     return lax.fori_loop(

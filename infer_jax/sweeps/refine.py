@@ -18,7 +18,6 @@ from infer_jax.sweeps.program import precise
 from infer_jax.sweeps.reducers import parse
 from infer_jax.sweeps.topk import TopK
 
-MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 from infer_jax.catalog.files import read_text, replacing, write_text
 from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
+from infer_jax.sweeps.reducers import Answer
 
 LARGEST, HEAD = 2**31, 2**22  # bytes of a result in JSON, of the first line of one in CSV
 KINDS = (".parquet", ".csv", ".json")
 
 
-def check(path: str | Path, mark: str) -> None:
+def check(path: str | os.PathLike[str], mark: str) -> None:
     """Whether a result may be written there; ask before a long sweep.
 
     Raises:
@@ -67,8 +69,8 @@ def write(
     path: Path,
     columns: dict[str, np.ndarray],
     units: dict[str, str],
-    facts: dict[str, Any],
-    answer: dict[str, Any] | None,
+    facts: Mapping[str, object],
+    answer: Answer | None,
 ) -> None:
     """Write one file whole: columns, the unit of each, and the provenance."""
     if answer is not None:
@@ -105,7 +107,7 @@ def _heads(columns: dict[str, np.ndarray], units: dict[str, str]) -> list[str]:
 
 
 def _parquet(
-    path: Path, columns: dict[str, np.ndarray], units: dict[str, str], facts: dict[str, Any]
+    path: Path, columns: dict[str, np.ndarray], units: dict[str, str], facts: Mapping[str, object]
 ) -> None:
     arrow = _pyarrow()
     arrays = [arrow.array(c.tolist()) for c in columns.values()]

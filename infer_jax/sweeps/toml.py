@@ -16,6 +16,7 @@ from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.histogram import Histogram, Quantiles
 from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.reducers import Reducer
 from infer_jax.sweeps.space import Space
 from infer_jax.sweeps.topk import TopK
 
@@ -36,30 +37,30 @@ class Asked(NamedTuple):
 
     estimator: Estimator | list[Estimator]
     space: Space
-    keep: Any
+    keep: Reducer
     feasible: str
     names: tuple[str, ...]  # of the estimators
 
 
-def load_space(path: str | Path) -> Asked:
-    """The sweep of a file.
+def load_space(path: str | Path, keep: Reducer | None = None) -> Asked:
+    """The sweep of a file; ``keep`` in place of what the file keeps.
 
     Raises:
         InputError: an unreadable file, an unknown key, model, system or estimator, an axis or
             a constraint of the wrong form.
     """
-    return space_of(str(path), read_toml(path))
+    return space_of(str(path), read_toml(path), keep)
 
 
-def space_of(where: str, table: Mapping[str, Any]) -> Asked:
-    """The sweep of the tables of a file."""
+def space_of(where: str, table: Mapping[str, Any], keep: Reducer | None = None) -> Asked:
+    """The sweep of the tables of a file; ``keep`` in place of what they keep."""
     known(where, "", table, KEYS)
-    if not isinstance(table.get("keep"), dict):
+    if keep is None and not isinstance(table.get("keep"), dict):
         raise InputError(where, "keep", "missing", "a table [keep]")
     estimator, space, feasible = read_space(where, table)
     names = table.get("estimator", DEFAULT)
     names = (names,) if isinstance(names, str) else tuple(names)
-    return Asked(estimator, space, _keep(where, table["keep"]), feasible, names)
+    return Asked(estimator, space, keep or _keep(where, table["keep"]), feasible, names)
 
 
 def read_space(
@@ -214,7 +215,7 @@ def axis_of(where: str, path: str, table: dict[str, Any]) -> Axis:
         raise InputError(where, path, given, "numbers") from None
 
 
-def _keep(where: str, table: dict[str, Any]) -> Any:
+def _keep(where: str, table: dict[str, Any]) -> Reducer:
     """The reducer of a [keep] table: the one key that names it, and its options."""
     makers = {
         "pareto": (lambda names, **o: Pareto(*names, **o), ("per", "epsilon"), _texts),

@@ -1,19 +1,28 @@
 """Which k points are best by one objective, in all or for each position of some axes?"""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before, to_index
-from infer_jax.sweeps.reducers import Chunk, Rows, fill_index, insert_survivors, key
+from infer_jax.sweeps.reducers import (
+    Chunk,
+    Mask,
+    Rows,
+    Selection,
+    State,
+    fill_index,
+    insert_survivors,
+    key,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class TopK:
+class TopK(Selection):
     """The ``k`` feasible points with the best ``by``; of each position of ``per`` if given.
 
     Ties: the lowest index. In float32 some more are kept, ranked again in float64 and cut.
@@ -35,30 +44,30 @@ class TopK:
         """The objective."""
         return (self.by,)
 
-    def widened(self) -> "TopK":
+    def in_float32(self, counts: frozenset[str]) -> "TopK":
         """With spare rows, for another ranking in a higher precision."""
         return dataclasses.replace(self, spare=max(self.k, 16))
 
-    def init(self, limbs: int, groups: int, dtype: Any) -> Any:
+    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
         """No rows."""
         shape = (groups * (self.k + self.spare),)
         return (np.full(shape, np.inf, dtype), *fill_index(limbs, shape))
 
-    def absorb(self, state: Any, chunk: Chunk) -> Any:
+    def absorb(self, state: State, chunk: Chunk) -> State:
         """The best of the rows and of the chunk's feasible lanes."""
         rows = (chunk.group, key(chunk, self.by), *chunk.index)
         return rank_in(state, rows, chunk.ok & jnp.isfinite(rows[1]), self.k + self.spare)
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: State, b: State) -> State:
         """The best of both."""
         return merge_ranked(a, b, self.k + self.spare)
 
-    def rows(self, state: Any) -> list[int]:
+    def rows(self, state: State) -> list[int]:
         """The indices kept, best first, position by position."""
         return ranked_rows(state)
 
 
-def rank_in(state: Rows, rows: Rows, alive: Array, k: int) -> Rows:
+def rank_in(state: Rows, rows: Rows, alive: Mask, k: int) -> Rows:
     """State (key, *limbs) of k rows a group, with the lanes (group, key, *limbs) ranked in."""
     groups = state[0].shape[0] // k
     owner = jnp.repeat(jnp.arange(groups, dtype=jnp.int32), k)

@@ -13,6 +13,7 @@ def check(
     out: str | os.PathLike[str],
     kinds: tuple[str, ...] = KINDS,
     otherwise: str = ", or --no-picture",
+    option: str = "--out",
 ) -> None:
     """Refuse a name that no picture, or file of these kinds, can have, before computing.
 
@@ -21,13 +22,13 @@ def check(
     """
     path = Path(out)
     if path.suffix.lower() not in kinds:
-        raise refuse("--out", str(out), f"a name that ends in {', '.join(kinds)}")
+        raise refuse(option, str(out), f"a name that ends in {', '.join(kinds)}")
     try:
         good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
     except (OSError, ValueError):  # a null byte, a name too long
         good = False
     if not good:
-        raise refuse("--out", str(out), f"a file in a folder that can be written{otherwise}")
+        raise refuse(option, str(out), f"a file in a folder that can be written{otherwise}")
 
 
 def missing() -> str:

@@ -1,8 +1,10 @@
 """What does somebody who waits at a terminal see?"""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from infer_jax.sweeps.stream import Progress
 
 _shown = [False]  # by the command line, unless --quiet
 
@@ -27,3 +29,29 @@ def busy(doing: str) -> Iterator[None]:
 
     with Console(stderr=True).status(doing):
         yield
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[Progress], None] | None]:
+    """A bar with points per second and the time left, where somebody watches a terminal."""
+    if not watched():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress as Bar,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    text = TextColumn("{task.fields[rate]:.3g} points/s, {task.fields[left]:.0f} s left")
+    columns = (BarColumn(), TaskProgressColumn(), text, TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True)) as drawn:
+        task = drawn.add_task("", total=1.0, rate=0.0, left=0.0)
+
+        def report(p: Progress) -> None:
+            drawn.update(task, completed=p.done / p.total, rate=p.rate, left=p.seconds_left)
+
+        yield report

@@ -112,10 +112,11 @@ def test_what_was_kept_is_drawn(space):
 def test_stopped_it_says_how_to_go_on(space, monkeypatch):
     import importlib
 
-    verb = importlib.import_module("infer_jax.cli.sweep")
+    verb = importlib.import_module("infer_jax.verbs.sweep")
+    from infer_jax.sweeps.interrupt import Stopped
 
     def stopped(*_, checkpoint, **__):
-        raise verb.Stopped(5, 10, checkpoint, 15)
+        raise Stopped(5, 10, checkpoint, 15)
 
     monkeypatch.setattr(verb, "start", stopped)
     ran = run("sweep", "space.toml", "--out", "out.json")

@@ -10,7 +10,7 @@ from infer_jax.design import Search, optimise
 from infer_jax.design.ascent import FEW, with_slope
 from infer_jax.errors import InputError
 from infer_jax.physics.sharding import best_gathered, best_rows
-from infer_jax.sweeps import Axis, Best, Constraint, Space, sweep
+from infer_jax.sweeps import Axis, Best, Constraint, Space
 from tests.unit.design.bowls import Bowl, balance, hardware
 from tests.unit.sweeps import toy
 
@@ -39,7 +39,7 @@ def search():
 
 def test_it_is_the_exhaustive_optimum(search):
     found = search.run(start=START, restarts=16, steps=80)
-    best = sweep(Bowl.of(), space(WHERE), KEEP, precision="float64")
+    best = toy.sweep(Bowl.of(), space(WHERE), KEEP, precision="float64")
     assert found.objective == pytest.approx(best.columns["cost"][0], rel=1e-12)
     assert found.index == best.index[0]
     assert found.counts["gradients"] <= 16 * (80 + 8)
@@ -104,7 +104,7 @@ def test_a_slope_is_the_same_forward_and_in_reverse():
 def test_planted_ripples_are_left_by_restarts():
     theory = Bowl.of(depth=0.5)
     found = optimise(theory, space(), Best("cost"), restarts=32, steps=96)
-    best = sweep(theory, space(), Best("cost"), precision="float64")
+    best = toy.sweep(theory, space(), Best("cost"), precision="float64")
     assert found.objective <= 1.01 * best.columns["cost"][0]
 
 
@@ -115,7 +115,7 @@ def test_a_fixed_product_is_a_simplex_and_holds():
     }
     where = (Constraint(product=("plan.tp", "workload.batch"), equals=64),)
     found = optimise(Bowl.of(), space(where, axes), Best("cost"), restarts=8, steps=48)
-    best = sweep(Bowl.of(), space(where, axes), Best("cost"), precision="float64")
+    best = toy.sweep(Bowl.of(), space(where, axes), Best("cost"), precision="float64")
     products = np.prod(found.paths[0].values, axis=-1)
     np.testing.assert_allclose(products, 64.0, rtol=1e-12)
     assert found.index == best.index[0]

@@ -17,7 +17,7 @@ from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Best, Space
 from infer_jax.sweeps.paths import Point
-from infer_jax.sweeps.run import prepare
+from infer_jax.sweeps.prepare import prepare
 from tests.unit.design.bowls import Bowl, hardware
 
 SHAPES = {

@@ -16,9 +16,8 @@ from infer_jax.sweeps import (
     Quantiles,
     Space,
     TopK,
-    sweep,
 )
-from tests.unit.sweeps.toy import Toy, arch, brute, hardware, plan, workload
+from tests.unit.sweeps.toy import Toy, arch, brute, hardware, plan, sweep, workload
 
 TP, PP, BATCH = (1, 2, 4, 8), (1, 2, 3), tuple(range(1, 13))
 BANDWIDTHS = (1.0, 2.0, 3.0)

@@ -10,7 +10,8 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
-from infer_jax.sweeps import Axis, Everything, Space, TopK, prepare, sweep
+from infer_jax.sweeps import Axis, Everything, Space, TopK, prepare
+from tests.unit.sweeps.toy import sweep
 
 SMALL, LARGE = load_model("llama-3.1-8b"), load_model("llama-3.1-70b")
 CHIP = load_system("h200_sxm")

@@ -10,8 +10,8 @@ import pytest
 
 from infer_jax.catalog import load_system
 from infer_jax.specs import spec
-from infer_jax.sweeps import Axis, Pareto, Space, TopK, sweep
-from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
+from infer_jax.sweeps import Axis, Pareto, Space, TopK
+from tests.unit.sweeps.toy import Toy, arch, hardware, plan, sweep, workload
 
 ASKED: list[str] = []
 COMPILED: list[str] = []

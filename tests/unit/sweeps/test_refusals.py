@@ -20,10 +20,9 @@ from infer_jax.sweeps import (
     Space,
     TopK,
     checkpoint,
-    sweep,
     tables,
 )
-from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
+from tests.unit.sweeps.toy import Toy, arch, hardware, plan, sweep, workload
 
 
 def small(keep=None, estimator=None, chunk=8, precision="float64", where=(), **fields):
@@ -141,7 +140,7 @@ def test_spaces_and_results_are_short_to_read(monkeypatch):
     assert repr(space) == ("Space(33,554,432 points: hardware 2, workload.batch 4,096, "
                            "plan.tp 4,096)")  # fmt: skip
     result = small(plan=plan(tp=TP))
-    assert repr(result).startswith("Result(1 rows of 2 points, TopK(") and len(repr(result)) < 99
+    assert repr(result).startswith("2 points, 2 feasible, ") and "1 kept." in repr(result)
     frames = types.SimpleNamespace(DataFrame=lambda x: types.SimpleNamespace(held=x, attrs={}))
     monkeypatch.setitem(sys.modules, "pandas", frames)
     frame = result.to_pandas()

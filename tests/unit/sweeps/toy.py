@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+import infer_jax as ij
 from infer_jax.estimators import Estimate, Estimator, Limit, Phase
 from infer_jax.specs import (
     Architecture,
@@ -18,6 +19,7 @@ from infer_jax.specs import (
     number,
     spec,
 )
+from infer_jax.sweeps import Space, SweepResult
 
 
 @spec
@@ -89,3 +91,8 @@ def brute(keys: np.ndarray, ok: np.ndarray, group: np.ndarray | None = None) -> 
         if not better.any() and np.flatnonzero(equal)[0] == i:
             kept.append(int(i))
     return kept
+
+
+def sweep(estimator: Any, space: Space, keep: Any, **options: Any) -> SweepResult:
+    """``ij.sweep`` in the order of what a test varies."""
+    return ij.sweep(space, keep=keep, estimator=estimator, **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from infer_jax.sweeps import Axis, Pareto, Space, TopK, stream, sweep
+from infer_jax.sweeps import Axis, Pareto, Space, TopK, prepare, start, stream
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
 
 
@@ -31,12 +31,10 @@ def main(settings: dict[str, Any]) -> None:
         )
     stream.TARGET = settings.get("target", 1.0)
     keep = TopK(50, "ttft") if settings.get("top") else Pareto("ttft", "cost", "max decode.mfu")
-    result = sweep(
-        Toy.of(),
-        space(settings.get("count", 60)),
-        keep,
+    points, precision = space(settings.get("count", 60)), settings.get("precision", "float32")
+    result = start(
+        prepare(Toy.of(), points, keep, precision=precision),
         chunk=settings.get("chunk", 4096),
-        precision=settings.get("precision", "float32"),
         checkpoint=settings.get("checkpoint"),
         every=settings.get("every", 30.0),
         progress=(lambda p: print(p.done, file=sys.stderr, flush=True)),

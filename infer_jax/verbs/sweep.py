@@ -1,0 +1,190 @@
+"""Which of millions of configurations are worth choosing? All points of a space."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+
+from infer_jax.catalog import Model, System
+from infer_jax.catalog.published import serving_measured
+from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator, Trust, trust
+from infer_jax.estimators.registry import variant
+from infer_jax.sweeps import Space, explain as explained, prepare, start, tables
+from infer_jax.sweeps.explain import Explanation
+from infer_jax.sweeps.keeping import Device
+from infer_jax.sweeps.prepare import Prepared
+from infer_jax.sweeps.reducers import Reducer
+from infer_jax.sweeps.results import SweepResult
+from infer_jax.sweeps.run import MEMORY
+from infer_jax.sweeps.stream import Progress
+from infer_jax.sweeps.toml import DEFAULT, Asked, load_space
+from infer_jax.verbs import pictures
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.progress import bar, busy
+
+MOST = 10**15  # points
+KEPT = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
+SpaceLike = Space | str | os.PathLike[str]  # a space, or a file that describes one
+Estimators = str | Estimator | Sequence[str | Estimator]
+
+
+@verb
+def sweep(
+    space: SpaceLike,
+    *,
+    keep: Reducer | None = None,
+    estimator: Estimators | None = None,
+    out: str | os.PathLike[str] | None = None,
+    precision: str = "float32",
+    checkpoint: str | os.PathLike[str] | None = None,
+    plot: str | os.PathLike[str] | None = None,
+    feasible: str | None = None,
+    legal: bool = True,
+    chunk: int | None = None,
+    devices: Sequence[Device] | None = None,
+    every: float = 30.0,
+    memory: int = MEMORY,
+    progress: Callable[[Progress], None] | None = None,
+) -> SweepResult:
+    """What ``keep`` keeps of all points of a space, or of a SPACE.toml, which may say it all.
+
+    ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything`` of
+    ``infer_jax.sweeps``, ``estimator`` a name, an estimator, or several. ``out`` is the result as
+    .parquet, .csv or .json, ``plot`` its picture.
+
+    In float32 what lies within a margin is kept too, and decided in float64. ``feasible`` names
+    what makes a point count: ``"decode.feasible"`` where prefill is not asked about; unless
+    ``legal`` is False, what no engine runs does not. ``checkpoint`` names a file from which the
+    same call carries on, and which is deleted at the end; it lies beside ``out`` if it is not
+    given. ``every`` is the seconds between two of them, ``memory`` the bytes of a frontier's rows.
+    Points, devices and chunks may be any number; the answer is the same.
+
+    Raises:
+        InputError: an unknown or unread axis, constraints that nothing keeps, an objective that
+            is NaN everywhere, a frontier beyond ``memory``, a foreign checkpoint, a file that
+            cannot be written.
+
+    >>> import infer_jax as ij
+    >>> from infer_jax.sweeps import Axis, Best, Space
+    >>> model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
+    >>> work = ij.Workload.of(isl=1024, osl=128).replace(batch=Axis.values(1, 2, 4))
+    >>> space = Space(model, system, work, ij.Plan.of())
+    >>> best = ij.sweep(space, keep=Best("cost"), estimator="economics.planned")
+    >>> best.axes(0)["workload.batch"]
+    4
+    """
+    asked = _asked(space, keep, estimator, feasible)
+    if plot is not None:
+        _check_picture(asked, plot)
+    ready = _prepared(asked, precision, legal)
+    if ready.size > MOST:
+        said = f"{ready.size:.3g} points"
+        raise refuse("SPACE.toml", said, f"at most {MOST:.1g}, days at 10^10 points a second")
+    if out is not None:
+        tables.check(out, ready.mark)
+        beside = Path(out).with_name(f".{Path(out).name}.checkpoint.npz")
+        checkpoint = checkpoint or beside
+    with bar() as shown:
+        result = start(
+            ready,
+            chunk=chunk,
+            devices=devices,
+            checkpoint=checkpoint,
+            every=every,
+            memory=memory,
+            progress=progress or shown,
+        )
+    source = "" if isinstance(space, Space) else str(space)
+    target = None if out is None or jax.process_index() else str(out)
+    result = replace(result, source=source, trust=_trusted(asked, ready), out=target)
+    if not jax.process_index():
+        _write(result, plot, checkpoint)
+    return result
+
+
+@verb
+def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanation:
+    """One point of a SPACE.toml in full, by its index; nothing is swept.
+
+    Raises:
+        InputError: a file that is no space, an index that the grid does not have.
+    """
+    asked = _asked(space, None, None, None)
+    ready = _prepared(asked, precision, True)
+    if not (at.isascii() and at.isdigit() and len(at) < 100):
+        said = at if len(at) <= 100 else f"{at[:100]}..."
+        raise refuse("--at", said, "an index, a whole number from 0")
+    return explained(ready, int(at), "" if isinstance(space, Space) else str(space))
+
+
+def _asked(
+    space: SpaceLike, keep: Reducer | None, estimator: Estimators | None, feasible: str | None
+) -> Asked:
+    """What to sweep: a file's own words, or a space with what stands beside it."""
+    if isinstance(space, Space):
+        if keep is None:
+            raise InputError("sweep", "keep", "missing", KEPT)
+        one, names = _estimators(DEFAULT if estimator is None else estimator)
+        return Asked(one, space, keep, feasible or "feasible", names)
+    asked = load_space(Path(space), keep)
+    if estimator is not None:
+        one, names = _estimators(estimator)
+        asked = asked._replace(estimator=one, names=names)
+    return asked if feasible is None else asked._replace(feasible=feasible)
+
+
+def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[str, ...]]:
+    """One estimator or several, with their names; a system brings its own coefficients."""
+    several = [given] if isinstance(given, str | Estimator) else list(given)
+    made = [variant(one).make() if isinstance(one, str) else one for one in several]
+    names = tuple(one if isinstance(one, str) else one.innermost.table for one in several)
+    return (made[0] if isinstance(given, str | Estimator) else made), names
+
+
+def _check_picture(asked: Asked, plot: str | os.PathLike[str]) -> None:
+    """Raise InputError unless the frontier is one of speed and cost, and the picture writable."""
+    pictures.check(plot, otherwise="", option="--plot")
+    if not {"speed", "cost"} <= {*asked.keep.terms}:
+        raise refuse("--plot", Path(plot), 'a file that keeps pareto = ["speed", "cost"]')
+
+
+def _prepared(asked: Asked, precision: str, legal: bool) -> Prepared:
+    with busy("reading the space"):
+        return prepare(
+            asked.estimator,
+            asked.space,
+            asked.keep,
+            precision=precision,
+            feasible=asked.feasible,
+            legal=legal,
+        )
+
+
+def _trusted(asked: Asked, ready: Prepared) -> list[Trust]:
+    """How far each estimator is trusted on each system, and for a model that was not measured."""
+    systems = [x for x in ready.named.values() if isinstance(x, System)]
+    models = [x.name for x in ready.named.values() if isinstance(x, Model)]
+    measured = serving_measured().models
+    model = next((name for name in models if name not in measured), *models[:1] or [""])
+    return [
+        trust(name, estimator.fitted_to(system.coefficients), system, model)
+        for name, estimator in zip(asked.names, ready.estimators, strict=True)
+        for system in systems
+    ]
+
+
+def _write(
+    result: SweepResult,
+    plot: str | os.PathLike[str] | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> None:
+    """Write the files of a result, and delete its checkpoint."""
+    if result.out is not None:
+        result.write(result.out)
+    if plot is not None:
+        result.plot(plot)
+    if checkpoint is not None:
+        Path(checkpoint).unlink(missing_ok=True)

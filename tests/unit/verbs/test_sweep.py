@@ -1,0 +1,128 @@
+"""ij.sweep is what the command prints, of a file or of a Space, and draws itself."""
+
+import json
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.sweeps import Axis, Best, Constraint, Pareto, Quantiles, Space
+from tests.cli.running import answer, run
+
+FILE = """
+estimator = "economics.planned"
+feasible = "decode.feasible"
+[arch]
+model = "llama-3.1-70b"
+quant = "fp8"
+[hardware]
+systems = ["h100_sxm", "h200_sxm"]
+[workload]
+isl = 4096
+osl = 512
+batch = { log2 = [1, 64, 7] }
+[plan]
+tp = { values = [1, 2, 4, 8] }
+[[where]]
+value = "plan.tp"
+at_least = 2
+[keep]
+pareto = ["speed", "cost"]
+"""
+VARYING = ("seconds", "devices")  # of one run
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spaces") / "space.toml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def space():
+    work = ij.Workload.of(isl=4096, osl=512).replace(batch=Axis.log2(1, 64, 7))
+    return Space(
+        ij.load_model("llama-3.1-70b", quant="fp8"),
+        [ij.load_system(name) for name in ("h100_sxm", "h200_sxm")],
+        work,
+        ij.Plan.of().replace(tp=Axis.values(1, 2, 4, 8)),
+        where=[Constraint(value="plan.tp", at_least=2)],
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(file):
+    return ij.sweep(file)
+
+
+def test_it_answers_what_the_command_prints(file, swept):
+    said, told = answer("sweep", str(file)), json.loads(json.dumps(swept.to_dict()))
+    assert {k: x for k, x in said.items() if k not in (*VARYING, "schema")} == {
+        k: x for k, x in told.items() if k not in VARYING
+    }
+    printed = run("sweep", str(file)).out.split("\n", 1)[1]  # the first line tells seconds
+    assert str(swept).split("\n", 1)[1].split() == printed.split()
+    assert "<table>" in swept._repr_html_() and "56 points" in swept._repr_html_()
+
+
+def test_a_file_and_a_space_answer_alike(space, swept):
+    given = ij.sweep(
+        space,
+        keep=Pareto("speed", "cost"),
+        estimator="economics.planned",
+        feasible="decode.feasible",
+    )
+    assert given.index == swept.index and given.provenance["sources"] == swept.provenance["sources"]
+    for name, column in swept.columns.items():
+        np.testing.assert_array_equal(given.columns[name], column)
+    assert [one.says for one in given.trust] == [one.says for one in swept.trust]
+
+
+def test_what_is_said_beside_a_file_replaces_what_it_says(file):
+    best = ij.sweep(file, keep=Best("cost"), estimator=["economics.planned", "economics.level4"])
+    assert best.axes(0)["estimator"] in (0, 1) and len(best) == 1
+    assert best.provenance["keep"].startswith("Best(by='cost'")
+
+
+def test_near_misses_say_what_they_break(file):
+    """Also where one phase is asked about: of the other one some limits are not known."""
+    none = ij.sweep(file, keep=Best("cost", under={"tpot": 1e-5}))
+    assert not none.met and "Nothing meets the limits" in str(none)
+    assert all("tpot" in text and "over 1e-05 s" in text for text in none.columns["violates"])
+
+
+def test_a_summary_prints_its_answer(file):
+    spread = ij.sweep(file, keep=Quantiles("tpot"))
+    assert spread.answer is not None and str(spread.answer["points"]) in str(spread)
+    assert spread.rows() == [] and spread.columns == {}
+    with pytest.raises(ij.InputError, match="speed and cost"):
+        spread.plot()
+
+
+def test_files_are_written_and_a_picture_drawn(file, swept, tmp_path):
+    pytest.importorskip("matplotlib")
+    out, picture = tmp_path / "rows.csv", tmp_path / "rows.svg"
+    written = ij.sweep(str(file), out=out, plot=picture)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.csv", "rows.svg"]
+    assert len(out.read_text().splitlines()) == 2 + len(written)
+    assert f"Written to {out}." in " ".join(str(written).split())
+    speed = np.concatenate([line.get_xdata() for line in swept.plot().axes[0].lines])
+    assert set(speed) == set(swept.columns["speed"])
+
+
+def test_problems_are_of_keyword_arguments(file, space, tmp_path):
+    with pytest.raises(ij.InputError, match=r"^sweep: keep is 'missing'"):
+        ij.sweep(space)
+    with pytest.raises(ij.InputError, match=r"^sweep: plot is .*ends in"):
+        ij.sweep(file, plot=tmp_path / "a.txt")
+    with pytest.raises(ij.InputError, match=r"^sweep: plot is .*pareto"):
+        ij.sweep(file, keep=Best("ttft"), plot=tmp_path / "a.svg")
+
+
+def test_a_point_again(swept, file):
+    one = swept.explain(0)
+    assert one.terms["speed"][0] == swept.columns["speed"][0]
+    assert f"infer-jax sweep {file} --at {swept.index[0]}" in str(one)
+    said = answer("sweep", str(file), "--at", str(swept.index[0]))
+    assert {"schema": said["schema"], **json.loads(json.dumps(one.to_dict()))} == said
