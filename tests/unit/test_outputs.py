@@ -12,7 +12,7 @@ from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.specs import Output, number, outputs, spec
-from infer_jax.sweeps import Axis, Pareto, Space, sweep
+from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
 from tests.cli.running import answer, run
 
@@ -78,13 +78,13 @@ def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
     system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
     work = ij.Workload.of(isl=1024, osl=128).replace(batch=Axis.values(1, 4, 16))
     space = Space(arch=model, hardware=system, workload=work, plan=ij.Plan.of(tp=1))
-    kept = sweep(carbon(), space, Pareto("speed", "carbon"))
+    kept = ij.sweep(space, keep=Pareto("speed", "carbon"), estimator=carbon())
     assert kept.units["carbon"] == "g"
     assert np.min(kept.columns["carbon"]) == pytest.approx(estimated["carbon_per_mtok_g"])
     dark = system.hardware.replace(power=0.0 * system.hardware.power)
     with pytest.raises(ij.InputError, match=r"carbon.*power_w"):
-        sweep(carbon(), Space(arch=model, hardware=dark, workload=work, plan=ij.Plan.of(tp=1)),
-              Pareto("speed", "carbon"))  # fmt: skip
+        unlit = Space(arch=model, hardware=dark, workload=work, plan=ij.Plan.of(tp=1))
+        ij.sweep(unlit, keep=Pareto("speed", "carbon"), estimator=carbon())
     out = tmp_path / "report.html"
     run("report", *WORDS, "--batch", "16", "--estimator", NAME, "--out", str(out))
     page = out.read_text(encoding="utf-8")
