@@ -10,8 +10,10 @@ from infer_jax.estimators.estimate import Estimate, Limit
 from infer_jax.physics.pareto import undominated
 from infer_jax.planning.aggregated import Positions, Table
 from infer_jax.planning.layouts import Column, Layout
+from infer_jax.specs import Output, outputs
 
 HOUR, MILLION = 3600.0, 1e6
+OWN = ("ttft", "tpot", "cost")  # outputs of a plan that are fields of a choice
 # s, where no limit of TTFT is given: without one the cheapest plans make users wait for many s
 USUAL_TTFT = 2.0
 # of an instance: degrees and counts by name; of two pools: these of "prefill" and of "decode"
@@ -48,7 +50,8 @@ class Choice:
     flight in an instance (that decodes); ``binds``: the longest term of a token; ``memory``:
     bytes of a chip, needed and there; ``tiers``: the same of host and disk; ``joules``: per million
     tokens in or out, and of each side; ``excess``: by limit, the share by which it is exceeded,
-    empty where all are met; ``formats``: of the model, where the caller says which.
+    empty where all are met; ``formats``: of the model, where the caller says which; ``others``:
+    the outputs of a plan that have no field here, in the units that they declare.
     """
 
     mode: str
@@ -74,6 +77,7 @@ class Choice:
     p99_ttft: float | None = None
     excess: Mapping[str, float] = field(default_factory=dict[str, float])
     formats: str = ""
+    others: Mapping[Output, float] = field(default_factory=dict[Output, float])
 
     @property
     def throughput(self) -> float:
@@ -210,6 +214,7 @@ class Answers(TypedDict):
     input_usd: float
     output_usd: float
     excess: dict[str, float]
+    others: dict[Output, float]
 
 
 def answers(estimate: Estimate, excess: Mapping[str, Column], row: int) -> Answers:
@@ -224,6 +229,11 @@ def answers(estimate: Estimate, excess: Mapping[str, Column], row: int) -> Answe
         "input_usd": float(estimate.input_cost[row]),
         "output_usd": float(estimate.cost[row]),
         "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
+        "others": {
+            output: float(getattr(estimate, output.name)[row])
+            for output in outputs(estimate, view="plan")
+            if output.name not in OWN
+        },
     }
 
 

@@ -13,7 +13,13 @@ from jax import Array
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance as Data
 
-VIEWS = ("estimate", "compare", "report", "sensitivity")  # tables that show it; JSON has all
+VIEWS = (
+    "estimate",
+    "compare",
+    "plan",
+    "report",
+    "sensitivity",
+)  # tables that show it
 # how a unit is printed and how keys of JSON end: unit of the field -> (printed, ending, factor)
 PRINTED = {
     "1": ("", "", 1.0),

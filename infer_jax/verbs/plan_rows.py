@@ -7,6 +7,7 @@ import numpy as np
 
 from infer_jax.planning import Asked, Choice
 from infer_jax.results import numbers
+from infer_jax.specs import Output
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_search import Plans
 
@@ -18,13 +19,15 @@ class Row(NamedTuple):
 
     ``borrowed``: the generations whose coefficients stand for its chips, where these have none;
     ``intervals``: what 80 % of measured runs are in, in ms, by name; ``joules``: per million tokens
-    of input, of output and of both, None where the power of a chip is not known.
+    of input, of output and of both, None where the power of a chip is not known; ``others``:
+    further outputs of a plan, as they are printed.
     """
 
     choice: Choice
     borrowed: str | None
     intervals: Mapping[str, Sequence[float]]
     joules: Energies
+    others: Mapping[Output, float | None]
 
     def fields(self, currency: str, total: float | None) -> dict[str, object]:
         """The plan for JSON; rents in ``currency``, of ``total`` GPUs where that is given."""
@@ -51,6 +54,7 @@ class Row(NamedTuple):
             "blended_energy_per_mtok_j": blended,
             "input_energy_per_mtok_j": of_input,
             "output_energy_per_mtok_j": of_output,
+            **{output.json_key: value for output, value in self.others.items()},
             "memory_need_bytes": c.memory[0],
             "memory_capacity_bytes": c.memory[1],
             "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
@@ -70,7 +74,11 @@ def row(c: Choice, plans: Plans) -> Row:
     lenders = dict.fromkeys(plans.trusted[name].borrowed_from for name in names)
     borrowed = " and ".join(name for name in lenders if name) or None
     joules = known(c.input_joules), known(c.output_joules), known(c.joules)
-    return Row(c, borrowed, intervals, joules)
+    others = {
+        output: known(output.factor * x) if output.drawn else output.factor * x
+        for output, x in c.others.items()
+    }
+    return Row(c, borrowed, intervals, joules, others)
 
 
 def idle(c: Choice, total: float | None) -> float | None:

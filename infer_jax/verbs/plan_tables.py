@@ -81,11 +81,12 @@ def _answers(
 
 
 def _bills(rows: Sequence[Row], names: Sequence[str], sign: str) -> Table:
-    sides = ("input", "output", "blended")
+    sides, others = ("input", "output", "blended"), dict.fromkeys(x for r in rows for x in r.others)
     columns = (
         Column("per million tokens", left=True),
         *(Column(side, sign) for side in sides),
         *(Column(side, "J") for side in sides),
+        *(Column(x.short, "" if x.short == x.printed_unit else x.printed_unit) for x in others),
         Column("memory", "GB of", left=True),
     )
     lines = []
@@ -93,7 +94,8 @@ def _bills(rows: Sequence[Row], names: Sequence[str], sign: str) -> Table:
         c = row.choice
         costs = (numbers.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok))
         joules = (numbers.or_unknown(x) for x in row.joules)
-        lines.append([name, *costs, *joules, _memory(c)])
+        more = (numbers.or_unknown(row.others.get(x)) for x in others)
+        lines.append([name, *costs, *joules, *more, _memory(c)])
     return Table(columns, lines)
 
 

@@ -1,9 +1,11 @@
 """An output is declared once, beside its field; every view reads the declaration."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,9 +13,13 @@ import infer_jax as ij
 from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.planning.choose import answers
+from infer_jax.results.text import as_text
 from infer_jax.specs import Output, number, outputs, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
+from infer_jax.verbs import plan_tables
+from infer_jax.verbs.plan_rows import row as plan_row
 from tests.cli.running import answer, run
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
@@ -89,6 +95,20 @@ def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
     run("report", *WORDS, "--batch", "16", "--estimator", NAME, "--out", str(out))
     page = out.read_text(encoding="utf-8")
     assert "CO2 of output tokens" in page and "g/Mtok" in page
+
+
+def test_a_plan_has_the_new_output(carbon):
+    """Its row of JSON and its table, in the units that the field declares."""
+    plans = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=2, tpot=0.012, mode="aggregated")
+    assert plans.best is not None and not plans.best.others
+    system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
+    work = ij.Workload.of(isl=1024, osl=128, batch=16)
+    found = carbon().estimate(model.architecture, system.hardware, work, ij.Plan.of(tp=1))
+    others = answers(jax.tree.map(lambda x: x[None], found), {}, 0)["others"]
+    row = plan_row(replace(plans.best, others=others), plans.searched)
+    assert row.fields("USD", None)["carbon_per_mtok_g"] == pytest.approx(float(found.carbon))
+    shown = plan_tables.tables([row], met=True, frontier=False, formats=False, sign="$")
+    assert "g/Mtok" in as_text(shown)
 
 
 def test_declarations_say_what_is_better_and_how_json_has_it():
