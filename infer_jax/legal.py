@@ -11,22 +11,34 @@ gptq.py and modelopt.py (slices of inputs are whole groups), ``MoeWNA16Method`` 
 
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from infer_jax.errors import InputError
 from infer_jax.physics import attention as att
 from infer_jax.specs import Architecture, Dense, Experts, Workload
 
+Number = Any  # an array, a traced value or a plain number: operators alone are used
 LEAST_GROUP = 32.0  # columns that share a scale of an expert at least
 MOST_SHOWN = 1024  # divisors that a sentence names
+
+
+class Split(Protocol):
+    """Whatever has degrees: a plan of any estimator, or arrays of them."""
+
+    @property
+    def tp(self) -> Number: ...
+    @property
+    def ep(self) -> Number: ...
+    @property
+    def pp(self) -> Number: ...
 
 
 class Rule(NamedTuple):
     """What a plan or workload must be: the field, where it holds, and what is allowed in words."""
 
     field: str
-    value: Any
-    holds: Any
+    value: Number
+    holds: Number
     allowed: Callable[[], str]
 
 
@@ -36,34 +48,36 @@ class Degrees(NamedTuple):
     A plan without ``attention_dp`` has as many groups as parts of the experts.
     """
 
-    tp: Any
-    groups: Any
-    ep: Any
-    pp: Any
+    tp: Number
+    groups: Number
+    ep: Number
+    pp: Number
 
     @classmethod
-    def of(cls, plan: Any) -> "Degrees":
+    def of(cls, plan: Split) -> "Degrees":
         """The degrees of a plan, at least 1."""
         named = (plan.tp, getattr(plan, "attention_dp", plan.ep), plan.ep, plan.pp)
         return cls(*(x + (x < 1) * (1 - x) for x in named))
 
     @property
-    def slices(self) -> Any:
+    def slices(self) -> Number:
         """Parts that each expert is cut into."""
         return self.tp * self.groups / self.ep
 
 
-def holds(arch: Architecture, plan: Any, work: Workload | None = None) -> Any:
+def holds(arch: Architecture, plan: Split, work: Workload | None = None) -> Number:
     """Whether every rule holds: of one plan and workload, or of each of arrays of them."""
     return reduce(lambda a, b: a & b, (rule.holds for rule in rules(arch, plan, work)))
 
 
-def broken(arch: Architecture, plan: Any, work: Workload | None = None) -> Rule | None:
+def broken(arch: Architecture, plan: Split, work: Workload | None = None) -> Rule | None:
     """The first rule that one plan, with its workload, breaks; None where an engine runs it."""
     return next((rule for rule in rules(arch, plan, work) if not rule.holds), None)
 
 
-def check(arch: Architecture, plan: Any, work: Workload | None = None, where: str = "plan") -> None:
+def check(
+    arch: Architecture, plan: Split, work: Workload | None = None, where: str = "plan"
+) -> None:
     """Do nothing where an engine runs one plan of a model.
 
     Raises:
@@ -74,12 +88,12 @@ def check(arch: Architecture, plan: Any, work: Workload | None = None, where: st
         raise InputError(where, rule.field, f"{float(rule.value):.12g}", rule.allowed())
 
 
-def rules(arch: Architecture, plan: Any, work: Workload | None = None) -> list[Rule]:
+def rules(arch: Architecture, plan: Split, work: Workload | None = None) -> list[Rule]:
     """Every rule, the simplest first."""
     return [*_whole(plan), *_dealt(arch, plan), *_cut(arch, plan), *_asked(plan, work)]
 
 
-def _whole(plan: Any) -> Iterator[Rule]:
+def _whole(plan: Split) -> Iterator[Rule]:
     for name in ("tp", "attention_dp", "ep", "pp", "dp", "drafts"):
         value, least = getattr(plan, name, None), 0 if name == "drafts" else 1
         if value is not None:
@@ -87,7 +101,7 @@ def _whole(plan: Any) -> Iterator[Rule]:
             yield Rule(name, value, good, lambda n=least: f"a whole number of at least {n}")
 
 
-def _dealt(arch: Architecture, plan: Any) -> Iterator[Rule]:
+def _dealt(arch: Architecture, plan: Split) -> Iterator[Rule]:
     """Heads, experts and layers over ranks."""
     d = Degrees.of(plan)
     for query, cached in heads(arch):
@@ -109,7 +123,7 @@ def _dealt(arch: Architecture, plan: Any) -> Iterator[Rule]:
         yield Rule("ep", d.ep, chips % d.ep == 0, lambda: _divisors(chips, "GPUs of a stage"))
 
 
-def _cut(arch: Architecture, plan: Any) -> Iterator[Rule]:
+def _cut(arch: Architecture, plan: Split) -> Iterator[Rule]:
     """Matrices over ranks, in whole columns and whole blocks of their format."""
     d = Degrees.of(plan)
     for block in arch.blocks:
@@ -124,7 +138,7 @@ def _cut(arch: Architecture, plan: Any) -> Iterator[Rule]:
                 yield from _dense(d.tp, mixture.shared)
 
 
-def _dense(tp: Any, one: Dense) -> Iterator[Rule]:
+def _dense(tp: Number, one: Dense) -> Iterator[Rule]:
     yield _slice("tp", tp, one.width, one.weights.columns, "a feedforward")
 
 
@@ -140,7 +154,7 @@ def _expert(d: Degrees, one: Experts) -> Iterator[Rule]:
 
 
 def _slice(
-    field: str, parts: Any, width: Any, block: Any, what: str, *, always: bool = False
+    field: str, parts: Number, width: Number, block: Number, what: str, *, always: bool = False
 ) -> Rule:
     """``width`` in ``parts`` of whole columns, each a multiple of ``block`` where it is cut."""
     each = width / parts
@@ -156,7 +170,7 @@ def _slice(
     return Rule(field, parts, fits, allowed)
 
 
-def _asked(plan: Any, work: Workload | None) -> Iterator[Rule]:
+def _asked(plan: Split, work: Workload | None) -> Iterator[Rule]:
     """Requests that are there to be served."""
     if work is None:
         return
@@ -173,12 +187,12 @@ def _asked(plan: Any, work: Workload | None) -> Iterator[Rule]:
         yield Rule("batch", work.batch, fits, lambda: words.format(float(groups)))
 
 
-def heads(arch: Architecture) -> list[tuple[Any, Any]]:
+def heads(arch: Architecture) -> list[tuple[Number, Number]]:
     """Query heads that tensor parallelism deals out, and KV heads that it deals out or copies."""
     return [att.of(b.attention).heads for b in arch.blocks if b.attention is not None]
 
 
-def _divisors(count: Any, of: str) -> str:
+def _divisors(count: Number, of: str) -> str:
     whole = int(count)
     found = [d for d in range(1, min(whole, MOST_SHOWN) + 1) if whole % d == 0]
     more = " ..." if whole > MOST_SHOWN else ""

@@ -1,10 +1,11 @@
 """How wrong is a fit on rows that it has not seen? Every row predicted by a fit on others."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from infer_jax.calibration.fit import Fit, at
 from infer_jax.calibration.problem import FitProblem, Predict, Prior
@@ -22,7 +23,7 @@ class Held(NamedTuple):
     fit: Fit
 
 
-def labelled(folds: Sequence[Any], rows: int) -> dict[str, np.ndarray]:
+def labelled(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
     """Rows of each fold (true), from a label a row.
 
     Raises:
@@ -59,8 +60,8 @@ def cross_validate(
     problem: FitProblem,
     folds: Mapping[str, np.ndarray],
     *,
-    weights: Any = None,
-    starts: Any = None,
+    weights: ArrayLike | None = None,
+    starts: ArrayLike | None = None,
     steps: int = 200,
 ) -> Iterator[Held]:
     """A fit for each fold on the rows outside it, one after the other; compiled once.
@@ -86,15 +87,15 @@ def cross_validate(
 
 def held_out(
     predict: Predict,
-    measured: Any,
-    tree: Any,
+    measured: ArrayLike | Sequence[float],
+    tree: object,
     names: Sequence[str],
-    folds: Sequence[Any],
+    folds: Sequence[Hashable],
     *,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     priors: Mapping[str, Prior] | None = None,
     bounds: dict[str, tuple[float, float]] | None = None,
-    scale: Any = 0.03,
+    scale: ArrayLike = 0.03,
     restarts: int = 4,
     spread: float = 1.0,
     seed: int = 0,

@@ -111,15 +111,15 @@ class Fit:
 
 def fit(
     predict: Predict,
-    measured: Any,
-    tree: Any,
+    measured: ArrayLike | Sequence[float],
+    tree: Any,  # the caller's, and given to its own function
     names: Sequence[str],
     *,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     priors: Mapping[str, Prior] | None = None,
     bounds: dict[str, tuple[float, float]] | None = None,
     ties: Mapping[str, Sequence[str]] | None = None,
-    scale: Any = 0.03,
+    scale: ArrayLike = 0.03,
     loss: Loss = SOFT_L1,
     clusters: Sequence[Hashable] | None = None,
     tolerance: float = 1e-10,

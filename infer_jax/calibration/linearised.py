@@ -7,7 +7,7 @@ handful of points.
 
 from collections.abc import Callable
 from dataclasses import fields as _fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from jax.typing import ArrayLike
 
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from lineax import AbstractLinearSolver
 
 ROUNDS = 30
 CLOSE = 1e-4  # change of a free coordinate, about a relative one of the parameter, to stop at
@@ -51,7 +54,7 @@ class _About(FitProblem):
         rows = [jnp.sqrt(near.weight) * rows, jnp.sqrt(near.hold) * moved]
         return jnp.concatenate([*rows, self.held(free)] if self.priors else rows)
 
-    def equations(self) -> dict[str, Any]:
+    def equations(self) -> "AbstractLinearSolver | None":
         """By the normal equations, ten times cheaper than QR of thousands of rows.
 
         Priors and damping keep them definite; in 32 bits they would lose half of the digits.
@@ -59,7 +62,7 @@ class _About(FitProblem):
         import lineax
 
         double = jnp.result_type(float) == jnp.float64
-        return {"linear_solver": lineax.Normal(lineax.Cholesky())} if double else {}
+        return lineax.Normal(lineax.Cholesky()) if double else None
 
 
 class Linearised(FitProblem):
@@ -109,7 +112,7 @@ class Linearised(FitProblem):
             hold *= LESS
         return np.asarray(here.point), least if np.isfinite(least) else np.inf
 
-    def _at(self, free: Any, weight: Array) -> Near:
+    def _at(self, free: ArrayLike, weight: Array) -> Near:
         base, slope = self.derivatives(free)
         return Near(np.asarray(weight), base, slope, free, 0.0)
 

@@ -8,7 +8,7 @@ the bounds, and a relative error of a rate is an absolute one.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jax import Array
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
 
+Tree = TypeVar("Tree")  # a spec, or a tuple of specs
 EDGE = 1e-6  # how near to a bound a starting value may be, as a share of the span
 
 
@@ -33,7 +34,7 @@ class Parameters:
     low: np.ndarray
     high: np.ndarray
 
-    def free(self, tree: Any) -> Array:
+    def free(self, tree: object) -> Array:
         """Unbounded coordinates of the fitted leaves of ``tree``, one a parameter.
 
         A value on a bound, which no coordinate reaches, is moved inside by ``EDGE``.
@@ -56,7 +57,7 @@ class Parameters:
         over = low + jnp.exp(jnp.where(above, free, 0.0))
         return jnp.where(both, inside, jnp.where(above, over, free))
 
-    def place(self, tree: Any, free: Array) -> Any:
+    def place(self, tree: Tree, free: Array) -> Tree:
         """``tree`` with the fitted leaves at these coordinates."""
         flat, structure = jax.tree.flatten(tree)
         for places, value in zip(self.places, self.values(free), strict=True):
@@ -64,14 +65,14 @@ class Parameters:
                 flat[i] = value
         return jax.tree.unflatten(structure, flat)
 
-    def _sides(self) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+    def _sides(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         below, both = np.isfinite(self.low), np.isfinite(self.low) & np.isfinite(self.high)
         low = np.where(below, self.low, 0.0)
         return low, np.where(both, self.high - low, 1.0), both, below & ~both
 
 
 def parameters(
-    tree: Any,
+    tree: object,
     names: Sequence[str],
     bounds: dict[str, tuple[float, float]] | None = None,
     ties: Mapping[str, Sequence[str]] | None = None,

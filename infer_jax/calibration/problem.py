@@ -5,8 +5,8 @@ bootstrap draws, which are weights, cost no compilation.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from jax.typing import ArrayLike
 from infer_jax.calibration.losses import SOFT_L1, Loss
 from infer_jax.calibration.parameters import Parameters, parameters
 from infer_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from lineax import AbstractLinearSolver
 
 Predict = Callable[[Any], Array]
 
@@ -50,20 +53,20 @@ class FitProblem:
     loss: Loss = SOFT_L1
     tolerance: float = 1e-10
     # compiled; kept by `with_`, which changes no program
-    programs: dict[Any, Callable] = dataclasses.field(default_factory=dict, repr=False)
+    programs: dict[Hashable, Callable] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
         cls,
         predict: Predict,
-        measured: Any,
+        measured: ArrayLike | Sequence[float],
         tree: Any,
         names: Sequence[str],
         *,
         priors: Mapping[str, Prior] | None = None,
         bounds: dict[str, tuple[float, float]] | None = None,
         ties: Mapping[str, Sequence[str]] | None = None,
-        scale: Any = 0.03,
+        scale: ArrayLike = 0.03,
         loss: Loss = SOFT_L1,
         tolerance: float = 1e-10,
     ) -> "FitProblem":
@@ -97,11 +100,11 @@ class FitProblem:
         sizes = np.broadcast_to(sizes, data.shape)
         return cls(predict, tree, chosen, data, beliefs, sizes, loss, tolerance)
 
-    def with_(self, measured: Any) -> "FitProblem":
+    def with_(self, measured: ArrayLike) -> "FitProblem":
         """The same problem with other measurements; its compiled programs serve both."""
         return dataclasses.replace(self, data=np.asarray(measured, float))
 
-    def weighted(self, weights: Any) -> np.ndarray:
+    def weighted(self, weights: ArrayLike | None) -> np.ndarray:
         """One weight a row.
 
         Raises:
@@ -150,8 +153,11 @@ class FitProblem:
         except ImportError:
             allowed = "pip install 'infer_jax[fit]'"
             raise InputError("fit", "optimistix", "not installed", allowed) from None
-        tolerances = {"rtol": self.tolerance, "atol": self.tolerance * 1e-2}
-        method = optx.LevenbergMarquardt(**tolerances, **self.equations())
+        rtol, atol, equations = self.tolerance, self.tolerance * 1e-2, self.equations()
+        if equations is None:
+            method = optx.LevenbergMarquardt(rtol, atol)
+        else:
+            method = optx.LevenbergMarquardt(rtol, atol, linear_solver=equations)
 
         def solve(start: Array, weight: Array, logs: Array) -> tuple[Array, Array]:
             found = optx.least_squares(
@@ -167,11 +173,13 @@ class FitProblem:
 
         return solve
 
-    def equations(self) -> dict[str, Any]:
-        """How a step is solved for, as options of optimistix: by its default, QR of the slope."""
-        return {}
+    def equations(self) -> "AbstractLinearSolver | None":
+        """How a step is solved for; None: by optimistix's default, QR of the slope."""
+        return None
 
-    def solve(self, starts: ArrayLike, weights: ArrayLike, steps: int) -> tuple[np.ndarray, Any]:
+    def solve(
+        self, starts: ArrayLike, weights: ArrayLike, steps: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The best end for each row of ``weights``, and half the sums of squares of all ends.
 
         Folds one after the other, restarts side by side; compiled once for all numbers of folds

@@ -1,7 +1,8 @@
 """How are fitted curves written into a profile's ``[kernels]`` table? Errors in the notes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+
+import numpy as np
 
 from infer_jax.kernel_timing.fitting import SHARE, Fitted, spread
 from infer_jax.specs import leaves
@@ -55,7 +56,7 @@ def errors(one: Fitted) -> str:
     return said + (f", on unseen shapes {_both(one.unseen)}" if len(one.unseen) else "")
 
 
-def _both(values: Any) -> str:
+def _both(values: np.ndarray) -> str:
     return "{:.1f}/{:.1f} %".format(*spread(values))
 
 

@@ -6,17 +6,20 @@ belong together and that are left out together.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from jax import Array
 
 from infer_jax.estimators.kernels.curves import product_bytes
 from infer_jax.estimators.kernels.efficiency import Gemm
 from infer_jax.physics import efficiency as eff
 from infer_jax.physics.matmul import rate
-from infer_jax.specs import Chip, Format
+from infer_jax.specs import Chip, Format, Spec
 
-Column = Any  # NumPy array of one value a row
+Column = np.ndarray  # one value a row
+Given = Mapping[str, Array]
+Law = Callable[[Any, Given], Array]  # of the family's own coefficients
 FP8, BF16 = Format.of(bytes=1.0, bits=8.0), Format.of(bytes=2.0, bits=16.0)
 
 
@@ -24,10 +27,10 @@ class Family(NamedTuple):
     """Rows of one family: ``law(coefficients, given)`` are seconds, fitted in ``names``."""
 
     name: str
-    law: Callable[[Any, Any], Any]
-    start: Any
+    law: Law
+    start: Spec
     names: tuple[str, ...]
-    given: Mapping[str, Any]
+    given: Mapping[str, Column]
     seconds: Column
     shapes: Column
 
@@ -47,11 +50,11 @@ def products(
 ) -> Family:
     """Products of one shape each: ``efficiency.product``; a shape is its (k, n)."""
     given = {
-        **{"m": m, "k": k, "n": n, "moved": np.asarray(product_bytes(Gemm(m, k, n), weights))},
+        **{"m": m, "k": k, "n": n, "moved": np.asarray(product_bytes(_gemm(m, k, n), weights))},
         **_rates(chip, weights),
     }
 
-    def law(c: Any, x: Any) -> Any:
+    def law(c: Any, x: Given) -> Array:
         return eff.product(x["m"], x["k"], x["n"], x["moved"], x["peak"], x["bandwidth"], c)
 
     names = ("compute", "memory", "fixed", "rows", "depth", "tail")
@@ -71,10 +74,10 @@ def grouped(
     chip: Chip,
 ) -> Family:
     """Groups of products of m rows each, (products, rows): the sum of ``efficiency.grouped``."""
-    moved = groups * np.asarray(product_bytes(Gemm(m, k, n), weights))
+    moved = groups * np.asarray(product_bytes(_gemm(m, k, n), weights))
     given = {"groups": groups, "m": m, "k": k, "n": n, "moved": moved, **_rates(chip, weights)}
 
-    def law(c: Any, x: Any) -> Any:
+    def law(c: Any, x: Given) -> Array:
         shape = (x["groups"], x["m"], x["k"], x["n"], x["moved"])
         return eff.grouped(*shape, x["peak"], x["bandwidth"], c).sum(axis=0)
 
@@ -97,7 +100,7 @@ def attending(
     """Attention over a cache: ``efficiency.attending``; ``alone``: few sequences idle the chip."""
     given = {"flops": flops, "moved": moved, "batch": batch, **_rates(chip, BF16)}
 
-    def law(c: Any, x: Any) -> Any:
+    def law(c: Any, x: Given) -> Array:
         return eff.attending(x["flops"], x["moved"], x["batch"], x["peak"], x["bandwidth"], c)
 
     names = ("compute", "memory", "fixed", "sharpness", *(("alone",) if alone else ()))
@@ -118,7 +121,7 @@ def prompting(
     """Causal attention over prompts: ``efficiency.prompting``."""
     given = {"flops": flops, "length": length, "peak": np.asarray(chip.flops_16)}
 
-    def law(c: Any, x: Any) -> Any:
+    def law(c: Any, x: Given) -> Array:
         return eff.prompting(x["flops"], x["length"], x["peak"], c)
 
     names = ("compute", "fixed", "ramp") if ramp else ("compute", "fixed")
@@ -138,7 +141,7 @@ def moving(
     """Bytes through memory or a link, above a floor: ``efficiency.recurring``."""
     given = {"moved": moved, "bandwidth": np.asarray(chip.memory_bandwidth)}
 
-    def law(c: Any, x: Any) -> Any:
+    def law(c: Any, x: Given) -> Array:
         return eff.recurring(x["moved"], x["bandwidth"], c)
 
     floor = 0.8 * float(seconds.min()) if "fixed" in names else 0.0
@@ -146,11 +149,15 @@ def moving(
     return Family(name, law, start, names, given, seconds, shapes)
 
 
+def _gemm(m: Column, k: Column, n: Column) -> Gemm:
+    return Gemm(cast(Array, m), cast(Array, k), cast(Array, n))
+
+
 def _rates(chip: Chip, weights: Format) -> dict[str, Column]:
     peak, bandwidth = rate(chip, weights.bits), chip.memory_bandwidth
     return {"peak": np.asarray(peak), "bandwidth": np.asarray(bandwidth)}
 
 
-def _started(law: Any, seconds: Column, **values: float) -> Any:
+def _started(law: type[Spec], seconds: Column, **values: float) -> Spec:
     """Where a fit starts: half of the shortest time is fixed."""
     return law.of(memory=0.9, fixed=0.5 * float(seconds.min()), **values)

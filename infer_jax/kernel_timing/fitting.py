@@ -1,6 +1,5 @@
 """What curve do measured kernels follow, how sure is it, and how wrong on a shape it never saw?"""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -8,6 +7,7 @@ import numpy as np
 
 from infer_jax.calibration import covariance, fit, held_out, interval
 from infer_jax.kernel_timing.families import Family
+from infer_jax.specs import Spec
 
 SCALE = 0.01  # of an ordinary residual: larger ones count by their size, not its square
 FOLDS = 6  # of whole shapes, each left out once
@@ -24,7 +24,7 @@ class Fitted(NamedTuple):
     """
 
     family: Family
-    coefficients: Any
+    coefficients: Spec
     intervals: dict[str, tuple[float, float]]
     seen: np.ndarray
     unseen: np.ndarray
@@ -38,14 +38,13 @@ def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> 
             ``calibrate.fit``.
     """
     given = {name: jnp.asarray(values) for name, values in family.given.items()}
-    problem: tuple[Callable[[Any], Any], Any, Any, tuple[str, ...]]
     problem = (lambda c: family.law(c, given), family.seconds, family.start, family.names)
     bounds = {"sharpness": (1.0, SHARPEST)} if "sharpness" in family.names else None
     how: dict[str, Any] = {"scale": SCALE, "restarts": restarts, "spread": SPREAD}
     how["bounds"] = bounds
     found = fit(*problem, **how)
-    clusters = family.shapes if len(set(family.shapes)) > 1 else None
-    folds: Any = family.shapes % min(FOLDS, len(set(family.shapes)))
+    clusters = family.shapes.tolist() if len(set(family.shapes)) > 1 else None
+    folds = (family.shapes % min(FOLDS, len(set(family.shapes)))).tolist()
     left = np.zeros(0)
     if unseen and clusters is not None:
         left = held_out(*problem, folds, **how) / family.seconds - 1.0

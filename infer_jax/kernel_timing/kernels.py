@@ -7,11 +7,12 @@ engine's own kernels are others, faster where they fuse more.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from infer_jax.kernel_timing.timing import seconds
@@ -70,7 +71,9 @@ class Timed(NamedTuple):
     seconds: float
 
 
-Case = tuple[str, Mapping[str, float], Callable[..., Any], tuple[Any, ...]]
+Run = Callable[..., Array]
+Operands = tuple[Callable[[], Array], ...]  # each drawn as it is timed
+Case = tuple[str, Mapping[str, float], Run, Operands]
 
 
 def timed(sizes: Sizes = FULL) -> Iterator[Timed]:
@@ -83,9 +86,9 @@ def timed(sizes: Sizes = FULL) -> Iterator[Timed]:
             yield Timed(family, given, _spent(run, operands, sizes))
 
 
-def _spent(run: Callable[..., Any], operands: tuple[Any, ...], sizes: Sizes) -> float:
+def _spent(run: Run, operands: Operands, sizes: Sizes) -> float:
     try:
-        drawn = [x() if callable(x) else x for x in operands]
+        drawn = [draw() for draw in operands]
         return seconds(run, *drawn, repeats=sizes.repeats, least=sizes.least)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" in str(error):  # a shape this device has no memory for
@@ -93,7 +96,7 @@ def _spent(run: Callable[..., Any], operands: tuple[Any, ...], sizes: Sizes) -> 
         raise
 
 
-def _drawn(*shape: int) -> Callable[[], Any]:
+def _drawn(*shape: int) -> Callable[[], Array]:
     """Random operands: of zeros some devices make quicker work."""
     return lambda: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
 
@@ -115,7 +118,7 @@ def _grouped(sizes: Sizes) -> Iterator[Case]:
                 yield "grouped", given, jnp.matmul, (_drawn(count, m, k), _drawn(count, k, n))
 
 
-def attention(queries: Any, keys: Any, values: Any, *, causal: bool) -> Any:
+def attention(queries: Array, keys: Array, values: Array, *, causal: bool) -> Array:
     """Grouped-query attention as XLA compiles it."""
     return jax.nn.dot_product_attention(queries, keys, values, is_causal=causal)
 
@@ -153,7 +156,7 @@ def _collectives(sizes: Sizes) -> Iterator[Case]:
     """``moved``: bytes that one device sends."""
     count = jax.device_count()
     mesh, along = Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x")
-    laws: dict[str, Callable[[Any], Any]] = {
+    laws: dict[str, Callable[[Array], Array]] = {
         "all_reduce": lambda x: jax.lax.psum(x, "x"),
         "all_to_all": lambda x: jax.lax.all_to_all(x, "x", 0, 0, tiled=True),
     }

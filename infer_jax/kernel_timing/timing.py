@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+
+Carried = tuple[tuple[Array, ...], Array]  # operands, and the last result
 
 
-def seconds(function: Callable[..., Any], *args: Any, repeats: int, least: float) -> float:
+def seconds(function: Callable[..., Array], *args: Array, repeats: int, least: float) -> float:
     """Median seconds of one call, over ``repeats`` runs of so many calls as take ``least``.
 
     All calls of a run are one program, a loop, so that a short kernel is not mistaken for the
@@ -17,13 +19,13 @@ def seconds(function: Callable[..., Any], *args: Any, repeats: int, least: float
     first operand, and results are carried whole: nothing can be dropped, merged or cut down.
     """
 
-    def call(_: Any, carried: Any) -> Any:
+    def call(_: Array, carried: Carried) -> Carried:
         (first, *rest), last = carried
         corner = jnp.clip(last[(0,) * last.ndim], -1.0, 1.0).astype(first.dtype)
         given = (first.at[(0,) * first.ndim].set(corner), *rest)
         return given, function(*given)
 
-    def many(calls: Any, given: Any) -> Any:
+    def many(calls: Array, given: tuple[Array, ...]) -> Array:
         shape = jax.eval_shape(function, *given)
         nothing = jnp.zeros(shape.shape, shape.dtype)
         return jax.lax.fori_loop(0, calls, call, (given, nothing))[1]
@@ -37,7 +39,7 @@ def seconds(function: Callable[..., Any], *args: Any, repeats: int, least: float
     return float(np.median([_run(looped, calls, args) for _ in range(repeats)])) / calls
 
 
-def _run(looped: Callable[..., Any], calls: int, args: tuple[Any, ...]) -> float:
+def _run(looped: Callable[..., Array], calls: int, args: tuple[Array, ...]) -> float:
     start = time.perf_counter()
     jax.block_until_ready(looped(calls, args))
     return time.perf_counter() - start

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -58,8 +58,9 @@ def _draw(axes: "Axes", name: str, group: Parity) -> None:
     every = np.concatenate([measured, before, after])
     ends = np.asarray([every.min() / 1.4, every.max() * 1.4])
     low, high = group.band
-    look: dict[str, Any] = {"color": "#e4e1ea", "linewidth": 0, "label": "80 % band"}
-    axes.fill_between(ends, ends / high, ends / low, **look)
+    axes.fill_between(
+        ends, ends / high, ends / low, color="#e4e1ea", linewidth=0, label="80 % band"
+    )
     axes.plot(ends, ends, color=QUIET, linewidth=1.0)
     for x, y0, y1 in zip(measured, before, after, strict=True):
         axes.plot([x, x], [y0, y1], color="#c9c9c9", linewidth=1.0, zorder=2)

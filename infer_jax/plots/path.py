@@ -17,10 +17,10 @@ FAINT = 60  # restarts drawn at most beside the winner
 class Track(NamedTuple):
     """By step and restart: the objective and whether limits hold; of the winner, each number."""
 
-    objective: Any
-    kept: Any
+    objective: np.ndarray
+    kept: np.ndarray
     winner: int
-    values: Any  # steps x numbers
+    values: np.ndarray  # steps x numbers
     names: Sequence[str]
     start: float | None  # exact objective of the start, where it keeps the limits
     final: float  # exact objective of the rounded design

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 INK, QUIET = "#222222", "#6b6b6b"
 
+Dash = str | tuple[int, tuple[float, ...]]
 # Dark to light, each with a dash and a marker of its own: none is told by its colour alone.
 TONES = ("#15133c", "#6a176e", "#bc3754", "#ea7b18", "#9aa000", "#3f9fb5")
-DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)), "-.")
+DASHES: tuple[Dash, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)), "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 STYLE: dict[Any, Any] = {

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from infer_jax.plots.style import line, panels, save, style
 
@@ -15,7 +16,7 @@ LATENCY, THROUGHPUT = "latency of a job, seconds", "output tokens per second"
 
 
 def plot_tradeoff(
-    curves: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    curves: Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]],
     path: str | os.PathLike[str] | None = None,
     *,
     title: str = "",

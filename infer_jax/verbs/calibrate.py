@@ -11,7 +11,7 @@ from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog import System
 from infer_jax.catalog.files import replacing, write_text
 from infer_jax.catalog.measurements import read_runs
-from infer_jax.estimators.serving import ENGINES
+from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Hardware
 from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
 from infer_jax.verbs.asking import refuse, verb
@@ -85,6 +85,7 @@ def calibrate(
     )
     agree(runs, asked)
     start = inputs.estimator(inputs.BEST, asked)
+    assert isinstance(start, Serving)
     start = start.with_(engine=float(ENGINES.index(engine_of(runs))))
     names = [parameter] if isinstance(parameter, str) else list(parameter or ())
     with busy("fitting"):
