@@ -1,0 +1,109 @@
+"""When did each request come, get in, see its first and its last token? What was the server at?"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from infer_jax.replay.requests import FAR, Requests
+from infer_jax.replay.state import NEVER, Path, State
+
+
+class Marks(NamedTuple):
+    """Of each request: the entries of the path at whose begin or end something happened to it."""
+
+    admitted: Int[Array, " n"]  # at its begin
+    first: Int[Array, " n"]  # at its end
+    last: Int[Array, " n"]  # at its end
+    arrival: Int[Array, " n"]  # at its end: whose finish let it in (closed loop), or -1
+
+
+class Log(NamedTuple):
+    """What a replay says of every request (s), and of the server; padding at the end of both."""
+
+    arrival: Float[Array, " n"]
+    admitted: Float[Array, " n"]
+    first: Float[Array, " n"]
+    last: Float[Array, " n"]
+    preempted: Int[Array, " n"]  # times
+    output: Int[Array, " n"]
+    count: Int[Array, ""]  # requests; those behind are padding
+    complete: Bool[Array, ""]  # whether all were served: else there was no room for the path
+    turns: Int[Array, ""]  # entries of the path
+    path: Path
+    marks: Marks
+
+    @property
+    def there(self) -> Bool[Array, " n"]:
+        """Which entries are requests."""
+        return jnp.arange(self.arrival.shape[-1]) < self.count
+
+    def mean(self, values: Array, where: Array | None = None) -> Float[Array, ""]:
+        """The mean of a value of each request."""
+        here = self.there if where is None else self.there & where
+        return jnp.sum(jnp.where(here, values, 0.0)) / jnp.maximum(jnp.sum(here), 1)
+
+    @property
+    def ttft(self) -> Float[Array, " n"]:
+        """Seconds to the first token, of each request."""
+        return self.first - self.arrival
+
+    @property
+    def tpot(self) -> Float[Array, " n"]:
+        """Seconds a token after the first, of each request; 0 of those that have one token."""
+        return (self.last - self.first) / jnp.maximum(self.output - 1, 1)
+
+    @property
+    def latency(self) -> Float[Array, " n"]:
+        """Seconds from arrival to last token, of each request."""
+        return self.last - self.arrival
+
+    @property
+    def queue(self) -> Int[Array, " t"]:
+        """Requests that have arrived and do not run, at the end of each entry of the path."""
+        order = jnp.sort(jnp.where(self.there, self.arrival, FAR))
+        came = jnp.searchsorted(order, self.path.time, side="right")
+        return came - self.path.finished - self.path.running
+
+
+def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
+    """The log of a finished run: steps and turns become times."""
+    entries = jnp.arange(s.path.time.shape[0])
+    steps = jnp.where(entries < s.turn, s.path.steps, NEVER)
+    last = jnp.maximum(jnp.searchsorted(steps, s.last), s.ready)
+    last = jnp.minimum(last, entries[-1])
+    there = jnp.arange(s.last.shape[0]) < requests.count
+    arrival = jnp.full_like(last, -1)
+    if concurrency is not None:
+        # whoever comes, comes when one before it leaves
+        left = jnp.sort(jnp.where(there, last, NEVER))
+        leaver = jnp.arange(s.last.shape[0]) - concurrency
+        arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
+    marks = Marks(s.admitted, s.first, last, arrival)
+    return timed(s.path, marks, requests, concurrency)._replace(
+        preempted=s.preempted,
+        complete=s.finished >= requests.count,
+        turns=s.turn,
+    )
+
+
+def timed(path: Path, marks: Marks, requests: Requests, concurrency: Array | None) -> Log:
+    """The times of all requests, from those of the entries of a path."""
+    begin = jnp.where(marks.admitted > 0, path.time[jnp.maximum(marks.admitted - 1, 0)], 0.0)
+    arrival = requests.arrival
+    if concurrency is not None:
+        arrival = jnp.where(marks.arrival >= 0, path.time[jnp.maximum(marks.arrival, 0)], 0.0)
+    return Log(
+        arrival=arrival,
+        admitted=begin,
+        first=path.time[marks.first],
+        last=path.time[marks.last],
+        preempted=jnp.zeros_like(marks.first),
+        output=requests.output,
+        count=requests.count,
+        complete=jnp.asarray(True),
+        turns=jnp.asarray(path.time.shape[0]),
+        path=path,
+        marks=marks,
+    )

@@ -1,0 +1,89 @@
+"""Rules of engines that take blocks as tokens come, and preempt the last when they run out."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.replay.requests import Requests
+from infer_jax.replay.rules import Feed, Rules, evicted
+from infer_jax.replay.state import NEVER, State, get, put, total, where
+from infer_jax.specs import number, spec
+
+
+@spec
+class Preempting(Rules):
+    """Decodes first, parts of prompts beside them; the last admitted is computed anew later.
+
+    vLLM V1 (vllm/v1/core/sched/scheduler.py at 00024d3, ``Scheduler.schedule``): running requests
+    are scheduled in order of admission, each takes the blocks of its next tokens, and where none is
+    free the last running one is preempted: it goes to the front of the queue, loses its cache and
+    computes prompt and output anew. Waiting requests are admitted in order while tokens of the
+    budget are left, unless the pass preempted one. Of the requests in order of arrival those that
+    run are therefore always the first that have not finished.
+
+    TensorRT-LLM's MAX_UTILIZATION (capacityScheduler.cpp at 02a10fe, MaxUtilizationScheduler) does
+    the same, with the blocks of a whole prompt taken at once (``hold`` prompt).
+    """
+
+    hold: Array = number(
+        "blocks of a prompt taken as its parts are computed, or all at once",
+        kind="choice", choices=("part", "prompt"), default=0.0,
+    )  # fmt: skip
+    entire: Array = number(
+        "whether the whole prompt must fit before its first part is fed",
+        kind="choice", choices=("no", "yes"), default=1.0,
+    )  # fmt: skip
+
+    preempts = True
+
+    def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
+        spare = jnp.where(s.running > 0, self.watermark, 0)
+        tokens = jnp.where((self.entire > 0) | (self.hold > 0), feed.whole, feed.chunk)
+        return self.taken(s, requests) + self.needed(tokens) <= self.blocks - spare
+
+    def taken(self, s: State, requests: Requests) -> Array:
+        return self._decoding(s) + self._part(s, requests, s.steps * 0)
+
+    def used(self, s: State, requests: Requests) -> Array:
+        return self._decoding(s._replace(steps=s.steps - 1)) + self._part(s, requests, s.steps * 0)
+
+    def short(self, s: State, requests: Requests, feed: Feed) -> Array:
+        more = jnp.where(feed.begun, feed.chunk, 0)
+        wanted = self._decoding(s) + self._part(s, requests, more)
+        return (s.fed == 0) & (wanted > self.blocks)
+
+    def evict(self, s: State, requests: Requests, arrived: Array) -> State:
+        part = s.part >= 0
+        last = jnp.max(jnp.where(s.ends < NEVER, s.who, -1))
+        slot = (s.who == last) & (s.ends < NEVER)
+        victim = jnp.where(part, s.part, last)
+        left = total(jnp.where(slot, s.ends - s.steps, 0))
+        decoded = evicted(s, slot)._replace(
+            produced=put(s.produced, victim, get(requests.output, victim) - left, ~part),
+            last=put(s.last, victim, jnp.asarray(NEVER), ~part),
+        )
+        begun = s._replace(running=s.running - 1, part=jnp.full_like(s.part, -1))
+        after = where(part, begun, decoded)
+        return after._replace(
+            head=victim,
+            barred=jnp.asarray(True),
+            preempted=put(s.preempted, victim, get(s.preempted, victim) + 1),
+        )
+
+    def safe(self, s: State) -> Array:
+        free = jnp.maximum(self.blocks - self._decoding(s), 0)
+        each = jnp.minimum(free // jnp.maximum(s.decoding, 1), NEVER // self.block - 1)
+        return 1 + self.block * each
+
+    def largest(self, prompt: Array, output: Array) -> Array:
+        return self.needed(prompt + output)
+
+    def _decoding(self, s: State) -> Array:
+        """Blocks of the requests in the slots at the next step: one token more each."""
+        return total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))
+
+    def _part(self, s: State, requests: Requests, more: Array) -> Array:
+        """Blocks of the prompt that is partly computed."""
+        at = jnp.maximum(s.part, 0)
+        whole = get(requests.prompt, at) + get(s.produced, at)
+        tokens = jnp.where(self.hold > 0, whole, s.part_done + more)
+        return jnp.where(s.part >= 0, self.needed(tokens), 0)

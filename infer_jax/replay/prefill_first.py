@@ -1,0 +1,109 @@
+"""Rules of engines that stop decoding while a prompt can be computed."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.replay.requests import Requests
+from infer_jax.replay.rules import Feed, Rules, evicted
+from infer_jax.replay.state import NEVER, State, get, put, total
+from infer_jax.specs import number, spec
+
+
+@spec
+class PrefillFirst(Rules):
+    """Passes feed prompts alone while any can be admitted, and decode otherwise.
+
+    SGLang (python/sglang/srt/managers/schedule_policy.py at 00550cd, ``PrefillAdder``;
+    scheduler.py, ``get_next_batch_to_run``; schedule_batch.py, ``retract_decode``). A request is
+    admitted if its tokens to compute and to come (``clip`` at the most) are fewer than the free
+    ones less a share, ``ratio``, of what running requests have to come. The share falls from
+    ``ratio`` to ``least`` in ``decay`` decode passes. A request that does not fit, or finds no
+    slot, ends admission until one has left and one more decode pass has run. Where the next tokens
+    find no room, requests with the fewest tokens (of those the longest prompts) go back to the end
+    of the queue, and the share becomes (tokens so far + ``ahead`` each) / (all tokens + 1) of the
+    others.
+    """
+
+    ratio: Array = number("share counted of tokens to come", kind="fraction", high=1, default=0.7)
+    least: Array = number("what it falls to", kind="fraction", high=1, default=0.098)
+    decay: Array = number("decode passes in which it falls", kind="count", low=1, default=600.0)
+    clip: Array = number("tokens to come counted at most", kind="count", default=4096.0)
+    ahead: Array = number(
+        "tokens that the share counts ahead after room was made", kind="count", default=20.0
+    )
+
+    beside = False
+    preempts = True
+    returns = True
+
+    def opened(self, s: State) -> State:
+        return s._replace(ratio=jnp.asarray(self.ratio, s.ratio.dtype))
+
+    def noted(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
+        leaves = gone > 0
+        cleared = jnp.where(prompts, leaves, s.clearing) | (after.decoding == 0)
+        fall = (self.ratio - self.least) / self.decay * (after.steps - s.steps)
+        ratio = jnp.where(s.barred, s.ratio, jnp.maximum(s.ratio - fall, self.least))
+        return after._replace(
+            full=s.full & ~cleared,
+            clearing=jnp.where(prompts, s.clearing, leaves),
+            ratio=jnp.where(idle, self.ratio, ratio).astype(s.ratio.dtype),
+        )
+
+    def room(self, s: State) -> Array:
+        return self.budget
+
+    def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
+        free = (self.blocks - self.taken(s, requests)) * self.block.astype(float)
+        coming = jnp.where(s.ends < NEVER, jnp.minimum(s.ends - s.steps, self.clip), 0.0)
+        rest = free - total(coming) * s.ratio - s.charged
+        return feed.whole + jnp.minimum(feed.out, self.clip) < rest
+
+    def charge(self, s: State, feed: Feed) -> Array:
+        """Tokens to come, whole, less the share that ``fits`` counts of those in slots."""
+        coming = jnp.minimum(feed.out, self.clip)
+        counted = s.ratio * jnp.minimum(feed.out - 1, self.clip)
+        return self.block + jnp.where(feed.cut, 0.0, coming - counted)
+
+    def taken(self, s: State, requests: Requests) -> Array:
+        decoding = jnp.where(s.ends < NEVER, self.needed(s.base + s.steps - 1), 0)
+        return total(decoding) + jnp.where(s.part >= 0, self.needed(s.part_done), 0)
+
+    def short(self, s: State, requests: Requests, feed: Feed) -> Array:
+        wanted = total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))
+        return (s.fed == 0) & (s.decoding > 1) & (wanted > self.blocks)
+
+    def evict(self, s: State, requests: Requests, arrived: Array) -> State:
+        # by tokens so far, then by the longest prompt, then the last to arrive
+        there, who = s.ends < NEVER, jnp.maximum(s.who, 0)
+        output, prompt = requests.output[who], requests.prompt[who]
+        tokens = output - (s.ends - s.steps)
+        fewest = there & (tokens == jnp.min(jnp.where(there, tokens, NEVER)))
+        longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
+        victim = jnp.max(jnp.where(longest, s.who, -1))
+        slot = there & (s.who == victim)
+        rest = there & ~slot
+        so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
+        ratio = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
+        ring = s.back % (s.again.shape[0])
+        return evicted(s, slot)._replace(
+            produced=put(s.produced, victim, total(jnp.where(slot, tokens, 0))),
+            last=put(s.last, victim, jnp.asarray(NEVER)),
+            preempted=put(s.preempted, victim, get(s.preempted, victim) + 1),
+            again=put(s.again, ring, victim),
+            stamp=put(s.stamp, ring, arrived),
+            back=s.back + 1,
+            barred=jnp.asarray(True),
+            full=jnp.asarray(False),
+            ratio=jnp.minimum(ratio, 1.0).astype(s.ratio.dtype),
+        )
+
+    def safe(self, s: State) -> Array:
+        wanted = total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))
+        free = jnp.maximum(self.blocks - wanted, 0)
+        each = jnp.minimum(free // jnp.maximum(s.decoding, 1), NEVER // self.block - 1)
+        return 1 + self.block * each
+
+    def largest(self, prompt: Array, output: Array) -> Array:
+        """With the tokens that its admission wants free beside its own."""
+        return self.needed(prompt + output + 1)

@@ -1,0 +1,52 @@
+"""Which requests arrive, when, and with how many tokens in and out?"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from infer_jax.errors import InputError
+
+FAR = 1e30  # seconds or tokens that nothing reaches: no infinity in an array
+LONGEST = 2**30  # tokens: 32-bit whole numbers
+
+
+class Requests(NamedTuple):
+    """Requests in order of arrival (s), padded to a power of two with requests that never come.
+
+    In a closed loop arrivals are not read. One more entry at the end takes what is written nowhere.
+    """
+
+    arrival: Float[Array, " n"]
+    prompt: Int[Array, " n"]
+    output: Int[Array, " n"]
+    count: Int[Array, ""]
+
+    @classmethod
+    def of(cls, arrival: ArrayLike, prompt: ArrayLike, output: ArrayLike) -> "Requests":
+        """Requests of plain arrays, checked and padded.
+
+        >>> Requests.of([0.0, 1.5], [100, 200], [10, 20]).prompt
+        array([100, 200,   1], dtype=int32)
+
+        Raises:
+            InputError: arrays of different lengths, arrivals that go back in time, or lengths that
+                are not whole numbers of at least one token.
+        """
+        times = np.asarray(arrival, float)
+        sizes = [np.asarray(x) for x in (prompt, output)]
+        if times.ndim != 1 or not len(times) or any(x.shape != times.shape for x in sizes):
+            shapes = (times.shape, *(x.shape for x in sizes))
+            raise InputError("Requests", "lengths", shapes, "three lists of one length, not empty")
+        if not np.all(np.isfinite(times)) or times[0] < 0 or np.any(np.diff(times) < 0):
+            raise InputError("Requests", "arrival", times, "seconds that never decrease, from 0")
+        for name, x in zip(("prompt", "output"), sizes, strict=True):
+            if not np.all((x >= 1) & (x < LONGEST) & (x == np.floor(x))):
+                raise InputError("Requests", name, x, f"whole tokens from 1 to {LONGEST}")
+        count = len(times)
+        more = 1 + 2 ** int(np.ceil(np.log2(count))) - count
+        sizes = [np.concatenate([x, np.ones(more)]).astype(np.int32) for x in sizes]
+        times = np.concatenate([times, np.full(more, FAR)])
+        return cls._make((times, *sizes, np.asarray(count, np.int32)))

@@ -1,0 +1,125 @@
+"""By which rules does an engine admit requests, feed their prompts and make room?
+
+Numbers that every engine has. What differs in kind is a class: ``WholeLife``, ``Preempting`` and
+``PrefillFirst``; what differs in number is a leaf, so that lanes of ``vmap`` may differ in it.
+"""
+
+from typing import NamedTuple, TypeVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.replay.requests import Requests
+from infer_jax.replay.state import NEVER, State, total
+from infer_jax.specs import Spec, number, spec
+
+R = TypeVar("R", bound="Rules")
+
+
+class Feed(NamedTuple):
+    """The part of a prompt that a pass would feed next."""
+
+    request: Array
+    begun: Array  # whether an earlier pass fed a part of it
+    waits: Array  # whether there is a request that waits
+    whole: Array  # tokens to compute, those that it lost included
+    out: Array  # tokens still to come
+    done: Array  # computed
+    chunk: Array  # tokens of this part
+    cut: Array  # whether some remain
+
+
+@spec
+class Rules(Spec):
+    """Sizes of a server, and how it composes a pass."""
+
+    budget: Array = number("tokens fed in a pass, all requests together", kind="count", low=1)
+    slots: Array = number("requests running at once", kind="count", low=1)
+    blocks: Array = number("blocks of the cache", kind="count", low=1, default=2.0**30)
+    block: Array = number("tokens of a block", kind="count", low=1, default=16.0)
+    watermark: Array = number(
+        "blocks left free when a request is admitted beside others", kind="count", default=0.0
+    )
+    chunked: Array = number(
+        "whether a prompt may be fed in parts", kind="choice", choices=("no", "yes"), default=1.0
+    )
+    unit: Array = number(
+        "tokens that a part of a prompt is a multiple of", kind="count", low=1, default=1.0
+    )
+    poll: Array = number(
+        "passes between two looks at newly arrived requests", kind="count", low=1, default=1.0
+    )
+
+    # what a class of rules says about itself
+    beside = True  # decoding requests are fed in the passes that feed prompts
+    preempts = False  # a running request may have to make room
+    returns = False  # and then goes to the end of the queue
+
+    def whole(self: R) -> R:
+        """The same with whole numbers where tokens, blocks and passes are counted."""
+        names = ("budget", "slots", "blocks", "block", "watermark", "chunked", "unit", "poll")
+        return self.replace(**{n: jnp.asarray(getattr(self, n)).astype(jnp.int32) for n in names})
+
+    def needed(self, tokens: Array) -> Array:
+        """Blocks that hold so many tokens: in real numbers, half a token from any whole one."""
+        size = self.block.astype(float)
+        return jnp.floor((tokens + size - 0.5) / size).astype(jnp.int32)
+
+    def opened(self, s: State) -> State:
+        """A server that has just started."""
+        return s
+
+    def noted(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
+        """What an engine notes after its passes: ``gone`` requests have left."""
+        return after
+
+    def room(self, s: State) -> Array:
+        """Prompt tokens that a pass has room for, before any is fed."""
+        return jnp.maximum(self.budget - s.decoding, 0)
+
+    def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
+        """Whether the cache takes one more request."""
+        raise NotImplementedError
+
+    def set_aside(self, feed: Feed) -> Array:
+        """Blocks taken for a request from its admission to its end."""
+        return jnp.zeros((), jnp.int32)
+
+    def charge(self, s: State, feed: Feed) -> Array:
+        """Tokens of the estimate of room that a part of a prompt uses up in this pass."""
+        return jnp.zeros_like(s.charged)
+
+    def taken(self, s: State, requests: Requests) -> Array:
+        """Blocks that are taken, when the pass is put together."""
+        raise NotImplementedError
+
+    def used(self, s: State, requests: Requests) -> Array:
+        """Blocks that are taken after a pass."""
+        return self.taken(s, requests)
+
+    def short(self, s: State, requests: Requests, feed: Feed) -> Array:
+        """Whether a running request must make room before the next pass."""
+        return jnp.asarray(False)
+
+    def evict(self, s: State, requests: Requests, arrived: Array) -> State:
+        """The state after one request has made room; ``arrived`` requests had come so far."""
+        raise NotImplementedError
+
+    def safe(self, s: State) -> Array:
+        """Decode steps that surely find room, once the first one does."""
+        return jnp.asarray(NEVER, jnp.int32)
+
+    def largest(self, prompt: Array, output: Array) -> Array:
+        """Blocks that a request needs in an otherwise empty cache."""
+        raise NotImplementedError
+
+
+def evicted(s: State, slot: Array) -> State:
+    """The server without the requests in the slots of a mask, which are to be computed anew."""
+    return s._replace(
+        running=s.running - 1,
+        decoding=s.decoding - 1,
+        context=s.context - total(jnp.where(slot, s.base + s.steps, 0)),
+        who=jnp.where(slot, -1, s.who),
+        ends=jnp.where(slot, NEVER, s.ends),
+    )

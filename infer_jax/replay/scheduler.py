@@ -1,0 +1,261 @@
+"""What happens to every request of a server, from event to event, in one compiled loop?
+
+A turn of the loop feeds a part of a prompt to the pass that is put together, or makes room, and
+if nothing more can be fed runs what there is to run: one pass with prompts, all decode passes up
+to the next event, or a wait for the next arrival. Nothing is decided by a branch.
+"""
+
+from typing import Generic, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from infer_jax.replay.log import Log, log_of
+from infer_jax.replay.requests import FAR, Requests
+from infer_jax.replay.rules import Feed, R
+from infer_jax.replay.state import NEVER, State, empty, get, put, total, where
+from infer_jax.replay.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
+
+
+def replay(
+    step: StepTime,
+    rules: R,
+    requests: Requests,
+    concurrency: Array | None = None,
+    *,
+    width: int,
+    turns: int,
+) -> Log:
+    """Serve all requests; a closed loop keeps ``concurrency`` of them in flight.
+
+    ``step(decoding, context, new, pairs)`` is the time (s) of a pass that feeds one token to each
+    of ``decoding`` requests, which have ``context`` tokens in the cache, and ``new`` prompt tokens
+    with ``pairs`` pairs of one of them and one before it.
+
+    Args:
+        step: a function of arrays, smooth in ``context``.
+        rules: the engine's, with sizes as leaves.
+        requests: in order of arrival.
+        concurrency: requests in flight at all times, instead of arrivals.
+        width: slots that the arrays have room for, at least ``rules.slots``.
+        turns: entries of the path there is room for; ``Log.complete`` says whether it was enough.
+    """
+    server = Server(step, rules.whole(), Requests(*map(jnp.asarray, requests)), concurrency)
+    start = server.start(width, turns)
+    end = lax.while_loop(server.busy, server.turn, start)
+    return log_of(end, server.requests, concurrency)
+
+
+class Server(NamedTuple, Generic[R]):
+    """Rules and requests: what stays while the state changes."""
+
+    step: StepTime
+    rules: R
+    requests: Requests
+    concurrency: Array | None
+
+    def start(self, width: int, turns: int) -> State:
+        kind = jnp.result_type(self.requests.arrival)
+        state = empty(self.requests.prompt.shape[0], width, turns, kind)
+        return self.rules.opened(state)
+
+    def busy(self, s: State) -> Array:
+        return (s.finished < self.requests.count) & (s.turn < s.path.time.shape[0])
+
+    def turn(self, s: State) -> State:
+        """One turn of the loop: feed, and run what there is to run if nothing else can be fed."""
+        s, feed, ok = self.look(self.begin(s))
+        fed = self.fed(s, feed, ok)
+        if not self.rules.preempts:
+            fed, _, more = self.look(fed)
+            return self.run(fed, ~more)
+        short = self.rules.short(s, self.requests, feed)
+        passed = jnp.zeros_like(short)
+        if self.rules.returns:
+            short &= ~ok
+        else:
+            # the place of a request that was preempted and has finished since
+            passed = ~short & (get(s.last, s.head) <= s.steps) & (s.head < self.requests.count)
+            fed = where(passed, s._replace(head=s.head + 1), fed)
+        evicted = self.rules.evict(s, self.requests, self.arrived(s))
+        s, _, more = self.look(where(short, evicted, fed))
+        return self.run(s, ~(more | short | passed))
+
+    def look(self, s: State) -> tuple[State, Feed, Array]:
+        """The part of a prompt that comes next, and whether it can be fed."""
+        feed = self.next(s)
+        ok = self.feeds(s, feed)
+        if self.rules.returns:
+            refused = feed.waits & ~feed.begun & ~ok & (s.left > 0) & ~s.barred
+            s = s._replace(full=s.full | refused)
+        return s, feed, ok
+
+    def begin(self, s: State) -> State:
+        """A new pass: its budget, and a look at who has arrived."""
+        look = s.fresh & (s.passes % self.rules.poll == 0)
+        zero = jnp.zeros_like(s.fed)
+        return s._replace(
+            looked=jnp.where(look, s.now, s.looked),
+            seen=jnp.where(look, s.finished, s.seen),
+            left=jnp.where(s.fresh, self.rules.room(s), s.left),
+            fed=jnp.where(s.fresh, zero, s.fed),
+            pairs=jnp.where(s.fresh, 0.0, s.pairs),
+            joined=jnp.where(s.fresh, zero, s.joined),
+            joined_tokens=jnp.where(s.fresh, zero, s.joined_tokens),
+            charged=jnp.where(s.fresh, 0.0, s.charged),
+            barred=s.barred & ~s.fresh,
+            fresh=jnp.zeros_like(s.fresh),
+        )
+
+    def next(self, s: State) -> Feed:
+        """The part of a prompt that would be fed next: of the one begun, or of the queue."""
+        begun = s.part >= 0
+        waits, at = self.arrives(s) <= 0.0, s.head
+        if self.rules.returns:
+            ring = s.taken % s.again.shape[0]
+            back = (s.taken < s.back) & (get(s.stamp, ring) <= s.head)
+            waits, at = waits | back, jnp.where(back, get(s.again, ring), at)
+        at = jnp.where(begun, s.part, at)
+        lost = get(s.produced, at)
+        whole, out = get(self.requests.prompt, at) + lost, get(self.requests.output, at) - lost
+        done = jnp.where(begun, s.part_done, 0)
+        rest = whole - done
+        cut = s.left < rest
+        part = jnp.where(self.rules.chunked > 0, s.left // self.rules.unit * self.rules.unit, 0)
+        return Feed(at, begun, waits, whole, out, done, jnp.where(cut, part, rest), cut)
+
+    def arrives(self, s: State) -> Array:
+        """Seconds until the next request arrives; 0 or less if the engine has seen it."""
+        kind = s.now.dtype
+        if self.concurrency is None:
+            at = get(self.requests.arrival, s.head)
+            return jnp.where(at <= s.looked, 0.0, jnp.maximum(at - s.now, jnp.finfo(kind).tiny))
+        more = s.head < self.requests.count
+        seen = more & (s.head < self.concurrency + s.seen)
+        there = more & (s.head < self.concurrency + s.finished)
+        later = jnp.where(there, jnp.finfo(kind).tiny, FAR).astype(kind)
+        return jnp.where(seen, 0.0, later)
+
+    def arrived(self, s: State) -> Array:
+        """Requests that have arrived, as the engine has seen."""
+        if self.concurrency is None:
+            return jnp.searchsorted(self.requests.arrival, s.looked, side="right").astype(jnp.int32)
+        return jnp.minimum(self.concurrency + s.seen, self.requests.count)
+
+    def feeds(self, s: State, feed: Feed) -> Array:
+        """Whether it can be fed."""
+        place = feed.waits & (s.running < self.rules.slots) & ~s.barred & ~s.full
+        return (feed.chunk > 0) & (feed.begun | place & self.rules.fits(s, self.requests, feed))
+
+    def fed(self, s: State, feed: Feed, ok: Array) -> State:
+        """The state with it in the pass, where ``ok``."""
+        new, all_of_it, at = ok & ~feed.begun, ok & ~feed.cut, feed.request
+        chunk, aside = jnp.where(ok, feed.chunk, 0), self.rules.set_aside(feed)
+        charge = jnp.where(ok, self.rules.charge(s, feed), 0.0).astype(s.charged.dtype)
+        ready = s.steps + (1 if self.rules.beside else 0)
+        end = ready + feed.out - 1
+        free = jnp.min(jnp.where(s.ends < NEVER, NEVER, jnp.arange(s.who.shape[0])))
+        slot = jnp.minimum(free, s.who.shape[0] - 1)
+        taken, head = s.taken, s.head
+        if self.rules.returns:
+            back = new & (at != head)
+            taken, new_head = taken + back, new & ~back
+        else:
+            new_head = new
+        grow = feed.done.astype(s.pairs.dtype) + 0.5 * chunk
+        once = new & (get(s.preempted, at) == 0) if self.rules.preempts else new
+        first = all_of_it & (get(s.produced, at) == 0) if self.rules.preempts else all_of_it
+        return s._replace(
+            head=head + new_head,
+            taken=taken,
+            running=s.running + new,
+            held=s.held + jnp.where(new, aside, 0),
+            left=s.left - chunk,
+            fed=s.fed + chunk,
+            pairs=s.pairs + chunk * grow,
+            charged=s.charged + charge,
+            part=jnp.where(ok, jnp.where(feed.cut, at, -1), s.part),
+            part_done=jnp.where(ok & feed.cut, feed.done + chunk, s.part_done),
+            joined=s.joined + all_of_it,
+            joined_tokens=s.joined_tokens + jnp.where(all_of_it, feed.whole + 1, 0),
+            who=put(s.who, slot, at, all_of_it),
+            ends=put(s.ends, slot, end, all_of_it),
+            base=put(s.base, slot, feed.whole + 1 - ready, all_of_it),
+            size=put(s.size, slot, aside, all_of_it),
+            admitted=put(s.admitted, at, s.turn, once),
+            first=put(s.first, at, s.turn, first),
+            ready=put(s.ready, at, s.turn, all_of_it),
+            last=put(s.last, at, end, all_of_it),
+        )
+
+    def run(self, s: State, go: Array) -> State:
+        """Where ``go``, run the pass, the decode passes to the next event, or wait."""
+        rules, prompts = self.rules, s.fed > 0
+        decodes = ~prompts if not rules.beside else True
+        decoding = jnp.where(decodes, s.decoding, 0)
+        context = jnp.where(decodes, s.context, 0)
+        idle = ~prompts & (s.decoding == 0)
+        steps, duration, look = self.steps(s, decoding, context, prompts)
+        due = s.now if self.concurrency is not None else get(self.requests.arrival, s.head)
+        waited = jnp.maximum(s.now, due)
+        until = jnp.where(idle & (due > s.now), s.head, -1)
+        count = jnp.where(idle, 0, steps)
+        now = jnp.where(idle, waited, s.now + duration)
+        fed = jnp.where(decoding > 0, count, 0) if not rules.beside else count
+        after = self.left(s, s.steps + fed, s.context + fed * decoding, prompts, idle)
+        after = after._replace(
+            now=now,
+            looked=jnp.where(idle, now, jnp.where(look > 0.0, s.now + look, s.looked)),
+            seen=jnp.where(idle | (look > 0.0), s.finished, s.seen),
+            passes=s.passes + count,
+            turn=s.turn + 1,
+            fresh=jnp.ones_like(s.fresh),
+        )
+        entry = {
+            "time": now, "decoding": decoding, "context": context, "fed": s.fed,
+            "pairs": s.pairs, "count": count, "steps": after.steps, "jump": until,
+            "running": after.running, "finished": after.finished,
+            "blocks": rules.used(after, self.requests),
+        }  # fmt: skip
+        path = s.path._replace(
+            **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
+        )
+        return where(go, after, s)._replace(path=path)
+
+    def steps(
+        self, s: State, decoding: Array, context: Array, prompts: Array
+    ) -> tuple[Array, Array, Array]:
+        """Passes until the next event, their time (s), and that until the last look at arrivals."""
+        rules = self.rules
+        most = jnp.minimum(jnp.min(s.ends) - s.steps, LONGEST)
+        if rules.preempts:
+            most = jnp.where(s.barred, 1, jnp.minimum(most, rules.safe(s)))
+        if rules.returns:
+            most = jnp.where(s.full & s.clearing, 1, most)
+        most = jnp.where(prompts, 1, jnp.maximum(most, 1))
+        passes = stretch(self.step, decoding, context, s.fed, s.pairs, most)
+        due = self.arrives(s)
+        # where a refusal is remembered, the engine tries whether there is a slot or not
+        wakes = (due > 0.0) & (~s.full if rules.returns else s.running < rules.slots)
+        until = s.passes + steps_until(passes, due)
+        looks = -(-until // rules.poll) * rules.poll - s.passes
+        steps = jnp.where(wakes, jnp.minimum(most, looks), most)
+        kind = s.now.dtype
+        look = jnp.maximum((s.passes + steps) // rules.poll * rules.poll - s.passes, 0)
+        until_look = jnp.where(look > 0, seconds_of(passes, look.astype(kind)), 0.0)
+        return steps, seconds_of(passes, steps.astype(kind)), until_look
+
+    def left(self, s: State, steps: Array, context: Array, prompts: Array, idle: Array) -> State:
+        """The state at step ``steps``, those that have their last token gone."""
+        done = s.ends <= steps
+        gone = total(done.astype(jnp.int32))
+        after = s._replace(
+            steps=steps,
+            context=context + s.joined_tokens - total(jnp.where(done, s.base + steps, 0)),
+            decoding=s.decoding + s.joined - gone,
+            running=s.running - gone,
+            finished=s.finished + gone,
+            held=s.held - total(jnp.where(done, s.size, 0)),
+            ends=jnp.where(done, NEVER, s.ends),
+        )
+        return self.rules.noted(s, after, gone, prompts, idle)

@@ -1,0 +1,81 @@
+"""The log of a server, from plain numbers: sizes of arrays chosen, input checked."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.replay.log import Log
+from infer_jax.replay.requests import Requests
+from infer_jax.replay.rules import Rules
+from infer_jax.replay.scheduler import replay
+from infer_jax.replay.stretch import LONGEST, StepTime
+
+
+def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | None = None) -> Log:
+    """Serve all requests, as ``replay`` does, and see to it that none is too large to be served.
+
+    ``step`` is a function, or a ``jax.tree_util.Partial`` of one and its coefficients: then neither
+    they, nor sizes, nor lengths compile anew.
+
+    >>> from jax.tree_util import Partial
+    >>> from infer_jax.replay import Requests, serve, vllm
+    >>> step = Partial(lambda c, decoding, context, new, pairs: c + 1e-6 * new, 0.01)
+    >>> log = serve(step, vllm(blocks=100, slots=8), Requests.of([0.0, 0.005], [100, 100], [3, 3]))
+    >>> np.round(np.asarray(log.ttft)[:2], 4).tolist()
+    [0.0101, 0.0152]
+
+    Raises:
+        InputError: a request that the cache or, whole, the budget never holds; more slots than
+            tokens in a pass.
+    """
+    _check(rules, requests, concurrency)
+    width, turns = _power(rules.slots), _power(_turns(rules, requests))
+    loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
+    while True:
+        log = _program(step, rules, requests, loop, width=width, turns=turns)
+        if log.complete:
+            return log
+        turns *= 2  # preempted requests take more of them
+
+
+@partial(jax.jit, static_argnames=("width", "turns"))
+def _program(step, rules, requests, concurrency, *, width, turns):
+    return replay(step, rules, requests, concurrency, width=width, turns=turns)
+
+
+def _check(rules: Rules, requests: Requests, concurrency: int | None) -> None:
+    if concurrency is not None and concurrency < 1:
+        raise InputError("serve", "concurrency", concurrency, "a whole number of at least 1")
+    if rules.beside and float(rules.slots) > float(rules.budget):
+        allowed = f"at most budget, {float(rules.budget):g}: every running request decodes a token"
+        raise InputError("serve", "slots", float(rules.slots), allowed)
+    count = int(requests.count)
+    prompt, output = requests.prompt[:count], requests.output[:count]
+    needed = np.asarray(rules.whole().largest(jnp.asarray(prompt), jnp.asarray(output)))
+    room = float(rules.blocks) - float(rules.watermark)
+    if np.any(needed > room):
+        worst = int(needed.argmax())
+        sizes = f"{prompt[worst]} tokens in and {output[worst]} out"
+        raise InputError("serve", f"request {worst}", sizes, f"what {room:g} blocks hold alone")
+    whole = rules.preempts and rules.beside  # a preempted request computes its output, too
+    longest = int((prompt + output * whole).max())
+    if not float(rules.chunked) and longest > float(rules.budget):
+        raise InputError(
+            "serve", "budget", float(rules.budget), f"at least {longest}: whole prompts"
+        )
+
+
+def _turns(rules: Rules, requests: Requests) -> float:
+    """Entries that a path surely needs no more than, if nobody is preempted."""
+    count = int(requests.count)
+    spare = float(rules.slots) if rules.beside else 0.0
+    room = max(float(rules.budget) - spare, float(rules.unit), 1.0)
+    parts = np.ceil(requests.prompt[:count] / room).sum()
+    return 4.0 * count + 2.0 * parts + requests.output[:count].sum() / LONGEST + 8.0
+
+
+def _power(value: object) -> int:
+    return 2 ** int(np.ceil(np.log2(max(float(np.asarray(value)), 2.0))))

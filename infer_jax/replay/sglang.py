@@ -1,0 +1,35 @@
+"""The rules of SGLang's scheduler, with its own defaults."""
+
+from infer_jax.replay.prefill_first import PrefillFirst
+
+RATIO, LEAST = 0.7, 0.14  # SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
+
+
+def sglang(
+    *,
+    tokens: float,
+    budget: float = 8192,
+    slots: float = 1024,
+    page: float = 1,
+    conservativeness: float = 1.0,
+    poll: float = 1.0,
+) -> PrefillFirst:
+    """SGLang: prompts first, room by an estimate of what running requests will need.
+
+    The names are ``max_total_num_tokens``, ``chunked_prefill_size``, ``max_running_requests``,
+    ``page_size``, ``schedule_conservativeness`` and ``scheduler_recv_interval`` (which the engine
+    counts for decode passes alone). Sources: sgl-project/sglang, python/sglang/srt/managers/
+    schedule_policy.py at 00550cd and python/sglang/srt/environ.py (0.7, 0.14, 600, 20, 4096). Left
+    out: cached prefixes and the orders that need them, mixed chunks, ``max_prefill_tokens`` beyond
+    a chunk, priorities, requests of many pages, overlap, and the slot of a request that has
+    finished, which the engine counts for a pass longer.
+
+    >>> rules = sglang(tokens=100_000)
+    >>> round(float(rules.ratio), 3), round(float(rules.least), 3)
+    (0.7, 0.098)
+    """
+    ratio = min(RATIO * conservativeness, 1.0)
+    return PrefillFirst.of(
+        budget=budget, slots=slots, blocks=tokens // page, block=page, poll=poll,
+        unit=page, ratio=ratio, least=min(LEAST * ratio, 1.0),
+    )  # fmt: skip

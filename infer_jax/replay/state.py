@@ -1,0 +1,125 @@
+"""What does a scheduler remember from one turn of the loop to the next?"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+
+NEVER = 2**30  # a step, a turn or a request that there is not
+
+
+class Path(NamedTuple):
+    """What happened, entry by entry: passes that are alike are one entry, and so is a wait.
+
+    From it every time follows again (``retrace``), and with it every slope.
+    """
+
+    time: Float[Array, " t"]  # at its end, s
+    decoding: Int[Array, " t"]  # requests that each pass feeds one token of
+    context: Int[Array, " t"]  # tokens that they have in the cache, at the first pass
+    fed: Int[Array, " t"]  # prompt tokens
+    pairs: Float[Array, " t"]  # of a prompt token and one before it
+    count: Int[Array, " t"]  # passes
+    steps: Int[Array, " t"]  # passes so far that fed decoding requests, at its end
+    jump: Int[Array, " t"]  # the request whose arrival ended a wait, or -1
+    running: Int[Array, " t"]  # requests admitted and not finished, at its end
+    finished: Int[Array, " t"]
+    blocks: Int[Array, " t"]  # of the cache that are taken
+
+
+class State(NamedTuple):
+    """A server between two turns, and the pass that it puts together."""
+
+    now: Float[Array, ""]
+    looked: Float[Array, ""]  # when the queue was last looked at
+    seen: Int[Array, ""]  # requests finished by then
+    passes: Int[Array, ""]
+    steps: Int[Array, ""]  # passes that fed decoding requests
+    turn: Int[Array, ""]  # entries of the path
+    head: Int[Array, ""]  # requests from here on wait or are still to come
+    finished: Int[Array, ""]
+    running: Int[Array, ""]
+    decoding: Int[Array, ""]
+    context: Int[Array, ""]
+    held: Int[Array, ""]  # blocks set aside
+    # the slots: request, the step of its last token, its context less the steps, its blocks
+    who: Int[Array, " w"]
+    ends: Int[Array, " w"]
+    base: Int[Array, " w"]
+    size: Int[Array, " w"]
+    # the pass that is put together
+    fresh: Bool[Array, ""]
+    left: Int[Array, ""]  # tokens of the budget
+    fed: Int[Array, ""]
+    pairs: Float[Array, ""]
+    joined: Int[Array, ""]  # prompts that it completes, and the contexts they will have
+    joined_tokens: Int[Array, ""]
+    charged: Float[Array, ""]  # tokens that an estimate of room counts for those admitted
+    part: Int[Array, ""]  # the prompt that is partly computed, or -1
+    part_done: Int[Array, ""]
+    barred: Bool[Array, ""]  # nobody is admitted in this pass
+    full: Bool[Array, ""]  # nobody is admitted until a request leaves
+    clearing: Bool[Array, ""]  # one has left
+    ratio: Float[Array, ""]  # of the tokens to come that are counted as needed
+    # requests taken back to the end of the queue, and how many had arrived before them
+    again: Int[Array, " n"]
+    stamp: Int[Array, " n"]
+    taken: Int[Array, ""]
+    back: Int[Array, ""]
+    # of every request: tokens computed before it was preempted, how often it was, turns and steps
+    produced: Int[Array, " n"]
+    preempted: Int[Array, " n"]
+    admitted: Int[Array, " n"]
+    first: Int[Array, " n"]
+    ready: Int[Array, " n"]
+    last: Int[Array, " n"]
+    path: Path
+
+
+def empty(requests: int, width: int, turns: int, kind: jnp.dtype) -> State:
+    """A server at time 0 that has seen nothing yet."""
+
+    def whole(value: int = 0) -> Array:
+        return jnp.asarray(value, jnp.int32)
+
+    def many(count: int, value: int = 0) -> Array:
+        return jnp.full(count, value, jnp.int32)
+
+    zero, no = jnp.zeros((), kind), jnp.asarray(False)
+    path = Path(*(jnp.zeros(turns, kind if f in ("time", "pairs") else jnp.int32)
+                  for f in Path._fields))  # fmt: skip
+    state = State._make(whole() for _ in State._fields)._replace(
+        now=zero, looked=zero - 1.0, pairs=zero, charged=zero, ratio=zero,
+        fresh=~no, barred=no, full=no, clearing=no, part=whole(-1),
+        who=many(width, -1), ends=many(width, NEVER), base=many(width), size=many(width),
+        again=many(requests), stamp=many(requests), produced=many(requests),
+        preempted=many(requests), admitted=many(requests), first=many(requests),
+        ready=many(requests), last=many(requests, NEVER), path=path,
+    )  # fmt: skip
+    return state
+
+
+def get(values: Array, index: Array) -> Array:
+    """One entry of an array."""
+    return lax.dynamic_index_in_dim(values, index, keepdims=False)
+
+
+def put(values: Array, index: Array, value: Array, ok: Array | bool = True) -> Array:
+    """The array with one entry changed, where ``ok``."""
+    if ok is not True:
+        value = jnp.where(ok, value, get(values, index))
+    return lax.dynamic_update_index_in_dim(values, value.astype(values.dtype), index, 0)
+
+
+def where(condition: Array, yes: State, no: State) -> State:
+    """One of two states; an array that is in both needs no choice, and the path always is."""
+    return State._make(
+        a if a is b or isinstance(a, Path) or isinstance(b, Path) else jnp.where(condition, a, b)
+        for a, b in zip(yes, no, strict=True)
+    )
+
+
+def total(values: Array) -> Array:
+    """The sum, of the type of what is summed: whole numbers stay 32 bits wide."""
+    return jnp.sum(values, dtype=values.dtype)

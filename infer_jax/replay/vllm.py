@@ -1,0 +1,32 @@
+"""The rules of vLLM's scheduler, with its own defaults."""
+
+from infer_jax.replay.preempting import Preempting
+
+
+def vllm(
+    *,
+    blocks: float,
+    budget: float = 8192,
+    slots: float = 1024,
+    block: float = 16,
+    chunked: bool = True,
+    entire: bool = True,
+    watermark: float = 0.0,
+) -> Preempting:
+    """vLLM V1: decodes first, parts of prompts beside them, the last one preempted.
+
+    The names are ``max_num_batched_tokens``, ``max_num_seqs``, ``block_size``,
+    ``enable_chunked_prefill``, ``scheduler_reserve_full_isl`` and ``watermark`` (a share of the
+    blocks). Sources: vllm-project/vllm, vllm/v1/core/sched/scheduler.py at 00024d3 (order, budget,
+    preemption); vllm/config/scheduler.py and vllm/v1/core/kv_cache_manager.py at 6cf7b26 (a whole
+    prompt's room, watermark, both younger than the first). Left out: cached prefixes, long prompts
+    kept short by ``long_prefill_token_threshold``, priorities, connectors, drafts, and the pass
+    that asynchronous scheduling runs ahead.
+
+    >>> float(vllm(blocks=1000, watermark=0.01).watermark)
+    10.0
+    """
+    return Preempting.of(
+        budget=budget, slots=slots, blocks=blocks, block=block,
+        chunked=float(chunked), entire=float(entire), watermark=int(watermark * blocks),
+    )  # fmt: skip

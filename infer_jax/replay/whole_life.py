@@ -1,0 +1,33 @@
+"""Rules of engines that admit a request only when the cache can hold it to its end."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.replay.requests import Requests
+from infer_jax.replay.rules import Feed, Rules
+from infer_jax.replay.state import State
+from infer_jax.specs import spec
+
+
+@spec
+class WholeLife(Rules):
+    """Decodes first, parts of prompts beside them; nobody is ever preempted.
+
+    TensorRT-LLM's GUARANTEED_NO_EVICT: requests in progress go on; a new one, in order of arrival,
+    is taken in if the blocks to its end are free after those that all others will need, and the
+    first that is not ends the search. Source: NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/batch_manager/
+    capacityScheduler.cpp (GuaranteedNoEvictScheduler) at 02a10fe.
+    """
+
+    def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
+        spare = jnp.where(s.running > 0, self.watermark, 0)
+        return s.held + self.set_aside(feed) <= self.blocks - spare
+
+    def set_aside(self, feed: Feed) -> Array:
+        return self.needed(feed.whole + feed.out)
+
+    def taken(self, s: State, requests: Requests) -> Array:
+        return s.held
+
+    def largest(self, prompt: Array, output: Array) -> Array:
+        return self.needed(prompt + output)

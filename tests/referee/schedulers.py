@@ -1,0 +1,338 @@
+"""The referee of engines' own rules: one pass after the other, requests in lists, in plain Python.
+
+Written from what each engine's scheduler does, pass by pass, and not from what the replay makes of
+it: no jumps, no closed forms, no arrays. ``step(decoding, context, new, pairs)`` is all they share.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import NamedTuple
+
+StepTime = Callable[[float, float, float, float], float]
+
+
+@dataclass(eq=False)
+class Request:
+    """One request and what happened to it."""
+
+    index: int
+    arrival: float
+    prompt: int
+    output: int
+    made: int = 0  # output tokens so far
+    computed: int = 0  # tokens in the cache
+    lost: int = 0  # output tokens that are computed anew with the prompt
+    held: int = 0  # blocks
+    admitted: float | None = None
+    first: float = inf
+    last: float = inf
+    preempted: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and output so far."""
+        return self.prompt + self.made
+
+    def decodes(self) -> bool:
+        return self.computed >= self.prompt + self.lost
+
+
+class Pass(NamedTuple):
+    """What one pass feeds: requests that decode, and parts of prompts."""
+
+    decodes: list[Request]
+    parts: list[tuple[Request, int]]
+
+
+@dataclass
+class Engine:
+    """Sizes of a server; subclasses compose its passes."""
+
+    budget: int
+    slots: int
+    blocks: int
+    block: int = 16
+    watermark: int = 0
+    poll: int = 1
+    waiting: deque[Request] = field(default_factory=deque)
+    running: list[Request] = field(default_factory=list)
+
+    def size(self, tokens: int) -> int:
+        return ceil(tokens / self.block)
+
+    def free(self) -> int:
+        return self.blocks - sum(r.held for r in self.running)
+
+    def compose(self) -> Pass:
+        raise NotImplementedError
+
+    def left(self, gone: list[Request], fed: Pass) -> None:
+        """What an engine notes when requests leave."""
+
+    def rests(self) -> None:
+        """What it notes when there is nothing to do."""
+
+    def take_back(self, r: Request) -> None:
+        self.running.remove(r)
+        r.held, r.computed, r.lost, r.preempted = 0, 0, r.made, r.preempted + 1
+
+
+@dataclass
+class Vllm(Engine):
+    """vLLM V1's ``Scheduler.schedule``."""
+
+    entire: bool = True  # scheduler_reserve_full_isl
+    chunked: bool = True
+
+    def compose(self) -> Pass:
+        budget, fed, taken_back = self.budget, Pass([], []), False
+        index = 0
+        while index < len(self.running) and budget > 0:
+            r = self.running[index]
+            new = min(r.tokens - r.computed, budget)
+            while self.size(r.computed + new) - r.held > self.free():
+                victim = self.running[-1]
+                self.take_back(victim)
+                self.waiting.appendleft(victim)
+                taken_back = True
+                if victim is r:
+                    break
+            else:
+                r.held = max(r.held, self.size(r.computed + new))
+                budget -= self._feed(r, new, fed)
+                index += 1
+                continue
+            break
+        while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
+            r = self.waiting[0]
+            if not self.chunked and r.tokens > budget:
+                break
+            new = min(r.tokens, budget)
+            wanted = self.size(r.tokens if self.entire else new)
+            spare = self.watermark if self.running else 0
+            if wanted > self.free() - spare:
+                break
+            self.running.append(self.waiting.popleft())
+            r.held = self.size(new)
+            budget -= self._feed(r, new, fed)
+        return fed
+
+    def _feed(self, r: Request, new: int, fed: Pass) -> int:
+        if r.decodes():
+            fed.decodes.append(r)
+        else:
+            fed.parts.append((r, new))
+        return new
+
+
+@dataclass
+class Trtllm(Engine):
+    """TensorRT-LLM's capacity scheduler and the micro-batch scheduler after it."""
+
+    evicts: bool = False  # MAX_UTILIZATION in place of GUARANTEED_NO_EVICT
+    chunked: bool = True
+
+    def compose(self) -> Pass:
+        fitting = self._utilised() if self.evicts else self._guaranteed()
+        budget, fed = self.budget, Pass([], [])
+        for r in fitting:
+            if r.decodes():
+                fed.decodes.append(r)
+        budget -= len(fed.decodes)
+        for r in fitting:
+            rest = r.prompt + r.lost - r.computed
+            if r.decodes():
+                continue
+            if rest > budget and not self.chunked:
+                break
+            new = rest if rest <= budget else budget // self.block * self.block
+            budget -= new
+            if new:
+                fed.parts.append((r, new))
+            if new < rest:
+                break  # the engine goes on to prompts that fit what is left of a unit: see the docs
+        # a request that no pass has begun is not started
+        begun = {id(r) for r, _ in fed.parts}
+        for r in fitting:
+            if r not in self.running and id(r) in begun:
+                self.waiting.remove(r)
+                self.running.append(r)
+        self.running.sort(key=lambda r: r.index)
+        return fed
+
+    def _guaranteed(self) -> list[Request]:
+        """Those that run, and of the others all up to the first whose whole life does not fit."""
+        fitting, free = list(self.running), self.blocks
+        free -= sum(self.size(r.prompt + r.output) for r in fitting)
+        for r in self.waiting:
+            wanted = self.size(r.prompt + r.output)
+            if len(fitting) >= self.slots or wanted > free:
+                break
+            fitting.append(r)
+            free -= wanted
+        return fitting
+
+    def _utilised(self) -> list[Request]:
+        """In order of arrival while blocks last; else the last that has started is paused."""
+        active = sorted([*self.running, *self.waiting], key=lambda r: r.index)
+        fitting: list[Request] = []
+        used, index, end = 0, 0, len(active)
+        while index < end:
+            r = active[index]
+            wanted = self.size(r.tokens if r.decodes() else r.prompt + r.lost)
+            others = sum(s.held for s in active[index + 1 : end] if s in self.running)
+            if len(fitting) < self.slots and used + wanted + others <= self.blocks:
+                fitting.append(r)
+                r.held, used, index = wanted, used + wanted, index + 1
+                continue
+            started = [i for i in range(index, end) if active[i] in self.running]
+            if not started:
+                break
+            end = started[-1]
+            self.take_back(active[end])
+            self.waiting.appendleft(active[end])
+        return fitting
+
+
+@dataclass
+class Sglang(Engine):
+    """SGLang's ``get_next_batch_to_run``: a batch of prompts if one can be had, else a decode."""
+
+    block: int = 1
+    ratio: float = 0.7
+    least: float = 0.098
+    decay: float = 600.0
+    clip: int = 4096
+    ahead: int = 20
+    now_ratio: float = 0.7
+    full: bool = False
+    begun: Request | None = None
+    finished_some: bool = False
+
+    def compose(self) -> Pass:
+        fed = self._prefill()
+        if fed.parts:
+            return fed
+        batch = [r for r in self.running if r.decodes()]
+        shrunk = self.finished_some
+        self.finished_some = False
+        kept = list(batch)
+        if self._lacks(kept):
+            order = sorted(kept, key=lambda r: (r.made, -r.prompt, -r.index), reverse=True)
+            while len(order) > 1 and self._lacks(order):
+                victim = order.pop()
+                self.take_back(victim)
+                self.waiting.append(victim)
+            kept, shrunk = [r for r in batch if r in order], True
+            so_far = sum(r.made for r in kept) + self.ahead * len(kept)
+            self.now_ratio = min(1.0, so_far / (sum(r.output for r in kept) + 1))
+        elif batch:
+            fall = (self.ratio - self.least) / self.decay
+            self.now_ratio = max(self.now_ratio - fall, self.least)
+        self.full &= not shrunk
+        for r in kept:
+            r.held = self.size(r.tokens)
+        return Pass(kept, [])
+
+    def _lacks(self, batch: list[Request]) -> bool:
+        return sum(self.size(r.tokens) for r in batch) > self.blocks
+
+    def _prefill(self) -> Pass:
+        fed, budget, charged = Pass([], []), self.budget, 0.0
+        decoding = [r for r in self.running if r.decodes()]
+        coming = sum(min(r.output - r.made, self.clip) * self.now_ratio for r in decoding)
+        free = self.free() * self.block - coming
+        if self.begun is not None:
+            r = self.begun
+            new = min(r.prompt + r.lost - r.computed, budget)
+            charged += self._admit(r, new, fed)
+            budget -= new
+        while self.waiting and budget > 0:
+            if len(self.running) >= self.slots:
+                self.full = True
+            if self.full:
+                break
+            r = self.waiting[0]
+            if r.tokens + min(r.output - r.made, self.clip) >= free - charged:
+                self.full = True
+                break
+            self.running.append(self.waiting.popleft())
+            new = min(r.tokens, budget)
+            charged += self._admit(r, new, fed)
+            budget -= new
+        return fed
+
+    def _admit(self, r: Request, new: int, fed: Pass) -> float:
+        """Feed a part; what it takes of the tokens that count as free."""
+        fed.parts.append((r, new))
+        whole = r.computed + new >= r.prompt + r.lost
+        self.begun = None if whole else r
+        r.held = self.size(r.computed + new)
+        return new + self.block + (min(r.output - r.made, self.clip) if whole else 0)
+
+    def left(self, gone: list[Request], fed: Pass) -> None:
+        if fed.parts and gone:
+            self.full = False
+        elif gone:
+            self.finished_some = True
+        if not any(r.decodes() for r in self.running):
+            self.full = False
+
+    def rests(self) -> None:
+        self.now_ratio, self.full = self.ratio, False
+
+
+def serve(
+    step: StepTime,
+    engine: Engine,
+    lengths: Iterable[tuple[float, int, int]],
+    concurrency: int | None = None,
+) -> list[Request]:
+    """What happens to requests of (arrival, prompt, output), in order of arrival."""
+    requests = [Request(i, *each) for i, each in enumerate(lengths)]
+    coming = deque(requests)
+    now, passes, finished, closed = 0.0, 0, 0, concurrency is not None
+    pending: deque[Request] = deque()  # have arrived and were not looked at
+    if concurrency is not None:
+        for _ in range(min(concurrency, len(coming))):
+            pending.append(coming.popleft())
+    while finished < len(requests):
+        while not closed and coming and coming[0].arrival <= now:
+            pending.append(coming.popleft())
+        if passes % engine.poll == 0 or not (engine.running or engine.waiting):
+            engine.waiting.extend(pending)
+            pending.clear()
+        begun = now
+        fed = engine.compose()
+        if not fed.decodes and not fed.parts:
+            engine.rests()
+            if not closed and not pending and not engine.waiting:
+                now = max(now, coming[0].arrival)
+            continue
+        for r in engine.running:
+            r.admitted = begun if r.admitted is None else r.admitted
+        new = sum(n for _, n in fed.parts)
+        pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
+        context = sum(r.tokens for r in fed.decodes)
+        now += float(step(len(fed.decodes), context, new, pairs))
+        passes += 1
+        for r in fed.decodes:
+            r.computed, r.made = r.computed + 1, r.made + 1
+        for r, n in fed.parts:
+            r.computed += n
+            if r.computed == r.prompt + r.lost:
+                r.made += 1
+                r.first = min(r.first, now)
+        gone = [r for r in engine.running if r.made == r.output]
+        for r in gone:
+            r.last = now
+            engine.running.remove(r)
+        finished += len(gone)
+        engine.left(gone, fed)
+        for _ in gone:
+            if closed and coming:
+                coming[0].arrival = now
+                pending.append(coming.popleft())
+    return requests

@@ -1,0 +1,169 @@
+"""The compiled replay against schedulers in plain Python: every time of every request.
+
+``events.py`` is one referee (whole lives reserved, decodes first), ``schedulers.py`` the other,
+with the rules of vLLM, TensorRT-LLM and SGLang. Times are compared to 1e-9 of themselves.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from infer_jax.replay import Log, Preempting, PrefillFirst, Requests, WholeLife, replay
+
+from . import events, schedulers, serving
+from .serving import SHAPES, SHORT, Case, Machine, step_time
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+MANY, FEW = 128, 90  # requests of a run
+CLOSE = 1e-9
+
+
+@partial(jax.jit, static_argnames=("width", "turns"), compiler_options=SHORT)
+def replayed(machine, rules, requests, concurrency, *, width=256, turns=8192) -> Log:
+    step = Partial(step_time, machine)
+    return replay(step, rules, requests, concurrency, width=width, turns=turns)
+
+
+class Drawn(NamedTuple):
+    """Requests of a case: seconds and tokens."""
+
+    arrival: np.ndarray
+    prompt: np.ndarray
+    output: np.ndarray
+
+
+def drawn(case: Case, count: int, seed: int) -> Drawn:
+    """Requests of a case, arriving at its share of a crude estimate of what it serves."""
+    rng = np.random.default_rng(seed)
+    lengths = []
+    for shape, mean in zip(case.shapes, (case.prompt, case.output), strict=True):
+        points = (np.arange(4000) + 0.5) / 4000
+        whole = SHAPES[shape](points).mean()
+        values = SHAPES[shape](rng.uniform(1e-4, 1 - 1e-4, count)) * mean / whole
+        lengths.append(np.maximum(np.round(values), 1))
+    m, (prompt, output) = case.machine, lengths
+    batch = min(case.engine.slots, case.engine.blocks * 16 / (prompt.mean() + output.mean()))
+    seconds = m.fed * prompt.mean() + output.mean() * (m.host + m.weights) / max(batch, 1.0)
+    gaps = rng.gamma(1 / case.variability, case.variability * seconds / case.load, count)
+    arrival = np.cumsum(gaps) if case.concurrency is None else np.zeros(count)
+    return Drawn(arrival, *lengths)
+
+
+def run(case: Case, rules, d: Drawn, **how) -> Log:
+    concurrency = None if case.concurrency is None else jnp.asarray(case.concurrency, jnp.int32)
+    machine = Machine(*map(jnp.asarray, case.machine))
+    log = jax.device_get(replayed(machine, rules, Requests.of(*d), concurrency, **how))
+    assert log.complete
+    return log
+
+
+def compare(log: Log, theirs: dict[str, np.ndarray], where: str) -> None:
+    for name, expected in theirs.items():
+        ours = np.asarray(getattr(log, name))[: len(expected)]
+        np.testing.assert_allclose(ours, expected, rtol=CLOSE, atol=1e-12, err_msg=where + name)
+
+
+def test_whole_lives_as_the_referee_has_them():
+    """Two hundred servers, half of them closed loops: arrivals, first and last tokens."""
+    for i, case in enumerate(serving.cases(200)):
+        e, d = case.engine, drawn(case, MANY, i)
+        rules = WholeLife.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
+        theirs = events.serve(
+            lambda b, c, n, p, m=case.machine: step_time(m, b, c, n, p),
+            e, events.Requests(*d), case.concurrency,
+        )  # fmt: skip
+        names = ("arrival", "first", "last")
+        compare(run(case, rules, d), {n: getattr(theirs, n) for n in names}, f"{case}: ")
+
+
+def small(count: int, seed: int, blocks: tuple[float, float]) -> list[Case]:
+    """Cases whose cache holds a few requests, so that blocks run short."""
+    rng, cases = np.random.default_rng(seed), []
+    for case in serving.cases(count, seed):
+        prompt, output = case.prompt / 8, case.output / 4 + 8
+        slots = int(rng.integers(2, 33))
+        held = rng.uniform(*blocks) * (prompt + output) / 16
+        engine = case.engine._replace(
+            slots=slots, blocks=int(held + 4 * (prompt + output) / 16) + 8,
+            budget=int(rng.choice([64, 256, 1024])),
+        )  # fmt: skip
+        loop = None if case.concurrency is None else int(rng.integers(1, 2 * slots))
+        cases.append(case._replace(engine=engine, prompt=prompt, output=output, concurrency=loop))
+    return cases
+
+
+def fitting(d: Drawn, tokens: int) -> Drawn:
+    """The same requests, none larger than the cache."""
+    prompt = np.minimum(d.prompt, tokens // 2)
+    return d._replace(prompt=prompt, output=np.minimum(d.output, tokens - prompt - 2))
+
+
+def serve(engine: schedulers.Engine, case: Case, d: Drawn) -> dict[str, np.ndarray]:
+    m = case.machine
+    lengths = zip(d.arrival.tolist(), d.prompt.astype(int), d.output.astype(int), strict=True)
+    done = schedulers.serve(
+        lambda b, c, n, p: step_time(m, b, c, n, p), engine, lengths, case.concurrency
+    )
+    names = ("arrival", "admitted", "first", "last", "preempted")
+    return {name: np.array([getattr(r, name) for r in done]) for name in names}
+
+
+def check(seed: int, count: int, make, blocks=(0.5, 3.0)) -> int:
+    """Compare on ``count`` servers; how many requests were preempted."""
+    preempted = 0
+    for i, case in enumerate(small(count, seed, blocks)):
+        e = case.engine
+        sizes = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks, "block": e.block}
+        rules, engine, tokens = make(i, sizes)
+        d = fitting(drawn(case, FEW, seed + i), tokens)
+        theirs = serve(engine, case, d)
+        preempted += theirs["preempted"].sum()
+        compare(run(case, rules, d, width=32, turns=8192), theirs, f"{seed + i}, {rules}: ")
+    return preempted
+
+
+def test_vllm():
+    """Blocks as tokens come, the last one preempted: with and without the whole prompt's room."""
+
+    def make(i, sizes):
+        entire, mark, poll = i % 3 > 0, 2 * (i % 2), 1 + 2 * (i % 4 == 3)
+        rules = Preempting.of(**sizes, entire=float(entire), watermark=mark, poll=poll)
+        engine = schedulers.Vllm(**sizes, entire=entire, watermark=mark, poll=poll)
+        return rules, engine, (sizes["blocks"] - 2) * sizes["block"]
+
+    assert check(10, 60, make) > 200
+
+
+def test_trtllm_that_evicts():
+    def make(i, sizes):
+        rules = Preempting.of(**sizes, hold=1, unit=sizes["block"])
+        return rules, schedulers.Trtllm(**sizes, evicts=True), sizes["blocks"] * sizes["block"]
+
+    assert check(20, 40, make) > 100
+
+
+def test_trtllm_that_guarantees():
+    def make(i, sizes):
+        rules = WholeLife.of(**sizes, unit=sizes["block"])
+        return rules, schedulers.Trtllm(**sizes), sizes["blocks"] * sizes["block"]
+
+    assert check(30, 40, make) == 0
+
+
+def test_sglang():
+    """Prompts first, room by estimate, and requests taken back when that was too hopeful."""
+
+    def make(i, sizes):
+        sizes |= {"block": 1, "blocks": sizes["blocks"] * 16}
+        ratio, least, decay = 0.7 if i % 2 else 0.2, 0.05, 50.0
+        engine = schedulers.Sglang(**sizes, ratio=ratio, least=least, decay=decay, now_ratio=ratio)
+        rules = PrefillFirst.of(**sizes, ratio=ratio, least=least, decay=decay)
+        return rules, engine, sizes["blocks"]
+
+    assert check(40, 60, make) > 50

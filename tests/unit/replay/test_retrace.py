@@ -1,0 +1,89 @@
+"""Slopes along a path that is held: against differences of whole replays, and without NaN."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from infer_jax.replay import Preempting, PrefillFirst, Requests, WholeLife, replay, retrace
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+SIZES = {"budget": 256, "slots": 8, "blocks": 60, "block": 16}
+RULES = {
+    "whole lives": WholeLife.of(**SIZES),
+    "preempting": Preempting.of(**SIZES),
+    "prefill first": PrefillFirst.of(**SIZES | {"block": 1, "blocks": 960}),
+}
+COEFFICIENTS = np.array([1e-3, 8e-3, 4e-8, 5e-5, 2e-9])
+
+
+def step(c, decoding, context, new, pairs):
+    memory, compute = c[1] + c[2] * context, c[3] * (decoding + new) + c[4] * pairs
+    return c[0] + jnp.sqrt(memory**2 + compute**2)
+
+
+def requests(rate, seed: int = 0, count: int = 60) -> Requests:
+    """Arrivals of unit gaps over ``rate``; lengths drawn once."""
+    rng = np.random.default_rng(seed)
+    drawn = Requests.of(
+        np.cumsum(rng.exponential(1.0, count)),
+        rng.integers(20, 200, count),
+        rng.integers(1, 60, count),
+    )
+    return drawn._replace(arrival=jnp.asarray(drawn.arrival) / rate)
+
+
+def means(log):
+    return jnp.stack([log.mean(log.ttft), log.mean(log.tpot), log.mean(log.latency)])
+
+
+@partial(jax.jit, static_argnames="closed")
+def played(coefficients, rate, rules, closed=False):
+    concurrency = jnp.asarray(5, jnp.int32) if closed else None
+    given = requests(rate)
+    log = replay(Partial(step, coefficients), rules, given, concurrency, width=8, turns=1024)
+    return log, means(log)
+
+
+@partial(jax.jit, static_argnames="closed")
+def slopes(coefficients, rate, log, closed=False):
+    concurrency = jnp.asarray(5, jnp.int32) if closed else None
+
+    def again(c, r):
+        return means(retrace(Partial(step, c), log, requests(r), concurrency))
+
+    reverse = jax.jacrev(again, (0, 1))(coefficients, rate)
+    return again(coefficients, rate), reverse, jax.jacfwd(again, (0, 1))(coefficients, rate)
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["arrivals", "closed loop"])
+@pytest.mark.parametrize("name", RULES)
+def test_slopes_where_the_path_does_not_change(name, closed):
+    """Differences over 1e-7 of a number, where both sides go through the same events."""
+    rules, rate = RULES[name], jnp.asarray(12.0)
+    log, exact = played(COEFFICIENTS, rate, rules, closed)
+    assert log.complete
+    same, reverse, forward = slopes(COEFFICIENTS, rate, log, closed)
+    np.testing.assert_allclose(same, exact, rtol=1e-10)
+    for a, b in zip(reverse, forward, strict=True):
+        assert np.all(np.isfinite(a))
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-12)
+    for i in range(len(COEFFICIENTS) + 1):
+        up = np.zeros(len(COEFFICIENTS) + 1)
+        up[i] = 1e-7
+        sides = [
+            played(COEFFICIENTS * (1 + side * up[:-1]), rate * (1 + side * up[-1]), rules, closed)
+            for side in (-1, 1)
+        ]
+        for held in ("count", "decoding", "fed", "jump"):
+            for other, _ in sides:
+                np.testing.assert_array_equal(getattr(other.path, held), getattr(log.path, held))
+        x = float(rate) if i == len(COEFFICIENTS) else float(COEFFICIENTS[i])
+        difference = (sides[1][1] - sides[0][1]) / (2e-7 * x)
+        ours = reverse[1] if i == len(COEFFICIENTS) else reverse[0][:, i]
+        scale = np.abs(exact) / x
+        np.testing.assert_allclose(ours / scale, difference / scale, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,119 @@
+"""Servers from plain numbers: what is refused, what compiles, what single precision keeps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from infer_jax.errors import InputError
+from infer_jax.replay import Requests, lanes, replay, serve, sglang, trtllm, vllm
+
+COEFFICIENTS = (5e-3, 1e-5, 1e-8)
+
+
+def step(c, decoding, context, new, pairs):
+    return c[0] + c[1] * (decoding + new) + c[2] * context
+
+
+def requests(count: int = 100, seed: int = 0) -> Requests:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(10, 300, count), rng.integers(1, 80, count)
+    return Requests.of(np.cumsum(rng.exponential(0.05, count)), *lengths)
+
+
+ENGINES = {
+    "vllm": vllm(blocks=120, slots=16, budget=512),
+    "sglang": sglang(tokens=1920, slots=16, budget=512),
+    "trtllm": trtllm(blocks=60, slots=16, budget=512),
+    "trtllm that evicts": trtllm(blocks=60, slots=16, budget=512, evicts=True),
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_serves_all(name):
+    given = requests()
+    log = jax.device_get(serve(Partial(step, COEFFICIENTS), ENGINES[name], given))
+    n = int(log.count)
+    assert log.complete and n == 100
+    assert np.all(log.admitted[:n] >= log.arrival[:n] - 1e-12)
+    assert np.all(log.first[:n] > log.admitted[:n])
+    assert np.all((log.last[:n] > log.first[:n]) == (log.output[:n] > 1))
+    used = slice(0, int(log.turns))
+    assert np.all(np.diff(log.path.time[used]) >= 0)
+    assert np.all((log.path.running[used] >= 0) & (log.path.running[used] <= 16))
+    assert np.all(log.queue[used] >= 0)
+    assert log.path.finished[used][-1] == n and log.path.blocks[used][-1] == 0
+    rules = ENGINES[name]
+    assert np.all(log.path.blocks[used] <= float(rules.blocks))
+
+
+def test_new_numbers_do_not_compile_anew():
+    """Coefficients, sizes, arrivals, lengths and rules of the same kind."""
+    traced = []
+
+    def counting(c, decoding, context, new, pairs):
+        traced.append(1)
+        return step(c, decoding, context, new, pairs)
+
+    serve(Partial(counting, COEFFICIENTS), ENGINES["vllm"], requests())
+    once = len(traced)
+    other = vllm(blocks=100, slots=13, budget=400, block=8, entire=False, watermark=0.02)
+    serve(Partial(counting, (4e-3, 2e-5, 3e-8)), other, requests(90, seed=1))
+    assert once > 0 and len(traced) == once
+
+
+def test_single_precision(x64):
+    """Times drift by roundings of the clock: within 1e-4 of the latency, of one second."""
+    given = requests()
+    exact = serve(Partial(step, COEFFICIENTS), ENGINES["trtllm"], given)
+    narrow = given._replace(arrival=jnp.asarray(given.arrival, jnp.float32))
+    coefficients = tuple(jnp.asarray(c, jnp.float32) for c in COEFFICIENTS)
+    rough = serve(Partial(step, coefficients), ENGINES["trtllm"], narrow)
+    assert rough.last.dtype == jnp.float32
+    assert float(rough.mean(rough.ttft)) == pytest.approx(float(exact.mean(exact.ttft)), rel=1e-3)
+    error = np.abs(np.asarray(rough.last)[:100] - np.asarray(exact.last)[:100])
+    assert np.quantile(error, 0.9) < 1e-3
+
+
+def test_lanes_are_servers():
+    """Seeds and rates side by side, by ``lanes`` and by ``vmap``, each as if alone."""
+    many = [requests(60, seed) for seed in range(3)]
+    stacked = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(each) for each in x]), *many)
+    costs = jnp.asarray([4e-3, 5e-3, 6e-3])
+
+    def one(cost, given):
+        c = (cost, COEFFICIENTS[1], COEFFICIENTS[2])
+        return replay(Partial(step, c), ENGINES["vllm"], given, width=16, turns=1024).last
+
+    alone = np.stack([jax.jit(one)(c, r) for c, r in zip(costs, many, strict=True)])
+    np.testing.assert_allclose(jax.jit(lambda *x: lanes(one, *x))(costs, stacked), alone)
+    np.testing.assert_allclose(jax.jit(jax.vmap(one))(costs, stacked), alone)
+
+
+@pytest.mark.parametrize(
+    ("rules", "lengths", "word"),
+    [
+        (vllm(blocks=4), ([100], [10]), "4 blocks"),
+        (trtllm(blocks=1000, budget=64, slots=8), ([100], [10]), "whole prompts"),
+        (vllm(blocks=400, budget=64, slots=128), ([100], [10]), "slots"),
+    ],
+)
+def test_what_never_could_be_served_is_refused(rules, lengths, word):
+    with pytest.raises(InputError, match=word):
+        serve(Partial(step, COEFFICIENTS), rules, Requests.of([0.0], *lengths))
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        (([0.0, -1.0], [1, 1], [1, 1]), "never decrease"),
+        (([0.0], [1, 1], [1]), "one length"),
+        (([0.0], [0], [1]), "prompt"),
+        (([0.0], [1], [1.5]), "output"),
+        (([float("nan")], [1], [1]), "arrival"),
+    ],
+)
+def test_requests_that_are_none(given, word):
+    with pytest.raises(InputError, match=word):
+        Requests.of(*given)

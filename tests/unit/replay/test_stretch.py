@@ -1,0 +1,63 @@
+"""Steps summed at once: against the sum step by step, and where a time falls among them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.replay.stretch import LONGEST, seconds_of, steps_until, stretch
+
+MEMORY = (4e-3, 2e-8)  # seconds, and per token read
+COUNTS = (1, 2, 3, 7, 40, 511, LONGEST)
+
+
+def step(decoding, context, new, pairs):
+    memory, compute = MEMORY[0] + MEMORY[1] * context, 2e-5 * (decoding + new) + 1e-9 * pairs
+    return 1e-4 + (memory**3 + compute**3) ** (1.0 / 3.0)
+
+
+@jax.jit
+def both(decoding, context, count, seconds):
+    """Seconds of all steps, and the step at which ``seconds`` have passed."""
+    zero = jnp.zeros_like(decoding)
+    passes = stretch(step, decoding, context, zero, seconds * 0.0, count)
+    return seconds_of(passes, count.astype(seconds.dtype)), steps_until(passes, seconds)
+
+
+def by_steps(decoding, context, count):
+    return np.cumsum(step(decoding, context + decoding * np.arange(count, dtype=float), 0, 0.0))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(("decoding", "context"), [(1, 2), (60, 60 * 100), (250, 250 * 3000)])
+def test_the_sum_over_steps(x64, decoding, context, count):
+    exact = by_steps(decoding, context, count)
+    given = (jnp.asarray(x, jnp.int32) for x in (decoding, context, count))
+    whole, _ = both(*given, jnp.asarray(0.0))
+    assert float(whole) == pytest.approx(exact[-1], rel=1e-12)
+
+
+def test_one_step_is_the_step(x64):
+    given = [jnp.asarray(x, jnp.int32) for x in (3, 5000, 700)]
+    one = stretch(step, *given, jnp.asarray(2e6), jnp.asarray(1, jnp.int32))
+    assert float(seconds_of(one, jnp.asarray(1.0))) == pytest.approx(
+        float(step(3.0, 5000.0, 700.0, 2e6)), rel=4e-16
+    )
+
+
+def test_the_step_at_which_time_has_passed(x64):
+    """A hundred moments between the first and the last end, and those ends themselves."""
+    ends = by_steps(40, 40 * 500, 300)
+    moments = np.concatenate([np.linspace(0.0, ends[-1], 100), ends[[0, 17, 150]]])
+    given = [jnp.asarray(x, jnp.int32) for x in (40, 40 * 500, 300)]
+    for moment in moments:
+        expected = np.searchsorted(ends * (1 + 1e-13), moment) + 1
+        assert int(both(*given, jnp.asarray(moment))[1]) == min(expected, 300)
+
+
+def test_single_precision():
+    ends = by_steps(40, 40 * 500, 300)
+    given = [jnp.asarray(x, jnp.int32) for x in (40, 40 * 500, 300)]
+    whole, at = both(*given, jnp.asarray(ends[99] - 1e-4, jnp.float32))
+    assert whole.dtype == jnp.float32
+    assert float(whole) == pytest.approx(ends[-1], rel=3e-6) and int(at) == 100
