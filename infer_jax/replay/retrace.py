@@ -17,23 +17,57 @@ from infer_jax.replay.state import Path
 from infer_jax.replay.stretch import StepTime, seconds_of, stretch
 
 
-def retrace(step: StepTime, log: Log, requests: Requests, concurrency: Array | None = None) -> Log:
+def retrace(
+    step: StepTime,
+    log: Log,
+    requests: Requests,
+    concurrency: Array | None = None,
+    *,
+    phase: bool = False,
+) -> Log:
     """The log of the same events, at the times (s) that they have by ``step`` and the arrivals.
 
     Its means have the derivatives of the path that is held: exact where the path does not change
-    (infinitesimal perturbation analysis: Ho and Cao 1983).
+    (infinitesimal perturbation analysis: Ho and Cao 1983). Passes add up what they take longer
+    until the server is idle, while arrivals stay where they are: of a mean over many arrivals that
+    is no slope of TTFT. With ``phase`` an arrival keeps its place within the passes it falls among,
+    and waits for arrivals their length: what the number of passes does not change is then right.
     """
     path = lax.stop_gradient(log.path)
-    kind = requests.arrival.dtype
-    spent = durations(step, path, kind)
-    entries = jnp.arange(spent.shape[0])
-    came = jnp.asarray(requests.arrival)[jnp.maximum(path.jump, 0)]
-    elapsed = jnp.cumsum(spent)
-    since = lax.cummax(jnp.where(path.jump >= 0, entries, -1))
-    begun = jnp.where(since >= 0, (came - elapsed)[jnp.maximum(since, 0)], 0.0)
-    times = path._replace(time=elapsed + begun)
-    again = timed(times, log.marks, Requests(*map(jnp.asarray, requests)), concurrency)
+    arrival = jnp.asarray(requests.arrival)
+    spent = durations(step, path, arrival.dtype)
+    given = Requests(arrival, *map(jnp.asarray, requests[1:]))
+    if phase and concurrency is None:
+        before = _before(path.time)
+        spent = jnp.where(path.count > 0, spent, path.time - before)
+        at = jnp.minimum(jnp.searchsorted(_rising(path), arrival), path.time.shape[0] - 1)
+        whole = (path.time - before)[at]
+        part = (arrival - before[at]) / jnp.where(whole > 0.0, whole, 1.0)
+        times = jnp.cumsum(spent)
+        moved = _before(times)[at] + lax.stop_gradient(part) * spent[at]
+        given = given._replace(arrival=moved)
+    else:
+        times = _absolute(spent, path, arrival)
+    again = timed(path._replace(time=times), log.marks, given, concurrency)
     return again._replace(preempted=log.preempted, complete=log.complete, turns=log.turns)
+
+
+def _absolute(spent: Array, path: Path, arrival: Array) -> Array:
+    """Ends of entries: what was spent since the last wait, after the arrival that ended it."""
+    elapsed = jnp.cumsum(spent)
+    since = lax.cummax(jnp.where(path.jump >= 0, jnp.arange(spent.shape[0]), -1))
+    came = arrival[jnp.maximum(path.jump, 0)]
+    return elapsed + jnp.where(since >= 0, (came - elapsed)[jnp.maximum(since, 0)], 0.0)
+
+
+def _before(times: Array) -> Array:
+    """The begin of each entry."""
+    return jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
+
+
+def _rising(path: Path) -> Array:
+    """Ends of entries; those that were never written, at zero, come after all."""
+    return lax.cummax(path.time)
 
 
 def durations(step: StepTime, path: Path, kind: jnp.dtype) -> Float[Array, " t"]:

@@ -24,7 +24,7 @@ def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | N
     >>> from infer_jax.replay import Requests, serve, vllm
     >>> step = Partial(lambda c, decoding, context, new, pairs: c + 1e-6 * new, 0.01)
     >>> log = serve(step, vllm(blocks=100, slots=8), Requests.of([0.0, 0.005], [100, 100], [3, 3]))
-    >>> np.round(np.asarray(log.ttft)[:2], 4).tolist()
+    >>> [round(float(x), 4) for x in log.ttft[:2]]
     [0.0101, 0.0152]
 
     Raises:

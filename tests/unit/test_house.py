@@ -21,6 +21,7 @@ ORDER = (
     "legal",
     "footprint",
     "estimators",
+    "replay",
     "doctor",
     "plots",
     "sweeps",

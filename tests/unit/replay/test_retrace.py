@@ -87,3 +87,16 @@ def test_slopes_where_the_path_does_not_change(name, closed):
         ours = reverse[1] if i == len(COEFFICIENTS) else reverse[0][:, i]
         scale = np.abs(exact) / x
         np.testing.assert_allclose(ours / scale, difference / scale, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_slopes_in_phase(name):
+    """All coefficients times k are all waits times k (Euler): sum of c dT/dc is T."""
+    log, exact = played(COEFFICIENTS, jnp.asarray(12.0), RULES[name])
+
+    def again(c):
+        return means(retrace(Partial(step, c), log, requests(12.0), phase=True))
+
+    same, slope = again(COEFFICIENTS), jax.jacfwd(again)(jnp.asarray(COEFFICIENTS))
+    np.testing.assert_allclose(same, exact, rtol=1e-10)
+    np.testing.assert_allclose(slope @ COEFFICIENTS, exact, rtol=1e-9)

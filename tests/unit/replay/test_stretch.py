@@ -38,8 +38,8 @@ def test_the_sum_over_steps(x64, decoding, context, count):
 
 
 def test_one_step_is_the_step(x64):
-    given = [jnp.asarray(x, jnp.int32) for x in (3, 5000, 700)]
-    one = stretch(step, *given, jnp.asarray(2e6), jnp.asarray(1, jnp.int32))
+    decoding, context, new, count = (jnp.asarray(x, jnp.int32) for x in (3, 5000, 700, 1))
+    one = stretch(step, decoding, context, new, jnp.asarray(2e6), count)
     assert float(seconds_of(one, jnp.asarray(1.0))) == pytest.approx(
         float(step(3.0, 5000.0, 700.0, 2e6)), rel=4e-16
     )

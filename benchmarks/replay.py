@@ -1,0 +1,148 @@
+"""How many times faster is the replay than the same scheduler in plain Python? In one run.
+
+``python -m benchmarks.replay`` serves the same requests of random servers
+(``tests/referee/serving.py``) with the compiled replay and with the referee that it equals, turn by
+turn; then many lanes of it, on as many threads as there are cores. One server is timed by the
+processor's clock, for the machine may be busy, lanes by the wall's. ``--json`` prints one line.
+
+XLA makes one piece of machine code of a loop only if it is told that loops this large may be; the
+option is given by the environment, and this program sets it before it loads jax.
+"""
+
+import argparse
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+FLAG = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
+if __name__ == "__main__":
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.tree_util import Partial  # noqa: E402
+
+from infer_jax.replay import Requests, WholeLife, lanes, replay  # noqa: E402
+from tests.referee import events, serving  # noqa: E402
+from tests.referee.serving import Case, Machine, step_time  # noqa: E402
+from tests.referee.test_replay_events import drawn  # noqa: E402
+
+REQUESTS, SLOTS = 1000, 64
+
+
+class Server(NamedTuple):
+    """A case with its requests, as both sides take them."""
+
+    case: Case
+    requests: events.Requests
+
+    def ours(self) -> tuple[Machine, WholeLife, Requests]:
+        e = self.case.engine
+        rules = WholeLife.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
+        return Machine(*map(np.asarray, self.case.machine)), rules, Requests.of(*self.requests[:3])
+
+    def theirs(self) -> events.Log:
+        return events.serve(
+            lambda b, c, n, p: step_time(self.case.machine, b, c, n, p),
+            self.case.engine,
+            self.requests,
+        )
+
+
+def servers(count: int) -> list[Server]:
+    """Random servers with arrivals and at most ``SLOTS`` slots."""
+    cases = [c for c in serving.cases(8 * count) if c.concurrency is None]
+    cases = [c for c in cases if c.engine.slots <= SLOTS][:count]
+    return [Server(c, events.Requests(*drawn(c, REQUESTS, i))) for i, c in enumerate(cases)]
+
+
+def last(machine: Machine, rules: WholeLife, requests: Requests) -> tuple[jax.Array, jax.Array]:
+    """When the last request has its last token, and whether all were served."""
+    step = Partial(step_time, machine)
+    log = replay(step, rules, requests, width=SLOTS, turns=16 * REQUESTS)
+    return jnp.max(jnp.where(log.there, log.last, 0.0)), log.complete
+
+
+def cast(tree: tuple, kind: type) -> tuple:
+    return jax.tree.map(
+        lambda x: jnp.asarray(x, kind) if np.asarray(x).dtype == np.float64 else jnp.asarray(x),
+        tree,
+    )
+
+
+def alone(given: list[Server], kind: type) -> dict[str, float]:
+    """Medians over servers of the ratio to the referee, and of our microseconds a request."""
+    program, ratios, ours, theirs = jax.jit(last), [], [], []
+    for server in given:
+        arguments = cast(server.ours(), kind)
+        end, complete = jax.block_until_ready(program(*arguments))
+        assert complete
+        spent = []
+        for _ in range(5):
+            begun = time.process_time()
+            jax.block_until_ready(program(*arguments))
+            spent.append(time.process_time() - begun)
+        begun = time.process_time()
+        expected = server.theirs().last.max()
+        theirs.append(time.process_time() - begun)
+        ours.append(float(np.median(spent)))
+        ratios.append(theirs[-1] / ours[-1])
+        assert abs(float(end) / expected - 1.0) < (1e-9 if kind == np.float64 else 1e-2)
+    return {
+        "ratio_median": float(np.median(ratios)),
+        "ratio_least": float(np.min(ratios)),
+        "ratio_most": float(np.max(ratios)),
+        "ours_us_a_request": float(np.median(ours)) / REQUESTS * 1e6,
+        "referee_us_a_request": float(np.median(theirs)) / REQUESTS * 1e6,
+    }
+
+
+def beside(given: list[Server], count: int, kind: type, threads: int) -> dict[str, float]:
+    """Lanes on ``threads`` threads, against the referee's own seconds for the same servers."""
+    begun = time.perf_counter()
+    for server in given:
+        server.theirs()
+    referee = (time.perf_counter() - begun) / len(given) * count
+    many = [given[i % len(given)] for i in range(count)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *[cast(s.ours(), kind) for s in many])
+    parts = [jax.tree.map(lambda x, i=i: x[i::threads], stacked) for i in range(threads)]
+    program = jax.jit(lambda each: lanes(last, *each))
+    jax.block_until_ready(program(parts[0]))
+    spent = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(3):
+            begun = time.perf_counter()
+            found = list(pool.map(lambda p: jax.block_until_ready(program(p)), parts))
+            spent.append(time.perf_counter() - begun)
+    assert all(bool(jnp.all(complete)) for _, complete in found)
+    return {"ratio": referee / float(np.median(spent)), "seconds": float(np.median(spent)),
+            "referee_seconds": referee}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--servers", type=int, default=10)
+    parser.add_argument("--lanes", type=int, default=256)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    given, threads = servers(asked.servers), os.cpu_count() or 1
+    figures: dict[str, object] = {"requests": REQUESTS, "load": os.getloadavg()[0]}
+    for kind in (np.float64, np.float32):
+        name = np.dtype(kind).name
+        figures[f"one server, {name}"] = alone(given, kind)
+        figures[f"{asked.lanes} lanes on {threads} threads, {name}"] = beside(
+            given, asked.lanes, kind, threads
+        )
+    if asked.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    main()
