@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from infer_jax.catalog.archives import read_arrays
 from infer_jax.catalog.files import replacing
@@ -15,6 +16,7 @@ from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
 from infer_jax.sweeps.dependency import Reading
 from infer_jax.sweeps.group import Group
+from infer_jax.sweeps.reducers import Reducer
 
 FORMAT = "infer_jax sweep 2"
 
@@ -34,9 +36,9 @@ class Checkpoint(NamedTuple):
 
 def fingerprint(
     groups: list[tuple[Group, Reading]],
-    reducer: Any,
+    reducer: Reducer,
     feasible: str,
-    dtype: Any,
+    dtype: DTypeLike,
     legal: Sequence[np.ndarray] = (),
 ) -> str:
     """What a sweep is: points' programs, all numbers, axes, reducer, precision, jax version.
@@ -102,13 +104,13 @@ def load(path: Path, mark: str) -> Checkpoint | None:
     return found
 
 
-def _facts(point: Checkpoint) -> dict[str, Any]:
+def _facts(point: Checkpoint) -> dict[str, object]:
     facts = point._asdict()
     del facts["leaves"]
     return {k: x if isinstance(x, dict) else str(x) for k, x in facts.items()}
 
 
-def _sum(facts: dict[str, Any], leaves: list[np.ndarray]) -> str:
+def _sum(facts: Mapping[str, object], leaves: list[np.ndarray]) -> str:
     """A checksum over everything that the file says: what, of which sweep, how far."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for x in leaves:

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimate
 from infer_jax.sweeps.paths import Point, look
 
 Side = float | str | None  # a number, or the name of an input or a term
@@ -42,7 +43,7 @@ class Constraint:
             raise InputError("constraint", "relation", "missing", ", ".join(RELATIONS))
 
     @classmethod
-    def of(cls, where: str, table: Any) -> "Constraint":
+    def of(cls, where: str, table: object) -> "Constraint":
         """A constraint from a table of a file.
 
         Raises:
@@ -68,7 +69,7 @@ class Constraint:
         except InputError as error:
             raise InputError(where, f"where.{error.field}", error.value, error.allowed) from None
 
-    def left(self, point: Point, life: Any) -> Any:
+    def left(self, point: Point, life: Estimate | None) -> Any:
         """The value of the form at a point."""
         if self.product:
             return jnp.prod(jnp.stack([jnp.asarray(_side(x, point, life)) for x in self.product]))
@@ -78,13 +79,13 @@ class Constraint:
             return _side(self.ratio[0], point, life) / _side(self.ratio[1], point, life)
         return _side(self.value, point, life)
 
-    def sides(self, point: Point, life: Any) -> dict[str, tuple[Any, Any]]:
+    def sides(self, point: Point, life: Estimate | None) -> dict[str, tuple[Any, Any]]:
         """(left, right) of every relation that is asked."""
         left = self.left(point, life)
         asked = {name: getattr(self, name) for name in RELATIONS}
         return {k: (left, _side(x, point, life)) for k, x in asked.items() if x is not None}
 
-    def __call__(self, point: Point, life: Any) -> Any:
+    def __call__(self, point: Point, life: Estimate | None) -> Any:
         """Whether a point keeps it."""
         kept = jnp.asarray(True)
         for relation, (left, right) in self.sides(point, life).items():
@@ -100,14 +101,14 @@ class Constraint:
         return kept
 
 
-def _side(given: Side, point: Point, life: Any) -> Any:
+def _side(given: Side, point: Point, life: Estimate | None) -> Any:
     return look(given, point, life) if isinstance(given, str) else given
 
 
 Predicate = Constraint | Callable[..., Any]
 
 
-def holds(predicate: Predicate, point: Point, life: Any) -> Any:
+def holds(predicate: Predicate, point: Point, life: Estimate | None) -> Any:
     """A constraint, ``f(point)`` or ``f(point, estimate)`` at one point."""
     if isinstance(predicate, Constraint):
         return predicate(point, life)

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters import partial_eval
+from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.group import Group
@@ -28,7 +29,7 @@ class Reading(NamedTuple):
     text: str  # the program of a point, without what differs from run to run
 
 
-def read(program: Program, group: Group, dtype: Any) -> Reading:
+def read(program: Program, group: Group, dtype: DTypeLike) -> Reading:
     """Trace one point and follow back what the terms, constraints and limits read.
 
     Raises:

@@ -1,16 +1,16 @@
 """Can the devices of a long sweep be trusted? Stored answers, computed on each of them first."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from infer_jax.doctor import examine
 from infer_jax.errors import InputError
+from infer_jax.sweeps.keeping import Device
 
 LONG = 600.0  # seconds still to go from which the check, a minute a device, is worth it
 EARLY = 60.0  # seconds of a sweep whose pace tells little: it compiles, and keeps what it meets
 
 
-def check(devices: Sequence[Any], dtype: str) -> None:
+def check(devices: Sequence[Device], dtype: str) -> None:
     """Compare stored answers on each device.
 
     Raises:

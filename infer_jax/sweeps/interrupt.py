@@ -6,6 +6,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+Handler = Any  # what ``signal.signal`` takes and returns
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -30,7 +31,7 @@ class Listener:
     def __init__(self) -> None:
         self.stopped = False
         self.signal = int(signal.SIGINT)
-        self._before: dict[Any, Any] = {}
+        self._before: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> "Listener":
         if threading.current_thread() is threading.main_thread():

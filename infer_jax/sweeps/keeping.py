@@ -1,15 +1,18 @@
 """What does a stream hold between segments: a state for each device, or one frontier?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.front import Front
+from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.program import LANES, collect, gather, precise
+from infer_jax.sweeps.reducers import Monoid, State
 
 Device = Any  # a jax.Device, whose class type checkers do not see
 ASKED = 2**14  # rows decided at a time, between which it may be stopped
@@ -20,29 +23,29 @@ Judge = Callable[[list[int]], tuple[np.ndarray, np.ndarray]]
 class Devices:
     """The devices of a sweep, and how this process's part of an array comes to them and back."""
 
-    def __init__(self, devices: Any, dtype: Any):
+    def __init__(self, devices: Sequence[Device], dtype: DTypeLike):
         self.mesh, self.dtype = Mesh(np.array(devices), (LANES,)), dtype
         self.split = NamedSharding(self.mesh, PartitionSpec(LANES))
         self.mine = [d for d in devices if d.process_index == jax.process_index()]
         self.processes = len({d.process_index for d in devices})
         self.first = jax.process_index() == devices[0].process_index
 
-    def place(self, local: Any) -> Any:
+    def place(self, local: State) -> State:
         """This process's rows as its part of an array over all devices."""
         with precise(self.dtype):
             return jax.tree.map(
                 lambda x: jax.make_array_from_process_local_data(self.split, np.array(x)), local
             )
 
-    def alike(self, one: Any) -> Any:
+    def alike(self, one: State) -> State:
         """The same numbers on each of this process's devices."""
         count = len(self.mine)
         return self.place(jax.tree.map(lambda x: np.broadcast_to(x, (count, *np.shape(x))), one))
 
-    def pull(self, state: Any) -> Any:
+    def pull(self, state: State) -> State:
         """Copies of this process's rows; views would be donated with the next segment."""
 
-        def rows(x: Any) -> np.ndarray:
+        def rows(x: jax.Array) -> np.ndarray:
             shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
             return np.concatenate([np.array(s.data) for s in shards])
 
@@ -52,21 +55,21 @@ class Devices:
 class States:
     """A state of fixed size for each device; they are merged where the whole is asked for."""
 
-    def __init__(self, reducer: Any, devices: Devices, limbs: int, groups: int):
+    def __init__(self, reducer: Monoid, devices: Devices, limbs: int, groups: int):
         self.reducer, self.devices = reducer, devices
         self.empty = reducer.init(limbs, groups, devices.dtype)
         self.held = self._stack([self.empty] * len(devices.mine))
         self.state = devices.place(self.held)
 
     @staticmethod
-    def _stack(states: list[Any]) -> Any:
+    def _stack(states: list[State]) -> State:
         return jax.tree.map(lambda *x: np.stack(x), *states)
 
     def again(self, lanes: int) -> None:
         """Back to what was held before the segment."""
         self.state = self.devices.place(self.held)
 
-    def accept(self, state: Any, position: int) -> bool:
+    def accept(self, state: State, position: int) -> bool:
         """Hold what a segment made; whether the next one runs another program."""
         self.state, self.held = state, self.devices.pull(state)
         return False
@@ -79,7 +82,7 @@ class States:
         """Nothing is left to be decided; whether the next segment runs another program."""
         return False
 
-    def merged(self) -> Any:
+    def merged(self) -> State:
         """The state of all devices."""
         if self.devices.mesh.size == 1:
             return jax.tree.map(lambda x: x[0], self.held)
@@ -111,7 +114,7 @@ class Frontier:
     """
 
     def __init__(
-        self, reducer: Any, devices: Devices, limbs: int, groups: int, lanes: int, memory: int,
+        self, reducer: Pareto, devices: Devices, limbs: int, groups: int, lanes: int, memory: int,
         judge: Judge | None,
     ):  # fmt: skip
         self.reducer, self.devices, self.groups, self.judge = reducer, devices, groups, judge
@@ -129,7 +132,7 @@ class Frontier:
         self.reducer = self.reducer.fitting(len(self.known))
         self.state = self.devices.alike(self.reducer.state(self.known, self.groups, lanes))
 
-    def accept(self, state: Any, position: int) -> bool:
+    def accept(self, state: State, position: int) -> bool:
         """Merge the new rows of a segment; whether the next one runs another program."""
         self.state, self.before = state, len(self.known)
         columns, self.fresh = self._new(state)
@@ -142,7 +145,7 @@ class Frontier:
                 raise outsized(self.reducer, self._most(), position)
         return self._placed()
 
-    def _new(self, state: Any) -> tuple[list[np.ndarray], int]:
+    def _new(self, state: State) -> tuple[list[np.ndarray], int]:
         """The new rows of all devices, and how many one of them has at most."""
         devices = self.devices
         if devices.processes == 1:
@@ -159,7 +162,7 @@ class Frontier:
         parts = ([rows[:n] for rows, n in zip(x, counts, strict=True)] for x in fresh)
         return [np.concatenate(part) for part in parts], int(counts.max())
 
-    def _gathered(self, size: int, rows: Any) -> Any:
+    def _gathered(self, size: int, rows: State) -> State:
         with precise(self.devices.dtype):
             found = gather(self.devices.mesh, size, rows)
         return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), found)
@@ -219,7 +222,7 @@ class Frontier:
         row = sum(c.itemsize for c in self.known.columns)
         return min(self.reducer.most, self.memory // row)
 
-    def _rows(self, columns: Any) -> Front:
+    def _rows(self, columns: Sequence[np.ndarray]) -> Front:
         held = self.known
         return Front(tuple(columns), held.keys, held.limbs, held.push)
 
@@ -228,7 +231,7 @@ class Frontier:
         return (rows.columns[0], *np.ascontiguousarray(keys.T), *rows.columns[-rows.limbs :])
 
 
-def outsized(reducer: Any, most: int, position: int) -> InputError:
+def outsized(reducer: Pareto, most: int, position: int) -> InputError:
     """What is said of a frontier that has too many rows, with the ways out."""
     ways = (
         f"at most {most:,} of {len(reducer.objectives)} objectives: fewer objectives, limits "

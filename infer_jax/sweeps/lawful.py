@@ -15,10 +15,11 @@ import numpy as np
 from infer_jax import legal
 from infer_jax.errors import InputError
 from infer_jax.specs import Plan
-from infer_jax.sweeps.group import Group
+from infer_jax.sweeps.group import Group, Slot
 from infer_jax.sweeps.paths import Point
 from infer_jax.sweeps.space import dotted
 
+Grids = Sequence[tuple[legal.Rule, np.ndarray]]  # each rule, with where it holds
 WORK = ("prefix", "batch")  # the rules of a workload
 LARGEST = 2**22  # entries of a table; rules over more are asked of each point on the device
 
@@ -90,7 +91,7 @@ def _entries(group: Group, split: bool) -> int:
     return max(prod(group.sizes[i] for i in some) for some in digits)
 
 
-def _refuse_numbers(grids: Sequence[Any]) -> None:
+def _refuse_numbers(grids: Sequence[Grids]) -> None:
     """Raise InputError where a number that is no axis breaks a rule in every group."""
     wrong = [[r for r, held in one if held.size == 1 and not held] for one in grids]
     if wrong and all(wrong):
@@ -110,7 +111,7 @@ def _tables(group: Group) -> tuple[list[tuple[legal.Rule, np.ndarray]], bool]:
         return [], True  # a dependent axis: no table of digits
     count = len(group.sizes)
 
-    def spread(slot: Any, table: np.ndarray) -> np.ndarray:
+    def spread(slot: Slot, table: np.ndarray) -> np.ndarray:
         shape = [1] * count
         shape[slot.digit] = len(table)
         return np.asarray(table, np.float64).reshape(*shape, *np.shape(table)[1:])
@@ -125,7 +126,7 @@ def _tables(group: Group) -> tuple[list[tuple[legal.Rule, np.ndarray]], bool]:
     return [(rule, np.asarray(rule.holds)) for rule in _rules(point)], False
 
 
-def _always_broken(grids: Any, axis: int, digit: int) -> int | None:
+def _always_broken(grids: Grids, axis: int, digit: int) -> int | None:
     """The number of a rule that a digit breaks wherever it stands."""
     for number, (_, held) in enumerate(grids):
         reads = held.size > 1 and held.shape[axis] > 1 and not held.all()
@@ -140,7 +141,7 @@ def _told(group: Group, axis: int, digit: int, number: int) -> legal.Rule:
     return _rules(group.fill(group.steps(digits)))[number]
 
 
-def _combined(group: Group, grids: Any) -> list[Mask]:
+def _combined(group: Group, grids: Grids) -> list[Mask]:
     """One table for all rules over the same digits."""
     found: dict[tuple[int, ...], np.ndarray] = {}
     for _, held in grids:

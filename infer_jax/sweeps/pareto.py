@@ -19,11 +19,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before
 from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.reducers import Chunk, Reducer, Rows, State, key, parse
+from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, key, parse
 
 BLOCK = 128  # known rows compared with the lanes at a time
 START = 2048  # known rows that the first program has room for
@@ -111,14 +112,14 @@ class Pareto(Reducer):
     def _keys(self) -> int:
         return len(self.objectives)
 
-    def empty(self, limbs: int, dtype: Any) -> Front:
+    def empty(self, limbs: int, dtype: DTypeLike) -> Front:
         """No rows."""
         ties = self._keys if self.epsilon else 0
         columns = (np.zeros(0, np.int32), *(np.zeros(0, dtype) for _ in range(self._keys + ties)))
         index = tuple(np.zeros(0, np.uint32) for _ in range(limbs))
         return Front((*columns, *index), self._keys, limbs, self._pushed if self.margin else None)
 
-    def state(self, known: Front, groups: int, lanes: int) -> Any:
+    def state(self, known: Front, groups: int, lanes: int) -> State:
         """What one device begins a segment with: what it knows, and room for new rows."""
         fresh = tuple(np.zeros(self.room + 2 * lanes, c.dtype) for c in known.columns)
         rows = self._steps(known, groups) if self._keys == 2 else self._listed(known)
@@ -129,7 +130,7 @@ class Pareto(Reducer):
         worst = np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
         return np.pad(x, (0, self.capacity - len(x)), constant_values=worst)
 
-    def _steps(self, known: Front, groups: int) -> Any:
+    def _steps(self, known: Front, groups: int) -> State:
         """Of two objectives: the steps of the stairs, and where each position's begin."""
         owner, first, second, row = known.stairs()
         ties = [known.columns[3 + i][row] for i in range(self._keys if self.epsilon else 0)]
@@ -137,7 +138,7 @@ class Pareto(Reducer):
         steps = [self._padded(x) for x in (first, second, *ties)]
         return {"steps": tuple(steps), "starts": starts.astype(np.int32)}
 
-    def _listed(self, known: Front) -> Any:
+    def _listed(self, known: Front) -> State:
         """Of more objectives: position, pushed objectives, ties."""
         ties = known.columns[1 + self._keys : 1 + 2 * self._keys] if self.epsilon else ()
         columns = (known.columns[0], *(known.pushed(i) for i in range(self._keys)), *ties)
@@ -158,7 +159,7 @@ class Pareto(Reducer):
         )
         return self._appended(state, (chunk.group, *keys, *chunk.index), alive)
 
-    def _appended(self, state: Any, rows: Rows, alive: Array) -> Any:
+    def _appended(self, state: State, rows: Rows, alive: Mask) -> State:
         """With the rows that are alive, or overflown where there is no room for them."""
         lanes = alive.shape[0]
         numbers = jnp.arange(lanes, dtype=jnp.int32)
@@ -166,7 +167,7 @@ class Pareto(Reducer):
         room = state["fresh"][0].shape[0] - 2 * lanes  # at least one chunk always fits
         full = state["count"] + count > room + lanes
 
-        def some(carry: Any) -> Any:
+        def some(carry: tuple[Rows, Array, Array]) -> tuple[Rows, Array, Array]:
             fresh, held, _ = carry
             # sorted, not counted: one kernel to compile where counting takes ten
             picks = jnp.minimum(jnp.sort(jnp.where(alive, numbers, lanes)), lanes - 1)
@@ -181,14 +182,14 @@ class Pareto(Reducer):
 
     # Whatever is known came earlier in the grid, so of equals it wins.
 
-    def _below(self, known: Any, rows: Rows) -> Array:
+    def _below(self, known: State, rows: Rows) -> Mask:
         """Two objectives: beaten by the step at or before it."""
         (first, second, *ties), starts = known["steps"], known["starts"]
         group, x, y, *mine = rows
         low, high = starts[group], starts[group + 1]
         begin = low
 
-        def halve(_: Any, ends: Any) -> Any:
+        def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
             middle = (low + high) // 2
             right = (low < high) & (first[middle] <= x)
@@ -202,7 +203,7 @@ class Pareto(Reducer):
             beaten &= ~(same & before(mine, [t[at] for t in ties]))
         return beaten
 
-    def _listed_before(self, known: Any, rows: Rows) -> Array:
+    def _listed_before(self, known: State, rows: Rows) -> Mask:
         """More objectives: beaten by any of the rows, block by block."""
         size = min(BLOCK, self.capacity)
 

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimator
-from infer_jax.specs import Plan
+from infer_jax.estimators import Estimate, Estimator
+from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.specs.fields import leaves
 from infer_jax.specs.outputs import Output
 
@@ -17,13 +17,13 @@ class Point(NamedTuple):
     """One configuration, or a batch or a grid of them: the five pytrees of an estimate."""
 
     estimator: Estimator
-    arch: Any
-    hardware: Any
-    workload: Any
+    arch: Architecture
+    hardware: Hardware
+    workload: Workload
     plan: Any
 
 
-def look(path: str, point: Point, life: Any) -> Any:
+def look(path: str, point: Point, life: Estimate | None) -> Any:
     """The value of a dotted name: ``plan.tp`` of the inputs, ``decode.terms.memory`` of the life.
 
     Raises:
@@ -48,7 +48,7 @@ def _child(here: Any, step: str, path: str) -> Any:
     raise InputError("space", "term", path, f"here one of {', '.join(children(here))}")
 
 
-def children(here: Any) -> list[str]:
+def children(here: object) -> list[str]:
     """The names one can go on with from here."""
     if isinstance(here, dict):
         return list(here)
@@ -61,27 +61,27 @@ def children(here: Any) -> list[str]:
     return names + [n for n in DERIVED if isinstance(getattr(type(here), n, None), property)]
 
 
-def unit_of(path: str, point: Point, life: Any) -> str:
+def unit_of(path: str, point: Point, life: Estimate | None) -> str:
     """The unit a term was declared with."""
     return _declared(path, point, life).unit
 
 
-def grows(path: str, point: Point, life: Any) -> bool:
+def grows(path: str, point: Point, life: Estimate | None) -> bool:
     """Whether more of a term is better: rates and fractions, unless its field says otherwise."""
     return _declared(path, point, life).more_is_better
 
 
-def counts(path: str, point: Point, life: Any) -> bool:
+def counts(path: str, point: Point, life: Estimate | None) -> bool:
     """Whether a term is a count: where it is whole, it is exact in any precision."""
     return _declared(path, point, life).kind == "count"
 
 
-def drawn(path: str, point: Point, life: Any) -> bool:
+def drawn(path: str, point: Point, life: Estimate | None) -> bool:
     """Whether a term is a power or an energy, which is unknown where the chip's power is."""
     return _declared(path, point, life).drawn
 
 
-def _declared(path: str, point: Point, life: Any) -> Output:
+def _declared(path: str, point: Point, life: Estimate | None) -> Output:
     head = path.split(".")[0]
     here, steps = (point if head in Point._fields else life), path.split(".")
     for step in steps[:-1]:
@@ -100,7 +100,7 @@ def _declared(path: str, point: Point, life: Any) -> Output:
     return Output()
 
 
-def numbers(tree: Any) -> dict[str, Any]:
+def numbers(tree: object) -> dict[str, Any]:
     """Every declared number below a tree by its dotted path, dictionaries included."""
     found = {path: value for path, _, value in leaves(tree)}
     for f in dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ():

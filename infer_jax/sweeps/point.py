@@ -1,19 +1,26 @@
 """What is one point as a program? Traced once per structure and precision, for every use of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.typing import DTypeLike
 
-from infer_jax.estimators.estimate import Phase
+from infer_jax.estimators.estimate import Estimate, Phase
 from infer_jax.estimators.jaxpr_split import apart, only
 from infer_jax.sweeps.constraint import Predicate, holds
 from infer_jax.sweeps.group import Group, Slot
 from infer_jax.sweeps.paths import Point, counts, drawn, grows, look, numbers, unit_of
+from infer_jax.sweeps.reducers import Reducer
+
+Shapes = tuple[tuple[int, ...], ...]
+Seen = Callable[[Point, Estimate], None]
+Answers = tuple[dict[str, Array], Array, Array, Array]  # terms, accepted, feasible, shortfall
 
 
 class Program(NamedTuple):
@@ -25,13 +32,15 @@ class Program(NamedTuple):
     signs: tuple[tuple[str, float], ...]  # by term: -1 where more is better
     where: tuple[Predicate, ...]
     feasible: str
-    reducer: Any
+    reducer: Reducer  # None in the key of a trace, which all reducers share
     chunk: int
     limbs: int
     masks: tuple[tuple[int, ...], ...] = ()  # the digits of each table of what is legal
 
 
-def one_point(program: Program, base: Point, steps: list[Any], seen: Any = None) -> Any:
+def one_point(
+    program: Program, base: Point, steps: Sequence[Array], seen: Seen | None = None
+) -> Answers:
     """Terms, whether the constraints hold, whether the limits do, and by how much not.
 
     ``seen`` is shown the point and its estimate while they are traced.
@@ -67,7 +76,7 @@ class Trace(NamedTuple):
     drawn: frozenset[str]  # the terms that are unknown where the chip's power is
 
 
-def traced(program: Program, base: Point, dtype: Any) -> Trace:
+def traced(program: Program, base: Point, dtype: DTypeLike) -> Trace:
     """The trace of a program's points; numbers, chunks and what is kept are no part of it."""
     names = tuple((name, 1.0) for name, _ in program.signs)
     asked = program._replace(sizes=(), per=(), signs=names, reducer=None, chunk=0, limbs=0,
@@ -77,10 +86,12 @@ def traced(program: Program, base: Point, dtype: Any) -> Trace:
 
 
 @lru_cache(maxsize=256)
-def _traced(asked: Program, tree: Any, shapes: tuple[Any, ...], dtype: np.dtype) -> Trace:
+def _traced(
+    asked: Program, tree: Any, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype
+) -> Trace:
     told: dict[str, Any] = {}
 
-    def seen(point: Any, life: Any) -> None:
+    def seen(point: Point, life: Estimate) -> None:
         names = [name for name, _ in asked.signs]
         told["signs"] = tuple((n, -1.0 if grows(n, point, life) else 1.0) for n in names)
         told["counts"] = frozenset(n for n in names if counts(n, point, life))
@@ -89,7 +100,7 @@ def _traced(asked: Program, tree: Any, shapes: tuple[Any, ...], dtype: np.dtype)
         told["drawn"] = frozenset(n for n in every if drawn(n, point, life))
         told["life"] = life
 
-    def whole(base: Any, steps: Any) -> Any:
+    def whole(base: Point, steps: Sequence[Array]) -> tuple[object, ...]:
         answers = one_point(asked, base, steps, seen)
         return (*answers, told.pop("life"))
 
@@ -116,7 +127,7 @@ def _scope(jaxpr: ClosedJaxpr, shapes: Any, feasible: str) -> tuple[bool, ...]:
     return tuple(apart(jaxpr, mine, others))
 
 
-def answers(program: Program, base: Point, estimate: str = "") -> Callable[[Any], Any]:
+def answers(program: Program, base: Point, estimate: str = "") -> Callable[[Sequence[Array]], Any]:
     """steps -> (terms, accepted, feasible, shortfall, estimate).
 
     The estimator itself does not run again: only what the answers need of its trace does. Of the
@@ -131,7 +142,7 @@ def answers(program: Program, base: Point, estimate: str = "") -> Callable[[Any]
     ]
     run = jaxpr_as_fun(only(trace.jaxpr, told))
 
-    def answer(steps: Any) -> Any:
+    def answer(steps: Sequence[Array]) -> Any:
         found = iter(run(*leaves, *steps))
         return jax.tree.unflatten(tree, [next(found) if is_told else None for is_told in told])
 

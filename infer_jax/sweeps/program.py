@@ -1,14 +1,16 @@
 """What runs on the devices: decode lanes, evaluate them, absorb them; one compiled segment."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
+from jax.typing import ArrayLike, DTypeLike
 
 from infer_jax.compiling import wide
 from infer_jax.sweeps import digits as radix
@@ -16,8 +18,10 @@ from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.lawful import place
 from infer_jax.sweeps.paths import Point
 from infer_jax.sweeps.point import Program, answers
-from infer_jax.sweeps.reducers import Chunk, fold, parse
+from infer_jax.sweeps.reducers import Chunk, Monoid, Rows, State, fold, parse
 
+Carry = tuple[Array, State, Array]  # the step, the state, the counts
+Segment = tuple[State, Array, Array, Array]  # states, counts, the steps done, wishes
 LANES = "lanes"  # the one axis of the mesh
 COUNTS = ("accepted", "feasible", "undefined")
 
@@ -27,12 +31,12 @@ class Task(NamedTuple):
     what is legal."""
 
     base: Point
-    tables: tuple[Any, ...]
-    orders: tuple[Any, ...]
-    masks: tuple[Any, ...] = ()
+    tables: tuple[np.ndarray, ...]
+    orders: tuple[np.ndarray, ...]
+    masks: tuple[np.ndarray, ...] = ()
 
 
-def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: Any) -> Task:
+def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: DTypeLike) -> Task:
     """A group's numbers in one precision; ``spans`` are the user's positions per ``per`` digit."""
     cast = partial(np.asarray, dtype=dtype)
     orders, stride = [], 1
@@ -69,7 +73,7 @@ def chunk_of(
     return chunk, jnp.stack(sums)
 
 
-def precise(dtype: Any) -> AbstractContextManager[Any]:
+def precise(dtype: DTypeLike) -> AbstractContextManager[object]:
     """Where arrays of this precision exist: float64 needs 64-bit numbers switched on.
 
     Only around compiled calls and what goes in and out of them; float32 needs nothing.
@@ -79,7 +83,7 @@ def precise(dtype: Any) -> AbstractContextManager[Any]:
 
 
 @lru_cache
-def _compiled(platform: str) -> Any:
+def _compiled(platform: str) -> Callable[..., Segment]:
     return jax.jit(
         _segment,
         static_argnums=(0, 1),
@@ -91,13 +95,13 @@ def _compiled(platform: str) -> Any:
 def segment(
     program: Program,
     mesh: Mesh,
-    state: Any,
+    state: State,
     task: Task,
-    start: Any,
-    limbs: Any,
-    count: Any,
-    wishes: Any,
-) -> Any:
+    start: ArrayLike,
+    limbs: ArrayLike,
+    count: ArrayLike,
+    wishes: ArrayLike,
+) -> Segment:
     """Absorb ``count`` points (at most 2^30) after a start on all devices.
 
     Returns the states, the counts of all devices, the steps that every device had room for (fewer
@@ -111,18 +115,18 @@ def segment(
 def _segment(
     program: Program,
     mesh: Mesh,
-    state: Any,
+    state: State,
     task: Task,
-    start: Any,
-    limbs: Any,
-    count: Any,
-    wishes: Any,
-) -> Any:
-    def share(state: Any, task: Task, start: Array, limbs: Array, count: Array, wishes: Array):
+    start: Array,
+    limbs: Array,
+    count: Array,
+    wishes: Array,
+) -> Segment:
+    def share(state: State, task: Task, start: Array, limbs: Array, count: Array, wishes: Array):
         mine = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
         stride = mesh.size * program.chunk
 
-        def step(carry: Any) -> Any:
+        def step(carry: Carry) -> Carry:
             i, state, sums = carry
             chunk, new = chunk_of(program, task, start, limbs, mine + i * stride, count)
             state = program.reducer.absorb(state, chunk)
@@ -150,15 +154,15 @@ def _segment(
     )(state, task, start, limbs, count, wishes)
 
 
-def _full(state: Any) -> Any:
+def _full(state: State) -> ArrayLike:
     return state["overflow"] if isinstance(state, dict) and "overflow" in state else False
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def gather(mesh: Mesh, size: int, rows: Any) -> Any:
+def gather(mesh: Mesh, size: int, rows: Rows) -> Rows:
     """The first ``size`` rows of all devices, the same on all of them."""
 
-    def share(rows: Any) -> Any:
+    def share(rows: Rows) -> Rows:
         first = jax.tree.map(lambda x: x[0, :size] if x.ndim > 1 else x[0], rows)
         return jax.tree.map(lambda x: lax.all_gather(x, LANES), first)
 
@@ -169,10 +173,10 @@ def gather(mesh: Mesh, size: int, rows: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def collect(reducer: Any, mesh: Mesh, state: Any) -> Any:
+def collect(reducer: Monoid, mesh: Mesh, state: State) -> State:
     """One state out of the states of all devices, the same on all of them."""
 
-    def share(state: Any) -> Any:
+    def share(state: State) -> State:
         return fold(reducer, jax.tree.map(lambda x: lax.all_gather(x[0], LANES), state), mesh.size)
 
     split, whole = PartitionSpec(LANES), PartitionSpec()

@@ -1,21 +1,24 @@
 """What are the kept points exactly? Decoded again, evaluated in float64, and filtered again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from infer_jax.compiling import quick
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.group import Group, spread
+from infer_jax.sweeps.keeping import Device
 from infer_jax.sweeps.pareto import Pareto
-from infer_jax.sweeps.paths import numbers
+from infer_jax.sweeps.paths import Point, numbers
 from infer_jax.sweeps.point import Program, answers
 from infer_jax.sweeps.program import precise
-from infer_jax.sweeps.reducers import parse
+from infer_jax.sweeps.reducers import Reducer, parse
+from infer_jax.sweeps.stream import Part
 from infer_jax.sweeps.topk import TopK
 
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
@@ -30,7 +33,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, order: Any) -> "Rows":
+    def take(self, order: Sequence[int] | np.ndarray) -> "Rows":
         """The chosen rows, in that order."""
         chosen = np.asarray(order, int)
         terms = {k: v[chosen] for k, v in self.terms.items()}
@@ -40,17 +43,17 @@ class Rows:
 KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
 
 
-def _lives(program: Program, estimate: str, base: Any, steps: Any) -> Any:
+def _lives(program: Program, estimate: str, base: Point, steps: Sequence[Array]) -> Any:
     return jax.vmap(answers(program, base, estimate), axis_size=BLOCK)(steps)
 
 
 @lru_cache
-def _compiled(platform: str) -> Any:
+def _compiled(platform: str) -> Callable[..., Any]:
     return jax.jit(_lives, static_argnums=(0, 1), compiler_options=quick(platform))
 
 
 def evaluate(
-    parts: Sequence[Any], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
+    parts: Sequence[Part], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
 ) -> Rows:
     """All numbers of the estimates at these global indices, in float64."""
     terms: dict[str, np.ndarray] = {}
@@ -64,12 +67,14 @@ def evaluate(
     return Rows(index, terms, owner)
 
 
-def warm(part: Any) -> None:
+def warm(part: Part) -> None:
     """Compile what evaluates a part's points, by evaluating its first."""
     lives(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
 
 
-def positions(group: Group, digits: np.ndarray, per: Sequence[str], spans: Sequence[int]) -> Any:
+def positions(
+    group: Group, digits: np.ndarray, per: Sequence[str], spans: Sequence[int]
+) -> np.ndarray:
     """The position of each point on the axes of ``per``, as one number."""
     owner = np.zeros(len(digits), np.int64)
     for path, span in zip(per, spans, strict=True):
@@ -78,7 +83,7 @@ def positions(group: Group, digits: np.ndarray, per: Sequence[str], spans: Seque
     return owner
 
 
-def lives(part: Any, digits: np.ndarray, estimate: str) -> Any:
+def lives(part: Part, digits: np.ndarray, estimate: str) -> Any:
     """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
     count, group = len(digits), part.group
     blocks = -(-count // BLOCK)
@@ -96,20 +101,20 @@ def lives(part: Any, digits: np.ndarray, estimate: str) -> Any:
     return jax.tree.map(lambda *x: np.concatenate(x)[:count], *found)
 
 
-def _terms(part: Any, digits: np.ndarray) -> dict[str, np.ndarray]:
+def _terms(part: Part, digits: np.ndarray) -> dict[str, np.ndarray]:
     values, kept, feasible, short, life = lives(part, digits, "asked")
     told = {name: column for name, column in numbers(life).items() if column is not None}
     return {**values, **told, "feasible": feasible, KEPT: kept, SHORT: short}
 
 
-def _cpu() -> list[Any]:
+def _cpu() -> list[Device]:
     try:
         return jax.local_devices(backend="cpu")
     except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
         return []
 
 
-def select(reducer: Any, rows: Rows, signs: dict[str, float]) -> Rows:
+def select(reducer: Reducer, rows: Rows, signs: dict[str, float]) -> Rows:
     """What the reducer keeps of these points, exactly, in the reducer's order."""
     if not len(rows):
         return rows

@@ -7,18 +7,20 @@ Memory is that of one chunk and one state, whatever the size of the grid.
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from infer_jax.sweeps import checkpoint as held, digits as radix, guard
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.interrupt import Listener, Stopped
-from infer_jax.sweeps.keeping import Devices, Frontier, Judge, States
+from infer_jax.sweeps.keeping import Device, Devices, Frontier, Judge, States
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.point import Program
 from infer_jax.sweeps.program import COUNTS, Task, precise, segment
+from infer_jax.sweeps.reducers import Monoid, Reducer, State
 
 TARGET = 1.0  # seconds of a segment
 CHUNKS = {"cpu": 8192, "gpu": 2**20, "tpu": 2**18}  # lanes: a cache's worth, a device's worth
@@ -49,8 +51,8 @@ class Part(NamedTuple):
 class Outcome(NamedTuple):
     """The merged state with the reducer it belongs to, and what was counted."""
 
-    reducer: Any
-    state: Any
+    reducer: Reducer
+    state: State  # of a Pareto its Front
     counts: dict[str, int]
     seconds: float
     notes: list[str]
@@ -63,11 +65,11 @@ class Stream:
     def __init__(
         self,
         parts: Sequence[Part],
-        reducer: Any,
+        reducer: Reducer,
         groups: int,
-        dtype: Any,
+        dtype: DTypeLike,
         *,
-        devices: Sequence[Any],
+        devices: Sequence[Device],
         chunk: int | None,
         memory: int,
         path: Path | None,
@@ -88,10 +90,11 @@ class Stream:
         self.notes: list[str] = []
         self.begun = 0.0
         if isinstance(reducer, Pareto):
-            self.kept: Any = Frontier(
+            self.kept: Frontier | States = Frontier(
                 reducer, self.devices, self.limbs, groups, self.chunk, memory, judge
             )
         else:
+            assert isinstance(reducer, Monoid)
             self.kept = States(reducer, self.devices, self.limbs, groups)
 
     def run(self) -> Outcome:
@@ -112,7 +115,7 @@ class Stream:
         if self.path and time.monotonic() - self.last_save >= self.every:
             self.save()  # what is left to do is writing the rows
         seconds = time.monotonic() - self.begun
-        decided = getattr(self.kept, "decided", 0)
+        decided = self.kept.decided
         return Outcome(self.reducer, self.kept.merged(), self.counts, seconds, self.notes, decided)
 
     def _begin(self) -> None:
@@ -163,7 +166,7 @@ class Stream:
         saved = self.save()
         raise Stopped(self.position, self.total, self.path if saved else None, listener.signal)
 
-    def _segment(self, part: Part, local: int, count: int) -> tuple[Any, Any] | None:
+    def _segment(self, part: Part, local: int, count: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Counts and agreements of one segment; None where it has to be tried again."""
         reducer = self.kept.reducer
         program = part.program._replace(reducer=reducer, chunk=self.chunk)
@@ -200,7 +203,7 @@ class Stream:
             self.points = int(wished // stride) * stride
         self.points, self.warm = max(self.points, stride), True
 
-    def _between(self, agreed: Any, listener: Listener, rate: float, settled: bool) -> None:
+    def _between(self, agreed: np.ndarray, listener: Listener, rate: float, settled: bool) -> None:
         left = (self.total - self.position) / rate
         if self.progress:
             self.progress(Progress(self.position, self.total, rate, left))

@@ -1,6 +1,6 @@
 """What does a SPACE.toml say? Tables become a space, an estimator and what to keep."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +110,7 @@ def read_space(
     return estimator, space, feasible
 
 
-def known(where: str, table: str, given: Mapping[str, Any], keys: Any) -> None:
+def known(where: str, table: str, given: Mapping[str, object], keys: Iterable[str]) -> None:
     """Raise InputError for a key that is none of ``keys``."""
     for key in given:
         if key not in keys:
@@ -118,7 +118,7 @@ def known(where: str, table: str, given: Mapping[str, Any], keys: Any) -> None:
             raise InputError(where, field, "an unknown key", ", ".join(keys))
 
 
-def _texts(given: Any) -> bool:
+def _texts(given: object) -> bool:
     return isinstance(given, list) and bool(given) and all(isinstance(x, str) for x in given)
 
 
@@ -245,24 +245,24 @@ def _keep(where: str, table: dict[str, Any]) -> Reducer:
         raise InputError(where, "keep", given, f"options of {kinds[0]}") from None
 
 
-def _text(given: Any) -> bool:
+def _text(given: object) -> bool:
     return isinstance(given, str)
 
 
-def _number(given: Any) -> bool:
+def _number(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < 1e300
 
 
-def _all_numbers(given: Any) -> bool:
+def _all_numbers(given: object) -> bool:
     return isinstance(given, list) and all(_number(x) for x in given)
 
 
-def _limits(given: Any) -> bool:
+def _limits(given: object) -> bool:
     return isinstance(given, dict) and all(_number(x) for x in given.values())
 
 
 # of an option of what is kept: whether it is one, and what it must be
-OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+OPTIONS: dict[str, tuple[Callable[[object], bool], str]] = {
     "per": (lambda x: _text(x) or _texts(x), "an axis, or a list of axes"),
     "by": (_text, "the name of a term"),
     "epsilon": (_number, "a share from 0 to below 1"),
