@@ -166,13 +166,18 @@ def fit(
         loss=loss,
         tolerance=tolerance,
     )
-    weight = problem.weighted(weights)
-    labels = None if clusters is None else tuple(clusters)
-    if labels is not None and len(labels) != len(problem.data):
-        allowed = f"a label for each of {len(problem.data)} rows"
-        raise InputError("fit", "clusters", len(labels), allowed)
+    weight, labels = problem.weighted(weights), _labels(problem, clusters)
     ends, costs = problem.solve(problem.starts(restarts, spread, seed), weight, steps)
     return dataclasses.replace(at(problem, ends[0], weight, np.sort(costs[0])), clusters=labels)
+
+
+def _labels(
+    problem: FitProblem, clusters: Sequence[Hashable] | None
+) -> tuple[Hashable, ...] | None:
+    if clusters is not None and len(clusters) != len(problem.data):
+        allowed = f"a label for each of {len(problem.data)} rows"
+        raise InputError("fit", "clusters", len(clusters), allowed)
+    return None if clusters is None else tuple(clusters)
 
 
 def at(

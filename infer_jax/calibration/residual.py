@@ -5,9 +5,9 @@ shrinks toward zero, and training stops where groups that it does not see stop g
 """
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,13 @@ from jax import Array
 
 from infer_jax.errors import InputError
 
+if TYPE_CHECKING:
+    from flax.linen import Module
+    from optax import GradientTransformation, GradientTransformationExtraArgs
+
 
 @cache
-def network(width: int, outputs: int) -> Any:
+def network(width: int, outputs: int) -> "Module":
     """Features of a row to the logarithm of a factor on each of ``outputs`` predictions.
 
     A flax module; exactly 0 before training.
@@ -105,7 +109,35 @@ def learn_residual(
     except ImportError as error:
         allowed = "pip install 'infer_jax[fit]'"
         raise InputError("residual", error.name or "", "not installed", allowed) from None
-    optimiser = optax.adamw(rate, weight_decay=decay)
+    train = _training(net, scaled, wanted, sizes, optax.adamw(rate, weight_decay=decay), rounds)
+    keys = jax.random.split(jax.random.key(seed), parts)
+    seen = jnp.asarray([part != i for i in range(parts)], float)
+    best, start, least, at = jax.jit(jax.vmap(train))(keys, seen)
+    return Residual(
+        networks=tuple(jax.tree.map(lambda x, i=i: np.asarray(x[i]), best) for i in range(parts)),
+        centre=centre,
+        size=size,
+        outputs=left.shape[1],
+        width=width,
+        rounds=tuple(int(i) for i in np.asarray(at)),
+        gain=float(1.0 - np.sum(least) / np.sum(start)),
+    )
+
+
+def _training(
+    net: "Module",
+    scaled: Array,
+    wanted: Array,
+    sizes: Array,
+    optimiser: "GradientTransformationExtraArgs | GradientTransformation",
+    rounds: int,
+) -> Callable[[Array, Array], tuple[Any, Array, Array, Array]]:
+    """Trains one network from a key on the rows that it sees (1 or 0).
+
+    Returns its best weights, the loss on the other rows before and at its least, and the round.
+    """
+    import optax
+
     mean = lambda x, w: jnp.sum(x * w) / jnp.sum(w)  # noqa: E731
 
     def loss(weights: Any, seen: Array) -> Array:
@@ -129,15 +161,4 @@ def learn_residual(
         (_, _, best, least), course = jax.lax.scan(round_, carry, None, length=rounds)
         return best, start, least, jnp.argmin(course)
 
-    keys = jax.random.split(jax.random.key(seed), parts)
-    seen = jnp.asarray([part != i for i in range(parts)], float)
-    best, start, least, at = jax.jit(jax.vmap(train))(keys, seen)
-    return Residual(
-        networks=tuple(jax.tree.map(lambda x, i=i: np.asarray(x[i]), best) for i in range(parts)),
-        centre=centre,
-        size=size,
-        outputs=left.shape[1],
-        width=width,
-        rounds=tuple(int(i) for i in np.asarray(at)),
-        gain=float(1.0 - np.sum(least) / np.sum(start)),
-    )
+    return train

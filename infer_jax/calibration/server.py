@@ -105,6 +105,20 @@ def calibrate_server(
         allowed = f"at least {len(wanted)}, the number of parameters ({', '.join(wanted)})"
         raise InputError("calibrate", "measured times", count, allowed)
     possible = candidates(arch, loads)
+    return _fitted(theory, arch, hardware, runs, loads, times, wanted, possible)
+
+
+def _fitted(
+    theory: Serving,
+    arch: Architecture,
+    hardware: Hardware,
+    runs: Sequence[Run],
+    loads: tuple[Load, ...],
+    times: np.ndarray,
+    wanted: tuple[str, ...],
+    possible: tuple[Load, ...],
+) -> Calibrated:
+    """``wanted`` fitted to the ``times`` of ``runs``, and which of ``possible`` ones tell most."""
     # what could be measured next is a row of weight 0: one program serves both
     everything = (*loads, *possible)
     rows = np.concatenate([times, np.full((2, len(possible)), np.nan)], axis=1)

@@ -70,19 +70,10 @@ def calibrate(
     """
     _check(out, hardware, picture)
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
-    runs = read_runs(
-        [os.fspath(f) for f in ([files] if isinstance(files, str | os.PathLike) else files)],
-        sidecar,
-        engine=engine,
-        tp=tp,
-        pp=pp,
-        ep=ep,
-        dp=dp,
-        isl=isl,
-        osl=osl,
-        concurrency=concurrency,
-        request_rate=request_rate,
-    )
+    facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
+    facts |= {"concurrency": concurrency, "request_rate": request_rate}
+    paths = [files] if isinstance(files, str | os.PathLike) else files
+    runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)
     agree(runs, asked)
     start = inputs.estimator(inputs.BEST, asked)
     assert isinstance(start, Serving)

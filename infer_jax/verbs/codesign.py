@@ -84,13 +84,16 @@ def codesign(
         name = estimator or "economics.planned"
         table = default_tables(os.fspath(model), os.fspath(hardware), name, isl, osl, kept)
         asked = spec_of("infer-jax codesign", table)
-    designs = []
+    return CodesignResult(tuple(_designs(asked, out, seed)))
+
+
+def _designs(asked: DesignSpec, out: Place | None, seed: int | None) -> Iterator[DesignResult]:
+    """The design for each thing that is to be kept, written as soon as it is there."""
     for i, keep in enumerate(asked.keeps):
         one = _report(asked, _design(asked, keep, seed), keep, wanted=out is not None)
         if out is not None:
             one = _write(Path(out) if len(asked.keeps) == 1 else Path(out) / str(i + 1), one)
-        designs.append(one)
-    return CodesignResult(tuple(designs))
+        yield one
 
 
 def _spec(spec: Place | DesignSpec | Mapping[str, object]) -> DesignSpec:

@@ -68,15 +68,9 @@ def kernels(
     name = "kernels.published" if as_published else "kernels"
     estimator = inputs.estimator(name, asked)
     assert isinstance(estimator, Kernels)
-    plan = Serving.of(
-        tp=tp,
-        ep=ep,
-        nodes=nodes or 0.0,
-        deepep=float(deepep),
-        two_batch=float(two_batch),
-        sm_share=sm_share,
-        prefill_tokens=prefill_tokens or 0.0,
-    )
+    ways = {"deepep": float(deepep), "two_batch": float(two_batch), "sm_share": sm_share}
+    tokens = prefill_tokens or 0.0
+    plan = Serving.of(tp=tp, ep=ep, nodes=nodes or 0.0, prefill_tokens=tokens, **ways)
     work = inputs.workload(isl, osl, 0.0, batch or ep)
     with busy("compiling and evaluating"):
         answer: Answer = once(_answer, estimator, arch, asked.hardware, work, plan)

@@ -57,17 +57,11 @@ def offload(
     1.0
     """
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
-    name = estimator or ESTIMATORS[0]
-    model, arch = _estimator(name, asked), asked.model.architecture
-    for option, word, words in (
-        ("--compress", compress, COMPRESSIONS),
-        ("--schedule", schedule, SCHEDULES),
-    ):
-        if word not in words:
-            raise refuse(option, word, ", ".join(words))
-    layers = sum(float(b.count) for b in arch.blocks)
-    if gpus > layers:
-        raise refuse("--gpus", gpus, f"at most the {layers:g} layers")
+    name, arch = estimator or ESTIMATORS[0], asked.model.architecture
+    model = _estimator(name, asked)
+    _known("--compress", compress, COMPRESSIONS)
+    _known("--schedule", schedule, SCHEDULES)
+    _stages(arch, gpus)
     work = inputs.workload(isl, osl, 0.0)
     plan = Offload.of(
         pp=gpus,
@@ -82,11 +76,22 @@ def offload(
         grid = search(model, arch, asked.hardware, work, plan)
     best, block = grid.best(latency), None
     if best is not None:
-        sizes = {"gpu_batch": grid.gpu_batch[best], "batches": grid.batches[best]}
-        plan = plan.replace(**{name: np.asarray(x) for name, x in sizes.items()})
+        here = {"gpu_batch": grid.gpu_batch[best], "batches": grid.batches[best]}
+        plan = plan.replace(**{name: np.asarray(x) for name, x in here.items()})
         with busy("pricing the best block"):
             block = _block(model, arch, asked.hardware, work, plan)
     return OffloadResult(asked, name, work, gpus, latency, grid, block)
+
+
+def _known(option: str, word: str, words: Sequence[str]) -> None:
+    if word not in words:
+        raise refuse(option, word, ", ".join(words))
+
+
+def _stages(arch: Architecture, gpus: float) -> None:
+    layers = sum(float(b.count) for b in arch.blocks)
+    if gpus > layers:
+        raise refuse("--gpus", gpus, f"at most the {layers:g} layers")
 
 
 def _block(
