@@ -26,7 +26,7 @@ def estimate(
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
     draft: opt.Draft = None,
-    acceptance: opt.Accepted = None,
+    acceptance: opt.AcceptanceOrFile = None,
     heads: opt.Heads = False,
     set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,

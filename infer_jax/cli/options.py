@@ -91,7 +91,7 @@ Heads = Annotated[
         help="Prediction heads (EAGLE, MTP) were trained for the model, which brings none.",
     ),
 ]
-Accepted = Annotated[
+AcceptanceOrFile = Annotated[
     str | None,
     typer.Option(
         "--acceptance",

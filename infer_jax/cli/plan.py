@@ -138,7 +138,7 @@ def plan(
     quant: Quant = None,
     kv_dtype: opt.KvDtype = None,
     chunk: Chunk = None,
-    acceptance: opt.Accepted = None,
+    acceptance: opt.AcceptanceOrFile = None,
     heads: opt.Heads = False,
     draft: opt.Draft = None,
     max_num_seqs: Places = None,

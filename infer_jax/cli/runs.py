@@ -7,7 +7,6 @@ import typer
 
 from infer_jax.cli import parsers
 from infer_jax.estimators.serving import ENGINES
-from infer_jax.verbs.runs import agree as agree
 
 Files = Annotated[
     list[Path],

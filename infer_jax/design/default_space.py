@@ -5,7 +5,6 @@ on TTFT, TPOT and throughput, change the model, again. Here one search turns all
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 
@@ -22,7 +21,7 @@ BAND = 0.02  # total and active parameters stay within this share: a model of th
 
 def default_tables(
     model: str, hardware: str, estimator: str, isl: float, osl: float, limits: Mapping[str, float]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The tables of a SPEC.toml of least cost within limits on ``ttft``, ``tpot``, ``throughput``.
 
     Raises:
@@ -41,12 +40,12 @@ def default_tables(
     }
 
 
-def _free(arch: Architecture) -> dict[str, Any]:
+def _free(arch: Architecture) -> dict[str, object]:
     """Attention and feedforward of the model around what they are, the split, the batch."""
     flat = {f"arch.{dotted(k)}": float(v) for k, v in jax.tree_util.tree_flatten_with_path(arch)[0]}
     known = paths(arch)
     mixture = "experts" in known
-    free: dict[str, Any] = {"tp": [1, 16], "batch": [1, 8192]}
+    free: dict[str, object] = {"tp": [1, 16], "batch": [1, 8192]}
     if mixture:
         free["ep"] = [1, 256]
     for name in (*SHAPE, *(() if mixture else ("feedforward_width",))):
@@ -56,7 +55,7 @@ def _free(arch: Architecture) -> dict[str, Any]:
     return free
 
 
-def _alike(arch: Architecture) -> list[dict[str, Any]]:
+def _alike(arch: Architecture) -> list[dict[str, object]]:
     """Total and active parameters within ``BAND`` of the model's."""
     sizes = {
         "parameters": float(decoder.total(decoder.parameters(arch).values())),

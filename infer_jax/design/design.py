@@ -19,7 +19,7 @@ from infer_jax.design.violations import (
     violations,
 )
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimator
+from infer_jax.estimators import Estimate, Estimator
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.explain import explain
 from infer_jax.sweeps.paths import Point, look
@@ -44,9 +44,9 @@ class Design:
     values: dict[str, Any]
     index: int | None
     point: Point
-    estimate: Any
+    estimate: Estimate
     start: Point
-    start_estimate: Any
+    start_estimate: Estimate
     start_met: bool
     by: str
     sign: float

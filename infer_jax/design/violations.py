@@ -1,6 +1,6 @@
 """Does a point keep its limits, what breaks and by how much, and where does one start?"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +11,7 @@ from infer_jax.compiling import quick
 from infer_jax.design.problem import DesignProblem
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimate
 from infer_jax.sweeps.constraint import Constraint, holds
 from infer_jax.sweeps.paths import Point, look
 from infer_jax.sweeps.space import Space, dotted
@@ -68,29 +69,31 @@ def value_at(point: Point, path: str) -> float:
     return float(known[path])
 
 
-def estimate_of(point: Point) -> Any:
+def estimate_of(point: Point) -> Estimate:
     """The exact estimate of one point, in float64."""
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, _compiled(jax.default_backend())(point))
 
 
-def _estimate(point: Point) -> Any:
+def _estimate(point: Point) -> Estimate:
     return point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
 
 
 @lru_cache
-def _compiled(platform: str) -> Any:
+def _compiled(platform: str) -> Callable[[Point], Estimate]:
     return jax.jit(_estimate, compiler_options=quick(platform))
 
 
-def excess_of(problem: DesignProblem, point: Point, estimate: Any, limits: np.ndarray) -> float:
+def excess_of(
+    problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray
+) -> float:
     """The worst relative excess over limits; infinite where a constraint of the grid is broken."""
     if not all(bool(holds(c, point, estimate)) for c in problem.program.where):
         return np.inf
     return max([0.0, *(x for _, x in _broken(problem, point, estimate, limits))])
 
 
-def violations(problem: DesignProblem, point: Point, estimate: Any, limits: np.ndarray) -> str:
+def violations(problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray) -> str:
     """What is broken and by how much, the worst first."""
     found = _broken(problem, point, estimate, limits)
     for given in problem.program.where:
@@ -104,7 +107,7 @@ def _worst(found: tuple[str, float]) -> float:
 
 
 def _broken(
-    problem: DesignProblem, point: Point, estimate: Any, limits: np.ndarray
+    problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray
 ) -> list[tuple[str, float]]:
     """(what, relative excess) of the limits that are broken."""
     found, signs = [], dict(problem.program.signs)
@@ -124,7 +127,7 @@ def _broken(
     return [(text, over) for text, over in found if over > 0]
 
 
-def _constraint(given: Any, point: Point, estimate: Any) -> list[tuple[str, float]]:
+def _constraint(given: Any, point: Point, estimate: Estimate) -> list[tuple[str, float]]:
     if not isinstance(given, Constraint):
         return [(f"the constraint {getattr(given, '__name__', 'of the space')}", 1.0)]
     joined = (" x ".join(given.product), " + ".join(given.sum), " / ".join(given.ratio))
