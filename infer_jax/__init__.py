@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from infer_jax.verbs.memory import memory as memory
     from infer_jax.verbs.offload import offload as offload
     from infer_jax.verbs.plan import plan as plan
+    from infer_jax.verbs.report import report as report
     from infer_jax.verbs.sensitivity import sensitivity as sensitivity
     from infer_jax.verbs.sweep import sweep as sweep
 
@@ -76,6 +77,7 @@ _VERBS = (
     "memory",
     "offload",
     "plan",
+    "report",
     "sensitivity",
     "sweep",
 )

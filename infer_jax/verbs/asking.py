@@ -57,6 +57,11 @@ def from_command() -> Iterator[None]:
         _from_command.reset(token)
 
 
+def by_command() -> bool:
+    """Whether the command line asks, and not Python."""
+    return _from_command.get()
+
+
 def _as_keyword(error: InputError, name: str) -> None:
     """Spell the options in a problem as keyword arguments of the verb ``name``."""
     sentence = _keywords(str(error))

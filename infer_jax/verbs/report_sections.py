@@ -1,14 +1,15 @@
 """Which pictures does a report show: frontier, time, memory, what would help, roofline?"""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import SupportsFloat, cast
 
-from infer_jax.cli.answered import NONE, Answers, again, lead, ms, phases
 from infer_jax.design.sensitivity import known_outputs
 from infer_jax.pages import charts, page
 from infer_jax.pages.charts import Axis, Bar, Curve, Mark, Tier
 from infer_jax.results import numbers
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
+from infer_jax.verbs.report_answers import NONE, Answers, again, lead, ms, phases
 from infer_jax.verbs.sensitivity_result import worth
 
 TOP = 10  # bars of each output's sensitivity
@@ -25,9 +26,13 @@ def frontier(answers: Answers) -> page.Section:
     if not answers.rows:
         return page.Section("frontier", "Speed and cost", about, page.paragraph(answers.nothing))
     marks = [
-        Mark(row["speed_tokens_per_s"], row["cost_per_mtok_usd"], configuration(row), kind)
+        Mark(
+            _number(row, "speed_tokens_per_s"),
+            _number(row, "cost_per_mtok_usd"),
+            configuration(row),
+            int(bool(row["preferred"])),
+        )
         for row in answers.rows
-        for kind in [int(row["preferred"])]
     ]
     life = answers.life
     marks.append(Mark(float(life.speed), float(life.cost), f"the plan: {lead(answers, NONE)}", 2))
@@ -38,15 +43,21 @@ def frontier(answers: Answers) -> page.Section:
     return page.Section("frontier", "Speed and cost", about, body + again(answers, "frontier"))
 
 
-def configuration(row: dict[str, Any]) -> str:
+def _number(row: Mapping[str, object], name: str) -> float:
+    return float(cast(SupportsFloat, row[name]))
+
+
+def configuration(row: Mapping[str, object]) -> str:
     """What a point of the frontier is, in one line."""
     split = ", ".join(
-        f"{name.upper()} {digits(row[name])}" for name in ("tp", "pp", "ep") if name in row
+        f"{name.upper()} {digits(_number(row, name))}" for name in ("tp", "pp", "ep") if name in row
     )
     return (
-        f"{digits(row['gpus'], 4)} GPUs ({split}), batch {digits(row['batch'], 4)}: "
-        f"{digits(row['speed_tokens_per_s'])} tokens/s, "
-        f"${digits(row['cost_per_mtok_usd'])}/Mtok, MFU {digits(100 * row['mfu'])} %, "
+        f"{digits(_number(row, 'gpus'), 4)} GPUs ({split}), "
+        f"batch {digits(_number(row, 'batch'), 4)}: "
+        f"{digits(_number(row, 'speed_tokens_per_s'))} tokens/s, "
+        f"${digits(_number(row, 'cost_per_mtok_usd'))}/Mtok, "
+        f"MFU {digits(100 * _number(row, 'mfu'))} %, "
         f"bound by {row['binds']}"
     )
 

@@ -1,17 +1,20 @@
 """What is known of the plan of a report, said in a paragraph and as the commands that ask it?"""
 
 import shlex
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, SupportsFloat, cast
 
 from infer_jax import planning
 from infer_jax.design.sensitivity import Elasticity
 from infer_jax.estimators import Estimate, Estimator, Phase, Trust
+from infer_jax.estimators.disaggregated import Pools
 from infer_jax.footprint import Engine, Memory
 from infer_jax.launch import Launch
 from infer_jax.pages import page
 from infer_jax.results import numbers
 from infer_jax.specs import Plan, Workload
 from infer_jax.verbs import inputs
+from infer_jax.verbs.kernel_rows import KernelRow
 
 Limits = tuple[float | None, float | None]  # seconds to the first token, and per token
 NONE: Limits = (None, None)
@@ -46,7 +49,7 @@ class Chosen(NamedTuple):
         return decode if pool is None else f"{pool.copies:g} x {pool.layout} > {decode}"
 
     @property
-    def degrees(self) -> dict[str, Any]:
+    def degrees(self) -> planning.Degrees:
         """The plan as ``planning.Choice`` has it."""
         mine = self.layout._asdict()
         if self.prefill is None:
@@ -60,20 +63,20 @@ class Answers(NamedTuple):
     """What the verbs answer about one plan; ``reported`` and ``pictured`` show it."""
 
     asked: inputs.Given
-    given: dict[str, Any]
+    given: Mapping[str, object]
     estimator: str
     trusted: Trust
     theory: Estimator
     work: Workload
     chosen: Chosen
-    plan: Plan
+    plan: Plan | Pools
     life: Estimate
-    rows: list[dict[str, Any]]
+    rows: Sequence[Mapping[str, object]]
     nothing: str
     held: Memory
     engine: Engine
     elasticities: list[Elasticity]
-    kernels: dict[str, list[dict[str, Any]]]
+    kernels: Mapping[str, Sequence[KernelRow]]
     launches: list[Launch]
     notes: list[str]
 
@@ -100,12 +103,12 @@ def lead(answers: Answers, limits: Limits) -> str:
     )
 
 
-def met(value: Any, limit: Any) -> str:
+def met(value: SupportsFloat, limit: SupportsFloat) -> str:
     """Whether a limit holds, in a word."""
-    return "met" if value <= limit else "broken"
+    return "met" if float(value) <= float(limit) else "broken"
 
 
-def ms(seconds: Any) -> str:
+def ms(seconds: SupportsFloat) -> str:
     """Milliseconds with their unit."""
     return f"{numbers.digits(1e3 * float(seconds))} ms"
 
@@ -118,7 +121,13 @@ def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:
 def again(answers: Answers, verb: str) -> str:
     """The command that answers this section alone, where a plain plan says it."""
     layout, work, asked = answers.chosen.layout, answers.work, answers.given
-    named = {"hardware": asked["hardware"], "quant": asked["quant"], "kv-dtype": asked["kv-dtype"]}
+    if not asked:  # a model or a system that no command can name
+        return ""
+    named: dict[str, object] = {
+        "hardware": asked["hardware"],
+        "quant": asked["quant"],
+        "kv-dtype": asked["kv-dtype"],
+    }
     split = {"tp": layout.tp, "pp": layout.pp, "ep": layout.attention_dp}
     if verb == "memory":
         engine = answers.engine
@@ -132,11 +141,11 @@ def again(answers: Answers, verb: str) -> str:
         named |= {"prefix": work.prefix} if float(work.prefix) else {}
     if verb == "frontier":
         named["total-gpus"] = asked["total-gpus"]
-    lines = [shlex.join(("infer-jax", verb, asked["config"]))]
+    lines = [shlex.join(("infer-jax", verb, str(asked["config"])))]
     for name, value in named.items():
         if value is not None:
-            said = value if isinstance(value, str) else f"{float(value):.12g}"
-            option = shlex.join((f"--{name}", said))
+            word = value if isinstance(value, str) else f"{float(cast(SupportsFloat, value)):.12g}"
+            option = shlex.join((f"--{name}", word))
             if len(lines[-1]) + len(option) < WIDE:
                 lines[-1] += f" {option}"
             else:

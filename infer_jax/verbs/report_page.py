@@ -3,20 +3,21 @@
 import platform
 import shlex
 import sys
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 
 import infer_jax
 from infer_jax.catalog.systems import profiles_folder
-from infer_jax.cli import pictured
-from infer_jax.cli.answered import Answers, Limits, lead, met, phases
+from infer_jax.estimators import Limit
 from infer_jax.estimators.registry import variant
 from infer_jax.launch import Launch
 from infer_jax.pages import page as made
 from infer_jax.results import numbers
 from infer_jax.specs import leaves, outputs
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, report_sections
+from infer_jax.verbs.asking import by_command
+from infer_jax.verbs.report_answers import Answers, Limits, lead, met, phases
 
 
 def page(answers: Answers, limits: Limits) -> str:
@@ -25,11 +26,11 @@ def page(answers: Answers, limits: Limits) -> str:
     sections = (
         _plan(answers),
         _flags(answers),
-        pictured.frontier(answers),
-        pictured.time(answers),
-        pictured.memory(answers),
-        pictured.sensitivity(answers),
-        pictured.roofline(answers),
+        report_sections.frontier(answers),
+        report_sections.time(answers),
+        report_sections.memory(answers),
+        report_sections.sensitivity(answers),
+        report_sections.roofline(answers),
         _sources(answers),
     )
     title = f"{asked.model.name} on {asked.system.title}"
@@ -62,7 +63,7 @@ def _plan(answers: Answers) -> made.Section:
     return made.Section("plan", "The plan", about, body)
 
 
-def _sizes(name: str, limit: Any) -> tuple[str, str]:
+def _sizes(name: str, limit: Limit) -> tuple[str, str]:
     said = numbers.size if name.endswith("memory") else numbers.digits
     return said(limit.need), said(limit.capacity)
 
@@ -93,7 +94,7 @@ def _sources(answers: Answers) -> made.Section:
     shipped = system.path.resolve().parent == profiles_folder().resolve()
     profile = f"{system.path.name}, shipped" if shipped else str(system.path)
     files = [
-        ("command", shlex.join(["infer-jax", *sys.argv[1:]])),
+        ("command", shlex.join(["infer-jax", *sys.argv[1:]]) if by_command() else "ij.report"),
         ("infer_jax", f"{infer_jax.__version__}, jax {jax.__version__}, "
          f"Python {platform.python_version()}, 64-bit numbers"),
         ("model", f"{asked.model.name}: {asked.model.source}"),
@@ -139,7 +140,7 @@ def _source(asked: inputs.Given, path: str) -> str:
     return asked.system.sources.get(path, "not in the profile")
 
 
-def _coefficient(answers: Answers, path: str, meta: Any) -> str:
+def _coefficient(answers: Answers, path: str, meta: Mapping[str, object]) -> str:
     theory = answers.estimator.partition(".")[0]
     cited = answers.asked.system.sources.get(f"{theory}.{path}")
     return cited or f"{meta['doc']}; {variant(answers.estimator).source}"

@@ -1,0 +1,119 @@
+"""One page with everything about one plan, and where each number is from."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from infer_jax.catalog.files import write_text
+from infer_jax.results import Part, Result
+from infer_jax.verbs import checks, inputs, pictures
+from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.report_answers import Answers, Limits, lead
+from infer_jax.verbs.report_page import page
+from infer_jax.verbs.report_plan import Options, answers_of, choose
+
+
+@dataclass(frozen=True, repr=False)
+class ReportResult(Result):
+    """The answers about one plan, and the page that holds them, also as a file ``out``."""
+
+    answers: Answers
+    limits: Limits
+    page: str
+    out: str | None
+
+    def fields(self) -> Mapping[str, object]:
+        """The plan with its times and cost, the frontier, launch commands and notes."""
+        answers = self.answers
+        chosen, estimate = answers.chosen, answers.life
+        return {
+            **answers.asked.names,
+            "report": self.out,
+            "estimator": answers.estimator,
+            "trust": answers.trusted.fields(),
+            "layout": chosen.words,
+            "plan": chosen.degrees,
+            "batch": chosen.batch,
+            "feasible": bool(estimate.feasible),
+            "ttft_ms": 1e3 * estimate.ttft,
+            "tpot_ms": 1e3 * estimate.tpot,
+            "speed_tokens_per_s": estimate.speed,
+            "output_cost_per_mtok_usd": estimate.cost,
+            "frontier": answers.rows,
+            "launch": {launch.engine: launch.to_dict() for launch in answers.launches},
+            "notes": answers.notes,
+        }
+
+    def parts(self) -> Iterator[Part]:
+        """The answer in a paragraph, and where the page is."""
+        yield self.answers.trusted.says
+        yield lead(self.answers, self.limits)
+        if self.out is not None:
+            yield f"Report: {self.out}."
+
+
+@verb
+def report(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    tp: float | None = None,
+    pp: float | None = None,
+    ep: float | None = None,
+    dp: float = 1,
+    total_gpus: float | None = None,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    isl: float = 4096,
+    osl: float = 512,
+    prefix: float = 0,
+    batch: float | None = None,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    price: float | None = None,
+    estimator: str | None = None,
+    out: str | os.PathLike[str] | None = "report.html",
+    set: str | Sequence[str] | None = None,
+) -> ReportResult:
+    """One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.
+
+    ``ttft`` and ``tpot`` are limits in seconds; ``out``: the file of the page, None for none.
+
+    Raises:
+        InputError: a model or system that cannot be read, a plan that no engine runs, a file that
+            cannot be written.
+
+    >>> import infer_jax as ij
+    >>> report = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16, out=None)
+    >>> report.page[:15], bool(report.answers.life.feasible)
+    ('<!doctype html>', True)
+    """
+    if out is not None:
+        pictures.check(out, (".html",), "")
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+    options = Options(config, hardware, quant, kv_dtype, price, total_gpus, estimator, set)
+    _check(options, (tp, pp, ep, dp, batch), (ttft, tpot))
+    if inputs.estimator(options.name, asked).searches:
+        allowed = "one that takes a split: serving, economics.planned"
+        raise refuse("--estimator", options.name, allowed)
+    chosen = choose(asked, options, (tp, pp, ep, dp, batch), (isl, osl, prefix), (ttft, tpot))
+    work = inputs.workload(isl, osl, prefix, chosen.batch)
+    with busy("compiling and evaluating"):
+        answers = answers_of(asked, options, work, chosen)
+    html = page(answers, (ttft, tpot))
+    if out is not None:
+        write_text(Path(out), html)
+    return ReportResult(answers, (ttft, tpot), html, None if out is None else str(out))
+
+
+def _check(options: Options, counts: Sequence[float | None], limits: Limits) -> None:
+    """Raise InputError where a number cannot be what its option is."""
+    checks.whole("--total-gpus", options.total_gpus)
+    for name, count in zip(("--tp", "--pp", "--ep", "--dp", "--batch"), counts, strict=True):
+        checks.whole(name, count)
+    for name, limit in zip(("--ttft", "--tpot"), limits, strict=True):
+        checks.above(name, limit)
+    checks.above("--price", options.price)

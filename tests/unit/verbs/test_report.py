@@ -1,0 +1,60 @@
+"""`ij.report`: the page of the command, and what it prints; names, profiles and specs alike."""
+
+import json
+import re
+
+import pytest
+
+import infer_jax as ij
+from tests.cli.running import answer, run
+
+MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
+WORDS = ("report", MODEL, "--hardware", SYSTEM, "--tp", "1", "--batch", "16")
+
+
+def but_its_command(page: str) -> str:
+    """A page without the row that says who asked for it."""
+    return re.sub(r"<tr>(<td[^>]*>)command</td>.*?</tr>", "", page)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return ij.report(MODEL, SYSTEM, tp=1, batch=16, out=None)
+
+
+def test_it_is_the_page_and_the_answer_of_the_command(report, tmp_path):
+    out = str(tmp_path / "page.html")
+    printed = answer(*WORDS, "--out", out)
+    mine = {**json.loads(json.dumps(report.to_dict())), "report": out}
+    assert {"schema": printed["schema"], **mine} == printed
+    page = (tmp_path / "page.html").read_text()
+    assert but_its_command(page) == but_its_command(report.page) != page
+    written = ij.report(MODEL, SYSTEM, tp=1, batch=16, out=tmp_path / "mine.html")
+    assert (tmp_path / "mine.html").read_text() == written.page == report.page
+    text = run(*WORDS, "--out", out).out.split()
+    assert str(written).split()[:-1] == text[:-1]  # but for the name of the file
+
+
+def test_profiles_answer_as_names_do_and_name_no_command(report):
+    system, model = ij.load_system(SYSTEM), ij.load_model(MODEL)
+    given = ij.report(model, system, tp=1, batch=16, out=None)
+    theirs, mine = given.to_dict(), report.to_dict()
+    assert {**theirs, "launch": None} == {**mine, "launch": None}
+    assert "its name or config.json" in given.page and "infer-jax memory" not in given.page
+    assert "infer-jax memory" in report.page
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"out": "page.txt"}, r"^report: out is 'page.txt'; allowed: a name that ends in .html"),
+        ({"batch": 4}, "^report: batch is 4; allowed: with tp"),
+        ({"tp": 1.5}, "^report: tp is '1.5'; allowed: a whole number"),
+        ({"tp": 1, "ttft": 0}, "^report: ttft is 0; allowed: a number above 0"),
+        ({"estimator": "economics"}, "estimator is 'economics'; allowed: one that takes a split"),
+    ],
+)
+def test_what_it_refuses_is_named_as_a_keyword(options, said):
+    with pytest.raises(ij.InputError, match=said) as wrong:
+        ij.report(MODEL, SYSTEM, **{"out": None, **options})
+    assert "--" not in str(wrong.value)
