@@ -18,7 +18,15 @@ from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Architecture, Attention, Format
 
 A = TypeVar("A", bound=Attention, covariant=True)
-STORED = Format.of(bytes=2.0, bits=16.0)  # where no bytes are asked for
+
+
+def stored() -> Format:
+    """A format where no bytes are asked for, anew each time.
+
+    JAX keeps what it makes of a NumPy constant: one that outlives a call in 32 bits would still be
+    of 32 bits in one of 64.
+    """
+    return Format.of(bytes=2.0, bits=16.0)
 
 
 class Operands(NamedTuple):
@@ -131,29 +139,29 @@ class Kind(Generic[A]):
 
     def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """FLOP of the attention core for one sequence: scores and weighted values, causal."""
-        return self.numbers(STORED, STORED).core_flops(new_tokens, cached_tokens)
+        return self.numbers(stored(), stored()).core_flops(new_tokens, cached_tokens)
 
     def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """FLOP of the core as the economics paper counts it: cached tokens only, MLA absorbed.
 
         Source: Erdil 2025 (arXiv 2506.04645), Sections 3.1 and 3.6, attention FLOP.
         """
-        return self.numbers(STORED, STORED).cached_flops(new_tokens, cached_tokens)
+        return self.numbers(stored(), stored()).cached_flops(new_tokens, cached_tokens)
 
     @property
     def absorbed(self) -> Array:
         """FLOP of a pair of query and key, all heads, where decoding; 0 without pairs."""
-        return self.numbers(STORED, STORED).absorbed
+        return self.numbers(stored(), stored()).absorbed
 
     @property
     def expanded(self) -> Array:
         """FLOP of a pair of query and key, all heads, where prefilling."""
-        return self.numbers(STORED, STORED).expanded
+        return self.numbers(stored(), stored()).expanded
 
     @property
     def reach(self) -> Array:
         """Tokens of context that a query attends to at most."""
-        row = self.numbers(STORED, STORED)
+        row = self.numbers(stored(), stored())
         return jnp.minimum(row.window, row.top_k)
 
     # how it is dealt out over tensor ranks
@@ -170,7 +178,7 @@ class Kind(Generic[A]):
 
     def cache_share(self, tp: Array) -> Array:
         """The part of a layer's keys and values that each of ``tp`` ranks keeps."""
-        return self.numbers(STORED, STORED).share(tp)
+        return self.numbers(stored(), stored()).share(tp)
 
     def of_rank(self, tp: Array) -> A:
         """What one of ``tp`` ranks computes: its heads, KV heads never under one."""

@@ -8,7 +8,7 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.plan import Serving
-from infer_jax.physics import layers
+from infer_jax.physics import attention, layers
 from infer_jax.specs import (
     UNBOUNDED,
     Architecture,
@@ -103,3 +103,20 @@ def test_kernels_charge_a_hybrid_for_each_of_its_layers():
     each = [x - none for x in (full, recurrent, bare)]
     assert len({round(x * 1e9) for x in each}) == 3
     assert hybrid == pytest.approx(none + 3 * each[0] + 5 * each[1] + 2 * each[2], rel=1e-9)
+
+
+def test_flop_are_of_the_precision_asked_for_whatever_was_asked_before():
+    """JAX keeps a NumPy constant as it first used it; a law may not share one between calls."""
+    with jax.enable_x64(False):
+        layer = attention.of(load_model("llama-3.1-8b").architecture.blocks[0].attention)
+        jax.jit(layer.absorbed_flops)(jnp.ones(()), jnp.ones(()))
+    with jax.enable_x64(True):
+        layer = attention.of(load_model("llama-3.1-8b").architecture.blocks[0].attention)
+
+        def climbed(tokens):
+            def step(x, _):
+                return x + 1e-12 * jax.grad(lambda t: layer.absorbed_flops(t, t))(x), None
+
+            return jax.lax.scan(step, tokens, None, length=2)[0]
+
+        assert jax.jit(jax.vmap(climbed))(jnp.ones(2)).dtype == jnp.float64
