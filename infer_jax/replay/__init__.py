@@ -7,7 +7,7 @@ from infer_jax.replay.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replay.requests import Requests as Requests
 from infer_jax.replay.retrace import retrace as retrace
 from infer_jax.replay.rules import Rules as Rules
-from infer_jax.replay.scheduler import replay as replay
+from infer_jax.replay.scheduler import replay as replay, side_by_side as side_by_side
 from infer_jax.replay.serve import serve as serve
 from infer_jax.replay.sglang import sglang as sglang
 from infer_jax.replay.trtllm import trtllm as trtllm

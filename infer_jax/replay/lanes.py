@@ -12,7 +12,8 @@ T = TypeVar("T")
 def lanes(one: Callable[..., T], *many: object) -> T:
     """``one`` of each lane, all arguments with a leading axis, alike in structure.
 
-    On a processor lane after lane, each in the core's own cache; on an accelerator side by side.
+    On a processor lane after lane, each in the core's own cache; on an accelerator side by side
+    (``side_by_side`` is the faster way there).
     What ``one`` does not return (the path of a log, say) is not kept.
 
     >>> import jax.numpy as jnp

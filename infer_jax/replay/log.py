@@ -70,7 +70,9 @@ class Log(NamedTuple):
 def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     """The log of a finished run: steps and turns become times."""
     entries = jnp.arange(s.path.time.shape[0])
-    steps = jnp.where(entries < s.turn, s.path.steps, NEVER)
+    written = entries < s.turn
+    path = Path(*(jnp.where(written, x, jnp.zeros_like(x)) for x in s.path))
+    steps = jnp.where(written, path.steps, NEVER)
     last = jnp.maximum(jnp.searchsorted(steps, s.last), s.ready)
     last = jnp.minimum(last, entries[-1])
     there = jnp.arange(s.last.shape[0]) < requests.count
@@ -81,7 +83,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
         leaver = jnp.arange(s.last.shape[0]) - concurrency
         arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
     marks = Marks(s.admitted, s.first, last, arrival)
-    return timed(s.path, marks, requests, concurrency)._replace(
+    return timed(path, marks, requests, concurrency)._replace(
         preempted=s.preempted,
         complete=s.finished >= requests.count,
         turns=s.turn,

@@ -7,6 +7,7 @@ to the next event, or a wait for the next arrival. Nothing is decided by a branc
 
 from typing import Generic, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -40,10 +41,45 @@ def replay(
         width: slots that the arrays have room for, at least ``rules.slots``.
         turns: entries of the path there is room for; ``Log.complete`` says whether it was enough.
     """
-    server = Server(step, rules.whole(), Requests(*map(jnp.asarray, requests)), concurrency)
-    start = server.start(width, turns)
-    end = lax.while_loop(server.busy, server.turn, start)
+    server = server_of(step, rules, requests, concurrency)
+    end = lax.while_loop(server.busy, server.turn, server.start(width, turns))
     return log_of(end, server.requests, concurrency)
+
+
+def side_by_side(
+    step: StepTime,
+    rules: R,
+    requests: Requests,
+    concurrency: Array | None = None,
+    *,
+    width: int,
+    turns: int,
+) -> Log:
+    """Many servers at once, of which every number has a leading axis: for accelerators.
+
+    ``vmap`` of ``replay`` says the same, and copies the arrays of all lanes in every turn, because
+    some have finished; here they are left as they are. ``step`` is a ``Partial``.
+    """
+    servers = (step, rules, requests, concurrency)
+
+    def start(each: tuple) -> State:
+        return server_of(*each).start(width, turns)
+
+    def busy(states: State) -> Array:
+        return jnp.any(jax.vmap(lambda each, s: server_of(*each).busy(s))(servers, states))
+
+    def turn(states: State) -> State:
+        return jax.vmap(lambda each, s: server_of(*each).turn(s))(servers, states)
+
+    end = lax.while_loop(busy, turn, jax.vmap(start)(servers))
+    return jax.vmap(lambda each, s: log_of(s, server_of(*each).requests, each[3]))(servers, end)
+
+
+def server_of(
+    step: StepTime, rules: R, requests: Requests, concurrency: Array | None
+) -> "Server[R]":
+    """A server whose numbers are arrays of the loop's types."""
+    return Server(step, rules.whole(), Requests(*map(jnp.asarray, requests)), concurrency)
 
 
 class Server(NamedTuple, Generic[R]):
@@ -63,12 +99,11 @@ class Server(NamedTuple, Generic[R]):
         return (s.finished < self.requests.count) & (s.turn < s.path.time.shape[0])
 
     def turn(self, s: State) -> State:
-        """One turn of the loop: feed, and run what there is to run if nothing else can be fed."""
+        """One turn of the loop: feed, make room, or run what there is to run."""
         s, feed, ok = self.look(self.begin(s))
         fed = self.fed(s, feed, ok)
         if not self.rules.preempts:
-            fed, _, more = self.look(fed)
-            return self.run(fed, ~more)
+            return self.run(fed, ~ok)
         short = self.rules.short(s, self.requests, feed)
         passed = jnp.zeros_like(short)
         if self.rules.returns:
@@ -78,8 +113,7 @@ class Server(NamedTuple, Generic[R]):
             passed = ~short & (get(s.last, s.head) <= s.steps) & (s.head < self.requests.count)
             fed = where(passed, s._replace(head=s.head + 1), fed)
         evicted = self.rules.evict(s, self.requests, self.arrived(s))
-        s, _, more = self.look(where(short, evicted, fed))
-        return self.run(s, ~(more | short | passed))
+        return self.run(where(short, evicted, fed), ~(ok | short | passed))
 
     def look(self, s: State) -> tuple[State, Feed, Array]:
         """The part of a prompt that comes next, and whether it can be fed."""
@@ -220,7 +254,7 @@ class Server(NamedTuple, Generic[R]):
         path = s.path._replace(
             **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
         )
-        return where(go, after, s)._replace(path=path)
+        return where(go & self.busy(s), after, s)._replace(path=path)
 
     def steps(
         self, s: State, decoding: Array, context: Array, prompts: Array

@@ -7,7 +7,7 @@ import pytest
 from jax.tree_util import Partial
 
 from infer_jax.errors import InputError
-from infer_jax.replay import Requests, lanes, replay, serve, sglang, trtllm, vllm
+from infer_jax.replay import Requests, lanes, replay, serve, sglang, side_by_side, trtllm, vllm
 
 COEFFICIENTS = (5e-3, 1e-5, 1e-8)
 
@@ -89,6 +89,12 @@ def test_lanes_are_servers():
     alone = np.stack([jax.jit(one)(c, r) for c, r in zip(costs, many, strict=True)])
     np.testing.assert_allclose(jax.jit(lambda *x: lanes(one, *x))(costs, stacked), alone)
     np.testing.assert_allclose(jax.jit(jax.vmap(one))(costs, stacked), alone)
+    same = [jnp.full(3, c) for c in COEFFICIENTS[1:]]
+    rules = jax.tree.map(lambda x: jnp.full(3, x), ENGINES["vllm"])
+    step_of = Partial(step, (costs, *same))
+    beside = jax.jit(lambda *x: side_by_side(*x, width=16, turns=1024))(step_of, rules, stacked)
+    assert np.all(beside.complete)
+    np.testing.assert_allclose(beside.last, alone)
 
 
 @pytest.mark.parametrize(
