@@ -103,7 +103,7 @@ class Server(NamedTuple, Generic[R]):
         s, feed, ok = self.look(self.begin(s))
         fed = self.fed(s, feed, ok)
         if not self.rules.preempts:
-            return self.run(fed, ~ok)
+            return self.run(fed, ~(ok & self.more(fed)))
         short = self.rules.short(s, self.requests, feed)
         passed = jnp.zeros_like(short)
         if self.rules.returns:
@@ -113,7 +113,12 @@ class Server(NamedTuple, Generic[R]):
             passed = ~short & (get(s.last, s.head) <= s.steps) & (s.head < self.requests.count)
             fed = where(passed, s._replace(head=s.head + 1), fed)
         evicted = self.rules.evict(s, self.requests, self.arrived(s))
-        return self.run(where(short, evicted, fed), ~(ok | short | passed))
+        again = ok & self.more(fed) | short | passed
+        return self.run(where(short, evicted, fed), ~again)
+
+    def more(self, s: State) -> Array:
+        """Whether another prompt might be fed to the pass: the next turn sees whether it can."""
+        return (s.left > 0) & (s.part < 0) & self.next(s).waits
 
     def look(self, s: State) -> tuple[State, Feed, Array]:
         """The part of a prompt that comes next, and whether it can be fed."""
