@@ -14,7 +14,7 @@ from jax import Array, lax
 from infer_jax.replay.log import Log, log_of
 from infer_jax.replay.requests import FAR, Requests
 from infer_jax.replay.rules import Feed, R
-from infer_jax.replay.state import NEVER, State, empty, get, put, total, where
+from infer_jax.replay.state import NEVER, State, empty, get, put, swept, where
 from infer_jax.replay.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
 
 
@@ -193,8 +193,7 @@ class Server(NamedTuple, Generic[R]):
         charge = jnp.where(ok, self.rules.charge(s, feed), 0.0).astype(s.charged.dtype)
         ready = s.steps + (1 if self.rules.beside else 0)
         end = ready + feed.out - 1
-        free = jnp.min(jnp.where(s.ends < NEVER, NEVER, jnp.arange(s.who.shape[0])))
-        slot = jnp.minimum(free, s.who.shape[0] - 1)
+        slot = jnp.minimum(s.free, s.who.shape[0] - 1)
         taken, head = s.taken, s.head
         if self.rules.returns:
             back = new & (at != head)
@@ -217,6 +216,7 @@ class Server(NamedTuple, Generic[R]):
             part_done=jnp.where(ok & feed.cut, feed.done + chunk, s.part_done),
             joined=s.joined + all_of_it,
             joined_tokens=s.joined_tokens + jnp.where(all_of_it, feed.whole + 1, 0),
+            soonest=jnp.where(all_of_it, jnp.minimum(s.soonest, end), s.soonest),
             who=put(s.who, slot, at, all_of_it),
             ends=put(s.ends, slot, end, all_of_it),
             base=put(s.base, slot, feed.whole + 1 - ready, all_of_it),
@@ -229,7 +229,7 @@ class Server(NamedTuple, Generic[R]):
 
     def run(self, s: State, go: Array) -> State:
         """Where ``go``, run the pass, the decode passes to the next event, or wait."""
-        rules, prompts = self.rules, s.fed > 0
+        rules, prompts, go = self.rules, s.fed > 0, go & self.busy(s)
         decodes = ~prompts if not rules.beside else True
         decoding = jnp.where(decodes, s.decoding, 0)
         context = jnp.where(decodes, s.context, 0)
@@ -241,7 +241,7 @@ class Server(NamedTuple, Generic[R]):
         count = jnp.where(idle, 0, steps)
         now = jnp.where(idle, waited, s.now + duration)
         fed = jnp.where(decoding > 0, count, 0) if not rules.beside else count
-        after = self.left(s, s.steps + fed, s.context + fed * decoding, prompts, idle)
+        after = self.left(s, go, s.steps + fed, s.context + fed * decoding, prompts, idle)
         after = after._replace(
             now=now,
             looked=jnp.where(idle, now, jnp.where(look > 0.0, s.now + look, s.looked)),
@@ -259,14 +259,16 @@ class Server(NamedTuple, Generic[R]):
         path = s.path._replace(
             **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
         )
-        return where(go & self.busy(s), after, s)._replace(path=path)
+        # the slots are looked through in every turn, for what was fed or made room, too
+        slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
+        return where(go, after, s)._replace(path=path, **slots)
 
     def steps(
         self, s: State, decoding: Array, context: Array, prompts: Array
     ) -> tuple[Array, Array, Array]:
         """Passes until the next event, their time (s), and that until the last look at arrivals."""
         rules = self.rules
-        most = jnp.minimum(jnp.min(s.ends) - s.steps, LONGEST)
+        most = jnp.minimum(s.soonest - s.steps, LONGEST)
         if rules.preempts:
             most = jnp.where(s.barred, 1, jnp.minimum(most, rules.safe(s)))
         if rules.returns:
@@ -284,17 +286,21 @@ class Server(NamedTuple, Generic[R]):
         until_look = jnp.where(look > 0, seconds_of(passes, look.astype(kind)), 0.0)
         return steps, seconds_of(passes, steps.astype(kind)), until_look
 
-    def left(self, s: State, steps: Array, context: Array, prompts: Array, idle: Array) -> State:
+    def left(
+        self, s: State, go: Array, steps: Array, context: Array, prompts: Array, idle: Array
+    ) -> State:
         """The state at step ``steps``, those that have their last token gone."""
-        done = s.ends <= steps
-        gone = total(done.astype(jnp.int32))
+        done = go & (s.ends <= steps)
+        over = swept(s, done, steps)
         after = s._replace(
             steps=steps,
-            context=context + s.joined_tokens - total(jnp.where(done, s.base + steps, 0)),
-            decoding=s.decoding + s.joined - gone,
-            running=s.running - gone,
-            finished=s.finished + gone,
-            held=s.held - total(jnp.where(done, s.size, 0)),
+            context=context + s.joined_tokens - over.tokens,
+            decoding=s.decoding + s.joined - over.gone,
+            running=s.running - over.gone,
+            finished=s.finished + over.gone,
+            held=s.held - over.blocks,
             ends=jnp.where(done, NEVER, s.ends),
+            soonest=over.soonest,
+            free=over.free,
         )
-        return self.rules.noted(s, after, gone, prompts, idle)
+        return self.rules.noted(s, after, over.gone, prompts, idle)
