@@ -131,7 +131,7 @@ class Server(NamedTuple, Generic[R]):
 
     def begin(self, s: State) -> State:
         """A new pass: its budget, and a look at who has arrived."""
-        look = s.fresh & (s.passes % self.rules.poll == 0)
+        look = s.fresh & (lax.rem(s.passes, self.rules.poll) == 0)
         zero = jnp.zeros_like(s.fed)
         return s._replace(
             looked=jnp.where(look, s.now, s.looked),
@@ -160,7 +160,9 @@ class Server(NamedTuple, Generic[R]):
         done = jnp.where(begun, s.part_done, 0)
         rest = whole - done
         cut = s.left < rest
-        part = jnp.where(self.rules.chunked > 0, s.left // self.rules.unit * self.rules.unit, 0)
+        part = jnp.where(
+            self.rules.chunked > 0, lax.div(s.left, self.rules.unit) * self.rules.unit, 0
+        )
         return Feed(at, begun, waits, whole, out, done, jnp.where(cut, part, rest), cut)
 
     def arrives(self, s: State) -> Array:
@@ -279,10 +281,10 @@ class Server(NamedTuple, Generic[R]):
         # where a refusal is remembered, the engine tries whether there is a slot or not
         wakes = (due > 0.0) & (~s.full if rules.returns else s.running < rules.slots)
         until = s.passes + steps_until(passes, due)
-        looks = -(-until // rules.poll) * rules.poll - s.passes
+        looks = lax.div(until + rules.poll - 1, rules.poll) * rules.poll - s.passes
         steps = jnp.where(wakes, jnp.minimum(most, looks), most)
         kind = s.now.dtype
-        look = jnp.maximum((s.passes + steps) // rules.poll * rules.poll - s.passes, 0)
+        look = lax.div(s.passes + steps, rules.poll) * rules.poll - s.passes
         until_look = jnp.where(look > 0, seconds_of(passes, look.astype(kind)), 0.0)
         return steps, seconds_of(passes, steps.astype(kind)), until_look
 

@@ -94,7 +94,8 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype) -> State:
     state = State._make(whole() for _ in State._fields)._replace(
         now=zero, looked=zero - 1.0, pairs=zero, charged=zero, ratio=zero,
         fresh=~no, barred=no, full=no, clearing=no, part=whole(-1),
-        who=many(width, -1), ends=many(width, NEVER), base=many(width), size=many(width), soonest=whole(NEVER),
+        who=many(width, -1), ends=many(width, NEVER), base=many(width), size=many(width),
+        soonest=whole(NEVER),
         again=many(requests), stamp=many(requests), produced=many(requests),
         preempted=many(requests), admitted=many(requests), first=many(requests),
         ready=many(requests), last=many(requests, NEVER), path=path,
@@ -104,14 +105,15 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype) -> State:
 
 def get(values: Array, index: Array) -> Array:
     """One entry of an array."""
-    return lax.dynamic_index_in_dim(values, index, keepdims=False)
+    return lax.dynamic_index_in_dim(values, index, keepdims=False, allow_negative_indices=False)
 
 
 def put(values: Array, index: Array, value: Array, ok: Array | bool = True) -> Array:
     """The array with one entry changed, where ``ok``."""
     if ok is not True:
         value = jnp.where(ok, value, get(values, index))
-    return lax.dynamic_update_index_in_dim(values, value.astype(values.dtype), index, 0)
+    one = value.astype(values.dtype)[None]
+    return lax.dynamic_update_slice(values, one, (index,), allow_negative_indices=False)
 
 
 def where(condition: Array, yes: State, no: State) -> State:
