@@ -77,5 +77,8 @@ def durations(step: StepTime, path: Path, kind: jnp.dtype) -> Float[Array, " t"]
         passes = stretch(step, decoding, context, fed, pairs.astype(kind), jnp.maximum(count, 1))
         return seconds_of(passes, passes.count.astype(kind))
 
-    each = jax.vmap(one)(path.decoding, path.context, path.fed, path.pairs, path.count)
-    return jnp.where(path.count > 0, each, 0.0)
+    # a step time may have no slope at nothing fed: entries that run nothing ask for another
+    used = path.count > 0
+    given = (path.decoding, path.context, path.fed, path.pairs, path.count)
+    each = jax.vmap(one)(*(jnp.where(used, x, jnp.ones_like(x)) for x in given))
+    return jnp.where(used, each, 0.0)

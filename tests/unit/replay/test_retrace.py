@@ -100,3 +100,21 @@ def test_slopes_in_phase(name):
     same, slope = again(COEFFICIENTS), jax.jacfwd(again)(jnp.asarray(COEFFICIENTS))
     np.testing.assert_allclose(same, exact, rtol=1e-10)
     np.testing.assert_allclose(slope @ COEFFICIENTS, exact, rtol=1e-9)
+
+
+def test_a_step_without_a_slope_at_nothing():
+    """A root of what is fed: infinite slope at 0, which no pass of a replay feeds."""
+
+    def rooted(c, decoding, context, new, pairs):
+        return jnp.sqrt(c[0] * (decoding + new)) + c[1] * context
+
+    coefficients = jnp.asarray([1e-6, 1e-7])
+    given = requests(12.0)
+    rules = RULES["whole lives"]
+    log = replay(Partial(rooted, coefficients), rules, given, None, width=8, turns=1024)
+
+    def again(c):
+        return means(retrace(Partial(rooted, c), log, given))
+
+    for slope in (jax.jacrev(again)(coefficients), jax.jacfwd(again)(coefficients)):
+        assert np.all(np.isfinite(slope)) and np.all(slope[0] > 0.0)
