@@ -1,5 +1,9 @@
 """How a model is laid out over chips: the few degrees that every estimator understands."""
 
+import dataclasses
+from typing import Self
+
+import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.specs.fields import Spec, number, spec
@@ -35,3 +39,16 @@ class Plan(Spec):
     def chips(self) -> Array:
         """Chips in all: tp * pp * ep * dp."""
         return self.instance * self.dp
+
+    @classmethod
+    def widened(cls, plan: "Plan", **own: Array) -> Self:
+        """``plan`` as this class of plans; fields that it lacks are ``own`` or their defaults.
+
+        Defaults are weakly typed constants, so that the precision is that of the plan's numbers.
+        """
+        if isinstance(plan, cls):
+            return plan
+        given = {f.name: getattr(plan, f.name) for f in dataclasses.fields(Plan)} | own
+        standard = cls.of()
+        rest = [f.name for f in dataclasses.fields(cls) if f.name not in given]
+        return cls(**given, **{n: jnp.asarray(float(getattr(standard, n))) for n in rest})

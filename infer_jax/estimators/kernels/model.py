@@ -19,7 +19,7 @@ from infer_jax.estimators.kernels import assembly
 from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.kernel import Kernel
-from infer_jax.estimators.kernels.plan import serving
+from infer_jax.estimators.kernels.plan import Serving
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
@@ -115,7 +115,7 @@ class Kernels(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> tuple[Phase, list[dict[str, Kernel]]]:
         run = assembly.published if self.published else assembly.corrected
-        return run(self, arch, hardware, forward, serving(plan))
+        return run(self, arch, hardware, forward, Serving.widened(plan))
 
     @checked
     def estimate(
@@ -125,7 +125,7 @@ class Kernels(Coefficients, Estimator):
 
         A prefill pass has ``plan.prefill_tokens`` tokens in each group, at least one prompt.
         """
-        full = serving(plan)
+        full = Serving.widened(plan)
         fresh = workload.isl - workload.prefix
         one = jnp.ones_like(workload.batch)
         prompts = full.prefill_tokens / jnp.maximum(fresh, 1.0)
@@ -166,7 +166,7 @@ class Kernels(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Array:
         """Requests that fit in an instance at isl + osl tokens each; 0 where weights do not."""
-        return assembly.largest_batch(self, arch, hardware, workload, serving(plan))
+        return assembly.largest_batch(self, arch, hardware, workload, Serving.widened(plan))
 
 
 OWN = ("memory_share", "link_share", "schedule_prefill", "schedule_decode", "reserve")

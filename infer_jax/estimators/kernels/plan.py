@@ -1,8 +1,5 @@
 """How is it laid out: data-parallel attention over expert ranks, or tensor parallel ranks?"""
 
-import dataclasses
-
-import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.specs import Plan, number, spec
@@ -41,14 +38,3 @@ class Serving(Plan):
         kind="count",
         default=0.0,
     )
-
-
-def serving(plan: Plan) -> Serving:
-    """``plan`` with what it does not say at its defaults, in the precision of what it says."""
-    if isinstance(plan, Serving):
-        return plan
-    given = {f.name: getattr(plan, f.name) for f in dataclasses.fields(Plan)}
-    own = {f.name: f for f in dataclasses.fields(Serving) if f.name not in given}
-    # as weak constants: the declared defaults are 64 bits wide
-    taken = {name: jnp.asarray(float(f.default_factory())) for name, f in own.items()}  # pyright: ignore[reportCallIssue]
-    return Serving(**given, **taken)

@@ -1,8 +1,5 @@
 """How is a server laid out: attention over tensor and data ranks, experts over all of them?"""
 
-import dataclasses
-
-import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.specs import UNBOUNDED, Plan, number, spec
@@ -62,10 +59,4 @@ class Deployment(Plan):
 
 def deployment(plan: Plan) -> Deployment:
     """``plan`` as a deployment; a plain one has ``ep`` attention groups, tp x pp x ep chips."""
-    if isinstance(plan, Deployment):
-        return plan
-    given = {f.name: getattr(plan, f.name) for f in dataclasses.fields(Plan)}
-    own = {f.name: f for f in dataclasses.fields(Deployment) if f.name not in given}
-    # as weak constants, in the precision of what the plan says: declared defaults are 64 bits wide
-    taken = {name: jnp.asarray(float(f.default_factory())) for name, f in own.items()}  # pyright: ignore[reportCallIssue]
-    return Deployment(**given, **{**taken, "attention_dp": plan.ep})
+    return Deployment.widened(plan, attention_dp=plan.ep)
