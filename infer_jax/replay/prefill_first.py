@@ -8,6 +8,8 @@ from infer_jax.replay.rules import Feed, Rules, evicted
 from infer_jax.replay.state import NEVER, State, get, put, total
 from infer_jax.specs import number, spec
 
+HAIR = 1e-6  # tokens
+
 
 @spec
 class PrefillFirst(Rules):
@@ -57,7 +59,8 @@ class PrefillFirst(Rules):
         free = (self.blocks - self.taken(s, requests)) * self.block.astype(float)
         coming = jnp.where(s.ends < NEVER, jnp.minimum(s.ends - s.steps, self.clip), 0.0)
         rest = free - total(coming) * s.ratio - s.charged
-        return feed.whole + jnp.minimum(feed.out, self.clip) < rest
+        # at a tie nobody is admitted, whatever the digits of ``charge`` say
+        return feed.whole + jnp.minimum(feed.out, self.clip) < rest - HAIR
 
     def charge(self, s: State, feed: Feed) -> Array:
         """Tokens to come, whole, less the share that ``fits`` counts of those in slots."""

@@ -167,3 +167,16 @@ def test_sglang():
         return rules, engine, sizes["blocks"]
 
     assert check(40, 60, make) > 50
+
+
+def test_sglang_refuses_at_a_tie():
+    """The fifth request wants 80 tokens where 608 - 81 - 81 - 183 - 183 are left: not fewer."""
+    case = serving.cases(2)[1]._replace(concurrency=None)
+    sizes = {"budget": 1024, "slots": 27, "blocks": 608, "block": 1}
+    share = 0.6309999999999997  # of which the digits of a sum once made 80.00000000000001
+    d = Drawn(np.zeros(5), np.array([21, 21, 123, 123, 21]), np.full(5, 59))
+    rules = PrefillFirst.of(**sizes, ratio=share, least=share)
+    engine = schedulers.Sglang(**sizes, ratio=share, least=share, now_ratio=share)
+    theirs = serve(engine, case, d)
+    assert theirs["admitted"][4] > 0.0
+    compare(run(case, rules, d, width=32, turns=8192), theirs, "a tie: ")
