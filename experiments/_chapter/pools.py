@@ -47,7 +47,9 @@ class Side(NamedTuple):
 def side(system: str, quant: str | None) -> Side:
     """DeepSeek-R1 under TensorRT-LLM's coefficients."""
     found, model = load_system(system), load_model(MODEL, quant=quant)
-    return Side(model.architecture, found.hardware, make("serving.trtllm", found.coefficients))
+    serving = make("serving.trtllm", found.coefficients)
+    assert isinstance(serving, Serving)
+    return Side(model.architecture, found.hardware, serving)
 
 
 def layouts(chips: int) -> list[Layout]:

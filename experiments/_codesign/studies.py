@@ -22,9 +22,10 @@ from infer_jax.design.toml import DesignSpec, spec_of
 from infer_jax.design.violations import estimate_of
 from infer_jax.estimators import Speculative, Wrapper, make
 from infer_jax.physics import decoder
-from infer_jax.plots.path import Track, plot_path
+from infer_jax.plots.path import plot_path
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
+from infer_jax.verbs.codesign_result import track_of
 
 SHIPPED = (
     "llama-3.1-70b",
@@ -229,7 +230,9 @@ def draft(out: Path) -> dict[str, Any]:
         space = Space(target, system.hardware, work, plan, axes=axes, where=where)
         found = optimise(theory("economics.planned"), space, Best("speed"), start=start)
         report = _of(found, theory("kernels"))
+        assert isinstance(found.point.estimator, QualityWrapper)
         chosen = found.point.estimator.target
+        assert isinstance(chosen, Speculative) and chosen.draft is not None
         size = float(decoder.total(decoder.parameters(chosen.draft).values()))
         report["draft"] = {
             "parameters": size,
@@ -316,7 +319,7 @@ def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], found: 
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in (("design.json", report), ("config.json", config)):
         write_text(folder / name, json.dumps(table, indent=2) + "\n")
-    track = Track(**found.track())
+    track = track_of(found)
     names = [n.replace("arch.blocks.0.", "").replace("estimator.target.", "") for n in track.names]
     caption = (
         "Left: every restart of the relaxed problem; thin: a limit is broken. Right: the best "

@@ -12,6 +12,7 @@ from experiments._kernels.printed import curves_of
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
 from infer_jax.errors import InputError
+from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import FAMILIES
 from infer_jax.kernel_timing import Fitted, fitted
 from infer_jax.kernel_timing.entries import SUFFIX, entry, errors, filled
@@ -109,7 +110,7 @@ def stored(folder: Path) -> Iterable[Line]:
         with jax.enable_x64(True):
             for one in fits.tabulated(load_kernel_tables(folder, device), system.hardware.chip):
                 own = getattr(curves, one.name)
-                seen = spread(np.asarray(one.law(own, one.given)) / one.seconds - 1.0)
+                seen = spread(np.asarray(one.predicted(own)) / one.seconds - 1.0)
                 shapes = len(set(one.shapes))
                 yield Line(device, one.name, len(one.seconds), shapes, seen, None, False)
 
@@ -133,6 +134,7 @@ def sheet(made: dict[str, Fitted], source: str) -> list[str]:
     out = list(filled(made, FAMILIES, FILLS, source))
     if "all_reduce" in made:
         one = made["all_reduce"]
+        assert isinstance(one.coefficients, Kernels)
         said = f"NCCL all-reduce on 2 to 8 GPUs: {errors(one)}"
         out.append(entry("link_share", float(one.coefficients.link_share), source, said))
     if not any(name.startswith(BORROWED) for name in made):

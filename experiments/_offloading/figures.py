@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments._offloading.machine import named
@@ -15,6 +16,7 @@ from experiments._offloading.measured import HOST, NVME, TOKENS, Run
 from experiments._offloading.predicted import HARDWARE, inputs
 from experiments._report import OUT
 from infer_jax.estimators.offloading import Offload, Offloading
+from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.search import search
 from infer_jax.physics import collaborative
 from infer_jax.plots.tradeoff import plot_tradeoff
@@ -74,19 +76,19 @@ def figure1() -> dict[str, dict[str, Curve]]:
 
 def petals(delay: float, bandwidth: float) -> Curve:
     """OPT-30B on the chain of twelve T4, by batch; each as fast as improved has a T4."""
-    rates = Offloading.improved().rates
-    chain = collaborative.Chain(
-        np.asarray(STAGES), np.asarray(delay), np.asarray(bandwidth),
-        rates.matmul * HARDWARE.chip.flops_16, HARDWARE.chip.memory_bandwidth,
-    )  # fmt: skip
     theory = Offloading.improved()
+    assert isinstance(theory.rates, Attained)
+    flops = theory.rates.matmul * HARDWARE.chip.flops_16
+    chain = collaborative.Chain(STAGES, delay, bandwidth, flops, HARDWARE.chip.memory_bandwidth)
     layer = theory.job(named("opt-30b"), HARDWARE, WORK, Offload.of()).layer
     served = collaborative.Served(
         layer.count * layer.weights, layer.count * layer.flops, layer.buffers.hidden
     )
     samples = np.arange(1.0, MOST + 1.0)
     with jax.enable_x64(True):
-        time = np.asarray(collaborative.job(chain, served, samples, WORK.isl, WORK.osl))
+        time = np.asarray(
+            collaborative.job(chain, served, jnp.asarray(samples), WORK.isl, WORK.osl)
+        )
     return time, samples * TOKENS / time
 
 

@@ -1,6 +1,6 @@
 """Speculative decoding: what does a draft do to any estimator that has steps?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +83,7 @@ class Speculative(Wrapper):
     def curve(
         cls,
         target: Estimator,
-        acceptance: ArrayLike,
+        acceptance: ArrayLike | Sequence[float],
         draft: Architecture | None = None,
         *,
         drafts: tuple[int, ...] | None = None,

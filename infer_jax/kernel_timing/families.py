@@ -6,8 +6,9 @@ belong together and that are left out together.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -19,20 +20,25 @@ from infer_jax.specs import Chip, Format, Spec
 
 Column = np.ndarray  # one value a row
 Given = Mapping[str, Array]
-Law = Callable[[Any, Given], Array]  # of the family's own coefficients
+C = TypeVar("C", bound=Spec)  # the coefficients of a family's law
 FP8, BF16 = Format.of(bytes=1.0, bits=8.0), Format.of(bytes=2.0, bits=16.0)
 
 
-class Family(NamedTuple):
+class Family(NamedTuple, Generic[C]):
     """Rows of one family: ``law(coefficients, given)`` are seconds, fitted in ``names``."""
 
     name: str
-    law: Law
-    start: Spec
+    law: Callable[[C, Given], Array]
+    start: C
     names: tuple[str, ...]
     given: Mapping[str, Column]
     seconds: Column
     shapes: Column
+
+    def predicted(self, coefficients: C) -> Array:
+        """Seconds of every row by the law at these coefficients."""
+        given = {name: jnp.asarray(values) for name, values in self.given.items()}
+        return self.law(coefficients, given)
 
 
 def labels(*columns: Column) -> Column:
@@ -47,14 +53,14 @@ def labels(*columns: Column) -> Column:
 
 def products(
     name: str, m: Column, k: Column, n: Column, seconds: Column, weights: Format, chip: Chip
-) -> Family:
+) -> Family[eff.Product]:
     """Products of one shape each: ``efficiency.product``; a shape is its (k, n)."""
     given = {
         **{"m": m, "k": k, "n": n, "moved": np.asarray(product_bytes(_gemm(m, k, n), weights))},
         **_rates(chip, weights),
     }
 
-    def law(c: Any, x: Given) -> Array:
+    def law(c: eff.Product, x: Given) -> Array:
         return eff.product(x["m"], x["k"], x["n"], x["moved"], x["peak"], x["bandwidth"], c)
 
     names = ("compute", "memory", "fixed", "rows", "depth", "tail")
@@ -72,12 +78,12 @@ def grouped(
     shapes: Column,
     weights: Format,
     chip: Chip,
-) -> Family:
+) -> Family[eff.Product]:
     """Groups of products of m rows each, (products, rows): the sum of ``efficiency.grouped``."""
     moved = groups * np.asarray(product_bytes(_gemm(m, k, n), weights))
     given = {"groups": groups, "m": m, "k": k, "n": n, "moved": moved, **_rates(chip, weights)}
 
-    def law(c: Any, x: Given) -> Array:
+    def law(c: eff.Product, x: Given) -> Array:
         shape = (x["groups"], x["m"], x["k"], x["n"], x["moved"])
         return eff.grouped(*shape, x["peak"], x["bandwidth"], c).sum(axis=0)
 
@@ -96,11 +102,11 @@ def attending(
     chip: Chip,
     *,
     alone: bool = False,
-) -> Family:
+) -> Family[eff.Attending]:
     """Attention over a cache: ``efficiency.attending``; ``alone``: few sequences idle the chip."""
     given = {"flops": flops, "moved": moved, "batch": batch, **_rates(chip, BF16)}
 
-    def law(c: Any, x: Given) -> Array:
+    def law(c: eff.Attending, x: Given) -> Array:
         return eff.attending(x["flops"], x["moved"], x["batch"], x["peak"], x["bandwidth"], c)
 
     names = ("compute", "memory", "fixed", "sharpness", *(("alone",) if alone else ()))
@@ -117,11 +123,11 @@ def prompting(
     chip: Chip,
     *,
     ramp: bool = True,
-) -> Family:
+) -> Family[eff.Prompting]:
     """Causal attention over prompts: ``efficiency.prompting``."""
     given = {"flops": flops, "length": length, "peak": np.asarray(chip.flops_16)}
 
-    def law(c: Any, x: Given) -> Array:
+    def law(c: eff.Prompting, x: Given) -> Array:
         return eff.prompting(x["flops"], x["length"], x["peak"], c)
 
     names = ("compute", "fixed", "ramp") if ramp else ("compute", "fixed")
@@ -137,11 +143,11 @@ def moving(
     shapes: Column,
     chip: Chip,
     names: tuple[str, ...] = ("memory", "fixed", "sharpness"),
-) -> Family:
+) -> Family[eff.Recurring]:
     """Bytes through memory or a link, above a floor: ``efficiency.recurring``."""
     given = {"moved": moved, "bandwidth": np.asarray(chip.memory_bandwidth)}
 
-    def law(c: Any, x: Given) -> Array:
+    def law(c: eff.Recurring, x: Given) -> Array:
         return eff.recurring(x["moved"], x["bandwidth"], c)
 
     floor = 0.8 * float(seconds.min()) if "fixed" in names else 0.0
@@ -158,6 +164,6 @@ def _rates(chip: Chip, weights: Format) -> dict[str, Column]:
     return {"peak": np.asarray(peak), "bandwidth": np.asarray(bandwidth)}
 
 
-def _started(law: type[Spec], seconds: Column, **values: float) -> Spec:
+def _started(law: type[C], seconds: Column, **values: float) -> C:
     """Where a fit starts: half of the shortest time is fixed."""
     return law.of(memory=0.9, fixed=0.5 * float(seconds.min()), **values)

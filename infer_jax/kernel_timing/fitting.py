@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.calibration import covariance, fit, held_out, interval
@@ -37,8 +36,7 @@ def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> 
         InputError: fewer rows than coefficients, or times that are not above 0; see
             ``calibrate.fit``.
     """
-    given = {name: jnp.asarray(values) for name, values in family.given.items()}
-    problem = (lambda c: family.law(c, given), family.seconds, family.start, family.names)
+    problem = (family.predicted, family.seconds, family.start, family.names)
     bounds = {"sharpness": (1.0, SHARPEST)} if "sharpness" in family.names else None
     how: dict[str, Any] = {"scale": SCALE, "restarts": restarts, "spread": SPREAD}
     how["bounds"] = bounds

@@ -4,7 +4,7 @@ Numbers that every engine has. What differs in kind is a class: ``WholeLife``, `
 ``PrefillFirst``; what differs in number is a leaf, so that lanes of ``vmap`` may differ in it.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self
 
 import jax.numpy as jnp
 from jax import Array
@@ -12,8 +12,6 @@ from jax import Array
 from infer_jax.replay.requests import Requests
 from infer_jax.replay.state import NEVER, State, total
 from infer_jax.specs import Spec, number, spec
-
-R = TypeVar("R", bound="Rules")
 
 
 class Feed(NamedTuple):
@@ -55,7 +53,7 @@ class Rules(Spec):
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
 
-    def whole(self: R) -> R:
+    def whole(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
         names = ("budget", "slots", "blocks", "block", "watermark", "chunked", "unit", "poll")
         return self.replace(**{n: jnp.asarray(getattr(self, n)).astype(jnp.int32) for n in names})

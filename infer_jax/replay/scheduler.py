@@ -5,7 +5,7 @@ if nothing more can be fed runs what there is to run: one pass with prompts, all
 to the next event, or a wait for the next arrival. Nothing is decided by a branch.
 """
 
-from typing import Generic, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,14 @@ from jax import Array, lax
 
 from infer_jax.replay.log import Log, log_of
 from infer_jax.replay.requests import FAR, Requests
-from infer_jax.replay.rules import Feed, R
+from infer_jax.replay.rules import Feed, Rules
 from infer_jax.replay.state import NEVER, State, empty, get, put, swept, where
 from infer_jax.replay.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
 
 
 def replay(
     step: StepTime,
-    rules: R,
+    rules: Rules,
     requests: Requests,
     concurrency: Array | None = None,
     *,
@@ -48,7 +48,7 @@ def replay(
 
 def side_by_side(
     step: StepTime,
-    rules: R,
+    rules: Rules,
     requests: Requests,
     concurrency: Array | None = None,
     *,
@@ -76,17 +76,17 @@ def side_by_side(
 
 
 def server_of(
-    step: StepTime, rules: R, requests: Requests, concurrency: Array | None
-) -> "Server[R]":
+    step: StepTime, rules: Rules, requests: Requests, concurrency: Array | None
+) -> "Server":
     """A server whose numbers are arrays of the loop's types."""
     return Server(step, rules.whole(), Requests(*map(jnp.asarray, requests)), concurrency)
 
 
-class Server(NamedTuple, Generic[R]):
+class Server(NamedTuple):
     """Rules and requests: what stays while the state changes."""
 
     step: StepTime
-    rules: R
+    rules: Rules
     requests: Requests
     concurrency: Array | None
 

@@ -25,6 +25,8 @@ from infer_jax.verbs import limits
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from infer_jax.plots.path import Track
+
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
 CAPTION = (
@@ -142,20 +144,9 @@ class DesignResult(Result):
         """
         if not self.design.paths:
             raise InputError("plot", "paths", "none", "a design with numbers that move")
-        from infer_jax.plots.path import Track, plot_path
+        from infer_jax.plots.path import plot_path
 
-        one, path = self.design, self.design.paths[-1]
-        winner, unit = int(path.ends[0]), unit_of(one.by, one.point, one.estimate)
-        track = Track(
-            objective=np.exp(path.objective * one.sign),
-            kept=path.excess <= KEPT,
-            winner=winner,
-            values=path.values[:, winner],
-            names=one.moving,
-            start=one.start_objective if one.start_met else None,
-            final=one.objective,
-            label=one.by if unit in ("", "1") else f"{one.by} ({unit})",
-        )
+        track = track_of(self.design)
         return plot_path(track, out, title=f"Path to the design: {track.label}", caption=CAPTION)
 
     def _terms(self) -> Table:
@@ -203,6 +194,24 @@ class CodesignResult(Result):
             many = f"{len(self.designs)} designs"
             raise InputError("plot", "designs", many, "designs[i].plot() of one of them")
         return first.plot(out)
+
+
+def track_of(design: Design) -> "Track":
+    """The last of a design's paths as ``plots.path`` draws it."""
+    from infer_jax.plots.path import Track
+
+    path, unit = design.paths[-1], unit_of(design.by, design.point, design.estimate)
+    winner = int(path.ends[0])
+    return Track(
+        objective=np.exp(path.objective * design.sign),
+        kept=path.excess <= KEPT,
+        winner=winner,
+        values=path.values[:, winner],
+        names=design.moving,
+        start=design.start_objective if design.start_met else None,
+        final=design.objective,
+        label=design.by if unit in ("", "1") else f"{design.by} ({unit})",
+    )
 
 
 def priced(asked: DesignSpec, design: Design, keep: Best) -> tuple[Priced, Priced] | None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.offloading.search import search
 from tests.cli.running import answer, run
 
@@ -20,6 +21,7 @@ def told():
 def test_the_answer_is_the_searchs_best_block(told):
     system, model = ij.load_system("t4_host"), ij.load_model("opt-6.7b")
     theory = ij.make("offloading", system.coefficients)
+    assert isinstance(theory, Offloading)
     work = ij.Workload.of(isl=512, osl=32)
     grid = search(theory, model.architecture, system.hardware, work)
     best = grid.best()

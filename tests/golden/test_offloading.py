@@ -15,6 +15,7 @@ from experiments import _check
 from experiments._offloading import policies, predicted, searches, tables
 from experiments._offloading.predicted import BOUNDS, constants
 from infer_jax.calibration import residuals, robust
+from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.placing import best_placement, program
 from infer_jax.physics.tiers import Moved
 
@@ -145,6 +146,7 @@ def test_at_most_ten_constants_within_the_machine():
     for name, value in values.items():
         low, high = BOUNDS[name]
         assert low <= float(value) <= high, name
+    assert isinstance(model.rates, Attained)
     assert float(model.rates.link) <= 1.0
     # attention on the GPU is the released model's 0.079 TFLOP/s: of a 16-bit cache 79 GB/s
     bandwidth = float(predicted.HARDWARE.chip.memory_bandwidth)

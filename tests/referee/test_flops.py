@@ -15,6 +15,8 @@ is on every token of the pass. Experts' matrices are gathered for the tokens rou
 
 import pytest
 
+from infer_jax.specs import Sparse
+
 from . import cases
 from .counting import Program, law
 
@@ -54,6 +56,7 @@ def test_products_of_feedforwards_alone():
 def test_sparse_chunk_expands_what_any_of_its_tokens_may_choose():
     """With a wide latent and narrow heads expansion is cheaper, of all the cache here."""
     sparse, vectors = cases.attention("sparse", 1, 5)
+    assert isinstance(sparse, Sparse)
     base = sparse.base.with_(nope_width=1.0, value_width=1.0, kv_rank=16.0)
     arch = cases.assembled([cases.block(sparse.with_(base=base), None, vectors, 1)], 16)
     shape = (1, 12, 20)

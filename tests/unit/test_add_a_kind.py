@@ -54,8 +54,15 @@ class Paired(Spec):
 class PairedLayer(Kind[Paired]):
     """What the recipe asks for, and nothing else."""
 
-    names = ("qkv", "output")
-    family = "mha"
+    @property
+    def names(self):
+        """The kernels of its projections."""
+        return "qkv", "output"
+
+    @property
+    def family(self):
+        """Whose kernels its core runs in."""
+        return "mha"
 
     def matrices(self, width):
         """[Q, K, V] and O."""

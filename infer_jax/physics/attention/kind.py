@@ -15,9 +15,9 @@ from jax import Array
 from infer_jax.physics import matmul
 from infer_jax.physics.attention.row import Row
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import Architecture, Attention, Format
+from infer_jax.specs import Architecture, Format, Spec
 
-A = TypeVar("A", bound=Attention, covariant=True)
+A = TypeVar("A", bound=Spec, covariant=True)
 
 
 def stored() -> Format:
@@ -103,7 +103,7 @@ class Kind(Generic[A]):
 
     def formatted(self, weights: Format) -> A:
         """The same layer with its projections stored in another format."""
-        return self.attention.replace(weights=weights)  # pyright: ignore[reportAttributeAccessIssue]
+        return self.attention.replace(weights=weights)
 
     def tensors(self, width: Array) -> list[Array]:
         """Elements of each weight tensor, where inputs are not fused."""

@@ -20,10 +20,10 @@ WORK, PLAN = ij.Workload.of(isl=100, osl=10), ij.Plan.of(tp=1)
 def test_a_model_is_no_architecture_and_a_system_no_hardware(name):
     theory = ij.make(name, SYSTEM.coefficients)
     with pytest.raises(InputError, match=r"Model 'llama-3.1-8b': .* pass .architecture") as caught:
-        theory.estimate(MODEL, SYSTEM.hardware, WORK, PLAN)
+        theory.estimate(MODEL, SYSTEM.hardware, WORK, PLAN)  # pyright: ignore[reportArgumentType]
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match=r"System 'h100_sxm': .* pass .hardware"):
-        theory.estimate(MODEL.architecture, SYSTEM, WORK, PLAN)
+        theory.estimate(MODEL.architecture, SYSTEM, WORK, PLAN)  # pyright: ignore[reportArgumentType]
 
 
 THEORIES = ("economics", "kernels.published", "offloading", "partitioning", "serving")
@@ -42,12 +42,12 @@ def test_what_stands_in_the_place_of_another_is_named(name):
         ((arch, hardware, forward, PLAN), r"workload is 'a ForwardPass'; allowed: a Workload"),
     ):
         with pytest.raises(InputError, match=rf"^\w+.estimate: {said}"):
-            theory.estimate(*given)
+            theory.estimate(*given)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"plan is 'a Workload'; allowed: a Plan"):
         theory.estimate(arch, hardware, workload=WORK, plan=WORK)
     if theory.prices_passes:
         with pytest.raises(InputError, match=r"step: forward is 'a Workload'; allowed: a Forw"):
-            theory.step(arch, hardware, WORK, PLAN)
+            theory.step(arch, hardware, WORK, PLAN)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_grid_refuses_what_is_not_meant():

@@ -129,7 +129,7 @@ def test_a_key_of_many_parts_is_refused_at_once(tmp_path):
     assert "over 32 parts" in refused(read_toml, _made(tmp_path, text))
     assert time.process_time() - begun < 1.0
     numbers = b"a = [\n" + b"0.5, " * 100 + b"\n]\n[t]\nb.c.d = 0.1"
-    assert len(read_toml(_made(tmp_path, numbers))["a"]) == 100
+    assert read_toml(_made(tmp_path, numbers))["a"] == [0.5] * 100
 
 
 def test_yaml_is_texts_without_aliases(tmp_path):

@@ -29,8 +29,12 @@ def life(cost: Array, tpot: Array, need: Array, room: Array, price: Array) -> Es
 class Bowl(Estimator):
     """Cost is a bowl in logarithms around (width 900, batch 25, tp 3); time grows with width."""
 
-    searches = True  # it takes any split
     depth: Array = number("height of ripples", kind="size", default=0.0)
+
+    @property
+    def searches(self) -> bool:
+        """It takes any split."""
+        return True
 
     def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:
         u, v = jnp.log(arch.width / 900.0), jnp.log(workload.batch / 25.0)
@@ -51,8 +55,12 @@ def balance(kind: str) -> Any:
 
     @spec
     class One(Estimator):
-        smooths = True
         smoothing: Any = part("temperature", default_factory=lambda: None)
+
+        @property
+        def smooths(self) -> bool:
+            """It has a temperature."""
+            return True
 
         def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:
             x, chip = workload.batch, hardware.chip

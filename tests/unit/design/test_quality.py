@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from infer_jax.catalog import load_model
 from infer_jax.design import LAWS, QualityWrapper, law, optimise
 from infer_jax.design.quality import Chinchilla, JointMixture, compute_optimal, measures
-from infer_jax.design.quality_wrapper import energy
+from infer_jax.design.quality_wrapper import QualityEstimate, energy
 from infer_jax.errors import InputError
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Space
@@ -109,6 +109,7 @@ def test_lifetime_is_training_and_serving():
         target=Bowl.of(), law=Chinchilla.of(), tokens=1e12, served=1e13, utilisation=0.5
     )
     life = theory.estimate(arch, chips, work, plan)
+    assert isinstance(life, QualityEstimate)
     seconds = 6.0 * float(life.active) * 1e12 / (0.5 * 1e15)
     assert float(life.training) == pytest.approx(seconds / 3600 * 2.0)
     serving = 1e7 * (float(life.cost) + 2.0 * float(life.input_cost))

@@ -53,7 +53,7 @@ def test_a_variant_says_what_it_is(name):
     assert estimator.needs_host == (estimator.table == "offloading")
     assert estimator.smooths == (estimator.table in ("economics", "partitioning"))
     assert float(estimator.front_time(Plan.of())) == pytest.approx(
-        0.0 if estimator.table != "serving" else float(estimator.front), rel=0.2
+        float(estimator.front) if isinstance(estimator, Serving) else 0.0, rel=0.2
     )
 
 
@@ -66,10 +66,12 @@ def test_a_wrapper_answers_as_its_target():
     ):
         assert wrap.innermost is inner and wrap.searches and wrap.smooths and wrap.prices_passes
         assert not wrap.table, "a profile has coefficients for the target, not for what wraps it"
-        told = wrap.fitted_to({"economics": {"launch": 9e-6}, "speculative": {"acceptance": 0.1}})
-        assert float(told.innermost.launch) == 9e-6 and type(told) is type(wrap)
-        cold = wrap.softened(jnp.asarray(0.25))
-        assert float(cold.innermost.smoothing) == 0.25 and inner.smoothing is None
+        fitted = wrap.fitted_to({"economics": {"launch": 9e-6}, "speculative": {"acceptance": 0.1}})
+        assert isinstance(fitted.innermost, Economics) and type(fitted) is type(wrap)
+        assert float(fitted.innermost.launch) == 9e-6
+        cold = wrap.softened(jnp.asarray(0.25)).innermost
+        assert isinstance(cold, Economics) and cold.smoothing is not None
+        assert float(cold.smoothing) == 0.25 and inner.smoothing is None
     assert not Disaggregated.of(target=inner).prices_passes
     assert not QualityWrapper.of(target=Offloading.improved()).prices_passes
     serving = Serving.of()

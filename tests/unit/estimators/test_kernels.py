@@ -299,7 +299,8 @@ def test_curves_have_finite_gradients_at_the_edges(system, x64):
 def test_latent_queries_count_where_the_cache_is_short(x64):
     """128 queries of 576 and outputs of 512 weigh as much as 242 tokens of cache."""
     source = Curves.of()
-    short, long = (source.decode(CHIP, LATENT, *numbers(64, s), BF16) for s in (64, 65536))
+    batch, contexts = jnp.asarray(64.0), numbers(64, 65536)
+    short, long = (source.decode(CHIP, LATENT, batch, s, BF16) for s in contexts)
     held = (512 + 64) * 2 * 64
     carried = 128 * (2 * 512 + 64) * 2
     flops = 2 * 128 * (2 * 512 + 64) * 64

@@ -10,6 +10,7 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import Offload, Offloading, Speculative, make
 from infer_jax.estimators.offloading.flags import rounded, settled
+from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.placing import program
 from infer_jax.estimators.offloading.search import blocks, check_system, search
 from infer_jax.physics.linear_program import minimise
@@ -269,6 +270,7 @@ def test_the_cpu_attends_in_32_bits():
     np.testing.assert_allclose(float(at["cpu"]["attend"]) / float(at["disk"]["attend"]), 1.5)
     # 128 samples, 528 tokens of 2 x 2 x 7168 bytes in 48 layers, read once and then twice as wide
     read = 3 * 128 * 528 * 4 * 7168 * 48
+    assert isinstance(model.rates, Attained)
     bandwidth = float(model.rates.host_memory * SYSTEM.host.memory_bandwidth)
     np.testing.assert_allclose(float(at["cpu"]["attend"]), read / bandwidth, rtol=1e-9)
 

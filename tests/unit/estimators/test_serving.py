@@ -15,6 +15,7 @@ from infer_jax.estimators.serving import (
 )
 from infer_jax.specs import (
     Architecture,
+    Attention,
     Block,
     Chip,
     Dense,
@@ -87,7 +88,7 @@ def drawn(rng):
     # of the projections: keys and values, and what every rank has; numbers a token in and out
     row |= {"P_kv": 2 * n_k * d * h * (L - special) / L, "P_all": 0, "conv": 0}
     row["wide"] = d * (n_h * (1 + gate) + 2 * n_k)
-    mixers = [(L - L_d - special, full)]
+    mixers: list[tuple[int, Attention]] = [(L - L_d - special, full)]
     if attn == "windowed":
         row |= {"L_w": special, "W_win": 128.0}
         row["P_kv"] = 2 * n_k * d * h

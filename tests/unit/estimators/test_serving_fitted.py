@@ -87,6 +87,7 @@ def test_places_are_by_what_an_engine_reserves(x64, serve):
 
 def test_the_shipped_fit_loads_and_its_values_are_within_their_intervals(x64, serve):
     model = make("serving.sglang")
+    assert isinstance(model, Serving)
     assert float(model.sglang.expert_gap) == 0.0 and float(model.admission_in_passes) == 1.0
     assert all(f.low <= f.value <= f.high for f in serving_coefficients().values())
     assert 0.001 < serve(model)[0] < 0.1

@@ -191,7 +191,8 @@ def test_a_plain_plan_and_workload_are_understood():
 
 
 def test_coefficients_by_name():
-    assert float(make("serving", {"serving": {"generation": 1.0}}).generation) == 1.0
+    model = make("serving", {"serving": {"generation": 1.0}})
+    assert isinstance(model, Serving) and float(model.generation) == 1.0
     assert float(Serving.of().fitted({"vllm.layer_gap": 1e-5}).vllm.layer_gap) == 1e-5
     with pytest.raises(InputError, match=r"coefficient is 'nobody.gap'"):
         Serving.of().fitted({"nobody.gap": 1.0})

@@ -10,7 +10,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
-from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.kernels import Curves, Kernels
 from infer_jax.kernel_timing import Timed, entries, families, fitted, kernels, profile
 from infer_jax.kernel_timing.families import FP8
 from infer_jax.kernel_timing.timing import seconds
@@ -46,7 +46,7 @@ def known():
                                               [1024.0, 4096.0]))  # fmt: skip
     family = families.products("gemm", m, k, n, np.ones(len(m)), FP8, CHIP)
     law = eff.Product.of(compute=0.8, memory=0.7, fixed=5e-6, rows=60, depth=100, tail=1e5)
-    return law, family._replace(seconds=np.asarray(family.law(law, family.given)),
+    return law, family._replace(seconds=np.asarray(family.predicted(law)),
                                 start=family.start.replace(fixed=np.asarray(2e-6)))  # fmt: skip
 
 
@@ -105,6 +105,7 @@ def test_a_profile_loads_as_a_shipped_one(base, tmp_path, x64):
     path.write_text(profile.text([one], device))
     system = load_system(path)
     theory = Kernels.corrected().fitted(system.coefficients["kernels"])
+    assert isinstance(theory.efficiency, Curves)
     stored = theory.efficiency.gemm
     for field in dataclasses.fields(stored):
         value = float(getattr(one.coefficients, field.name))

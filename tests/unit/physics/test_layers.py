@@ -110,6 +110,7 @@ def test_flop_are_of_the_precision_asked_for_whatever_was_asked_before():
 
     def flops(heads):
         spec = load_model("llama-3.1-8b").architecture.blocks[0].attention
+        assert spec is not None
         return attention.of(spec.replace(kv_heads=heads)).absorbed_flops(heads, heads)
 
     with jax.enable_x64(False):

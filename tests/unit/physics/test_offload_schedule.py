@@ -70,13 +70,13 @@ def test_traffic_and_peak_of_row_by_row_and_zigzag(layers, tokens, samples, batc
         ("zig-zag", samples // batch, batch),
     ):
         walked = walk(squares(order, layers, tokens, samples, batch), prompt)
-        told = (
+        expected = (
             weight_traffic(graph, blocks),
             hidden_traffic(graph, samples),
             cache_traffic(graph, samples),
             zigzag_peak(graph, alive),
         )
-        np.testing.assert_allclose(walked, told, rtol=1e-14)
+        np.testing.assert_allclose(walked, np.asarray(expected), rtol=1e-14)
 
 
 @pytest.mark.parametrize(("layers", "tokens", "prompt"), [(2, 4, 3), (3, 3, 0), (1, 5, 2)])

@@ -27,8 +27,12 @@ class Toy(Estimator):
     """tpot = scale (1 + |batch - 5| + tp) / speed of the chip, coarse on purpose."""
 
     table = "toy"
-    searches = True  # it takes any split
     scale: Any = number("seconds", unit="s", kind="time", default=1.0)
+
+    @property
+    def searches(self) -> bool:
+        """It takes any split."""
+        return True
 
     def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Estimate:
         rate = hardware.chip.memory_bandwidth
