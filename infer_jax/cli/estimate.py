@@ -1,6 +1,6 @@
 """`infer-jax estimate`: one configuration, with every term of its time."""
 
-from infer_jax.cli import options as opt, show
+from infer_jax.cli import drafting, options as opt, show
 from infer_jax.verbs.estimate import estimate as ask
 
 
@@ -25,9 +25,9 @@ def estimate(
     tpot: opt.Tpot = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
-    draft: opt.Draft = None,
-    acceptance: opt.AcceptanceOrFile = None,
-    heads: opt.Heads = False,
+    draft: drafting.Draft = None,
+    acceptance: drafting.AcceptanceOrFile = None,
+    heads: drafting.Heads = False,
     set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.cli import options as opt, parsers, show
+from infer_jax.cli import drafting, options as opt, parsers, show
 from infer_jax.verbs.frontier import frontier as ask
 
 PICTURE = "frontier.png"  # where the picture goes if no other name is given
@@ -58,8 +58,8 @@ def frontier(
     demand: Demand = None,
     preference: Preference = 3,
     estimator: opt.EstimatorName = None,
-    draft: opt.Draft = None,
-    acceptance: opt.Acceptance = None,
+    draft: drafting.Draft = None,
+    acceptance: drafting.Acceptance = None,
     paper: Paper = False,
     real_degrees: RealDegrees = False,
     all: All = False,

@@ -84,22 +84,6 @@ Trace = Annotated[
         "--isl, --osl and --prefix.",
     ),
 ]
-Heads = Annotated[
-    bool,
-    typer.Option(
-        "--heads",
-        help="Prediction heads (EAGLE, MTP) were trained for the model, which brings none.",
-    ),
-]
-AcceptanceOrFile = Annotated[
-    str | None,
-    typer.Option(
-        "--acceptance",
-        metavar="P|FILE",
-        help="Try drafts: the probability that the first is accepted, or a YAML file of acceptance "
-        "lengths; drafted by --draft or by the model's own heads.",
-    ),
-]
 Prefix = Annotated[
     float,
     typer.Option(
@@ -182,17 +166,6 @@ Tpot = Annotated[
         parser=parsers.duration,
         metavar="TIME",
         help="Limit of the time per output token: 30ms; a bare number is ms.",
-    ),
-]
-Draft = Annotated[
-    str | None, typer.Option(metavar="CONFIG", help="A model that drafts (speculative decoding).")
-]
-Acceptance = Annotated[
-    float | None,
-    typer.Option(
-        parser=parsers.probability,
-        metavar="P",
-        help="Probability that a drafted token is accepted.",
     ),
 ]
 EstimatorName = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.cli import options as opt, parsers, show
+from infer_jax.cli import drafting, options as opt, parsers, show
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.planning import MODES, USUAL_TTFT
 from infer_jax.verbs import pictures
@@ -138,9 +138,9 @@ def plan(
     quant: Quant = None,
     kv_dtype: opt.KvDtype = None,
     chunk: Chunk = None,
-    acceptance: opt.AcceptanceOrFile = None,
-    heads: opt.Heads = False,
-    draft: opt.Draft = None,
+    acceptance: drafting.AcceptanceOrFile = None,
+    heads: drafting.Heads = False,
+    draft: drafting.Draft = None,
     max_num_seqs: Places = None,
     price: opt.Price = None,
     currency: Currency = None,

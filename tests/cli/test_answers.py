@@ -10,7 +10,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.cli.parsers import duration
 from infer_jax.cli.runtime import hush
-from infer_jax.cli.verbs import VERBS
+from infer_jax.cli.table import VERBS
 from infer_jax.estimators import VARIANTS
 from infer_jax.footprint import Engine, memory
 from infer_jax.physics import decoder

@@ -7,7 +7,7 @@ from inspect import signature
 import pytest
 
 import infer_jax as ij
-from infer_jax.cli.verbs import VERBS
+from infer_jax.cli.table import VERBS
 from tests.cli.running import answer, run
 
 UNFIT = ("calibrate",)  # a profile is written, which says nothing of changed hardware

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import infer_jax
-from infer_jax.cli.verbs import VERBS
+from infer_jax.cli.table import VERBS
 from tests.cli.running import run
 
 PROGRAM = "from infer_jax.cli import main; main()"

@@ -13,7 +13,8 @@ import pytest
 from infer_jax.catalog import files
 from infer_jax.catalog.models import BUNDLED
 from infer_jax.cli import show
-from infer_jax.cli.verbs import VERBS, app
+from infer_jax.cli.table import VERBS
+from infer_jax.cli.verbs import app
 from infer_jax.errors import InputError
 from infer_jax.verbs import calibrate
 from tests.cli.running import run

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from infer_jax.catalog import load_system
-from infer_jax.cli.verbs import VERBS
+from infer_jax.cli.table import VERBS
 from tests.cli.running import answer
 from tests.installed.program import call, program
 

@@ -5,7 +5,7 @@ with the rules of vLLM, TensorRT-LLM and SGLang. Times are compared to 1e-9 of t
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -172,7 +172,7 @@ def test_sglang():
 def test_sglang_refuses_at_a_tie():
     """The fifth request wants 80 tokens where 608 - 81 - 81 - 183 - 183 are left: not fewer."""
     case = serving.cases(2)[1]._replace(concurrency=None)
-    sizes = {"budget": 1024, "slots": 27, "blocks": 608, "block": 1}
+    sizes: dict[str, Any] = {"budget": 1024, "slots": 27, "blocks": 608, "block": 1}
     share = 0.6309999999999997  # of which the digits of a sum once made 80.00000000000001
     d = Drawn(np.zeros(5), np.array([21, 21, 123, 123, 21]), np.full(5, 59))
     rules = PrefillFirst.of(**sizes, ratio=share, least=share)

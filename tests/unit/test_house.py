@@ -1,6 +1,7 @@
 """The rooms of the house: imports go one way, and importing it stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,9 @@ KINDS, SPECS = {kind.__name__ for kind in attention.KINDS}, "infer_jax.specs"
 APART = ("specs", "catalog", "physics/attention", "estimators/kernels/published.py")
 APART += tuple(f"estimators/kernels/{name}.py" for name in ("budget", "missing", "tables"))
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
+
+
+ANY = 271  # lines of the package that say ``Any``
 
 
 def rooms():
@@ -166,3 +170,31 @@ def test_files_of_others_are_read_in_one_place():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 assert ast.unparse(node.func) not in READERS, f"{name} reads a file by itself"
+
+
+def test_functions_and_files_are_short():
+    """A function has at most 60 lines, a verb's list of options aside; a file 400, a command 200.
+
+    The options of a public verb are said one a line, as its command says them.
+    """
+    for path in PACKAGE.rglob("*.py"):
+        where, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
+        most = 200 if where.startswith("cli/") else 400
+        assert text.count("\n") <= most, f"{where}: over {most} lines"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                marks = {ast.unparse(mark) for mark in node.decorator_list}
+                begins = node.body[0].lineno if "verb" in marks else node.lineno
+                lines = (node.end_lineno or begins) - begins + 1
+                assert lines <= 60, f"{where}: {node.name} has {lines} lines"
+
+
+def test_types_are_said():
+    """``Any`` stands only where a tree is truly any: on so many lines, and fewer from now on."""
+    lines = [
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in PACKAGE.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r"\bAny\b", line)
+    ]
+    assert len(lines) <= ANY, lines

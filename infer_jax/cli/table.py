@@ -1,0 +1,108 @@
+"""Which verbs are there, and where is each of them? Read without JAX."""
+
+from typing import NamedTuple
+
+
+class Verb(NamedTuple):
+    """The module of ``infer_jax.cli`` that has the verb, its first line of help, an example."""
+
+    module: str
+    line: str
+    example: str
+
+
+VERBS = {
+    "frontier": Verb(
+        "frontier",
+        "Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.",
+        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
+    ),
+    "estimate": Verb(
+        "estimate",
+        "What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes.",
+        "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
+    ),
+    "memory": Verb(
+        "memory",
+        "Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.",
+        "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
+    ),
+    "layout": Verb(
+        "layout",
+        "Which weight and attention layout is fastest on a slice, and where that changes.",
+        "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
+    ),
+    "kernels": Verb(
+        "kernels",
+        "What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?",
+        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 2048",
+    ),
+    "measure": Verb(
+        "measure",
+        "How fast are this device's kernels? Times them through JAX, fits curves, writes a "
+        "profile.",
+        "measure --out my_chip.toml",
+    ),
+    "offload": Verb(
+        "offload",
+        "Which block, and where do weights, KV cache and hidden states live, for most tokens/s?",
+        "offload opt-175b --hardware t4_host --isl 512 --osl 32",
+    ),
+    "plan": Verb(
+        "plan",
+        "Which plans meet TTFT and TPOT for the fewest dollars per million tokens?",
+        "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
+    ),
+    "report": Verb(
+        "report",
+        "One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.",
+        "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",
+    ),
+    "models": Verb(
+        "listing",
+        "The bundled models: layers, parameters in all and per token, longest context.",
+        "models llama-3.1-8b",
+    ),
+    "hardware": Verb(
+        "listing",
+        "The shipped systems: matmul rates, memory, network, price; of one, every source.",
+        "hardware h100_sxm",
+    ),
+    "estimators": Verb(
+        "listing",
+        "The estimators and their variants, by the names that --estimator takes.",
+        "estimators",
+    ),
+    "doctor": Verb(
+        "doctor",
+        "Compute stored answers on every device; exit 1 where one disagrees.",
+        "doctor",
+    ),
+    "calibrate": Verb(
+        "calibrate",
+        "What do measured runs say of a server? Fits it, with intervals, and writes a profile.",
+        "calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml",
+    ),
+    "compare": Verb(
+        "compare",
+        "Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every "
+        "term?",
+        "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
+        " --estimator economics.planned",
+    ),
+    "sensitivity": Verb(
+        "sensitivity",
+        "What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?",
+        "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
+    ),
+    "codesign": Verb(
+        "codesign",
+        "Which shape, split and batch would be better: least cost at a speed, within limits?",
+        "codesign SPEC.toml --out design",
+    ),
+    "sweep": Verb(
+        "sweep",
+        "Which of millions of configurations are worth choosing? The same command carries on.",
+        "sweep SPACE.toml --out result.parquet",
+    ),
+}
