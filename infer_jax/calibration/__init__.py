@@ -1,4 +1,4 @@
-"""MEASUREMENTS: residuals, fits and their uncertainty. Every fit of the project lives here."""
+"""Calibration: residuals, fits and their uncertainty, for every fit of the project."""
 
 from infer_jax.calibration.bands import Band as Band, bands as bands, left_out as left_out
 from infer_jax.calibration.bootstrap import bootstrap as bootstrap

@@ -1,4 +1,4 @@
-"""What could the data tell, and what could they not? Said in words."""
+"""Which parameters the data determine, and which they do not, in words."""
 
 import itertools
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What should be measured next? The run that is expected to tell most."""
+"""The run to measure next: the one expected to narrow predictions most."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

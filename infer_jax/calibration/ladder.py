@@ -1,4 +1,4 @@
-"""Which coefficients of the serving model can runs of one server bear, and what is believed?"""
+"""The coefficients of the serving model that runs of one server can fit, and their priors."""
 
 import math
 from collections.abc import Sequence

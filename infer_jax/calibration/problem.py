@@ -1,4 +1,4 @@
-"""What is fitted to what? A model, measurements, parameters and what is believed of them.
+"""A fitting problem: a model, measurements, parameters and priors.
 
 A problem is solved for any weights of its rows by one compiled program, so that folds and
 bootstrap draws, which are weights, cost no compilation.

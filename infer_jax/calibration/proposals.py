@@ -1,4 +1,4 @@
-"""Which run of a server would tell most? Loads that could be measured, by what they narrow."""
+"""Loads of a server to measure next, by how much they would narrow predictions."""
 
 import math
 from collections.abc import Sequence

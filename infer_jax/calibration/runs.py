@@ -1,4 +1,4 @@
-"""What did a measured run ask of a server? Its load and layout, as the serving model takes them."""
+"""The load and layout of a measured run, as the serving model takes them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

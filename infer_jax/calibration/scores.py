@@ -1,4 +1,4 @@
-"""How good are predictions, in the figures that a reader compares? Errors in percent."""
+"""Errors of predictions in per cent."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""THE OUTSIDE: profiles, models and files, checked once and turned into specs."""
+"""Profiles, models and files from outside, checked once and turned into specs."""
 
 from infer_jax.catalog.models import (
     Model as Model,

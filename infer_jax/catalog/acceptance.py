@@ -98,7 +98,7 @@ def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]
 
 
 def curve_of(run: Speculation, model: str = "") -> AcceptanceCurve:
-    """The curve that vLLM's acceptance rates by position tell.
+    """The curve that follows from vLLM's acceptance rates by position.
 
     length(j) = 1 + the sum of the rates up to position j.
 

@@ -24,7 +24,7 @@ class Model:
     """An architecture and what is known about where it came from.
 
     ``published`` holds the publisher's own figures where there are any: parameters in
-    ``total`` and ``active`` per token, and their ``source``. ``notes`` tell what was assumed
+    ``total`` and ``active`` per token, and their ``source``. ``notes`` say what was assumed
     or left out. ``repository``: the weights that were asked for, by their id on Hugging Face or
     by their folder; "" where none is known.
     """

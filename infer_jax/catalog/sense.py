@@ -1,4 +1,4 @@
-"""Which numbers can a machine have? Wide bounds that catch a wrong unit or a slip, by field.
+"""Wide bounds on the numbers of a machine, by field: they catch wrong units and typos.
 
 Two or more powers of ten beyond any machine that there is, on both sides. A profile that means
 what is outside names the field in ``unchecked``; docs/hardware-profiles.md says how.
@@ -44,7 +44,7 @@ Changes = Mapping[str, Iterable[float]]
 def sensible(
     where: str, key: str, field: str, raw: float, unit: str, factor: float, but: Collection[str]
 ) -> None:
-    """Raise where a fact of hardware is none of any machine.
+    """Raise if no machine could have this value of a hardware field.
 
     ``key`` is how the file spells ``field``; ``raw`` is what stands there, ``factor`` SI units.
 
@@ -60,7 +60,7 @@ def sensible(
 
 
 def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> None:
-    """Raise where a new value of a number of ``tree``, by its dotted field, is of no machine.
+    """Raise if no machine could have this new value of a number of ``tree``, by dotted field.
 
     ``part`` is ``hardware``, or ``estimator`` with its coefficients; the bounds are those of a
     profile. A name that ``tree`` has not is left to others.
@@ -82,7 +82,7 @@ def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> N
 def sensible_coefficient(
     where: str, key: str, field: str, raw: float, unit: str, factor: float, but: Collection[str]
 ) -> None:
-    """Raise where a coefficient is none of any fit; as ``sensible``.
+    """Raise if no fit could give this coefficient; as ``sensible``.
 
     Raises:
         InputError: out of bounds, and ``field`` not named in ``with_``.

@@ -1,4 +1,4 @@
-"""PROGRAMS that run once, or over few rows: compiled quickly, and kept for the next process."""
+"""Programs that run once or over few rows: compiled quickly, kept for the next process."""
 
 from infer_jax.compiling.options import QUICK as QUICK, quick as quick, wide as wide
 from infer_jax.compiling.programs import MANY as MANY, once as once

@@ -1,4 +1,4 @@
-"""GRADIENTS: what each number is worth, and designs that follow from it."""
+"""Sensitivity and co-design: elasticities, and designs by gradient ascent."""
 
 from infer_jax.design.design import Design as Design, Search as Search, optimise as optimise
 from infer_jax.design.export import export as export

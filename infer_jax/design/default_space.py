@@ -1,4 +1,4 @@
-"""What is turned where no file says so? A model's heads, experts, split and batch, within limits.
+"""The default space of a design: a model's heads, experts, split and batch.
 
 The loop of InferSim's technical report (2025), Figure 5: lay a model out, compare with the limits
 on TTFT, TPOT and throughput, change the model, again. Here one search turns all of it.

@@ -1,4 +1,4 @@
-"""What is sought, as a function of a point: an objective and by how much each limit is broken.
+"""The objective of a design and its excess over each limit, as functions of a point.
 
 Both are logarithms, so that a per cent counts the same everywhere. The relaxed form has no steps
 and, where the estimator can be smoothed, no kinks; the exact form is the sweep's own.

@@ -1,4 +1,4 @@
-"""What is a design besides fast? An estimator whose estimates also tell size, loss and lifetime.
+"""A wrapper whose estimates also have model size, loss and lifetime cost.
 
 A wrapper: sweeps, searches and elasticities see its terms as they see any others.
 """

@@ -1,4 +1,4 @@
-"""How does a grid become a space without steps? Digits of a sweep as unbounded coordinates.
+"""A grid as a continuous space: the axes of a sweep as unbounded coordinates.
 
 An axis of numbers is relaxed to everything between its ends: the logit of the share of the way,
 in logarithms where the ends are positive. Members of a product or a sum that a constraint fixes

@@ -1,4 +1,4 @@
-"""Which design near a continuous optimum does hardware like? A sweep of its lattice, exactly.
+"""The best design on the lattice near a continuous optimum, by the exact model.
 
 Every end is rounded both ways in every axis; from the best of these, steps of one axis, of pairs
 and, drawn at random, of more are tried until none helps: along a limit, better designs differ in

@@ -1,4 +1,4 @@
-"""What does a SPEC.toml ask? A sweep's space, with names that are free, an objective and limits.
+"""Reads a SPEC.toml: a sweep's space with free names, an objective and limits.
 
 The tables of a sweep's file mean the same here; ``[free]`` adds axes by the names designers use,
 ``[objective]`` and ``[limits]`` stand where a sweep keeps rows, ``[quality]`` predicts a loss.

@@ -1,4 +1,4 @@
-"""Does a point keep its limits, what breaks and by how much, and where does one start?"""
+"""The limits a point exceeds and by how much, and starting points."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Prefill and decode in pools of their own: what does splitting do to any estimator with steps?"""
+"""Prefill and decode in separate pools, for any estimator with ``step``."""
 
 import jax.numpy as jnp
 from jax import Array

@@ -1,4 +1,4 @@
-"""What is an estimator: what does its class say of it, and what does it get without writing it?"""
+"""Base classes of estimators: what a subclass writes, declares and inherits."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -48,11 +48,11 @@ class Estimator(Spec):
         return self
 
     def softened(self, temperature: Array) -> Self:
-        """The same at a temperature of its own smoothing."""
+        """The same with ``smoothing`` at this temperature."""
         return self.replace(smoothing=temperature) if self.smooths else self
 
     def fitted(self, coefficients: Mapping[str, float]) -> Self:
-        """The same with the coefficients that its table of a profile has.
+        """The same with coefficients by name, as its table of a profile has them.
 
         Raises:
             InputError: a name that is no coefficient, or a value out of bounds.
@@ -60,7 +60,7 @@ class Estimator(Spec):
         return self.with_(**coefficients)
 
     def fitted_to(self, tables: Mapping[str, Mapping[str, float]]) -> Self:
-        """The same with its own table of all that a profile has."""
+        """The same with the coefficients of its own table, out of all tables of a profile."""
         return self.fitted(tables.get(self.table, {}))
 
     def front_time(self, plan: Plan) -> Array:

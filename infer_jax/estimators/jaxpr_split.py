@@ -1,4 +1,4 @@
-"""Which part of a program does an input touch? The rest is evaluated once and handed on.
+"""Splits a program into the part that depends on some inputs and the rest, evaluated once.
 
 A program is a jaxpr: a list of operations on named values. An operation is late if a late
 input reaches it, else early; early values that late operations need are handed over. So a

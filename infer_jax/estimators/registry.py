@@ -1,4 +1,4 @@
-"""Which estimators and variants are there, by the names a command line or a file uses?"""
+"""Estimators and variants by the names that commands and files use."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

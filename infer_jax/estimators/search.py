@@ -1,4 +1,4 @@
-"""How does an estimator take the best of many layouts, exactly or smoothly?"""
+"""The best of many layouts, exactly or smoothly."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Speculative decoding: what does a draft do to any estimator that has steps?"""
+"""Speculative decoding, for any estimator with ``step``."""
 
 from collections.abc import Callable, Sequence
 

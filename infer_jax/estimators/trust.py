@@ -1,4 +1,4 @@
-"""How far is an estimator trusted for a system, an engine and a model? Measured rows, or none."""
+"""Known errors of an estimator for a system, an engine and a model."""
 
 from typing import NamedTuple
 
@@ -33,11 +33,11 @@ class Trust(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What stands beside a number in a table: ``~`` where coefficients are borrowed."""
+        """The mark beside a number in a table: ``~`` if coefficients are borrowed."""
         return BORROWED if self.borrowed_from else ""
 
     def fields(self) -> dict[str, object]:
-        """What a program reads."""
+        """The fields of JSON."""
         return {
             "hardware": self.system,
             "engine": self.engine,
@@ -53,7 +53,7 @@ class Trust(NamedTuple):
 def trust(
     name: str, estimator: Estimator, system: System, model: str, changed: bool = False
 ) -> Trust:
-    """How far the estimator of that name is trusted on a system, for a model by its name.
+    """The known errors of an estimator on a system, for a model by its name.
 
     ``changed``: whether numbers of the system were changed, so that it is no measured one.
 

@@ -1,4 +1,4 @@
-"""What does one chip hold, before any request and with requests in flight? One account for all."""
+"""How many bytes of a chip do weights, activations and the cache of requests in flight take?"""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from infer_jax.specs import Hardware
 
 
 class Drafter(NamedTuple):
-    """What drafts tokens: ``share`` 1 where tokens are drafted, else 0.
+    """The draft model or heads: ``share`` is 1 where tokens are drafted, else 0.
 
     By a model or, without one, by the model's own heads, which are a layer more.
     """
@@ -25,7 +25,7 @@ class Drafter(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Bytes of one chip before any request, and how its cache is cut.
+    """Bytes of one chip before any request, and the pages of its cache.
 
     ``caches``: of the model, and of one that drafts for it, with the share of it that counts.
     """
@@ -129,7 +129,7 @@ def account(
 
 
 def filled(chip: Account, requests: Array, lengths: Lengths) -> Filled:
-    """Bytes of the cache of ``requests`` requests of an attention group on each of its chips."""
+    """Bytes of cache that ``requests`` requests of an attention group take on each of its chips."""
     isl, osl, held, common = lengths
     once = chip.shared(jnp.asarray(common))
     alone = chip.at_its_end(isl + osl - common)
@@ -141,7 +141,7 @@ def filled(chip: Account, requests: Array, lengths: Lengths) -> Filled:
 
 
 def requests_held(chip: Account, lengths: Lengths, least: Array | float = 0.0) -> Array:
-    """Requests in the steady state that the cache of one attention group has room for.
+    """Requests that fit in the cache of one attention group, on average in the steady state.
 
     ``least``: share of the visible memory that the cache has at least.
     """

@@ -1,4 +1,4 @@
-"""Which settings of a server, and which measured overheads, decide what a chip has room for?"""
+"""Server settings and measured overheads that decide how much cache a chip has room for."""
 
 from typing import Self, TypeVar
 
@@ -14,7 +14,7 @@ S = TypeVar("S", bound=Spec)
 
 @spec
 class Engine(Spec):
-    """A server as it is started: the memory that its driver shows, and what a user sets.
+    """How a server is started: the memory that the driver reports, and the user's settings.
 
     ``visible``: 79.18 GiB that CUDA reports over 80 GB of the data sheet (H100).
     The defaults of vLLM from 0.21 on a GPU of 70 GiB and more; on smaller ones and on the A100
@@ -55,7 +55,7 @@ class Engine(Spec):
 
 @spec
 class Overheads(Spec):
-    """What a version of vLLM takes beside weights and cache. Each is a measurement.
+    """Bytes that a version of vLLM takes beside weights and cache, each measured.
 
     ``logits``: the sampler's copies, 2 + 4 bytes for the logits in 16 and in 32 bits, 4 + 4 for
     probabilities and noise, about 1 for masks. ``graphs``: the mean of 58 runs on the H100 at
@@ -125,5 +125,5 @@ class Overheads(Spec):
 
 
 def usual(settings: type[S]) -> S:
-    """The defaults as weak constants, in the precision of what they meet."""
+    """The defaults as Python numbers, which take the precision of the arrays they meet."""
     return jax.tree.map(lambda x: jnp.asarray(float(x)), settings())

@@ -1,4 +1,4 @@
-"""What does a vLLM server print at start-up: the memory of one GPU, and what its cache takes?"""
+"""What does a vLLM server print at start-up? Tokens of KV cache, and maximum concurrency."""
 
 from jax import Array
 
@@ -15,7 +15,7 @@ class Memory(Spec):
     """One GPU's memory in bytes, and what the cache in it holds.
 
     Where weights and reserves leave no room, ``available`` and all that follows from it are
-    negative; ``slack`` tells by how many bytes. ``tokens`` and ``concurrency`` are of one
+    negative; ``slack`` says by how many bytes. ``tokens`` and ``concurrency`` are of one
     group of tp x pp chips: an instance has ep of them and a deployment dp instances.
     """
 

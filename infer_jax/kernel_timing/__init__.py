@@ -1,4 +1,4 @@
-"""MEASURED KERNELS: timed on this machine's device or tabulated, and the curves they follow."""
+"""Kernels timed on this device or tabulated, and curves fitted to them."""
 
 from infer_jax.kernel_timing.families import Family as Family
 from infer_jax.kernel_timing.fitting import Fitted as Fitted, fitted as fitted

@@ -1,4 +1,4 @@
-"""LAUNCH: a plan as commands that start it, for a named version of each engine."""
+"""A plan as commands that start it, for a named version of each engine."""
 
 from infer_jax.launch.checkpoints import Checkpoint as Checkpoint, checkpoint as checkpoint
 from infer_jax.launch.commands import ENGINES as ENGINES, launches as launches

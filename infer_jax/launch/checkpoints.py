@@ -28,7 +28,7 @@ CODE = ("moonshotai/", "XiaomiMiMo/MiMo-V2-Flash")
 
 
 class Checkpoint(NamedTuple):
-    """What a server loads: a repository or folder, and what it must do to it.
+    """The weights that a server loads: a repository or folder, and casts while loading.
 
     ``cast``: the format to which 16-bit weights are cast while they are loaded, or "".
     ``cache``: the format of the KV cache that is asked for, or "" for the checkpoint's own.

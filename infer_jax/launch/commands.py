@@ -1,4 +1,4 @@
-"""What starts a plan, on each engine?"""
+"""The launch commands of a plan for each engine."""
 
 from infer_jax.launch.service import Launch, Service
 from infer_jax.launch.sglang import sglang

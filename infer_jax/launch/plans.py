@@ -26,7 +26,7 @@ def service(
     most: float | None = None,
     longest: tuple[float, str] | None = None,
 ) -> Service:
-    """A plan as what a server must know.
+    """A plan as the model, lengths and instances that servers need.
 
     ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``: see
     ``instances``; ``lengths``: tokens of prompt and answer; ``formats``: of weights and cache that
@@ -111,7 +111,7 @@ def _instance(
 
 
 def _sharing(running: tuple[Instance, ...]) -> tuple[Instance, ...]:
-    """Pools of one instance each get GPUs of their own where one machine holds both."""
+    """Gives both pools GPUs of their own if one machine holds one instance of each."""
     gpus = [one.gpus for one in running]
     alone = any(one.copies > 1 or one.maker != "NVIDIA" for one in running)
     if len(running) == 1 or alone or sum(gpus) > running[0].machine:
@@ -120,7 +120,7 @@ def _sharing(running: tuple[Instance, ...]) -> tuple[Instance, ...]:
 
 
 def places(mean: float) -> int:
-    """Requests in flight that are exceeded in ``SELDOM`` of the time at most, for their mean.
+    """Requests in flight that are exceeded at most ``SELDOM`` of the time, from their mean.
 
     Their number is taken as geometric, P(N > n) = (m / (1 + m))^(n + 1): that of an M/G/1 queue
     that shares its processor (L. Kleinrock, Queueing Systems II, 1976, section 4.4), where a
@@ -142,7 +142,7 @@ def _most(mean: float, most: float | None) -> int:
 def _comments(
     held: int, tokens: int, within: str, one: Instance, batch: float, most: float | None
 ) -> list[str]:
-    """What the lengths and places of a command are, where they are not those of the plan."""
+    """Comments that explain lengths and places of a command that differ from the plan's."""
     comments: list[str] = []
     if within and held < tokens:
         comments.append(f"context {held}: the model's; {within} take up to {tokens} tokens")

@@ -1,4 +1,4 @@
-"""What every engine must be given of a plan: the model, lengths, and instances."""
+"""A plan in the terms that every engine needs: model, lengths and instances."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -52,7 +52,7 @@ class Instance(NamedTuple):
 
     @property
     def prompts(self) -> int:
-        """Prompts of a pass of one attention group: one, but in a pool that prefills several."""
+        """Prompts in a pass of one attention group: one, or several in a prefill pool."""
         return math.ceil(self.requests / self.groups / self.pp) if self.role == "prefill" else 1
 
     @property
@@ -140,7 +140,7 @@ def traits(arch: Architecture) -> Traits:
 
 
 def missing(service: Service) -> list[str]:
-    """What keeps every engine from the plan."""
+    """Why no engine can run the plan, if so."""
     load = service.checkpoint
     reasons = [load.missing] if load.missing else []
     if service.context > service.limit:

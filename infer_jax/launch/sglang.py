@@ -1,4 +1,4 @@
-"""How is a plan started on SGLang 0.5.23?
+"""Launch commands for SGLang 0.5.23.
 
 Read in the wheel sglang-0.5.23: options in sglang/srt/arg_groups/fields/, their sense and what
 excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregation and validation
@@ -26,7 +26,7 @@ CACHES = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
 
 
 def sglang(service: Service) -> Launch:
-    """SGLang: ``--tp-size`` counts the GPUs of a stage, of which attention takes groups."""
+    """SGLang's commands: ``--tp-size`` counts the GPUs of a stage, all attention groups."""
     reasons = [*missing(service), *_missing(service)]
     if reasons:
         return Launch("SGLang", VERSION, SOURCE, missing=tuple(reasons))

@@ -1,4 +1,4 @@
-"""How are the commands of an instance written for a shell, on one machine or on several?"""
+"""Shell commands of an instance, on one machine or on several."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ class Shell(str):
 
 
 def machines(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> int:
-    """Machines of one instance: the fewest that hold it in equal parts for which ``fits`` holds.
+    """Machines of one instance: the fewest equal parts that ``fits`` accepts.
 
     0 where there are none.
     """
@@ -35,7 +35,7 @@ def where(one: Instance, node: str = "") -> str:
 
 
 def visible(one: Instance) -> str:
-    """What keeps an instance to its GPUs of a machine that it shares, before its command."""
+    """The environment that restricts an instance to its GPUs of a shared machine."""
     if one.first < 0:
         return ""
     return f"CUDA_VISIBLE_DEVICES={','.join(str(one.first + i) for i in range(one.gpus))} "

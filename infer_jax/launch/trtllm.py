@@ -1,4 +1,4 @@
-"""How is a plan started on TensorRT-LLM?
+"""Launch commands for TensorRT-LLM.
 
 Options of trtllm-serve at commit 00209af149e7 (tensorrt_llm/commands/serve.py); what stands in the
 YAML file are fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/reference.html).
@@ -19,7 +19,7 @@ NAME = "TensorRT-LLM"
 
 
 def trtllm(service: Service) -> Launch:
-    """TensorRT-LLM: attention is cut over all GPUs of a stage, or each GPU takes requests."""
+    """TensorRT-LLM's commands: attention is split over a stage, or a group is one GPU."""
     reasons = [*missing(service), *_missing(service)]
     if reasons:
         return Launch(NAME, VERSION, SOURCE, missing=tuple(reasons))
@@ -87,7 +87,7 @@ def _file(one: Instance) -> str:
 
 
 def _yaml(one: Instance, service: Service) -> str:
-    """What has no option of its own."""
+    """The settings that have no command-line option, as YAML."""
     lines = ["enable_attention_dp: true"] if one.groups > 1 else []
     if one.chunk < service.isl:
         lines.append("enable_chunked_prefill: true")

@@ -1,4 +1,4 @@
-"""How is a plan started on vLLM 0.33.0?
+"""Launch commands for vLLM 0.33.0.
 
 Read in the wheel vllm-0.33.0: options in vllm/engine/arg_utils.py, their sense and what excludes
 what in vllm/config/ (parallel, scheduler, cache, speculative, kv_transfer), several machines in
@@ -32,7 +32,7 @@ KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
 def vllm(service: Service) -> Launch:
-    """vLLM: attention groups are data-parallel ranks, experts go to all TP x DP of them."""
+    """vLLM's commands: attention groups are data-parallel ranks, EP is always TP x DP."""
     reasons = [*missing(service), *_missing(service)]
     if reasons:
         return Launch("vLLM", VERSION, SOURCE, missing=tuple(reasons))

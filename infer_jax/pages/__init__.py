@@ -1,1 +1,1 @@
-"""REPORTS: answers as one page that needs nothing else: pictures, tables, engine flags, sources."""
+"""Reports as one self-contained HTML page: charts, tables, launch commands, sources."""

@@ -1,1 +1,1 @@
-"""LAWS: one operation each, scalar in, scalar out, equation and source cited."""
+"""The laws: one operation each, scalar in, scalar out, with equation and source."""

@@ -1,4 +1,4 @@
-"""How many of the requests in flight run, when memory holds only so many?"""
+"""How many requests in flight run when memory has room for only some of them?"""
 
 import jax.numpy as jnp
 from jax import Array

@@ -1,4 +1,4 @@
-"""How many customers are in a system that serves the faster the more there are?
+"""The number of customers in a queue whose service rate grows with that number.
 
 Arrivals whose gaps are of a gamma distribution before servers that are taken one by one; times
 of service are exponential. Exact for Poisson arrivals, also for servers that are shared by all

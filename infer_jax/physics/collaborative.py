@@ -1,4 +1,4 @@
-"""How long does a job take on GPUs far apart, each of which holds a part of the layers?
+"""Seconds of a job on a chain of distant GPUs, each holding some of the layers.
 
 A collaborative pipeline (Petals: Borzunov et al. 2022, arXiv 2209.01188): nothing is offloaded,
 one batch passes through all stages, and hidden states cross a slow link between any two.

@@ -1,4 +1,4 @@
-"""What is a whole decoder: the laws of its layers summed over its blocks.
+"""Parameters, bytes and cache of a whole decoder: laws of layers summed over its blocks.
 
 Every figure is of the whole model. FLOP are not summed here: a chip has a rate for each matmul
 class, so estimators divide before they add.
@@ -56,7 +56,7 @@ def parameters(arch: Architecture, counted: Projections = projections) -> dict[s
 
 
 def active_parameters(arch: Architecture) -> Array:
-    """Parameters one token meets: the whole model less the routed experts it does not visit.
+    """Parameters that one token uses: all but the routed experts it does not visit.
 
     The embedding is counted whole, as publishers do.
     """
@@ -133,10 +133,10 @@ def resident_micro_batch(arch: Architecture, forward: ForwardPass, stages: Array
 
 
 def by_tokens(sequences: Array, tokens: Array) -> Array:
-    """What a pass is counted by: its new tokens."""
+    """Size of a pass in new tokens."""
     return tokens
 
 
 def by_sequences(sequences: Array, tokens: Array) -> Array:
-    """What a pass is counted by: its sequences."""
+    """Size of a pass in sequences."""
     return sequences

@@ -1,4 +1,4 @@
-"""How long does a kernel take, smoothly in its shape? Latency as work and traffic, and a floor.
+"""Seconds of a kernel as a smooth function of its shape: work, traffic and a fixed latency.
 
 Each law is t = t0 + compute combined with memory. ``P`` is the peak rate, ``W`` the memory
 bandwidth; x (+)_q y = (x^q + y^q)^(1/q) is the larger of two for large q and their sum at 1.

@@ -1,4 +1,4 @@
-"""What do the prefills of other requests cost a request that shares their passes?
+"""Seconds that the prefills of other requests add to a request in the same passes.
 
 A closed loop: b requests run on a replica, each makes ``osl`` tokens and is replaced at once. In
 service a request meets the prefills of the b - 1 others once each. Of this a share falls before its

@@ -33,7 +33,7 @@ class Weights(NamedTuple):
 
 
 class Space(NamedTuple):
-    """What decides the memory of a layer beside its matrices, its cache and its state.
+    """Other sizes that a layer's memory depends on, beside matrices, cache and state.
 
     ``dealt``: elements of the projections by how tensor ranks deal them. Numbers of a
     ``convolution``, which ranks split, and of norms and biases (``vectors``), which each has.

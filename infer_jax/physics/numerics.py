@@ -1,4 +1,4 @@
-"""Which maximum, minimum, floor and clip keep value and gradient finite everywhere?
+"""Maximum, ceiling, floor and root with finite values and gradients everywhere.
 
 Smoothing is one number for all of them: ``None`` is exact (it is structure, so the exact
 program carries no trace of it), a float is a temperature that goes to the exact value at 0.

@@ -1,4 +1,4 @@
-"""How much traffic does an order of computing layers and tokens cause, and how large a block fits?
+"""Traffic and peak memory of the orders in which an offloading job computes layers.
 
 A graph of squares: a row is a sample, a column one layer of one token. Weights are loaded for a
 column, cache and hidden states for every square; no attention on the CPU. ``weights``: bytes of a

@@ -1,4 +1,4 @@
-"""How much of the prompts is found in a finite cache that gives up what was unused longest?
+"""Hit ratio of prompts in a finite prefix cache with least-recently-used eviction.
 
 A prefix stays for a characteristic time T after its last use, the same for all, for which the
 cache is full on average: Che, Tung and Wang 2002 (IEEE JSAC 20), Section III; why it is so
@@ -27,7 +27,7 @@ class Uses(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """What is found, in tokens per second, and how long an unused prefix stays."""
+    """Cached tokens per second that prompts hit, and how long an unused prefix stays."""
 
     device: Array
     host: Array
@@ -35,7 +35,7 @@ class Hits(NamedTuple):
 
 
 def hits(uses: Uses, room: Array, host_room: Array | float = 0.0) -> Hits:
-    """Prompt tokens found per second in ``room`` tokens of cache that is not in use.
+    """Prompt tokens per second that hit in ``room`` tokens of cache not in use.
 
     sum r q (1 - exp(-(T + p) / z)), where T solves sum r [q z (exp(-p / z) - exp(-(T + p) / z))
     + (1 - q) T] = room: r tokens used per second, q again after mean gaps z, pinned for p. What

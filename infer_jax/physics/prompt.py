@@ -1,4 +1,4 @@
-"""How many earlier tokens do the new tokens of a pass see, counted as a continuum?
+"""Pairs of query and key tokens of a pass, with tokens as a continuum.
 
 Without the half token that the exact sum over positions adds; ``attention.pairs`` is that sum.
 """

@@ -1,4 +1,4 @@
-"""How long does one wait for a server that is shared, and how far do waits spread?
+"""Waiting times in queues: means, and percentiles from exponential tails.
 
 Laws of one queue, in closed form. Loads are shares of capacity. At and beyond capacity the
 stationary wait is infinite; ``pole`` goes on along its tangent instead, so that values and
@@ -139,7 +139,7 @@ def exponential_tail(mean: Array, variance: Array, chance: Array | float = 1.0) 
 
 
 def either(first: Wait, second: Wait) -> Wait:
-    """One wait or the other, by their chances."""
+    """A mixture of two waits."""
     return Wait(*(jnp.concatenate(pair) for pair in zip(first, second, strict=True)))
 
 

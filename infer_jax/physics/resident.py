@@ -1,4 +1,4 @@
-"""What of a model does a chip's memory hold: its table of layers, its vocabulary, over ranks?"""
+"""A model as the memory account reads it: its table of layers, vocabulary and ranks."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ TWO = 2.0  # bytes of a number of a norm, a bias or a convolution
 
 
 class Tables(NamedTuple):
-    """What a model has beside layers: bytes of both vocabulary tables and of the last norm.
+    """Bytes outside the layers: both vocabulary tables and the last norm.
 
     ``head`` is 0 where it is tied to the embedding, which ``tied`` then says.
     """

@@ -1,4 +1,4 @@
-"""How many experts does a batch of tokens visit, and how uneven is the load they make?"""
+"""Experts that a batch of tokens visits, and how uneven their load is."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""How much does a layer send when its matrices are cut over chips, and which cut sends least?
+"""Elements that a layer sends when its matrices are split over chips, and the best split.
 
 One family holds the five layouts of Pope et al. 2022 (arXiv 2211.05102), Section 3.2. Weights
 rest cut in E over x chips and in F over y z chips. For a pass they are gathered over N chips

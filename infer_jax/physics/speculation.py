@@ -1,4 +1,4 @@
-"""How many tokens does one verification yield, and what does that say of two distributions?"""
+"""Tokens that one verification pass yields, and acceptance from two distributions."""
 
 import jax
 import jax.numpy as jnp

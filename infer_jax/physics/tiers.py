@@ -1,4 +1,4 @@
-"""How many bytes of one layer cross between GPU, CPU and disk, and where do they live?
+"""Bytes of one layer stored on GPU, CPU and disk, and moved between them.
 
 Traffic is of one layer and one block; W the bytes of its weights, KV the bytes of the block's
 cache, hidden states likewise. Source: FlexGen (Sheng et al. 2023, arXiv 2303.06865), A.3.
@@ -38,7 +38,7 @@ class Placement(NamedTuple):
 
     @property
     def away(self) -> Moved:
-        """What is not on the GPU."""
+        """The shares that are not on the GPU."""
         return Moved(*(c + d for c, d in zip(self.cpu, self.disk, strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""What does every legal layout answer at every batch? One compiled program, one table."""
+"""The estimate of every legal layout at every batch: one compiled program, one table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Positions = Int[np.ndarray, " rows"]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of (layout, batch of one instance) and what the estimator says of each."""
+    """Rows of (layout, batch of one instance) with the estimate of each."""
 
     layouts: Sequence[Layout]
     layout: Positions
@@ -98,7 +98,7 @@ def arriving(
     rate: float,
     draft: Architecture | None = None,
 ) -> Table:
-    """Every layout of a table with so many replicas that it carries ``rate`` requests/s, and more.
+    """Every layout of a table with enough replicas for ``rate`` requests/s, and with more.
 
     An open loop: requests come at random, and waits have percentiles. The least number of
     replicas is that of full batches; up to three times as many are tried.
@@ -138,7 +138,7 @@ def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
 
 
 def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: object) -> Answer:
-    """What a program says of ``rows``; evaluated for a power of two of them, to compile seldom."""
+    """The outputs of a program for ``rows``, padded to a power of two to compile rarely."""
     count = len(jax.tree.leaves(rows)[0])
     last = 2 ** (count - 1).bit_length() - count
 
@@ -158,7 +158,7 @@ def take(tree: Answer, rows: Positions | slice | list[int]) -> Answer:
 
 
 def models(arch: Architecture, draft: Architecture | None) -> tuple[Shape, Shape | None]:
-    """A model and the one that drafts for it, as a server sees them."""
+    """A model and its draft model, as shapes of the serving estimator."""
     return once(shape, arch), None if draft is None else once(shape, draft)
 
 

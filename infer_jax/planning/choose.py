@@ -1,4 +1,4 @@
-"""Which plans meet the limits at least cost, and if none does, which come nearest?"""
+"""The cheapest plans within the limits, or the nearest misses if there are none."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Degrees = Mapping[str, float | Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a plan must do: limits in seconds, the chips there are, and how much traffic.
+    """The requirements of a plan: limits in seconds, chips in all, and the load.
 
     ``usual_ttft``: without a limit of TTFT, a search keeps it within ``USUAL_TTFT`` if any plan
     does.
@@ -44,7 +44,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Choice:
-    """One plan and what it answers.
+    """One plan with its latencies, throughput and cost.
 
     ``layout``: what an instance is, in words, ``degrees`` in numbers; ``batch``: requests in
     flight in an instance (that decodes); ``binds``: the longest term of a token; ``memory``:
@@ -92,12 +92,12 @@ class Choice:
 
     @property
     def rank(self) -> tuple[float, float, float]:
-        """Least first: what is broken, then dollars, then latency."""
+        """Sort key, least first: excess over limits, then dollars, then latency."""
         return max(self.excess.values(), default=0.0), self.usd_per_mtok, self.tpot
 
 
 def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:
-    """The degrees of each pool of a plan: one, or the pool that prefills and that which decodes.
+    """The degrees of each pool of a plan: a single one, or the prefill and the decode pool.
 
     >>> pools_of({"tp": 2.0, "replicas": 4.0})
     ({'tp': 2.0, 'replicas': 4.0},)
@@ -205,7 +205,7 @@ def _choice(
 
 
 class Answers(TypedDict):
-    """What a choice says of an estimate and of the limits that it exceeds; see ``Choice``."""
+    """The outputs of an estimate and the limits it exceeds, as a ``Choice`` has them."""
 
     ttft: float
     tpot: float
@@ -218,7 +218,7 @@ class Answers(TypedDict):
 
 
 def answers(estimate: Estimate, excess: Mapping[str, Column], row: int) -> Answers:
-    """What a choice says of one row of an estimate, and of the limits that it exceeds."""
+    """The outputs of one row of an estimate, and the limits it exceeds."""
     terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
     memory = estimate.decode.limits["memory"]
     return {
@@ -260,7 +260,7 @@ def exceeded(limit: Limit) -> Column:
 
 
 def tiers(limits: Mapping[str, Limit], row: int) -> dict[str, tuple[float, float]]:
-    """Bytes needed and there beside the chip: of host and disk."""
+    """Bytes needed and available on host and disk."""
     kept = {name: limits.get(f"{name} memory") for name in ("host", "disk")}
     return {
         name: (float(limit.need[row]), float(limit.capacity[row]))
@@ -280,7 +280,7 @@ def _replicas(table: Table, asked: Asked, each: Column) -> Column:
 
 
 def _first_of_each(table: Table, order: Positions, count: int) -> list[int]:
-    """The first rows of ``order``, one by degrees, and one of those that answer alike.
+    """The first rows of ``order``, one per layout, and one of layouts with equal results.
 
     A layout that answers as one before it does not come back with another batch.
     """

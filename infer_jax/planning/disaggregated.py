@@ -1,4 +1,4 @@
-"""Which two pools, one that prefills and one that decodes, serve a model within limits for least?
+"""The cheapest pairs of a prefill and a decode pool that serve a model within limits.
 
 The pools meet in one number, requests per second: each is searched by itself over every legal
 layout and batch, the best of each are combined and counted out, and the best combinations are
@@ -91,7 +91,7 @@ def splits(
 
 
 class _Asking(NamedTuple):
-    """A pool's passes: every layout with every number of sequences."""
+    """The passes of one pool to evaluate: every layout with every number of sequences."""
 
     side: Side
     legal: Sequence[Layout]
@@ -116,7 +116,7 @@ class _Asking(NamedTuple):
 def _answers(
     asking: Sequence[_Asking], models: tuple[Shape, Shape | None], common: Deployment
 ) -> list[Pass]:
-    """The passes of both pools, per token where drafts are made; of one system, in one program."""
+    """The passes of both pools, per token with drafts; one program if they share a system."""
     if asking[0].side is not asking[-1].side:
         return [_answers([each], models, common)[0] for each in asking]
     side, rows = asking[0].side, [each.rows[1:] for each in asking]
@@ -147,7 +147,7 @@ def _passes(
 
 
 def _fits(phase: Pass) -> Column:
-    """The rows whose pass breaks no limit of its own."""
+    """The rows whose pass is feasible."""
     return np.all([exceeded(limit) <= 0.0 for limit in phase.limits.values()], axis=0)
 
 
@@ -157,7 +157,7 @@ def _at_speeds(
     shares: tuple[float, float],
     asked: Asked,
 ) -> tuple[tuple[Rows, Rows], list[Pair]]:
-    """The best pairs at limits of TPOT, from the fastest pass to that of the most tokens a chip."""
+    """The best pairs at TPOT limits from the fastest pass to the one with most tokens per chip."""
     fits = _fits(phases[1])
     index, _, forward = asking[1].rows
     chips = np.array([layout.chips for layout in asking[1].legal])[index]
@@ -188,7 +188,7 @@ def _all_of(pools: Sequence[Rows]) -> Rows:
 def _best(
     asking: _Asking, phase: Pass, longest: float, share: float, asked: Asked, kept: int = KEPT
 ) -> Rows:
-    """For every number of chips the rows with the most requests/s within ``longest``.
+    """For each number of chips, the rows with most requests/s whose pass is within ``longest``.
 
     Else those that exceed it least. Of layouts that answer alike the usual one is taken, and the
     others do not come back with other sequences. A chip at least is left to the other pool.

@@ -1,4 +1,4 @@
-"""In which ways can a model be dealt out over so many chips?"""
+"""Every layout of a model on a number of chips that an engine runs."""
 
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
 
     @property
     def unusual(self) -> int:
-        """Which of layouts that answer alike an engine runs most readily: 0, then 1, then 2.
+        """Rank among layouts with equal results, 0 for the one that engines run by default.
 
         vLLM cuts every expert over all GPUs of a stage, or with --enable-expert-parallel deals
         whole ones to them (docs.vllm.ai, expert parallel deployment, v0.19); what lies between it

@@ -1,4 +1,4 @@
-"""How many chips are in one machine, and which instances fill machines without a remainder?
+"""Chips of one machine, and which instances fill machines without a remainder.
 
 An instance of 6 GPUs on machines of 8 leaves 2 that no other of its kind can use, or shares a
 machine with another and crosses the slower network inside a tensor-parallel group.
@@ -22,7 +22,7 @@ MOST = 1e6  # GPUs of a machine at most, whatever a profile says
 
 
 def machine(hardware: Hardware, title: str) -> tuple[int, str]:
-    """GPUs of one machine, and who makes them; "" where the title begins with neither.
+    """GPUs of one machine, and their vendor; "" if the profile's title does not name it.
 
     A TPU's is a slice of ``SLICE`` chips: what divides it are the powers of two.
     """

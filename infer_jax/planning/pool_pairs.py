@@ -1,4 +1,4 @@
-"""What do pairs of pools answer, and what does each of their sides cost and draw?"""
+"""Estimates of pairs of pools, with the cost and energy of the input and the output side."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -54,7 +54,7 @@ Board = tuple[Array, Draw]  # power of a chip, and what it draws of it
 
 
 class PairEstimates(NamedTuple):
-    """What pairs of pools answer; watts of each pool, building included."""
+    """Estimates of pairs of pools; watts of each pool, building included."""
 
     estimate: Estimate
     watts: tuple[Array, Array]
@@ -121,7 +121,7 @@ def _watts(end: End, plan: Plan, passes: Array, board: Board) -> Array:
 
 
 class _Priced(NamedTuple):
-    """Pairs with what they are of, requests/s and dollars an hour, joules a request by side."""
+    """Pairs with their pools, requests/s, dollars per hour, and joules per request by side."""
 
     sides: tuple[Side, Side]
     pools: tuple[Rows, Rows]
@@ -209,7 +209,7 @@ def _excess(estimate: Estimate, asked: Asked) -> dict[str, Column]:
 
 
 def _first_of_each(priced: _Priced, worst: Column, count: int) -> list[Choice]:
-    """The first pairs by what is broken, then dollars, then latencies: one of each layout."""
+    """The first pairs by excess over limits, dollars and latencies: one of each layout."""
     estimate = priced.estimate
     keys = (estimate.ttft, estimate.tpot, priced.rent / priced.rate, worst)
     columns = [np.asarray(key, np.float32) for key in keys]

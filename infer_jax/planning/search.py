@@ -85,7 +85,7 @@ def _searched(
     count: int,
     known: Table | None,
 ) -> tuple[Searched, Table | None]:
-    """Plans within limits, and what instances of one kind answer: ``known``, or evaluated."""
+    """Plans within limits, and the table of instances: ``known``, or evaluated here."""
     first, second = sides[0], sides[-1]
     legal = [
         layouts(arch, int(largest(side.hardware, asked.chips)), size=side.machine) for side in sides
@@ -124,7 +124,7 @@ def _searched(
 
 
 def largest(hardware: Hardware, total: float) -> float:
-    """Chips of the largest instance that is tried: all there are, else some domains."""
+    """Chips of the largest instance to try: all of them, or a few fast domains."""
     if total < float("inf"):
         return min(total, 4.0 * LARGEST)
     network = hardware.network

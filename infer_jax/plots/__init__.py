@@ -1,4 +1,4 @@
-"""PICTURES: what a sweep found, drawn so that it can be read in grey."""
+"""Pictures of results, readable in greyscale."""
 
 from infer_jax.plots.frontier import (
     Curve as Curve,

@@ -1,4 +1,4 @@
-"""What happens to every request of a server, by its engine's own rules, event by event?"""
+"""Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted."""
 
 from infer_jax.replay.lanes import lanes as lanes
 from infer_jax.replay.log import Log as Log

@@ -1,4 +1,4 @@
-"""How do many servers go at once: seeds, rates, sizes or coefficients?"""
+"""Replays many servers at once: other seeds, rates, sizes or coefficients in each lane."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""When did each request come, get in, see its first and its last token? What was the server at?"""
+"""The log of a replay: times of every request, and queue, batch and cache over time."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from infer_jax.replay.state import NEVER, Path, State
 
 
 class Marks(NamedTuple):
-    """Of each request: the entries of the path at whose begin or end something happened to it."""
+    """For each request, the entries of the path at which it arrived, was admitted and so on."""
 
     admitted: Int[Array, " n"]  # at its begin
     first: Int[Array, " n"]  # at its end
@@ -20,7 +20,7 @@ class Marks(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a replay says of every request (s), and of the server; padding at the end of both."""
+    """Times of every request (s) and the series of the server, both padded at the end."""
 
     arrival: Float[Array, " n"]
     admitted: Float[Array, " n"]

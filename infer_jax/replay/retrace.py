@@ -1,4 +1,4 @@
-"""What do the same events take with other numbers, and what are the slopes of what they took?
+"""Times of the same events with other step times: slopes of TTFT, TPOT and latency.
 
 A replay decides (who is admitted when, how many passes until the next event); what is left is a sum
 of step times. Along a path that is held, times are smooth functions of the step's coefficients and
@@ -71,7 +71,7 @@ def _rising(path: Path) -> Array:
 
 
 def durations(step: StepTime, path: Path, kind: jnp.dtype) -> Float[Array, " t"]:
-    """Seconds that each entry of a path takes; 0 where it waits, and beyond its end."""
+    """Seconds of each entry of a path; 0 for waits and beyond the end."""
 
     def one(decoding: Array, context: Array, fed: Array, pairs: Array, count: Array) -> Array:
         passes = stretch(step, decoding, context, fed, pairs.astype(kind), jnp.maximum(count, 1))

@@ -1,4 +1,4 @@
-"""The log of a server, from plain numbers: sizes of arrays chosen, input checked."""
+"""Replays a server from plain numbers: checks the input and chooses array sizes."""
 
 from functools import partial
 

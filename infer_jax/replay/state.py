@@ -1,4 +1,4 @@
-"""What does a scheduler remember from one turn of the loop to the next?"""
+"""The state of a scheduler between two turns of the loop."""
 
 from typing import NamedTuple
 

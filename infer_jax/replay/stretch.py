@@ -1,4 +1,4 @@
-"""How long do many decode steps in a row take, when nothing changes but the context?
+"""Seconds of many decode steps in a row, between which only the context grows.
 
 Between two events every step reads ``decoding`` tokens more than the one before. Its time is a
 smooth function of the context, which a polynomial through ``NODES`` points follows; the sum over

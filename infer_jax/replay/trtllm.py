@@ -13,7 +13,7 @@ def trtllm(
     chunked: bool = False,
     evicts: bool = False,
 ) -> WholeLife | Preempting:
-    """TensorRT-LLM: in-flight batching, whole lives guaranteed or (``evicts``) the last one paused.
+    """TensorRT-LLM: in-flight batching; no eviction, or (``evicts``) the last request is paused.
 
     The names are ``max_num_tokens``, ``max_batch_size``, ``tokens_per_block``,
     ``enable_chunked_prefill`` and ``capacity_scheduler_policy``. Sources: NVIDIA/TensorRT-LLM,

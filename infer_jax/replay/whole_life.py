@@ -1,4 +1,4 @@
-"""Rules of engines that admit a request only when the cache can hold it to its end."""
+"""Rules of engines that reserve cache for a whole request before they admit it."""
 
 import jax.numpy as jnp
 from jax import Array

@@ -1,4 +1,4 @@
-"""RESULTS: answers that print in a terminal and a notebook, and turn into JSON and rows."""
+"""Results of verbs: they print in a terminal and a notebook, and turn into JSON and rows."""
 
 from infer_jax.results.parts import (
     Column as Column,

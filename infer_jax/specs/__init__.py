@@ -1,4 +1,4 @@
-"""WHAT: pytrees of numbers that say what is served, on what, for whom and how. No formulas."""
+"""Pytrees of numbers: model, hardware, requests and plan. Data only, no formulas."""
 
 from infer_jax.specs.architecture import *  # noqa: F403 - what its __all__ lists
 from infer_jax.specs.arguments import (

@@ -1,4 +1,4 @@
-"""What is served: a decoder as width, vocabulary and blocks of attention and feedforward.
+"""The model: a decoder as width, vocabulary and blocks of attention and feedforward.
 
 A model whose layers differ (three dense layers, then experts; windows on every other layer)
 is a tuple of blocks, each a count of equal layers. Counts are floats, so every one of them is

@@ -1,4 +1,4 @@
-"""Is every argument of an estimator the spec that is meant, in its place?
+"""Checks that each argument of an estimator is the spec it should be.
 
 Types alone are looked at, so that tracers, axes and any numbers within pass at no cost.
 """
@@ -26,7 +26,7 @@ MEANT: dict[str, tuple[type, str]] = {
 
 
 def check_arguments(where: str, **given: object) -> None:
-    """Do nothing where each of ``given`` is of its class; a plan is of any estimator's own.
+    """Raise unless each of ``given`` is of its class; plans of any estimator pass.
 
     Raises:
         InputError: another object stands there; ``where`` begins the sentence.

@@ -73,7 +73,7 @@ def spec(cls: type[T]) -> type[T]:
 
 
 class Spec:
-    """What all specs share: the door ``of`` and ``replace``.
+    """Base class of all specs: ``of`` checks and converts, ``replace`` changes fields.
 
     The constructor stores what it is given, so that axes, tracers and placeholders pass;
     ``of`` is the door for people: it checks bounds and makes every number a 0-d float64

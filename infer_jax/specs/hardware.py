@@ -1,4 +1,4 @@
-"""What it runs on: data-sheet facts of a chip, its network, its host, its price and power.
+"""The hardware: data-sheet facts of a chip, its network, host, price and power.
 
 Only facts: what an estimator fits to a chip (utilisation caps, launch latencies) lives in its
 coefficients. No leaf is infinite; an absent tier has capacity and bandwidth zero.

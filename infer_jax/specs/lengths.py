@@ -30,7 +30,7 @@ def fixed(value: float = 1.0) -> Quantile:
 
 
 def uniform(low: float, high: float) -> Quantile:
-    """The quantiles of a length even between ``low`` and ``high``.
+    """The quantiles of a length uniform between ``low`` and ``high``.
 
     Raises:
         InputError: not 0 <= low <= high.

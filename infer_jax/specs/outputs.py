@@ -1,4 +1,4 @@
-"""How is an output of an estimate called and written? Declared once, beside its field.
+"""Name, unit and format of every output of an estimate, declared once in its field.
 
 A field of an estimate that is an output says so where it is declared:
 ``number(doc, unit=..., kind=..., output=Output(...))``. Tables, JSON, pictures, columns of sweeps

@@ -1,4 +1,4 @@
-"""What is asked: one forward pass, or a stream of requests."""
+"""The work: one forward pass, or a stream of requests."""
 
 from jax import Array
 
@@ -7,7 +7,7 @@ from infer_jax.specs.fields import Spec, number, part, spec
 
 @spec
 class ForwardPass(Spec):
-    """One pass of the model: prefill, decode, verification and chunks are all of this form."""
+    """One pass of the model: prefill, decode, verification of drafts, or a chunk of a prompt."""
 
     sequences: Array = number("sequences in the batch", kind="count")
     new_tokens: Array = number(
@@ -30,7 +30,7 @@ class Share(Spec):
 
 @spec
 class Arrivals(Spec):
-    """Requests that come by themselves (an open loop), to one instance."""
+    """An open loop: requests arrive at one instance at a given rate."""
 
     rate: Array = number("requests that arrive per second", unit="1/s", kind="rate")
     variability: Array = number(

@@ -1,4 +1,4 @@
-"""MANY: grids of configurations, and what is kept of them."""
+"""Sweeps: grids of configurations, and the frontier, top-k or best that is kept of them."""
 
 from infer_jax.sweeps.axis import Axis as Axis
 from infer_jax.sweeps.best import Best as Best

@@ -1,4 +1,4 @@
-"""Which leaves do the asked outputs read? One trace tells; an axis nobody reads is refused."""
+"""The leaves that the wanted outputs depend on, from one trace; other axes are refused."""
 
 import re
 from collections.abc import Sequence

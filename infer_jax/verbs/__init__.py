@@ -1,1 +1,1 @@
-"""VERBS: one public function for each question, which the command line parses, calls and prints."""
+"""The verbs: one public function for each question, which the command calls and prints."""

@@ -1,4 +1,4 @@
-"""How is a verb asked: in 64-bit numbers, and with problems named as the caller writes options?"""
+"""``@verb``: 64-bit numbers, and errors that name options as the caller writes them."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What do measured runs say of a server? Its coefficients with intervals, and a profile."""
+"""``ij.calibrate``: fits the serving model to measured runs; intervals, and a profile."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How is a calibrated server written down? A profile over the one that it started from."""
+"""The profile of a calibrated server, over the profile that the fit started from."""
 
 import datetime
 import json

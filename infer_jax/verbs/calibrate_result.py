@@ -1,4 +1,4 @@
-"""What does a calibration answer? Errors, parameters, the worst runs, what to measure next."""
+"""The result of ``calibrate``: errors, parameters, the worst runs, what to measure next."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

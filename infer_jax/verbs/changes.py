@@ -1,4 +1,4 @@
-"""Which numbers of model, hardware and estimator does ``set`` change, and to what?"""
+"""``set``: changes to numbers of the model, the hardware and the estimator."""
 
 import re
 from collections.abc import Callable, Sequence

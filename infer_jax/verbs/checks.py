@@ -1,4 +1,4 @@
-"""Can an option have this number or name? For callers in Python; commands check their texts."""
+"""Checks of option values for callers in Python; commands check their own texts."""
 
 import math
 from collections.abc import Iterable, Sequence

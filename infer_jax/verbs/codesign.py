@@ -1,4 +1,4 @@
-"""Which shape, split and batch would be better: least cost at a speed, within limits?"""
+"""``ij.codesign``: a better model shape, split and batch by gradients, within limits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What does a search for a better design answer? The design beside its start, in every term."""
+"""The result of ``codesign``: the design beside its start, in every term."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every term?"""
+"""``ij.compare``: two estimators, or predictions and measurements, term by term."""
 
 import os
 from collections.abc import Mapping, Sequence

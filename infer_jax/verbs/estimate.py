@@ -1,4 +1,4 @@
-"""What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes?"""
+"""``ij.estimate``: TTFT, TPOT, tokens/s, $/Mtok and every term of one configuration."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which GPU counts and batches are worth choosing: speed of a request against its price."""
+"""``ij.frontier``: the GPU counts and batches with the best speed at each price."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which layouts and batches does a frontier try, and what is each of its points?"""
+"""The layouts and batches that a frontier tries, and the row of each point."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What does a frontier answer: its points, the preferred one, a table and a picture?"""
+"""The result of ``frontier``: its points, the preferred one, a table and a picture."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

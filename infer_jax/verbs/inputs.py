@@ -1,4 +1,4 @@
-"""What did the user ask about: which model on which system, with which assumptions?"""
+"""Reads a verb's model, system and options, and notes the assumptions."""
 
 import os
 from collections.abc import Sequence

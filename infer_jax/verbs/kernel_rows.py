@@ -1,4 +1,4 @@
-"""Which kernels is a pass the sum of? Rows of time, work and bound, one a kernel."""
+"""The kernels of a pass as rows of time, work and bound."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypedDict

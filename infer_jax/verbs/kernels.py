@@ -1,4 +1,4 @@
-"""What is a pass as a sum of kernels: each one's time, work and bound?"""
+"""``ij.kernels``: a pass as a sum of kernels, with time, work and bound of each."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

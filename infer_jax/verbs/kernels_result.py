@@ -1,4 +1,4 @@
-"""What does a pass as a sum of kernels answer? TTFT, TPOT, tokens/s per GPU, and every kernel."""
+"""The result of ``kernels``: TTFT, TPOT, tokens/s per GPU, and every kernel."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which layout serves a dense model best, by chips, batch and phase?"""
+"""``ij.layout``: the fastest layout of a dense model by chips, batch and phase."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which layouts of a slice are there, how fast is each, and where does the fastest change?"""
+"""The layouts of a slice, their times, and the batches at which the fastest changes."""
 
 from typing import NamedTuple, TypedDict
 

@@ -1,4 +1,4 @@
-"""How are limits said: for JSON, and in words where one is exceeded?"""
+"""Limits for JSON, and in words if one is exceeded."""
 
 from infer_jax.estimators import Limit
 from infer_jax.results.numbers import digits, size

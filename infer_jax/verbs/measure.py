@@ -1,4 +1,4 @@
-"""How fast are this machine's own kernels? Curves of what was timed, and a profile."""
+"""``ij.measure``: times this machine's kernels, fits their curves, writes a profile."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

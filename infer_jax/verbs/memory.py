@@ -1,4 +1,4 @@
-"""Does it fit: what one GPU holds, and how many tokens and requests its cache takes."""
+"""``ij.memory``: what one GPU holds, and how many tokens and requests its cache takes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is the best way to run a model that is larger than its GPU: which block, placed where?"""
+"""``ij.offload``: the best block and placement of a model that is larger than its GPU."""
 
 from collections.abc import Sequence
 

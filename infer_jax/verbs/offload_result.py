@@ -1,4 +1,4 @@
-"""What does the best block of a model larger than its GPU answer? Throughput, placement, times."""
+"""The result of ``offload``: throughput, placement and times of the best block."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where may a picture or a file go, and what if it cannot be drawn?"""
+"""Checks of the files that a verb writes, before anything is computed."""
 
 import os
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Which system, layout and concurrency serve a model within limits for least?"""
+"""``ij.plan``: the cheapest system, layout and concurrency within limits."""
 
 import math
 import os

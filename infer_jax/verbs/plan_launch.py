@@ -1,4 +1,4 @@
-"""How is a plan started: commands to copy, and why an engine has none?"""
+"""The launch commands of a plan as text, or why an engine has none."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What is said of one plan: its row of JSON, and what it leaves free."""
+"""One plan as a row of JSON, and the GPUs it leaves idle."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Which plans answer a question, over every system and format that it names?"""
+"""Searches plans over every system and format."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How are plans printed: their times and costs, and the bills of each side?"""
+"""Tables of plans: times and costs, and the cost and energy of input and output."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What does somebody who waits at a terminal see?"""
+"""Progress shown on a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator

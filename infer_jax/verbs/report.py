@@ -1,4 +1,4 @@
-"""One page with everything about one plan, and where each number is from."""
+"""``ij.report``: one HTML page about one plan, with the source of each number."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is known of the plan of a report, said in a paragraph and as the commands that ask it?"""
+"""The answers behind a report, its summary, and the commands that give them."""
 
 import shlex
 from collections.abc import Mapping, Sequence

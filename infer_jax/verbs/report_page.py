@@ -1,4 +1,4 @@
-"""What does the page of a report hold: the plan, engine flags, pictures, and all sources?"""
+"""The page of a report: plan, launch commands, charts and sources."""
 
 import platform
 import shlex

@@ -1,4 +1,4 @@
-"""Which plan is a report of, and what do the verbs answer about it?"""
+"""The plan that a report is about, and the verbs' answers for it."""
 
 import math
 from collections.abc import Mapping, Sequence

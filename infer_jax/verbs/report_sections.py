@@ -1,4 +1,4 @@
-"""Which pictures does a report show: frontier, time, memory, what would help, roofline?"""
+"""The charts of a report: frontier, time, memory, elasticities, roofline."""
 
 from collections.abc import Mapping
 from typing import SupportsFloat, cast

@@ -1,4 +1,4 @@
-"""Which requests come: their lengths, how these spread, and how often one arrives?"""
+"""The requests of a verb: mean lengths, their distribution, and arrivals."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Do measured runs belong to the model and the system that are asked about?"""
+"""Checks that measured runs are of the given model and system."""
 
 from collections.abc import Sequence
 

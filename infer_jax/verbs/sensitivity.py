@@ -1,4 +1,4 @@
-"""What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?"""
+"""``ij.sensitivity``: elasticities with respect to bandwidth, latency, heads, batch, price."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""What does one plan answer, with the number of drafts that gives the least TPOT?"""
+"""The estimate of one plan with the number of drafts that gives the least TPOT."""
 
 from typing import NamedTuple
 

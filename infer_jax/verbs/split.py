@@ -1,4 +1,4 @@
-"""Over how many GPUs is a model dealt out, and does an engine run it so?"""
+"""The layout of a verb's options, checked against what engines run."""
 
 from infer_jax import legal
 from infer_jax.estimators import Estimator

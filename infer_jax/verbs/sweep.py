@@ -1,4 +1,4 @@
-"""Which of millions of configurations are worth choosing? All points of a space."""
+"""``ij.sweep``: the best of millions of configurations, every point of a space."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""How does each family of dense decoders spell itself in a config.json?
+"""Readers of the config.json of each family of dense decoders.
 
 Shapes and defaults are those of the family's modules in transformers 5.
 """

@@ -42,7 +42,7 @@ class Facts:
         return InputError(self.where, self.prefix + key, value, allowed)
 
     def note(self, sentence: str) -> None:
-        """Tell once what was assumed or left out."""
+        """Note once what was assumed or left out."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 

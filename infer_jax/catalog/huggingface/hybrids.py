@@ -1,4 +1,4 @@
-"""How do families whose layers differ in kind spell themselves in a config.json?
+"""Readers of the config.json of hybrids, whose layers are of different kinds.
 
 Shapes and defaults are those of the family's modules in transformers 5.
 """

@@ -1,4 +1,4 @@
-"""How does each family of mixtures of experts spell itself in a config.json?
+"""Readers of the config.json of each family of mixtures of experts.
 
 Shapes and defaults are those of the family's modules in transformers 5.
 """

@@ -1,4 +1,4 @@
-"""How does a config.json spell an architecture? What the readers of this package read, written."""
+"""Writes an architecture as a config.json that the readers of this package read."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -110,7 +110,7 @@ def read_table(file: str, text: str) -> Run:
 
 
 def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]]) -> Run:
-    """The run that the records of its requests tell; the load must be given as a fact.
+    """The run that records of single requests add up to; its load must be given as a fact.
 
     Raises:
         InputError: no request completed, a metric in an unknown unit.

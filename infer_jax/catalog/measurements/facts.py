@@ -1,4 +1,4 @@
-"""What the file does not tell: facts given as flags or in a sidecar, put into a run.
+"""Facts that a file does not contain, given as options or in a sidecar.
 
 A sidecar is TOML or JSON: facts at its top hold for every file, facts in a table named after a
 file for that one. A fact that the file states already must not be contradicted.

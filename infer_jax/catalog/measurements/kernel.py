@@ -1,4 +1,4 @@
-"""What does one measured kernel or collective say? Plain data in SI units, with file and line."""
+"""One timed kernel or collective: plain data in SI units, with file and line."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

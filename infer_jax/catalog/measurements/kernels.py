@@ -1,4 +1,4 @@
-"""Which kernels were timed in these files? One door for benchmarks of operations."""
+"""Reads timed kernels and collectives of every known format."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Which runs are in these files? One door for every format, recognised by content."""
+"""Reads measured runs of every known format, recognised by content."""
 
 import glob
 import os
@@ -42,7 +42,7 @@ def read_runs(
 
     Args:
         paths: files, folders (all .json, .jsonl, .csv and .txt files in them) or patterns.
-        sidecar: TOML or JSON of facts that the files do not tell; see
+        sidecar: TOML or JSON of facts that the files do not contain; see
             `infer_jax.catalog.measurements.facts`.
         **facts: the same for all files: engine, model, system, tp, ...
 

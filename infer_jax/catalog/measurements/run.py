@@ -1,6 +1,6 @@
-"""What does one measured serving run say? Plain data, in SI units, with file and line.
+"""One measured serving run: plain data in SI units, with file and line.
 
-Every format is read into this one record. What a format does not tell (most name no chips and
+Every format is read into this one record. What a format does not contain (most name no chips and
 no parallelism) is None until the user gives it: see `infer_jax.catalog.measurements.facts`.
 """
 
@@ -39,7 +39,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Speculation:
-    """What a run says of speculative decoding; rates are shares, lengths tokens per pass.
+    """Measurements of speculative decoding; rates are shares, lengths tokens per pass.
 
     ``per_position`` is the share of drafts accepted at least up to each position.
     """

@@ -24,7 +24,7 @@ class Fitted(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """How wrong the fit is on rows like those of a system and engine that it has not seen.
+    """Errors of the fit on left-out rows of a system and engine.
 
     ``rows``: measured ones; by output (``tpot``, ``ttft``) the median error in per cent, and by
     share (50, 80, 95 per cent) the factors of a prediction between which that share of rows is.
@@ -47,7 +47,7 @@ def serving_coefficients() -> dict[str, Fitted]:
 
 @cache
 def serving_form() -> dict[str, float]:
-    """Leaves that the fit fixed beforehand, by dotted path."""
+    """Coefficients that were fixed before the fit, by dotted path."""
     return dict(_fit()["form"])
 
 
@@ -74,7 +74,7 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
 
 
 class Measured(NamedTuple):
-    """What the fit has seen: bundled ``models``, and ``rows`` by system and engine."""
+    """What the fit was fitted to: bundled ``models``, and ``rows`` by system and engine."""
 
     models: tuple[str, ...]
     rows: dict[str, dict[str, int]]
@@ -82,7 +82,7 @@ class Measured(NamedTuple):
 
 @cache
 def serving_measured() -> Measured:
-    """The models, and the rows of each system and engine, that the fit was made of.
+    """The models, and the rows of each system and engine, that were fitted.
 
     >>> serving_measured().rows["gb200_nvl72"]
     {'trtllm': 7}

@@ -1,4 +1,4 @@
-"""How much of each prompt was in the cache? The prefix hits that hashed blocks prove.
+"""Cached tokens of each prompt, from the hashes of its blocks.
 
 Traces that hash their prompts (Mooncake, arXiv 2407.00079, Section 4) name each block of 512
 tokens by a number that stands for the block and all before it: equal numbers are equal prefixes.

@@ -1,4 +1,4 @@
-"""Which trace is in this file? One door for every format, recognised by its columns."""
+"""Reads request traces of every known format, recognised by their columns."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What does a trace say? When requests came, how long they were, what of them was cached."""
+"""A request trace: arrival times, lengths, and cached prefixes."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which numbers and which laws make a variant of the economics model?"""
+"""Coefficients and laws of the variants of the economics model."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -59,7 +59,7 @@ class Share(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Everything the laws of one pass at one layout look at."""
+    """The inputs of the laws of one pass at one layout."""
 
     model: Coefficients
     arch: Architecture

@@ -1,4 +1,4 @@
-"""What does every (layout, batch) pair of a grid cost to decode, and which are worth choosing?"""
+"""Decode time and cost of every (layout, batch) pair of a grid, and their frontier."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -36,7 +36,7 @@ from infer_jax.specs import (
 
 @spec
 class Economics(Coefficients, Estimator):
-    """The economics model: variants, and what they say of one pass."""
+    """The economics model and its variants."""
 
     table = "economics"
     checked_against = (

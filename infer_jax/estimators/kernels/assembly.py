@@ -1,4 +1,4 @@
-"""How do kernels become a phase? A pass of either assembly with its terms and its memory limit."""
+"""One pass as a sum of kernels: time, terms and memory limit, corrected or as published."""
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +107,7 @@ def _job(
     plan: Serving,
     stage: str,
 ) -> as_published.Job:
-    """What the authors' program is given of a pass: counts of one GPU and one micro-batch."""
+    """The inputs of the authors' program for a pass: counts of one GPU and one micro-batch."""
     world = plan.tp * plan.ep
     network = hardware.network
     domain = 1.0 if isinstance(network, Torus) else network.domain

@@ -1,4 +1,4 @@
-"""What does one GPU hold as InferSim has it: weights, cache of a request, and its FLOP report?
+"""InferSim's memory budget of one GPU, and its FLOP report.
 
 Quirks, kept: the rotary part of the latent down-projection and the output projection of linear
 layers are left out, the convolution takes one byte, experts are divided by the world without

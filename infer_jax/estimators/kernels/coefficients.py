@@ -1,4 +1,4 @@
-"""Which numbers make the kernel-level model: efficiencies, shares of rates, fixed times?"""
+"""Coefficients of the kernel model: source of efficiencies, shares of rates, fixed times."""
 
 from jax import Array
 

@@ -1,4 +1,4 @@
-"""Which efficiency do smooth curves give? Fitted latencies, differentiable in shape and rate.
+"""Efficiencies from fitted latency curves, differentiable in shape and rate.
 
 Coefficients are per chip: a profile's ``[kernels]`` table has them with their errors.
 """

@@ -1,4 +1,4 @@
-"""How efficient is a kernel, and who says so? What look-up tables and curves both answer.
+"""The efficiency of a kernel: the interface of look-up tables and curves.
 
 A source of efficiency is a pytree with five methods, one a family of kernels; each returns a
 ``Rating``. Shapes are what one rank computes: heads and widths are already divided.
@@ -78,6 +78,6 @@ class Source(Interface):
 
 
 def measured(mfu: Array) -> Rating:
-    """A rating that lacks nothing."""
+    """A rating that was measured."""
     none = jnp.zeros_like(mfu)
     return Rating(mfu, none, none)

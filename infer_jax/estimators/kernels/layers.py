@@ -1,4 +1,4 @@
-"""How long is a layer, as engines run it? The corrected assembly, kernel by kernel.
+"""Seconds of a layer as engines run it, kernel by kernel (the corrected variant).
 
 Differs from the authors' in: units; causal pairs counted one by one; every kernel divided over
 tensor ranks, caches of latents copied; windows, sparse and linear layers; dense layers beside
@@ -36,7 +36,7 @@ Kernelled = dict[str, Kernel]
 
 
 class Layer(NamedTuple):
-    """What one layer spends: two stages of kernels, what each waits for, and all-reduces."""
+    """Times of one layer: two stages of kernels, what each waits for, and all-reduces."""
 
     attention: Array
     feedforward: Array
@@ -46,7 +46,7 @@ class Layer(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """One GPU in one pass, and everything its laws look at."""
+    """One GPU in one pass: the inputs of its laws."""
 
     model: Coefficients
     arch: Architecture
@@ -173,7 +173,7 @@ class Wires(NamedTuple):
 
 
 def wires(r: Rank) -> Wires:
-    """What the network gives to one GPU; latencies are those of NCCL's LL protocol."""
+    """Network bandwidth and latency of one GPU; latencies are those of NCCL's LL protocol."""
     network, share = r.hardware.network, r.model.link_share
     quick = r.model.protocols[0]
     near, far = quick.base + quick.intra, quick.base + quick.inter

@@ -1,4 +1,4 @@
-"""Which kernels were not measured, what was taken instead, and where must one refuse?"""
+"""Kernels without a measurement: the default that was used, or the error."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""How is it laid out: data-parallel attention over expert ranks, or tensor parallel ranks?"""
+"""The plan of the kernel model: attention groups, expert ranks and micro-batches."""
 
 from jax import Array
 

@@ -1,4 +1,4 @@
-"""How long is a layer as InferSim has it, with every quirk? Reproduced, not recommended.
+"""Seconds of a layer as InferSim computes it, quirks included: reproduced, not recommended.
 
 What differs from the corrected assembly: all layers alike but for linear ones; latent attention
 is computed with all heads on every tensor rank, linear attention is not divided at all; the
@@ -41,7 +41,7 @@ Sharded = TypeVar("Sharded", bound=Core)
 
 
 class Job(NamedTuple):
-    """Everything that the laws of one phase look at; counts are per GPU."""
+    """The inputs of the laws of one phase; counts are per GPU."""
 
     model: Coefficients
     arch: Architecture
@@ -239,7 +239,7 @@ def communication(job: Job) -> dict[str, Array]:
 
 
 class Layer(NamedTuple):
-    """What the layers of a phase spend, all of one kind summed over their count."""
+    """Times of the layers of a phase, each kind summed over its count."""
 
     attention: Array
     feedforward: Array

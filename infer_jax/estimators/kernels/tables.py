@@ -1,4 +1,4 @@
-"""Which efficiency does a look-up table give? The exact rule of the authors' tool, as arrays.
+"""Efficiencies from look-up tables, by the exact rule of the authors' tool.
 
 No interpolation anywhere: a row is found, or the chip's default is taken and said. Arrays are
 of one device, padded to a common length, so that look-ups vmap and devices share a program.

@@ -1,4 +1,4 @@
-"""Which numbers and which laws make a variant of the offloading model?"""
+"""Coefficients and laws of the variants of the offloading model."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What does a placement become on FlexGen's command line, and what does rounding cost?
+"""A placement as FlexGen's command-line options, and the throughput that rounding loses.
 
 FlexGen takes whole percentages and puts whole weight tensors: the tensors of an attention or a
 feedforward layer stand in line, disk first, then CPU, then GPU, and each goes where its middle

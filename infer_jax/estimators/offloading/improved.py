@@ -1,4 +1,4 @@
-"""What does a layer of an offloading job take on hardware that has memory bandwidths, too?
+"""Seconds and bytes of a layer with rooflines of GPU and CPU memory (the improved variant).
 
 What FlexGen's cost models leave out: the GPU reads its own memory (a roofline in decode), the CPU
 attends at the rate of its memory and in 32 bits, the GPU may attend over cache that lives
@@ -30,7 +30,7 @@ WORKSPACE = 2.0
 
 @spec
 class Attained(Spec):
-    """What of the data sheet a job attains: eight fitted with ``HIDDEN``, one released.
+    """Shares of data-sheet rates that a job attains: eight fitted with ``HIDDEN``, one released.
 
     Data: the 512-token column of Table 2 and Table 4 (arXiv 2303.06865), within what the machine
     can do: PCIe 16 GB/s, 65 TFLOP/s, and an SSD of about 2 and 1 GB/s, read as up to 2.5 and 1.5.

@@ -1,4 +1,4 @@
-"""What do the laws of an offloading job look at: the mean layer, the block, the system?"""
+"""The inputs of the offloading laws: the mean layer, the block and the system."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class Peaks(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A block of samples on a system: everything but the places of its tensors."""
+    """A block of samples on a system, without the placement of its tensors."""
 
     layer: Layer
     hardware: Hardware

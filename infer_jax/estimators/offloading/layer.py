@@ -1,4 +1,4 @@
-"""What is one layer of the model to an offloading job: bytes and FLOP of the mean layer?
+"""Bytes and FLOP of the mean layer of a model.
 
 A block's time is a sum over layers of largest terms; layers that differ are taken as their
 mean, which is exact for a model of equal layers. Buffers are those of the largest layer.

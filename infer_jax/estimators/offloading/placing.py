@@ -1,4 +1,4 @@
-"""Where do weights, cache and hidden states go so that a sample takes the least time?
+"""The placement of weights, cache and hidden states with the least time per sample.
 
 With the block fixed, times and peaks are affine in the fractions. The laws are therefore not
 written a second time: their slopes are read off by differentiation, and the linear program

@@ -1,4 +1,4 @@
-"""How is an offloading job laid out: block, places of the tensors, schedule, compression?"""
+"""The plan of an offloading job: block, placement, schedule and compression."""
 
 from jax import Array
 

@@ -1,4 +1,4 @@
-"""What do FlexGen's two published cost models say of one layer: its times and its peaks?
+"""Times and memory peaks of a layer in FlexGen's two published cost models.
 
 The paper's Appendix A.3 and the cost model that its authors released differ; both are here, term
 by term. Decode attends on the CPU over whatever of the cache is not on the GPU.

@@ -1,4 +1,4 @@
-"""Which block is best? Every GPU batch and number of batches on a grid, each placed exactly.
+"""Search of the best block: every GPU batch and number of batches, each placed optimally.
 
 FlexGen stops at the first number of batches that does not help; here the whole grid is solved in
 one batched program, and the placement of every point is the exact optimum of its linear program.

@@ -1,4 +1,4 @@
-"""Which numbers make a model of partitioned inference?"""
+"""Coefficients of the partitioning model."""
 
 from jax import Array
 

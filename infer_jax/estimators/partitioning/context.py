@@ -1,4 +1,4 @@
-"""How long a context fits, when a share of the memory is kept for the cache?"""
+"""The longest context that fits in a share of the memory."""
 
 import jax.numpy as jnp
 from jax import Array

@@ -1,4 +1,4 @@
-"""How long is one pass at one layout? The laws of the layers assembled, block by block."""
+"""Seconds of one pass at one layout, block by block."""
 
 import functools
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class Share(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Everything the laws of one pass of a micro-batch look at."""
+    """The inputs of the laws of one pass of a micro-batch."""
 
     model: Coefficients
     arch: Architecture

@@ -1,4 +1,4 @@
-"""Which plan does partitioning read: the axes of a slice, how weights and attention are cut?"""
+"""The plan of the partitioning model: axes of a slice, weight layout, attention sharding."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""How long does a request take on a server that keeps a number of requests in flight?
+"""TTFT, TPOT and throughput of a server with a fixed number of requests in flight.
 
 A closed loop in the mean: work is conserved, so that a request's time is its own decode steps,
 the prefills of those it shares the server with, and waits.

@@ -1,4 +1,4 @@
-"""Which numbers make a model of serving? Every one a leaf, and the laws that variants swap."""
+"""Coefficients of the serving model, each a leaf, and the laws that variants swap."""
 
 from collections.abc import Callable
 from typing import NamedTuple

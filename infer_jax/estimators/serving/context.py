@@ -1,4 +1,4 @@
-"""Model, hardware, plan, engine and coefficients of a server: what every term of a pass reads."""
+"""The inputs of every term of a pass: coefficients, model, hardware, plan, engine."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which numbers does an engine, and which does a generation of chips, bring to serving?"""
+"""Coefficients of an engine, and of a generation of chips."""
 
 from jax import Array
 

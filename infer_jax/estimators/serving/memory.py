@@ -1,4 +1,4 @@
-"""How much does one chip hold, and how many requests are there places for?
+"""Bytes on one chip of a server, and how many requests fit.
 
 The account is ``footprint``'s; here it is asked of a model of serving.
 """

@@ -1,4 +1,4 @@
-"""The serving model, our own: what real engines do, by terms that measurements could tell apart.
+"""The serving model, our own: real engines, in terms that measurements can separate.
 
 One pass is a sum of terms, each the smooth larger of moving and computing; a request waits for the
 prefills of others, admission and memory, too. Derivation and fit: docs/theories/serving.md.
@@ -28,7 +28,7 @@ from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload,
 
 @spec
 class Serving(Coefficients, Estimator):
-    """The serving model: its coefficients, and what they say of passes and requests."""
+    """The serving model: passes and requests of a server by its coefficients."""
 
     table = "serving"
 
@@ -107,7 +107,7 @@ class Serving(Coefficients, Estimator):
     def context(
         self, seen: Shape, hardware: Hardware, plan: Plan, draft: Shape | None = None
     ) -> Context:
-        """All that the terms look at, with engine and generation chosen."""
+        """The inputs of the terms, with engine and generation chosen."""
         engine = self.chosen_engine
         generation = chosen((self.hopper, self.blackwell), self.generation)
         context = Context(self, seen, hardware, deployment(plan), engine, generation).for_model(

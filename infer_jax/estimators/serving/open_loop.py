@@ -1,4 +1,4 @@
-"""How long do requests wait that come by themselves, and how far do their waits spread?
+"""TTFT with percentiles, TPOT and throughput of a server at a given arrival rate.
 
 The passes of the serving model, put through the laws of a server that batches continuously.
 """
@@ -23,7 +23,7 @@ BUDGET = 8192.0  # tokens of a pass where the plan does not say, as vLLM's serve
 
 
 class Group(NamedTuple):
-    """What the laws of batching read of one attention group."""
+    """One attention group as the laws of batching read it."""
 
     step: batching.Step
     kinds: batching.Kinds

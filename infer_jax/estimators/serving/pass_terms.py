@@ -1,4 +1,4 @@
-"""What does a pass spend its time on? Every term, in seconds, from the numbers of the layers.
+"""The terms of the time of a pass, in seconds, from the table of layers.
 
 ``rows`` are tokens that one attention group feeds in the pass; tp chips work on them. Sums are
 over the layers; the layers' axis is the last.

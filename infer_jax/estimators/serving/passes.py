@@ -1,4 +1,4 @@
-"""How long is one pass of a server: decoding, a prompt alone, a prompt among others?"""
+"""Seconds of one pass of a server: decode, a prompt alone, or a prompt among others."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -127,7 +127,7 @@ def layout(c: Context) -> dict[str, Array]:
 
 
 class Passes(NamedTuple):
-    """What a server does for its requests.
+    """Seconds of a server's passes, for its requests.
 
     ``decode``: a step per token that each request of a group gets. ``alone``: one request's
     prompt on an idle group. ``joining``: what it adds to passes that decode anyway and may be

@@ -1,4 +1,4 @@
-"""How is a server laid out: attention over tensor and data ranks, experts over all of them?"""
+"""The plan of a server: attention over tensor and data ranks, experts over all of them."""
 
 from jax import Array
 

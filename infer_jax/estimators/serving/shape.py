@@ -1,4 +1,4 @@
-"""What does a model ask of a server: its table of layers, and what it has beside layers."""
+"""A model as the serving estimator reads it: table of layers, vocabulary, formats."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What is known of the requests beyond their mean lengths, and of where their prefixes are?"""
+"""Facts about requests beyond their mean lengths, and where their prefixes are cached."""
 
 import dataclasses
 

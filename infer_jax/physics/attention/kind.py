@@ -1,4 +1,4 @@
-"""What does every kind of attention layer answer: what it holds, moves and computes?
+"""Base class of the kinds of attention: bytes kept and read, FLOP, and tensor parallelism.
 
 A kind of attention is one class: its file says all that is particular about it, and nothing
 outside this package asks which kind a layer is. Bytes and FLOP follow from the kind's numbers
@@ -21,7 +21,7 @@ A = TypeVar("A", bound=Spec, covariant=True)
 
 
 def stored() -> Format:
-    """A format where no bytes are asked for, anew each time.
+    """A new format for which no bytes are counted.
 
     JAX keeps what it makes of a NumPy constant: one that outlives a call in 32 bits would still be
     of 32 bits in one of 64.

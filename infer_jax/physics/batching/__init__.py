@@ -1,11 +1,11 @@
-"""What does a request live through in a server that batches continuously?
+"""Latency and throughput of requests in a server with continuous batching.
 
 Every step feeds one token of each decoding request and, with what is left of its token budget,
 chunks of prompts in the order of arrival. The law of the server is one function,
 
     step(decoding, prompts, new, cached) -> seconds
 
-of a step with so many decoding requests and ``prompts`` others that feed ``new`` tokens each,
+of a step with ``decoding`` decoding requests and ``prompts`` others that feed ``new`` tokens each,
 after ``cached`` ones; all arguments are real numbers, and 0 prompts are none. Everything else is
 counting (Little's law) and waiting. The laws are approximations: how far they are from a
 simulation, event by event, is in the project's tests (tests/referee).

@@ -15,7 +15,7 @@ FAR = 12.0  # standard deviations beyond which nothing is left of a normal distr
 
 
 class Memory(NamedTuple):
-    """How many requests a cache holds, as real numbers: their mean, and how that varies."""
+    """Requests that a cache holds: mean and variation, as real numbers."""
 
     limit: Array  # requests that run when others wait for the cache
     varied: Array  # squared coefficient of variation of what one holds

@@ -1,4 +1,4 @@
-"""A closed loop: what if a fixed number of requests is in flight at all times?"""
+"""Closed loop: TTFT, TPOT and throughput with a fixed number of requests in flight."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ RARE = 3.5  # deviations by which prompts of a cohort stay below the room of a s
 
 
 class Cycle(NamedTuple):
-    """A closed loop of requests that all run, in its mean."""
+    """Means of a closed loop in which all requests run."""
 
     steps: Steps
     met: "Backlog"
@@ -90,7 +90,7 @@ def lockstep(kinds: Kinds) -> Array:
 
 
 def full(step: Step, kinds: Kinds, server: Server) -> Array:
-    """Requests/s of a server that never runs dry."""
+    """Requests/s of a server that always has requests waiting."""
     run = admitted(jnp.asarray(PLENTY), server, memory(kinds, server)).run
     return run / cycle(step, kinds, server, run, lockstep(kinds)).cycle
 
@@ -98,7 +98,7 @@ def full(step: Step, kinds: Kinds, server: Server) -> Array:
 def closed_loop(
     step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
 ) -> Service:
-    """What a request lives through in a ``cycle``; percentiles of mixed waits.
+    """Latencies of a request in a ``cycle``, with percentiles of mixed waits.
 
     ``concurrency`` requests are in flight at all times; ``together`` as in ``cycle``, by
     ``lockstep`` if None.
@@ -134,7 +134,7 @@ def closed_loop(
 
 
 class Backlog(NamedTuple):
-    """What an arriving prompt meets, by kind but the variance."""
+    """The prompts before an arriving one: means by kind, and one variance."""
 
     steps: Array  # that it takes beyond those of its own
     fed: Array  # prompt tokens of others in all its steps

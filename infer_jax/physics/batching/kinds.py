@@ -32,7 +32,7 @@ class Kinds(NamedTuple):
 
 
 class Server(NamedTuple):
-    """What a server admits."""
+    """The limits of a server: slots, cache and tokens per step."""
 
     budget: Array  # tokens fed in one step
     slots: Array  # requests running at once

@@ -1,4 +1,4 @@
-"""What do prompts do to one another and to decoding requests?"""
+"""Delays that prompts cause one another and decoding requests."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from infer_jax.physics.queueing import bursts, clustered, pole, single_server_wa
 
 
 class Mix(NamedTuple):
-    """What prompts do to one another and to decoding requests; times in seconds."""
+    """Delays that prompts cause one another and decoding requests, in seconds."""
 
     own: Array  # time of the steps of one's own prompt, by kind
     wait: Array  # mean wait for the running step and the prompts before one's own
@@ -22,7 +22,7 @@ class Mix(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """Prompts that come at a rate: what each adds to steps, and how full they make them.
+    """Prompts that arrive at a rate: the time each adds to steps, and how full steps are.
 
     ``cost``: seconds by kind that a prompt adds; ``load``: of the server if all steps are full;
     ``own``: seconds by kind of the steps of one's own prompt; ``share``: of the time that goes
@@ -44,7 +44,7 @@ class Prompts(NamedTuple):
 def mix(
     step: Step, kinds: Kinds, s: Steps, decoding: Array, rate: Array, variability: Array
 ) -> Mix:
-    """``rate`` prompts come a second, in the midst of steps.
+    """The delays when ``rate`` prompts per second arrive at random moments of steps.
 
     Where arrivals come in bursts, ``excess`` of them are about an arrival beyond the average,
     half before it and half after; ``clustered`` says how near.
@@ -64,7 +64,7 @@ def mix(
 def _prompts(
     step: Step, kinds: Kinds, s: Steps, decoding: Array, rate: Array, variability: Array
 ) -> Prompts:
-    """What a prompt adds to the steps that it shares with others that come."""
+    """Time that a prompt adds to the steps it shares with others."""
     excess = variability - 1.0
     empty_full = jnp.stack([jnp.zeros_like(s.room), s.room])
     alone, crowded = jax.vmap(lambda beside: added(step, kinds, decoding, s, beside))(empty_full)

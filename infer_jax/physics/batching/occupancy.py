@@ -1,7 +1,7 @@
-"""How many requests are present where they arrive at random, and how many of them must wait?
+"""Requests present in an open loop, and how many of them wait.
 
-To those who wait the server is one that serves the faster the more requests it runs: as fast as
-a closed loop of so many does (Chandy, Herzog and Woo 1975, IBM Journal of Research and
+For waiting requests, the server is the faster the more requests it runs: as fast as a closed loop
+of that many requests (Chandy, Herzog and Woo 1975, IBM Journal of Research and
 Development 19). The number of requests present is then that of ``birth_death``.
 """
 
@@ -39,7 +39,7 @@ class Loops(NamedTuple):
     base: Array
 
     def at(self, running: Array) -> "Loops":
-        """Those of so many requests: between two, straight in logarithms."""
+        """The loop of ``running`` requests, interpolated linearly in logarithms."""
         x, points = jnp.log(running), jnp.log(self.running)
         return Loops(*(jnp.exp(jnp.interp(x, points, jnp.log(y))) for y in self))
 
@@ -74,7 +74,7 @@ class Occupancy(NamedTuple):
 def occupancy(
     step: Step, kinds: Kinds, server: Server, held: Memory, rate: Array, variability: Array
 ) -> Occupancy:
-    """``rate`` requests come a second; how long they wait depends on how unlike they are.
+    """Occupancy at ``rate`` requests/s; waits depend on how much requests vary.
 
     The chain's times of service are exponential. Bursts of requests of one length leave together,
     and more are present at once: the chain is given gaps of variability 1 + (c^2 - 1) 2 E[min(O,

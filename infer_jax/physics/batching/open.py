@@ -1,4 +1,4 @@
-"""An open loop: what if requests arrive whatever happens to those before?"""
+"""Open loop: TTFT, TPOT and percentiles when requests arrive at a given rate."""
 
 import jax.numpy as jnp
 from jax import Array

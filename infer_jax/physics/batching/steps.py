@@ -1,4 +1,4 @@
-"""How long is a step beside so many decoding requests, and what do prompts add to it?"""
+"""Seconds of a step with a number of decoding requests, and the time that prompts add."""
 
 from collections.abc import Callable
 from typing import NamedTuple
