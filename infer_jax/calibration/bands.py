@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from infer_jax.calibration.fit import Fit
 from infer_jax.calibration.uncertainty import moved_without
@@ -41,12 +42,12 @@ def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = 
 class Band(NamedTuple):
     """Bounds of log(measured / predicted) of each row."""
 
-    low: np.ndarray
-    high: np.ndarray
+    low: Float[np.ndarray, " asked"]
+    high: Float[np.ndarray, " asked"]
 
 
 def bands(
-    errors: np.ndarray,
+    errors: Float[np.ndarray, " rows"],
     known: Mapping[str, Sequence[Hashable]],
     asked: Mapping[str, Sequence[Hashable]],
     likeness: Mapping[str, float],
@@ -91,7 +92,10 @@ def bands(
 
 
 def _quantiles(
-    values: np.ndarray, weight: np.ndarray, share: float, widen: float
+    values: Float[np.ndarray, " rows"],
+    weight: Float[np.ndarray, " rows"],
+    share: float,
+    widen: float,
 ) -> tuple[float, float]:
     """The two weighted quantiles that leave (1 - share) / 2 outside, linear in between."""
     reach = np.cumsum(weight)

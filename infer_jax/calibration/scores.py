@@ -3,8 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Real
 
 from infer_jax.errors import InputError
+
+Rows = Real[np.ndarray, " rows"]
 
 
 class Score(NamedTuple):
@@ -19,10 +22,10 @@ class Score(NamedTuple):
 
 
 def score(
-    predicted: np.ndarray,
-    measured: np.ndarray,
-    low: np.ndarray | None = None,
-    high: np.ndarray | None = None,
+    predicted: Rows,
+    measured: Rows,
+    low: Rows | None = None,
+    high: Rows | None = None,
 ) -> Score:
     """The score of predictions, and of their 80 % bands where given.
 
@@ -41,7 +44,7 @@ def score(
     return Score(len(measured), float(middle), mean, float(tail), rank, covered)
 
 
-def spearman(one: np.ndarray, other: np.ndarray) -> float:
+def spearman(one: Rows, other: Rows) -> float:
     """Correlation of ranks, ties by their mean rank; 0 where either side is all equal."""
     first, second = _ranks(one), _ranks(other)
     if not np.ptp(first) or not np.ptp(second):
@@ -49,9 +52,7 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def interval_score(
-    measured: np.ndarray, low: np.ndarray, high: np.ndarray, share: float = 0.8
-) -> float:
+def interval_score(measured: Rows, low: Rows, high: Rows, share: float = 0.8) -> float:
     """Mean interval score in log: width + 2/a times the distance outside, a = 1 - share.
 
     Smaller is better; proper for central intervals. Source: Gneiting and Raftery 2007.
@@ -61,7 +62,7 @@ def interval_score(
     return float(np.mean(up - down + 2.0 / (1.0 - share) * outside))
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def _ranks(values: Rows) -> Float[np.ndarray, " rows"]:
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2.0)[index]

@@ -1,42 +1,46 @@
 """How sure is a fit? Covariance that does not trust the rows to be independent."""
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from infer_jax.calibration.parameters import Parameters
 from infer_jax.errors import InputError
 
 QUANTILES = {0.5: 0.6744897501960817, 0.8: 1.2815515655446004, 0.95: 1.959963984540054}
 
+Square = Float[np.ndarray, "parameters parameters"]
 
+
+@runtime_checkable
 class Linear(Protocol):
     """A fit as far as its error bars ask: rows, their slopes and weights, what the prior adds."""
 
     @property
     def parameters(self) -> Parameters: ...
     @property
-    def free(self) -> np.ndarray: ...
+    def free(self) -> Float[np.ndarray, " parameters"]: ...
     @property
-    def weights(self) -> np.ndarray: ...
+    def weights(self) -> Float[np.ndarray, " rows"]: ...
     @property
-    def residuals(self) -> np.ndarray: ...
+    def residuals(self) -> Float[np.ndarray, " rows"]: ...
     @property
-    def jacobian(self) -> np.ndarray: ...
+    def jacobian(self) -> Float[np.ndarray, "rows parameters"]: ...
     @property
-    def precision(self) -> np.ndarray: ...
+    def precision(self) -> Float[np.ndarray, " parameters"]: ...
     @property
-    def counted(self) -> np.ndarray: ...
+    def counted(self) -> Float[np.ndarray, " rows"]: ...
     @property
     def stiffness(self) -> float: ...
     @property
-    def information(self) -> np.ndarray: ...
+    def information(self) -> Square: ...
 
 
-def moved_without(fit: Linear, rows: Sequence[int]) -> np.ndarray:
+def moved_without(fit: Linear, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
     """How far the coordinates move when rows are left out, to first order.
 
     (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
@@ -52,7 +56,7 @@ def moved_without(fit: Linear, rows: Sequence[int]) -> np.ndarray:
     return np.linalg.solve(others, pull @ fit.residuals[rows])
 
 
-def covariance(fit: Linear, clusters: Sequence[Hashable] | None = None) -> np.ndarray:
+def covariance(fit: Linear, clusters: Sequence[Hashable] | None = None) -> Square:
     """Covariance of the free coordinates by the jackknife over clusters, parameters x parameters.
 
     Without a cluster g of rows the coordinates move by m_g (``moved_without``); the covariance is
@@ -80,9 +84,7 @@ def covariance(fit: Linear, clusters: Sequence[Hashable] | None = None) -> np.nd
     return moves.T @ moves * (len(members) - 1) / len(members) + held
 
 
-def interval(
-    fit: Linear, covered: np.ndarray, share: float = 0.8
-) -> dict[str, tuple[float, float]]:
+def interval(fit: Linear, covered: Square, share: float = 0.8) -> dict[str, tuple[float, float]]:
     """The ``share`` (0.5, 0.8 or 0.95) interval of each parameter, by name, in its own unit.
 
     Symmetric in the free coordinate, whose covariance is ``covered``; within the bounds. Near one
@@ -105,7 +107,7 @@ def interval(
     return dict(zip(fitted.names, pairs, strict=True))
 
 
-def correlation(covered: np.ndarray) -> np.ndarray:
+def correlation(covered: Square) -> Square:
     """Correlations of a covariance: near 1 or -1, the data cannot tell two parameters apart."""
     deviation = np.sqrt(np.maximum(np.diag(covered), 1e-300))
     return covered / np.outer(deviation, deviation)

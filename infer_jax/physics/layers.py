@@ -9,14 +9,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
-from jaxtyping import Float
 
 from infer_jax.physics import attention as att, feedforward as ffn, matmul
-from infer_jax.physics.attention.row import blank
+from infer_jax.physics.attention.row import Numbers, blank
 from infer_jax.specs import Architecture, Block, Experts, Feedforward
-
-Numbers = Float[Array, "..."]  # one of a block, or an array over the blocks of a model
 
 
 class Weights(NamedTuple):

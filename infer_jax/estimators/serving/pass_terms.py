@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from infer_jax.estimators.serving.context import Context
 from infer_jax.physics import matmul, routing, switch_collectives
@@ -19,6 +20,8 @@ from infer_jax.physics.layers import Weights
 from infer_jax.physics.numerics import maximum
 
 Terms = dict[str, Array]
+
+Layers = Float[Array, " layers"]  # a number for each row of the table of layers
 
 
 class Spent(NamedTuple):
@@ -170,7 +173,7 @@ def prefill_attention(
     return _attended(count * sequences, read, computed)
 
 
-def _attended(times: Array, read: Array, computed: Array) -> Spent:
+def _attended(times: Layers, read: Layers, computed: Layers) -> Spent:
     reading, computing = (jnp.sum(times * x, axis=-1) for x in (read, computed))
     return Spent({"attention": reading + computing}, reading, computing)
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from infer_jax.physics import attention as att
 from infer_jax.physics.layers import Layer, Weights, table
@@ -20,13 +21,13 @@ class Shape(NamedTuple):
     """
 
     layers: Layer
-    width: Array
+    width: Float[Array, ""]
     tables: Tables
     head: Weights
-    activation: Array
-    parallel: Array
-    quantised: Array
-    exchanged: Array
+    activation: Float[Array, ""]
+    parallel: Float[Array, ""]
+    quantised: Float[Array, ""]
+    exchanged: Float[Array, ""]
 
     @property
     def resident(self) -> Resident:
@@ -87,7 +88,7 @@ def formatted(
     return arch.replace(blocks=blocks, cache=cache or arch.cache)
 
 
-def _scaled(weights: Weights) -> Array:
+def _scaled(weights: Weights) -> Float[Array, " layers"]:
     """1 where activations are quantised as they run: products in 4 bits, or scales by block."""
     blocked = (weights.bits <= 8.0) & (weights.bytes > 1.0)
     exists = weights.elements > 0

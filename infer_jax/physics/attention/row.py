@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from infer_jax.physics.attention.pairs import pairs
 from infer_jax.specs import UNBOUNDED
+
+Numbers = Float[Array, "*layers"]  # one of a layer, or an array over the blocks of a model
 
 
 class Row(NamedTuple):
@@ -27,22 +30,22 @@ class Row(NamedTuple):
     beside a compressed context: how many (``near``), bytes of one and FLOP of a pair with one.
     """
 
-    launches: Array
-    cache: Array
-    owned: Array
-    split: Array
-    index: Array
-    state: Array
-    window: Array
-    top_k: Array
-    absorbed: Array
-    expanded: Array
-    reopened: Array
-    indexing: Array
-    recurring: Array
-    near: Array
-    near_cache: Array
-    near_flops: Array
+    launches: Numbers
+    cache: Numbers
+    owned: Numbers
+    split: Numbers
+    index: Numbers
+    state: Numbers
+    window: Numbers
+    top_k: Numbers
+    absorbed: Numbers
+    expanded: Numbers
+    reopened: Numbers
+    indexing: Numbers
+    recurring: Numbers
+    near: Numbers
+    near_cache: Numbers
+    near_flops: Numbers
 
     def share(self, tp: Array) -> Array:
         """The part of keys and values that each of ``tp`` ranks keeps: 1 / min(tp, split).
