@@ -9,7 +9,7 @@ from infer_jax.footprint.settings import Engine, Overheads
 from infer_jax.physics import capacity
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.physics.paging import Paging, kinds, paging
+from infer_jax.physics.paging import Paging, paging
 from infer_jax.physics.resident import Ranks, Resident
 from infer_jax.specs import Hardware
 
@@ -25,9 +25,10 @@ class Drafter(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Bytes of one chip before any request, and the pages of its cache.
+    """Bytes of one chip before any request, and the pages of its ``cache``.
 
-    ``caches``: of the model, and of one that drafts for it, with the share of it that counts.
+    ``fixed``: of weights, of activations at their peak and of the reserve. The cache of a model
+    that drafts is a part of the cache.
     """
 
     weights: dict[str, Array]
@@ -35,14 +36,9 @@ class Account(NamedTuple):
     budget: Array
     activations: Array
     reserve: Array
-    token_bytes: Array
-    caches: tuple[tuple[Paging, Array | float], ...]
+    fixed: Array
+    cache: Paging
     batched_tokens: Array
-
-    @property
-    def fixed(self) -> Array:
-        """Bytes of weights, of activations at their peak and of the reserve."""
-        return total(self.weights.values()) + self.activations + self.reserve
 
     @property
     def available(self) -> Array:
@@ -51,18 +47,7 @@ class Account(NamedTuple):
 
     def at_its_end(self, tokens: Array, smoothing: Smoothing = None) -> Array:
         """Bytes that a request takes at most until it has ``tokens`` tokens, as vLLM counts it."""
-        return total(
-            share * cut.block_bytes * cut.at_its_end(tokens, self.batched_tokens, smoothing)
-            for cut, share in self.caches
-        )
-
-    def on_average(self, tokens: Array) -> Array:
-        """Bytes that a request holds while it has ``tokens`` tokens."""
-        return total(share * cut.block_bytes * cut.on_average(tokens) for cut, share in self.caches)
-
-    def shared(self, tokens: Array) -> Array:
-        """Bytes of ``tokens`` tokens that all requests have in common."""
-        return total(share * cut.block_bytes * cut.shared(tokens) for cut, share in self.caches)
+        return self.cache.at_its_end(tokens, self.batched_tokens, smoothing)
 
 
 class Lengths(NamedTuple):
@@ -105,25 +90,27 @@ def account(
     drafter = drafter or Drafter()
     own = drafter.share if drafter.model is None else 0.0
     weights = capacity.weight_bytes(model, ranks, overheads.multiple, own)
-    layers = kinds(model, ranks, own)
-    cuts = [(paging(layers, engine.block, engine.state_pages, smoothing), 1.0)]
+    cut = (engine.block, engine.state_pages)
+    cache = paging(model, ranks, *cut, own, smoothing)
     if drafter.model is not None:
         second = capacity.weight_bytes(drafter.model, ranks, overheads.multiple)
         weights = weights | {"draft": drafter.share * total(second.values())}
-        small = kinds(drafter.model, ranks)
-        cuts += [(paging(small, engine.block, engine.state_pages, smoothing), drafter.share)]
+        small = paging(drafter.model, ranks, *cut, smoothing=smoothing)
+        cache = cache.beside_another(small, drafter.share)
     together = jnp.where(ranks.tp * ranks.groups > 1.0, overheads.collectives, 0.0)
     visible = hardware.chip.memory * engine.visible
+    activations = capacity.activation_peak(
+        model, ranks, engine.batched_tokens, engine.sequences, overheads.logits
+    )
+    reserve = overheads.context + together + overheads.graphs
     return Account(
         weights=weights,
         visible=visible,
         budget=engine.utilization * visible,
-        activations=capacity.activation_peak(
-            model, ranks, engine.batched_tokens, engine.sequences, overheads.logits
-        ),
-        reserve=overheads.context + together + overheads.graphs,
-        token_bytes=total(kind.count * kind.token for kind in layers),
-        caches=tuple(cuts),
+        activations=activations,
+        reserve=reserve,
+        fixed=total(weights.values()) + activations + reserve,
+        cache=cache,
         batched_tokens=engine.batched_tokens,
     )
 
@@ -131,9 +118,9 @@ def account(
 def filled(chip: Account, requests: Array, lengths: Lengths) -> Filled:
     """Bytes of cache that ``requests`` requests of an attention group take on each of its chips."""
     isl, osl, held, common = lengths
-    once = chip.shared(jnp.asarray(common))
+    once = chip.cache.shared(common)
     alone = chip.at_its_end(isl + osl - common)
-    each = chip.on_average(isl + held * osl - common)
+    each = chip.cache.on_average(isl + held * osl - common)
     return Filled(
         average=once + jnp.maximum(requests * each, alone),
         most=once + jnp.maximum(requests, 1.0) * alone,
@@ -145,7 +132,7 @@ def requests_held(chip: Account, lengths: Lengths, least: Array | float = 0.0) -
 
     ``least``: share of the visible memory that the cache has at least.
     """
-    room = chip.available - chip.shared(jnp.asarray(lengths.common))
+    room = chip.available - chip.cache.shared(lengths.common)
     room = jnp.maximum(room, least * chip.visible)
     tokens = lengths.isl + lengths.held * lengths.osl - lengths.common
-    return room / chip.on_average(tokens)
+    return room / chip.cache.on_average(tokens)

@@ -89,10 +89,9 @@ def memory(
 
 def printed(chip: Account, engine: Engine, smoothing: Smoothing = None) -> Memory:
     """What a server prints of the account of one of its chips."""
-    cut, _ = chip.caches[0]
     each = chip.at_its_end(engine.context, smoothing)
-    blocks = flooring(chip.available / cut.block_bytes, smoothing)
-    taken = each / cut.block_bytes  # blocks that a request of the longest context takes
+    blocks = flooring(chip.available / chip.cache.block, smoothing)
+    taken = each / chip.cache.block  # blocks that a request of the longest context takes
     return Memory(
         weights=chip.weights,
         visible=chip.visible,
@@ -100,7 +99,7 @@ def printed(chip: Account, engine: Engine, smoothing: Smoothing = None) -> Memor
         activations=chip.activations,
         reserve=chip.reserve,
         available=chip.available,
-        token_bytes=chip.token_bytes,
+        token_bytes=chip.cache.token,
         request_bytes=each,
         slack=chip.available - each,
         blocks=blocks,

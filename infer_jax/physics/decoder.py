@@ -5,6 +5,8 @@ class, so estimators divide before they add.
 """
 
 from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import add
 
 import jax.numpy as jnp
 from jax import Array
@@ -23,7 +25,8 @@ def projections(attention: Attention, width: Array) -> tuple[Matrix, ...]:
 
 def total(terms: Iterable[Array]) -> Array:
     """The sum of scalars; zero of none."""
-    return sum(terms, start=jnp.asarray(0.0))
+    first, *others = [*terms] or [0.0]
+    return jnp.asarray(reduce(add, others, first))
 
 
 def layers(arch: Architecture) -> Array:

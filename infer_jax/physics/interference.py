@@ -19,15 +19,6 @@ def prefills_per_step(running: Array, steps: Array) -> Array:
     return jnp.maximum(running - 1.0, 0.0) / jnp.maximum(steps, 1.0)
 
 
-def sharing(rate: Array | float, chunks: Array) -> Array:
-    """Chunks of prompts in a step that has any, 1 + n r for r prefills a step of n chunks each.
-
-    n r / (1 + n r) of the steps have some. A step is decoded once, however many chunks share it:
-    were the time of decoding taken off each of them, prefills would grow as decoding gets faster.
-    """
-    return 1.0 + chunks * rate
-
-
 def on_decoding(rate: Array, prefill: Array, launches: Array, odds: Array, chunks: Array) -> Array:
     """Seconds that the prefills of others add to one output token.
 

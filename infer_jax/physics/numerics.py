@@ -47,7 +47,7 @@ def ceiling(x: Array, smoothing: Smoothing = None) -> Array:
 
 def flooring(x: Array, smoothing: Smoothing = None) -> Array:
     """The largest integer of at most x (gradient 0), or its ramped form as in ``ceiling``."""
-    return -ceiling(-x, smoothing)
+    return jnp.floor(x) if smoothing is None else -ceiling(-x, smoothing)
 
 
 def square_root(x: Array) -> Array:

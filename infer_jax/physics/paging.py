@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from infer_jax.physics.numerics import Smoothing, ceiling, flooring
 from infer_jax.physics.resident import Ranks, Resident, on_chip
@@ -20,134 +21,109 @@ ALIKE = 1.25  # kinds whose layer counts differ by less than this share one grou
 UNFILLED = 0.5  # of the last page of a request, on average
 
 
-class Layers(NamedTuple):
-    """The layers of one kind on one chip: how many, and what each keeps, on average.
-
-    ``token`` and ``state`` are bytes a layer, ``window`` tokens.
-    """
-
-    count: Array
-    token: Array
-    state: Array
-    window: Array
-
-
 class Paging(NamedTuple):
-    """A cache cut into blocks.
+    """A cache cut into blocks, bytes on one chip.
 
-    ``block_bytes``: a page in every layer of a group. Of full, windowed and recurrent layers
-    each: ``groups`` of layers, tokens of a page (``full``, ``sliding``), the ``window`` in tokens,
-    pages of a ``state``.
+    ``block``: bytes of a page in every layer of a group; ``token``: bytes that a token adds while
+    inside all windows. Of the layers with full attention and of those with a window, of each
+    model: ``pages``, bytes of a page in all their groups, which has that many ``tokens``; the
+    ``window`` in tokens, and pages ``beside`` while tokens are batched. ``state``: bytes of the
+    states of a request.
     """
 
-    block_bytes: Array
-    groups: tuple[Array, Array, Array]
-    full: Array
-    sliding: Array
-    window: Array
+    block: Array
+    token: Array
+    pages: Float[Array, "... kinds"]
+    tokens: Float[Array, "... kinds"]
+    window: Float[Array, "... kinds"]
+    beside: Float[Array, "... kinds"]
     state: Array
 
     def at_its_end(
         self, tokens: Array, batched_tokens: Array, smoothing: Smoothing = None
     ) -> Array:
-        """Blocks that a request of ``tokens`` tokens takes at most, as vLLM counts them.
+        """Bytes that a request of ``tokens`` tokens takes at most, as vLLM counts it.
 
         ceil(M / B) pages of full attention, ceil(min(W - 1 + T, M) / B) + 1 of a window W while
         T tokens are batched, and those of a state, in each group of that kind.
         """
-        seen = jnp.minimum(self.window - 1.0 + batched_tokens, tokens)
-        near = ceiling(seen / self.sliding, smoothing) + 1.0
-        return self._of(ceiling(tokens / self.full, smoothing), near, self.state)
+        batched = jnp.asarray(batched_tokens)[..., None]
+        seen = jnp.minimum(self.window - 1.0 + batched, jnp.asarray(tokens)[..., None])
+        taken = ceiling(seen / self.tokens, smoothing) + self.beside
+        return jnp.sum(self.pages * taken, axis=-1) + self.state
 
     def on_average(self, tokens: Array) -> Array:
-        """Blocks that a request holds while it has ``tokens`` tokens, its last ones half full."""
-        near = jnp.minimum(self.window, tokens) / self.sliding + UNFILLED
-        return self._of(tokens / self.full + UNFILLED, near, self.state)
+        """Bytes that a request holds while it has ``tokens`` tokens, its last pages half full."""
+        seen = jnp.minimum(self.window, jnp.asarray(tokens)[..., None])
+        return jnp.sum(self.pages * (seen / self.tokens + UNFILLED), axis=-1) + self.state
 
     def shared(self, tokens: Array) -> Array:
-        """Blocks of ``tokens`` tokens that several requests have in common; states are not."""
-        near = jnp.minimum(self.window, tokens) / self.sliding
-        return self._of(tokens / self.full, near, jnp.zeros_like(self.state))
+        """Bytes of ``tokens`` tokens that several requests have in common; states are not."""
+        seen = jnp.minimum(self.window, jnp.asarray(tokens)[..., None])
+        return jnp.sum(self.pages * (seen / self.tokens), axis=-1)
 
-    def _of(self, *pages: Array) -> Array:
-        full, sliding, linear = (g * p for g, p in zip(self.groups, pages, strict=True))
-        return full + sliding + linear
-
-
-def kinds(
-    model: Resident, ranks: Ranks, drafting: Array | float = 0.0
-) -> tuple[Layers, Layers, Layers]:
-    """The layers of one chip with full attention, with a window, and with a state."""
-    rows, cached = model.layers, model.layers.attention
-    count = on_chip(rows, ranks, drafting)
-    token = cached.token_bytes(ranks.tp[..., None])
-    state = cached.state_bytes(ranks.tp[..., None])
-    kept, near = token > 0, cached.window < WINDOWED
-    none = jnp.zeros_like(token)
-    full = (kept & ~near, token, none)
-    sliding = (kept & near, token, cached.window)
-    # the last tokens beside a compressed context
-    beside = (cached.near > 0, cached.near_cache, cached.near)
-    linear = (state > 0, state, none)
-
-    def mean(*parts: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        each = [(jnp.where(there, count, 0.0), size, reach) for there, size, reach in parts]
-        number, size, reach = (
-            sum((jnp.sum(x, axis=-1) for x in column), start=jnp.asarray(0.0))
-            for column in zip(*((n, n * s, n * r) for n, s, r in each), strict=True)
-        )
-        safe = jnp.where(number > 0, number, 1.0)
-        return number, size / safe, reach / safe
-
-    whole, windowed, recurrent = mean(full), mean(sliding, beside), mean(linear)
-    zero = jnp.zeros_like(whole[0])
-    return (
-        Layers(whole[0], whole[1], zero, zero),
-        Layers(windowed[0], windowed[1], zero, windowed[2]),
-        Layers(recurrent[0], zero, recurrent[1], zero),
-    )
+    def beside_another(self, other: "Paging", share: Array | float) -> "Paging":
+        """This cache and ``share`` of another model's; ``block`` and ``token`` are this one's."""
+        both = {
+            name: jnp.concatenate([getattr(self, name), getattr(other, name)], axis=-1)
+            for name in ("tokens", "window", "beside")
+        }
+        pages = jnp.concatenate([self.pages, jnp.asarray(share)[..., None] * other.pages], axis=-1)
+        return self._replace(pages=pages, state=self.state + share * other.state, **both)
 
 
 def paging(
-    layers: tuple[Layers, Layers, Layers],
+    model: Resident,
+    ranks: Ranks,
     block: Array,
     state_pages: Array,
+    drafting: Array | float = 0.0,
     smoothing: Smoothing = None,
 ) -> Paging:
-    """The cache of these layers in blocks of ``block`` tokens.
+    """The cache of one chip in blocks of ``block`` tokens; ``drafting`` 1 for a layer more.
 
-    A page is as large as the largest of a block of keys and values, or, with a state, the
-    least multiple of it that takes the state. A group has as many layers as the rarest kind
-    (the commonest, where counts are ``ALIKE``), the last one padded.
+    Layers of a kind keep what they keep on average. A page is as large as the largest of a block
+    of keys and values, or, with a state, the least multiple of it that takes the state.
     """
-    full, sliding, linear = layers
-    largest = block * jnp.maximum(full.token, sliding.token)
-    keyed = largest > 0
-    times = jnp.maximum(ceiling(linear.state / jnp.where(keyed, largest, 1.0), smoothing), 1.0)
-    page = jnp.where(keyed, largest * times, jnp.maximum(linear.state, 1.0))
-    size = _group_size(layers)
-    whole, near, recurrent = (jnp.ceil(k.count / size * (1.0 - ROUNDING)) for k in layers)
+    cached, tp = model.layers.attention, ranks.tp[..., None]
+    count = on_chip(model.layers, ranks, drafting)
+    token, state = cached.token_bytes(tp), cached.state_bytes(tp)
+    whole = jnp.where((token > 0) & (cached.window >= WINDOWED), count, 0.0)
+    near = jnp.where((token > 0) & (cached.window < WINDOWED), count, 0.0)
+    last = jnp.where(cached.near > 0, count, 0.0)  # last tokens beside a compressed context
+    recurrent = jnp.where(state > 0, count, 0.0)
+    # full attention, windows, states: layers, bytes that one of them keeps, and its window
+    number = jnp.sum(jnp.stack([whole, near + last, recurrent], axis=-2), axis=-1)
+    held = (whole * token, near * token + last * cached.near_cache, recurrent * state)
+    safe = jnp.where(number > 0, number, 1.0)
+    held = jnp.sum(jnp.stack(held, axis=-2), axis=-1)
+    window = jnp.sum(near * cached.window + last * cached.near, axis=-1) / safe[..., 1]
+    keys, each = (held / safe)[..., :2], (held / safe)[..., 2]
+
+    largest = block * jnp.max(keys, axis=-1)
+    times = ceiling(each / jnp.where(largest > 0, largest, 1.0), smoothing)
+    page = largest * jnp.maximum(times, 1.0)
+    page = jnp.where(largest > 0, page, jnp.maximum(each, 1.0))
+    size = _group_size(number)
+    groups = jnp.ceil(number / size[..., None] * (1.0 - ROUNDING))
+    # whole blocks: kinds with fewer bytes a token have more of them in a page
+    blocks, page_bytes = jnp.asarray(block)[..., None], page[..., None]
+    fill = page_bytes / jnp.where(keys > 0, blocks * keys, page_bytes)
+    one = jnp.ones_like(window)
     return Paging(
-        block_bytes=page * size,
-        groups=(whole, near, recurrent),
-        full=_page_tokens(full, page, block, smoothing),
-        sliding=_page_tokens(sliding, page, block, smoothing),
-        window=sliding.window,
-        state=state_pages,
+        block=page * size,
+        token=held[..., 0] + held[..., 1],
+        pages=(page * size)[..., None] * groups[..., :2],
+        tokens=blocks * flooring(fill * (1.0 + ROUNDING), smoothing),
+        window=jnp.stack([UNBOUNDED * one, window], axis=-1),
+        beside=jnp.stack([0.0 * one, one], axis=-1),
+        state=page * size * groups[..., 2] * state_pages,
     )
 
 
-def _page_tokens(kind: Layers, page: Array, block: Array, smoothing: Smoothing) -> Array:
-    """Tokens of one page of a kind: whole blocks; kinds with fewer bytes a token have more."""
-    there = kind.token > 0
-    share = page / jnp.where(there, block * kind.token, page)
-    return block * flooring(share * (1.0 + ROUNDING), smoothing)
-
-
-def _group_size(layers: tuple[Layers, ...]) -> Array:
-    rarest, commonest = jnp.asarray(UNBOUNDED), jnp.asarray(0.0)
-    for kind in layers:
-        rarest = jnp.minimum(rarest, jnp.where(kind.count > 0, kind.count, UNBOUNDED))
-        commonest = jnp.maximum(commonest, kind.count)
+def _group_size(layers: Float[Array, "... kinds"]) -> Array:
+    """Layers of a group: of the rarest kind (the commonest, where counts are ``ALIKE``)."""
+    rarest = jnp.min(jnp.where(layers > 0, layers, UNBOUNDED), axis=-1)
+    commonest = jnp.max(layers, axis=-1)
     size = jnp.where(commonest < ALIKE * rarest, commonest, rarest)
     return jnp.where(commonest > 0, size, 1.0)

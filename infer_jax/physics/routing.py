@@ -48,6 +48,5 @@ def busiest(mean: Array, places: Array, spread: Array) -> Array:
     >>> float(busiest(*map(jnp.asarray, (100.0, 1.0, 1.0))))
     1.0
     """
-    return 1.0 + spread * square_root(
-        2.0 * jnp.log(jnp.maximum(places, 1.0)) / jnp.maximum(mean, 1.0)
-    )
+    largest = square_root(2.0 * jnp.log(jnp.maximum(places, 1.0)))
+    return 1.0 + spread * largest / jnp.sqrt(jnp.maximum(mean, 1.0))

@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from infer_jax.sweeps.stream import Progress
+if TYPE_CHECKING:
+    from infer_jax.sweeps.stream import Progress
 
 _shown = [False]  # by the command line, unless --quiet
 
@@ -32,7 +34,7 @@ def busy(doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def bar() -> Iterator[Callable[[Progress], None] | None]:
+def bar() -> Iterator["Callable[[Progress], None] | None"]:
     """A bar with points per second and the time left, where somebody watches a terminal."""
     if not watched():
         yield None
@@ -51,7 +53,7 @@ def bar() -> Iterator[Callable[[Progress], None] | None]:
     with Bar(*columns, console=Console(stderr=True)) as drawn:
         task = drawn.add_task("", total=1.0, rate=0.0, left=0.0)
 
-        def report(p: Progress) -> None:
+        def report(p: "Progress") -> None:
             drawn.update(task, completed=p.done / p.total, rate=p.rate, left=p.seconds_left)
 
         yield report

@@ -42,14 +42,14 @@ def weights_of(arch: Architecture, plan: Plan, multiple: float = 1.0) -> dict[st
 
 def cut_of(arch: Architecture, plan: Plan, state_pages: float = 1.0) -> paging.Paging:
     """The cache of a model in blocks of 16 tokens."""
-    layers = paging.kinds(resident(arch), ranks_of(plan))
-    return paging.paging(layers, jnp.asarray(16.0), jnp.asarray(state_pages))
+    block, pages = jnp.asarray(16.0), jnp.asarray(state_pages)
+    return paging.paging(resident(arch), ranks_of(plan), block, pages)
 
 
 def requests(cut: paging.Paging, gib: float, tokens: float) -> tuple[float, float]:
     """Requests of ``tokens`` tokens, 8192 of a pass, in whole blocks, and their tokens."""
-    count = np.floor(gib * GIB / cut.block_bytes)
-    each = cut.at_its_end(jnp.asarray(tokens), jnp.asarray(8192.0))
+    count = np.floor(gib * GIB / cut.block)
+    each = cut.at_its_end(jnp.asarray(tokens), jnp.asarray(8192.0)) / cut.block
     return float(count / each), float(np.floor(count * tokens / each))
 
 
@@ -161,8 +161,8 @@ def test_windowed_layers_are_grouped_by_tens():
     """
     cut = cut_of(arch_of("gemma-3-27b"), Plan.of())
     tokens = jnp.asarray(8192.0)
-    assert float(cut.at_its_end(tokens, tokens)) == 512 + 6 * 513
-    assert float(cut.block_bytes) == 16 * 10 * 2 * 16 * 128 * 2
+    assert float(cut.at_its_end(tokens, tokens) / cut.block) == 512 + 6 * 513
+    assert float(cut.block) == 16 * 10 * 2 * 16 * 128 * 2
     assert round(requests(cut, 19.53, 8192.0)[0], 2) == 4.46
 
 
@@ -174,7 +174,7 @@ def test_a_page_takes_the_state(tp):
     (mitchross/talos-argocd-proxmox #1995).
     """
     cut = cut_of(hybrid(), Plan.of(tp=tp), state_pages=2.0)
-    assert float(cut.block_bytes) == 16 * 1568 * (4 / tp) * 256 * 2
+    assert float(cut.block) == 16 * 1568 * (4 / tp) * 256 * 2
 
 
 def test_a_hybrid_model_prints_its_figures():

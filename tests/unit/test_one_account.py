@@ -93,11 +93,11 @@ def test_own_heads_are_a_layer_more_and_a_draft_model_is_all_of_it(x64):
     for kind, size in chip(more, 2.0, 1.0, 0.0).weights.items():
         np.testing.assert_allclose(heads.weights[kind], size, rtol=1e-12, err_msg=kind)
     tokens = jnp.asarray(1000.0)
-    np.testing.assert_allclose(heads.on_average(tokens) / plain.on_average(tokens), 1.1)
+    np.testing.assert_allclose(heads.cache.on_average(tokens) / plain.cache.on_average(tokens), 1.1)
     both, own = chip(model, 2.0, 1.0, 1.0, draft), chip(draft, 2.0, 1.0, 0.0)
     np.testing.assert_allclose(both.weights["draft"], sum(own.weights.values()))
-    whole = plain.on_average(tokens) + own.on_average(tokens)
-    np.testing.assert_allclose(both.on_average(tokens), whole)
+    whole = plain.cache.on_average(tokens) + own.cache.on_average(tokens)
+    np.testing.assert_allclose(both.cache.on_average(tokens), whole)
     off = chip(model, 2.0, 1.0, 0.0, draft)
     np.testing.assert_allclose(off.available, plain.available)
 
@@ -107,9 +107,9 @@ def test_bytes_of_a_request_by_hand(x64):
     plain = chip(small(10.0), 2.0, 1.0, 0.0)
     token = 10 * 1 * (64 + 64) * 2
     tokens = jnp.asarray(100.0)
-    np.testing.assert_allclose(plain.on_average(tokens), token * (100 + 8))
+    np.testing.assert_allclose(plain.cache.on_average(tokens), token * (100 + 8))
     np.testing.assert_allclose(plain.at_its_end(tokens), token * 112)
-    np.testing.assert_allclose(plain.shared(tokens), token * 100)
+    np.testing.assert_allclose(plain.cache.shared(tokens), token * 100)
     lengths = Lengths(jnp.asarray(80.0), jnp.asarray(40.0), 0.5, 20.0)
     cache = filled(plain, jnp.asarray(3.0), lengths)
     np.testing.assert_allclose(cache.average, token * (20 + 3 * (80 + 8)))
@@ -145,7 +145,7 @@ def test_float32_says_the_same(x64):
             footprint.usual(Engine),
             footprint.usual(Overheads),
         )
-        return held.fixed, held.on_average(tokens), held.at_its_end(tokens)
+        return held.fixed, held.cache.on_average(tokens), held.at_its_end(tokens)
 
     given = (resident(arch), hardware, np.asarray(4.0), np.asarray(5000.0))
     narrow = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), given)

@@ -61,7 +61,7 @@ def _account(arch: Architecture, hardware: Hardware, plan: Serving) -> footprint
 def _room(arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving) -> Limit:
     """Bytes of one GPU: what is there before requests, and the cache of its sequences."""
     gpu = _account(arch, hardware, plan)
-    each = gpu.on_average(forward.cached_tokens + forward.new_tokens)
+    each = gpu.cache.on_average(forward.cached_tokens + forward.new_tokens)
     return Limit(need=gpu.fixed + forward.sequences / plan.ep * each, capacity=gpu.budget)
 
 
@@ -79,7 +79,7 @@ def largest_batch(
         room, each = held.space, held.token * tokens + held.state
     else:
         gpu = _account(arch, hardware, plan)
-        room, each = gpu.available, gpu.on_average(tokens)
+        room, each = gpu.available, gpu.cache.on_average(tokens)
     return plan.ep * jnp.floor(jnp.maximum(room, 0.0) / each)
 
 

@@ -111,12 +111,6 @@ class Lengths(NamedTuple):
         return cls(isl, osl, prefix, jnp.maximum(isl - prefix, 1.0))
 
 
-def room_for(c: Context, work: Requests, lengths: Lengths) -> Array:
-    """Requests of these lengths that an instance has room for."""
-    isl, osl, prefix, _ = lengths
-    return memory.places(c, memory.lengths(c, isl, osl, work.common * prefix))
-
-
 def closed_loop(c: Context, work: Requests) -> ServerEstimate:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
@@ -130,8 +124,9 @@ def closed_loop(c: Context, work: Requests) -> ServerEstimate:
     isl, osl, prefix, fresh = many
 
     asked = jnp.maximum(work.batch - jnp.where(fixed, engine.slot, 0.0), 1e-3)
-    held = room_for(c, work, many)
-    run = running(asked, held, model.admission_sharpness)
+    room = memory.room(c, isl, osl, work.common * prefix)
+    cached = memory.cache_bytes(c, prefix)
+    run = running(asked, room.places, model.admission_sharpness)
     group = jnp.maximum(run / plan.attention_dp, 1.0)
     taken = admission_steps(c, fixed)
     rate = interference.prefills_per_step(group, taken + osl - 1.0)
@@ -148,22 +143,22 @@ def closed_loop(c: Context, work: Requests) -> ServerEstimate:
     once = done.chunks * launches * jnp.minimum(fresh / model.eager_tokens, 1.0)
     first = {
         **done.alone.terms,
-        "fetch": fetch(c, work, many, done.alone.time),
-        **before(c, fixed, tpot),
+        "fetch": fetch(c, work, cached, done.alone.time),
+        **before(c, taken, tpot),
         "other prefills": interference.on_first(group, joining, once, odds),
     }
     first = {name: x * model.first_factor for name, x in first.items()}
     begun = total(first.values())
     first["queue"] = (work.batch / run - 1.0) * (begun + (osl - 1.0) * tpot)
     ttft = begun + first["queue"]
-    limits = {"requests": Limit(need=work.batch, capacity=held)}
-    flight = Flight(work.batch, work.batch, run, group, held, ttft, tpot, limits)
+    limits = {"requests": Limit(need=work.batch, capacity=room.places)}
+    flight = Flight(work.batch, work.batch, run, group, room, cached, ttft, tpot, limits)
     return server_estimate(c, work, many, done, flight, first, decode)
 
 
-def before(c: Context, fixed: Array, tpot: Array) -> pass_terms.Terms:
-    """Seconds before the prompt's first pass: network and tokeniser, and being taken in."""
-    return {"front": front(c.model, c.plan), "admission": admission_steps(c, fixed) * tpot}
+def before(c: Context, steps: Array, tpot: Array) -> pass_terms.Terms:
+    """Seconds before the prompt's first pass: network and tokeniser, ``steps`` till admission."""
+    return {"front": front(c.model, c.plan), "admission": steps * tpot}
 
 
 def admission_steps(c: Context, fixed: Array) -> Array:
@@ -181,26 +176,28 @@ def front(model: Coefficients, plan: Deployment) -> Array:
     return model.front * (1.0 + jnp.where(groups > 1.0, model.front_rank * groups, 0.0))
 
 
-def fetch(c: Context, work: Requests, lengths: Lengths, prefill: Array) -> Array:
-    """Seconds that fetching the prefix from host and disk adds to ``prefill``, layer by layer."""
-    moved, host = memory.cache_bytes(c, lengths.prefix), c.hardware.host
-    near = tiers.seconds(moved * work.from_host, host.link_bandwidth)
-    far = tiers.seconds(moved * work.from_disk, host.disk_read)
+def fetch(c: Context, work: Requests, cached: Array, prefill: Array) -> Array:
+    """Seconds that fetching ``cached`` bytes from host and disk adds to ``prefill``, by layers."""
+    host = c.hardware.host
+    near = tiers.seconds(cached * work.from_host, host.link_bandwidth)
+    far = tiers.seconds(cached * work.from_disk, host.disk_read)
     layers = jnp.sum(c.shape.layers.count, axis=-1)
     return pipelining.exposed(near + far, prefill, layers)
 
 
 class Flight(NamedTuple):
-    """Requests in flight, running in an instance and in a group, with room; seconds of each.
+    """Requests in flight, running in an instance and in a group, their room; seconds of each.
 
-    ``asked``: those that memory is asked to hold; ``limits`` on how many there may be.
+    ``asked``: those that memory is asked to hold; ``cached``: bytes on a chip of the cached part
+    of a prompt; ``limits`` on how many there may be.
     """
 
     batch: Array
     asked: Array
     running: Array
     group: Array
-    places: Array
+    room: memory.Room
+    cached: Array
     ttft: Array
     tpot: Array
     limits: dict[str, Limit]
@@ -234,8 +231,7 @@ def server_estimate(
     decode: pass_terms.Terms,
 ) -> ServerEstimate:
     """The estimate of requests in flight: throughput by Little's law, price, energy, limits."""
-    isl, osl, prefix, _ = lengths
-    plan, chips = c.plan, c.plan.instance
+    osl, plan, chips = lengths.osl, c.plan, c.plan.instance
     latency = flight.ttft + (osl - 1.0) * flight.tpot
     watts = mean_power(c, done, flight, osl, latency)
     prefilling = done.joining.time * flight.group
@@ -247,9 +243,8 @@ def server_estimate(
     (out, into, both), (out_j, into_j, both_j) = (
         shared(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
-    asked = memory.lengths(c, isl, osl, work.common * prefix)
-    filled, room = memory.filled(c, asked, flight.asked / plan.attention_dp)
-    kept = memory.cache_bytes(c, prefix) * flight.group
+    filled, room = memory.filled(c, flight.room, flight.asked / plan.attention_dp)
+    kept = flight.cached * flight.group
     host = c.hardware.host
     limits = {
         **flight.limits,
@@ -276,7 +271,7 @@ def server_estimate(
         tpot_with_first=latency / osl,
         latency=latency,
         running=flight.running,
-        places=flight.places,
+        places=flight.room.places,
         blended_cost=both,
         power=watts,
         energy=out_j,

@@ -1,5 +1,6 @@
 """The inputs of every term of a pass: coefficients, model, hardware, plan, engine."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -77,5 +78,6 @@ def chosen(options: tuple, code: Array):
     """The option of that code, leaf by leaf."""
     first, *rest = options
     for i, option in enumerate(rest, 1):
-        first = jax.tree.map(lambda a, b, i=i: jnp.where(code > i - 0.5, b, a), first, option)
+        later = code > i - 0.5
+        first = jax.tree.map(partial(jnp.where, later), option, first)
     return first

@@ -3,15 +3,17 @@
 The account is ``footprint``'s; here it is asked of a model of serving.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax import footprint
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving.context import Context
-from infer_jax.footprint import Account, Drafter, Engine, Lengths
-from infer_jax.physics.resident import Ranks
-from infer_jax.specs import UNBOUNDED
+from infer_jax.footprint import Account, Drafter, Engine, Lengths, Overheads
+from infer_jax.physics.resident import Ranks, Resident
+from infer_jax.specs import UNBOUNDED, Hardware
 
 
 def server(c: Context) -> Engine:
@@ -27,18 +29,12 @@ def server(c: Context) -> Engine:
     )
 
 
-def account(c: Context) -> Account:
-    """The account of one chip under a plan, before any request."""
+def asked(c: Context) -> tuple[Resident, Hardware, Ranks, Engine, Overheads, Drafter]:
+    """What ``footprint.account`` reads of a model, its server and the plan."""
     plan = c.plan
     ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
     drafter = Drafter(c.drafting, None if c.draft is None else c.draft.shape.resident)
-    overheads = c.model.overheads
-    return footprint.account(c.shape.resident, c.hardware, ranks, server(c), overheads, drafter)
-
-
-def lengths(c: Context, isl: Array, osl: Array, common: Array) -> Lengths:
-    """Requests of these lengths, with the share of its output that one holds on average."""
-    return Lengths(isl, osl, c.engine.held_output, common)
+    return c.shape.resident, c.hardware, ranks, server(c), c.model.overheads, drafter
 
 
 def cache_bytes(c: Context, tokens: Array) -> Array:
@@ -51,34 +47,42 @@ def cache_bytes(c: Context, tokens: Array) -> Array:
     return own if c.draft is None else own + c.drafting * cache_bytes(c.draft, tokens)
 
 
-def held(c: Context, asked: Lengths) -> Array:
-    """Requests that the memory of an attention group has room for in the steady state."""
-    return footprint.requests_held(account(c), asked, c.model.least_memory)
+class Room(NamedTuple):
+    """The account of one chip, and requests of some ``lengths`` that there is room for.
 
-
-def places(c: Context, asked: Lengths) -> Array:
-    """Requests that an instance has room for in the steady state, at least one.
-
-    Those that memory holds, and at most ``max_sequences`` in each attention group.
+    In the steady state: ``held`` by the memory of an attention group, ``places`` in an instance,
+    at least one, and at most ``max_sequences`` in each of its groups.
     """
-    each = jnp.minimum(held(c, asked), c.plan.max_sequences)
-    return jnp.maximum(c.plan.attention_dp * each, 1.0)
+
+    chip: Account
+    lengths: Lengths
+    held: Array
+    places: Array
+
+
+def room(c: Context, isl: Array, osl: Array, common: Array) -> Room:
+    """What there is room for, of requests with ``common`` tokens that a group has in common."""
+    chip = footprint.account(*asked(c))
+    lengths = Lengths(isl, osl, c.engine.held_output, common)
+    held = footprint.requests_held(chip, lengths, c.model.least_memory)
+    each = jnp.minimum(held, c.plan.max_sequences)
+    return Room(chip, lengths, held, places=jnp.maximum(c.plan.attention_dp * each, 1.0))
 
 
 def limit(c: Context, sequences: Array, context: Array) -> Limit:
     """Bytes of one chip: what is there before requests, and the cache of ``sequences`` of them."""
-    chip = account(c)
-    return Limit(need=chip.fixed + sequences * chip.on_average(context), capacity=chip.budget)
+    chip = footprint.account(*asked(c))
+    return Limit(need=chip.fixed + sequences * chip.cache.on_average(context), capacity=chip.budget)
 
 
-def filled(c: Context, asked: Lengths, requests: Array) -> tuple[dict[str, Array], Limit]:
+def filled(c: Context, room: Room, requests: Array) -> tuple[dict[str, Array], Limit]:
     """Bytes of one chip by what fills them, with ``requests`` requests in its attention group.
 
     In the steady state, as ``places`` counts; a group runs at most ``max_sequences`` at once.
     """
-    chip = account(c)
+    chip = room.chip
     running = jnp.minimum(requests, c.plan.max_sequences)
-    cache = footprint.filled(chip, running, asked).average
+    cache = footprint.filled(chip, running, room.lengths).average
     parts = {
         "weights": chip.fixed - chip.activations - chip.reserve,
         "cache": cache,

@@ -23,12 +23,13 @@ BUDGET = 8192.0  # tokens of a pass where the plan does not say, as vLLM's serve
 
 
 class Group(NamedTuple):
-    """One attention group as the laws of batching read it."""
+    """One attention group as the laws of batching read it, and the room that it has."""
 
     step: batching.Step
     kinds: batching.Kinds
     server: batching.Server
     context: Array
+    room: memory.Room
 
 
 def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
@@ -38,13 +39,13 @@ def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
     context = batching.mean_context(kinds)
     tokens = lengths.isl + c.engine.held_output * lengths.osl
     isl, osl, prefix, _ = lengths
-    held = memory.held(c, memory.lengths(c, isl, osl, work.common * prefix))
+    room = memory.room(c, isl, osl, work.common * prefix)
     budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, BUDGET)
     server = batching.Server(
         budget=budget,
         # a pass has room for a token of each request that decodes
         slots=jnp.minimum(c.plan.max_sequences, budget),
-        cache=jnp.maximum(held, 1.0 / c.plan.attention_dp) * tokens,
+        cache=jnp.maximum(room.held, 1.0 / c.plan.attention_dp) * tokens,
         reserved=c.engine.held_output,
     )
     law = stepping(c, context)
@@ -52,7 +53,7 @@ def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
         return c.model.decode_factor * law(decoding, prompts, new, cached)
 
-    return Group(step, kinds, server, context)
+    return Group(step, kinds, server, context, room)
 
 
 def service(c: Context, work: Requests) -> Service:
@@ -81,8 +82,10 @@ def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
     loaded = _service(group, c, work)
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a request that decodes sees itself
     done = passes(c, decoding, group.context, lengths.fresh, lengths.prefix)
-    ready = closed_loop.before(c, work.fixed > 0.5, loaded.tpot)
-    fetched = closed_loop.fetch(c, work, lengths, done.alone.time)
+    steps = closed_loop.admission_steps(c, work.fixed > 0.5)
+    ready = closed_loop.before(c, steps, loaded.tpot)
+    cached = memory.cache_bytes(c, lengths.prefix)
+    fetched = closed_loop.fetch(c, work, cached, done.alone.time)
     # the laws take steps that decode; a prompt's own has a factor of its own
     own = {"prompt": loaded.own / c.model.decode_factor, "fetch": fetched, **ready}
     first = {
@@ -101,7 +104,8 @@ def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
         asked=loaded.running * groups,
         running=loaded.running * groups,
         group=decoding,
-        places=closed_loop.room_for(c, work, lengths),
+        room=group.room,
+        cached=cached,
         ttft=ttft,
         tpot=tpot,
         limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},

@@ -12,7 +12,6 @@ from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.pass_terms import Spent
-from infer_jax.physics import interference
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield
 from infer_jax.specs import ForwardPass, number, spec
@@ -78,12 +77,13 @@ def one_token(c: Context, forward: ForwardPass) -> Pass:
     plain = one_pass(c, forward)
     sequences = forward.sequences / c.plan.attention_dp
     fed = pass_terms.through_layers(c, micro_batch(c, sequences) * (1.0 + c.plan.drafts))
-    spent = _decode(c, fed, sequences, forward.cached_tokens).times(c.model.decode_factor)
+    kept = kept_tokens(c)
+    spent = _decode(c, fed, sequences, forward.cached_tokens, kept).times(c.model.decode_factor)
     usual = plain.terms
     if c.draft is not None:
         small = one_pass(c.draft, forward)
         each = pass_terms.drafted(Spent(small.terms, small.reading, small.computing))
-        spent = pass_terms.joined(spent, each.times(c.plan.drafts / kept_tokens(c)))
+        spent = pass_terms.joined(spent, each.times(c.plan.drafts / kept))
         usual = usual | {"draft": jnp.zeros_like(plain.time)}
     drafted = plain.replace(
         time=spent.time,
@@ -160,7 +160,9 @@ def passes(
     chunks = ceiling(fresh / plan.chunk)
     each = fresh / chunks
     # a pass with drafts gives several tokens, and feeds more
-    sharing = interference.sharing(prefills * kept_tokens(c), chunks)
+    kept = kept_tokens(c)
+    # chunks of a step that has any: it is decoded once, however many share it
+    sharing = 1.0 + chunks * prefills * kept
     fed = 1.0 + plan.drafts
     rows = jnp.stack([micro * fed, group * fed, each, group * fed + each * sharing])
     # what goes through the layers for each number of rows, traced once
@@ -171,13 +173,14 @@ def passes(
     attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
     head = pass_terms.head(c, one, 1.0).times(jnp.asarray(c.model.laws.prompt_logits))
     launch = eager(c, each)
-    less = jax.tree.map(jnp.subtract, beside, steady)
+    share = chunks / sharing / plan.pp
+    added = jax.tree.map(lambda more, less: (more - less) * share, beside, steady)
     own = Passes(
-        decode=_decode(c, fed, group, context),
+        decode=_decode(c, fed, group, context, kept),
         alone=pass_terms.joined(
             alone.times(chunks), attending, head, pass_terms.waiting(launch=chunks * launch)
         ),
-        joining=pass_terms.joined(less.times(chunks / sharing), attending).times(1.0 / plan.pp),
+        joining=pass_terms.joined(added, attending.times(1.0 / plan.pp)),
         launch=launch,
         chunks=chunks,
     )
@@ -185,7 +188,7 @@ def passes(
         return own
     small = passes(c.draft, group, context, fresh, cached, prefills)
     more = {
-        "decode": small.decode.times(plan.drafts / kept_tokens(c)),
+        "decode": small.decode.times(plan.drafts / kept),
         "alone": small.alone.times(c.drafting),
         "joining": small.joining.times(c.drafting),
     }
@@ -217,7 +220,7 @@ def stepping(c: Context, context: Array) -> Callable[..., Array]:
 
 def _parts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
     """Seconds of decoding in a step, and of the prompts beside it."""
-    through = tabulated(c)
+    through, kept = tabulated(c), kept_tokens(c)
 
     def parts(decoding: Array, prompts: Array, new: Array, cached: Array) -> tuple[Array, Array]:
         fed = prompts * new
@@ -225,7 +228,7 @@ def _parts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
         attending = pass_terms.prefill_attention(c, prompts, new, cached)
         more = (through(decoding + fed) - through(decoding) + attending.time) / c.plan.pp
         launch = c.model.eager_beside_decode * eager(c, fed)
-        alone = _decode(c, pass_terms.waiting(layers=verified), decoding, context)
+        alone = _decode(c, pass_terms.waiting(layers=verified), decoding, context, kept)
         return alone.time, more + jnp.where(fed > 0, launch, 0.0)
 
     return parts
@@ -250,13 +253,13 @@ def tabulated(c: Context) -> Callable[[Array], Array]:
     return through
 
 
-def _decode(c: Context, fed: Spent, group: Array, context: Array) -> Spent:
+def _decode(c: Context, fed: Spent, group: Array, context: Array, kept: Array) -> Spent:
     """A decode step per token of a request, ``fed`` being its way through the layers.
 
-    With d drafts, d + 1 tokens are fed and sum_j a^j are kept, j = 0 .. d. The model's own heads
-    are of one layer each; what another model takes to draft is not in it.
+    With d drafts, d + 1 tokens are fed and ``kept``, sum_j a^j, j = 0 .. d, are kept. The model's
+    own heads are of one layer each; what another model takes to draft is not in it.
     """
-    plan, micro, kept = c.plan, micro_batch(c, group), kept_tokens(c)
+    plan, micro = c.plan, micro_batch(c, group)
     if c.draft is None:
         drafting = 1.0 + plan.drafts / jnp.sum(c.shape.layers.count, axis=-1)
         head = pass_terms.head(c, micro, 1.0).times(1.0 + plan.drafts)
