@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
@@ -44,7 +45,8 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     """
     layers = table(arch, blocks)
     there = jnp.where(layers.count > 0, 1.0, 0.0)
-    scaled = [_scaled(c) * there for c in (layers.projections, layers.routed)]
+    classes = jax.tree.map(lambda *x: jnp.stack(x), layers.projections, layers.routed)
+    scaled = jnp.max(_scaled(classes) * there, axis=-1)
     vocabulary = arch.vocabulary * arch.width
     head = arch.head
     return Shape(
@@ -54,7 +56,7 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
         head=Weights(vocabulary, head.bytes, head.bits),
         activation=arch.activations.bytes,
         parallel=arch.parallel,
-        quantised=jnp.asarray(jnp.max(scaled[0]) + jnp.max(scaled[1]), layers.count.dtype),
+        quantised=jnp.asarray(jnp.sum(scaled), layers.count.dtype),
         exchanged=jnp.max(layers.active),
     )
 
