@@ -66,7 +66,7 @@ def test_a_number_passes_few_places_on_its_way():
     program = jax.make_jaxpr(answered)(8.0)
     held, passes = way(program, 1), way(program, 0, but=ACCOUNT)
     assert ACCOUNT in held and len(held) <= MOST, sorted(held)
-    assert ("estimators/serving/pass_terms.py", "products") in passes
+    assert ("estimators/serving/passes.py", "passes") in passes
     assert ("estimators/serving/closed_loop.py", "closed_loop") in passes
     assert len(passes) <= MOST, sorted(passes)
     whole = way(program, 0)  # on which the account of memory stands before the passes
