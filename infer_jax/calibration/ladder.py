@@ -47,7 +47,7 @@ MIXTURE = ("expert_kernels", "grouped")
 
 
 def chosen(
-    theory: Serving, arch: Architecture, loads: Sequence[Load], times: np.ndarray
+    serving: Serving, arch: Architecture, loads: Sequence[Load], times: np.ndarray
 ) -> tuple[str, ...]:
     """The factors of what was measured, then as many of ``LADDER`` as there are ``times``.
 
@@ -61,13 +61,13 @@ def chosen(
         for bits, elements in zip(np.ravel(weights.bits), np.ravel(weights.elements), strict=True)
     }
     facts = {
-        "engine": ENGINES[int(theory.engine)],
-        "generation": GENERATIONS[int(theory.generation)],
+        "engine": ENGINES[int(serving.engine)],
+        "generation": GENERATIONS[int(serving.generation)],
         "bits": f"{max(sizes, key=lambda bits: sizes[bits]):g}",
     }
     known = {*serving_coefficients(), *SETTINGS}
     mixture = bool(np.any(np.asarray(layers.mixture) > 0))
-    found = {path: float(value) for path, _, value in leaves(theory)}
+    found = {path: float(value) for path, _, value in leaves(serving)}
     names = [name.format(**facts) for name in LADDER]
     names = [
         name
@@ -83,13 +83,13 @@ def chosen(
     return (*factors, *names)[: int(measured.sum())]
 
 
-def priors(theory: Serving, names: Sequence[str]) -> dict[str, Prior]:
-    """What is believed of each coefficient of a server: the theory's value and its scatter.
+def priors(serving: Serving, names: Sequence[str]) -> dict[str, Prior]:
+    """The prior of each coefficient of a server: its value in ``serving`` and its scatter.
 
     Raises:
         InputError: a name of which nothing is known.
     """
-    known, found = serving_coefficients(), {path: float(x) for path, _, x in leaves(theory)}
+    known, found = serving_coefficients(), {path: float(x) for path, _, x in leaves(serving)}
     scales = (FACTOR * scale for scale in SCALES)
     factors = dict(zip(FACTORS, scales, strict=True)) | SETTINGS
     made = {}

@@ -126,8 +126,8 @@ def predictor(
 
     def predict(model: Serving) -> Array:
         def one(load: Load) -> Array:
-            life = model.serve(seen, hardware, load.workload, load.plan)
-            return jnp.stack([life.tpot, life.ttft])
+            estimate = model.serve(seen, hardware, load.workload, load.plan)
+            return jnp.stack([estimate.tpot, estimate.ttft])
 
         return jax.vmap(one, out_axes=1)(stacked).ravel()
 

@@ -78,16 +78,16 @@ class Calibrated:
 
 
 def calibrate_server(
-    theory: Serving,
+    serving: Serving,
     arch: Architecture,
     hardware: Hardware,
     runs: Sequence[Run],
     names: Sequence[str] | None = None,
 ) -> Calibrated:
-    """The coefficients of ``theory`` that fit runs of one server best, given what is believed.
+    """The coefficients of ``serving`` that fit runs of one server best, with their priors.
 
     Least squares of robust log residuals of TPOT and TTFT, in units of ``SCALES``, and of the
-    priors: a factor near 1, coefficients near the theory's own within the scatter of servers.
+    priors: a factor near 1, coefficients near those of ``serving`` within the scatter of servers.
     ``names`` chooses the coefficients; by default the factors and then as many of ``LADDER`` as
     there are measured times.
 
@@ -100,16 +100,16 @@ def calibrate_server(
     loads = tuple(load_of(run) for run in runs)
     times = measured(runs)
     count = int(np.isfinite(times).sum())
-    wanted = chosen(theory, arch, loads, times) if names is None else tuple(names)
+    wanted = chosen(serving, arch, loads, times) if names is None else tuple(names)
     if count < len(wanted):
         allowed = f"at least {len(wanted)}, the number of parameters ({', '.join(wanted)})"
         raise InputError("calibrate", "measured times", count, allowed)
     possible = candidates(arch, loads)
-    return _fitted(theory, arch, hardware, runs, loads, times, wanted, possible)
+    return _fitted(serving, arch, hardware, runs, loads, times, wanted, possible)
 
 
 def _fitted(
-    theory: Serving,
+    serving: Serving,
     arch: Architecture,
     hardware: Hardware,
     runs: Sequence[Run],
@@ -127,9 +127,9 @@ def _fitted(
     problem = Linearised.of(
         predict,
         np.where(known, rows, 1.0).ravel(),
-        theory,
+        serving,
         wanted,
-        priors=priors(theory, wanted),
+        priors=priors(serving, wanted),
         scale=np.repeat(SCALES, rows.shape[1]),
         tolerance=TOLERANCE,
     )
@@ -149,10 +149,10 @@ def _fitted(
         runs=tuple(runs),
         loads=loads,
         fit=fit,
-        start=theory,
+        start=serving,
         measured=times,
-        sheet=of_runs(evaluate(limit(theory))),
-        before=of_runs(evaluate(theory)),
+        sheet=of_runs(evaluate(limit(serving))),
+        before=of_runs(evaluate(serving)),
         after=of_runs(fit.predicted),
         held=held,
         covered=covered,
@@ -162,9 +162,9 @@ def _fitted(
     )
 
 
-def limit(theory: Serving) -> Serving:
+def limit(serving: Serving) -> Serving:
     """Data-sheet rates and nothing else, for the same engine and chip."""
-    return Serving.roofline().replace(engine=theory.engine, generation=theory.generation)
+    return Serving.roofline().replace(engine=serving.engine, generation=serving.generation)
 
 
 def held_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:

@@ -28,11 +28,11 @@ class ReportResult(Result):
     def fields(self) -> Mapping[str, object]:
         """The plan with its times and cost, the frontier, launch commands and notes."""
         answers = self.answers
-        chosen, estimate = answers.chosen, answers.life
+        chosen, estimate = answers.chosen, answers.estimate
         return {
             **answers.asked.names,
             "report": self.out,
-            "estimator": answers.estimator,
+            "estimator": answers.name,
             "trust": answers.trusted.fields(),
             "layout": chosen.words,
             "plan": chosen.degrees,
@@ -88,7 +88,7 @@ def report(
 
     >>> import infer_jax as ij
     >>> report = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16, out=None)
-    >>> report.page[:15], bool(report.answers.life.feasible)
+    >>> report.page[:15], bool(report.answers.estimate.feasible)
     ('<!doctype html>', True)
     """
     if out is not None:

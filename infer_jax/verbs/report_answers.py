@@ -64,13 +64,13 @@ class Answers(NamedTuple):
 
     asked: inputs.Given
     given: Mapping[str, object]
-    estimator: str
+    name: str  # the estimator's
     trusted: Trust
-    theory: Estimator
+    estimator: Estimator
     work: Workload
     chosen: Chosen
     plan: Plan | Pools
-    life: Estimate
+    estimate: Estimate
     rows: Sequence[Mapping[str, object]]
     nothing: str
     held: Memory
@@ -83,23 +83,23 @@ class Answers(NamedTuple):
 
 def lead(answers: Answers, limits: Limits) -> str:
     """The answer in one paragraph."""
-    life = answers.life
+    estimate = answers.estimate
     pools = answers.chosen.prefill is not None
-    gpus = float(life.chips) * (1.0 if pools else answers.chosen.copies)
+    gpus = float(estimate.chips) * (1.0 if pools else answers.chosen.copies)
     times, mark = [], answers.trusted.mark
     for value, limit, what in (
-        (float(life.ttft), limits[0], "to the first token"),
-        (float(life.tpot), limits[1], "per output token"),
+        (float(estimate.ttft), limits[0], "to the first token"),
+        (float(estimate.tpot), limits[1], "per output token"),
     ):
         kept = "" if limit is None else f" (limit {ms(limit)}: {met(value, limit)})"
         times.append(f"{mark}{ms(value)} {what}{kept}")
-    rate = float(life.throughput) * gpus
-    fits = "" if life.feasible else " It does not fit: see the limits below."
+    rate = float(estimate.throughput) * gpus
+    fits = "" if estimate.feasible else " It does not fit: see the limits below."
     return (
         f"{answers.asked.model.name} on {gpus:g} {answers.asked.system.name} as "
         f"{answers.chosen.words}, {answers.chosen.batch:g} requests in flight in "
         f"each: {times[0]}, {times[1]}, {mark}{numbers.digits(rate, 4)} tokens/s in all, "
-        f"{mark}${numbers.digits(life.cost)} per million output tokens.{fits}"
+        f"{mark}${numbers.digits(estimate.cost)} per million output tokens.{fits}"
     )
 
 
@@ -115,7 +115,7 @@ def ms(seconds: SupportsFloat) -> str:
 
 def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:
     """Both passes with their names."""
-    return ("prefill", answers.life.prefill), ("decode", answers.life.decode)
+    return ("prefill", answers.estimate.prefill), ("decode", answers.estimate.decode)
 
 
 def again(answers: Answers, verb: str) -> str:
@@ -137,7 +137,7 @@ def again(answers: Answers, verb: str) -> str:
     if verb in ("estimate", "sensitivity"):
         if layout.ep != layout.attention_dp or answers.chosen.prefill is not None:
             return ""
-        named |= {**split, "batch": answers.chosen.batch, "estimator": answers.estimator}
+        named |= {**split, "batch": answers.chosen.batch, "estimator": answers.name}
         named |= {"prefix": work.prefix} if float(work.prefix) else {}
     if verb == "frontier":
         named["total-gpus"] = asked["total-gpus"]

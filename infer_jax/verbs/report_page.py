@@ -38,11 +38,11 @@ def page(answers: Answers, limits: Limits) -> str:
 
 
 def _plan(answers: Answers) -> made.Section:
-    life, work = answers.life, answers.work
+    estimate, work = answers.estimate, answers.work
     mark = answers.trusted.mark
     rows = [
-        (x.title, x.value(life, answers.asked.hardware.power), x.printed_unit)
-        for x in outputs(life, view="report")
+        (x.title, x.value(estimate, answers.asked.hardware.power), x.printed_unit)
+        for x in outputs(estimate, view="report")
     ]
     limits = [
         (f"{name}, {title}", *_sizes(name, limit), met(limit.need, limit.capacity))
@@ -104,7 +104,7 @@ def _sources(answers: Answers) -> made.Section:
         *(
             (f"estimator {name}", f"{variant(name).summary}; {variant(name).source}. For: {used}.")
             for name, used in (
-                (answers.estimator, "the plan, time and sensitivity"),
+                (answers.name, "the plan, time and sensitivity"),
                 ("economics.planned", "the frontier"),
                 ("kernels", "the roofline"),
             )
@@ -117,7 +117,7 @@ def _sources(answers: Answers) -> made.Section:
     ]
     coefficients = [
         (path, f"{float(value):.6g}", meta["unit"], _coefficient(answers, path, meta))
-        for path, meta, value in leaves(answers.theory)
+        for path, meta, value in leaves(answers.estimator)
     ]
     heads = ("number", "value", "unit", "source")
     body = (
@@ -126,7 +126,7 @@ def _sources(answers: Answers) -> made.Section:
         + made.heading("Hardware")
         + made.table(heads, facts, (0, 2, 3))
         + made.folded(
-            f"{len(coefficients)} coefficients of {answers.estimator}",
+            f"{len(coefficients)} coefficients of {answers.name}",
             made.table(heads, coefficients, (0, 2, 3)),
         )
     )
@@ -141,6 +141,6 @@ def _source(asked: inputs.Given, path: str) -> str:
 
 
 def _coefficient(answers: Answers, path: str, meta: Mapping[str, object]) -> str:
-    theory = answers.estimator.partition(".")[0]
-    cited = answers.asked.system.sources.get(f"{theory}.{path}")
-    return cited or f"{meta['doc']}; {variant(answers.estimator).source}"
+    table = answers.name.partition(".")[0]
+    cited = answers.asked.system.sources.get(f"{table}.{path}")
+    return cited or f"{meta['doc']}; {variant(answers.name).source}"

@@ -34,8 +34,10 @@ def frontier(answers: Answers) -> page.Section:
         )
         for row in answers.rows
     ]
-    life = answers.life
-    marks.append(Mark(float(life.speed), float(life.cost), f"the plan: {lead(answers, NONE)}", 2))
+    estimate = answers.estimate
+    marks.append(
+        Mark(float(estimate.speed), float(estimate.cost), f"the plan: {lead(answers, NONE)}", 2)
+    )
     kinds = {0: "frontier", 1: "largest speed cubed over cost", 2: "the plan"}
     axes = Axis("output tokens per second of one request", log=True), Axis(PER_MILLION, log=True)
     line = Curve([(m.x, m.y) for m in marks[:-1]])
@@ -118,7 +120,7 @@ def memory(answers: Answers) -> page.Section:
 
 def sensitivity(answers: Answers) -> page.Section:
     """Elasticities of the outputs that are known without the power of a chip."""
-    body, shown = "", {x.name for x in outputs(answers.life, view="sensitivity") if not x.drawn}
+    body, shown = "", {x.name for x in outputs(answers.estimate, view="sensitivity") if not x.drawn}
     for output in (x for x in known_outputs().values() if x.name in shown):
         title = output.short if output.per else output.title
         slopes = worth(answers.elasticities, answers.asked.model.architecture)

@@ -17,7 +17,7 @@ class Mix(NamedTuple):
     own: Array  # time of the steps of one's own prompt, by kind
     wait: Array  # mean wait for the running step and the prompts before one's own
     variance: Array
-    life: Array  # mean time from the first token to the last
+    decode_time: Array  # mean time from the first token to the last
     tpot: Array  # mean over requests of that time per token
 
 
@@ -51,13 +51,13 @@ def mix(
     """
     prompts = _prompts(step, kinds, s, decoding, rate, variability)
     gate, queue, variance = _waits(kinds, s, decoding, prompts)
-    life, tokens = _lives(kinds, s, prompts, queue)
+    decode_time, tokens = _decode_times(kinds, s, prompts, queue)
     return Mix(
         own=prompts.own,
         wait=gate + queue,
         variance=variance,
-        life=kinds.mean(life),
-        tpot=kinds.mean(life / tokens),
+        decode_time=kinds.mean(decode_time),
+        tpot=kinds.mean(decode_time / tokens),
     )
 
 
@@ -110,7 +110,7 @@ def _waits(kinds: Kinds, s: Steps, decoding: Array, p: Prompts) -> tuple[Array, 
     return gate, queue, near + queue**2 + burst * third
 
 
-def _lives(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Array, Array]:
+def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Array, Array]:
     """Seconds from the first token to the last, and tokens in them, by kind.
 
     A request that has its first token meets the prompts left behind it and the rest of its

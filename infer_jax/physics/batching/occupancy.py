@@ -51,10 +51,10 @@ def loops(step: Step, kinds: Kinds, server: Server, most: Array) -> Loops:
     def loop(running: Array) -> Loops:
         c = cycle(step, kinds, server, running, apart)
         decoding = c.coming * later(kinds)
-        life = later(kinds) * paces(kinds, c.steps, c.met, c.cost, c.cycle).tpot
+        decode_time = later(kinds) * paces(kinds, c.steps, c.met, c.cost, c.cycle).tpot
         seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
-        return Loops(running, running * life / c.cycle, running / c.cycle, own)
+        return Loops(running, running * decode_time / c.cycle, running / c.cycle, own)
 
     few = jnp.log(jnp.minimum(FEWEST, most / 2.0))
     found = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))

@@ -35,9 +35,9 @@ def open_loop(
 
     finished = jnp.minimum(rate, capacity)
     # where slots are short, those who have one are disturbed by no more than what has one, too
-    apart = there.decoding / (finished * m.life)
+    apart = there.decoding / (finished * m.decode_time)
     fewer = jnp.exp(there.taken / (there.taken + FEW) * jnp.log(apart))
-    tpot, life = jnp.maximum(m.tpot * fewer, there.base), m.life * fewer
+    tpot, decode_time = jnp.maximum(m.tpot * fewer, there.base), m.decode_time * fewer
     # one who waits for a slot in a burst meanwhile waits for the prompts of that burst
     drain = there.queued / jnp.maximum(there.taken, 1e-12)
     burst = 1.0 - 1.0 / jnp.maximum(variability, 1.0)
@@ -48,8 +48,8 @@ def open_loop(
         exponential_tail(m.wait, m.variance, 1.0 - there.taken),
         exponential_tail(both + drain, m.variance + drain**2, there.taken),
     )
-    latency = ttft + life
-    decoding, limit = finished * life, jnp.minimum(server.slots, held.limit)
+    latency = ttft + decode_time
+    decoding, limit = finished * decode_time, jnp.minimum(server.slots, held.limit)
     begun = decoding + finished * (wait + own)
     running = jnp.minimum(begun, limit)
     return Service(
