@@ -1,4 +1,4 @@
-"""Can this machine's devices be trusted? Stored answers, computed again on each of them.
+"""Checks every device of this machine by computing stored answers again.
 
 Compilers have had releases that return wrong numbers on one kind of device. Before a long
 run, every device evaluates a small table whose answers another program computed.

@@ -1,4 +1,4 @@
-"""What is raised at the door: one sentence for one problem in what a user gave."""
+"""``InputError``: one sentence for one problem in the user's input."""
 
 import reprlib
 
@@ -6,7 +6,7 @@ WIDTHS = {"where": 240, "field": 160, "value": 80, "allowed": 2400}  # character
 
 
 class InputError(ValueError):
-    """Bad input, told in one sentence: where, which field, which value, what is allowed.
+    """Bad input, in one sentence: where, which field, which value, what is allowed.
 
     The sentence is one line of printable characters of at most 3,000, whatever was given.
 

@@ -1,4 +1,4 @@
-"""Does an engine run this plan of this model, and if not, which rule does it break?
+"""Which plans of a model an engine runs, and the rule that another plan breaks.
 
 Rules are written with operators alone, so that a field may be a number, an array (of any shape
 that broadcasts against the others) or a traced value. How matrices may be cut follows vLLM 0.19:

@@ -1,4 +1,4 @@
-"""Between which values will a measurement lie? Bands from errors on rows that were left out.
+"""Bands that measurements will lie in, from errors on left-out rows.
 
 A fit's own residuals are too small, and errors of one server are alike, so the errors that make
 the bands are those of predictions without the row's whole cluster. They are found without

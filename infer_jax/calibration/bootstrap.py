@@ -1,4 +1,4 @@
-"""How sure is a fit? Refits to clusters drawn again and again, for those who trust no slopes."""
+"""Cluster bootstrap of a fit: refits to resampled clusters, without linearisation."""
 
 from collections.abc import Hashable, Sequence
 

@@ -1,4 +1,4 @@
-"""Could these measurements have come from this fit? Posterior predictive checks."""
+"""Posterior predictive checks: could these measurements have come from this fit?"""
 
 from collections.abc import Mapping
 from typing import NamedTuple

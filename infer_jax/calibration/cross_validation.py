@@ -1,4 +1,4 @@
-"""How wrong is a fit on rows that it has not seen? Every row predicted by a fit on others."""
+"""Errors of a fit on left-out rows: every row is predicted by a fit to the others."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple

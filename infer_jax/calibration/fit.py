@@ -1,4 +1,4 @@
-"""Which parameters make a model agree with measurements?
+"""Fits the parameters of a model to measurements.
 
 Residuals are differences of logarithms, passed through a robust loss, with priors as residuals
 of their own; Levenberg-Marquardt starts from several points at once and the best end is kept.

@@ -1,4 +1,4 @@
-"""How is a model that is slow to compile fitted in seconds? By its linearisation, repeatedly.
+"""Fits a model that is slow to compile by its linearisation, repeatedly.
 
 Log predictions are nearly linear in the free coordinates. The solver then runs on base + slope
 (u - point), compiled once and small, and the model itself is only asked for its derivatives at a

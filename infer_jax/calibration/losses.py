@@ -1,4 +1,4 @@
-"""How much does a residual count? Robust losses, as residuals whose squares they are."""
+"""Robust losses, written as residuals whose squares they are."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What is left for a chip, an engine, one deployment, once the physics is fitted?
+"""Offsets: the residual of a chip, an engine or one deployment after the fit.
 
 Errors of runs of one server are alike. Offsets in log are estimated level by level (global,
 engine, chip, deployment), each shrunk toward the level above as the data bear it.

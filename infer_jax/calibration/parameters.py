@@ -1,4 +1,4 @@
-"""Which leaves of a pytree are fitted, and how does an unbounded number stand for each?
+"""The fitted leaves of a pytree, and their unbounded coordinates.
 
 A leaf is named by its dotted path (``flop_cap``, ``chip.memory_bandwidth``, ``1.network_cap`` in
 a tuple). Its declared bounds choose the coordinate: logarithm above a bound, logit between two,

@@ -1,4 +1,4 @@
-"""What does the physics leave that a small network can learn, and does it carry over?
+"""A small network fitted to the residuals of the physics, and its errors on other rows.
 
 A network g of dimensionless features multiplies a prediction by exp(g). It is zero at the start,
 shrinks toward zero, and training stops where groups that it does not see stop gaining.

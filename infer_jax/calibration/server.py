@@ -1,4 +1,4 @@
-"""Which coefficients make the serving model right on one server, and how sure is that?
+"""Fits the serving model to one server, with intervals.
 
 A server is one model on one system under one engine. It gets a factor on its time per output
 token and one on its time to first token, and, as its runs bear it, launch gaps, admission and

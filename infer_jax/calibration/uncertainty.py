@@ -1,4 +1,4 @@
-"""How sure is a fit? Covariance that does not trust the rows to be independent."""
+"""Covariance and intervals of a fit whose rows need not be independent."""
 
 from collections.abc import Hashable, Sequence
 from typing import Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""Where are compiled programs kept between processes, under which name, and how many of them?
+"""The folder of compiled programs kept between processes: names, contents and size.
 
 A file is one line of JSON (the structure of the answer, the digest of what follows) and the
 program as XLA writes it. It lies beside JAX's own compilation cache; a file that is damaged, or of

@@ -1,4 +1,4 @@
-"""Which options suit a program that runs once, and one that passes over millions of points?"""
+"""XLA options for programs that run once, and for those over millions of points."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How is a function of specs evaluated once, in little more than the time of its arithmetic?
+"""Evaluates a function of specs once, by a program kept from an earlier process if any.
 
 Tracing, lowering and compiling take most of a command. They are done once for a structure of
 arguments: this process remembers the program, and the next reads it from a folder.

@@ -1,4 +1,4 @@
-"""What is a tree of specs made of, as plain data that another process can compare and rebuild?
+"""The structure of a tree of specs as plain data, to compare and rebuild elsewhere.
 
 Specs, named tuples, tuples, lists and dictionaries of numbers; what is static in a spec must be
 plain or have a name in this package. Data names classes and functions and holds no code.

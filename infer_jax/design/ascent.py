@@ -1,4 +1,4 @@
-"""Where do gradients lead from many starts? All restarts in one compiled program, round by round.
+"""Gradient ascent from many starts: all restarts in one compiled program, in rounds.
 
 A round is a few steps of optax's Adam or L-BFGS on the augmented Lagrangian at one temperature;
 between rounds multipliers are updated, progress is told, and a standstill ends the search.

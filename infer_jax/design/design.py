@@ -1,4 +1,4 @@
-"""Which design of a space is best, by gradients? From a start to a lattice point and its gains."""
+"""Searches the best design of a space by gradients, then on the lattice near it."""
 
 import dataclasses
 import time

@@ -1,4 +1,4 @@
-"""How is a design written as a Hugging Face config.json, so that it can be built and read again?
+"""Writes a design as a Hugging Face config.json that can be built and read back.
 
 The source model's own config is the template: only keys whose numbers changed are rewritten, and
 the result is read back by the catalogue, which must find the design's numbers in it.

@@ -1,4 +1,4 @@
-"""How are constraints met by a method that knows none? The augmented Lagrangian, in one place.
+"""The augmented Lagrangian: constraints for an optimiser without constraints.
 
 min f(x) with g(x) <= 0 becomes a sequence of smooth problems: L = f + sum over i of
 (max(0, m_i + r g_i)^2 - m_i^2) / (2 r), m_i <- max(0, m_i + r g_i), r larger where g does not

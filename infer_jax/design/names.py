@@ -1,4 +1,4 @@
-"""What may change, by the names designers use, and in which steps hardware likes it?
+"""The numbers that a design may change: their names, and the steps that suit hardware.
 
 A name stands for one leaf, or for the same leaf of all blocks, which then advance together.
 """

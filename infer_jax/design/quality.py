@@ -1,4 +1,4 @@
-"""What loss will a model of this shape reach? Scaling laws, each with the range it was fitted on.
+"""Scaling laws of the loss of a model, each with the range it was fitted on.
 
 Without a law an optimiser buys speed with emptiness. A law maps an architecture and the tokens it
 is trained on to a predicted loss in nats a token; losses of different laws do not compare, since

@@ -1,4 +1,4 @@
-"""What is a per cent of each number worth? Elasticities of an estimate, and how local they are.
+"""Elasticities of an estimate with respect to each number, and how local they are.
 
 An elasticity is d log(output) / d log(number): 0.4 means that 1 % more of the number gives 0.4 %
 more of the output. Beside the derivative stand the slopes just below and just above the point,

@@ -1,4 +1,4 @@
-"""What does an estimator answer: a phase (one forward pass), an estimate (whole requests)?"""
+"""The answers of an estimator: a phase (one forward pass) and an estimate (whole requests)."""
 
 from functools import reduce
 from operator import and_
@@ -150,7 +150,7 @@ def fresh_tokens(workload: Workload) -> Array:
 def estimate_of_passes(
     hardware: Hardware, workload: Workload, plan: Plan, first: Phase, decode: Phase
 ) -> Estimate:
-    """A request out of its two passes (``passes_of``): one prompt prefilled, then decoded.
+    """The estimate of a request from its two passes (``passes_of``): prefill, then decode.
 
     TTFT is the prefill of one request on an idle instance, TPOT one decode pass at the mean
     context; cost per output token is chips x TPOT / batch, cost per input token chips x TTFT

@@ -1,4 +1,4 @@
-"""How are fitted curves written into a profile's ``[kernels]`` table? Errors in the notes."""
+"""Fitted curves as entries of a profile's ``[kernels]`` table, errors in the notes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

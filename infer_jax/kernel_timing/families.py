@@ -1,4 +1,4 @@
-"""Which law does a family of measured kernels follow, and what must be known of each row?
+"""The law of each family of kernels, and the columns that its rows need.
 
 One builder a law. Columns are arrays of one value a row; a kernel of several products has them
 in rows of their own, (products, rows). Seconds and bytes; ``shapes`` labels rows whose errors

@@ -1,4 +1,4 @@
-"""What curve do measured kernels follow, how sure is it, and how wrong on a shape it never saw?"""
+"""Fits curves to measured kernels, with intervals and errors on left-out shapes."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which shapes are timed on this device, and how long does each take?
+"""The shapes of kernels to time on this device, and their times.
 
 Products, products grouped by expert, attention of one new token and of a prompt, a copy through
 memory and, with several devices, all-reduce and all-to-all. XLA compiles all of them: a serving

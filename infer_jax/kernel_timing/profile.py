@@ -1,4 +1,4 @@
-"""How is what was timed on a device written down: a profile that loads like a shipped one?
+"""Writes the timed kernels of a device as a profile.
 
 A device whose data sheet is not given has the rates of the fastest product and the fastest copy
 that were timed; efficiencies are shares of these.

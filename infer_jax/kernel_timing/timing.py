@@ -1,4 +1,4 @@
-"""How long does a compiled function take on a device, without its dispatch and its noise?"""
+"""Seconds of a compiled function on a device, without dispatch and noise."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Carried = tuple[tuple[Array, ...], Array]  # operands, and the last result
 
 
 def seconds(function: Callable[..., Array], *args: Array, repeats: int, least: float) -> float:
-    """Median seconds of one call, over ``repeats`` runs of so many calls as take ``least``.
+    """Median seconds of one call, over ``repeats`` runs of enough calls to take ``least``.
 
     All calls of a run are one program, a loop, so that a short kernel is not mistaken for the
     time that Python takes to start it. One number of each result goes into the next call's

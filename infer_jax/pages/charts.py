@@ -1,4 +1,4 @@
-"""Which pictures does a report have? Marks over two axes, bars, and tiers that fill up."""
+"""The charts of a report: marks over two axes, bars, and memory tiers."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

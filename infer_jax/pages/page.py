@@ -1,4 +1,4 @@
-"""How does a report become one file: sections, tables and pictures in HTML that loads nothing?"""
+"""A report as one self-contained HTML file of sections, tables and charts."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""How is a picture drawn without a package: elements, scales, axes and marks in plain SVG?
+"""Charts in plain SVG: elements, scales, axes and marks.
 
 Inline SVG keeps a page in one file, its text can be searched, and a ``title`` inside a mark is
 what a browser shows while the pointer rests on it.

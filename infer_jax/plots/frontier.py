@@ -1,4 +1,4 @@
-"""What does speed cost? Draws frontiers: tokens per second of a request against its price."""
+"""Draws frontiers: tokens per second of a request against its price."""
 
 import os
 from collections.abc import Mapping

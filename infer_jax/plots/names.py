@@ -1,4 +1,4 @@
-"""What does an engineer call a number of a model, a chip or a plan?"""
+"""Names of the numbers of a model, a chip or a plan, in words."""
 
 NAMES = {
     "arch.width": "hidden size",

@@ -1,4 +1,4 @@
-"""Does a calibrated model say what was measured? Predicted against measured, before and after."""
+"""Draws predicted against measured times, before and after calibration."""
 
 import os
 from collections.abc import Mapping

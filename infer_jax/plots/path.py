@@ -1,4 +1,4 @@
-"""How did a design come about? Draws restarts: objective by step, and where each number went."""
+"""Draws a co-design search: objective by step for each restart, and the path of each number."""
 
 import os
 from collections.abc import Sequence

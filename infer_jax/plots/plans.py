@@ -1,4 +1,4 @@
-"""Which system serves how fast, and for how much? Draws plans: speed of a request against dollars.
+"""Draws plans: speed of a request against dollars per million tokens.
 
 Speed is to the right and dollars are up, so that the better plan lies below and to the right.
 """

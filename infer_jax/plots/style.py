@@ -1,4 +1,4 @@
-"""How does every picture look: one style sheet, tones that differ in grey, one way to save."""
+"""The style of all pictures: tones that differ in grey, and one function to save."""
 
 import os
 from collections.abc import Iterator, Sequence

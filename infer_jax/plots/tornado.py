@@ -1,4 +1,4 @@
-"""What is worth most? Draws a tornado: elasticities as bars to both sides, the largest on top."""
+"""Draws a tornado: elasticities as bars to both sides, the largest on top."""
 
 import os
 from collections.abc import Mapping, Sequence

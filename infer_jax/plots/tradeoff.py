@@ -1,4 +1,4 @@
-"""What does throughput cost in latency? Draws seconds of a job against tokens per second."""
+"""Draws seconds of a job against tokens per second."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How does a result look in a notebook?"""
+"""A result as HTML, for notebooks."""
 
 from collections.abc import Iterable
 from html import escape

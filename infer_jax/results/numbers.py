@@ -1,4 +1,4 @@
-"""How are numbers written: significant digits, bytes in GB, plain numbers for JSON?"""
+"""Formats of numbers: significant digits, bytes in GB, plain numbers for JSON."""
 
 import math
 from collections.abc import Callable, Mapping

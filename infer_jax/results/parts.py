@@ -1,4 +1,4 @@
-"""What is a printed answer made of: sentences, tables, lines to be copied, and notes?"""
+"""The parts of a printed result: sentences, tables, lines to copy, and notes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

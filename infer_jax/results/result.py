@@ -1,4 +1,4 @@
-"""What can every result do: print itself, turn into JSON and rows, draw itself?"""
+"""Base class of results: they print, turn into JSON and rows, and draw themselves."""
 
 import os
 from abc import ABC, abstractmethod

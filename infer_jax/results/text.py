@@ -1,4 +1,4 @@
-"""How does a result look in a terminal?"""
+"""A result as text, for terminals."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING

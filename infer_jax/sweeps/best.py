@@ -1,4 +1,4 @@
-"""Which point is best within limits, and if none is, which come nearest and what do they break?"""
+"""The best points within limits, or the nearest misses and the limits they exceed."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How does a sweep survive a crash? One small file, replaced whole, that knows its sweep."""
+"""The checkpoint of a sweep: one small file, replaced atomically, tied to its sweep."""
 
 import hashlib
 import json

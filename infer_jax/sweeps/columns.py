@@ -1,4 +1,4 @@
-"""Which columns does a result have: axes, the terms of the estimates, bands, broken limits?"""
+"""The columns of a sweep's result: axes, terms, bands, exceeded limits."""
 
 import itertools
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What does every point of a small grid answer? All asked terms, in the order of the index."""
+"""Keeps all points of a small grid: the wanted terms in the order of the index."""
 
 import dataclasses
 

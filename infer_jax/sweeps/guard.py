@@ -1,4 +1,4 @@
-"""Can the devices of a long sweep be trusted? Stored answers, computed on each of them first."""
+"""Checks the devices of a long sweep by computing stored answers first."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How is a term spread over the grid: counts between edges, and quantiles?"""
+"""The distribution of a term over the grid: counts between edges, and quantiles."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What does a stream hold between segments: a state for each device, or one frontier?"""
+"""What a sweep keeps between segments: a state for each device, or one frontier."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is a sweep before it runs? A space, an estimator and what to keep, read and checked."""
+"""Prepares a sweep: reads and checks the space, the estimator and what to keep."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What runs on the devices: decode lanes, evaluate them, absorb them; one compiled segment."""
+"""The compiled program of a segment: decode points, evaluate them, reduce them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""What does a sweep answer: rows with units and sources, a table, a picture, a file?"""
+"""The result of a sweep: rows with units and sources, a table, a picture, a file."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

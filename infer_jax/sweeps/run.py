@@ -1,4 +1,4 @@
-"""How is a prepared sweep run? All its points in a stream, what was kept decided in float64."""
+"""Runs a prepared sweep over all points, and decides what is kept in float64."""
 
 import os
 from collections.abc import Callable, Sequence

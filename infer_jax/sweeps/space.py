@@ -1,4 +1,4 @@
-"""Which configurations are there? Axes over five pytrees, as groups of mixed-radix grids."""
+"""The space of a sweep: axes over five pytrees, as groups of mixed-radix grids."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence

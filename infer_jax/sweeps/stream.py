@@ -1,4 +1,4 @@
-"""How does a grid of any size pass through the devices? In segments of about one second.
+"""Passes a grid of any size through the devices, in segments of about one second.
 
 Between segments the host counts, saves, reports and listens; all else stays on the devices.
 Memory is that of one chunk and one state, whatever the size of the grid.

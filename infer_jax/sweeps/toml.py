@@ -1,4 +1,4 @@
-"""What does a SPACE.toml say? Tables become a space, an estimator and what to keep."""
+"""Reads a SPACE.toml: a space, an estimator and what to keep."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which k points are best by one objective, in all or for each position of some axes?"""
+"""The k best points by one objective, overall or for each position of some axes."""
 
 import dataclasses
 

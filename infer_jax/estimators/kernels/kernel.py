@@ -1,4 +1,4 @@
-"""What is one kernel's work, how long does it take, and what bounds it?"""
+"""One kernel: its work, its time and its bound."""
 
 import jax.numpy as jnp
 from jax import Array
