@@ -1,14 +1,14 @@
 """Gradient ascent from many starts: all restarts in one compiled program, in rounds.
 
 A round is a few steps of optax's Adam or L-BFGS on the augmented Lagrangian at one temperature;
-between rounds multipliers are updated, progress is told, and a standstill ends the search.
+between rounds multipliers are updated, progress is reported, and a standstill ends the search.
 """
 
 import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from infer_jax.design.lagrangian import Multipliers, begin, lagrangian, update
 from infer_jax.design.problem import LEAST, DesignProblem
 from infer_jax.errors import InputError
 
+Memory = Any  # the state of an optimiser, a pytree that it alone knows
+Seen = TypeVar("Seen")
+Trace = tuple[Array, Array, Array]  # by step: objective, worst excess, values
 METHODS = ("adam", "lbfgs")
 HOT = 0.3  # the first temperature of a smoothed estimator
 FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
@@ -26,8 +29,22 @@ STILL = 1e-4  # a round that gains less than this share, twice, is a standstill
 FEW = 4  # so many numbers or fewer: forward mode, whose code stays one fused pass
 # the older of XLA's two writers of fused loops: for a gradient in reverse of the kernels model it
 # compiles in a quarter of the time (7 s, not 29 s, of processor) and its code is a third faster
-OPTIONS: dict[str, Any] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
+OPTIONS: dict[str, dict[str, bool | str]] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
 KEPT = 1e-2  # a relaxed design may break limits by this much: rounding decides anyway
+
+
+class Optimiser(Protocol):
+    """One of optax's, by what is used of it here."""
+
+    @property
+    def init(self) -> Callable[[Array], Memory]:
+        """Coordinates -> memory."""
+        ...
+
+    @property
+    def update(self) -> Callable[..., tuple[Array, Memory]]:
+        """(slope, memory, coordinates, ...) -> (step, memory)."""
+        ...
 
 
 class Lane(NamedTuple):
@@ -36,7 +53,7 @@ class Lane(NamedTuple):
     free: Array
     digits: Array
     held: Multipliers
-    memory: Any  # the optimiser's
+    memory: Memory
 
 
 class Progress(NamedTuple):
@@ -115,8 +132,8 @@ def ascend(
             best.append(float(good.min()) if good.size else np.inf)
             if progress is not None:
                 now = float(np.exp(sign * best[-1])) if good.size else np.nan
-                told = (i + 1, rounds, now, float(excess.min()), time.perf_counter() - begun)
-                progress(Progress(*told))
+                spent = time.perf_counter() - begun
+                progress(Progress(i + 1, rounds, now, float(excess.min()), spent))
             if i > 1 and np.isfinite(best[-3]) and best[-3] - min(best[-2:]) < STILL:
                 break
         objective, excess, values = (np.concatenate(x) for x in zip(*traces, strict=True))
@@ -125,53 +142,59 @@ def ascend(
         return Path(objective, excess, values, *ended, gradients, spent)
 
 
-def with_slope(merit: Callable[[Array], tuple[Array, Any]], free: Array) -> tuple[Any, Array, Any]:
-    """(value, slope, what else ``merit`` tells): forward mode for ``FEW`` numbers, else reverse."""
+def with_slope(
+    merit: Callable[[Array], tuple[Array, Seen]], free: Array
+) -> tuple[Array, Array, Seen]:
+    """(value, slope, the rest of ``merit``): forward mode for ``FEW`` numbers, else reverse."""
     if len(free) > FEW:
         (value, seen), slope = jax.value_and_grad(merit, has_aux=True)(free)
         return value, slope, seen
 
-    def along(way: Array) -> Any:
+    def along(way: Array) -> tuple[Array, Array, Seen]:
         return jax.jvp(merit, (free,), (way,), has_aux=True)
 
     return jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(len(free)))
 
 
-def _lanes(problem: DesignProblem, optimiser: Any, free: Array, digits: Array) -> Lane:
+def _lanes(problem: DesignProblem, optimiser: Optimiser, free: Array, digits: Array) -> Lane:
     held = begin(problem.excesses)
     stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), held)
     return Lane(free, digits, stacked, jax.vmap(optimiser.init)(free))
 
 
-def _optimiser(method: str, steps: int) -> Any:
+def _optimiser(method: str, steps: int) -> Optimiser:
     try:
         import optax
     except ImportError:
         allowed = "pip install 'infer_jax[codesign]'"
         raise InputError("codesign", "optax", "not installed", allowed) from None
     if method == "lbfgs":
-        return optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(12))
+        search = optax.scale_by_backtracking_linesearch(12)
+        return cast(Optimiser, optax.lbfgs(linesearch=search))
     schedule = optax.cosine_decay_schedule(FAST, steps, alpha=SLOW / FAST)
-    return optax.chain(optax.zero_nans(), optax.adam(schedule, b1=0.8, b2=0.95))
+    adam = optax.chain(optax.zero_nans(), optax.adam(schedule, b1=0.8, b2=0.95))
+    return cast(Optimiser, adam)
 
 
 def _round(
     problem: DesignProblem,
-    optimiser: Any,
+    optimiser: Optimiser,
     method: str,
     steps: int,
     lanes: Lane,
     temperature: Array,
     limits: Array,
-) -> Any:
+) -> tuple[Lane, Trace, Array]:
     """``steps`` steps of every restart, then new multipliers; what was seen, and evaluations."""
 
-    def one(lane: Lane) -> Any:
-        def merit(free: Array) -> tuple[Array, Any]:
+    def one(lane: Lane) -> tuple[Lane, tuple[Array, ...]]:
+        def merit(free: Array) -> tuple[Array, tuple[Array, Array]]:
             objective, excess = problem.relaxation(free, lane.digits, temperature, limits)
             return lagrangian(objective, excess, lane.held), (objective, excess)
 
-        def step(carry: Any, _: None) -> Any:
+        def step(
+            carry: tuple[Array, Memory], _: None
+        ) -> tuple[tuple[Array, Memory], tuple[Array, ...]]:
             free, memory = carry
             value, slope, seen = with_slope(merit, free)
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
@@ -182,15 +205,15 @@ def _round(
             if method == "lbfgs":
                 tried = 1 + memory[-1].info.num_linesearch_steps
             worst = jnp.max(seen[1], initial=-jnp.inf)
-            told = (seen[0], worst, problem.relaxed.values(free), tried)
-            return (free + jnp.where(jnp.isfinite(change), change, 0.0), memory), told
+            row = (seen[0], worst, problem.relaxed.values(free), tried)
+            return (free + jnp.where(jnp.isfinite(change), change, 0.0), memory), row
 
         begun = (lane.free, lane.memory)
-        (free, memory), told = jax.lax.scan(step, begun, None, length=steps)
+        (free, memory), rows = jax.lax.scan(step, begun, None, length=steps)
         excess = problem.relaxation(free, lane.digits, temperature, limits)[1]
         # L-BFGS forgets: its curvature is of the last Lagrangian
         memory = optimiser.init(free) if method == "lbfgs" else memory
-        return Lane(free, lane.digits, update(lane.held, excess), memory), told
+        return Lane(free, lane.digits, update(lane.held, excess), memory), rows
 
     lanes, (objective, excess, values, tried) = jax.vmap(one, out_axes=(0, 1))(lanes)
     return lanes, (objective, excess, values), jnp.sum(tried) + len(objective[0])

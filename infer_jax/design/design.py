@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.explain import explain
-from infer_jax.sweeps.paths import Point, look
+from infer_jax.sweeps.paths import Point, Tree, look
 from infer_jax.sweeps.prepare import Prepared, prepare
 from infer_jax.sweeps.refine import numbers
 from infer_jax.sweeps.space import Space
@@ -33,6 +33,17 @@ MOST_RESTARTS, MOST_STEPS = 4096, 10_000  # every step of every restart is held 
 NEAR = 4  # one restart in so many begins around the start, the others anywhere
 
 
+class SearchOptions(TypedDict, total=False):
+    """The options of a search; see ``optimise``."""
+
+    start: Mapping[str, float] | None
+    restarts: int | None
+    steps: int
+    seed: int
+    method: str
+    progress: Callable[[Progress], None] | None
+
+
 @dataclasses.dataclass(frozen=True)
 class Design:
     """A design, the start it came from, and what the search took.
@@ -41,7 +52,7 @@ class Design:
     itself was best. ``counts``: gradients, lattice points, restarts.
     """
 
-    values: dict[str, Any]
+    values: Mapping[str, Tree]
     index: int | None
     point: Point
     estimate: Estimate
@@ -129,7 +140,7 @@ class Search:
             )
             raise InputError("codesign", "restarts, steps", (restarts, steps), allowed)
         rng = np.random.default_rng(seed)
-        found, paths = [], []
+        settled, paths = [], []
         counts = {"gradients": 0, "lattice": 0, "restarts": 0}
         for number, problem in enumerate(self.problems):
             limits = np.array([{**dict(problem.keep.under), **(under or {})}[n] for n, _ in
@@ -144,8 +155,9 @@ class Search:
                 free[0] = relaxed.free(start_values(relaxed, start or {}))
                 near = free[1 : share // NEAR]
                 near[:] = free[0] + rng.normal(size=near.shape)
-                options: dict[str, Any] = {"steps": steps, "method": method, "progress": progress}
-                path = ascend(problem, free, digits, limits, **options)
+                path = ascend(
+                    problem, free, digits, limits, steps=steps, method=method, progress=progress
+                )
                 paths.append(path)
                 counts["gradients"] += path.gradients
                 ends = path.ends
@@ -157,8 +169,8 @@ class Search:
                 free, digits = path.free[ends], path.digits[ends]
             rounded = settle(lattice, free, digits, rng)
             counts["lattice"] += lattice.evaluations
-            found.append((rounded.excess, rounded.objective, number, rounded, limits))
-        _, _, number, rounded, limits = min(found, key=lambda x: x[:3])
+            settled.append((rounded.excess, rounded.objective, number, rounded, limits))
+        _, _, number, rounded, limits = min(settled, key=lambda x: x[:3])
         ended = self._ended(self.problems[number], rounded, start or {}, limits)
         spent = time.perf_counter() - begun
         return dataclasses.replace(ended, paths=tuple(paths), counts=counts, seconds=spent)
@@ -177,10 +189,10 @@ class Search:
         base_estimate = estimate_of(base)
         start_met = excess_of(problem, base, base_estimate, limits) <= 0
         index = int(np.ravel_multi_index(tuple(rounded.digits), group.sizes)) if group.sizes else 0
-        told = explain(self.ready, index + group.offset)
+        whole = explain(self.ready, index + group.offset)
         point = group.fill(group.steps(rounded.digits))
-        place, estimate, met = index + group.offset, told.estimate, rounded.excess <= 0
-        values = {c.path: told.axes[c.path] for c in group.columns if len(c.labels) > 1}
+        place, estimate, met = index + group.offset, whole.estimate, rounded.excess <= 0
+        values = {c.path: whole.axes[c.path] for c in group.columns if len(c.labels) > 1}
         notes: list[str] = []
         worse = sign * float(look(by, point, estimate)) > sign * float(
             look(by, base, base_estimate)
@@ -230,7 +242,7 @@ def optimise(
     *,
     feasible: str = "feasible",
     smooth: bool | None = None,
-    **options: Any,
+    **options: Unpack[SearchOptions],
 ) -> Design:
     """The best point of a space, as ``sweep(estimator, space, keep)`` seeks it, by gradients.
 

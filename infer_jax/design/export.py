@@ -6,8 +6,8 @@ the result is read back by the catalogue, which must find the design's numbers i
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from infer_jax.errors import InputError
 from infer_jax.specs import Architecture, leaves
 
 
-def template(model: Model | str) -> dict[str, Any]:
+def template(model: Model | str) -> dict[str, object]:
     """The config.json of a bundled model by name, or of a file or folder."""
     name = model.source if isinstance(model, Model) else model
     bundled = BUNDLED / f"{(model.name if isinstance(model, Model) else model).casefold()}.json"
@@ -32,8 +32,8 @@ def template(model: Model | str) -> dict[str, Any]:
 
 
 def export(
-    arch: Architecture, base: dict[str, Any], **formats: str
-) -> tuple[dict[str, Any], Architecture]:
+    arch: Architecture, base: Mapping[str, object], **formats: str
+) -> tuple[dict[str, object], Architecture]:
     """(config.json, the architecture it is read back as) of a design.
 
     Raises:

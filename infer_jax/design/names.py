@@ -3,16 +3,17 @@
 A name stands for one leaf, or for the same leaf of all blocks, which then advance together.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.physics import attention as att
-from infer_jax.specs import Architecture, Experts
+from infer_jax.specs import Architecture, Block, Experts
 from infer_jax.sweeps.axis import LONGEST, Axis
 from infer_jax.sweeps.constraint import Constraint
+from infer_jax.sweeps.paths import Point, Tree
 
 STEPS = {
     "width": 128,
@@ -33,6 +34,7 @@ STEPS = {
     "draft_depth": 1,
 }
 DOUBLING = ("tp", "pp", "ep", "dp", "chips", "kv_heads", "batch")
+Reader = Callable[[Tree], Array]  # a block, whose layers it knows -> a width
 ELSEWHERE = {
     "tp": "plan.tp",
     "pp": "plan.pp",
@@ -46,9 +48,9 @@ ELSEWHERE = {
 
 def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
     """Every name that this model has, with the leaves it stands for."""
-    found: dict[str, list[str]] = {"width": ["arch.width"], "draft_depth": ["arch.draft_layers"]}
+    names: dict[str, list[str]] = {"width": ["arch.width"], "draft_depth": ["arch.draft_layers"]}
     deepest = int(np.argmax([float(b.count) for b in arch.blocks]))
-    found["depth"] = [f"arch.blocks.{deepest}.count"]
+    names["depth"] = [f"arch.blocks.{deepest}.count"]
     for i, block in enumerate(arch.blocks):
         head = f"arch.blocks.{i}.attention"
         fields: dict[str, tuple[str, ...]] = {}
@@ -57,7 +59,7 @@ def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
             fields, inner = layer.designed, layer.softmax is not block.attention
             head = f"{head}.base" if inner else head
         for name, own in fields.items():
-            found.setdefault(name, []).extend(f"{head}.{field}" for field in own)
+            names.setdefault(name, []).extend(f"{head}.{field}" for field in own)
         tail, layer = f"arch.blocks.{i}.feedforward", block.feedforward
         if isinstance(layer, Experts):
             for name, field in {
@@ -65,12 +67,12 @@ def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
                 "active": "active",
                 "expert_width": "width",
             }.items():
-                found.setdefault(name, []).append(f"{tail}.{field}")
+                names.setdefault(name, []).append(f"{tail}.{field}")
             if float(layer.shared.width) > 0:
-                found.setdefault("shared_width", []).append(f"{tail}.shared.width")
+                names.setdefault("shared_width", []).append(f"{tail}.shared.width")
         elif layer is not None:
-            found.setdefault("feedforward_width", []).append(f"{tail}.width")
-    return {name: tuple(own) for name, own in found.items()} | {
+            names.setdefault("feedforward_width", []).append(f"{tail}.width")
+    return {name: tuple(own) for name, own in names.items()} | {
         k: (v,) for k, v in ELSEWHERE.items()
     }
 
@@ -102,11 +104,12 @@ def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
     Key-value heads and tensor ranks divide the query heads, expert ranks divide the experts, a
     token visits at most the experts there are, stages are no more than layers.
     """
-    known, taken, made = paths(arch), set(free), []
+    known, moving = paths(arch), set(free)
+    constraints: list[Constraint] = []
 
     def ask(constraint: Constraint, *leaves: str) -> None:
-        if taken & set(leaves):
-            made.append(constraint)
+        if moving & set(leaves):
+            constraints.append(constraint)
 
     for heads in known.get("heads", ()):
         ask(Constraint(value="plan.tp", divides=heads), "plan.tp", heads)
@@ -119,7 +122,7 @@ def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
         ask(Constraint(value=active, at_most=experts), active, experts)
     depth = known["depth"][0]
     ask(Constraint(value="plan.pp", at_most=depth), "plan.pp", depth)
-    return made
+    return constraints
 
 
 def followers(arch: Architecture) -> dict[str, Axis]:
@@ -129,9 +132,9 @@ def followers(arch: Architecture) -> dict[str, Axis]:
     and the experts' balancing biases theirs where they are part of the count; what is left stays.
     Shared experts that are a whole number of routed ones keep that number.
     """
-    made = {}
+    axes: dict[str, Axis] = {}
     if float(arch.vectors) == float(arch.width):
-        made["arch.vectors"] = Axis.dependent(lambda _, point: point.arch.width)
+        axes["arch.vectors"] = Axis.dependent(lambda _, point: point.arch.width)
     for i, block in enumerate(arch.blocks):
         parts, left = _vectors(block), float(block.vectors)
         taken = [(read, float(read(block))) for read in parts if float(read(block)) <= left]
@@ -139,28 +142,29 @@ def followers(arch: Architecture) -> dict[str, Axis]:
         many = left // float(arch.width)
         rest = left - many * float(arch.width)
 
-        def rule(_: Any, point: Any, i=i, many=many, rest=rest, taken=tuple(taken)) -> Any:
+        def rule(_: object, point: Point, i=i, many=many, rest=rest, taken=tuple(taken)) -> Array:
             own = point.arch.blocks[i]
             return many * point.arch.width + rest + sum(read(own) for read, _ in taken)
 
-        made[f"arch.blocks.{i}.vectors"] = Axis.dependent(rule)
+        axes[f"arch.blocks.{i}.vectors"] = Axis.dependent(rule)
         layer = block.feedforward
         if not isinstance(layer, Experts) or float(layer.shared.width) == 0.0:
             continue
         many = float(layer.shared.width) / float(layer.width)
         if many.is_integer():
 
-            def shared(_: Any, point: Any, i=i, many=many) -> Any:
-                return many * point.arch.blocks[i].feedforward.width
+            def shared(_: object, point: Point, i=i, many=many) -> Array:
+                experts: Tree = point.arch.blocks[i].feedforward
+                return many * experts.width
 
-            made[f"arch.blocks.{i}.feedforward.shared.width"] = Axis.dependent(shared)
-    return made
+            axes[f"arch.blocks.{i}.feedforward.shared.width"] = Axis.dependent(shared)
+    return axes
 
 
-def _vectors(block: Any) -> list[Any]:
+def _vectors(block: Block) -> list[Reader]:
     """What vectors of a block are as long as, beside the width: latents and experts."""
     normed = () if block.attention is None else att.of(block.attention).normed
-    parts: list[Any] = [
+    parts: list[Reader] = [
         lambda b, name=name: getattr(att.of(b.attention).softmax, name) for name in normed
     ]
     if isinstance(block.feedforward, Experts):

@@ -5,25 +5,30 @@ and, where the estimator can be smoothed, no kinks; the exact form is the sweep'
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from infer_jax.design.relaxation import Relaxation
+from infer_jax.estimators import Estimate
 from infer_jax.sweeps.best import Best
-from infer_jax.sweeps.constraint import Constraint, holds
-from infer_jax.sweeps.paths import look
+from infer_jax.sweeps.constraint import Constraint, Sides, holds
+from infer_jax.sweeps.paths import Point, Tree, look
 from infer_jax.sweeps.point import Program, one_point
 from infer_jax.sweeps.prepare import Prepared
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
 LEAST = 1e-3  # the temperature at which a smoothed estimator is as good as exact
 TINY = 1e-30
+
+
+Round = tuple[Tree, tuple[Array, Array, Array], Array]  # lanes, what was seen, evaluations
 
 
 class Scores(NamedTuple):
@@ -107,7 +112,7 @@ class DesignProblem:
         return any(s.total == constraint.equals for s in self.relaxed.simplexes)
 
     @cached_property
-    def _scored(self) -> Any:
+    def _scored(self) -> Callable[[np.ndarray, np.ndarray], tuple[Array, Array]]:
         program, base, signs = self.program, self.relaxed.group.base, dict(self.program.signs)
         tables = [jnp.asarray(t) for t in self.relaxed.group.tables]
 
@@ -115,7 +120,7 @@ class DesignProblem:
             over: list[Array] = [jnp.asarray(0.0)]
             whole = jnp.asarray(True)
 
-            def seen(point: Any, estimate: Any) -> None:
+            def seen(point: Point, estimate: Estimate) -> None:
                 nonlocal whole
                 for constraint in program.where:
                     if isinstance(constraint, Constraint) and constraint.divides is None:
@@ -141,21 +146,21 @@ class DesignProblem:
         return scored
 
     @cached_property
-    def compiled(self) -> dict[Any, Any]:
+    def compiled(self) -> dict[tuple[str, int, int], Callable[..., Round]]:
         """Programs of this problem that were compiled before."""
         return {}
 
-    def exact(self, digits: Any, limits: np.ndarray) -> Scores:
+    def exact(self, digits: ArrayLike, limits: np.ndarray) -> Scores:
         """Scores of lattice points (rows of digits) under the exact model in float64."""
-        digits = np.asarray(digits, np.int32).reshape(-1, max(1, len(self.relaxed.group.sizes)))
-        found: list[Any] = []
-        size = BATCHES[len(digits) > BATCHES[1]]
+        lattice = np.asarray(digits, np.int32).reshape(-1, max(1, len(self.relaxed.group.sizes)))
+        scores: list[list[np.ndarray]] = []
+        size = BATCHES[len(lattice) > BATCHES[1]]
         with jax.enable_x64(True):
-            for i in range(0, len(digits), size):
-                rows = digits[i : i + size]
+            for i in range(0, len(lattice), size):
+                rows = lattice[i : i + size]
                 filled = np.pad(rows, ((0, size - len(rows)), (0, 0)), mode="edge")
-                found.append([np.asarray(x)[: len(rows)] for x in self._scored(filled, limits)])
-        objective, excess = (np.concatenate(x) for x in zip(*found, strict=True))
+                scores.append([np.asarray(x)[: len(rows)] for x in self._scored(filled, limits)])
+        objective, excess = (np.concatenate(x) for x in zip(*scores, strict=True))
         return Scores(objective, excess)
 
 
@@ -170,7 +175,7 @@ def _fullness(need: Array, capacity: Array) -> Array:
     return jnp.maximum(log(need) - log(capacity), -5.0)
 
 
-def _excesses(sides: dict[str, tuple[Array, Array]]) -> list[Array]:
+def _excesses(sides: Sides) -> list[Array]:
     """Relative excesses over inequalities and equalities; divisibility is left to rounding."""
     found: list[Array] = []
     for relation, (left, right) in sides.items():
@@ -183,7 +188,7 @@ def _excesses(sides: dict[str, tuple[Array, Array]]) -> list[Array]:
     return found
 
 
-def distinct(rows: Sequence[Any]) -> list[int]:
+def distinct(rows: Sequence[np.ndarray] | np.ndarray) -> list[int]:
     """Positions of the first of equal rows."""
     seen: dict[tuple[int, ...], int] = {}
     for i, row in enumerate(rows):

@@ -7,12 +7,13 @@ laws whose constants we could not verify take them from the user.
 """
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
@@ -30,11 +31,11 @@ class Law(Spec):
         """Predicted loss, nats a token."""
         raise NotImplementedError
 
-    def warnings(self, arch: Architecture, tokens: Any) -> Iterator[str]:
+    def warnings(self, arch: Architecture, tokens: ArrayLike) -> Iterator[str]:
         """One sentence for every quantity outside the range that the law was fitted on."""
         with jax.enable_x64(True):  # counts of parameters need it; one program, nothing eager
-            told = jax.jit(measures)(arch, np.asarray(tokens, np.float64))
-        seen = {name: float(x) for name, x in told.items()}
+            measured = jax.jit(measures)(arch, np.asarray(tokens, np.float64))
+        seen = {name: float(x) for name, x in measured.items()}
         for name, (low, high) in self.RANGE.items():
             if not low <= seen[name] <= high:
                 yield (

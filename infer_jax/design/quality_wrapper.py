@@ -3,13 +3,11 @@
 A wrapper: sweeps, searches and elasticities see its terms as they see any others.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.design.problem import log
-from infer_jax.design.quality import depth
+from infer_jax.design.quality import Law, depth
 from infer_jax.estimators.estimate import ENERGY, Estimate, Phase
 from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder
@@ -74,7 +72,7 @@ class QualityWrapper(Wrapper):
     """
 
     target: Estimator = part("the estimator")
-    law: Any = part("a law of quality; None: none", default_factory=lambda: None)
+    law: Law | None = part("a law of quality; None: none", default_factory=lambda: None)
     tokens: Array = number("tokens it is trained on", unit="tokens", kind="count", default=0.0)
     served: Array = number(
         "output tokens it serves until it is retired", unit="tokens", kind="count", default=0.0
@@ -127,7 +125,7 @@ class QualityWrapper(Wrapper):
 def energy(estimate: Estimate, hardware: Hardware, workload: Workload) -> Array:
     """Energy per million output tokens, J: the estimate's own or, at most, the boards' power.
 
-    An estimate that tells none is taken to draw the full board power all the time: an upper
+    An estimate without one is taken to draw the full board power all the time: an upper
     bound, as chips that wait for memory draw less. 0 where the profile has no power.
     """
     own = getattr(estimate, "energy", None)

@@ -7,7 +7,7 @@ share a simplex instead. Choices, names and whole specs stay digits, one for eac
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax import Array
 
 from infer_jax.calibration.parameters import Parameters
 from infer_jax.specs import leaves
-from infer_jax.sweeps.constraint import Constraint
+from infer_jax.sweeps.constraint import Constraint, Predicate
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.space import dotted
 
@@ -43,7 +43,7 @@ class Relaxation:
     simplexes: tuple[Simplex, ...]
 
     @classmethod
-    def of(cls, group: Group, where: Sequence[Any] = ()) -> "Relaxation":
+    def of(cls, group: Group, where: Sequence[Predicate] = ()) -> "Relaxation":
         """The relaxation of a group of points under its constraints."""
         kinds = _kinds(group)
         moving, tables, lead = [], [], {}
@@ -69,17 +69,17 @@ class Relaxation:
     def values(self, free: Array) -> Array:
         """Values of the moving digits at unbounded coordinates."""
         inside = self.bounds.values(free)
-        found = jnp.where(self.logs, jnp.exp(jnp.where(self.logs, inside, 0.0)), inside)
+        values = jnp.where(self.logs, jnp.exp(jnp.where(self.logs, inside, 0.0)), inside)
         for members, total, logs in self.simplexes:
             at = jnp.asarray(members)
             share = jax.nn.softmax(free[at])
-            found = found.at[at].set(jnp.exp(share * np.log(total)) if logs else share * total)
-        return found
+            values = values.at[at].set(jnp.exp(share * np.log(total)) if logs else share * total)
+        return values
 
-    def free(self, values: Any) -> np.ndarray:
+    def free(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
         """Coordinates of values, moved off the ends by ``INSIDE``; the inverse of ``values``."""
-        values = np.asarray(values, np.float64)
-        scaled = np.where(self.logs, np.log(np.where(self.logs, values, 1.0)), values)
+        given = np.asarray(values, np.float64)
+        scaled = np.where(self.logs, np.log(np.where(self.logs, given, 1.0)), given)
         low, high = self.bounds.low, self.bounds.high
         near = np.clip((scaled - low) / (high - low), INSIDE, 1.0 - INSIDE)
         free = np.array(self.bounds.unbounded(jnp.asarray(low + near * (high - low))))
@@ -92,18 +92,18 @@ class Relaxation:
         """The step of every slot: moving ones at their coordinate, the others at their digit."""
         values = dict(zip(self.moving, self.values(free), strict=True)) if self.moving else {}
         lead = dict(zip(self.moving, self.tables, strict=True))
-        found = []
+        steps: list[Array] = []
         for slot, table in zip(self.group.slots, self.group.tables, strict=True):
             if slot.digit not in values:
-                found.append(jnp.asarray(table)[digits[slot.digit]])
+                steps.append(jnp.asarray(table)[digits[slot.digit]])
             elif np.array_equal(table, lead[slot.digit]):
-                found.append(values[slot.digit])
+                steps.append(values[slot.digit])
             else:  # advances together with the first axis of its digit
                 at = lead[slot.digit]
-                found.append(jnp.interp(values[slot.digit], jnp.asarray(at), jnp.asarray(table)))
-        return found
+                steps.append(jnp.interp(values[slot.digit], jnp.asarray(at), jnp.asarray(table)))
+        return steps
 
-    def places(self, values: Any) -> np.ndarray:
+    def places(self, values: np.ndarray) -> np.ndarray:
         """Where values stand among the values of their axes: 2.5 is half way from 2 to 3."""
         return np.array(
             [np.interp(v, t, np.arange(len(t))) for v, t in zip(values, self.tables, strict=True)]
@@ -126,7 +126,9 @@ def _kinds(group: Group) -> dict[str, str]:
     return known
 
 
-def _simplex(given: Any, lead: dict[str, int], tables: Sequence[np.ndarray]) -> Simplex | None:
+def _simplex(
+    given: Predicate, lead: dict[str, int], tables: Sequence[np.ndarray]
+) -> Simplex | None:
     """The simplex that a constraint ``product = number`` or ``sum = number`` over axes makes."""
     if not isinstance(given, Constraint) or not isinstance(given.equals, int | float):
         return None

@@ -134,15 +134,15 @@ def analyser(function: Outputs[Tree], tree: Tree) -> Callable[[Tree], list[Elast
         logs = np.stack([values[name] for name in names], -1).reshape(len(factors), len(every), -1)
         slopes = np.stack([slope_of[name] for name in names], -1)
         twins = _twins(every, logs, slopes)
-        found = []
+        elasticities: list[Elasticity] = []
         for j, name in enumerate(names):
             if not np.isfinite(logs[0, 0, j]):
                 continue  # an output that is 0: energy where no power is known
             for i, leaf in enumerate(every):
                 row, slope = logs[:, i, j], slopes[i, j]
                 if i not in twins and (slope != 0 or np.any(row != row[0])):
-                    found.append(_elasticity(leaf, flat, name, slope, row))
-        return sorted(found, key=lambda e: -e.weight)
+                    elasticities.append(_elasticity(leaf, flat, name, slope, row))
+        return sorted(elasticities, key=lambda e: -e.weight)
 
     return analyse
 

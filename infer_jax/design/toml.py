@@ -5,12 +5,11 @@ The tables of a sweep's file mean the same here; ``[free]`` adds axes by the nam
 """
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 from infer_jax.catalog.foreign import read_toml
-from infer_jax.design.design import MOST_RESTARTS, MOST_STEPS
+from infer_jax.design.design import MOST_RESTARTS, MOST_STEPS, SearchOptions
 from infer_jax.design.names import followers, free_axis, known_name, likes
 from infer_jax.design.quality import law
 from infer_jax.design.quality_wrapper import QualityWrapper
@@ -22,7 +21,7 @@ from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.paths import Point
 from infer_jax.sweeps.space import Space
-from infer_jax.sweeps.toml import axis_of, known, read_space
+from infer_jax.sweeps.toml import Body, Table, axis_of, known, read_space
 
 KEYS = ("estimator", "second", "feasible", "arch", "hardware", "workload", "plan", "coefficients",
         "zip", "where", "free", "objective", "limits", "quality", "start", "search")  # fmt: skip
@@ -35,11 +34,12 @@ SEARCH: dict[str, tuple[type, int]] = {
 QUALITY = ("law", "tokens", "served", "utilisation")
 HUGE = 1e300  # no quantity is larger, and every float below it is finite
 LOSSY = ("loss", "lifetime", "training")
+One = TypeVar("One")
 
 
 @dataclasses.dataclass(frozen=True)
 class DesignSpec:
-    """A design problem as a file tells it: everything ``optimise`` takes, and where it came from.
+    """A design problem as a file says it: everything ``optimise`` takes, and where it came from.
 
     ``keeps`` has one member, or one for each value of a limit along a frontier.
     """
@@ -49,7 +49,7 @@ class DesignSpec:
     space: Space
     keeps: tuple[Best, ...]
     start: dict[str, float]
-    search: dict[str, Any]
+    search: SearchOptions
     feasible: str
     model: str
     formats: dict[str, str]
@@ -67,14 +67,16 @@ def load_spec(path: str | Path) -> DesignSpec:
     return spec_of(str(path), read_toml(path))
 
 
-def spec_of(where: str, table: Mapping[str, Any]) -> DesignSpec:
+def spec_of(where: str, table: Table) -> DesignSpec:
     """The design problem of the tables of a file."""
     known(where, "", table, KEYS)
-    inner, space, feasible = read_space(where, table, DEFAULT)
-    _one(where, inner, space)
+    estimators, space, feasible = read_space(where, table, DEFAULT)
+    inner = _one(where, "estimator", estimators)
+    for field, given in (("arch", space.arch), ("hardware", space.hardware)):
+        _one(where, field, given)
     arch = space.arch.architecture
     system = space.hardware
-    judged = _judged(where, table, inner.fitted_to(system.coefficients))
+    wrapper = _with_quality(where, table, inner.fitted_to(system.coefficients))
     axes = dict(space.axes)
     zips = [list(z) for z in space.zips]
     free = _table(where, table, "free")
@@ -93,7 +95,7 @@ def spec_of(where: str, table: Mapping[str, Any]) -> DesignSpec:
     if any(path.startswith("arch.") for path in wanted):
         axes |= {k: v for k, v in followers(arch).items() if k not in axes}
     where_all = (*space.where, *likes(arch, wanted))
-    base = Point(judged, arch, system.hardware, space.workload, space.plan)
+    base = Point(wrapper, arch, system.hardware, space.workload, space.plan)
     given = _start(where, table, arch, wanted)
     plain = dataclasses.replace(space, axes={k: v for k, v in axes.items() if k in wanted})
     start = start_of(base, plain) | given
@@ -108,12 +110,12 @@ def spec_of(where: str, table: Mapping[str, Any]) -> DesignSpec:
     full = dataclasses.replace(
         space, arch=arch, hardware=system.hardware, axes=axes, zips=zips, where=where_all
     )
-    keeps = _keeps(where, table, judged)
+    keeps = _keeps(where, table, wrapper)
     second = table.get("second")
     other: Estimator | None = None
     if second is not None:
         named, *_ = read_space(where, {**table, "estimator": second, "coefficients": {}})
-        other = named.fitted_to(system.coefficients)
+        other = _one(where, "second", named).fitted_to(system.coefficients)
     formats = {k: table["arch"][k] for k in ("quant", "kv_dtype") if k in table["arch"]}
     name = str(table["arch"].get("model", ""))
     search = _search(where, table)
@@ -122,53 +124,54 @@ def spec_of(where: str, table: Mapping[str, Any]) -> DesignSpec:
     own = f"designs from {name}"
     trusted = tuple(trust(n, one, system, own) for n, one in zip(names, both, strict=True))
     return DesignSpec(
-        judged, other, full, keeps, start, search, feasible, name, formats, names, trusted
+        wrapper, other, full, keeps, start, search, feasible, name, formats, names, trusted
     )
 
 
-def _one(where: str, estimator: Estimator | list[Estimator], space: Space) -> None:
-    """Raise InputError unless one estimator, one model and one system are named."""
-    for field, given in (
-        ("estimator", estimator),
-        ("arch", space.arch),
-        ("hardware", space.hardware),
-    ):
-        if isinstance(given, list):
-            raise InputError(where, field, f"{len(given)} of them", "one: a design has one start")
+def _one(where: str, field: str, given: One | list[One]) -> One:
+    """The one estimator, model or system that is named.
+
+    Raises:
+        InputError: there are several.
+    """
+    if isinstance(given, list):
+        raise InputError(where, field, f"{len(given)} of them", "one: a design has one start")
+    return given
 
 
-def _table(where: str, table: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _table(where: str, table: Table, name: str) -> Body:
     given = table.get(name, {})
     if not isinstance(given, dict):
         raise InputError(where, name, given, f"a table [{name}]")
     return dict(given)
 
 
-def _free(where: str, name: str, given: Any) -> Axis:
+def _free(where: str, name: str, given: object) -> Axis:
     if isinstance(given, dict) and given:
         axis = axis_of(where, f"free.{name}", given)
         if not all(_number(x) for x in axis.steps):
             raise InputError(where, f"free.{name}", given, "numbers")
         return axis
-    good = isinstance(given, list) and len(given) == 2 and all(_number(x) for x in given)
-    if not good or not given[0] < given[1]:
+    pair = isinstance(given, list) and len(given) == 2 and all(_number(x) for x in given)
+    ends = given if isinstance(given, list) and pair else []
+    if not ends or not ends[0] < ends[1]:
         allowed = "[low, high], or an axis such as { values = [1, 2, 4] }"
         raise InputError(where, f"free.{name}", given, allowed)
     try:
-        low, high = given
+        low, high = ends
         return Axis.log(low, high, 65) if name == "tokens" else free_axis(name, low, high)
     except InputError as error:
         raise InputError(where, f"free.{name}", given, error.allowed) from None
 
 
-def _number(x: Any) -> bool:
+def _number(x: object) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < HUGE
 
 
-def _judged(where: str, table: Mapping[str, Any], inner: Estimator) -> QualityWrapper:
+def _with_quality(where: str, table: Table, inner: Estimator) -> QualityWrapper:
     quality = _table(where, table, "quality")
     objective = _table(where, table, "objective")
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     if quality:
         name = quality.get("law")
         if not isinstance(name, str):
@@ -194,7 +197,7 @@ def _judged(where: str, table: Mapping[str, Any], inner: Estimator) -> QualityWr
     return QualityWrapper.of(target=inner, **fields)
 
 
-def _keeps(where: str, table: Mapping[str, Any], judged: QualityWrapper) -> tuple[Best, ...]:
+def _keeps(where: str, table: Table, wrapper: QualityWrapper) -> tuple[Best, ...]:
     objective, limits = _table(where, table, "objective"), _table(where, table, "limits")
     known(where, "objective", objective, ("best", "pair", "weight", "along"))
     by = "score" if "pair" in objective else objective.get("best")
@@ -207,7 +210,7 @@ def _keeps(where: str, table: Mapping[str, Any], judged: QualityWrapper) -> tupl
         if not _number(limit) or limit <= 0:
             raise InputError(where, f"limits.{name}", limit, "a number above 0")
     asked = {by, *limits, *along}
-    if judged.law is None and asked & set(LOSSY):
+    if wrapper.law is None and asked & set(LOSSY):
         raise InputError(where, "quality", "missing", "a table [quality] with a law and tokens")
     if not along:
         return (Best(by, under=limits),)
@@ -218,10 +221,10 @@ def _keeps(where: str, table: Mapping[str, Any], judged: QualityWrapper) -> tupl
 
 
 def _start(
-    where: str, table: Mapping[str, Any], arch: Architecture, wanted: tuple[str, ...]
+    where: str, table: Table, arch: Architecture, wanted: tuple[str, ...]
 ) -> dict[str, float]:
     """The values of ``[start]`` by leaf; names and paths are both understood."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, value in _table(where, table, "start").items():
         leaves = (name,) if "." in name else known_name(where, name, arch)
         for leaf in leaves:
@@ -229,11 +232,11 @@ def _start(
                 raise InputError(where, f"start.{name}", value, f"a free leaf: {', '.join(wanted)}")
             if not _number(value):
                 raise InputError(where, f"start.{name}", value, "a number")
-            found[leaf] = float(value)
-    return found
+            values[leaf] = float(value)
+    return values
 
 
-def _search(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
+def _search(where: str, table: Table) -> SearchOptions:
     given = _table(where, table, "search")
     known(where, "search", given, SEARCH)
     for key, value in given.items():
@@ -242,4 +245,4 @@ def _search(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(where, f"search.{key}", value, f"a {kind.__name__}")
         if (kind is int and not (key == "seed" or value >= 1)) or (most and value > most):
             raise InputError(where, f"search.{key}", value, f"a whole number from 1 to {most:,}")
-    return given
+    return cast(SearchOptions, given)

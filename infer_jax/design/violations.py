@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +11,7 @@ from infer_jax.design.problem import DesignProblem
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
-from infer_jax.sweeps.constraint import Constraint, holds
+from infer_jax.sweeps.constraint import Constraint, Predicate, holds
 from infer_jax.sweeps.paths import Point, look
 from infer_jax.sweeps.space import Space, dotted
 
@@ -127,7 +126,7 @@ def _broken(
     return [(text, over) for text, over in found if over > 0]
 
 
-def _constraint(given: Any, point: Point, estimate: Estimate) -> list[tuple[str, float]]:
+def _constraint(given: Predicate, point: Point, estimate: Estimate) -> list[tuple[str, float]]:
     if not isinstance(given, Constraint):
         return [(f"the constraint {getattr(given, '__name__', 'of the space')}", 1.0)]
     joined = (" x ".join(given.product), " + ".join(given.sum), " / ".join(given.ratio))

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
+from infer_jax.sweeps.paths import Point, Tree
 
 LONGEST = 2**22  # values of one axis: its table lives on every device
+Rule = Callable[[Tree, Point], ArrayLike]  # (step, the point as decoded so far) -> the leaf
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,21 +22,21 @@ class Axis:
     the point as decoded so far.
     """
 
-    steps: tuple[Any, ...]
+    steps: tuple[Tree, ...]
     is_spec: bool = False
-    rule: Callable[[Any, Any], Any] | None = None
+    rule: Rule | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
 
     @classmethod
-    def values(cls, *values: Any) -> "Axis":
+    def values(cls, *values: object) -> "Axis":
         """These values, in this order; a choice may be given by name.
 
         >>> len(Axis.values(1, 2, 4, 8))
         4
         """
-        return _made(values)
+        return _axis(values)
 
     @classmethod
     def linear(cls, low: float, high: float, count: int) -> "Axis":
@@ -44,13 +46,13 @@ class Axis:
         (0.0, 0.5, 1.0)
         """
         _check_ends("linear", low, high, count)
-        return _made(np.linspace(low, high, int(count)).tolist())
+        return _axis(np.linspace(low, high, int(count)).tolist())
 
     @classmethod
     def log(cls, low: float, high: float, count: int) -> "Axis":
         """``count`` values evenly spaced in logarithm from ``low`` to ``high``, both included."""
         _check_ends("log", low, high, count, positive=True)
-        return _made(np.geomspace(low, high, int(count)).tolist())
+        return _axis(np.geomspace(low, high, int(count)).tolist())
 
     @classmethod
     def log2(cls, low: float, high: float, count: int) -> "Axis":
@@ -62,7 +64,7 @@ class Axis:
         _check_ends("log2", low, high, count, positive=True)
         steps = np.logspace(np.log2(low), np.log2(high), int(count), base=2.0)
         steps[-1], steps[0] = high, low
-        return _made(steps.tolist())
+        return _axis(steps.tolist())
 
     @classmethod
     def integers(cls, low: int, high: int, step: int = 1) -> "Axis":
@@ -76,44 +78,42 @@ class Axis:
             raise InputError("Axis.integers", "", numbers, "whole low <= high, step of 1 or more")
         if (high - low) // step >= LONGEST:
             raise InputError("Axis.integers", "", numbers, f"at most {LONGEST} values")
-        return _made([float(x) for x in range(int(low), int(high) + 1, int(step))])
+        return _axis([float(x) for x in range(int(low), int(high) + 1, int(step))])
 
     @classmethod
-    def specs(cls, *specs: Any) -> "Axis":
+    def specs(cls, *specs: object) -> "Axis":
         """Whole specs, of one structure or of several: models, systems, formats, estimators."""
-        return _made(specs, is_spec=True)
+        return _axis(specs, is_spec=True)
 
     @classmethod
-    def dependent(
-        cls, rule: Callable[[Any, Any], Any], steps: "Axis | Iterable[float]" = (0.0,)
-    ) -> "Axis":
+    def dependent(cls, rule: Rule, steps: "Axis | Iterable[float]" = (0.0,)) -> "Axis":
         """A leaf that depends on others: ``rule(step, point)``, written with ``jax.numpy``.
 
         ``point`` has ``estimator, arch, hardware, workload, plan``; dependent leaves are set in
         the order of the fields, so a rule may read those before it. Without ``steps`` it adds
         no points: ``Axis.dependent(lambda _, point: 64 / point.plan.tp)``.
         """
-        base = steps if isinstance(steps, Axis) else _made(tuple(steps))
+        base = steps if isinstance(steps, Axis) else _axis(tuple(steps))
         return dataclasses.replace(base, rule=rule)
 
 
-def _made(steps: Iterable[Any], *, is_spec: bool = False) -> Axis:
-    made = tuple(steps)
-    if not made:
+def _axis(given: Iterable[object], *, is_spec: bool = False) -> Axis:
+    steps = tuple(given)
+    if not steps:
         raise InputError("Axis", "values", "empty", "one value or more")
-    if len(made) > LONGEST:
-        raise InputError("Axis", "values", f"{len(made)} values", f"at most {LONGEST}")
-    return Axis(made, is_spec)
+    if len(steps) > LONGEST:
+        raise InputError("Axis", "values", f"{len(steps)} values", f"at most {LONGEST}")
+    return Axis(steps, is_spec)
 
 
-def _finite(x: Any) -> bool:
+def _finite(x: float) -> bool:
     try:
         return bool(np.isfinite(float(x)))
     except (TypeError, ValueError, OverflowError):
         return False
 
 
-def _check_ends(kind: str, low: Any, high: Any, count: Any, *, positive: bool = False) -> None:
+def _check_ends(kind: str, low: float, high: float, count: int, *, positive: bool = False) -> None:
     least = "0 < low <= high" if positive else "low <= high"
     if not (_finite(low) and _finite(high)) or low > high or (positive and low <= 0):
         raise InputError(f"Axis.{kind}", "ends", (low, high), f"finite numbers, {least}")

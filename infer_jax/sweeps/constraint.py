@@ -2,16 +2,18 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
-from infer_jax.sweeps.paths import Point, look
+from infer_jax.sweeps.paths import Point, Tree, look
 
 Side = float | str | None  # a number, or the name of an input or a term
+Sides = dict[str, tuple[Array, Array | float]]  # by relation: what is held against what
 FORMS = ("product", "sum", "ratio", "value")
 RELATIONS = ("at_most", "at_least", "equals", "divides")
 
@@ -62,33 +64,35 @@ class Constraint:
                 allowed = "a list of names" if many else "a name" if key == "value" else "a number"
                 raise InputError(where, f"where.{key}", value, allowed)
         try:
-            made: dict[str, Any] = {
+            fields: dict[str, Tree] = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
             }
-            return cls(**made)
+            return cls(**fields)
         except InputError as error:
             raise InputError(where, f"where.{error.field}", error.value, error.allowed) from None
 
-    def left(self, point: Point, life: Estimate | None) -> Any:
+    def left(self, point: Point, estimate: Estimate | None) -> Array:
         """The value of the form at a point."""
         if self.product:
-            return jnp.prod(jnp.stack([jnp.asarray(_side(x, point, life)) for x in self.product]))
+            return jnp.prod(
+                jnp.stack([jnp.asarray(_side(x, point, estimate)) for x in self.product])
+            )
         if self.sum:
-            return jnp.sum(jnp.stack([jnp.asarray(_side(x, point, life)) for x in self.sum]))
+            return jnp.sum(_stacked(self.sum, point, estimate))
         if self.ratio:
-            return _side(self.ratio[0], point, life) / _side(self.ratio[1], point, life)
-        return _side(self.value, point, life)
+            return _side(self.ratio[0], point, estimate) / _side(self.ratio[1], point, estimate)
+        return _side(self.value, point, estimate)
 
-    def sides(self, point: Point, life: Estimate | None) -> dict[str, tuple[Any, Any]]:
+    def sides(self, point: Point, estimate: Estimate | None) -> Sides:
         """(left, right) of every relation that is asked."""
-        left = self.left(point, life)
+        left = self.left(point, estimate)
         asked = {name: getattr(self, name) for name in RELATIONS}
-        return {k: (left, _side(x, point, life)) for k, x in asked.items() if x is not None}
+        return {k: (left, _side(x, point, estimate)) for k, x in asked.items() if x is not None}
 
-    def __call__(self, point: Point, life: Estimate | None) -> Any:
+    def __call__(self, point: Point, estimate: Estimate | None) -> Array:
         """Whether a point keeps it."""
         kept = jnp.asarray(True)
-        for relation, (left, right) in self.sides(point, life).items():
+        for relation, (left, right) in self.sides(point, estimate).items():
             if relation == "at_most":
                 kept &= left <= right
             elif relation == "at_least":
@@ -101,17 +105,21 @@ class Constraint:
         return kept
 
 
-def _side(given: Side, point: Point, life: Estimate | None) -> Any:
-    return look(given, point, life) if isinstance(given, str) else given
+def _side(given: float | str, point: Point, estimate: Estimate | None) -> Tree:
+    return look(given, point, estimate) if isinstance(given, str) else given
 
 
-Predicate = Constraint | Callable[..., Any]
+def _stacked(names: Sequence[str], point: Point, estimate: Estimate | None) -> Array:
+    return jnp.stack([jnp.asarray(look(name, point, estimate)) for name in names])
 
 
-def holds(predicate: Predicate, point: Point, life: Estimate | None) -> Any:
+Predicate = Constraint | Callable[..., ArrayLike]
+
+
+def holds(predicate: Predicate, point: Point, estimate: Estimate | None) -> ArrayLike:
     """A constraint, ``f(point)`` or ``f(point, estimate)`` at one point."""
     if isinstance(predicate, Constraint):
-        return predicate(point, life)
+        return predicate(point, estimate)
     if len(inspect.signature(predicate).parameters) == 1:
         return predicate(point)
-    return predicate(point, life)
+    return predicate(point, estimate)

@@ -45,8 +45,8 @@ def explain(ready: Prepared, index: int, source: str = "") -> Explanation:
         raise InputError("space", "index", index, f"from 0 to {ready.size - 1}")
     group, digits = locate(ready.groups, index)
     at = next(i for i, g in enumerate(ready.groups) if g is group)
-    lives = refine.lives(ready.parts[at], digits[None], "whole")[4]
-    estimate = jax.tree.map(lambda x: x[0], lives)
+    rows = refine.estimates(ready.parts[at], digits[None], "whole")[4]
+    estimate = jax.tree.map(lambda x: x[0], rows)
     units = ready.readings[at].units
     terms = {name: (float(x), units.get(name, "1")) for name, x in refine.numbers(estimate).items()}
     axes = {c.path: c.labels[digits[c.digit]] for c in group.columns}

@@ -3,12 +3,14 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
+from infer_jax.sweeps.axis import Rule
 from infer_jax.sweeps.digits import to_digits
 from infer_jax.sweeps.paths import Point
 
@@ -18,7 +20,7 @@ class Slot(NamedTuple):
 
     leaf: int
     digit: int
-    rule: Any = None
+    rule: Rule | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Column:
 
     path: str
     digit: int
-    labels: tuple[Any, ...]
+    labels: tuple[object, ...]
     order: tuple[int, ...]
     is_spec: bool = False
 
@@ -48,7 +50,7 @@ class Group:
         """Points of the group."""
         return prod(self.sizes)
 
-    def fill(self, steps: Sequence[Any], base: Point | None = None) -> Point:
+    def fill(self, steps: Sequence[ArrayLike], base: Point | None = None) -> Point:
         """The point at which each slot has this step; dependent leaves follow their rules."""
         flat, tree = jax.tree.flatten(self.base if base is None else base)
         for slot, step in zip(self.slots, steps, strict=True):
@@ -57,7 +59,7 @@ class Group:
             )
         return jax.tree.unflatten(tree, flat)
 
-    def steps(self, digits: Any) -> list[np.ndarray]:
+    def steps(self, digits: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """The step of each slot at these digits (numbers, or arrays of one shape)."""
         return [t[digits[s.digit]] for s, t in zip(self.slots, self.tables, strict=True)]
 

@@ -2,11 +2,11 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-Handler = Any  # what ``signal.signal`` takes and returns
+Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -7,10 +7,11 @@ what is illegal beside some values only is left out as a constraint leaves it ou
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from infer_jax import legal
 from infer_jax.errors import InputError
@@ -37,8 +38,8 @@ def masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
     Raises:
         InputError: a value that is illegal wherever it stands.
     """
-    left, found, all_grids = False, [], []
-    broken: dict[tuple[str, int], tuple[Any, legal.Rule] | None] = {}
+    left, kept, all_grids = False, [], []
+    broken: dict[tuple[str, int], tuple[object, legal.Rule] | None] = {}
     for group in groups:
         grids, large = _tables(group)
         left |= large
@@ -46,23 +47,23 @@ def masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
         for column in group.columns:
             for digit, position in enumerate(column.order):
                 number = _always_broken(grids, column.digit, digit)
-                rule = None if number is None else _told(group, column.digit, digit, number)
+                rule = None if number is None else _rule_at(group, column.digit, digit, number)
                 at = (column.path, position)
                 before = broken.get(at, ())
                 label = column.labels[digit]
                 broken[at] = None if rule is None or before is None else (label, rule)
-        found.append(_combined(group, grids))
+        kept.append(_combined(group, grids))
     _refuse_numbers(all_grids)
     for (path, _), named in broken.items():
         if named is not None:
             value, rule = named
             raise InputError("space", _shown(path, rule), value, rule.allowed())
-    return found, left
+    return kept, left
 
 
-def lawful(point: Point) -> Any:
+def lawful(point: Point) -> Array | bool:
     """Whether an engine runs one point."""
-    held: Any = True
+    held: Array | bool = True
     for rule in _rules(point):
         held = held & rule.holds
     return held
@@ -135,7 +136,7 @@ def _always_broken(grids: Grids, axis: int, digit: int) -> int | None:
     return None
 
 
-def _told(group: Group, axis: int, digit: int, number: int) -> legal.Rule:
+def _rule_at(group: Group, axis: int, digit: int, number: int) -> legal.Rule:
     """A rule as one point breaks it, so that its sentence is about numbers."""
     digits = [digit if i == axis else 0 for i in range(len(group.sizes))]
     return _rules(group.fill(group.steps(digits)))[number]
@@ -143,18 +144,18 @@ def _told(group: Group, axis: int, digit: int, number: int) -> legal.Rule:
 
 def _combined(group: Group, grids: Grids) -> list[Mask]:
     """One table for all rules over the same digits."""
-    found: dict[tuple[int, ...], np.ndarray] = {}
+    tables: dict[tuple[int, ...], np.ndarray] = {}
     for _, held in grids:
         if not held.all():
             digits = tuple(i for i, n in enumerate(held.shape) if n > 1)
             flat = held.ravel()
-            found[digits] = found.get(digits, np.asarray(True)) & flat
-    return [Mask(digits, table) for digits, table in found.items()]
+            tables[digits] = tables.get(digits, np.asarray(True)) & flat
+    return [Mask(digits, table) for digits, table in tables.items()]
 
 
-def place(mask: Sequence[int], digits: Any, sizes: Sequence[int]) -> Any:
+def place(mask: Sequence[int], digits: Sequence[Array], sizes: Sequence[int]) -> Array | int:
     """Where in a mask's table the points with these digits stand."""
-    at: Any = 0
+    at: Array | int = 0
     for digit in mask:
         at = at * sizes[digit] + digits[digit]
     return at

@@ -12,9 +12,9 @@ and hands the others to the host, which merges them (``front.py``). So a lane co
 whatever comes, and a segment ends early where more lanes are left than there is room for.
 """
 
+import copy
 import dataclasses
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -86,10 +86,12 @@ class Pareto(Reducer):
         """With a margin, so that float64 decides what rounding may have put aside."""
         return self if self.epsilon else self.changed(margin=MARGIN, whole=counts)
 
-    def changed(self, **changes: Any) -> "Pareto":
+    def changed(self, **changes: object) -> "Pareto":
         """With some fields changed."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | changes
-        return Pareto(*fields.pop("objectives"), **fields)
+        other = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(other, name, value)
+        return other
 
     def fitting(self, count: int) -> "Pareto":
         """With room for ``count`` known rows; room grows in few steps, as each is compiled."""

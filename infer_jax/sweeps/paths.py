@@ -5,12 +5,15 @@ from typing import Any, NamedTuple
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
+from infer_jax.estimators.estimator import Layout
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.specs.fields import leaves
 from infer_jax.specs.outputs import Output
 
 # The derived totals of a plan, which are properties and so declare no field of their own.
 DERIVED = {"instance": "1", "chips": "1", "feasible": "bool", "shortfall": "1", "slack": "1"}
+
+Tree = Any  # a spec, a part of one or of an estimate, or a number: a pytree of any structure
 
 
 class Point(NamedTuple):
@@ -20,31 +23,31 @@ class Point(NamedTuple):
     arch: Architecture
     hardware: Hardware
     workload: Workload
-    plan: Any
+    plan: Layout
 
 
-def look(path: str, point: Point, life: Estimate | None) -> Any:
-    """The value of a dotted name: ``plan.tp`` of the inputs, ``decode.terms.memory`` of the life.
+def look(path: str, point: Point, estimate: Estimate | None) -> Tree:
+    """The value of a name: ``plan.tp`` of the inputs, ``decode.terms.memory`` of the estimate.
 
     Raises:
         InputError: there is no such input or term.
     """
     head, *_ = path.split(".")
-    here, steps = (point, path.split(".")) if head in Point._fields else (life, path.split("."))
+    here, steps = (point, path.split(".")) if head in Point._fields else (estimate, path.split("."))
     for step in steps:
         here = _child(here, step, path)
     return here
 
 
-def _child(here: Any, step: str, path: str) -> Any:
+def _child(here: object, step: str, path: str) -> Tree:
     if isinstance(here, dict) and step in here:
         return here[step]
     if isinstance(here, tuple | list) and step.isdigit() and int(step) < len(here):
         return here[int(step)]
     if not isinstance(here, dict) and not step.startswith("_") and hasattr(here, step):
-        found = getattr(here, step)
-        if not callable(found):
-            return found
+        value = getattr(here, step)
+        if not callable(value):
+            return value
     raise InputError("space", "term", path, f"here one of {', '.join(children(here))}")
 
 
@@ -61,29 +64,29 @@ def children(here: object) -> list[str]:
     return names + [n for n in DERIVED if isinstance(getattr(type(here), n, None), property)]
 
 
-def unit_of(path: str, point: Point, life: Estimate | None) -> str:
+def unit_of(path: str, point: Point, estimate: Estimate | None) -> str:
     """The unit a term was declared with."""
-    return _declared(path, point, life).unit
+    return _declared(path, point, estimate).unit
 
 
-def grows(path: str, point: Point, life: Estimate | None) -> bool:
+def grows(path: str, point: Point, estimate: Estimate | None) -> bool:
     """Whether more of a term is better: rates and fractions, unless its field says otherwise."""
-    return _declared(path, point, life).more_is_better
+    return _declared(path, point, estimate).more_is_better
 
 
-def counts(path: str, point: Point, life: Estimate | None) -> bool:
+def counts(path: str, point: Point, estimate: Estimate | None) -> bool:
     """Whether a term is a count: where it is whole, it is exact in any precision."""
-    return _declared(path, point, life).kind == "count"
+    return _declared(path, point, estimate).kind == "count"
 
 
-def drawn(path: str, point: Point, life: Estimate | None) -> bool:
+def drawn(path: str, point: Point, estimate: Estimate | None) -> bool:
     """Whether a term is a power or an energy, which is unknown where the chip's power is."""
-    return _declared(path, point, life).drawn
+    return _declared(path, point, estimate).drawn
 
 
-def _declared(path: str, point: Point, life: Estimate | None) -> Output:
+def _declared(path: str, point: Point, estimate: Estimate | None) -> Output:
     head = path.split(".")[0]
-    here, steps = (point if head in Point._fields else life), path.split(".")
+    here, steps = (point if head in Point._fields else estimate), path.split(".")
     for step in steps[:-1]:
         here = _child(here, step, path)
     _child(here, steps[-1], path)
@@ -100,18 +103,18 @@ def _declared(path: str, point: Point, life: Estimate | None) -> Output:
     return Output()
 
 
-def numbers(tree: object) -> dict[str, Any]:
+def numbers(tree: object) -> dict[str, Tree]:
     """Every declared number below a tree by its dotted path, dictionaries included."""
-    found = {path: value for path, _, value in leaves(tree)}
+    values = {path: value for path, _, value in leaves(tree)}
     for f in dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ():
         value = getattr(tree, f.name)
         if isinstance(value, dict):
             for key, item in value.items():
                 if dataclasses.is_dataclass(item):
                     inner = numbers(item)
-                    found |= {f"{f.name}.{key}.{k}": v for k, v in inner.items()}
+                    values |= {f"{f.name}.{key}.{k}": v for k, v in inner.items()}
                 else:
-                    found[f"{f.name}.{key}"] = item
+                    values[f"{f.name}.{key}"] = item
         elif dataclasses.is_dataclass(value):
-            found |= {f"{f.name}.{k}": v for k, v in numbers(value).items()}
-    return found
+            values |= {f"{f.name}.{k}": v for k, v in numbers(value).items()}
+    return values

@@ -1,8 +1,8 @@
 """What is one point as a program? Traced once per structure and precision, for every use of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from infer_jax.sweeps.reducers import Reducer
 Shapes = tuple[tuple[int, ...], ...]
 Seen = Callable[[Point, Estimate], None]
 Answers = tuple[dict[str, Array], Array, Array, Array]  # terms, accepted, feasible, shortfall
+Whole = tuple[dict[str, Array], Array, Array, Array, Estimate]  # the same, and the estimate
 
 
 class Program(NamedTuple):
@@ -47,28 +48,37 @@ def one_point(
     """
     group = Group(base, program.sizes, program.slots, (), (), 0)
     point = group.fill(steps)
-    life = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
     if seen is not None:
-        seen(point, life)
+        seen(point, estimate)
     kind = jnp.result_type(*jax.tree.leaves(base))
-    values = {name: jnp.asarray(look(name, point, life), kind) for name, _ in program.signs}
+    values = {name: jnp.asarray(look(name, point, estimate), kind) for name, _ in program.signs}
     accepted = jnp.asarray(True)
     for predicate in program.where:
-        accepted &= jnp.asarray(holds(predicate, point, life), bool)
-    feasible = look(program.feasible, point, life)
+        accepted &= jnp.asarray(holds(predicate, point, estimate), bool)
+    feasible = look(program.feasible, point, estimate)
     above = program.feasible.rpartition(".")[0]
-    phases = [look(above, point, life)] if above else [life.prefill, life.decode]
+    phases = [look(above, point, estimate)] if above else [estimate.prefill, estimate.decode]
     short = jnp.asarray(0.0)
     for phase in phases:
         short = jnp.maximum(short, phase.shortfall)
     return values, accepted, jnp.asarray(feasible, bool), short
 
 
+class Declared(NamedTuple):
+    """What the fields of the terms say of them."""
+
+    signs: tuple[tuple[str, float], ...]
+    counts: frozenset[str]
+    units: dict[str, str]
+    drawn: frozenset[str]
+
+
 class Trace(NamedTuple):
     """One point's program, of the leaves of its base and its steps."""
 
     jaxpr: ClosedJaxpr
-    shapes: Any  # of (terms, accepted, feasible, shortfall, estimate), which it returns flat
+    shapes: Whole  # of what it returns flat: shapes and types in place of arrays
     scope: tuple[bool, ...]  # by output: whether it needs nothing of a phase not asked about
     signs: tuple[tuple[str, float], ...]
     counts: frozenset[str]  # the terms that are counts
@@ -86,39 +96,42 @@ def traced(program: Program, base: Point, dtype: DTypeLike) -> Trace:
 
 
 @lru_cache(maxsize=256)
-def _traced(
-    asked: Program, tree: Any, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype
-) -> Trace:
-    told: dict[str, Any] = {}
+def _traced(asked: Program, tree: Hashable, shapes: Shapes, dtype: np.dtype) -> Trace:
+    declared: list[Declared] = []
+    estimates: list[Estimate] = []  # the traced one, on its way out of the point's program
 
-    def seen(point: Point, life: Estimate) -> None:
+    def seen(point: Point, estimate: Estimate) -> None:
         names = [name for name, _ in asked.signs]
-        told["signs"] = tuple((n, -1.0 if grows(n, point, life) else 1.0) for n in names)
-        told["counts"] = frozenset(n for n in names if counts(n, point, life))
-        every = (*names, *numbers(life))
-        told["units"] = {n: unit_of(n, point, life) for n in every}
-        told["drawn"] = frozenset(n for n in every if drawn(n, point, life))
-        told["life"] = life
+        every = (*names, *numbers(estimate))
+        declared.append(
+            Declared(
+                tuple((n, -1.0 if grows(n, point, estimate) else 1.0) for n in names),
+                frozenset(n for n in names if counts(n, point, estimate)),
+                {n: unit_of(n, point, estimate) for n in every},
+                frozenset(n for n in every if drawn(n, point, estimate)),
+            )
+        )
+        estimates.append(estimate)
 
-    def whole(base: Point, steps: Sequence[Array]) -> tuple[object, ...]:
-        answers = one_point(asked, base, steps, seen)
-        return (*answers, told.pop("life"))
+    def whole(base: Point, steps: Sequence[Array]) -> Whole:
+        values, accepted, feasible, short = one_point(asked, base, steps, seen)
+        return values, accepted, feasible, short, estimates.pop()
 
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     steps = [jax.ShapeDtypeStruct((), dtype) if s.rule else leaves[s.leaf] for s in asked.slots]
     with jax.enable_x64(dtype == np.float64):
         make = jax.make_jaxpr(whole, return_shape=True)
-        jaxpr, found = make(jax.tree.unflatten(tree, leaves), steps)
-    scope = _scope(jaxpr, found, asked.feasible)
-    return Trace(jaxpr, found, scope, told["signs"], told["counts"], told["units"], told["drawn"])
+        jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
+    scope = _scope(jaxpr, returned, asked.feasible)
+    return Trace(jaxpr, returned, scope, *declared[-1])
 
 
-def _scope(jaxpr: ClosedJaxpr, shapes: Any, feasible: str) -> tuple[bool, ...]:
+def _scope(jaxpr: ClosedJaxpr, shapes: Whole, feasible: str) -> tuple[bool, ...]:
     """Where one phase is asked about, what another phase alone needs is left out."""
-    *answers, life = shapes
+    *answers, estimate = shapes
     count, total = len(jax.tree.leaves(answers)), len(jax.tree.leaves(shapes))
-    parts = [key[0].name for key, _ in jax.tree_util.tree_flatten_with_path(life)[0]]
-    phases = [name for name in dict.fromkeys(parts) if isinstance(getattr(life, name), Phase)]
+    parts = [key[0].name for key, _ in jax.tree_util.tree_flatten_with_path(estimate)[0]]
+    phases = [name for name in dict.fromkeys(parts) if isinstance(getattr(estimate, name), Phase)]
     phase = feasible.split(".")[0]
     if phase not in phases:
         return (True,) * total
@@ -127,23 +140,25 @@ def _scope(jaxpr: ClosedJaxpr, shapes: Any, feasible: str) -> tuple[bool, ...]:
     return tuple(apart(jaxpr, mine, others))
 
 
-def answers(program: Program, base: Point, estimate: str = "") -> Callable[[Sequence[Array]], Any]:
+def answers(
+    program: Program, base: Point, estimate: str = ""
+) -> Callable[[Sequence[Array]], Whole]:
     """steps -> (terms, accepted, feasible, shortfall, estimate).
 
     The estimator itself does not run again: only what the answers need of its trace does. Of the
-    estimate nothing is told; all that is in scope, where it is "asked"; or all, the "whole".
+    estimate it returns nothing (None at each leaf); what is in scope, for "asked"; or the "whole".
     """
     leaves = jax.tree.leaves(base)
     trace = traced(program, base, jnp.result_type(*leaves))
     first, tree = len(jax.tree.leaves(trace.shapes[:4])), jax.tree.structure(trace.shapes)
-    told = [
+    wanted = [
         i < first or estimate == "whole" or (estimate == "asked" and near)
         for i, near in enumerate(trace.scope)
     ]
-    run = jaxpr_as_fun(only(trace.jaxpr, told))
+    run = jaxpr_as_fun(only(trace.jaxpr, wanted))
 
-    def answer(steps: Sequence[Array]) -> Any:
-        found = iter(run(*leaves, *steps))
-        return jax.tree.unflatten(tree, [next(found) if is_told else None for is_told in told])
+    def answer(steps: Sequence[Array]) -> Whole:
+        values = iter(run(*leaves, *steps))
+        return jax.tree.unflatten(tree, [next(values) if each else None for each in wanted])
 
     return answer

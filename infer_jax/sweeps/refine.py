@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +14,7 @@ from infer_jax.sweeps.group import Group, spread
 from infer_jax.sweeps.keeping import Device
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import Point, numbers
-from infer_jax.sweeps.point import Program, answers
+from infer_jax.sweeps.point import Program, Whole, answers
 from infer_jax.sweeps.program import precise
 from infer_jax.sweeps.reducers import Reducer, parse
 from infer_jax.sweeps.stream import Part
@@ -43,13 +42,13 @@ class Rows:
 KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
 
 
-def _lives(program: Program, estimate: str, base: Point, steps: Sequence[Array]) -> Any:
+def _estimates(program: Program, estimate: str, base: Point, steps: Sequence[Array]) -> Whole:
     return jax.vmap(answers(program, base, estimate), axis_size=BLOCK)(steps)
 
 
 @lru_cache
-def _compiled(platform: str) -> Callable[..., Any]:
-    return jax.jit(_lives, static_argnums=(0, 1), compiler_options=quick(platform))
+def _compiled(platform: str) -> Callable[..., Whole]:
+    return jax.jit(_estimates, static_argnums=(0, 1), compiler_options=quick(platform))
 
 
 def evaluate(
@@ -69,7 +68,7 @@ def evaluate(
 
 def warm(part: Part) -> None:
     """Compile what evaluates a part's points, by evaluating its first."""
-    lives(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
+    estimates(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
 
 
 def positions(
@@ -83,7 +82,7 @@ def positions(
     return owner
 
 
-def lives(part: Part, digits: np.ndarray, estimate: str) -> Any:
+def estimates(part: Part, digits: np.ndarray, estimate: str) -> Whole:
     """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
     count, group = len(digits), part.group
     blocks = -(-count // BLOCK)
@@ -94,17 +93,18 @@ def lives(part: Part, digits: np.ndarray, estimate: str) -> Any:
     with precise(np.float64), jax.default_device(host[0]):
         base = jax.tree.map(lambda x: np.asarray(x, np.float64), group.base)
         run = _compiled(host[0].platform)
-        found = [
+        each = [
             jax.device_get(run(lean, estimate, base, group.steps(block.T)))
             for block in np.split(padded, blocks)
         ]
-    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *found)
+    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *each)
 
 
 def _terms(part: Part, digits: np.ndarray) -> dict[str, np.ndarray]:
-    values, kept, feasible, short, life = lives(part, digits, "asked")
-    told = {name: column for name, column in numbers(life).items() if column is not None}
-    return {**values, **told, "feasible": feasible, KEPT: kept, SHORT: short}
+    values, kept, feasible, short, estimate = estimates(part, digits, "asked")
+    known = {name: column for name, column in numbers(estimate).items() if column is not None}
+    columns = {**values, **known, "feasible": feasible, KEPT: kept, SHORT: short}
+    return {name: np.asarray(column) for name, column in columns.items()}
 
 
 def _cpu() -> list[Device]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,13 +13,15 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
-from infer_jax.specs import value_of
-from infer_jax.sweeps.axis import Axis
+from infer_jax.specs import Spec, value_of
+from infer_jax.sweeps.axis import Axis, Rule
 from infer_jax.sweeps.constraint import Predicate
 from infer_jax.sweeps.group import Column, Group, Slot
-from infer_jax.sweeps.paths import Point, children, look
+from infer_jax.sweeps.paths import Point, Tree, children, look
 
 STRUCTURES = 64  # groups, each of which is a program of its own
+
+Picks = tuple[tuple[int, ...], ...]  # by digit: the positions of one structure
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -33,10 +35,10 @@ class Space:
     structure, then in the order estimator, arch, hardware, workload, plan, the last fastest.
     """
 
-    arch: Any
-    hardware: Any
-    workload: Any
-    plan: Any
+    arch: Tree
+    hardware: Tree
+    workload: Tree
+    plan: Tree
     axes: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
     zips: Sequence[Sequence[str]] = ()
     where: Sequence[Predicate] = ()
@@ -44,8 +46,8 @@ class Space:
     @property
     def sizes(self) -> dict[str, int]:
         """Values of each axis by path; axes that advance together stand as one."""
-        made = _Grouping(self, None)
-        return {" and ".join(digit): len(made.named[digit[0]]) for digit in made.digits}
+        grouping = _Grouping(self, None)
+        return {" and ".join(x): len(grouping.named[x[0]]) for x in grouping.digits}
 
     @property
     def size(self) -> int:
@@ -71,13 +73,26 @@ class Space:
 
     def named(self) -> dict[str, System | Model]:
         """The systems and models of the catalog that are in it, by name; a bare spec has none."""
-        found: dict[str, System | Model] = {}
+        named: dict[str, System | Model] = {}
         for given in (self.arch, self.hardware, *self.axes.values()):
             listed = _as_axis(given)
             for item in listed.steps if isinstance(listed, Axis) else (listed,):
                 if isinstance(item, System | Model):
-                    found[item.name] = item
-        return found
+                    named[item.name] = item
+        return named
+
+
+class _Leaves(NamedTuple):
+    """The leaves of a group while it is laid out, each by its number."""
+
+    number: dict[str, int]  # by path
+    slots: dict[int, tuple[Slot, np.ndarray]]
+    values: dict[int, np.ndarray]
+
+    def vary(self, leaf: int, digit: int, table: np.ndarray, rule: Rule | None = None) -> None:
+        """A leaf takes the values of a table, by a digit."""
+        self.slots[leaf] = (Slot(leaf, digit, rule), table)
+        self.values[leaf] = table[0]
 
 
 class _Grouping:
@@ -122,77 +137,63 @@ class _Grouping:
         classes = [self._classes(digit) for digit in self.digits]
         count = prod(len(c) for c in classes)
         if count > STRUCTURES:
-            said = f"{count:,} structures"
             allowed = f"at most {STRUCTURES}: each is compiled; sweep models of other blocks apart"
-            raise InputError("space", "specs", said, allowed)
-        made, offset = [], 0
+            raise InputError("space", "specs", f"{count:,} structures", allowed)
+        groups: list[Group] = []
+        offset = 0
         for picks in product(*classes):
             group = self._group(picks, offset)
-            made.append(group)
+            groups.append(group)
             offset += group.size
-        return tuple(made)
+        return tuple(groups)
 
     def _classes(self, digit: tuple[str, ...]) -> list[tuple[int, ...]]:
         """Positions of a digit whose specs have one structure."""
-        found: dict[Any, list[int]] = {}
+        alike: dict[tuple[object, ...], list[int]] = {}
         for i in range(len(self.named[digit[0]])):
             kinds = [
                 i if path == "estimator" else jax.tree.structure(_spec(self.named[path].steps[i]))
                 for path in digit
                 if self.named[path].is_spec
             ]
-            found.setdefault(tuple(kinds), []).append(i)
-        return [tuple(positions) for positions in found.values()]
+            alike.setdefault(tuple(kinds), []).append(i)
+        return [tuple(positions) for positions in alike.values()]
 
-    def _group(self, picks: tuple[tuple[int, ...], ...], offset: int) -> Group:
-        first = {p: pick[0] for digit, pick in zip(self.digits, picks, strict=True) for p in digit}
-        flat = []
-        for key, item in self.flat:
-            if isinstance(item, Axis):
-                item = item.steps[first[dotted(key)]]
-                item = _spec(item) if self.named[dotted(key)].is_spec else np.float64(0.0)
-            flat.append(_spec(item))
-        base = Point(*jax.tree.unflatten(self.tree, flat))
+    def _group(self, picks: Picks, offset: int) -> Group:
+        base = self._base(picks)
         paths, _ = jax.tree_util.tree_flatten_with_path(base)
         leaf = {dotted(key): i for i, (key, _) in enumerate(paths)}
         values = {i: np.asarray(x, np.float64) for i, (_, x) in enumerate(paths)}
-        slots: dict[int, tuple[Slot, np.ndarray]] = {}
-        columns = []
+        leaves = _Leaves(leaf, {}, values)
+        columns: list[Column] = []
         for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
             for path in digit:
                 axis = self.named[path]
                 labels = tuple(_label(axis, i) for i in pick)
                 columns.append(Column(path, at, labels, pick, axis.is_spec))
                 if axis.is_spec:
-                    self._specs(axis, path, at, pick, leaf, slots, values)
+                    _choose_specs(axis, path, at, pick, leaves)
         for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
             for path in digit:
                 if not self.named[path].is_spec:
                     table = self._numbers(path, base, leaf)[np.array(pick)]
-                    slots[leaf[path]] = (Slot(leaf[path], at, self.named[path].rule), table)
-                    values[leaf[path]] = table[0]
-        self._coefficients(base, picks, slots, values)
+                    leaves.vary(leaf[path], at, table, self.named[path].rule)
+        self._coefficients(base, picks, leaves)
         base = jax.tree.unflatten(jax.tree.structure(base), list(values.values()))
-        ordered = sorted(slots.values(), key=lambda s: (s[0].rule is not None, s[0].leaf))
-        sizes = tuple(len(pick) for pick in picks)
-        return Group(
-            base,
-            sizes,
-            tuple(s for s, _ in ordered),
-            tuple(t for _, t in ordered),
-            tuple(columns),
-            offset,
-        )
+        ordered = sorted(leaves.slots.values(), key=lambda s: (s[0].rule is not None, s[0].leaf))
+        slots, tables = tuple(s for s, _ in ordered), tuple(t for _, t in ordered)
+        return Group(base, tuple(len(p) for p in picks), slots, tables, tuple(columns), offset)
 
-    def _specs(
-        self, axis: Axis, path: str, at: int, pick: Any, leaf: Any, slots: Any, values: Any
-    ) -> None:
-        """Slots of a digit that chooses whole specs; a leaf they agree on stays a constant."""
-        for key, column in _stacked([_spec(axis.steps[i]) for i in pick]):
-            i = leaf[f"{path}.{key}" if key else path]
-            values[i] = column[0]
-            if np.any(column != column[0]):
-                slots[i] = (Slot(i, at), column)
+    def _base(self, picks: Picks) -> Point:
+        """The point of the first specs picked, with 0 where a number varies."""
+        first = {p: pick[0] for digit, pick in zip(self.digits, picks, strict=True) for p in digit}
+        flat: list[Tree] = []
+        for key, item in self.flat:
+            if isinstance(item, Axis):
+                path = dotted(key)
+                item = item.steps[first[path]] if self.named[path].is_spec else np.float64(0.0)
+            flat.append(_spec(item))
+        return Point(*jax.tree.unflatten(self.tree, flat))
 
     def _numbers(self, path: str, base: Point, leaf: Mapping[str, int]) -> np.ndarray:
         """The checked values of a numeric axis."""
@@ -207,7 +208,7 @@ class _Grouping:
             each = [value_of(type(owner), name, step, f"space: {path}") for step in axis.steps]
             return np.asarray(each, np.float64)
 
-    def _coefficients(self, base: Point, picks: Any, slots: Any, values: Any) -> None:
+    def _coefficients(self, base: Point, picks: Picks, leaves: _Leaves) -> None:
         """What the systems of the catalog say of the estimator's own coefficients."""
         systems, at = [self.raw.hardware], -1
         for i, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
@@ -222,43 +223,52 @@ class _Grouping:
         rows = zip(*(jax.tree.leaves(e) for e in fitted), strict=True)
         for i, (held, row) in enumerate(zip(jax.tree.leaves(base.estimator), rows, strict=True)):
             table = np.asarray(row, np.float64)  # a leaf may be a whole look-up table
-            if i in slots and np.any(table != held):
+            if i in leaves.slots and np.any(table != held):
                 raise InputError(
                     "space", "estimator", "an axis over a coefficient that the systems set",
                     "hardware without that coefficient: system.hardware",
                 )  # fmt: skip
-            if i in slots:
+            if i in leaves.slots:
                 continue
-            values[i] = table[0]
+            leaves.values[i] = table[0]
             if np.any(table != table[0]):
-                slots[i] = (Slot(i, at), table)
+                leaves.vary(i, at, table)
 
 
-def dotted(keys: Iterable[Any]) -> str:
+def _choose_specs(axis: Axis, path: str, at: int, pick: Sequence[int], leaves: _Leaves) -> None:
+    """Let a digit choose whole specs; a leaf they agree on stays a constant."""
+    for key, column in _stacked([_spec(axis.steps[i]) for i in pick]):
+        i = leaves.number[f"{path}.{key}" if key else path]
+        leaves.values[i] = column[0]
+        if np.any(column != column[0]):
+            leaves.vary(i, at, column)
+
+
+def dotted(keys: Iterable[object]) -> str:
     """A key path of JAX as a dotted path."""
     return ".".join(
         str(next(getattr(k, a) for a in ("name", "idx", "key") if hasattr(k, a))) for k in keys
     )
 
 
-def _as_axis(given: Any) -> Any:
+def _as_axis(given: Tree) -> Tree:
     return Axis.specs(*given) if isinstance(given, list | tuple) else given
 
 
-def _spec(item: Any) -> Any:
+def _spec(item: Tree) -> Tree:
     if isinstance(item, System):
         return item.hardware
     return item.architecture if isinstance(item, Model) else item
 
 
-def _label(axis: Axis, i: int) -> Any:
+def _label(axis: Axis, i: int) -> object:
     step = axis.steps[i]
     if not axis.is_spec:
         return step
     return getattr(step, "name", None) or i
 
 
-def _stacked(specs: Sequence[Any]) -> list[tuple[str, np.ndarray]]:
+def _stacked(specs: Sequence[Tree]) -> list[tuple[str, np.ndarray]]:
     flat = [jax.tree_util.tree_flatten_with_path(s)[0] for s in specs]
     keys = [dotted(key) for key, _ in flat[0]]
     return [
@@ -273,7 +283,7 @@ def _head(path: str) -> str:
     return head
 
 
-def _owner(path: str, base: Point) -> tuple[Any, str]:
+def _owner(path: str, base: Point) -> tuple[Spec, str]:
     above, _, name = path.rpartition(".")
     owner = look(above, base, None)
     if name not in children(owner):
@@ -289,7 +299,7 @@ def _refuse_nested(axes: Iterable[Axis]) -> None:
             raise InputError("space", "axis", "inside a list of specs", "Space(axes={path: axis})")
 
 
-def _refuse_static(tree: Any, path: str) -> None:
+def _refuse_static(tree: object, path: str) -> None:
     """Raise InputError where an axis sits in a field that is structure."""
     if isinstance(tree, Axis):
         return

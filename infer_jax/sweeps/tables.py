@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def check(path: str | os.PathLike[str], mark: str) -> None:
         raise InputError("sweep", "out", str(path), "a new name: that file is not of this sweep")
 
 
-def _pyarrow() -> Any:
+def _pyarrow() -> ModuleType:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -95,7 +95,7 @@ def write(
     write_text(path, text.getvalue())
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     """A cell as it is; a text that a spreadsheet would run as a formula gets a quote before it."""
     formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
     return f"'{value}" if formula else value

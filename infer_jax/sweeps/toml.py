@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from infer_jax.catalog import list_models, list_systems, load_model, load_system
+from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.catalog.sense import sensible_changes
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.estimators.registry import variant
-from infer_jax.specs import Plan, Workload, value_of
+from infer_jax.specs import Plan, Spec, Workload, value_of
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint
@@ -22,6 +22,8 @@ from infer_jax.sweeps.topk import TopK
 
 KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coefficients", "zip",
         "where", "keep")  # fmt: skip
+Table = Mapping[str, Any]  # of a file: values of any kind, each checked where it is read
+Body = dict[str, Any]  # a table that is taken apart
 DEFAULT = "serving"  # the estimator where a file names none
 AXES = {
     "values": (Axis.values, 1, None),
@@ -52,7 +54,7 @@ def load_space(path: str | Path, keep: Reducer | None = None) -> Asked:
     return space_of(str(path), read_toml(path), keep)
 
 
-def space_of(where: str, table: Mapping[str, Any], keep: Reducer | None = None) -> Asked:
+def space_of(where: str, table: Table, keep: Reducer | None = None) -> Asked:
     """The sweep of the tables of a file; ``keep`` in place of what they keep."""
     known(where, "", table, KEYS)
     if keep is None and not isinstance(table.get("keep"), dict):
@@ -64,8 +66,8 @@ def space_of(where: str, table: Mapping[str, Any], keep: Reducer | None = None) 
 
 
 def read_space(
-    where: str, table: Mapping[str, Any], default: str = DEFAULT
-) -> tuple[Any, Space, str]:
+    where: str, table: Table, default: str = DEFAULT
+) -> tuple[Estimator | list[Estimator], Space, str]:
     """(estimator, space, what makes a point count) of the tables of a file.
 
     ``default`` is the estimator where the file names none.
@@ -80,7 +82,7 @@ def read_space(
     hardware, hardware_axes = _hardware(where, dict(table["hardware"]))
     axes = {**arch_axes, **hardware_axes}
     work, plan = Workload.of(), Plan.of()
-    parts: dict[str, Any] = {}
+    parts: dict[str, Spec] = {}
     for name, base in (("workload", work), ("plan", plan)):
         plain, varied = _numbers(where, name, table.get(name, {}))
         parts[name] = base.replace(
@@ -122,7 +124,9 @@ def _texts(given: object) -> bool:
     return isinstance(given, list) and bool(given) and all(isinstance(x, str) for x in given)
 
 
-def _names(where: str, field: str, body: dict[str, Any], one: str, many: str, every: Any) -> Any:
+def _names(
+    where: str, field: str, body: Body, one: str, many: str, every: Callable[[], Iterable[str]]
+) -> str | list[str]:
     """One name, or a list of names; "all" is every one there is."""
     single, several = body.pop(one, None), body.pop(many, None)
     if several == "all":
@@ -135,7 +139,7 @@ def _names(where: str, field: str, body: dict[str, Any], one: str, many: str, ev
     raise InputError(where, field, single or several or "missing", allowed)
 
 
-def _arch(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+def _arch(where: str, body: Body) -> tuple[Model | list[Model], dict[str, Axis]]:
     formats = {key: body.pop(key) for key in ("quant", "kv_dtype") if key in body}
     if not all(isinstance(x, str) for x in formats.values()):
         raise InputError(where, "arch", formats, "formats by name")
@@ -147,22 +151,22 @@ def _arch(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
     return [load_model(name, **formats) for name in names], axes
 
 
-def _hardware(where: str, body: dict[str, Any]) -> tuple[Any, dict[str, Axis]]:
+def _hardware(where: str, body: Body) -> tuple[System | list[System], dict[str, Axis]]:
     names = _names(where, "hardware", body, "system", "systems", list_systems)
     plain, axes = _numbers(where, "hardware", body)
     axes |= {f"hardware.{k}": Axis.values(v) for k, v in plain.items()}
-    made = [load_system(n) for n in ([names] if isinstance(names, str) else names)]
+    systems = [load_system(n) for n in ([names] if isinstance(names, str) else names)]
     steps = {
         path.removeprefix("hardware."): [x for x in axis.steps if isinstance(x, int | float)]
         for path, axis in axes.items()
     }
-    for system in made:
+    for system in systems:
         sensible_changes(where, "hardware", system.hardware, steps)
-    return (made[0] if isinstance(names, str) else made), axes
+    return (systems[0] if isinstance(names, str) else systems), axes
 
 
 def _estimators(
-    where: str, table: Mapping[str, Any], default: str
+    where: str, table: Table, default: str
 ) -> tuple[Estimator | list[Estimator], dict[str, Axis]]:
     names = table.get("estimator", default)
     if not (isinstance(names, str) or _texts(names)):
@@ -170,15 +174,15 @@ def _estimators(
     plain, axes = _numbers(where, "estimator", table.get("coefficients", {}))
     axes |= {f"estimator.{k}": Axis.values(v) for k, v in plain.items()}
     # a system brings its coefficients when the space is laid out
-    made = [variant(n).make() for n in ([names] if isinstance(names, str) else names)]
-    return (made[0] if isinstance(names, str) else made), axes
+    estimators = [variant(n).make() for n in ([names] if isinstance(names, str) else names)]
+    return (estimators[0] if isinstance(names, str) else estimators), axes
 
 
-def _numbers(where: str, head: str, body: Any) -> tuple[dict[str, Any], dict[str, Axis]]:
+def _numbers(where: str, head: str, body: object) -> tuple[Body, dict[str, Axis]]:
     """Plain numbers by field, and axes by path; nested tables are parts."""
     if not isinstance(body, dict):
         raise InputError(where, head, body, f"a table [{head}]")
-    plain: dict[str, Any] = {}
+    plain: Body = {}
     axes: dict[str, Axis] = {}
     for key, value in body.items():
         path = f"{head}.{key}"
@@ -195,7 +199,7 @@ def _numbers(where: str, head: str, body: Any) -> tuple[dict[str, Any], dict[str
     return plain, axes
 
 
-def axis_of(where: str, path: str, table: dict[str, Any]) -> Axis:
+def axis_of(where: str, path: str, table: Table) -> Axis:
     """The axis of a table such as ``{ integers = [1, 8] }``."""
     [(kind, given), *rest] = table.items()
     if rest or kind not in AXES:
@@ -215,7 +219,7 @@ def axis_of(where: str, path: str, table: dict[str, Any]) -> Axis:
         raise InputError(where, path, given, "numbers") from None
 
 
-def _keep(where: str, table: dict[str, Any]) -> Reducer:
+def _keep(where: str, table: Table) -> Reducer:
     """The reducer of a [keep] table: the one key that names it, and its options."""
     makers = {
         "pareto": (lambda names, **o: Pareto(*names, **o), ("per", "epsilon"), _texts),
