@@ -78,7 +78,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     there = jnp.arange(s.last.shape[0]) < requests.count
     arrival = jnp.full_like(last, -1)
     if concurrency is not None:
-        # whoever comes, comes when one before it leaves
+        # in a closed loop a request arrives when an earlier one leaves
         left = jnp.sort(jnp.where(there, last, NEVER))
         leaver = jnp.arange(s.last.shape[0]) - concurrency
         arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)

@@ -59,7 +59,7 @@ class PrefillFirst(Rules):
         free = (self.blocks - self.taken(s, requests)) * self.block.astype(float)
         coming = jnp.where(s.ends < NEVER, jnp.minimum(s.ends - s.steps, self.clip), 0.0)
         rest = free - total(coming) * s.ratio - s.charged
-        # at a tie nobody is admitted, whatever the digits of ``charge`` say
+        # at a tie no request is admitted, whatever the digits of ``charge`` say
         return feed.whole + jnp.minimum(feed.out, self.clip) < rest - HAIR
 
     def charge(self, s: State, feed: Feed) -> Array:

@@ -69,7 +69,7 @@ def _check(rules: Rules, requests: Requests, concurrency: int | None) -> None:
 
 
 def _turns(rules: Rules, requests: Requests) -> float:
-    """Entries that a path surely needs no more than, if nobody is preempted."""
+    """An upper bound on the entries of a path, if no request is preempted."""
     count = int(requests.count)
     spare = float(rules.slots) if rules.beside else 0.0
     room = max(float(rules.budget) - spare, float(rules.unit), 1.0)

@@ -60,8 +60,8 @@ class State(NamedTuple):
     charged: Float[Array, ""]  # tokens that an estimate of room counts for those admitted
     part: Int[Array, ""]  # the prompt that is partly computed, or -1
     part_done: Int[Array, ""]
-    barred: Bool[Array, ""]  # nobody is admitted in this pass
-    full: Bool[Array, ""]  # nobody is admitted until a request leaves
+    barred: Bool[Array, ""]  # no request is admitted in this pass
+    full: Bool[Array, ""]  # none is admitted until a request leaves
     clearing: Bool[Array, ""]  # one has left
     ratio: Float[Array, ""]  # of the tokens to come that are counted as needed
     # requests taken back to the end of the queue, and how many had arrived before them

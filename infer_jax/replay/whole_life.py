@@ -11,7 +11,7 @@ from infer_jax.specs import spec
 
 @spec
 class WholeLife(Rules):
-    """Decodes first, parts of prompts beside them; nobody is ever preempted.
+    """Decodes first, parts of prompts beside them; no request is ever preempted.
 
     TensorRT-LLM's GUARANTEED_NO_EVICT: requests in progress go on; a new one, in order of arrival,
     is taken in if the blocks to its end are free after those that all others will need, and the

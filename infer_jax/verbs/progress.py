@@ -23,7 +23,7 @@ def watched() -> bool:
 
 @contextmanager
 def busy(doing: str) -> Iterator[None]:
-    """Say on stderr what is being done, where somebody watches a terminal."""
+    """Show on stderr what is being done, if it is a terminal."""
     if not watched():
         yield
         return
@@ -35,7 +35,7 @@ def busy(doing: str) -> Iterator[None]:
 
 @contextmanager
 def bar() -> Iterator["Callable[[Progress], None] | None"]:
-    """A bar with points per second and the time left, where somebody watches a terminal."""
+    """A bar with points per second and the time left, if stderr is a terminal."""
     if not watched():
         yield None
         return

@@ -137,7 +137,7 @@ def _asked(
 
 
 def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[str, ...]]:
-    """One estimator or several, with their names; a system brings its own coefficients."""
+    """One estimator or several, with their names; each system has its own coefficients."""
     several = [given] if isinstance(given, str | Estimator) else list(given)
     made = [variant(one).make() if isinstance(one, str) else one for one in several]
     names = tuple(one if isinstance(one, str) else one.innermost.table for one in several)

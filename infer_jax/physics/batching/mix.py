@@ -94,7 +94,7 @@ def _waits(kinds: Kinds, s: Steps, decoding: Array, p: Prompts) -> tuple[Array, 
     gate = 0.5 * p.length + jnp.maximum(p.coming + more, 0.0) * kinds.mean(p.cost)
     idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
     gate = gate * (1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle))
-    # one who finds nobody waits for no step
+    # a prompt that finds the server idle waits for no step
     gate = gate * -jnp.expm1(-decoding - p.rate * kinds.mean(p.own))
     # prompts before one's own that take several steps: between a gated queue, where all that
     # came during a step are served in the next, and one served in the order of arrival
