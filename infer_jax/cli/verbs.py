@@ -27,7 +27,7 @@ MOST = 240  # characters of a wrong value that are said again
 class Verbs(TyperGroup):
     """The group of verbs, which tells every problem of the user's in one sentence."""
 
-    def __init__(self, *, commands: Any = None, **given: Any):
+    def __init__(self, *, commands: dict[str, TyperCommand] | None = None, **given: Any):
         listed = {name: TyperCommand(name, help=verb.line) for name, verb in VERBS.items()}
         super().__init__(commands={**listed, **(commands or {})}, **given)
 
@@ -111,7 +111,7 @@ def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
     own = signature(verb)
 
     @wraps(verb)
-    def run(*, quiet: bool, **given: Any) -> None:
+    def run(*, quiet: bool, **given: object) -> None:
         hush(quiet)
         with from_command():
             verb(**given)

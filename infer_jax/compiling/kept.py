@@ -32,13 +32,13 @@ def folder() -> Path | None:
     return Path(chosen) / "programs"
 
 
-def key(asked: Any) -> str:
+def key(asked: object) -> str:
     """The name of a program: of the question, and of all that its machine code depends on."""
     text = json.dumps([asked, _settings(), *_world()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def load(name: str) -> tuple[Any, bytes] | None:
+def load(name: str) -> tuple[object, bytes] | None:
     """(structure of the answer, program), or None."""
     place = folder()
     if place is None:
@@ -56,7 +56,7 @@ def load(name: str) -> tuple[Any, bytes] | None:
     return head["answer"], program
 
 
-def store(name: str, answer: Any, program: bytes) -> None:
+def store(name: str, answer: object, program: bytes) -> None:
     """Keep a program; in silence where that cannot be done."""
     place = folder()
     if place is None:
@@ -86,7 +86,7 @@ def prune(place: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _digest(answer: Any, program: bytes) -> str:
+def _digest(answer: object, program: bytes) -> str:
     return hashlib.sha256(json.dumps(answer).encode() + program).hexdigest()
 
 

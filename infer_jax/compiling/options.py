@@ -2,10 +2,12 @@
 
 from typing import Any
 
+Options = dict[str, Any]  # of the compiler
+
 # Unoptimised, without the costly passes, by the older of XLA's two writers of fused loops, which
 # takes a third of the time of the newer one, and as one module: options of ``jax.jit`` on a CPU.
 # Fusion stays on: unfused, the programs of ``estimate`` take two to six times as long to compile.
-QUICK: dict[str, Any] = {
+QUICK: Options = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
@@ -13,12 +15,12 @@ QUICK: dict[str, Any] = {
 }
 
 
-def quick(platform: str) -> dict[str, Any] | None:
+def quick(platform: str) -> Options | None:
     """``QUICK`` on a CPU; other compilers know no such options."""
     return QUICK if platform == "cpu" else None
 
 
-def wide(platform: str) -> dict[str, Any] | None:
+def wide(platform: str) -> Options | None:
     """For programs over many points, on a CPU: the widest vectors there are.
 
     A quarter to a half faster than the compiler's 256 bits.

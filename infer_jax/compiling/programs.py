@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from infer_jax.compiling import kept
-from infer_jax.compiling.options import QUICK
+from infer_jax.compiling.options import QUICK, Options
 from infer_jax.compiling.structure import UndescribableError, described, name_of, plain, rebuilt
 
 MANY = 50_000  # points from which optimised code wins its compilation back
@@ -35,7 +35,7 @@ def once(
     static = tuple(range(len(fixed)))
     if jax.default_backend() != "cpu":
         return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
-    options = QUICK if points < MANY else {}
+    options: Options = QUICK if points < MANY else {}
     try:
         asked = [name_of(function), plain(fixed), described(args), options]
     except (UndescribableError, TypeError):
@@ -70,7 +70,7 @@ def _loaded(key: str) -> Program | None:
     except Exception:  # XLA's own errors have no common class: as one that is absent
         return None
 
-    def run(*args: Any) -> Any:
+    def run(*args: object) -> object:
         given = [jax.device_put(x, device) for x in jax.tree.leaves(args)]
         return jax.tree.unflatten(tree, [np.asarray(x) for x in executable.execute(given)])
 
@@ -78,7 +78,7 @@ def _loaded(key: str) -> Program | None:
 
 
 def _compiled(
-    key: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+    key: str, function: Callable[..., object], args: tuple[object, ...], options: Options
 ) -> Program:
     """The program, traced and compiled, and kept under that name."""
     lowered = jax.jit(function, keep_unused=True).lower(*args)

@@ -18,7 +18,7 @@ class UndescribableError(ValueError):
     """A tree that holds what has no name: a lambda, a closure, a class of the user's."""
 
 
-def described(tree: Any) -> Any:
+def described(tree: object) -> object:
     """A tree as data: types and static values in full, of every number its shape and dtype."""
     if tree is None:
         return None
@@ -65,7 +65,7 @@ def rebuilt(data: Any) -> Any:
     return _class(data["spec"], object)(**parts, **static)
 
 
-def name_of(thing: Any) -> str:
+def name_of(thing: object) -> str:
     """``module:name`` of a class or function of this package."""
     module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
     if not name or not str(module).startswith("infer_jax."):
@@ -75,11 +75,11 @@ def name_of(thing: Any) -> str:
     return f"{module}:{name}"
 
 
-def _named(text: str) -> Any:
+def _named(text: str) -> object:
     module, name = text.split(":")
     if not module.startswith("infer_jax."):
         raise UndescribableError(f"{text!r} is not of this package")
-    found: Any = import_module(module)
+    found: object = import_module(module)
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
@@ -94,7 +94,7 @@ def _class(text: str, base: type) -> Any:
     return found
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A static value as data: plain ones, functions of this package, tuples and records of them."""
     if isinstance(value, PLAIN):
         return value

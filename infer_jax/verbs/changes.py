@@ -58,7 +58,7 @@ class Changes(NamedTuple):
                 new[path] = (lambda x, by=number: x * by) if value.startswith("*") else number
         return new
 
-    def changed(self, **parts: Any) -> Parts:
+    def changed(self, **parts: object) -> Parts:
         """The named parts with these changes.
 
         Raises:

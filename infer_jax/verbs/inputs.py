@@ -47,7 +47,7 @@ class Given:
         ]
 
     @property
-    def names(self) -> dict[str, Any]:
+    def names(self) -> dict[str, object]:
         """Which files answered, for JSON."""
         return {
             "model": self.model.name,

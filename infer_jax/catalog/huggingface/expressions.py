@@ -74,7 +74,9 @@ class Expression:
         return bool(name.ends(self.tree, 1))
 
 
-Tree = Iterable[tuple[object, Any]]  # of re's parser: what a part is, and what it is given
+Part = tuple[object, Any]  # of re\'s parser: what a part is, and what it is given
+Tree = Iterable[Part]
+Parts = Sequence[Part]
 
 
 def _check(tree: Tree, depth: int) -> None:
@@ -130,7 +132,7 @@ class Name:
                 starts = sum(1 << i for i in ahead if bool(self.ends(given[1], 1 << i)) == wanted)
         return starts
 
-    def repeated(self, given: tuple[int, int, Sequence[tuple[object, Any]]], starts: int) -> int:
+    def repeated(self, given: tuple[int, int, Parts], starts: int) -> int:
         """Where matches in a row may end: at least, at most, and of what they are."""
         least, most, body = given
         # a place that is left is never come back to: after twice the length nothing changes
@@ -183,7 +185,7 @@ class Name:
         return edges if place is op.AT_BOUNDARY else ~edges & ((1 << self.length + 1) - 1)
 
 
-def _in(items: Sequence[tuple[object, Any]], letter: str) -> bool:
+def _in(items: Parts, letter: str) -> bool:
     """Whether a class, ``[a-z]`` or ``\\d``, has a character."""
     code, found = ord(letter), False
     for kind, given in items:
