@@ -123,7 +123,7 @@ def products(c: Context, rows: Array) -> Spent:
     read = hit * weights.elements * weights.bytes / (split * c.read_rate(weights))
     computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)
     longer = maximum(read, computed, 1.0 / model.overlap)
-    times, read, computed = jnp.sum(layer.count * jnp.stack([longer, read, computed]), axis=-1)
+    times, read, computed = (jnp.sum(layer.count * x, axis=-1) for x in (longer, read, computed))
     return Spent(dict(zip(kinds, times, strict=True)), jnp.sum(read), jnp.sum(computed))
 
 
