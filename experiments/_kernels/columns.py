@@ -91,7 +91,7 @@ def columns_of(
     values = {"static": _static(jobs["decode"], row)}
     kernels = {}
     for stage, one in jobs.items():
-        values[stage], kernels[stage] = _phase(one, model.scheduling(arch, stage))
+        values[stage], kernels[stage] = _phase(one, model.scheduling(stage, one.hybrid))
     return values, kernels
 
 

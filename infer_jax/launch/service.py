@@ -128,13 +128,11 @@ class Traits(TypedDict):
 def traits(arch: Architecture) -> Traits:
     """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
     mixers = [block.attention for block in arch.blocks if block.attention is not None]
-    windows = {str(getattr(m, "window", "")) for m in mixers}
-    layers = [att.of(mixer) for mixer in mixers]
-    families = {layer.family for layer in layers}
+    kept = {att.of(mixer).cached(arch) for mixer in mixers}
     return {
         "heads": float(arch.draft_layers) > 0,
         "experts": any(isinstance(block.feedforward, Experts) for block in arch.blocks),
-        "hybrid": len(windows) > 1 or len(families) > 1 or any(layer.recurrent for layer in layers),
+        "hybrid": len(kept) > 1 or any(one.state > 0 for one in kept),
         "limit": float(arch.max_positions),
     }
 

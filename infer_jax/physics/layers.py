@@ -1,8 +1,8 @@
 """An architecture as a table: one row of numbers for each block of equal layers.
 
-Estimators read rows; which kind of attention or feedforward a layer is, is asked here and in
-``physics.attention`` alone. Models of different structure are tables of one structure, so that
-one compiled program serves all of them, row by row.
+Estimators read rows; what a kind of attention does, ``physics.attention`` alone knows. Models of
+different structure are tables of one structure, so that one compiled program serves all of them,
+row by row.
 """
 
 from typing import NamedTuple

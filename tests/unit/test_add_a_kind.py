@@ -16,7 +16,7 @@ from infer_jax import footprint
 from infer_jax.catalog import load_system
 from infer_jax.estimators import Offload, registry
 from infer_jax.physics import attention as att, decoder, layers
-from infer_jax.physics.attention.kind import Cut, Kind, Operands
+from infer_jax.physics.attention.kind import GROUPED, Cut, Kind, Operands
 from infer_jax.physics.attention.row import blank
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import (
@@ -54,15 +54,12 @@ class Paired(Spec):
 class PairedLayer(Kind[Paired]):
     """What the recipe asks for, and nothing else."""
 
+    core = GROUPED
+
     @property
     def names(self):
         """The kernels of its projections."""
         return "qkv", "output"
-
-    @property
-    def family(self):
-        """Whose kernels its core runs in."""
-        return "mha"
 
     def matrices(self, width):
         """[Q, K, V] and O."""

@@ -4,10 +4,12 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import infer_jax
 from infer_jax.physics import attention
+from infer_jax.physics.attention import kind
 
 PACKAGE = Path(infer_jax.__file__).parent
 # a room may import from those before it
@@ -36,11 +38,16 @@ ORDER = (
     "cli",
 )
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
-KINDS, SPECS = {kind.__name__ for kind in attention.KINDS}, "infer_jax.specs"
-# where kinds of attention may be told apart: their specs, readers and laws, and the variants that
-# reproduce an author's own accounting
-APART = ("specs", "catalog", "physics/attention", "estimators/kernels/published.py")
-APART += tuple(f"estimators/kernels/{name}.py" for name in ("budget", "missing", "tables"))
+# kinds of attention, their laws and cores by name
+CORES = {name: x for name, x in vars(kind).items() if isinstance(x, kind.Core)}
+KINDS = {one.__name__ for row in attention.KINDS.items() for one in row} | {"KINDS"} | set(CORES)
+# where kinds of attention may be told apart: their specs, readers and laws, and the files that
+# reproduce InferSim's own accounting
+APART = ("specs/", "physics/attention/")
+APART += tuple(f"catalog/{name}" for name in ("huggingface/", "published/", "kernel_tables.py"))
+APART += tuple(f"estimators/kernels/{name}.py" for name in ("published", "budget", "missing"))
+# what a layer or its row has to be looked up or multiplied by, and not to be asked for its kind
+ANSWERS = {"core", "family", "recurrent", "launches"}
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
 
 
@@ -107,18 +114,108 @@ def test_modules_say_which_question_they_answer():
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
 
 
-def test_kinds_of_attention_are_told_apart_in_their_room_alone():
+def trees():
+    """(file, its tree) of every file in which kinds of attention are not told apart."""
     for path in PACKAGE.rglob("*.py"):
         where = path.relative_to(PACKAGE).as_posix()
-        if where.startswith(APART):
-            continue
+        if not where.startswith(APART):
+            yield where, ast.parse(path.read_text())
+
+
+def test_kinds_of_attention_are_named_in_their_room_alone():
+    rooms = ("infer_jax.specs", "infer_jax.physics.attention")
+    for where, tree in trees():
         named: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(SPECS):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(rooms):
                 named |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("specs"):
-                named.add(node.attr)
+            elif isinstance(node, ast.Attribute):
+                room = ast.unparse(node.value).endswith(("specs", "att", "attention"))
+                named |= {node.attr} if room else set()
         assert not named & KINDS, f"{where} names {named & KINDS}: ask physics.attention.of(...)"
+
+
+def conditions(tree: ast.AST):
+    """Every expression that decides what is computed."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.If() | ast.IfExp() | ast.While() | ast.Assert():
+                yield node.test
+            case ast.comprehension():
+                yield from node.ifs
+            case ast.Match():
+                yield node.subject
+            case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+                yield node
+            case ast.Call() if ast.unparse(node.func) in CHOOSERS and node.args:
+                yield node.args[0]
+
+
+CHOOSERS = {"jnp.where", "jnp.select", "lax.select", "lax.cond", "lax.switch", "any", "all"}
+
+
+def answers(tree: ast.AST, names: Collection[str] = ()) -> bool:
+    """Whether an expression has one of ``ANSWERS`` of a layer, or a name of one."""
+    return any(
+        (isinstance(x, ast.Attribute) and x.attr in ANSWERS)
+        or (isinstance(x, ast.Name) and x.id in names)
+        for x in ast.walk(tree)
+    )
+
+
+def forks(tree: ast.AST) -> set[int]:
+    """Lines that branch on what a layer answers of its kind."""
+    fields = {name for spec in attention.KINDS for name in spec.__dataclass_fields__} | ANSWERS
+    spelled = {name for core in CORES.values() for name in core}
+    lines: set[int] = set()
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+        assigned = (n for n in ast.walk(function) if isinstance(n, ast.Assign) and answers(n.value))
+        names = {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
+        lines |= {test.lineno for test in conditions(function) if answers(test, names)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            said = {x.value for x in ast.walk(node) if isinstance(x, ast.Constant)}
+            lines |= {node.lineno} if said & spelled else set()
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            probed = {x.value for x in node.args[1:2] if isinstance(x, ast.Constant)}
+            lines |= {node.lineno} if probed & fields else set()
+    return lines
+
+
+def test_no_line_branches_on_a_kind_of_attention():
+    """Outside the room a kind is numbers, or a name to look a law, a curve or a table up by."""
+    found = {where: lines for where, tree in trees() if (lines := forks(tree))}
+    # families of measured kernels, which are rows of a machine and no layers
+    found = {where: x for where, x in found.items() if not where.startswith("kernel_timing/")}
+    assert not found
+
+
+DISGUISED = """
+def gaps(layer, model):
+    launches = layer.attention.launches
+    return jnp.where(launches > 2.5, model.linear, 1.0)
+
+def curve(layer, own):
+    return own.gqa if layer.family == "mha" else own.mla
+
+def core(mine, a, b):
+    if mine.recurrent:
+        return a
+    return b if mine.core.curve in ("gqa",) else a
+
+def windows(mixers):
+    return {getattr(m, "window", "") for m in mixers}
+
+def hybrid(layers):
+    return any(layer.recurrent for layer in layers)
+
+def table(self, mine):
+    return self.rows[mine.core.table] * mine.launches.latent
+"""
+
+
+def test_kinds_in_disguise_are_seen():
+    assert forks(ast.parse(DISGUISED)) == {4, 7, 10, 12, 15, 18}
 
 
 # names that estimators go by

@@ -141,7 +141,7 @@ def published(
         job = _job(model, arch, hardware, forward, plan, stage)
         kernels, spent = as_published.layers(job)
         seconds, terms = as_published.elapsed(job, spent)
-        scheduling = model.scheduling(arch, stage)
+        scheduling = model.scheduling(stage, job.hybrid)
         time = seconds + scheduling
         held = budget(job)
         context = forward.cached_tokens + forward.new_tokens

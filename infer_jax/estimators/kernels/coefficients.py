@@ -4,8 +4,8 @@ from jax import Array
 
 from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.physics import attention as att, collectives
-from infer_jax.specs import Architecture, Spec, number, part, spec, static
+from infer_jax.physics import collectives
+from infer_jax.specs import Spec, number, part, spec, static
 
 
 @spec
@@ -42,9 +42,8 @@ class Coefficients(Spec):
     )
     published: bool = static("assembled as the authors' program is", default=False)
 
-    def scheduling(self, arch: Architecture, stage: str) -> Array:
-        """Seconds that scheduling adds to a pass."""
+    def scheduling(self, stage: str, hybrid: bool) -> Array:
+        """Seconds that scheduling adds to a pass in the authors' program."""
         if stage == "prefill":
             return self.schedule_prefill
-        hybrid = any(b.attention is not None and att.of(b.attention).recurrent for b in arch.blocks)
         return self.schedule_decode_hybrid if hybrid else self.schedule_decode

@@ -97,19 +97,16 @@ class Curves(Spec):
         Latent queries and outputs are as wide as the cache is for hundreds of tokens, and count.
         """
         layer = att.of(core)
-        if layer.family == "mha":
-            c, carried = self.gqa_decode, jnp.asarray(0.0)
-        else:
-            c, carried = self.mla_decode, layer.absorbed / 2.0 * HELD
+        c: eff.Attending = getattr(self, f"{layer.core.curve}_decode")
         flops = layer.absorbed * sequences * context
-        moved = sequences * (layer.held_bytes(cache, context) + carried)
+        moved = sequences * (layer.held_bytes(cache, context) + layer.carried * HELD)
         seconds = eff.attending(flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c)
         return _over(flops, seconds, chip.flops_16)
 
     def prefill(self, chip: Chip, core: Attention, length: Array) -> Rating:
         """Causal attention over a prompt: ``efficiency.prompting``."""
         layer = att.of(core)
-        c = self.gqa_prefill if layer.family == "mha" else self.mla_prefill
+        c: eff.Prompting = getattr(self, f"{layer.core.curve}_prefill")
         flops = layer.expanded / 2.0 * length * length
         seconds = eff.prompting(flops, length, chip.flops_16, c)
         return _over(flops, seconds, chip.flops_16)
@@ -121,7 +118,7 @@ class Curves(Spec):
 
         In prefill a chunk of ``CHUNK`` tokens reads and writes the state once.
         """
-        c = self.linear_decode if stage == "decode" else self.linear_prefill
+        c: eff.Recurring = getattr(self, f"{att.of(core).core.curve}_{stage}")
         updates = count if stage == "decode" else count / CHUNK
         seconds = eff.recurring(2.0 * updates * state, chip.memory_bandwidth, c)
         return seconds, measured(jnp.ones_like(seconds))

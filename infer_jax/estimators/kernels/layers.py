@@ -6,6 +6,7 @@ experts, shared experts, router and head; remote nodes a token really visits; la
 collectives; two micro-batches overlap a stage's kernels with that stage's transfers only.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -33,6 +34,7 @@ from infer_jax.specs import (
 )
 
 Kernelled = dict[str, Kernel]
+Mine = att.Kind[Attention]  # a layer as one rank computes it
 
 
 class Layer(NamedTuple):
@@ -103,30 +105,50 @@ def projections(r: Rank, attention: Attention) -> Kernelled:
 
 def core(r: Rank, attention: Attention) -> Kernelled:
     """The attention core of the micro-batch on one rank: in decode or in prefill kernels."""
-    chip, source, forward = r.hardware.chip, r.model.efficiency, r.forward
-    mine, cache = att.of(att.of(attention).of_rank(r.plan.tp)), r.arch.cache
-    context = forward.cached_tokens + forward.new_tokens
-    moved = r.sequences * mine.read_bytes(cache, context)
-    new, peak = forward.new_tokens, chip.flops_16
-    work = r.sequences * mine.core_flops(new, forward.cached_tokens)
-    if mine.recurrent:
-        held = mine.held_bytes(cache, context)
-        stepped, here = source.linear(chip, mine.attention, r.tokens, "decode", held)
-        scanned, there = source.linear(chip, mine.attention, r.tokens, "prefill", held)
-        rating = _either(r.decodes, here, there)
-        made = rated(work, moved, peak, rating)
-        least = moved / (chip.memory_bandwidth * r.model.memory_share)
-        spent = jnp.where(r.decodes, stepped, scanned)
-        return {"linear attention": made.replace(seconds=jnp.maximum(spent, least))}
+    mine = att.of(att.of(attention).of_rank(r.plan.tp))
+    return {mine.core.kernel: CORES[mine.core.kernel](r, mine)}
+
+
+def core_work(r: Rank, mine: Mine) -> tuple[Array, Array]:
+    """FLOP of the core of a layer on one rank, and bytes that it moves."""
+    new, cached = r.forward.new_tokens, r.forward.cached_tokens
+    moved = r.sequences * mine.read_bytes(r.arch.cache, cached + new)
+    return r.sequences * mine.core_flops(new, cached), moved
+
+
+def attending(r: Rank, mine: Mine) -> Kernel:
+    """Queries attend to the keys of a cache."""
+    chip, source, cache = r.hardware.chip, r.model.efficiency, r.arch.cache
+    context = r.forward.cached_tokens + r.forward.new_tokens
     seen, base = jnp.minimum(context, mine.reach), mine.softmax
     # each new token of a sequence is one more row of queries to the same keys
-    many = base.replace(query_heads=base.query_heads * new)
+    many = base.replace(query_heads=base.query_heads * r.forward.new_tokens)
     rating = _either(
         r.decodes,
         source.decode(chip, many, r.sequences, seen, cache),
         source.prefill(chip, base, seen),
     )
-    return {"attention": r._bounded(work, moved, peak, rating)}
+    return r._bounded(*core_work(r, mine), chip.flops_16, rating)
+
+
+def recurring(r: Rank, mine: Mine) -> Kernel:
+    """Tokens update a state in turn."""
+    chip, source = r.hardware.chip, r.model.efficiency
+    held = mine.held_bytes(r.arch.cache, r.forward.cached_tokens + r.forward.new_tokens)
+    stepped, here = source.linear(chip, mine.attention, r.tokens, "decode", held)
+    scanned, there = source.linear(chip, mine.attention, r.tokens, "prefill", held)
+    work, moved = core_work(r, mine)
+    made = rated(work, moved, chip.flops_16, _either(r.decodes, here, there))
+    least = moved / (chip.memory_bandwidth * r.model.memory_share)
+    spent = jnp.where(r.decodes, stepped, scanned)
+    return made.replace(seconds=jnp.maximum(spent, least))
+
+
+# how long an attention core takes, by the kernel that it runs in
+CORES: dict[str, Callable[[Rank, Mine], Kernel]] = {
+    "attention": attending,
+    "linear attention": recurring,
+}
 
 
 def _either(first, one, other):

@@ -44,7 +44,7 @@ def table_of(arch: Architecture, kernel: str, stage: str, tp: float) -> tuple[st
         wanted = Linear if kernel == "lin_core" else (GroupedQuery, Latent, Sparse)
         each = (b.attention for b in arch.blocks if isinstance(b.attention, wanted))
         attention = next(each)
-        return f"{att.of(attention).family}.{stage}", core_of(attention, stage, tp)
+        return f"{att.of(attention).core.table}.{stage}", core_of(attention, stage, tp)
     experts = all(not isinstance(b.feedforward, Dense) for b in arch.blocks)
     return (f"grouped.{stage}", "") if kernel == "moe" and experts else ("gemm", "")
 

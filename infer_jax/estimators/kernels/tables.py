@@ -29,19 +29,8 @@ from infer_jax.estimators.kernels.efficiency import (
     Rating,
     Routed,
 )
-from infer_jax.specs import (
-    Attention,
-    Chip,
-    Format,
-    GroupedQuery,
-    Latent,
-    Linear,
-    Sparse,
-    Spec,
-    number,
-    part,
-    spec,
-)
+from infer_jax.physics import attention as att
+from infer_jax.specs import Attention, Chip, Format, Spec, number, part, spec
 
 FARTHEST = 1e9  # squared distance in (k, n) from which a measured product is another one
 LENGTH = 512  # rows a table is padded to, doubled where it has more
@@ -132,8 +121,8 @@ class Tables(Spec):
         self, chip: Chip, core: Attention, sequences: Array, context: Array, cache: Format
     ) -> Rating:
         """The row of this shape and cache format nearest in |batch| + |context|."""
-        family = "mha.decode" if isinstance(core, GroupedQuery) else "mla.decode"
-        rows, shape = self.rows[family], _key(core, "decode")
+        family, shape = _key(core, "decode")
+        rows = self.rows[family]
         stored = jnp.append(shape, cache.bytes)  # the column after the three of the shape
         i = _nearest(
             rows, stored, lambda row: jnp.abs(row[4] - sequences) + jnp.abs(row[5] - context)
@@ -143,8 +132,8 @@ class Tables(Spec):
 
     def prefill(self, chip: Chip, core: Attention, length: Array) -> Rating:
         """The last row of this shape before the first one that is longer."""
-        family = "mha.prefill" if isinstance(core, GroupedQuery) else "mla.prefill"
-        rows, shape = self.rows[family], _key(core, "prefill")
+        family, shape = _key(core, "prefill")
+        rows = self.rows[family]
         i = _floor(rows, shape, 3, length)
         has = self._has(family, shape)
         lack = jnp.where(has, NO_ROW, self._absent(family, shape))
@@ -155,8 +144,8 @@ class Tables(Spec):
         self, chip: Chip, core: Attention, count: Array, stage: str, state: Array
     ) -> tuple[Array, Rating]:
         """The microseconds of the row nearest in size, in proportion to the size."""
-        family = f"gdn.{stage}"
-        rows, shape = self.rows[family], _key(core, stage)
+        family, shape = _key(core, stage)
+        rows = self.rows[family]
         i = _nearest(rows, shape, lambda row: jnp.abs(row[5] - count))
         row = rows[jnp.maximum(i, 0)]
         found = i >= 0
@@ -180,23 +169,15 @@ class Tables(Spec):
         return Rating(rated, 1.0 * lack, 1.0 * index)
 
 
-def _key(core: Attention, stage: str) -> Array:
-    """The numbers that an attention table's file name consists of."""
-    match core:
-        case GroupedQuery():
-            key = (core.query_heads, core.kv_heads, core.head_width)
-        case Latent():
-            inner = core.kv_rank if stage == "decode" else core.nope_width
-            key = (core.query_heads, inner, core.rope_width)
-        case Sparse(base=base):
-            return _key(base, stage)
-        case Linear():
-            heads = (core.key_heads, core.key_width, core.value_heads, core.value_width)
-            key = (core.conv_width, *heads)
-        case _:
-            allowed = "grouped-query, latent, sparse or linear attention, which the files name"
-            raise InputError("kernel tables", "attention", type(core).__name__, allowed)
-    return jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, key)))
+def _key(core: Attention, stage: str) -> tuple[str, Array]:
+    """The family of an attention table, and the numbers that its file name consists of."""
+    layer = att.of(core)
+    sizes = layer.table_sizes(stage)
+    if not sizes:
+        allowed = "grouped-query, latent, sparse or linear attention, which the files name"
+        raise InputError("kernel tables", "attention", type(core).__name__, allowed)
+    shape = jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, sizes)))
+    return f"{layer.core.table}.{stage}", shape
 
 
 def _scan(

@@ -39,10 +39,8 @@ def asked(c: Context) -> tuple[Resident, Hardware, Ranks, Engine, Overheads, Dra
 
 def cache_bytes(c: Context, tokens: Array) -> Array:
     """Bytes of keys, values and index keys that ``tokens`` tokens of a request keep on one chip."""
-    layers, row = c.shape.layers, c.shape.layers.attention
-    kept = jnp.minimum(tokens, row.window) * row.cache
-    kept = (kept + jnp.minimum(tokens, row.near) * row.near_cache) * row.share(c.plan.tp)
-    each = row.owned * (kept + tokens * row.index)
+    layers = c.shape.layers
+    each = layers.attention.cache_bytes(tokens, c.plan.tp)
     own = jnp.sum(layers.count * each, axis=-1) / c.plan.pp
     return own if c.draft is None else own + c.drafting * cache_bytes(c.draft, tokens)
 

@@ -189,20 +189,14 @@ def head(c: Context, sequences: Array, logits: Array | float) -> Spent:
 def gaps(c: Context) -> Array:
     """Seconds of launch gaps in a decode pass, which replays a CUDA graph.
 
-    g (sum over layers of (tau_L k + tau_Q k_B q) + (L - L_d)(tau_E + k_E tau_L)), k by the kind of
-    attention of each layer; k_B where experts multiply in more than 4 bits.
+    g (sum over layers of (tau_L k + tau_Q k_B q) + (L - L_d)(tau_E + k_E tau_L)), k of the launches
+    of each layer; k_B where experts multiply in more than 4 bits.
     """
     layer, engine, model = c.shape.layers, c.engine, c.model
     launches = layer.attention.launches
-    kernels = jnp.where(
-        launches > 2.5,
-        model.linear_kernels,
-        jnp.where(
-            launches > 1.5,
-            model.sparse_kernels,
-            jnp.where(launches > 0.5, model.latent_kernels, 1.0),
-        ),
-    )
+    kernels = launches.grouped + launches.latent * model.latent_kernels
+    kernels = kernels + launches.sparse * model.sparse_kernels
+    kernels = kernels + launches.linear * model.linear_kernels
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
     each = engine.layer_gap * kernels + model.quantised_gap * c.shape.quantised * scales
     experts = engine.expert_gap + model.expert_kernels * engine.layer_gap

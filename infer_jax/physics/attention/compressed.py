@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics import matmul
-from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
-from infer_jax.physics.attention.row import Row, blank
+from infer_jax.physics.attention.kind import LATENT, Cut, Dealt, Kind, Operands
+from infer_jax.physics.attention.row import Row, blank, launching
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Compressed, Format
 
@@ -18,16 +18,13 @@ from infer_jax.specs import UNBOUNDED, Compressed, Format
 class CompressedLayer(Kind[Compressed]):
     """One shared head that is key and value at once; heads of queries; a grouped output."""
 
+    core = LATENT  # which it is with one head as wide as a latent
+
     @property
     def names(self) -> tuple[str, ...]:
         """Down to queries and the shared head, pools, up to queries, out in two, the indexer."""
         down, out = ("queries and keys down", "pools", "queries up"), ("groups out", "output")
         return (*down, *out, "index queries", "index weights and pools")
-
-    @property
-    def family(self) -> str:
-        """Kernels of latent attention, which it is with one head as wide as a latent."""
-        return "mla"
 
     @property
     def normed(self) -> tuple[str, ...]:
@@ -64,8 +61,9 @@ class CompressedLayer(Kind[Compressed]):
         indexer chooses, else of latent.
         """
         a, size = self.attention, self.attention.head_width * cache.bytes
+        chosen = jnp.where(a.index_heads > 0, 1.0, 0.0)
         return blank()._replace(
-            launches=jnp.where(a.index_heads > 0, 2.0, 1.0),
+            launches=launching(sparse=chosen, latent=1.0 - chosen),
             cache=self._share * size,
             index=self._share * a.index_width * a.index_cache.bytes,
             top_k=self._chosen,
@@ -76,6 +74,11 @@ class CompressedLayer(Kind[Compressed]):
             near_cache=size,
             near_flops=self._pair,
         )
+
+    @property
+    def carried(self) -> Array:
+        """Queries and outputs in the shared head's width, for each token of an entry."""
+        return self.absorbed / 2.0
 
     @property
     def reach(self) -> Array:

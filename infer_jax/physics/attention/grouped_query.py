@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
+from infer_jax.physics.attention.kind import GROUPED, Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Format, GroupedQuery
@@ -12,15 +12,12 @@ from infer_jax.specs import Format, GroupedQuery
 class GroupedQueryLayer(Kind[GroupedQuery]):
     """Queries in heads, keys and values in fewer heads."""
 
+    core = GROUPED
+
     @property
     def names(self) -> tuple[str, ...]:
         """One fused product in, one out."""
         return ("qkv", "output")
-
-    @property
-    def family(self) -> str:
-        """Kernels of multi-head attention."""
-        return "mha"
 
     @property
     def designed(self) -> dict[str, tuple[str, ...]]:
@@ -106,6 +103,10 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         """Query heads, their width, and the keys of a token."""
         a = self.attention
         return Operands(a.query_heads, a.query_heads * a.head_width, a.kv_heads * a.head_width)
+
+    def table_sizes(self, stage: str) -> tuple[Array, ...]:
+        """Query heads, KV heads and their width."""
+        return self.attention.query_heads, self.attention.kv_heads, self.attention.head_width
 
     @property
     def grouped_width(self) -> Array:

@@ -29,6 +29,37 @@ def stored() -> Format:
     return Format.of(bytes=2.0, bits=16.0)
 
 
+class Core(NamedTuple):
+    """The kernels that an attention core runs in, by name.
+
+    ``kernel``: the law of its time, ``attention`` to a cache or ``linear attention`` to a state;
+    ``curve``: its curves of efficiency; ``table``: the folder of its measured tables.
+    """
+
+    kernel: str
+    curve: str
+    table: str
+
+
+GROUPED = Core("attention", "gqa", "mha")
+LATENT = Core("attention", "mla", "mla")
+DELTA = Core("linear attention", "linear", "gdn")
+SCAN = Core("linear attention", "linear", "ssm")
+
+
+class Cached(NamedTuple):
+    """What servers tell caches of layers apart by; windows in tokens.
+
+    ``core``: its kernels; ``window``, ``near``: tokens kept at most, and kept beside a compressed
+    context; ``state``: bytes of state of one sequence.
+    """
+
+    core: Core
+    window: float
+    near: float
+    state: float
+
+
 class Operands(NamedTuple):
     """Heads, the width of all queries and the width of a token's keys, in the attention core."""
 
@@ -61,7 +92,7 @@ class Kind(Generic[A]):
     """The laws of one layer of attention; a kind overrides what is particular to it."""
 
     attention: A
-    recurrent: ClassVar[bool] = False  # whether it keeps a state in place of a cache
+    core: ClassVar[Core]  # the kernels that its core runs in
 
     # what it is made of
 
@@ -70,10 +101,12 @@ class Kind(Generic[A]):
         """What the kernels of its projections are called, in the order of ``matrices``."""
         raise NotImplementedError
 
-    @property
-    def family(self) -> str:
-        """Whose kernels its core runs in: ``mha``, ``mla`` or ``gdn``."""
-        raise NotImplementedError
+    def table_sizes(self, stage: str) -> tuple[Array, ...]:
+        """The sizes that files of measured tables of its core are named after; none without such.
+
+        ``stage``: ``decode`` or ``prefill``.
+        """
+        return ()
 
     @property
     def designed(self) -> dict[str, tuple[str, ...]]:
@@ -127,6 +160,12 @@ class Kind(Generic[A]):
         """The layer as one row of the table of layers, in the formats of a model."""
         return self.numbers(arch.cache, arch.activations)
 
+    def cached(self, arch: Architecture) -> Cached:
+        """What servers tell the caches of layers of a model apart by."""
+        row = self.row(arch)
+        window, near, state = (float(x) for x in (row.window, row.near, row.state / 2.0))
+        return Cached(self.core, window, near, state)
+
     def held_bytes(self, cache: Format, context: Array) -> Array:
         """Bytes that one sequence of ``context`` tokens keeps in a layer's cache."""
         return self.numbers(cache, cache).held_bytes(context)
@@ -157,6 +196,14 @@ class Kind(Generic[A]):
     def expanded(self) -> Array:
         """FLOP of a pair of query and key, all heads, where prefilling."""
         return self.numbers(stored(), stored()).expanded
+
+    @property
+    def carried(self) -> Array:
+        """Numbers of queries and outputs of a token that decoding moves beside its cache.
+
+        0 where they are heads as narrow as those of the cache, and do not count.
+        """
+        return jnp.asarray(0.0)
 
     @property
     def reach(self) -> Array:

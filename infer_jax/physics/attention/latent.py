@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics import matmul
-from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
-from infer_jax.physics.attention.row import Row, blank
+from infer_jax.physics.attention.kind import LATENT, Cut, Dealt, Kind, Operands
+from infer_jax.physics.attention.row import Row, blank, launching
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Format, Latent
 
@@ -13,15 +13,12 @@ from infer_jax.specs import Format, Latent
 class LatentLayer(Kind[Latent]):
     """Keys and values of all heads from one cached latent."""
 
+    core = LATENT
+
     @property
     def names(self) -> tuple[str, ...]:
         """Down to the latents, up to queries, up to keys and values, out."""
         return ("latents down", "queries up", "keys and values up", "output")
-
-    @property
-    def family(self) -> str:
-        """Kernels of latent attention."""
-        return "mla"
 
     @property
     def designed(self) -> dict[str, tuple[str, ...]]:
@@ -72,7 +69,7 @@ class LatentLayer(Kind[Latent]):
         a = self.attention
         heads = 2.0 * a.query_heads
         return blank()._replace(
-            launches=jnp.asarray(1.0),
+            launches=launching(latent=1.0),
             cache=(a.kv_rank + a.rope_width) * cache.bytes,
             absorbed=heads * (2.0 * a.kv_rank + a.rope_width),
             expanded=heads * (a.nope_width + a.rope_width + a.value_width),
@@ -127,6 +124,17 @@ class LatentLayer(Kind[Latent]):
         a = self.attention
         queries = a.query_heads * (a.nope_width + a.rope_width)
         return Operands(a.query_heads, queries, a.kv_rank + a.rope_width)
+
+    @property
+    def carried(self) -> Array:
+        """Queries and outputs of all heads in the latent's width, n_q (2 d_c + d_r)."""
+        return self.absorbed / 2.0
+
+    def table_sizes(self, stage: str) -> tuple[Array, ...]:
+        """Query heads, the latent or, expanded, the width of a head without its rotary part."""
+        a = self.attention
+        inner = a.kv_rank if stage == "decode" else a.nope_width
+        return a.query_heads, inner, a.rope_width
 
     @property
     def grouped_width(self) -> Array:

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Cut, Kind, Operands
-from infer_jax.physics.attention.row import Row, blank
+from infer_jax.physics.attention.kind import DELTA, Cut, Kind, Operands
+from infer_jax.physics.attention.row import Row, blank, launching
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Format, Linear
 
@@ -12,17 +12,12 @@ from infer_jax.specs import UNBOUNDED, Format, Linear
 class LinearLayer(Kind[Linear]):
     """A state of fixed size in place of a cache that grows."""
 
-    recurrent = True
+    core = DELTA
 
     @property
     def names(self) -> tuple[str, ...]:
         """One fused product in, one out."""
         return ("linear in", "linear out")
-
-    @property
-    def family(self) -> str:
-        """Kernels of the gated delta rule."""
-        return "gdn"
 
     def matrices(self, width: Array) -> tuple[Matrix, ...]:
         """[Q, K, V, Z, gates] and O."""
@@ -55,7 +50,7 @@ class LinearLayer(Kind[Linear]):
         reads = 5.0 + 2.0 * a.delta
         conv = 2.0 * self._convolved * a.conv_width
         return blank()._replace(
-            launches=jnp.asarray(3.0),
+            launches=launching(linear=1.0),
             split=jnp.asarray(UNBOUNDED),
             state=2.0 * held,
             recurring=reads * self._state + conv,
@@ -82,6 +77,11 @@ class LinearLayer(Kind[Linear]):
         """No scores: the state is updated token by token."""
         keys = self.attention.key_heads * self.attention.key_width
         return Operands(jnp.asarray(0.0), keys, keys)
+
+    def table_sizes(self, stage: str) -> tuple[Array, ...]:
+        """Taps, key heads and their width, value heads and theirs."""
+        a = self.attention
+        return a.conv_width, a.key_heads, a.key_width, a.value_heads, a.value_width
 
     @property
     def grouped_width(self) -> Array:

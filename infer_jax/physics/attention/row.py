@@ -16,10 +16,25 @@ from infer_jax.specs import UNBOUNDED
 Numbers = Float[Array, "*layers"]  # one of a layer, or an array over the blocks of a model
 
 
+class Launches(NamedTuple):
+    """Launches of a layer in a decode pass: how often those of a layer of each class of kernels."""
+
+    grouped: Numbers
+    latent: Numbers
+    sparse: Numbers
+    linear: Numbers
+
+
+def launching(**times: Array | float) -> Launches:
+    """Launches of the named classes alone."""
+    none = Launches(*(jnp.asarray(0.0) for _ in Launches._fields))
+    return none._replace(**{name: jnp.asarray(x) for name, x in times.items()})
+
+
 class Row(NamedTuple):
     """One attention layer as numbers.
 
-    ``launches``: whose kernels are launched, 0 grouped-query, 1 latent, 2 sparse, 3 linear;
+    ``launches``: of a decode pass, by class of kernels;
     ``cache``: bytes of keys and values of a token that a pass reads, over at most ``split``
     tensor ranks; ``owned``: 1, or 0 where they are another layer's; ``index``: bytes of index
     keys that a token keeps on every rank; ``state``: bytes of state that a pass moves per
@@ -30,7 +45,7 @@ class Row(NamedTuple):
     beside a compressed context: how many (``near``), bytes of one and FLOP of a pair with one.
     """
 
-    launches: Numbers
+    launches: Launches
     cache: Numbers
     owned: Numbers
     split: Numbers
@@ -56,9 +71,13 @@ class Row(NamedTuple):
 
     def held_bytes(self, context: Array) -> Array:
         """Bytes that one sequence of ``context`` tokens keeps, all ranks together."""
+        return self.cache_bytes(context, jnp.asarray(1.0)) + self.state / 2.0
+
+    def cache_bytes(self, context: Array, tp: Array) -> Array:
+        """Bytes of keys, values and index keys of ``context`` tokens on each of ``tp`` ranks."""
         keys = self.cache * jnp.minimum(context, self.window)
         near = self.near_cache * jnp.minimum(context, self.near)
-        return self.owned * (keys + near + self.index * context) + self.state / 2.0
+        return self.owned * ((keys + near) * self.share(tp) + self.index * context)
 
     def read_bytes(self, context: Array) -> Array:
         """Bytes that one pass of one sequence moves; a state is read and written."""
@@ -68,8 +87,8 @@ class Row(NamedTuple):
 
     def token_bytes(self, tp: Array) -> Array:
         """Bytes that one token adds on each of ``tp`` ranks, a window of last tokens apart."""
-        keys = self.cache * jnp.minimum(1.0, self.window) * self.share(tp)
-        return self.owned * (keys + self.index)
+        far = self._replace(near_cache=jnp.zeros_like(self.near_cache))
+        return far.cache_bytes(jnp.asarray(1.0), tp)
 
     def state_bytes(self, tp: Array) -> Array:
         """Bytes of state of one sequence on each of ``tp`` ranks."""
@@ -103,8 +122,11 @@ class Row(NamedTuple):
 
 
 def blank() -> Row:
-    """The row of a layer that does nothing: no bytes, no FLOP, no limit to what is seen."""
+    """The row of a layer with no bytes, no FLOP, no limit to what is seen.
+
+    It is launched as a layer of grouped-query attention is.
+    """
     zero, far = jnp.asarray(0.0), jnp.asarray(UNBOUNDED)
-    nothing = Row(*(zero for _ in Row._fields))
+    nothing = Row(launching(grouped=1.0), *(zero for _ in Row._fields[1:]))
     one = jnp.asarray(1.0)
     return nothing._replace(owned=one, split=one, window=far, top_k=far)

@@ -3,14 +3,13 @@
 DeepSeek-V3.2-Exp, technical report, Section 2.1 (lightning indexer).
 """
 
-import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics import matmul
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
-from infer_jax.physics.attention.kind import Cut, Dealt, Kind, Operands
+from infer_jax.physics.attention.kind import Core, Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.latent import LatentLayer
-from infer_jax.physics.attention.row import Row
+from infer_jax.physics.attention.row import Row, launching
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import Format, GroupedQuery, Latent, Sparse
 
@@ -24,9 +23,18 @@ class SparseLayer(Kind[Sparse]):
         return (*self.base.names, "index queries", "index keys")
 
     @property
-    def family(self) -> str:
-        """Whose kernels the base's core runs in: ``mha`` or ``mla``."""
-        return self.base.family
+    def core(self) -> Core:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The kernels of the base's core."""
+        return self.base.core
+
+    def table_sizes(self, stage: str) -> tuple[Array, ...]:
+        """Those of the base."""
+        return self.base.table_sizes(stage)
+
+    @property
+    def carried(self) -> Array:
+        """Those of the base."""
+        return self.base.carried
 
     @property
     def designed(self) -> dict[str, tuple[str, ...]]:
@@ -71,7 +79,7 @@ class SparseLayer(Kind[Sparse]):
         """The base over the chosen tokens, index keys of all, and 2 n_i d_i a pair to score."""
         a = self.attention
         return self.base.numbers(cache, activations)._replace(
-            launches=jnp.asarray(2.0),
+            launches=launching(sparse=1.0),
             top_k=a.top_k,
             index=a.index_width * a.index_cache.bytes,
             indexing=2.0 * (a.index_heads * a.index_width),

@@ -7,8 +7,8 @@ MambaStateDtypeCalculator in vllm/model_executor/layers/mamba/mamba_utils.py (v0
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import Cut, Kind, Operands
-from infer_jax.physics.attention.row import Row, blank
+from infer_jax.physics.attention.kind import SCAN, Cut, Kind, Operands
+from infer_jax.physics.attention.row import Row, blank, launching
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Format, StateSpace
 
@@ -16,17 +16,12 @@ from infer_jax.specs import UNBOUNDED, Format, StateSpace
 class StateSpaceLayer(Kind[StateSpace]):
     """States of fixed size in place of a cache that grows; ranks share the channels."""
 
-    recurrent = True
+    core = SCAN
 
     @property
     def names(self) -> tuple[str, ...]:
         """Into channels and their gate, to step, B and C, up to time steps, out."""
         return ("channels in", "steps and states in", "steps up", "channels out")
-
-    @property
-    def family(self) -> str:
-        """Kernels of the selective scan."""
-        return "ssm"
 
     def matrices(self, width: Array) -> tuple[Matrix, ...]:
         """[x, gate], [step, B, C] from the channels, the step's second matrix, and O."""
@@ -60,7 +55,7 @@ class StateSpaceLayer(Kind[StateSpace]):
         held = a.channels * a.state_width * a.state.bytes
         held = held + a.channels * (a.conv_width - 1.0) * activations.bytes
         return blank()._replace(
-            launches=jnp.asarray(3.0),
+            launches=launching(linear=1.0),
             split=jnp.asarray(UNBOUNDED),
             state=2.0 * held,
             recurring=a.channels * (7.0 * a.state_width + 2.0 * a.conv_width),

@@ -9,6 +9,7 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.plan import Serving
 from infer_jax.physics import attention, layers
+from infer_jax.physics.attention.row import Launches
 from infer_jax.specs import (
     UNBOUNDED,
     Architecture,
@@ -61,16 +62,14 @@ def test_rows_by_hand():
 def test_each_block_has_its_own_launches():
     """A hybrid's full layers are grouped-query, its linear ones linear: not all of them one."""
     kinds = {
-        "qwen3-next-80b-a3b": {0.0: 12, 3.0: 36},
-        "deepseek-v4-flash": {1.0: 22, 2.0: 21},
-        "nemotron-h-8b": {0.0: 4 + 24, 3.0: 24},  # layers without attention launch none
+        "qwen3-next-80b-a3b": (12, 0, 0, 36),
+        "deepseek-v4-flash": (0, 22, 21, 0),
+        "nemotron-h-8b": (4 + 24, 0, 0, 24),  # layers without attention launch as the least do
     }
     for name, expected in kinds.items():
-        found: dict[float, float] = {}
-        for row in layers.rows(load_model(name).architecture):
-            kind = float(row.attention.launches)
-            found[kind] = found.get(kind, 0.0) + float(row.count)
-        assert found == expected, name
+        table = layers.table(load_model(name).architecture)
+        assert Launches._fields == ("grouped", "latent", "sparse", "linear")
+        assert tuple(jnp.sum(table.count * x) for x in table.attention.launches) == expected, name
 
 
 def test_tables_of_equally_many_rows_are_one_structure():
