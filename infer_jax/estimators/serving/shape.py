@@ -90,7 +90,7 @@ def formatted(
     return arch.replace(blocks=blocks, cache=cache or arch.cache)
 
 
-def _scaled(weights: Weights) -> Float[Array, " layers"]:
+def _scaled(weights: Weights) -> Float[Array, "classes layers"]:
     """1 where activations are quantised as they run: products in 4 bits, or scales by block."""
     blocked = (weights.bits <= 8.0) & (weights.bytes > 1.0)
     exists = weights.elements > 0
