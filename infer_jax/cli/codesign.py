@@ -13,7 +13,8 @@ SpecFile = Annotated[
     typer.Argument(metavar="SPEC.toml", help="What may change, an objective and limits."),
 ]
 Model = Annotated[
-    str | None, typer.Option(metavar="CONFIG", help="Without a file: the model to start from.")
+    str | None,
+    typer.Option("--model", metavar="CONFIG", help="Without a file: the model to start from."),
 ]
 Hardware = Annotated[
     str | None, typer.Option(metavar="NAME|FILE", help="Without a file: the system.")
@@ -35,7 +36,7 @@ Seed = Annotated[int | None, typer.Option(help="Of the random starts.")]
 
 def codesign(
     spec: SpecFile = None,
-    model: Model = None,
+    config: Model = None,
     hardware: Hardware = None,
     estimator: opt.EstimatorName = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]

@@ -9,6 +9,7 @@ from infer_jax.catalog import list_models, list_systems
 from infer_jax.cli import parsers
 from infer_jax.estimators import VARIANTS
 from infer_jax.verbs.asking import ask as ask, refuse as refuse
+from infer_jax.verbs.checks import MOST_GPUS
 
 
 def _begun(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -134,7 +135,6 @@ Rate = Annotated[
         help="Requests per second, arriving at random (Poisson).",
     ),
 ]
-MOST_GPUS = 1e6  # five times the largest cluster of 2025 (xAI's Colossus, 200,000)
 TotalGpus = Annotated[
     float | None,
     typer.Option(

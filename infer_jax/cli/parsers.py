@@ -1,15 +1,12 @@
 """How is the text of an option read? As a checked number, or refused in one sentence."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
 
 import typer
 
 from infer_jax.verbs.checks import MOST
-from infer_jax.verbs.requests import Tokens, number, short as short, tokens as tokens_of
-
-SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1e-3}
+from infer_jax.verbs.texts import Tokens, number, seconds, short as short, tokens as tokens_of
 
 
 def count(low: int, high: float = MOST, why: str = "") -> Callable[[str], float]:
@@ -70,11 +67,10 @@ def duration(text: str) -> float:
     >>> duration("0.3s"), duration("300"), duration("2e2 ms")
     (0.3, 0.3, 0.2)
     """
-    match = re.fullmatch(r"([^a-zA-Zµ]+(?:[eE][+-]?\d+)?)\s*(us|ms|s|)", text.strip())
-    value = _number(match[1]) if match else None
-    if match is None or value is None or not 0.0 < value <= MOST:
+    value = seconds(str(text), bare=1e-3)
+    if not 0.0 < value <= MOST:
         raise typer.BadParameter(f"{short(text)} is not a time such as 300ms, 0.3s or 300 (ms).")
-    return value * SECONDS[match[2]]
+    return value
 
 
 def duration_or_none(text: str) -> float:

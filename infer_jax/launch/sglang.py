@@ -117,7 +117,7 @@ def _notes(service: Service) -> list[str]:
     if len(service.instances) > 1:
         notes.append(
             "Pools need Mooncake (pip install mooncake-transfer-engine) and before them "
-            "sglang_router.launch_router --pd-disaggregation with the addresses of both pools."
+            "`sglang_router.launch_router --pd-disaggregation` with the addresses of both pools."
         )
     if any(one.copies > 1 and not _together(one) for one in service.instances):
         notes.append("Spread requests evenly over the instances.")

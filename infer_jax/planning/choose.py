@@ -42,7 +42,7 @@ class Asked:
     usual_ttft: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice:
     """One plan with its latencies, throughput and cost.
 
@@ -78,6 +78,13 @@ class Choice:
     excess: Mapping[str, float] = field(default_factory=dict[str, float])
     formats: str = ""
     others: Mapping[Output, float] = field(default_factory=dict[Output, float])
+
+    def __repr__(self) -> str:
+        wait, token = 1e3 * self.ttft, 1e3 * self.tpot
+        return (
+            f"<{self.layout} on {self.system}, {self.mode}: {self.batch:g} requests in flight in "
+            f"each, TTFT {wait:.4g} ms, TPOT {token:.4g} ms, {self.usd_per_mtok:.4g}/Mtok>"
+        )
 
     @property
     def throughput(self) -> float:

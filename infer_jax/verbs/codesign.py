@@ -19,7 +19,7 @@ from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import plain
 from infer_jax.sweeps.best import Best
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import by_command, refuse, verb
 from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
 from infer_jax.verbs.pictures import missing
 from infer_jax.verbs.progress import watched
@@ -29,10 +29,10 @@ Place = str | os.PathLike[str]
 
 @verb
 def codesign(
-    spec: Place | DesignSpec | Mapping[str, object] | None = None,
+    config: Place | None = None,
+    hardware: Place | None = None,
     *,
-    model: str | None = None,
-    hardware: str | None = None,
+    spec: Place | DesignSpec | Mapping[str, object] | None = None,
     estimator: str | None = None,
     isl: float = 4096,
     osl: float = 512,
@@ -45,10 +45,10 @@ def codesign(
     """Which shape, split and batch would be better: least cost at a speed, within limits?
 
     Args:
-        spec: a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
-        model: without a spec, the model to start from, by name or file: its heads, experts,
+        config: without a spec, the model to start from, by name or file: its heads, experts,
             split and batch are free, its parameters held within 2 %.
         hardware: without a spec, the system, by name or file.
+        spec: a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
         ttft: limit in s, as ``tpot``; ``target_throughput``: least output tokens/s per GPU.
         out: a folder for config.json, design.json and path.png.
         seed: of the random starts.
@@ -58,7 +58,7 @@ def codesign(
             design found keeps; neither a spec nor a model with a limit.
 
     >>> import infer_jax as ij
-    >>> found = ij.codesign({
+    >>> found = ij.codesign(spec={
     ...     "arch": {"model": "llama-3.2-1b"}, "hardware": {"system": "h100_sxm"},
     ...     "workload": {"isl": 1024, "osl": 128}, "free": {"batch": [1, 64]},
     ...     "objective": {"best": "cost"}, "limits": {"tpot": 0.002},
@@ -67,7 +67,8 @@ def codesign(
     >>> found.designs[0].design.gain >= 1.0
     True
     """
-    options = {"--model": model, "--hardware": hardware, "--estimator": estimator}
+    model = "--model" if by_command() else "--config"
+    options = {model: config, "--hardware": hardware, "--estimator": estimator}
     limits = {"ttft": ttft, "tpot": tpot, "throughput": target_throughput}
     options |= {"--ttft": ttft, "--tpot": tpot, "--target-throughput": target_throughput}
     given = {name: value for name, value in options.items() if value is not None}
@@ -76,13 +77,13 @@ def codesign(
             raise refuse(option, value, "none with a SPEC.toml, which has its own")
         asked = _spec(spec)
     else:
-        if model is None or hardware is None:
-            raise refuse("SPEC.toml", "missing", "a file, or --model and --hardware")
+        if config is None or hardware is None:
+            raise refuse("SPEC.toml", "missing", f"a file, or {model} and --hardware")
         kept = {k: v for k, v in limits.items() if v is not None}
         if not kept:
             raise refuse("--tpot", "missing", "a limit: --ttft, --tpot or --target-throughput")
         name = estimator or "economics.planned"
-        table = default_tables(os.fspath(model), os.fspath(hardware), name, isl, osl, kept)
+        table = default_tables(os.fspath(config), os.fspath(hardware), name, isl, osl, kept)
         asked = spec_of("infer-jax codesign", table)
     return CodesignResult(tuple(_designs(asked, out, seed)))
 

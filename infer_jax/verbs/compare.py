@@ -10,6 +10,7 @@ from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import ask, refuse, verb
 from infer_jax.verbs.compare_result import Answer, EstimatorsCompared, RunsCompared
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.requests import ISL, OSL
 from infer_jax.verbs.runs import agree
 from infer_jax.verbs.speculation import evaluated
 from infer_jax.verbs.split import check_search, plan_of
@@ -56,8 +57,8 @@ def compare(
     >>> [(answer.trust.estimator, bool(answer.estimate.feasible)) for answer in two.answers]
     [('serving', True), ('economics.planned', True)]
     """
-    counts = {"dp": dp, "concurrency": concurrency, "total-gpus": total_gpus, "batch": batch}
-    _check({**counts, "isl": isl, "osl": osl}, request_rate, engine)
+    checks.whole("--isl", isl)
+    checks.one_of("--engine", engine, ENGINES)
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     if measured is None:
@@ -72,14 +73,6 @@ def compare(
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, asked)
     return _measured(asked, name, runs)
-
-
-def _check(counts: Mapping[str, float | None], rate: float | None, engine: str | None) -> None:
-    """Raise InputError for a number or a name that no option can have."""
-    for name, value in counts.items():
-        checks.whole(f"--{name}", value)
-    checks.above("--request-rate", rate)
-    checks.one_of("--engine", engine, ENGINES)
 
 
 def _two(names: list[str], others: Mapping[str, object], total: float | None) -> list[str]:
@@ -120,7 +113,8 @@ def _estimators(
 ) -> EstimatorsCompared:
     """Both estimators' answers to one question."""
     (tp, pp, ep, total), (isl, osl, batch) = split, load
-    work = inputs.workload(4096.0 if isl is None else isl, osl or 512.0, 0.0, batch or 1.0)
+    either = checks.either
+    work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
     answers = []
     for name in names:
         plan, _ = plan_of(asked.model.architecture, tp, pp, ep, 1.0, total, name)

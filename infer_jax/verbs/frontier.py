@@ -14,6 +14,7 @@ from infer_jax.estimators.estimate import decode_context
 from infer_jax.specs import Workload
 from infer_jax.verbs import frontier_points as points, inputs, pictures
 from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.checks import either
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
 from infer_jax.verbs.progress import busy
@@ -85,7 +86,7 @@ def frontier(
     front = tried.grid.under(demand)
     if len(front):
         front = front.thresholds() if paper else front.frontier()
-        front = front.take(front.time <= (tpot or np.inf))
+        front = front.take(front.time <= either(tpot, np.inf))
     answer = FrontierResult(
         asked=asked,
         estimator=name,

@@ -15,6 +15,7 @@ from infer_jax.planning import layouts
 from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
 from infer_jax.verbs import limits
 from infer_jax.verbs.asking import refuse
+from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import Given
 
 PLANNED = "economics.planned"  # of ideal servers at layouts that are given
@@ -31,7 +32,7 @@ def engine_layouts(asked: Given, total: float | None) -> Layouts:
 
     Attention is cut over all TP x EP GPUs of a stage, of which EP deal out the experts.
     """
-    legal = layouts(asked.model.architecture, int(total or LARGEST), most_groups=1)
+    legal = layouts(asked.model.architecture, int(either(total, LARGEST)), most_groups=1)
     return np.array([(x.tp / x.ep, x.pp, x.ep) for x in legal])
 
 

@@ -111,6 +111,8 @@ def system_of(hardware: HardwareLike) -> System:
     """
     if isinstance(hardware, Hardware):
         return System("hardware", "hardware", "", hardware, {}, {}, (), Path(), "")
+    if not isinstance(hardware, System | str | os.PathLike):
+        raise refuse("--hardware", hardware, "a system by name or file, a System or a Hardware")
     return hardware if isinstance(hardware, System) else load_system(str(hardware))
 
 

@@ -13,6 +13,7 @@ from infer_jax.estimators.kernels import Kernels, Serving
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.asking import verb
+from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.kernel_rows import Profile, profiled, rows
 from infer_jax.verbs.kernels_result import STAGES, KernelsResult
@@ -63,15 +64,15 @@ def kernels(
     """
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     arch = asked.model.architecture
-    tp, ep = tp or 1.0, ep or 1.0
+    tp, ep = either(tp, 1.0), either(ep, 1.0)
     check_split(arch, tp, 1.0, ep)
     name = "kernels.published" if as_published else "kernels"
     estimator = inputs.estimator(name, asked)
     assert isinstance(estimator, Kernels)
     ways = {"deepep": float(deepep), "two_batch": float(two_batch), "sm_share": sm_share}
-    tokens = prefill_tokens or 0.0
-    plan = Serving.of(tp=tp, ep=ep, nodes=nodes or 0.0, prefill_tokens=tokens, **ways)
-    work = inputs.workload(isl, osl, 0.0, batch or ep)
+    tokens = either(prefill_tokens, 0.0)
+    plan = Serving.of(tp=tp, ep=ep, nodes=either(nodes, 0.0), prefill_tokens=tokens, **ways)
+    work = inputs.workload(isl, osl, 0.0, either(batch, ep))
     with busy("compiling and evaluating"):
         answer: Answer = once(_answer, estimator, arch, asked.hardware, work, plan)
     return KernelsResult(

@@ -15,6 +15,7 @@ from infer_jax.kernel_timing.fitting import spread
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits
 from infer_jax.verbs.asking import verb
+from infer_jax.verbs.checks import either
 from infer_jax.verbs.progress import busy
 
 
@@ -101,7 +102,7 @@ class MeasureResult(Result):
         if self.lost:
             notes.append(f"{self.lost} shapes did not fit into memory and were left out.")
         if self.out:
-            notes.append(f"Use it: infer-jax kernels MODEL --hardware {self.out}")
+            notes.append(f"Use it: `infer-jax kernels MODEL --hardware {self.out}`.")
         return notes
 
 
@@ -139,7 +140,7 @@ def measure(
             fitted(family, unseen=False, restarts=1) if toy else fitted(family)
             for family in profile.families_of(rows, chip)
         ]
-    device = profile.Device(chip, profile.link_of(rows), price or 0.0, base or "")
+    device = profile.Device(chip, profile.link_of(rows), either(price, 0.0), base or "")
     result = MeasureResult(curves, device, lost, "" if out is None else os.fspath(out))
     if out is not None:
         write_text(out, result.text())

@@ -25,6 +25,7 @@ from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
 from infer_jax.verbs import inputs
 from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.split import check_split
 
@@ -188,14 +189,15 @@ def memory(
     """
     asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
     arch = asked.model.architecture
-    plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0)
-    check_split(arch, tp or 1.0, pp or 1.0, ep or 1.0)
+    split = [either(degree, 1.0) for degree in (tp, pp, ep)]
+    check_split(arch, *split)
+    plan = Plan.of(**dict(zip(("tp", "pp", "ep"), split, strict=True)))
     longest = float(arch.max_positions)
     if max_model_len is None and longest >= UNBOUNDED:
         raise refuse("--max-model-len", "missing", "the tokens of the longest request")
     engine, overheads = started(asked.system)
     engine = engine.with_(
-        context=max_model_len or longest,
+        context=either(max_model_len, longest),
         batched_tokens=max_num_batched_tokens,
         sequences=max_num_seqs,
         block=block_size,
@@ -204,7 +206,7 @@ def memory(
         engine = engine.with_(utilization=gpu_memory_utilization)
     held_output = _serving(asked.system).chosen_engine.held_output
     lengths = Lengths(*(jnp.asarray(x) for x in (isl, osl, held_output, 0.0)))
-    group = jnp.asarray(min((batch or 1.0) / (ep or 1.0), max_num_seqs))
+    group = jnp.asarray(min(either(batch, 1.0) / split[2], max_num_seqs))
     held, cache = once(_memory, arch, asked.hardware, plan, engine, overheads, lengths, group)
     filled = None if batch is None else _batch(batch, isl, osl, held, cache)
     notes = [

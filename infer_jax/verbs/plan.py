@@ -111,26 +111,17 @@ def _asked(
 ) -> Asked:
     """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT and the 99 % of TTFT."""
     (total, concurrency, rate), (ttft, tpot, p99) = load, limits
-    checks.whole("--total-gpus", total)
-    checks.whole("--concurrency", concurrency)
-    for option, value in (
-        ("--request-rate", rate),
-        ("--ttft", ttft),
-        ("--tpot", tpot),
-        ("--p99-ttft", p99),
-    ):
-        checks.above(option, value)
     if concurrency is not None and rate is not None:
         raise refuse("--request-rate", rate, "--concurrency or --request-rate, not both")
     if total is None and concurrency is None and rate is None:
         question = "How many GPUs are there, or how much traffic is to be served?"
         raise ask("--total-gpus", question, "--total-gpus, --concurrency or --request-rate")
     return Asked(
-        ttft=ttft or math.inf,
+        ttft=checks.either(ttft, math.inf),
         usual_ttft=ttft is None,
-        tpot=tpot or math.inf,
-        p99_ttft=p99 or math.inf,
-        chips=total or math.inf,
+        tpot=checks.either(tpot, math.inf),
+        p99_ttft=checks.either(p99, math.inf),
+        chips=checks.either(total, math.inf),
         concurrency=concurrency,
         rate=rate,
         frontier=frontier,
@@ -148,11 +139,7 @@ def _tried(
     """Which plans are tried; pools know the mean of their wait only, not the 99 % of TTFT."""
     checks.one_of("--mode", mode, MODES)
     checks.one_of("--engine", engine, ENGINES)
-    checks.whole("--max-num-seqs", places)
-    checks.whole("--top", top)
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
-    for each in chunks:
-        checks.whole("--chunk", each)
     alone = mode is None and math.isfinite(asked.p99_ttft)
     modes = (mode,) if mode else MODES[:1] if alone else MODES
     common = Deployment.of() if places is None else Deployment.of(max_sequences=places)
@@ -175,10 +162,6 @@ def _agree(mode: str | None, asked: Asked, tried: Tried, decoding: HardwareLike 
 
 def _money(price: float | None, currency: str | None, region: float, pue: float | None) -> Money:
     """What is paid for a GPU, and for its power."""
-    checks.above("--price", price)
-    checks.above("--region-factor", region)
-    if pue is not None and not pue >= 1.0:
-        raise refuse("--pue", pue, "a number of at least 1")
     if currency is not None and price is None:
         raise refuse("--currency", currency, "with --price: rents of profiles are in USD")
     return Money(price, (currency or "USD").upper(), region, pue)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.planning import Asked, Choice
+from infer_jax.planning import Asked, Choice, Degrees
 from infer_jax.results import numbers
-from infer_jax.specs import Output
+from infer_jax.specs import UNBOUNDED, Output
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_search import Plans
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
             "borrowed_from": self.borrowed,
             "formats": c.formats,
             "layout": c.layout,
-            "degrees": c.degrees,
+            "degrees": degrees(c.degrees),
             "gpus": c.chips,
             "concurrency_per_replica": c.batch,
             "ttft_ms": 1e3 * c.ttft,
@@ -63,6 +63,18 @@ class Row(NamedTuple):
             **self.intervals,
             "idle_gpus": idle(c, total),
         }
+
+
+def degrees(of: Degrees) -> dict[str, object]:
+    """Degrees for JSON; a chunk that no prompt reaches is none.
+
+    >>> degrees({"tp": 2.0, "chunk": UNBOUNDED})
+    {'tp': 2.0, 'chunk': None}
+    """
+    return {
+        name: degrees(x) if isinstance(x, Mapping) else None if x == UNBOUNDED else x
+        for name, x in of.items()
+    }
 
 
 def row(c: Choice, plans: Plans) -> Row:

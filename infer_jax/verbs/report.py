@@ -3,13 +3,15 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from infer_jax.catalog.files import write_text
 from infer_jax.results import Part, Result
-from infer_jax.verbs import checks, inputs, pictures
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.asking import refuse, verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.plan_rows import degrees
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.report_answers import Answers, Limits, lead
 from infer_jax.verbs.report_page import page
@@ -35,7 +37,7 @@ class ReportResult(Result):
             "estimator": answers.name,
             "trust": answers.trusted.fields(),
             "layout": chosen.words,
-            "plan": chosen.degrees,
+            "plan": degrees(chosen.degrees),
             "batch": chosen.batch,
             "feasible": bool(estimate.feasible),
             "ttft_ms": 1e3 * estimate.ttft,
@@ -53,6 +55,11 @@ class ReportResult(Result):
         yield lead(self.answers, self.limits)
         if self.out is not None:
             yield f"Report: {self.out}."
+
+    def _repr_html_(self) -> str:
+        """The page itself, in a frame of its own that runs none of its scripts."""
+        frame = "width:100%;height:80vh;border:0"
+        return f'<iframe sandbox srcdoc="{escape(self.page)}" style="{frame}"></iframe>'
 
 
 @verb
@@ -75,19 +82,20 @@ def report(
     tpot: float | None = None,
     price: float | None = None,
     estimator: str | None = None,
-    out: str | os.PathLike[str] | None = "report.html",
+    out: str | os.PathLike[str] | None = None,
     set: str | Sequence[str] | None = None,
 ) -> ReportResult:
     """One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.
 
-    ``ttft`` and ``tpot`` are limits in seconds; ``out``: the file of the page, None for none.
+    ``ttft`` and ``tpot`` are limits in seconds; ``out``: the file of the page; none is written
+    where none is given.
 
     Raises:
         InputError: a model or system that cannot be read, a plan that no engine runs, a file that
             cannot be written.
 
     >>> import infer_jax as ij
-    >>> report = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16, out=None)
+    >>> report = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16)
     >>> report.page[:15], bool(report.answers.estimate.feasible)
     ('<!doctype html>', True)
     """
@@ -95,7 +103,6 @@ def report(
         pictures.check(out, (".html",), "")
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     options = Options(config, hardware, quant, kv_dtype, price, total_gpus, estimator, set)
-    _check(options, (tp, pp, ep, dp, batch), (ttft, tpot))
     if inputs.estimator(options.name, asked).searches:
         allowed = "one that takes a split: serving, economics.planned"
         raise refuse("--estimator", options.name, allowed)
@@ -107,13 +114,3 @@ def report(
     if out is not None:
         write_text(Path(out), html)
     return ReportResult(answers, (ttft, tpot), html, None if out is None else str(out))
-
-
-def _check(options: Options, counts: Sequence[float | None], limits: Limits) -> None:
-    """Raise InputError where a number cannot be what its option is."""
-    checks.whole("--total-gpus", options.total_gpus)
-    for name, count in zip(("--tp", "--pp", "--ep", "--dp", "--batch"), counts, strict=True):
-        checks.whole(name, count)
-    for name, limit in zip(("--ttft", "--tpot"), limits, strict=True):
-        checks.above(name, limit)
-    checks.above("--price", options.price)

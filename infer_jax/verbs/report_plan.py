@@ -24,6 +24,7 @@ from infer_jax.specs import UNBOUNDED, Architecture, ForwardPass, Hardware, Plan
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, kernel_rows
 from infer_jax.verbs.asking import refuse
+from infer_jax.verbs.checks import either
 from infer_jax.verbs.frontier import frontier
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
 from infer_jax.verbs.kernel_rows import KernelRow
@@ -86,7 +87,7 @@ def choose(
     plan, _ = plan_of(asked.model.architecture, tp, pp, ep, dp, total, name)
     t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
     layout = planning.Layout(tp=t, attention_dp=e, ep=e, pp=p)
-    return Chosen(layout, dp, batch or 1.0, "The plan is as given.")
+    return Chosen(layout, dp, either(batch, 1.0), "The plan is as given.")
 
 
 def _searchable(name: str, dp: float, batch: float | None) -> None:
@@ -105,9 +106,9 @@ def _first(
     """The plan that ``plan`` puts first, or the nearest miss."""
     ttft, tpot = limits
     wanted = planning.Asked(
-        ttft=ttft or math.inf,
-        tpot=tpot or math.inf,
-        chips=options.total_gpus or GPUS,
+        ttft=either(ttft, math.inf),
+        tpot=either(tpot, math.inf),
+        chips=either(options.total_gpus, GPUS),
         usual_ttft=ttft is None,
     )
     target = Target(options.config, [options.quant], options.kv_dtype, options.set)

@@ -1,6 +1,5 @@
 """The requests of a verb: mean lengths, their distribution, and arrivals."""
 
-import math
 import os
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
 from infer_jax.verbs.asking import refuse
-from infer_jax.verbs.checks import MOST
+from infer_jax.verbs.checks import tokens
 
 
 class Requested(NamedTuple):
@@ -33,51 +32,6 @@ ISL, OSL = 4096.0, 512.0  # tokens where not given
 TAIL = 0.0005  # of prompts, and of outputs, that are longer than the longest request reckoned with
 
 
-class Tokens(float):
-    """Tokens of a request, and by how many (one standard deviation) requests differ from it."""
-
-    deviation: float = 0.0
-
-
-def tokens(length: float | str, low: int) -> Tokens:
-    """Tokens of a request, at least ``low`` of them, with their spread where a text says it.
-
-    Raises:
-        ValueError: a sentence that says what is wrong.
-
-    >>> [(float(x), x.deviation) for x in (tokens(4096, 0), tokens("2200±600", 0))]
-    [(4096.0, 0.0), (2200.0, 600.0)]
-    """
-    if isinstance(length, Tokens):
-        return length
-    mean, sign, spread = str(length).replace("+-", "±").partition("±")
-    value = Tokens(number(mean))
-    if not (low <= value <= MOST and value == math.floor(value)):
-        raise ValueError(f"{short(mean.strip())} is not a whole number from {low} to {MOST:.12g}.")
-    if sign:
-        deviation = number(spread)
-        if not 0.0 <= deviation <= 10.0 * value:
-            meant = "tokens and their spread, such as 2200±600 or 2200+-600"
-            raise ValueError(f"{short(length)} is not {meant} (of at most ten times as many).")
-        value.deviation = deviation
-    return value
-
-
-def number(text: str) -> float:
-    """The finite number a text spells in plain ASCII, else NaN."""
-    try:
-        value = float(text) if text.isascii() and "_" not in text else math.nan
-    except ValueError:
-        return math.nan
-    return value if math.isfinite(value) else math.nan
-
-
-def short(text: object) -> str:
-    """A value as a sentence can quote it: on one line, 60 characters at most."""
-    shown = "".join(c if c.isprintable() else "?" for c in str(text))
-    return repr(shown if len(shown) <= 60 else shown[:57] + "...")
-
-
 def requested(
     isl: float | str | None,
     osl: float | str | None,
@@ -96,8 +50,8 @@ def requested(
             if value is not None:
                 raise refuse(option, value, "--trace or lengths, not both")
         return _recorded(os.fspath(trace), rate)
-    isl = _length("--isl", ISL if isl is None else isl, 0)
-    osl = _length("--osl", OSL if osl is None else osl, 1)
+    isl = tokens("--isl", ISL if isl is None else isl, 0)
+    osl = tokens("--osl", OSL if osl is None else osl, 1)
     spread = isl.deviation, osl.deviation
     work = inputs.workload(isl, osl, prefix)
     if rate is None:
@@ -120,14 +74,6 @@ def requested(
     ends = [float(lognormal(x)(np.array([1.0 - TAIL]))[0]) / np.sqrt(1.0 + x**2) for x in ratios]
     within = f"{100.0 * (1.0 - 2.0 * TAIL):.3g} % of requests or more"
     return Requested(work, "lognormal", [said], isl * ends[0] + osl * ends[1], within)
-
-
-def _length(option: str, value: float | str, low: int) -> Tokens:
-    try:
-        return tokens(value, low)
-    except ValueError:
-        allowed = f"a whole number of at least {low}, or one with a spread such as '2200±600'"
-        raise refuse(option, value, allowed) from None
 
 
 def _recorded(trace: str, rate: float | None) -> Requested:

@@ -69,13 +69,12 @@ def sensitivity(
     >>> slopes.elasticity("hardware.price", "cost").slope
     1.0
     """
-    _check({"total-gpus": total_gpus, "batch": batch, "osl": osl, "top": top}, isl, prefix, along)
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set, HEADS)
     split = Split(tp, pp, ep, total_gpus)
     plan, name = _plan(asked.model.architecture, split, batch, estimator, along)
     model = inputs.estimator(name, asked)
     trusted = inputs.trust(name, model, asked)
-    work = inputs.workload(isl, osl, prefix, batch or 1.0)
+    work = inputs.workload(isl, osl, prefix, checks.either(batch, 1.0))
     point = Point(model, asked.model.architecture, asked.hardware, work, plan)
     point = changed(point, asked.changes.values("workload", "plan"), "--set")
     with busy("compiling and evaluating"):
@@ -85,15 +84,6 @@ def sensitivity(
         ifs = what_if(outputs, every[0], _questions(point)) if along is None else {}
     shown = Shown(along is not None, int(top), coefficients)
     return SensitivityResult(asked, name, trusted, found, ifs, shown)
-
-
-def _check(counts: dict[str, float | None], isl: float, prefix: float, along: float | None) -> None:
-    """Raise InputError for a count that is no whole number."""
-    for option, value in counts.items():
-        checks.whole(f"--{option}", value)
-    checks.whole("--isl", isl, 0.0)
-    checks.whole("--prefix", prefix, 0.0)
-    checks.whole("--along", along, 2.0, MOST)
 
 
 def _plan(

@@ -5,6 +5,7 @@ from infer_jax.estimators import Estimator
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs
 from infer_jax.verbs.asking import ask, refuse
+from infer_jax.verbs.checks import either
 
 
 def plan_of(
@@ -20,8 +21,9 @@ def plan_of(
     if total is None:
         if tp is None and pp is None and ep is None:
             raise ask("--tp", "On how many GPUs?", "--tp (with --pp, --ep), or --total-gpus")
-        check_split(arch, tp or 1.0, pp or 1.0, ep or 1.0)
-        plan = Plan.of(tp=tp or 1.0, pp=pp or 1.0, ep=ep or 1.0, dp=dp)
+        tp, pp, ep = (either(degree, 1.0) for degree in (tp, pp, ep))
+        check_split(arch, tp, pp, ep)
+        plan = Plan.of(tp=tp, pp=pp, ep=ep, dp=dp)
         return plan, name or inputs.BEST
     if tp is not None or pp is not None or ep is not None:
         raise refuse("--total-gpus", total, "--total-gpus, or --tp, --pp and --ep, not both")

@@ -1,7 +1,7 @@
 """``ij.sweep``: the best of millions of configurations, every point of a space."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +20,14 @@ from infer_jax.sweeps.reducers import Reducer
 from infer_jax.sweeps.results import SweepResult
 from infer_jax.sweeps.run import MEMORY
 from infer_jax.sweeps.stream import Progress
-from infer_jax.sweeps.toml import DEFAULT, Asked, load_space
+from infer_jax.sweeps.toml import DEFAULT, Asked, load_space, space_of
 from infer_jax.verbs import pictures
 from infer_jax.verbs.asking import refuse, verb
 from infer_jax.verbs.progress import bar, busy
 
 MOST = 10**15  # points
 KEPT = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
-SpaceLike = Space | str | os.PathLike[str]  # a space, or a file that describes one
+SpaceLike = Space | str | os.PathLike[str] | Mapping[str, object]  # also a file, or its tables
 Estimators = str | Estimator | Sequence[str | Estimator]
 
 
@@ -49,7 +49,7 @@ def sweep(
     memory: int = MEMORY,
     progress: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
-    """What ``keep`` keeps of all points of a space, or of a SPACE.toml, which may say it all.
+    """What ``keep`` keeps of all points of a space, or of a SPACE.toml (or its tables).
 
     ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything`` of
     ``infer_jax.sweeps``, ``estimator`` a name, an estimator, or several. ``out`` is the result as
@@ -97,7 +97,7 @@ def sweep(
             memory=memory,
             progress=progress or shown,
         )
-    source = "" if isinstance(space, Space) else str(space)
+    source = "" if isinstance(space, Space | Mapping) else str(space)
     target = None if out is None or jax.process_index() else str(out)
     result = replace(result, source=source, trust=_trusted(asked, ready), out=target)
     if not jax.process_index():
@@ -117,7 +117,7 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanatio
     if not (at.isascii() and at.isdigit() and len(at) < 100):
         said = at if len(at) <= 100 else f"{at[:100]}..."
         raise refuse("--at", said, "an index, a whole number from 0")
-    return explained(ready, int(at), "" if isinstance(space, Space) else str(space))
+    return explained(ready, int(at), "" if isinstance(space, Space | Mapping) else str(space))
 
 
 def _asked(
@@ -129,7 +129,10 @@ def _asked(
             raise InputError("sweep", "keep", "missing", KEPT)
         one, names = _estimators(DEFAULT if estimator is None else estimator)
         return Asked(one, space, keep, feasible or "feasible", names)
-    asked = load_space(Path(space), keep)
+    if isinstance(space, Mapping):
+        asked = space_of("sweep", space, keep)
+    else:
+        asked = load_space(Path(space), keep)
     if estimator is not None:
         one, names = _estimators(estimator)
         asked = asked._replace(estimator=one, names=names)

@@ -6,6 +6,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
 from infer_jax.cli.verbs import app
+from infer_jax.results import Result
+from infer_jax.results.wording import from_command
 
 
 class Ran(NamedTuple):
@@ -32,3 +34,9 @@ def answer(*words: str, code: int = 0) -> dict[str, Any]:
     ran = run(*words, "--json")
     assert (ran.code, ran.err) == (code, ""), ran.err
     return json.loads(ran.out, parse_constant=lambda name: 1 / 0)
+
+
+def as_command(result: Result) -> tuple[dict[str, Any], str]:
+    """What a result says where the command line asks: for JSON, and as text."""
+    with from_command():
+        return json.loads(json.dumps(result.to_dict())), str(result)

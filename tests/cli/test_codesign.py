@@ -9,7 +9,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.catalog import load_model
 from infer_jax.design import load_spec
-from tests.cli.running import answer, run
+from tests.cli.running import answer, as_command, run
 
 SPEC = """
 estimator = "economics.planned"
@@ -136,25 +136,28 @@ def test_a_design_and_its_files(tmp_path):
 def test_the_verb_is_what_the_command_prints(tmp_path):
     (tmp_path / "spec.toml").write_text(SPEC)
     said = answer("codesign", "spec.toml")
-    found = ij.codesign(tomllib.loads(SPEC))
-    told = {"schema": said["schema"], **json.loads(json.dumps(found.to_dict()))}
+    found = ij.codesign(spec=tomllib.loads(SPEC))
+    told = {"schema": said["schema"], **as_command(found)[0]}
     for table in (told, said):
         table["searched"].pop("seconds", None)
     assert told == said
-    text = [re.sub(r"[0-9.]+ s\.", "s.", x) for x in (str(found), run("codesign", "spec.toml").out)]
+    text = [
+        re.sub(r"[0-9.]+ s\.", "s.", x)
+        for x in (as_command(found)[1], run("codesign", "spec.toml").out)
+    ]
     assert text[0].split() == text[1].split()
     rows = {row["term"]: row for row in found.rows()}
     assert rows["tpot"]["design"] == said["terms"]["tpot"] and rows["tpot"]["unit"] == "s"
     assert len(found.plot().axes) == 2
     along = SPEC.replace('best = "cost"', 'best = "cost"\nalong = { tpot = [0.002, 0.004] }')
     (tmp_path / "along.toml").write_text(along.replace("steps = 32", "steps = 8"))
-    front = ij.codesign(load_spec("along.toml"))
+    front = ij.codesign(spec=load_spec("along.toml"))
     assert [dict(one.keep.under)["tpot"] for one in front.designs] == [0.002, 0.004]
     assert len(front.to_dict()["frontier"]) == len(front.rows()) == 2  # pyright: ignore
     with pytest.raises(ij.InputError, match="designs"):
         front.plot()
     with pytest.raises(ij.InputError, match=r"^codesign: tpot is"):
-        ij.codesign("spec.toml", tpot=0.03)
+        ij.codesign(spec="spec.toml", tpot=0.03)
 
 
 @pytest.mark.parametrize(

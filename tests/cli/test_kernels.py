@@ -3,12 +3,10 @@
 What `measure` answers takes a minute: tests/installed/test_verbs.py asks it.
 """
 
-import json
-
 import pytest
 
 import infer_jax as ij
-from tests.cli.running import answer, run
+from tests.cli.running import answer, as_command, run
 
 QWEN = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
 
@@ -32,8 +30,8 @@ def test_the_verb_is_what_the_command_prints():
     point = ("--ep", "4", "--batch", "400", "--isl", "4096", "--osl", "2048")
     sums = ij.kernels(QWEN[1], QWEN[3], ep=4, batch=400, isl=4096, osl=2048)
     said = answer(*QWEN, *point)
-    assert {"schema": said["schema"], **json.loads(json.dumps(sums.to_dict()))} == said
-    assert str(sums).split() == run(*QWEN, *point).out.split()
+    assert {"schema": said["schema"], **as_command(sums)[0]} == said
+    assert as_command(sums)[1].split() == run(*QWEN, *point).out.split()
     assert len(sums.rows()) == len(said["prefill"]) + len(said["decode"])
     model, system = ij.load_model(QWEN[1]), ij.load_system(QWEN[3])
     given = ij.kernels(model, system, ep=4, batch=400, isl=4096, osl=2048)

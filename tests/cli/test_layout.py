@@ -1,12 +1,11 @@
 """`infer-jax layout`: the winner, where it changes, and what is refused."""
 
 import itertools
-import json
 
 import pytest
 
 import infer_jax as ij
-from tests.cli.running import answer, run
+from tests.cli.running import answer, as_command, run
 
 ASKED = ("layout", "palm-540b-padded", "--hardware", "tpu_v4", "--total-gpus", "64")
 
@@ -27,8 +26,8 @@ def test_layout_tells_the_winner_and_where_it_changes():
 def test_the_verb_is_what_the_command_prints():
     best = ij.layout("palm-540b-padded", "tpu_v4", total_gpus=64, batch=512)
     said = answer(*ASKED, "--batch", "512")
-    assert {"schema": said["schema"], **json.loads(json.dumps(best.to_dict()))} == said
-    assert str(best).split() == run(*ASKED, "--batch", "512").out.split()
+    assert {"schema": said["schema"], **as_command(best)[0]} == said
+    assert as_command(best)[1].split() == run(*ASKED, "--batch", "512").out.split()
     assert [row["time_ms"] for row in best.rows()] == [row["time_ms"] for row in said["layouts"]]
     with pytest.raises(ij.InputError, match=r"^layout: How many chips.* Give total_gpus"):
         ij.layout("palm-540b-padded", "tpu_v4")

@@ -1,14 +1,12 @@
 """`infer-jax offload` answers what the search answers, and refuses in one sentence."""
 
-import json
-
 import numpy as np
 import pytest
 
 import infer_jax as ij
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.offloading.search import search
-from tests.cli.running import answer, run
+from tests.cli.running import answer, as_command, run
 
 WORDS = ("offload", "opt-6.7b", "--isl", "512", "--osl", "32", "--no-picture")
 
@@ -38,8 +36,8 @@ def test_the_answer_is_the_searchs_best_block(told):
 
 def test_the_verb_is_what_the_command_prints(told, tmp_path):
     best = ij.offload("opt-6.7b", "t4_host")
-    assert {"schema": told["schema"], **json.loads(json.dumps(best.to_dict()))} == told
-    assert str(best).split() == run(*WORDS).out.split()
+    assert {"schema": told["schema"], **as_command(best)[0]} == told
+    assert as_command(best)[1].split() == run(*WORDS).out.split()
     assert [row["latency_s"] for row in best.rows()] == [x["latency_s"] for x in told["frontier"]]
     drawn = answer(*WORDS[:-1], "--out", "mine.svg")
     assert drawn["picture"] == "mine.svg" and drawn["notes"][-1] == "Picture: mine.svg."

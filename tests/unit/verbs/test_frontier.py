@@ -1,12 +1,10 @@
 """ij.frontier is what the command prints, by names and by specs, and draws itself."""
 
-import json
-
 import numpy as np
 import pytest
 
 import infer_jax as ij
-from tests.cli.running import answer, run
+from tests.cli.running import answer, as_command, run
 
 POINT = ("llama-3.1-8b", "h100_sxm")
 WORDS = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
@@ -19,8 +17,8 @@ def best():
 
 def test_it_answers_what_the_command_prints(best):
     said = answer(*WORDS, "--no-picture")
-    assert {"schema": said["schema"], **json.loads(json.dumps(best.to_dict()))} == said
-    assert str(best).split() == run(*WORDS, "--no-picture").out.split()
+    assert {"schema": said["schema"], **as_command(best)[0]} == said
+    assert as_command(best)[1].split() == run(*WORDS, "--no-picture").out.split()
     assert best._repr_html_().count("<tr style") == 1  # the preferred point
     every = ij.frontier(*POINT, total_gpus=8, all=True)
     assert len(str(every).splitlines()) - len(str(best).splitlines()) == len(best.points) - 25

@@ -1,12 +1,12 @@
 """`ij.report`: the page of the command, and what it prints; names, profiles and specs alike."""
 
-import json
+import html
 import re
 
 import pytest
 
 import infer_jax as ij
-from tests.cli.running import answer, run
+from tests.cli.running import answer, as_command, run
 
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
 WORDS = ("report", MODEL, "--hardware", SYSTEM, "--tp", "1", "--batch", "16")
@@ -19,25 +19,25 @@ def but_its_command(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def report():
-    return ij.report(MODEL, SYSTEM, tp=1, batch=16, out=None)
+    return ij.report(MODEL, SYSTEM, tp=1, batch=16)
 
 
 def test_it_is_the_page_and_the_answer_of_the_command(report, tmp_path):
     out = str(tmp_path / "page.html")
     printed = answer(*WORDS, "--out", out)
-    mine = {**json.loads(json.dumps(report.to_dict())), "report": out}
+    mine = {**as_command(report)[0], "report": out}
     assert {"schema": printed["schema"], **mine} == printed
     page = (tmp_path / "page.html").read_text()
     assert but_its_command(page) == but_its_command(report.page) != page
     written = ij.report(MODEL, SYSTEM, tp=1, batch=16, out=tmp_path / "mine.html")
     assert (tmp_path / "mine.html").read_text() == written.page == report.page
     text = run(*WORDS, "--out", out).out.split()
-    assert str(written).split()[:-1] == text[:-1]  # but for the name of the file
+    assert as_command(written)[1].split()[:-1] == text[:-1]  # but for the name of the file
 
 
 def test_profiles_answer_as_names_do_and_name_no_command(report):
     system, model = ij.load_system(SYSTEM), ij.load_model(MODEL)
-    given = ij.report(model, system, tp=1, batch=16, out=None)
+    given = ij.report(model, system, tp=1, batch=16)
     theirs, mine = given.to_dict(), report.to_dict()
     assert {**theirs, "launch": None} == {**mine, "launch": None}
     assert "its name or config.json" in given.page and "infer-jax memory" not in given.page
@@ -56,5 +56,15 @@ def test_profiles_answer_as_names_do_and_name_no_command(report):
 )
 def test_what_it_refuses_is_named_as_a_keyword(options, said):
     with pytest.raises(ij.InputError, match=said) as wrong:
-        ij.report(MODEL, SYSTEM, **{"out": None, **options})
+        ij.report(MODEL, SYSTEM, **options)
     assert "--" not in str(wrong.value)
+
+
+def test_it_writes_only_where_it_is_asked_to_and_shows_its_page(report, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ij.report(MODEL, SYSTEM, tp=1, batch=16).page == report.page
+    assert not list(tmp_path.iterdir())
+    shown = report._repr_html_()
+    frame = re.fullmatch(r'<iframe sandbox srcdoc="([^"]*)" style="[^"<>]*"></iframe>', shown)
+    assert frame and html.unescape(frame[1]) == report.page
+    assert report.to_dict()["plan"]["chunk"] is None, "prompts are not cut"

@@ -1,13 +1,11 @@
 """ij.sweep is what the command prints, of a file or of a Space, and draws itself."""
 
-import json
-
 import numpy as np
 import pytest
 
 import infer_jax as ij
 from infer_jax.sweeps import Axis, Best, Constraint, Pareto, Quantiles, Space
-from tests.cli.running import answer, run
+from tests.cli.running import answer, as_command, run
 
 FILE = """
 estimator = "economics.planned"
@@ -57,12 +55,12 @@ def swept(file):
 
 
 def test_it_answers_what_the_command_prints(file, swept):
-    said, told = answer("sweep", str(file)), json.loads(json.dumps(swept.to_dict()))
+    said, told = answer("sweep", str(file)), as_command(swept)[0]
     assert {k: x for k, x in said.items() if k not in (*VARYING, "schema")} == {
         k: x for k, x in told.items() if k not in VARYING
     }
     printed = run("sweep", str(file)).out.split("\n", 1)[1]  # the first line tells seconds
-    assert str(swept).split("\n", 1)[1].split() == printed.split()
+    assert as_command(swept)[1].split("\n", 1)[1].split() == printed.split()
     assert "<table>" in swept._repr_html_() and "56 points" in swept._repr_html_()
 
 
@@ -125,4 +123,4 @@ def test_a_point_again(swept, file):
     assert one.terms["speed"][0] == swept.columns["speed"][0]
     assert f"infer-jax sweep {file} --at {swept.index[0]}" in str(one)
     said = answer("sweep", str(file), "--at", str(swept.index[0]))
-    assert {"schema": said["schema"], **json.loads(json.dumps(one.to_dict()))} == said
+    assert {"schema": said["schema"], **as_command(one)[0]} == said

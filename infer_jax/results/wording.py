@@ -1,0 +1,53 @@
+"""Who reads an answer, the command line or Python, and how is an option named for them?"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from infer_jax.results.parts import Notes, Part
+
+_from_command = ContextVar("asked from the command line", default=False)
+OPTION = re.compile(r"`[^`]*`|--json\b|--([a-z][a-z0-9-]*)( none\b| [0-9][^\s;,]*)?")
+
+
+@contextmanager
+def from_command() -> Iterator[None]:
+    """Problems and notes within are of options: ``--total-gpus``, not ``total_gpus``."""
+    token = _from_command.set(True)
+    try:
+        yield
+    finally:
+        _from_command.reset(token)
+
+
+def by_command() -> bool:
+    """Whether the command line asks, and not Python."""
+    return _from_command.get()
+
+
+def keywords(text: str) -> str:
+    """A sentence with its options as keyword arguments; a command between backticks stays.
+
+    >>> keywords("--ttft none takes it away, see `vllm serve --help`; --json has all.")
+    'ttft="none" takes it away, see `vllm serve --help`; to_dict() has all.'
+    """
+    return OPTION.sub(_keyword, text)
+
+
+def _keyword(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return "to_dict()" if found[0] == "--json" else found[0]
+    name = found[1].replace("-", "_")
+    return name if found[2] is None else f'{name}="{found[2].strip()}"'
+
+
+def worded(parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts, with the options in sentences and notes as who reads them writes them."""
+    for part in parts:
+        if by_command():
+            yield part
+        elif isinstance(part, Notes):
+            yield Notes([keywords(note) for note in part.sentences])
+        else:
+            yield keywords(part) if isinstance(part, str) else part

@@ -1,0 +1,15 @@
+"""How is a problem with one option said?"""
+
+from infer_jax.errors import InputError, UnsaidError
+
+
+def refuse(option: str, value: object, allowed: str) -> InputError:
+    """The sentence about one option, spelt as on the command line: ``--total-gpus``."""
+    if isinstance(value, float):
+        value = f"{value:.12g}"
+    return InputError("infer-jax", option, value, allowed)
+
+
+def ask(option: str, question: str, ways: str) -> InputError:
+    """The question about an option that is not given, and the ways to answer it."""
+    return UnsaidError("infer-jax", option, question, ways)

@@ -1,0 +1,110 @@
+"""What a verb is asked from Python with: nonsense is refused by the keyword's name, at once."""
+
+import inspect
+import math
+from typing import Any, get_args
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.errors import InputError
+from infer_jax.verbs.keywords import RULES
+
+VERBS = ("estimate", "plan", "memory", "frontier", "layout", "sensitivity", "codesign")
+VERBS += ("calibrate", "compare", "report", "kernels", "offload", "measure", "sweep")
+FIRST = {
+    "measure": (),
+    "sweep": ("no-such-space.toml",),
+    "calibrate": ("llama-3.1-8b", "h100_sxm", "tests/data/server/runs.csv"),
+}
+NUMBERS = [
+    (verb, name, get_args(parameter.annotation))
+    for verb in VERBS
+    for name, parameter in inspect.signature(getattr(ij, verb)).parameters.items()
+    if {float, int} & {parameter.annotation, *get_args(parameter.annotation)}
+]
+BAD = {
+    "negative": -5,
+    "NaN": math.nan,
+    "infinite": -math.inf,
+    "of no digits": "four",
+    "a list of nothing": [None],
+    "of a dictionary": {"a": 1},
+    "a truth": True,
+    "too large": 1e300,
+    "too large for a float": 10**400,
+    "no single one": np.ones((2, 2)) - 3.0,
+}
+
+
+@pytest.mark.parametrize(("verb", "name", "kinds"), NUMBERS, ids=lambda x: x if str(x) == x else "")
+def test_no_verb_takes_nonsense_for_a_number(verb, name, kinds):
+    assert name in RULES, "every number has a rule"
+    bad = dict(BAD)
+    if name not in ("isl", "prefix", "seed", "acceptance", "every"):
+        bad["zero"] = 0
+    if (verb, name) == ("plan", "chunk"):
+        bad["a list"] = [4, -1]
+    if name == "acceptance" and str in kinds:
+        del bad["of no digits"]  # may be a file
+    for value in bad.values():
+        with pytest.raises(InputError) as wrong:
+            getattr(ij, verb)(*FIRST.get(verb, ("llama-3.1-8b", "h100_sxm")), **{name: value})
+        said = str(wrong.value)
+        assert said.startswith(f"{verb}: {name} is "), (value, said)
+        assert "; allowed: " in said and "--" not in said and "\n" not in said
+
+
+FLAGS_AND_TEXTS = [
+    (verb, name, 5 if kinds & {str} else "no")
+    for verb in VERBS
+    for name, parameter in inspect.signature(getattr(ij, verb)).parameters.items()
+    for kinds in [{parameter.annotation, *get_args(parameter.annotation)} - {type(None)}]
+    if not kinds & {float, int} and kinds & {str, bool}
+]
+
+
+@pytest.mark.parametrize(("verb", "name", "value"), FLAGS_AND_TEXTS)
+def test_no_verb_takes_a_number_for_a_name_or_a_text_for_a_flag(verb, name, value):
+    first = FIRST.get(verb, ("llama-3.1-8b", "h100_sxm"))
+    given: dict[str, object] = dict(zip(("config", "hardware", "files"), first, strict=False))
+    given = {"space": first[0]} if verb == "sweep" else given
+    with pytest.raises(InputError, match=rf"^{verb}: {name} is "):
+        getattr(ij, verb)(**{**given, name: value})
+
+
+def test_numbers_of_numpy_and_jax_are_numbers():
+    one = ij.memory("llama-3.1-8b", "h100_sxm", tp=1, max_model_len=4096).to_dict()
+    for tp, longest in ((np.int64(1), np.asarray(4096.0)), (jnp.asarray(1), jnp.asarray(4096))):
+        given = ij.memory("llama-3.1-8b", "h100_sxm", tp=tp, max_model_len=longest)  # pyright: ignore
+        assert given.to_dict() == one
+
+
+asked: Any = ij  # calls that a type checker would refuse, too
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: asked.plan("llama-3.1-8b", "h100_sxm", total_gpu=8),
+            r"allowed: total_gpus is closest",
+        ),
+        (lambda: asked.plan("llama-3.1-8b"), r"^plan: hardware is 'missing'"),
+        (lambda: asked.memory("llama-3.1-8b", "h100_sxm", 8), r"^memory: arguments is '3 without"),
+        (
+            lambda: asked.memory("llama-3.1-8b", "h100_sxm", config="x"),
+            "config is 'given tw",
+        ),
+        (
+            lambda: asked.estimate("llama-3.1-8b", "h100_sxm", tp=1, dp=None),
+            r"^estimate: dp is None",
+        ),
+    ],
+)
+def test_arguments_that_a_verb_does_not_have_are_refused_in_one_sentence(call, says):
+    with pytest.raises(InputError, match=says) as wrong:
+        call()
+    assert "\n" not in str(wrong.value)
