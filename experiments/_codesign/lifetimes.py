@@ -60,6 +60,7 @@ def tables() -> dict[str, Any]:
     for served in SERVED:
         spec = spec_of(f"{served:g} tokens", table_of(served))
         found = optimise(spec.estimator, spec.space, spec.keeps[0], start=spec.start)
+        law = spec.estimator.law
         size, tokens = found.terms["active"], found.values["estimator.tokens"]
         own, trained = compute_optimal(Chinchilla.of(), 6.0 * size * tokens)
         told[f"{served:g}"] = {
@@ -72,7 +73,7 @@ def tables() -> dict[str, Any]:
             "cost": found.terms["cost"],
             "loss": found.terms["loss"],
             "design": {k: v for k, v in found.values.items() if "vectors" not in k},
-            "notes": list(spec.estimator.law.warnings(found.point.arch, tokens)),
+            "notes": list(law.warnings(found.point.arch, tokens)) if law else [],
         }
         row = told[f"{served:g}"]
         rows.append(

@@ -112,7 +112,7 @@ class DesignProblem:
         return any(s.total == constraint.equals for s in self.relaxed.simplexes)
 
     @cached_property
-    def _scored(self) -> Callable[[np.ndarray, np.ndarray], tuple[Array, Array]]:
+    def _scored(self) -> Callable[[np.ndarray | Array, np.ndarray], tuple[Array, Array]]:
         program, base, signs = self.program, self.relaxed.group.base, dict(self.program.signs)
         tables = [jnp.asarray(t) for t in self.relaxed.group.tables]
 

@@ -5,8 +5,6 @@ class, so estimators divide before they add.
 """
 
 from collections.abc import Callable, Iterable
-from functools import reduce
-from operator import add
 
 import jax.numpy as jnp
 from jax import Array
@@ -26,7 +24,7 @@ def projections(attention: Attention, width: Array) -> tuple[Matrix, ...]:
 def total(terms: Iterable[Array]) -> Array:
     """The sum of scalars; zero of none."""
     first, *others = [*terms] or [0.0]
-    return jnp.asarray(reduce(add, others, first))
+    return jnp.asarray(sum(others, start=first))
 
 
 def layers(arch: Architecture) -> Array:

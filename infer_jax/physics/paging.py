@@ -57,7 +57,7 @@ class Paging(NamedTuple):
         seen = jnp.minimum(self.window, jnp.asarray(tokens)[..., None])
         return jnp.sum(self.pages * (seen / self.tokens + UNFILLED), axis=-1) + self.state
 
-    def shared(self, tokens: Array) -> Array:
+    def shared(self, tokens: Array | float) -> Array:
         """Bytes of ``tokens`` tokens that several requests have in common; states are not."""
         seen = jnp.minimum(self.window, jnp.asarray(tokens)[..., None])
         return jnp.sum(self.pages * (seen / self.tokens), axis=-1)
