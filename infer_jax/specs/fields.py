@@ -6,8 +6,8 @@ there is no second list of field names anywhere.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 import jax
 import numpy as np
@@ -160,7 +160,7 @@ def leaves(tree: object, path: str = "") -> Iterator[tuple[str, Mapping[str, Any
     [('bytes', 'bytes'), ('bits', 'bits'), ('rows', '1'), ('columns', '1')]
     """
     if isinstance(tree, tuple | list):
-        for i, item in enumerate(tree):
+        for i, item in enumerate(cast(Sequence[object], tree)):
             yield from leaves(item, f"{path}.{i}" if path else str(i))
         return
     if not dataclasses.is_dataclass(tree):

@@ -90,7 +90,7 @@ def samples(isl: ArrayLike, osl: ArrayLike, prefix: ArrayLike | None = None) -> 
     if not len(prompts) == len(outputs) == len(cached) or not len(prompts):
         counts = (len(prompts), len(outputs), len(cached))
         raise InputError("lengths", "samples", counts, "as many prompts as outputs, at least one")
-    shares = []
+    shares: list[tuple[float, float, float, float]] = []
     for rows in _cut(np.argsort(prompts, kind="stable"), PROMPTS):
         for part in _cut(rows[np.argsort(outputs[rows], kind="stable")], OUTPUTS):
             means = (prompts[part].mean(), outputs[part].mean(), cached[part].mean())
