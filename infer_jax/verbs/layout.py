@@ -94,19 +94,19 @@ class LayoutResult(Result):
         names = list(self.layouts[0]["terms"])
         columns = [
             Column("layout", left=True),
-            Column("attention", left=True),
-            Column("x, y, z"),
+            Column("attn.", left=True),
+            Column("x y z"),
             Column("time", "ms"),
             *(Column(name.removesuffix("_ms"), "ms") for name in names),
             Column("MFU", "%"),
-            Column("memory", "per chip"),
+            Column("memory", "a chip"),
             Column("fits", left=True),
         ]
         cells = [
             [
                 row["layout"],
                 row["attention"],
-                ", ".join(digits(x) for x in (row["x"], row["y"], row["z"])),
+                " ".join(digits(x) for x in (row["x"], row["y"], row["z"])),
                 digits(row["time_ms"]),
                 *(digits(row["terms"][name]) for name in names),
                 digits(100 * row["mfu"]),
