@@ -83,7 +83,7 @@ def make(name: str, coefficients: Mapping[str, Mapping[str, float]] | None = Non
     own = tables.get(estimator.table, {})
     if isinstance(estimator, Serving) and name.rpartition(".")[2] in ENGINES:
         _refuse_another_engine(name, estimator, own)
-    return estimator.fitted(own)
+    return estimator.fitted_to(tables)
 
 
 def _refuse_another_engine(name: str, estimator: Serving, own: Mapping[str, float]) -> None:

@@ -1,5 +1,6 @@
 """Server settings and measured overheads that decide how much cache a chip has room for."""
 
+from collections.abc import Mapping
 from typing import Self, TypeVar
 
 import jax
@@ -51,6 +52,14 @@ class Engine(Spec):
         low=1,
         default=1.0,
     )
+
+    def on(self, tables: Mapping[str, Mapping[str, float]]) -> Self:
+        """The same server on a system, by the memory facts of its profile's ``[serving]`` table."""
+        table, facts = tables.get("serving", {}), {}
+        for name, known in (("visible", "visible"), ("utilization", "usable_memory")):
+            if known in table:
+                facts[name] = table[known]
+        return self.with_(**facts)
 
 
 @spec

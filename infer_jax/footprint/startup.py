@@ -1,10 +1,12 @@
 """What does a vLLM server print at start-up? Tokens of KV cache, and maximum concurrency."""
 
+from functools import reduce
+from operator import add
+
 from jax import Array
 
 from infer_jax.footprint.account import Account, account
 from infer_jax.footprint.settings import Engine, Overheads, usual
-from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing, flooring
 from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import Architecture, Hardware, Plan, Spec, check_arguments, number, part, spec
@@ -46,8 +48,8 @@ class Memory(Spec):
 
     @property
     def weight_bytes(self) -> Array:
-        """Bytes of weights of all kinds."""
-        return total(self.weights.values())
+        """Bytes of weights of all kinds, in the precision of each."""
+        return reduce(add, self.weights.values())
 
     @property
     def fits(self) -> Array:

@@ -234,7 +234,7 @@ def _profiles(
     Of prefill under the ``first`` plan, of decode under the ``second``.
     """
     estimator, own = variant("kernels").make(), asked.system.coefficients.get("kernels")
-    estimator = estimator.fitted(own) if own else estimator
+    estimator = estimator.fitted_to(asked.system.coefficients) if own else estimator
     arch = asked.model.architecture
     profiles = once(_passes, estimator, arch, asked.hardware, work, (first, second))
     return {stage: kernel_rows.rows(arch, profile) for stage, profile in profiles.items()}

@@ -8,6 +8,7 @@ from jax.test_util import check_grads
 
 import infer_jax as ij
 from infer_jax import footprint
+from infer_jax.estimators import Economics
 from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
 from infer_jax.footprint import Drafter, Engine, Lengths, Overheads, account, filled
 from infer_jax.physics.resident import Ranks, Resident, Tables, resident
@@ -161,3 +162,92 @@ def test_tables_are_held_at_the_ends_of_a_pipeline(x64):
         weights = chip(small(4.0, tied), 1.0, stages, 0.0).weights
         assert float(weights["embedding"] + weights["head"]) == held * table
     assert isinstance(small(4.0).tables, Tables)
+
+
+# model, system, plan (tp, pp, ep), batch
+GIVEN = [
+    ("llama-3.1-70b", H100, (2, 1, 1), 3),
+    ("llama-3.1-70b", H100, (2, 1, 1), 4),
+    ("llama-3.1-8b", "h200_sxm", (2, 3, 1), 200),
+    ("deepseek-v3", B200, (2, 1, 4), 300),
+    ("gemma-3-27b", B200, (1, 1, 1), 40),
+]
+
+
+@pytest.mark.parametrize("name", ["economics.planned", "kernels"])
+@pytest.mark.parametrize("case", GIVEN, ids=lambda c: f"{c[0]} {c[2]} {c[3]}")
+def test_a_pass_at_a_given_layout_is_limited_by_the_same_account(case, name, x64):
+    """A pass is priced at its own context: half a token more than the mean that ``memory`` has."""
+    model, system, (tp, pp, ep), batch = case
+    loaded, arch = ij.load_system(system), ij.load_model(model).architecture
+    estimator = ij.make(name, loaded.coefficients)
+    forward = ij.ForwardPass.of(sequences=batch, new_tokens=1, cached_tokens=4096 + 256 - 1)
+    plan = ij.Plan.of(tp=tp, pp=pp, ep=ep)
+    ours = step(estimator, arch, loaded.hardware, forward, plan).limits["memory"]
+    split = {"tp": tp, "pp": pp, "ep": ep}
+    said = ij.memory(model, system, **split, max_model_len=8192, batch=batch, isl=4096, osl=512)
+    assert said.filled is not None
+    np.testing.assert_allclose(ours.need, said.filled.used, rtol=1e-9)
+    np.testing.assert_allclose(ours.capacity, said.memory.budget, rtol=1e-12)
+    assert bool(ours.need <= ours.capacity) == said.filled.fits
+
+
+@jax.jit
+def step(estimator, arch, hardware, forward, plan):
+    return estimator.step(arch, hardware, forward, plan)
+
+
+def test_a_frontier_offers_no_layout_that_memory_says_does_not_fit():
+    """Llama 3.1 70B on two H100: 78.856 of 78.218 GB a GPU with four requests."""
+    points = ij.frontier("llama-3.1-70b", H100, total_gpus=2).points
+    assert max(points.batch) == 3 and set(points.chips) == {2}
+    for batch in points.batch:
+        said = ij.memory("llama-3.1-70b", H100, tp=2, max_model_len=8192, batch=batch)
+        assert said.filled is not None and said.filled.fits
+    said = ij.memory("llama-3.1-70b", H100, tp=2, max_model_len=8192, batch=4)
+    assert said.filled is not None and not said.filled.fits
+
+
+@pytest.mark.parametrize("system", [H100, "h200_sxm", B200])
+def test_visible_memory_is_the_profile_s(system):
+    """Of the three profiles none has the default share; a profile's own utilization counts, too."""
+    loaded = ij.load_system(system)
+    shown = loaded.coefficients["serving"]["visible"]
+    assert shown != float(Engine().visible)
+    own = {**loaded.coefficients, "serving": {"visible": shown, "usable_memory": 0.8}}
+    for name in ("kernels", "economics.planned"):
+        server = getattr(ij.make(name, own).innermost, "server")  # noqa: B009
+        assert (float(server.visible), float(server.utilization)) == (shown, 0.8)
+        assert getattr(ij.make("economics", own).innermost, "server") is None  # noqa: B009
+
+
+def test_weights_are_the_same_to_the_last_byte():
+    """DeepSeek-V3 over 8 ranks, asked of two verbs in 64 bits by a caller who works in 32."""
+    with jax.enable_x64(False):
+        held = ij.memory("deepseek-v3", "h200_sxm", tp=8, max_model_len=8192).memory
+        fields = ij.estimate("deepseek-v3", "h200_sxm", tp=8, batch=8).fields()
+        weights = float(held.weight_bytes)
+    said = fields["memory"]
+    assert isinstance(said, dict)
+    assert weights == float(said["weights_bytes"]) == sum(map(float, held.weights.values()))
+
+
+def test_slopes_of_the_limit_at_a_given_layout(x64):
+    """By finite differences in layout, batch, context and the server's settings; no NaN at 0."""
+    arch, hardware = ij.load_model("llama-3.1-8b").architecture, ij.load_system(H100).hardware
+    estimator = Economics.as_planned()
+
+    def need(tp, batch, context, share):
+        assert estimator.server is not None
+        server = estimator.server.replace(utilization=share)
+        one = jnp.ones_like(batch)
+        forward = ij.ForwardPass(sequences=batch, new_tokens=one, cached_tokens=context)
+        plan = ij.Plan.of().replace(tp=tp)
+        held = estimator.replace(server=server).step(arch, hardware, forward, plan)
+        limit = held.limits["memory"]
+        return limit.need / 1e9, limit.capacity / 1e9
+
+    at = tuple(jnp.asarray(x) for x in (2.3, 8.4, 1000.6, 0.9))
+    check_grads(jax.jit(need), at, order=1, modes=("fwd", "rev"), rtol=1e-5, eps=1e-5)
+    zero = jax.jacobian(need, argnums=(0, 1, 2, 3))(jnp.asarray(1.0), *jnp.zeros(3))
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(zero))

@@ -3,10 +3,33 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import attention as att, collectives, decoder, feedforward as ffn, matmul
-from infer_jax.specs import Attention, Spec, number, part, spec, static
+from infer_jax import footprint
+from infer_jax.estimators.economics.ranks import Ranks
+from infer_jax.estimators.estimate import Limit
+from infer_jax.footprint import Engine
+from infer_jax.physics import (
+    attention as att,
+    collectives,
+    decoder,
+    feedforward as ffn,
+    matmul,
+    resident,
+)
+from infer_jax.physics.decoder import total
+from infer_jax.specs import (
+    Architecture,
+    Attention,
+    ForwardPass,
+    Hardware,
+    Spec,
+    number,
+    part,
+    spec,
+    static,
+)
 
 
 def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
@@ -29,6 +52,45 @@ def published_products(attention: Attention, width: Array) -> tuple[matmul.Matri
     return att.of(attention).economics_products(width)
 
 
+def all_chips_memory(
+    model: "Coefficients",
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    ranks: Ranks,
+) -> Limit:
+    """Bytes of all chips together: weights and cache, within the data sheet's memory.
+
+    Source: Erdil 2025 (arXiv 2506.04645) and its reference implementation.
+    """
+    need = total(decoder.weight_bytes(arch, model.laws.projections).values())
+    need = need + model.laws.resident(arch, forward, ranks.stages)
+    chips = ranks.stage * ranks.stages
+    return Limit(need=need, capacity=chips * hardware.chip.memory * (1.0 - model.headroom))
+
+
+def one_chip_memory(
+    model: "Coefficients",
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    ranks: Ranks,
+) -> Limit:
+    """Bytes of one chip: weights, activations, reserve and cache, within a server's budget.
+
+    The account of ``memory`` at tp, pp and ep of a plan: ep attention groups of tp ranks, each
+    with its share of the sequences. ``attention_split`` changes the time alone.
+    """
+    groups = jnp.ones_like(ranks.stage) if ranks.experts is None else ranks.experts
+    degrees = resident.Ranks(ranks.stage / groups, groups, ranks.stages)
+    usual, held = footprint.usual, resident.resident(arch)
+    server = usual(footprint.Engine) if model.server is None else model.server
+    chip = footprint.account(held, hardware, degrees, server, usual(footprint.Overheads))
+    each = chip.cache.on_average(forward.cached_tokens + forward.new_tokens)
+    need = chip.fixed + forward.sequences / groups * each
+    return Limit(need=need, capacity=chip.budget * (1.0 - model.headroom))
+
+
 class Laws(NamedTuple):
     """The named laws in which the corrected model and the published one differ."""
 
@@ -39,6 +101,7 @@ class Laws(NamedTuple):
     load: Callable = decoder.by_tokens  # what batches are split and experts filled by
     logits: Callable = decoder.by_sequences  # what the head is multiplied with
     resident: Callable = decoder.resident_bytes
+    memory: Callable[..., Limit] = all_chips_memory
     fewest: float = 0.0  # tokens a micro-batch from which experts spread, over their sparsity
 
 
@@ -88,6 +151,10 @@ class Coefficients(Spec):
     )
     headroom: Array = number(
         "share of every limit kept free", kind="fraction", low=-1, high=1, default=0.0
+    )
+    server: Engine | None = part(
+        "the server whose memory is divided; None: the authors' own account",
+        default_factory=lambda: None,
     )
     smoothing: Array | None = part(
         "None: exact; a number: the temperature of every maximum, ceiling and search",

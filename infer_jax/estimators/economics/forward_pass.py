@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.economics.coefficients import Coefficients
+from infer_jax.estimators.economics.ranks import Ranks as Ranks
 from infer_jax.estimators.estimate import Limit, Phase
-from infer_jax.physics import attention as att, collectives, decoder, feedforward as ffn, matmul
+from infer_jax.physics import attention as att, collectives, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import ceiling, maximum
 from infer_jax.specs import (
@@ -33,17 +34,6 @@ class Split(Plan):
     attention_split: Array = number(
         "times fewer ranks that attention uses than the feedforward", kind="count", default=1.0
     )
-
-
-class Ranks(NamedTuple):
-    """One layout: chips of a stage, stages, attention split, 1 for 2-D slices and 0 for 1-D,
-    expert ranks (None: all it can)."""
-
-    stage: Array
-    stages: Array
-    split: Array
-    two_d: Array
-    experts: Array | None = None
 
 
 class Share(NamedTuple):
@@ -231,10 +221,8 @@ def one_pass(
         "memory": traffic * per_byte,
         "compute": work * per_work,
     }
-    need = total(decoder.weight_bytes(arch, model.laws.projections).values())
-    need = need + model.laws.resident(arch, forward, ranks.stages)
     free = 1.0 - model.headroom
-    limits = {"memory": Limit(need=need, capacity=chips * chip.memory * free)}
+    limits = {"memory": model.laws.memory(model, arch, hardware, forward, ranks)}
     if model.staged:
         load = model.laws.load(forward.sequences, forward.sequences * forward.new_tokens)
         most = jnp.minimum(chips, load) * free

@@ -6,11 +6,17 @@ assembly with more or less to search; levels 1 and 2 have a simpler one.
 """
 
 from collections.abc import Mapping
+from typing import Self
 
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.economics.coefficients import PUBLISHED, Coefficients
+from infer_jax.estimators.economics.coefficients import (
+    PUBLISHED,
+    Coefficients,
+    Laws,
+    one_chip_memory,
+)
 from infer_jax.estimators.economics.forward_pass import (
     Ranks,
     Split,
@@ -20,6 +26,7 @@ from infer_jax.estimators.economics.forward_pass import (
 from infer_jax.estimators.estimate import Limit, Phase, stopped
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.search import blend, least
+from infer_jax.footprint import Engine
 from infer_jax.physics import collectives, decoder, matmul
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import tick
@@ -96,10 +103,13 @@ class Economics(Coefficients, Estimator):
 
     @classmethod
     def as_planned(cls) -> "Economics":
-        """The corrected model at the layout that the plan gives, with no search."""
-        return cls.of(search=False)
+        """The corrected model at the layout that the plan gives, with no search.
 
-    def fitted(self, coefficients: Mapping[str, float]) -> "Economics":
+        A chip's memory is divided as a server divides it, by the account of ``memory``.
+        """
+        return cls.of(search=False, server=Engine.of(), laws=Laws(memory=one_chip_memory))
+
+    def fitted(self, coefficients: Mapping[str, float]) -> Self:
         """This variant with a chip's coefficients, as a profile or the paper gives them.
 
         ``protocol_base`` replaces the launch latency of every NCCL protocol.
@@ -113,6 +123,13 @@ class Economics(Coefficients, Estimator):
             return model
         base = coefficients["protocol_base"]
         return model.replace(protocols=tuple(p.with_(base=base) for p in model.protocols))
+
+    def fitted_to(self, tables: Mapping[str, Mapping[str, float]]) -> Self:
+        """The same with its own table of a profile, on a server of that system."""
+        fitted = super().fitted_to(tables)
+        if fitted.server is None:
+            return fitted
+        return fitted.replace(server=fitted.server.on(tables))
 
     @checked
     def step(

@@ -44,23 +44,27 @@ def corrected(
     time = time + terms["head"] + terms["scheduling"]
     useful = batches * (useful + last.flops / last.peak)
     found.append({"head": last})
-    limits = {"memory": _room(arch, hardware, forward, plan)} | _measured(model, found)
+    limits = {"memory": _room(model, arch, hardware, forward, plan)} | _measured(model, found)
     phase = Phase(
         time=time, terms=terms, limits=limits, mfu=useful / time, layout=_layout(plan, rank.nodes)
     )
     return phase, found
 
 
-def _account(arch: Architecture, hardware: Hardware, plan: Serving) -> footprint.Account:
+def _account(
+    model: Coefficients, arch: Architecture, hardware: Hardware, plan: Serving
+) -> footprint.Account:
     """The account of one GPU as vLLM divides it, before any request."""
-    ranks = Ranks(plan.tp, plan.ep, plan.pp)
-    usual = footprint.usual
-    return footprint.account(resident(arch), hardware, ranks, usual(Engine), usual(Overheads))
+    ranks, usual = Ranks(plan.tp, plan.ep, plan.pp), footprint.usual
+    server = usual(Engine) if model.server is None else model.server
+    return footprint.account(resident(arch), hardware, ranks, server, usual(Overheads))
 
 
-def _room(arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving) -> Limit:
+def _room(
+    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+) -> Limit:
     """Bytes of one GPU: what is there before requests, and the cache of its sequences."""
-    gpu = _account(arch, hardware, plan)
+    gpu = _account(model, arch, hardware, plan)
     each = gpu.cache.on_average(forward.cached_tokens + forward.new_tokens)
     return Limit(need=gpu.fixed + forward.sequences / plan.ep * each, capacity=gpu.budget)
 
@@ -78,7 +82,7 @@ def largest_batch(
         held = budget(job)
         room, each = held.space, held.token * tokens + held.state
     else:
-        gpu = _account(arch, hardware, plan)
+        gpu = _account(model, arch, hardware, plan)
         room, each = gpu.available, gpu.cache.on_average(tokens)
     return plan.ep * jnp.floor(jnp.maximum(room, 0.0) / each)
 

@@ -7,6 +7,7 @@ Source: InferSim, Alibaba (2025), technical report and https://github.com/alibab
 
 import os
 from collections.abc import Mapping
+from typing import Self
 
 import jax.numpy as jnp
 from jax import Array
@@ -21,6 +22,7 @@ from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
 from infer_jax.estimators.kernels.tables import Tables
+from infer_jax.footprint import Engine
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
     Architecture,
@@ -57,7 +59,7 @@ class Kernels(Coefficients, Estimator):
 
         Without an efficiency it is the roofline, until ``fitted`` to a chip.
         """
-        return cls.of(efficiency=efficiency or Curves.of())
+        return cls.of(efficiency=efficiency or Curves.of(), server=Engine.of())
 
     @classmethod
     def as_published(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":
@@ -81,7 +83,7 @@ class Kernels(Coefficients, Estimator):
         """
         return cls.corrected(Tables.load(folder, device, default_mfu, default_mfu))
 
-    def fitted(self, coefficients: Mapping[str, float]) -> "Kernels":
+    def fitted(self, coefficients: Mapping[str, float]) -> Self:
         """This variant with a chip's curves, as the ``[kernels]`` table of a profile has them.
 
         Raises:
@@ -93,6 +95,17 @@ class Kernels(Coefficients, Estimator):
         own = {k: v for k, v in coefficients.items() if k in OWN}
         curves = {k: v for k, v in coefficients.items() if k not in OWN}
         return self.with_(**own).replace(efficiency=Curves.of().fitted(curves))
+
+    def fitted_to(self, tables: Mapping[str, Mapping[str, float]]) -> Self:
+        """The same with its own table of a profile, on a server of that system.
+
+        Raises:
+            InputError: as ``fitted``.
+        """
+        fitted = super().fitted_to(tables)
+        if fitted.server is None:
+            return fitted
+        return fitted.replace(server=fitted.server.on(tables))
 
     @checked
     def step(

@@ -86,7 +86,8 @@ def test_the_search_is_no_slower_than_any_plan():
 def test_all_micro_batches_count_in_the_corrected_capacity():
     arch = economics_model("Llama_3_70B")
     plan = Plan.of(tp=4, pp=4)
-    corrected = step(Economics.as_planned(), arch, H100, token(64.0, 1e4), plan)
+    corrected = Economics.corrected().replace(search=False)
+    corrected = step(corrected, arch, H100, token(64.0, 1e4), plan)
     published = step(Economics.level4().replace(search=False), arch, H100, token(64.0, 1e4), plan)
     kappa = 2 * 8 * 128 * 80 * 2.0
     weights = float(published.limits["memory"].need) - 16 * 1e4 * kappa
