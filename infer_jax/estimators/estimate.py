@@ -61,7 +61,7 @@ class Phase(Spec):
 
 # of the estimates that have an energy
 ENERGY = Output(
-    "output tokens",
+    "energy of output tokens",
     short="J/Mtok",
     key="output_energy",
     per="Mtok",

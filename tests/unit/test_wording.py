@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import infer_jax as ij
-from infer_jax.results import Lines, Notes, Result
+from infer_jax.results import Lines, Notes, Result, Table
 from infer_jax.results.wording import from_command
 
 NOTE = "--ttft none takes it away, --isl 2200±600 spreads; `sglang --port 4`, --json has all."
@@ -65,3 +65,10 @@ def test_the_best_plan_is_one_line():
     best = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=2, tpot=0.012, mode="aggregated").best
     assert best is not None and len(repr(best)) < 160 and "\n" not in repr(best)
     assert "1 x TP2 on h100_sxm" in repr(best) and f"TPOT {1e3 * best.tpot:.4g} ms" in repr(best)
+
+
+def test_no_two_rows_of_an_estimate_have_the_same_title():
+    parts = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, batch=16).parts()
+    table = next(part for part in parts if isinstance(part, Table))
+    titles = [row[0] for row in table.rows]
+    assert len(titles) == len({*titles}) and "energy of output tokens" in titles

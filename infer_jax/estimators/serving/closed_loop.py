@@ -56,7 +56,7 @@ class ServerEstimate(Estimate):
         "energy per million new input tokens",
         unit="J",
         kind="size",
-        output=Output("input tokens", per="Mtok", drawn=True, views=("estimate",)),
+        output=Output("energy of input tokens", per="Mtok", drawn=True, views=("estimate",)),
     )
     blended_energy: Array = number(
         "energy per million tokens in or out",
