@@ -12,7 +12,7 @@ from infer_jax.results.text import show
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = 1  # of JSON: counts up where a field goes or changes its meaning; docs/command-line.md
+SCHEMA = 2  # of JSON: counts up where a field goes or changes its meaning; docs/command-line.md
 
 
 def answer(

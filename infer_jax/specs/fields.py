@@ -7,6 +7,7 @@ there is no second list of field names anywhere.
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 import jax
@@ -40,9 +41,19 @@ def number(
     metadata = {"doc": doc, "unit": unit, "kind": kind, "low": low, "high": high}
     metadata |= {"choices": choices, "output": output}
     if default is not dataclasses.MISSING:
-        default = np.asarray(default, np.float64)
-        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+        # an array of its own for every spec: JAX keeps a constant as wide as it was first traced
+        made = partial(np.array, default, np.float64)
+        return dataclasses.field(default_factory=made, metadata=metadata)
     return dataclasses.field(metadata=metadata)
+
+
+def fresh(tree: T) -> T:
+    """The same numbers in arrays of their own.
+
+    JAX keeps a NumPy constant as wide as the trace that closed over it first: what a caller closed
+    over in 32 bits cannot be computed with in 64.
+    """
+    return jax.tree.map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, tree)
 
 
 def part(doc: str, *, default_factory: Callable[..., object] | None = None) -> Any:

@@ -80,8 +80,8 @@ class Output:
         return self._key(self.key or self.name)
 
     @property
-    def plain_key(self) -> str:
-        """The field's name with the unit, as comparisons have it: cost_per_mtok_usd."""
+    def whole_key(self) -> str:
+        """The name in JSON of the sum over all chips, where ``whole`` says that there is one."""
         return self._key(self.name)
 
     @property

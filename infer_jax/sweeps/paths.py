@@ -66,7 +66,7 @@ def children(here: object) -> list[str]:
 
 def unit_of(path: str, point: Point, estimate: Estimate | None) -> str:
     """The unit a term was declared with."""
-    return _declared(path, point, estimate).unit
+    return _declared(path, point, estimate).full_unit
 
 
 def grows(path: str, point: Point, estimate: Estimate | None) -> bool:

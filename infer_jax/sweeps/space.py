@@ -14,6 +14,7 @@ from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.specs import Spec, value_of
+from infer_jax.specs.fields import fresh
 from infer_jax.sweeps.axis import Axis, Rule
 from infer_jax.sweeps.constraint import Predicate
 from infer_jax.sweeps.group import Column, Group, Slot
@@ -102,7 +103,7 @@ class _Grouping:
         given = (estimator, space.arch, space.hardware, space.workload, space.plan)
         names = Point._fields
         self.space = space
-        self.raw = Point(*(_as_axis(x) for x in given))
+        self.raw = fresh(Point(*(_as_axis(x) for x in given)))
         for name, part in zip(names, self.raw, strict=True):
             _refuse_static(part, name)
         self.flat, self.tree = jax.tree_util.tree_flatten_with_path(

@@ -93,7 +93,7 @@ class EstimatorsCompared(Result):
         estimates = [answer.estimate for answer in self.answers]
         one, two = (of_estimate(x, self.asked) for x in estimates)
         return [
-            [x.title, x.printed_unit, *_both(one, two, x.plain_key)]
+            [x.title, x.printed_unit, *_both(one, two, x.json_key)]
             for x in outputs(*estimates, view="compare")
         ]
 
@@ -127,7 +127,7 @@ class RunsCompared(Result):
                 "osl_tokens": run.osl,
                 "concurrency": run.concurrency,
                 "request_rate_per_s": run.request_rate,
-                "measured": {x.plain_key: x.factor * number for x, number in measured(run)},
+                "measured": {x.json_key: x.factor * number for x, number in measured(run)},
                 "predicted": predicted(estimate, self.asked),
             }
             for run, estimate in zip(self.runs, self.estimates, strict=True)
@@ -161,9 +161,9 @@ class RunsCompared(Result):
         heads = (Column("measured"), Column(_marked("predicted", self.trust)))
         columns = (Column("answer", left=True), Column("unit", left=True), *heads)
         ours = of_estimate(estimate, self.asked)
-        theirs = {x.plain_key: x.factor * number for x, number in measured(run)}
+        theirs = {x.json_key: x.factor * number for x, number in measured(run)}
         rows = [
-            [x.title, x.printed_unit, *_both(theirs, ours, x.plain_key)] for x, _ in measured(run)
+            [x.title, x.printed_unit, *_both(theirs, ours, x.json_key)] for x, _ in measured(run)
         ]
         yield Table((*columns, Column("predicted over measured")), rows)
         for phase, title in (
@@ -179,7 +179,7 @@ class RunsCompared(Result):
 def of_estimate(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:
     """The outputs that are compared, by their names with units."""
     compared = outputs(estimate, view="compare")
-    return {x.plain_key: x.value(estimate, asked.hardware.power) for x in compared}
+    return {x.json_key: x.value(estimate, asked.hardware.power) for x in compared}
 
 
 def predicted(estimate: Estimate, asked: inputs.Given) -> dict[str, object]:

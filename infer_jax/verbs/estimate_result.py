@@ -88,7 +88,7 @@ class EstimateResult(Result):
         for output in outputs(self.estimate):
             answers[output.json_key] = self._value(output)
             if output.whole:
-                answers[output.plain_key] = self._whole(output)
+                answers[output.whole_key] = self._whole(output)
         return answers
 
     def _value(self, output: Output) -> Array | None:

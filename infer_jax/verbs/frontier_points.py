@@ -92,7 +92,7 @@ def row(front: Grid, i: int, *, preferred: bool) -> dict[str, object]:
     terms = {name: float(t[i]) for name, t in front.terms.items()}
     return {
         "speed_tokens_per_s": front.speed[i],
-        "cost_per_mtok_usd": front.cost[i],
+        "output_cost_per_mtok_usd": front.cost[i],
         "gpus": front.chips[i],
         "batch": front.batch[i],
         **{name: float(x[i]) for name, x in front.layout.items()},

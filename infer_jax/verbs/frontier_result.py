@@ -158,7 +158,7 @@ def _cells(row: Mapping[str, object]) -> list[str]:
     return [
         "*" if row["preferred"] else "",
         digits(_number(row, "speed_tokens_per_s"), 4),
-        digits(_number(row, "cost_per_mtok_usd")),
+        digits(_number(row, "output_cost_per_mtok_usd")),
         digits(_number(row, "gpus"), 4),
         digits(_number(row, "batch"), 4),
         *(digits(_number(row, name)) for name in ("tp", "pp", "ep")),
@@ -174,5 +174,5 @@ def _point(row: Mapping[str, object]) -> str:
     return (
         f"{_number(row, 'gpus'):g} GPUs ({split}), batch {_number(row, 'batch'):g}\n"
         f"{digits(_number(row, 'speed_tokens_per_s'))} tokens/s, "
-        f"${digits(_number(row, 'cost_per_mtok_usd'))}/Mtok"
+        f"${digits(_number(row, 'output_cost_per_mtok_usd'))}/Mtok"
     )

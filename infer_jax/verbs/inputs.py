@@ -13,6 +13,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Architecture, Hardware, Workload
+from infer_jax.specs.fields import fresh
 from infer_jax.verbs.asking import refuse
 from infer_jax.verbs.changes import HEADS, Changes
 
@@ -100,7 +101,7 @@ def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Mode
     for option, value in (("--quant", quant), ("--kv-dtype", kv_dtype)):
         if value is not None:
             raise refuse(option, value, "with a model by name: one given as numbers has its own")
-    return config
+    return replace(config, architecture=fresh(config.architecture))
 
 
 def system_of(hardware: HardwareLike) -> System:
@@ -110,10 +111,12 @@ def system_of(hardware: HardwareLike) -> System:
         InputError: an unknown or unreadable profile.
     """
     if isinstance(hardware, Hardware):
-        return System("hardware", "hardware", "", hardware, {}, {}, (), Path(), "")
+        return System("hardware", "hardware", "", fresh(hardware), {}, {}, (), Path(), "")
     if not isinstance(hardware, System | str | os.PathLike):
         raise refuse("--hardware", hardware, "a system by name or file, a System or a Hardware")
-    return hardware if isinstance(hardware, System) else load_system(str(hardware))
+    if isinstance(hardware, System):
+        return replace(hardware, hardware=fresh(hardware.hardware))
+    return load_system(str(hardware))
 
 
 def as_numbers(system: System) -> bool:

@@ -28,7 +28,7 @@ def frontier(answers: Answers) -> page.Section:
     marks = [
         Mark(
             _number(row, "speed_tokens_per_s"),
-            _number(row, "cost_per_mtok_usd"),
+            _number(row, "output_cost_per_mtok_usd"),
             configuration(row),
             int(bool(row["preferred"])),
         )
@@ -58,7 +58,7 @@ def configuration(row: Mapping[str, object]) -> str:
         f"{digits(_number(row, 'gpus'), 4)} GPUs ({split}), "
         f"batch {digits(_number(row, 'batch'), 4)}: "
         f"{digits(_number(row, 'speed_tokens_per_s'))} tokens/s, "
-        f"${digits(_number(row, 'cost_per_mtok_usd'))}/Mtok, "
+        f"${digits(_number(row, 'output_cost_per_mtok_usd'))}/Mtok, "
         f"MFU {digits(100 * _number(row, 'mfu'))} %, "
         f"bound by {row['binds']}"
     )

@@ -86,10 +86,10 @@ def test_frontier_is_a_frontier_of_its_own_points(world):
     told = answer(*FRONTIER, "--no-picture")
     rows = told["rows"]
     speed = np.array([row["speed_tokens_per_s"] for row in rows])
-    cost = np.array([row["cost_per_mtok_usd"] for row in rows])
+    cost = np.array([row["output_cost_per_mtok_usd"] for row in rows])
     assert len(rows) == told["frontier_points"] > 25
     assert (np.diff(speed) < 0).all() and (np.diff(cost) < 0).all()
-    best = max(rows, key=lambda r: r["speed_tokens_per_s"] ** 3 / r["cost_per_mtok_usd"])
+    best = max(rows, key=lambda r: r["speed_tokens_per_s"] ** 3 / r["output_cost_per_mtok_usd"])
     assert told["preferred"] == best
     assert all(row["gpus"] % 1 == 0 and row["batch"] % 1 == 0 for row in rows)
 
@@ -102,7 +102,7 @@ def test_frontier_is_a_frontier_of_its_own_points(world):
         phase = jax.jit(theory.step)(arch, hardware, one, plan)
         price = usd_per_million_tokens(row["gpus"], hardware.price, phase.time, row["batch"])
         assert close(row["tpot_ms"], 1e3 * phase.time)
-        assert close(row["cost_per_mtok_usd"], price)
+        assert close(row["output_cost_per_mtok_usd"], price)
         assert close(row["mfu"], phase.mfu)
         assert close(row["terms"][f"{row['binds']}_ms"], 1e3 * max(phase.terms.values()))
         assert close(row["tp"] * row["pp"] * row["ep"], row["gpus"])
@@ -115,7 +115,7 @@ def test_frontier_prints_few_rows_and_saves_a_picture(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["here.svg"]
     assert ran.out.count("\n*  ") == 1
     for row in (told["rows"][0], told["preferred"], told["rows"][-1]):
-        assert f"{row['cost_per_mtok_usd']:.3g}" in ran.out
+        assert f"{row['output_cost_per_mtok_usd']:.3g}" in ran.out
     assert f"25 of {told['frontier_points']} points" in ran.out
     assert "here.svg was written;" in " ".join(ran.out.split())  # there was none
     again = " ".join(run(*FRONTIER, "--out", "here.svg").out.split()).rpartition("Picture: ")[2]
@@ -288,5 +288,5 @@ def test_a_frontier_is_of_layouts_that_engines_run():
     # more layouts are tried among real numbers: none of them is beaten at its speed
     best = real["preferred"]
     faster = [r for r in told["rows"] if r["speed_tokens_per_s"] >= best["speed_tokens_per_s"]]
-    cost = "cost_per_mtok_usd"
+    cost = "output_cost_per_mtok_usd"
     assert min((r[cost] for r in faster), default=np.inf) >= best[cost] * (1 - 1e-6)

@@ -108,7 +108,7 @@ def test_hovering_tells_the_frontier_that_the_verb_prints(made):
     shown = [re.fullmatch(pattern, title) for title in titles(pictures(text)[0])]
     found = [match.groups() for match in shown if match]
     assert len(found) == len(theirs) == len(shown) - 1  # and the plan
-    names = ("gpus", "batch", "speed_tokens_per_s", "cost_per_mtok_usd")
+    names = ("gpus", "batch", "speed_tokens_per_s", "output_cost_per_mtok_usd")
     drawn = sorted(theirs, key=lambda row: row["preferred"])  # which lies on top
     for row, mine in zip(drawn, found, strict=True):
         assert [float(x) for x in mine[:4]] == pytest.approx([row[n] for n in names], rel=6e-3)

@@ -51,7 +51,12 @@ def test_verbs_answer_one_question_alike():
         assert told[name] == pytest.approx(planned[name], rel=1e-9)
     one, two = answer("compare", *point, *given, "--estimator", "kernels")["estimators"]
     assert (one["name"], two["name"]) == ("serving", "kernels")
-    assert one["answers"]["ttft_ms"] == pytest.approx(told["ttft_ms"], rel=1e-9)
+    # one name, one number: in tokens/s and dollars of a GPU as in times
+    assert {"ttft_ms", "throughput_per_gpu_tokens_per_s", "output_cost_per_mtok_usd"} <= set(
+        one["answers"]
+    )
+    for name, value in one["answers"].items():
+        assert value == pytest.approx(told[name], rel=1e-9), name
     assert answer("sensitivity", *point, *given, "--top", "1")["estimator"] == "serving"
 
 
@@ -98,7 +103,7 @@ def test_an_unknown_power_is_unknown_and_not_nothing(tmp_path):
     assert answer(*plan)["plans"][0]["output_energy_per_mtok_j"] is None
     assert run(*plan).out.count("unknown") == 3
     both = (*words, "--estimator", "economics.planned")
-    assert answer("compare", *both)["estimators"][0]["answers"]["power_w"] is None
+    assert answer("compare", *both)["estimators"][0]["answers"]["power_per_gpu_w"] is None
     assert "unknown" in run("compare", *both).out
     slopes = answer("sensitivity", *words, "--top", "1")
     assert {e["output"] for e in slopes["points"][0]["elasticities"]} == {"ttft", "tpot", "cost"}

@@ -85,7 +85,7 @@ def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
     work = ij.Workload.of(isl=1024, osl=128).replace(batch=Axis.values(1, 4, 16))
     space = Space(arch=model, hardware=system, workload=work, plan=ij.Plan.of(tp=1))
     kept = ij.sweep(space, keep=Pareto("speed", "carbon"), estimator=carbon())
-    assert kept.units["carbon"] == "g"
+    assert kept.units["carbon"] == "g/Mtok"
     assert np.min(kept.columns["carbon"]) == pytest.approx(estimated["carbon_per_mtok_g"])
     dark = system.hardware.replace(power=0.0 * system.hardware.power)
     with pytest.raises(ij.InputError, match=r"carbon.*power_w"):
@@ -117,7 +117,7 @@ def test_declarations_say_what_is_better_and_how_json_has_it():
     assert keys | {"power_per_gpu_w", "blended_energy_per_mtok_j", "gpus"} <= {
         x.json_key for x in every.values()
     }
-    assert every["throughput"].plain_key == "throughput_tokens_per_s"
+    assert every["throughput"].whole_key == "throughput_tokens_per_s"
     assert {n for n, x in every.items() if x.more_is_better} == {"speed", "throughput", "places"}
     assert {n for n, x in every.items() if x.drawn} == {
         *("power", "energy", "input_energy", "blended_energy"),

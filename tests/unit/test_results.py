@@ -1,5 +1,9 @@
 """A verb called from Python: what the command prints, as text, HTML, JSON and rows."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -140,3 +144,37 @@ def test_sensitivity_answers_what_its_command_prints(tmp_path, monkeypatch):
     assert mine.stat().st_size == pytest.approx(theirs.stat().st_size, rel=0.01)
     with pytest.raises(ij.InputError, match=r"^sensitivity: along is 3; allowed: no tp"):
         ij.sensitivity(*POINT, tp=1, along=3)
+
+
+ALONE = """if True:
+    import jax
+    import infer_jax as ij
+    from infer_jax.sweeps import Axis, Best, Space
+
+    model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
+    estimator, plan = ij.make("economics.planned", system.coefficients), ij.Plan.of(tp=1)
+    arch, hardware = model.architecture, system.hardware
+
+    def tpot(batch):
+        work = ij.Workload.of(isl=512, osl=64, batch=batch)
+        return estimator.estimate(arch, hardware, work, plan).tpot
+
+    mine = jax.jit(tpot)(8.0)
+    options = {"tp": 1, "batch": 8, "isl": 512, "osl": 64}
+    verb = ij.estimate(model, system, estimator="economics.planned", **options).estimate.tpot
+    work = ij.Workload.of(isl=512, osl=64).replace(batch=Axis.values(4, 8))
+    best = ij.sweep(Space(arch, hardware, work, plan), keep=Best("cost"), estimator=estimator)
+    again = jax.jit(lambda batch: tpot(batch))(8.0)
+    print(float(mine), float(verb), float(again), float(best.axes(0)["workload.batch"]))
+"""
+
+
+def test_a_program_of_the_callers_own_and_a_verb_leave_each_other_alone(tmp_path):
+    """JAX keeps a NumPy constant as wide as its first trace: no spec is shared between them."""
+    kept = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)}  # nothing is traced by another test
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, env={**os.environ, **kept}
+    )
+    assert ran.returncode == 0, ran.stderr
+    mine, verb, again, batch = map(float, ran.stdout.split())
+    assert mine == again and verb == pytest.approx(mine, rel=1e-5) and batch == 8

@@ -144,7 +144,7 @@ def test_spaces_and_results_are_short_to_read(monkeypatch):
     frames = types.SimpleNamespace(DataFrame=lambda x: types.SimpleNamespace(held=x, attrs={}))
     monkeypatch.setitem(sys.modules, "pandas", frames)
     frame = result.to_pandas()
-    assert frame.held.keys() == result.columns.keys() and frame.attrs["units"]["cost"] == "USD"
+    assert frame.held.keys() == result.columns.keys() and frame.attrs["units"]["cost"] == "USD/Mtok"
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"infer_jax\[pandas\]"):
         result.to_pandas()
@@ -185,7 +185,7 @@ def test_files_have_axes_units_and_provenance(tmp_path, end):
     if end == ".csv":
         first, head, *rows = path.read_text().splitlines()
         facts, columns = json.loads(first[2:]), head.split(",")
-        assert "cost [USD]" in columns and "plan.tp [1]" in columns
+        assert "cost [USD/Mtok]" in columns and "plan.tp [1]" in columns
         assert float(rows[0].split(",")[columns.index("plan.tp [1]")]) == 1.0
     elif end == ".json":
         body = json.loads(path.read_text())

@@ -32,7 +32,7 @@ def test_its_points_are_columns_rows_and_a_table(best):
     assert best.preferred == liked and best.rows()[liked]["preferred"]
     pytest.importorskip("pandas")
     frame = best.to_pandas()
-    assert frame["cost_per_mtok_usd"].tolist() == points.cost.tolist()
+    assert frame["output_cost_per_mtok_usd"].tolist() == points.cost.tolist()
     assert {"terms.memory_ms", "binds", "tp"} <= set(frame)
 
 
