@@ -87,7 +87,7 @@ def paging(
     """
     cached, tp = model.layers.attention, ranks.tp[..., None]
     count = on_chip(model.layers, ranks, drafting)
-    token, state = cached.token_bytes(tp), cached.state_bytes(tp)
+    token, state = cached.cache_bytes(1.0, tp, near=0.0), cached.state_bytes(tp)
     whole = jnp.where((token > 0) & (cached.window >= WINDOWED), count, 0.0)
     near = jnp.where((token > 0) & (cached.window < WINDOWED), count, 0.0)
     last = jnp.where(cached.near > 0, count, 0.0)  # last tokens beside a compressed context

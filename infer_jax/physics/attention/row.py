@@ -73,22 +73,20 @@ class Row(NamedTuple):
         """Bytes that one sequence of ``context`` tokens keeps, all ranks together."""
         return self.cache_bytes(context, jnp.asarray(1.0)) + self.state / 2.0
 
-    def cache_bytes(self, context: Array, tp: Array) -> Array:
-        """Bytes of keys, values and index keys of ``context`` tokens on each of ``tp`` ranks."""
+    def cache_bytes(self, context: Array | float, tp: Array, near: Array | float = 1.0) -> Array:
+        """Bytes of keys, values and index keys of ``context`` tokens on each of ``tp`` ranks.
+
+        ``near``: 0 leaves out the last tokens that are kept beside a compressed context.
+        """
         keys = self.cache * jnp.minimum(context, self.window)
-        near = self.near_cache * jnp.minimum(context, self.near)
-        return self.owned * ((keys + near) * self.share(tp) + self.index * context)
+        keys = keys + near * self.near_cache * jnp.minimum(context, self.near)
+        return self.owned * (keys * self.share(tp) + self.index * context)
 
     def read_bytes(self, context: Array) -> Array:
         """Bytes that one pass of one sequence moves; a state is read and written."""
         seen = jnp.minimum(jnp.minimum(context, self.window), self.top_k)
         near = self.near_cache * jnp.minimum(context, self.near)
         return self.cache * seen + near + self.index * context + self.state
-
-    def token_bytes(self, tp: Array) -> Array:
-        """Bytes that one token adds on each of ``tp`` ranks, a window of last tokens apart."""
-        far = self._replace(near_cache=jnp.zeros_like(self.near_cache))
-        return far.cache_bytes(jnp.asarray(1.0), tp)
 
     def state_bytes(self, tp: Array) -> Array:
         """Bytes of state of one sequence on each of ``tp`` ranks."""

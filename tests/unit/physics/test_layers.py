@@ -77,14 +77,14 @@ def test_bytes_of_tokens_on_a_rank():
     row = layers.rows(model(FULL))[0].attention
     tokens = jnp.asarray(100.0)
     for tp, share in ((1.0, 1.0), (2.0, 0.5), (4.0, 0.5)):
-        assert float(row.token_bytes(jnp.asarray(tp))) == 64 * share
+        assert float(row.cache_bytes(1.0, jnp.asarray(tp))) == 64 * share
         assert float(row.cache_bytes(tokens, jnp.asarray(tp))) == 6400 * share
     near = row._replace(window=jnp.asarray(10.0), near=jnp.asarray(30.0), index=jnp.asarray(3.0))
     near = near._replace(near_cache=jnp.asarray(7.0))
     # 10 tokens of the window and 30 beside are split, index keys of all are not
     assert float(near.cache_bytes(tokens, jnp.asarray(2.0))) == (640 + 210) / 2 + 300
     assert float(near.held_bytes(tokens)) == 640 + 210 + 300
-    assert float(near.token_bytes(jnp.asarray(2.0))) == 32 + 3
+    assert float(near.cache_bytes(1.0, jnp.asarray(2.0), near=0.0)) == 32 + 3
 
 
 def test_tables_of_equally_many_rows_are_one_structure():
