@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from infer_jax.results.parts import Notes, Part
 
 _from_command = ContextVar("asked from the command line", default=False)
-OPTION = re.compile(r"`[^`]*`|--json\b|--([a-z][a-z0-9-]*)( none\b| [0-9][^\s;,]*)?")
+OPTION = re.compile(r"`[^`]*`|\binfer-jax .*|--json\b|--([a-z][a-z0-9-]*)( none\b| [0-9][^\s;,]*)?")
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def by_command() -> bool:
 
 
 def keywords(text: str) -> str:
-    """A sentence with its options as keyword arguments; a command between backticks stays.
+    """A sentence with its options as keyword arguments; a command, or text in backticks, stays.
 
     >>> keywords("--ttft none takes it away, see `vllm serve --help`; --json has all.")
     'ttft="none" takes it away, see `vllm serve --help`; to_dict() has all.'

@@ -92,6 +92,7 @@ asked: Any = ij  # calls that a type checker would refuse, too
             lambda: asked.plan("llama-3.1-8b", "h100_sxm", total_gpu=8),
             r"allowed: total_gpus is closest",
         ),
+        (lambda: asked.sweep({}), r"^sweep: keep is 'missing'; allowed: a table"),
         (lambda: asked.plan("llama-3.1-8b"), r"^plan: hardware is 'missing'"),
         (lambda: asked.memory("llama-3.1-8b", "h100_sxm", 8), r"^memory: arguments is '3 without"),
         (
