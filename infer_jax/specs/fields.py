@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 import jax
 import numpy as np
+from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.specs.outputs import Output
@@ -53,7 +54,11 @@ def fresh(tree: T) -> T:
     JAX keeps a NumPy constant as wide as the trace that closed over it first: what a caller closed
     over in 32 bits cannot be computed with in 64.
     """
-    return jax.tree.map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, tree)
+
+    def own(leaf: object) -> object:
+        return cast(Array, leaf).copy() if isinstance(leaf, np.ndarray) else leaf
+
+    return jax.tree.map(own, tree)
 
 
 def part(doc: str, *, default_factory: Callable[..., object] | None = None) -> Any:

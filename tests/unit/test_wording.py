@@ -55,9 +55,9 @@ def test_a_time_without_a_unit_or_a_sense_is_refused(time):
 
 
 def test_times_with_units_are_limits():
-    one, other = (
-        ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, **{"ttft": x}) for x in ("300ms", 0.3)
-    )
+    other = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, ttft=0.3)
+    text: Any = "300ms"
+    one = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, ttft=text)
     assert one.limits == other.limits == {"ttft": 0.3}
 
 
