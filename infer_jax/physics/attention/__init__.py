@@ -10,7 +10,12 @@ from typing import Any
 
 from infer_jax.physics.attention.compressed import CompressedLayer
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
-from infer_jax.physics.attention.kind import Dealt as Dealt, Kind as Kind, Operands
+from infer_jax.physics.attention.kind import (
+    Cached as Cached,
+    Dealt as Dealt,
+    Kind as Kind,
+    Operands,
+)
 from infer_jax.physics.attention.latent import LatentLayer
 from infer_jax.physics.attention.linear import LinearLayer
 from infer_jax.physics.attention.pairs import pairs

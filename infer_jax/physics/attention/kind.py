@@ -48,16 +48,15 @@ SCAN = Core("linear attention", "linear", "ssm")
 
 
 class Cached(NamedTuple):
-    """What servers tell caches of layers apart by; windows in tokens.
+    """What servers tell caches of layers of one core apart by; windows in tokens.
 
-    ``core``: its kernels; ``window``, ``near``: tokens kept at most, and kept beside a compressed
-    context; ``state``: bytes of state of one sequence.
+    ``window``, ``near``: tokens kept at most, and kept beside a compressed context; ``state``:
+    bytes of state of one sequence.
     """
 
-    core: Core
-    window: float
-    near: float
-    state: float
+    window: Array
+    near: Array
+    state: Array
 
 
 class Operands(NamedTuple):
@@ -163,8 +162,15 @@ class Kind(Generic[A]):
     def cached(self, arch: Architecture) -> Cached:
         """What servers tell the caches of layers of a model apart by."""
         row = self.row(arch)
-        window, near, state = (float(x) for x in (row.window, row.near, row.state / 2.0))
-        return Cached(self.core, window, near, state)
+        return Cached(row.window, row.near, row.state / 2.0)
+
+    def cache_key(self, cache: Cached) -> tuple[Core, float, float, float]:
+        """The key of a layer's caches: its kernels, windows and state, for layers that share them.
+
+        ``cache`` is ``cached(arch)``, which a kept program may have computed.
+        """
+        window, near, state = map(float, cache)
+        return self.core, window, near, state
 
     def held_bytes(self, cache: Format, context: Array) -> Array:
         """Bytes that one sequence of ``context`` tokens keeps in a layer's cache."""
