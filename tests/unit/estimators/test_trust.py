@@ -53,8 +53,8 @@ def test_errors_of_the_unseen_are_those_of_the_page():
         assert medians == [UNSEEN[kind]["tpot"], UNSEEN[kind]["ttft"]]
     plain = " ".join(page.split())
     pools = UNSEEN["pools"]
-    assert f"Of {pools['rows']} disaggregated rows" in plain
-    assert f"{pools['tpot']:g} % in the median and TTFT by {pools['ttft']:g} %" in plain
+    assert f"On {pools['rows']} disaggregated rows" in plain
+    assert f"{pools['tpot']:g} % for TPOT and {pools['ttft']:g} % for TTFT" in plain
 
 
 def test_a_measured_system_has_its_own_errors_and_another_borrows():
