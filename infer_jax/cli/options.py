@@ -8,7 +8,6 @@ import typer
 from infer_jax.catalog import list_models, list_systems
 from infer_jax.cli import parsers
 from infer_jax.estimators import VARIANTS
-from infer_jax.verbs.asking import ask as ask, refuse as refuse
 from infer_jax.verbs.checks import MOST_GPUS
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infer_jax.cli.runtime import hushed, prepare
-from infer_jax.results import Column as Column, Lines, Notes, Part, Result, Table
+from infer_jax.results import Column as Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import plain
 from infer_jax.results.text import show
 
@@ -49,11 +49,6 @@ def _spelt(line: str) -> str:
 def say(*sentences: str) -> None:
     """Print sentences, each on lines of its own, within the width of the terminal."""
     _print(*sentences)
-
-
-def lines(text: str) -> None:
-    """Print lines as they stand, to be copied, however narrow the terminal."""
-    _print(Lines(text))
 
 
 def notes(sentences: Iterable[str]) -> None:

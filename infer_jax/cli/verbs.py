@@ -106,7 +106,7 @@ def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
     """``verb`` with the option that all have and none needs to know of."""
     from infer_jax.cli.options import Quiet
     from infer_jax.cli.runtime import hush
-    from infer_jax.verbs.asking import from_command
+    from infer_jax.results.wording import from_command
 
     own = signature(verb)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 import jax
 import numpy as np
-from jax import Array
+from numpy.typing import NDArray
 
 from infer_jax.errors import InputError
 from infer_jax.specs.outputs import Output
@@ -56,7 +56,7 @@ def fresh(tree: T) -> T:
     """
 
     def own(leaf: object) -> object:
-        return cast(Array, leaf).copy() if isinstance(leaf, np.ndarray) else leaf
+        return cast("NDArray[np.float64]", leaf).copy() if isinstance(leaf, np.ndarray) else leaf
 
     return jax.tree.map(own, tree)
 

@@ -7,13 +7,8 @@ from typing import ParamSpec, TypeVar
 import jax
 
 from infer_jax.errors import InputError
-from infer_jax.results.wording import (
-    by_command as by_command,
-    from_command as from_command,
-    keywords,
-)
+from infer_jax.results.wording import by_command, keywords
 from infer_jax.verbs.keywords import checked
-from infer_jax.verbs.problems import ask as ask, refuse as refuse
 
 P = ParamSpec("P")
 R = TypeVar("R")

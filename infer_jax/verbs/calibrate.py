@@ -14,9 +14,10 @@ from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Hardware
 from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.calibrate_result import CalibrateResult, Written
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.runs import agree
 

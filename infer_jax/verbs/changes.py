@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from infer_jax.verbs.asking import refuse
+from infer_jax.verbs.problems import refuse
 
 HEADS = ("arch", "hardware", "estimator")
 

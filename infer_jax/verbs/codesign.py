@@ -18,10 +18,12 @@ from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import plain
+from infer_jax.results.wording import by_command
 from infer_jax.sweeps.best import Best
-from infer_jax.verbs.asking import by_command, refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
 from infer_jax.verbs.pictures import missing
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import watched
 
 Place = str | os.PathLike[str]

@@ -7,9 +7,10 @@ from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
 from infer_jax.specs import Plan
 from infer_jax.verbs import checks, inputs
-from infer_jax.verbs.asking import ask, refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.compare_result import Answer, EstimatorsCompared, RunsCompared
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import ISL, OSL
 from infer_jax.verbs.runs import agree
 from infer_jax.verbs.speculation import evaluated

@@ -8,7 +8,7 @@ import numpy as np
 from infer_jax.catalog import Model, load_model
 from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
 from infer_jax.specs import Architecture
-from infer_jax.verbs.asking import ask, refuse
+from infer_jax.verbs.problems import ask, refuse
 
 MOST = 5  # tokens drafted for a pass at most
 # Acceptance of the 2nd to 5th token that a model's own heads draft, given that all before were

@@ -8,9 +8,10 @@ from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.serving import ServerEstimate, Serving
 from infer_jax.specs import Architecture, Experts
 from infer_jax.verbs import checks, inputs
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.estimate_result import EstimateResult, Load
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested, requested
 from infer_jax.verbs.speculation import Answer, Drafting, answered
 from infer_jax.verbs.split import check_search, plan_of

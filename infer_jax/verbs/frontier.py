@@ -13,10 +13,11 @@ from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.specs import Workload
 from infer_jax.verbs import frontier_points as points, inputs, pictures
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 PAPERS = "economics.level4"  # the estimator of the economics paper

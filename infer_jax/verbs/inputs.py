@@ -14,8 +14,8 @@ from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.specs.fields import fresh
-from infer_jax.verbs.asking import refuse
 from infer_jax.verbs.changes import HEADS, Changes
+from infer_jax.verbs.problems import refuse
 
 BEST = "serving"  # the estimator of a given layout, where none is asked for
 SEARCHING = "economics"  # of GPUs whose layout is looked for

@@ -9,9 +9,10 @@ from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Architecture, Dense, Torus
 from infer_jax.verbs import inputs
-from infer_jax.verbs.asking import ask, refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.layout_rows import Change, LayoutRow, tried
+from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
 PHASES = ("prefill", "decode")

@@ -24,9 +24,10 @@ from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
 from infer_jax.verbs import inputs
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.split import check_split
 
 DEFAULTS = Engine.of()

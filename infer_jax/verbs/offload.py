@@ -11,9 +11,10 @@ from infer_jax.estimators.offloading.plan import SCHEDULES
 from infer_jax.estimators.offloading.search import search
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.verbs import inputs
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.offload_result import KINDS, TIERS, Block, OffloadResult
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 COMPRESSIONS = ("none", "weights", "cache", "both")

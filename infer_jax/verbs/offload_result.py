@@ -14,7 +14,7 @@ from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits, pictures
-from infer_jax.verbs.asking import refuse
+from infer_jax.verbs.problems import refuse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

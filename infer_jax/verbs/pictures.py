@@ -4,7 +4,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from infer_jax.verbs.asking import refuse
+from infer_jax.verbs.problems import refuse
 
 KINDS = (".png", ".svg", ".pdf")
 

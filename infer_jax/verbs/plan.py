@@ -12,11 +12,12 @@ from infer_jax.estimators.serving import ENGINES, Deployment
 from infer_jax.planning import MODES, Asked
 from infer_jax.specs import UNBOUNDED, Hardware
 from infer_jax.verbs import checks, inputs
-from infer_jax.verbs.asking import ask, refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.drafts import drafting
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.plan_result import PlanResult
 from infer_jax.verbs.plan_search import Money, Question, Target, Tried, plans
+from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import requested
 
 

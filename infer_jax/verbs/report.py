@@ -9,9 +9,10 @@ from pathlib import Path
 from infer_jax.catalog.files import write_text
 from infer_jax.results import Part, Result
 from infer_jax.verbs import inputs, pictures
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.plan_rows import degrees
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.report_answers import Answers, Limits, lead
 from infer_jax.verbs.report_page import page

@@ -14,9 +14,9 @@ from infer_jax.estimators.registry import variant
 from infer_jax.launch import Launch
 from infer_jax.pages import page as made
 from infer_jax.results import numbers
+from infer_jax.results.wording import by_command
 from infer_jax.specs import leaves, outputs
 from infer_jax.verbs import inputs, report_sections
-from infer_jax.verbs.asking import by_command
 from infer_jax.verbs.report_answers import Answers, Limits, lead, met, phases
 
 

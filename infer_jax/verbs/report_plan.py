@@ -23,13 +23,13 @@ from infer_jax.launch import launches, service
 from infer_jax.specs import UNBOUNDED, Architecture, ForwardPass, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, kernel_rows
-from infer_jax.verbs.asking import refuse
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.frontier import frontier
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
 from infer_jax.verbs.kernel_rows import KernelRow
 from infer_jax.verbs.memory import started
 from infer_jax.verbs.plan_search import Money, Question, Target, Tried, plans
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.report_answers import Answers, Chosen, Limits, Pool
 from infer_jax.verbs.requests import requested
 from infer_jax.verbs.split import plan_of

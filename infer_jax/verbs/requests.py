@@ -10,8 +10,8 @@ from infer_jax.errors import InputError
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
-from infer_jax.verbs.asking import refuse
 from infer_jax.verbs.checks import tokens
+from infer_jax.verbs.problems import refuse
 
 
 class Requested(NamedTuple):

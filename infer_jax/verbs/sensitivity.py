@@ -12,8 +12,9 @@ from infer_jax.estimators import Economics
 from infer_jax.specs import Architecture, Hierarchy, Plan, leaves
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import changes, checks, frontier_points as points, inputs
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.sensitivity_result import At, SensitivityResult, Shown
 from infer_jax.verbs.split import plan_of

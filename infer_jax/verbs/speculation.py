@@ -13,8 +13,8 @@ from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.verbs import inputs
-from infer_jax.verbs.asking import ask, refuse
 from infer_jax.verbs.drafts import drafting
+from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
 

@@ -22,7 +22,8 @@ from infer_jax.sweeps.run import MEMORY
 from infer_jax.sweeps.stream import Progress
 from infer_jax.sweeps.toml import DEFAULT, Asked, load_space, space_of
 from infer_jax.verbs import pictures
-from infer_jax.verbs.asking import refuse, verb
+from infer_jax.verbs.asking import verb
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import bar, busy
 
 MOST = 10**15  # points

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import infer_jax as ij
 from infer_jax.results import Column, Lines, Notes, Result, Table
 from tests.cli.running import answer, as_command, run
 
+ROOT = Path(__file__).parents[2]
 POINT = ("llama-3.1-8b", "h100_sxm")
 WORDS = ("llama-3.1-8b", "--hardware", "h100_sxm")
 
@@ -110,7 +112,7 @@ def test_estimate_takes_specs_and_names_problems_as_keywords():
 
 
 def test_compare_answers_what_its_command_prints():
-    runs = "tests/data/server/runs.csv"
+    runs = str(ROOT / "tests/data/server/runs.csv")
     for options, words in (
         ({"estimator": "economics.planned", "tp": 1}, ("--estimator", "economics.planned")),
         ({"measured": runs, "tp": 1}, ("--measured", runs)),

@@ -43,11 +43,11 @@ def test_size_is_checked_to_the_byte(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
-def test_only_regular_files_are_opened(tmp_path):
+def test_only_regular_files_are_opened(tmp_path, monkeypatch):
     """A pipe would wait for ever, a device may never end or do something."""
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as end:
-        os.chdir(tmp_path)  # the name of a socket is short
+        monkeypatch.chdir(tmp_path)  # the name of a socket is short
         end.bind("socket")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "link").symlink_to("pipe")

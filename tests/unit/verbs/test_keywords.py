@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from pathlib import Path
 from typing import Any, get_args
 
 import jax.numpy as jnp
@@ -12,12 +13,13 @@ import infer_jax as ij
 from infer_jax.errors import InputError
 from infer_jax.verbs.keywords import RULES
 
+ROOT = Path(__file__).parents[3]
 VERBS = ("estimate", "plan", "memory", "frontier", "layout", "sensitivity", "codesign")
 VERBS += ("calibrate", "compare", "report", "kernels", "offload", "measure", "sweep")
 FIRST = {
     "measure": (),
     "sweep": ("no-such-space.toml",),
-    "calibrate": ("llama-3.1-8b", "h100_sxm", "tests/data/server/runs.csv"),
+    "calibrate": ("llama-3.1-8b", "h100_sxm", str(ROOT / "tests/data/server/runs.csv")),
 }
 NUMBERS = [
     (verb, name, get_args(parameter.annotation))
