@@ -26,7 +26,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.tree_util import Partial  # noqa: E402
 
-from infer_jax.replay import Requests, WholeLife, lanes, replay  # noqa: E402
+from infer_jax.replays import Requests, WholeLife, lanes, replay  # noqa: E402
 from tests.referee import events, serving  # noqa: E402
 from tests.referee.serving import Case, Machine, step_time  # noqa: E402
 from tests.referee.test_replay_events import drawn  # noqa: E402

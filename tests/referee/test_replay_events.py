@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from infer_jax.replay import Log, Preempting, PrefillFirst, Requests, WholeLife, replay
+from infer_jax.replays import Log, Preempting, PrefillFirst, Requests, WholeLife, replay
 
 from . import events, schedulers, serving
 from .serving import SHAPES, SHORT, Case, Machine, step_time

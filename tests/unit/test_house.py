@@ -24,7 +24,7 @@ ORDER = (
     "legal",
     "footprint",
     "estimators",
-    "replay",
+    "replays",
     "doctor",
     "plots",
     "sweeps",

@@ -1,6 +1,6 @@
 """The rules of SGLang's scheduler, with its own defaults."""
 
-from infer_jax.replay.prefill_first import PrefillFirst
+from infer_jax.replays.prefill_first import PrefillFirst
 
 RATIO, LEAST = 0.7, 0.14  # SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 

@@ -1,6 +1,6 @@
 """The rules of vLLM's scheduler, with its own defaults."""
 
-from infer_jax.replay.preempting import Preempting
+from infer_jax.replays.preempting import Preempting
 
 
 def vllm(

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from infer_jax.replay.requests import FAR, Requests
-from infer_jax.replay.state import NEVER, Path, State
+from infer_jax.replays.requests import FAR, Requests
+from infer_jax.replays.state import NEVER, Path, State
 
 
 class Marks(NamedTuple):

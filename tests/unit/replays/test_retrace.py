@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from infer_jax.replay import Preempting, PrefillFirst, Requests, WholeLife, replay, retrace
+from infer_jax.replays import Preempting, PrefillFirst, Requests, WholeLife, replay, retrace
 
 pytestmark = pytest.mark.usefixtures("x64")
 

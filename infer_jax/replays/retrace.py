@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from infer_jax.replay.log import Log, timed
-from infer_jax.replay.requests import Requests
-from infer_jax.replay.state import Path
-from infer_jax.replay.stretch import StepTime, seconds_of, stretch
+from infer_jax.replays.log import Log, timed
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.state import Path
+from infer_jax.replays.stretch import StepTime, seconds_of, stretch
 
 
 def retrace(

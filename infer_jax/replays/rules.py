@@ -9,8 +9,8 @@ from typing import NamedTuple, Self
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.replay.requests import Requests
-from infer_jax.replay.state import NEVER, State, total
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.state import NEVER, State, total
 from infer_jax.specs import Spec, number, spec
 
 

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.replay.requests import Requests
-from infer_jax.replay.rules import Feed, Rules, evicted
-from infer_jax.replay.state import NEVER, State, get, put, total, where
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.rules import Feed, Rules, evicted
+from infer_jax.replays.state import NEVER, State, get, put, total, where
 from infer_jax.specs import number, spec
 
 

@@ -1,7 +1,7 @@
 """The rules of TensorRT-LLM's scheduler."""
 
-from infer_jax.replay.preempting import Preempting
-from infer_jax.replay.whole_life import WholeLife
+from infer_jax.replays.preempting import Preempting
+from infer_jax.replays.whole_life import WholeLife
 
 
 def trtllm(

@@ -7,7 +7,7 @@ import pytest
 from jax.tree_util import Partial
 
 from infer_jax.errors import InputError
-from infer_jax.replay import Requests, lanes, replay, serve, sglang, side_by_side, trtllm, vllm
+from infer_jax.replays import Requests, lanes, replay, serve, sglang, side_by_side, trtllm, vllm
 
 COEFFICIENTS = (5e-3, 1e-5, 1e-8)
 

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replay.log import Log, log_of
-from infer_jax.replay.requests import FAR, Requests
-from infer_jax.replay.rules import Feed, Rules
-from infer_jax.replay.state import NEVER, State, empty, get, put, swept, where
-from infer_jax.replay.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
+from infer_jax.replays.log import Log, log_of
+from infer_jax.replays.requests import FAR, Requests
+from infer_jax.replays.rules import Feed, Rules
+from infer_jax.replays.state import NEVER, State, empty, get, put, swept, where
+from infer_jax.replays.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
 
 
 def replay(

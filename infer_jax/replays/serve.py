@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.errors import InputError
-from infer_jax.replay.log import Log
-from infer_jax.replay.requests import Requests
-from infer_jax.replay.rules import Rules
-from infer_jax.replay.scheduler import replay
-from infer_jax.replay.stretch import LONGEST, StepTime
+from infer_jax.replays.log import Log
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.rules import Rules
+from infer_jax.replays.scheduler import replay
+from infer_jax.replays.stretch import LONGEST, StepTime
 
 
 def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | None = None) -> Log:
@@ -21,7 +21,7 @@ def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | N
     they, nor sizes, nor lengths compile anew.
 
     >>> from jax.tree_util import Partial
-    >>> from infer_jax.replay import Requests, serve, vllm
+    >>> from infer_jax.replays import Requests, serve, vllm
     >>> step = Partial(lambda c, decoding, context, new, pairs: c + 1e-6 * new, 0.01)
     >>> log = serve(step, vllm(blocks=100, slots=8), Requests.of([0.0, 0.005], [100, 100], [3, 3]))
     >>> [round(float(x), 4) for x in log.ttft[:2]]

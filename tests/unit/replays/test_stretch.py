@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.replay.stretch import LONGEST, seconds_of, steps_until, stretch
+from infer_jax.replays.stretch import LONGEST, seconds_of, steps_until, stretch
 
 MEMORY = (4e-3, 2e-8)  # seconds, and per token read
 COUNTS = (1, 2, 3, 7, 40, 511, LONGEST)
