@@ -166,7 +166,6 @@ class Disaggregated(Wrapper):
             ttft=ttft,
             tpot=second.time,
             chips=chips,
-            speed=1.0 / second.time,
             throughput=rate * workload.osl / chips,
             cost=out,
             input_cost=into,

@@ -8,9 +8,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.specs import ForwardPass, Hardware, Output, Plan, Spec, Workload, part, spec
-from infer_jax.specs.fields import number
+from infer_jax.physics.price import token_rate, usd_per_million_tokens
+from infer_jax.specs import (
+    Derived,
+    ForwardPass,
+    Hardware,
+    Output,
+    Plan,
+    Spec,
+    Workload,
+    derive,
+    number,
+    part,
+    spec,
+)
 
 Tree = TypeVar("Tree")
 
@@ -72,7 +83,11 @@ ENERGY = Output(
 
 @spec
 class Estimate(Spec):
-    """Requests on one instance: times, throughput and cost."""
+    """Requests on one instance: times, throughput and cost.
+
+    An output with ``Derived`` as its default follows from the others. No estimator computes it, and
+    the estimates of all of them have it.
+    """
 
     ttft: Array = number(
         "time to first token", unit="s", kind="time", output=Output(short="TTFT", banded=True)
@@ -87,6 +102,7 @@ class Estimate(Spec):
         "output tokens per second of one request",
         unit="tokens/s",
         kind="rate",
+        default=Derived(token_rate, ("tpot",)),
         output=Output("speed of a request", short="speed", views=("estimate", "report")),
     )
     throughput: Array = number(
@@ -118,6 +134,9 @@ class Estimate(Spec):
     prefill: Phase = part("the pass over the prompt of one request")
     decode: Phase = part("one token for each running request, half way through the output")
 
+    def __post_init__(self) -> None:
+        derive(self)
+
     @property
     def feasible(self) -> Array:
         """True where every limit of both phases holds."""
@@ -148,21 +167,27 @@ def fresh_tokens(workload: Workload) -> Array:
 
 
 def estimate_of_passes(
-    hardware: Hardware, workload: Workload, plan: Plan, first: Phase, decode: Phase
+    hardware: Hardware,
+    workload: Workload,
+    plan: Plan,
+    first: Phase,
+    decode: Phase,
+    prompted: Array | None = None,
 ) -> Estimate:
     """The estimate of a request from its two passes (``passes_of``): prefill, then decode.
 
     TTFT is the prefill of one request on an idle instance, TPOT one decode pass at the mean
     context; cost per output token is chips x TPOT / batch, cost per input token chips x TTFT
-    over the new prompt tokens. No waiting, no interference between the two.
+    over the new prompt tokens of the first pass, ``prompted`` (None: those of one request). No
+    waiting, no interference between the two.
     """
     chips = plan.instance
-    rate, fresh = workload.batch / decode.time, fresh_tokens(workload)
+    rate = workload.batch / decode.time
+    fresh = fresh_tokens(workload) if prompted is None else prompted
     return Estimate(
         ttft=first.time,
         tpot=decode.time,
         chips=chips,
-        speed=1.0 / decode.time,
         throughput=rate / chips,
         cost=usd_per_million_tokens(chips, hardware.price, decode.time, workload.batch),
         input_cost=usd_per_million_tokens(chips, hardware.price, first.time, fresh),

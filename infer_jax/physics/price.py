@@ -1,6 +1,11 @@
-"""What does a token cost?"""
+"""The rate and the price of tokens."""
 
 from jax import Array
+
+
+def token_rate(time: Array) -> Array:
+    """Tokens per second of a request whose tokens take ``time`` seconds each: 1 / time."""
+    return 1.0 / time
 
 
 def usd_per_million_tokens(chips: Array, usd_per_hour: Array, time: Array, tokens: Array) -> Array:

@@ -6,7 +6,9 @@ from infer_jax.specs.arguments import (
     checked as checked,
 )
 from infer_jax.specs.fields import (
+    Derived as Derived,
     Spec as Spec,
+    derive as derive,
     leaves as leaves,
     number as number,
     part as part,

@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 import jax
@@ -20,6 +21,28 @@ from infer_jax.specs.outputs import Output
 KINDS = ("rate", "capacity", "time", "count", "fraction", "choice", "price", "size")
 
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived:
+    """The default of a number that follows from other fields of its spec by a law.
+
+    ``names``: what the law takes, in order: fields declared above, or dotted paths below them.
+    """
+
+    law: Callable[..., object]
+    names: tuple[str, ...]
+
+    def of(self, spec: object) -> object:
+        """The number of one spec."""
+        return self.law(*(attrgetter(name)(spec) for name in self.names))
+
+
+def derive(spec: object) -> None:
+    """Compute the numbers of a spec that were not given and follow from its others."""
+    for name, value in vars(spec).items():
+        if isinstance(value, Derived):
+            object.__setattr__(spec, name, value.of(spec))
 
 
 def number(
@@ -35,12 +58,16 @@ def number(
 ) -> Any:
     """A leaf: one real number with its unit, kind, closed bounds and doc.
 
-    ``choices`` names the codes 0, 1, 2 … of a field of kind ``choice``; ``output`` says how views
-    name and write it, where it is an output of an estimate.
+    ``default``: a number, or ``Derived``, the law by which it follows from the fields above it,
+    in specs whose ``__post_init__`` calls ``derive``. ``choices`` names the codes 0, 1, 2 … of a
+    field of kind ``choice``; ``output`` says how views name and write it, where it is an output
+    of an estimate.
     """
     assert kind in KINDS, kind
     metadata = {"doc": doc, "unit": unit, "kind": kind, "low": low, "high": high}
     metadata |= {"choices": choices, "output": output}
+    if isinstance(default, Derived):
+        return dataclasses.field(default=default, metadata=metadata)
     if default is not dataclasses.MISSING:
         # an array of its own for every spec: JAX keeps a constant as wide as it was first traced
         made = partial(np.array, default, np.float64)

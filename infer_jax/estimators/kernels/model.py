@@ -14,7 +14,7 @@ from jax import Array
 
 from infer_jax.catalog.published import kernels_constants
 from infer_jax.errors import InputError
-from infer_jax.estimators.estimate import Estimate, Phase, decode_context
+from infer_jax.estimators.estimate import Estimate, Phase, decode_context, estimate_of_passes
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.kernels import assembly
 from infer_jax.estimators.kernels.coefficients import Coefficients
@@ -23,7 +23,6 @@ from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import Serving
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import Engine
-from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -161,19 +160,8 @@ class Kernels(Coefficients, Estimator):
             ForwardPass(sequences=workload.batch, new_tokens=one, cached_tokens=context),
             full,
         )
-        chips = full.instance
         prompted = jnp.maximum(prompts * fresh, 1.0)
-        return Estimate(
-            ttft=first.time,
-            tpot=decode.time,
-            chips=chips,
-            speed=1.0 / decode.time,
-            throughput=workload.batch / decode.time / chips,
-            cost=usd_per_million_tokens(chips, hardware.price, decode.time, workload.batch),
-            input_cost=usd_per_million_tokens(chips, hardware.price, first.time, prompted),
-            prefill=first,
-            decode=decode,
-        )
+        return estimate_of_passes(hardware, workload, full, first, decode, prompted)
 
     def largest_batch(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan

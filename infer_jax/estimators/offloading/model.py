@@ -205,7 +205,6 @@ class Offloading(Coefficients, Estimator):
             ttft=first,
             tpot=each,
             chips=stages,
-            speed=1.0 / each,
             throughput=samples * j.tokens / time / stages,
             cost=usd_per_million_tokens(stages, hardware.price, time, samples * j.tokens),
             input_cost=usd_per_million_tokens(

@@ -262,7 +262,6 @@ def server_estimate(
         ttft=flight.ttft,
         tpot=flight.tpot,
         chips=chips,
-        speed=1.0 / flight.tpot,
         throughput=flight.batch * osl / latency / chips,
         cost=out,
         input_cost=into,
