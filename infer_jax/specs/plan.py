@@ -51,6 +51,4 @@ class Plan(Spec):
         given = {f.name: getattr(plan, f.name) for f in dataclasses.fields(Plan)} | own
         standard = cls.of()
         rest = [f.name for f in dataclasses.fields(cls) if f.name not in given]
-        numbers = [float(getattr(standard, name)) for name in rest]
-        weak = [jnp.asarray(x) for x in numbers]  # pyright: ignore[reportUnknownMemberType]
-        return cls(**given, **dict(zip(rest, weak, strict=True)))
+        return cls(**given, **{n: jnp.asarray(float(getattr(standard, n))) for n in rest})

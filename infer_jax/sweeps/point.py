@@ -1,6 +1,6 @@
 """What is one point as a program? Traced once per structure and precision, for every use of it."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.tree_util import PyTreeDef
 from jax.typing import DTypeLike
 
 from infer_jax.estimators.estimate import Estimate, Phase
@@ -96,7 +97,7 @@ def traced(program: Program, base: Point, dtype: DTypeLike) -> Trace:
 
 
 @lru_cache(maxsize=256)
-def _traced(asked: Program, tree: Hashable, shapes: Shapes, dtype: np.dtype) -> Trace:
+def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> Trace:
     declared: list[Declared] = []
     estimates: list[Estimate] = []  # the traced one, on its way out of the point's program
 

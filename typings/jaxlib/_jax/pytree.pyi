@@ -1,0 +1,4 @@
+"""Types of the structures of JAX's trees."""
+
+class PyTreeDef:
+    num_leaves: int
