@@ -36,12 +36,17 @@ class Preempting(Rules):
     preempts = True
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
-        spare = jnp.where(s.running > 0, self.watermark, 0)
-        tokens = jnp.where((self.entire > 0) | (self.hold > 0), feed.whole, feed.chunk)
-        return self.taken(s, requests) + self.needed(tokens) <= self.blocks - spare
+        spare = jnp.where(s.running + s.late > 0, self.watermark, 0)
+        part = feed.done + feed.chunk
+        tokens = jnp.where((self.entire > 0) | (self.hold > 0), feed.whole, part)
+        taken = self.taken(s, requests) + s.late_blocks
+        return taken + self.needed(tokens) <= self.blocks - spare
 
     def taken(self, s: State, requests: Requests) -> Array:
         return self._decoding(s) + self._part(s, requests, s.steps * 0)
+
+    def leaving(self, s: State, steps: Array) -> Array:
+        return self.needed(s.base + steps - 1)
 
     def used(self, s: State, requests: Requests) -> Array:
         return self._decoding(s._replace(steps=s.steps - 1)) + self._part(s, requests, s.steps * 0)
@@ -49,7 +54,7 @@ class Preempting(Rules):
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
         more = jnp.where(feed.begun, feed.chunk, 0)
         wanted = self._decoding(s) + self._part(s, requests, more)
-        return (s.fed == 0) & (wanted > self.blocks)
+        return (s.fed == 0) & (wanted + s.late_blocks > self.blocks)
 
     def evict(self, s: State, requests: Requests, arrived: Array) -> State:
         part = s.part >= 0
@@ -70,7 +75,7 @@ class Preempting(Rules):
         )
 
     def safe(self, s: State) -> Array:
-        free = jnp.maximum(self.blocks - self._decoding(s), 0)
+        free = jnp.maximum(self.blocks - self._decoding(s) - s.late_blocks, 0)
         each = jnp.minimum(free // jnp.maximum(s.decoding, 1), NEVER // self.block - 1)
         return 1 + self.block * each
 

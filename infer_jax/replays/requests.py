@@ -23,30 +23,43 @@ class Requests(NamedTuple):
     prompt: Int[Array, " n"]
     output: Int[Array, " n"]
     count: Int[Array, ""]
+    cached: Int[Array, " n"]  # prompt tokens that are in the cache and not computed
 
     @classmethod
-    def of(cls, arrival: ArrayLike, prompt: ArrayLike, output: ArrayLike) -> "Requests":
-        """Requests of plain arrays, checked and padded.
+    def of(
+        cls,
+        arrival: ArrayLike,
+        prompt: ArrayLike,
+        output: ArrayLike,
+        cached: ArrayLike | None = None,
+    ) -> "Requests":
+        """Requests of plain arrays, checked and padded; ``cached`` is 0 where not given.
 
         >>> Requests.of([0.0, 1.5], [100, 200], [10, 20]).prompt
         array([100, 200,   1], dtype=int32)
 
         Raises:
-            InputError: arrays of different lengths, arrivals that go back in time, or lengths that
-                are not whole numbers of at least one token.
+            InputError: arrays of different lengths, arrivals that go back in time, lengths that
+                are not whole numbers of at least one token, or a prompt that is cached entirely:
+                an engine computes its last token at least.
         """
         times = np.asarray(arrival, float)
-        sizes = [np.asarray(x) for x in (prompt, output)]
+        found = np.zeros(times.shape) if cached is None else cached
+        sizes = [np.asarray(x) for x in (prompt, output, found)]
         if times.ndim != 1 or not len(times) or any(x.shape != times.shape for x in sizes):
             shapes = (times.shape, *(x.shape for x in sizes))
             raise InputError("Requests", "lengths", shapes, "three lists of one length, not empty")
         if not np.all(np.isfinite(times)) or times[0] < 0 or np.any(np.diff(times) < 0):
             raise InputError("Requests", "arrival", times, "seconds that never decrease, from 0")
-        for name, x in zip(("prompt", "output"), sizes, strict=True):
+        for name, x in zip(("prompt", "output"), sizes[:2], strict=True):
             if not np.all((x >= 1) & (x < LONGEST) & (x == np.floor(x))):
                 raise InputError("Requests", name, x, f"whole tokens from 1 to {LONGEST}")
+        if not np.all((sizes[2] >= 0) & (sizes[2] < sizes[0]) & (sizes[2] == np.floor(sizes[2]))):
+            raise InputError("Requests", "cached", sizes[2], "whole tokens, fewer than the prompt")
         count = len(times)
         more = 1 + 2 ** int(np.ceil(np.log2(count))) - count
-        sizes = [np.concatenate([x, np.ones(more)]).astype(np.int32) for x in sizes]
+        padding = np.ones((3, more)) * [[1], [1], [0]]
+        sizes = [np.concatenate(x).astype(np.int32) for x in zip(sizes, padding, strict=True)]
         times = np.concatenate([times, np.full(more, FAR)])
-        return cls._make((times, *sizes, np.asarray(count, np.int32)))
+        prompts, outputs, hits = sizes
+        return cls._make((times, prompts, outputs, np.asarray(count, np.int32), hits))

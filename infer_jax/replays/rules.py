@@ -22,7 +22,7 @@ class Feed(NamedTuple):
     waits: Array  # whether there is a request that waits
     whole: Array  # tokens to compute, those that it lost included
     out: Array  # tokens still to come
-    done: Array  # computed
+    done: Array  # computed, or found in the cache
     chunk: Array  # tokens of this part
     cut: Array  # whether some remain
 
@@ -48,6 +48,11 @@ class Rules(Spec):
         "passes between two looks at newly arrived requests", kind="count", low=1, default=1.0
     )
 
+    overlap: Array = number(
+        "whether a pass is put together while the one before it runs (asynchronous scheduling)",
+        kind="choice", choices=("no", "yes"), default=0.0,
+    )  # fmt: skip
+
     # what a class of rules says about itself
     beside = True  # decoding requests are fed in the passes that feed prompts
     preempts = False  # a running request may have to make room
@@ -56,6 +61,7 @@ class Rules(Spec):
     def whole(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
         names = ("budget", "slots", "blocks", "block", "watermark", "chunked", "unit", "poll")
+        names += ("overlap",)
         return self.replace(**{n: jnp.asarray(getattr(self, n)).astype(jnp.int32) for n in names})
 
     def needed(self, tokens: Array) -> Array:
@@ -90,6 +96,10 @@ class Rules(Spec):
     def taken(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken, when the pass is put together."""
         raise NotImplementedError
+
+    def leaving(self, s: State, steps: Array) -> Array:
+        """Blocks of each slot, if its request has its last token at step ``steps``."""
+        return s.size
 
     def used(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken after a pass."""

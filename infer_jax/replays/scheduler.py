@@ -131,7 +131,7 @@ class Server(NamedTuple):
 
     def begin(self, s: State) -> State:
         """A new pass: its budget, and a look at who has arrived."""
-        look = s.fresh & (lax.rem(s.passes, self.rules.poll) == 0)
+        look = s.fresh & (lax.rem(s.passes, self.rules.poll) == 0) & (self.rules.overlap == 0)
         zero = jnp.zeros_like(s.fed)
         return s._replace(
             looked=jnp.where(look, s.now, s.looked),
@@ -157,7 +157,7 @@ class Server(NamedTuple):
         at = jnp.where(begun, s.part, at)
         lost = get(s.produced, at)
         whole, out = get(self.requests.prompt, at) + lost, get(self.requests.output, at) - lost
-        done = jnp.where(begun, s.part_done, 0)
+        done = jnp.where(begun, s.part_done, get(self.requests.cached, at))
         rest = whole - done
         cut = s.left < rest
         part = jnp.where(
@@ -185,7 +185,7 @@ class Server(NamedTuple):
 
     def feeds(self, s: State, feed: Feed) -> Array:
         """Whether it can be fed."""
-        place = feed.waits & (s.running < self.rules.slots) & ~s.barred & ~s.full
+        place = feed.waits & (s.running + s.late < self.rules.slots) & ~s.barred & ~s.full
         return (feed.chunk > 0) & (feed.begun | place & self.rules.fits(s, self.requests, feed))
 
     def fed(self, s: State, feed: Feed, ok: Array) -> State:
@@ -236,6 +236,9 @@ class Server(NamedTuple):
         decoding = jnp.where(decodes, s.decoding, 0)
         context = jnp.where(decodes, s.context, 0)
         idle = ~prompts & (s.decoding == 0)
+        # an engine that puts passes together ahead, and has none, waits for the one that runs
+        lags = (rules.overlap > 0) & ((s.looked < s.now) | (s.seen < s.finished) | (s.late > 0))
+        caught, go = go & idle & lags, go & ~(idle & lags)
         steps, duration, look = self.steps(s, decoding, context, prompts)
         due = s.now if self.concurrency is not None else get(self.requests.arrival, s.head)
         waited = jnp.maximum(s.now, due)
@@ -246,8 +249,8 @@ class Server(NamedTuple):
         after = self.left(s, go, s.steps + fed, s.context + fed * decoding, prompts, idle)
         after = after._replace(
             now=now,
-            looked=jnp.where(idle, now, jnp.where(look > 0.0, s.now + look, s.looked)),
-            seen=jnp.where(idle | (look > 0.0), s.finished, s.seen),
+            looked=jnp.where(idle, now, jnp.where(look >= 0.0, s.now + look, s.looked)),
+            seen=jnp.where(idle | (look >= 0.0), s.finished, s.seen),
             passes=s.passes + count,
             turn=s.turn + 1,
             fresh=jnp.ones_like(s.fresh),
@@ -263,29 +266,46 @@ class Server(NamedTuple):
         )
         # the slots are looked through in every turn, for what was fed or made room, too
         slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
-        return where(go, after, s)._replace(path=path, **slots)
+        after = where(go, after, s)
+        return after._replace(
+            path=path,
+            looked=jnp.where(caught, s.now, after.looked),
+            seen=jnp.where(caught, s.finished, after.seen),
+            late=jnp.where(caught, 0, after.late),
+            late_blocks=jnp.where(caught, 0, after.late_blocks),
+            fresh=after.fresh | caught,
+            **slots,
+        )
 
     def steps(
         self, s: State, decoding: Array, context: Array, prompts: Array
     ) -> tuple[Array, Array, Array]:
-        """Passes until the next event, their time (s), and that until the last look at arrivals."""
-        rules = self.rules
+        """Passes until the next event, their time (s), and that until the last look at arrivals.
+
+        The last is negative without a look. Passes put together ahead look at the begin of the
+        one before: who arrives in a pass is fed in the next but one.
+        """
+        rules, overlap, due = self.rules, self.rules.overlap > 0, self.arrives(s)
         most = jnp.minimum(s.soonest - s.steps, LONGEST)
         if rules.preempts:
             most = jnp.where(s.barred, 1, jnp.minimum(most, rules.safe(s)))
         if rules.returns:
             most = jnp.where(s.full & s.clearing, 1, most)
-        most = jnp.where(prompts, 1, jnp.maximum(most, 1))
+        waits = (s.late > 0) & (due <= 0.0)
+        most = jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
         passes = stretch(self.step, decoding, context, s.fed, s.pairs, most)
-        due = self.arrives(s)
         # where a refusal is remembered, the engine tries whether there is a slot or not
         wakes = (due > 0.0) & (~s.full if rules.returns else s.running < rules.slots)
-        until = s.passes + steps_until(passes, due)
-        looks = lax.div(until + rules.poll - 1, rules.poll) * rules.poll - s.passes
-        steps = jnp.where(wakes, jnp.minimum(most, looks), most)
         kind = s.now.dtype
+        come = steps_until(passes, due)
+        looks = lax.div(s.passes + come + rules.poll - 1, rules.poll) * rules.poll - s.passes
+        later = jnp.where(due > jnp.finfo(kind).tiny, come + 1, 1)
+        looks = jnp.where(overlap, later, looks)
+        steps = jnp.where(wakes, jnp.minimum(most, looks), most)
         look = lax.div(s.passes + steps, rules.poll) * rules.poll - s.passes
-        until_look = jnp.where(look > 0, seconds_of(passes, look.astype(kind)), 0.0)
+        look = jnp.where(overlap, steps - 1, look)
+        looked = overlap | (look > 0)
+        until_look = jnp.where(looked, seconds_of(passes, look.astype(kind)), -1.0)
         return steps, seconds_of(passes, steps.astype(kind)), until_look
 
     def left(
@@ -293,14 +313,17 @@ class Server(NamedTuple):
     ) -> State:
         """The state at step ``steps``, those that have their last token gone."""
         done = go & (s.ends <= steps)
-        over = swept(s, done, steps)
+        over = swept(s, done, steps, self.rules.leaving(s, steps))
+        lags = self.rules.overlap > 0
         after = s._replace(
             steps=steps,
             context=context + s.joined_tokens - over.tokens,
             decoding=s.decoding + s.joined - over.gone,
             running=s.running - over.gone,
             finished=s.finished + over.gone,
-            held=s.held - over.blocks,
+            held=s.held if self.rules.preempts else s.held - over.blocks,
+            late=jnp.where(lags, over.gone, 0),
+            late_blocks=jnp.where(lags, over.blocks, 0),
             ends=jnp.where(done, NEVER, s.ends),
             soonest=over.soonest,
             free=over.free,

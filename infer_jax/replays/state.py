@@ -43,6 +43,8 @@ class State(NamedTuple):
     decoding: Int[Array, ""]
     context: Int[Array, ""]
     held: Int[Array, ""]  # blocks set aside
+    late: Int[Array, ""]  # requests that left in the last pass, if the engine does not know yet
+    late_blocks: Int[Array, ""]
     # the slots: request, the step of its last token, its context less the steps, its blocks
     who: Int[Array, " w"]
     ends: Int[Array, " w"]
@@ -139,13 +141,13 @@ class Swept(NamedTuple):
     free: Int[Array, ""]  # the first slot that is free then
 
 
-def swept(s: State, done: Array, steps: Array) -> Swept:
+def swept(s: State, done: Array, steps: Array, blocks: Array) -> Swept:
     """One reduction of all five: XLA makes one loop of it, where five take twice the time."""
     stays = (s.ends < NEVER) & ~done
     given = (
         done.astype(jnp.int32),
         jnp.where(done, s.base + steps, 0),
-        jnp.where(done, s.size, 0),
+        jnp.where(done, blocks, 0),
         jnp.where(stays, s.ends, NEVER),
         jnp.where(stays, NEVER, jnp.arange(s.ends.shape[0], dtype=jnp.int32)),
     )

@@ -20,8 +20,8 @@ class WholeLife(Rules):
     """
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
-        spare = jnp.where(s.running > 0, self.watermark, 0)
-        return s.held + self.set_aside(feed) <= self.blocks - spare
+        spare = jnp.where(s.running + s.late > 0, self.watermark, 0)
+        return s.held + s.late_blocks + self.set_aside(feed) <= self.blocks - spare
 
     def set_aside(self, feed: Feed) -> Array:
         return self.needed(feed.whole + feed.out)

@@ -21,6 +21,7 @@ class Request:
     arrival: float
     prompt: int
     output: int
+    cached: int = 0  # prompt tokens that need not be computed
     made: int = 0  # output tokens so far
     computed: int = 0  # tokens in the cache
     lost: int = 0  # output tokens that are computed anew with the prompt
@@ -56,6 +57,7 @@ class Engine:
     block: int = 16
     watermark: int = 0
     poll: int = 1
+    overlap: bool = False  # a pass is put together while the one before it runs
     waiting: deque[Request] = field(default_factory=deque)
     running: list[Request] = field(default_factory=list)
 
@@ -91,9 +93,12 @@ class Vllm(Engine):
         index = 0
         while index < len(self.running) and budget > 0:
             r = self.running[index]
+            if r.made == r.output:  # its last token is in flight
+                index += 1
+                continue
             new = min(r.tokens - r.computed, budget)
             while self.size(r.computed + new) - r.held > self.free():
-                victim = self.running[-1]
+                victim = [v for v in self.running if v.made < v.output][-1]
                 self.take_back(victim)
                 self.waiting.appendleft(victim)
                 taken_back = True
@@ -107,15 +112,16 @@ class Vllm(Engine):
             break
         while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
             r = self.waiting[0]
-            if not self.chunked and r.tokens > budget:
+            if not self.chunked and r.tokens - r.cached > budget:
                 break
-            new = min(r.tokens, budget)
-            wanted = self.size(r.tokens if self.entire else new)
+            new = min(r.tokens - r.cached, budget)
+            wanted = self.size(r.tokens if self.entire else r.cached + new)
             spare = self.watermark if self.running else 0
             if wanted > self.free() - spare:
                 break
             self.running.append(self.waiting.popleft())
-            r.held = self.size(new)
+            r.computed = r.cached
+            r.held = self.size(r.cached + new)
             budget -= self._feed(r, new, fed)
         return fed
 
@@ -287,11 +293,13 @@ class Sglang(Engine):
 def serve(
     step: StepTime,
     engine: Engine,
-    lengths: Iterable[tuple[float, int, int]],
+    lengths: Iterable[tuple[float, int, int] | tuple[float, int, int, int]],
     concurrency: int | None = None,
 ) -> list[Request]:
-    """What happens to requests of (arrival, prompt, output), in order of arrival."""
+    """What happens to requests of (arrival, prompt, output[, cached]), in order of arrival."""
     requests = [Request(i, *each) for i, each in enumerate(lengths)]
+    if engine.overlap:
+        return _overlapped(step, engine, requests, concurrency)
     coming = deque(requests)
     now, passes, finished, closed = 0.0, 0, 0, concurrency is not None
     pending: deque[Request] = deque()  # have arrived and were not looked at
@@ -335,4 +343,57 @@ def serve(
             if closed and coming:
                 coming[0].arrival = now
                 pending.append(coming.popleft())
+    return requests
+
+
+def _overlapped(
+    step: StepTime, engine: Engine, requests: list[Request], concurrency: int | None
+) -> list[Request]:
+    """The engine's loop with two passes in flight (vLLM's ``step_with_batch_queue``).
+
+    A pass is put together as soon as fewer than two are in flight, before the oldest is waited for;
+    tokens count as computed from then on, requests leave when their last pass has ended.
+    """
+    coming, flight = deque(requests), deque()
+    now, free, finished, closed = 0.0, 0.0, 0, concurrency is not None
+    if concurrency is not None:
+        for _ in range(min(concurrency, len(coming))):
+            engine.waiting.append(coming.popleft())
+    while finished < len(requests):
+        while not closed and coming and coming[0].arrival <= now:
+            engine.waiting.append(coming.popleft())
+        fed = engine.compose()
+        if fed.decodes or fed.parts:
+            begun = max(now, free)
+            for r in engine.running:
+                r.admitted = begun if r.admitted is None else r.admitted
+            new = sum(n for _, n in fed.parts)
+            pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
+            context = sum(r.tokens for r in fed.decodes)
+            free = begun + float(step(len(fed.decodes), context, new, pairs))
+            for r in fed.decodes:
+                r.computed, r.made = r.computed + 1, r.made + 1
+            firsts = []
+            for r, n in fed.parts:
+                r.computed += n
+                if r.computed == r.prompt + r.lost:
+                    r.made += 1
+                    firsts.append(r)
+            gone = [r for r in (*fed.decodes, *firsts) if r.made == r.output]
+            flight.append((free, firsts, gone))
+            if len(flight) < 2:
+                continue
+        if not flight:
+            now = max(now, coming[0].arrival)
+            continue
+        now, firsts, gone = flight.popleft()
+        for r in firsts:
+            r.first = min(r.first, now)
+        for r in gone:
+            r.last = now
+            engine.running.remove(r)
+            finished += 1
+            if closed and coming:
+                coming[0].arrival = now
+                engine.waiting.append(coming.popleft())
     return requests

@@ -36,6 +36,7 @@ class Drawn(NamedTuple):
     arrival: np.ndarray
     prompt: np.ndarray
     output: np.ndarray
+    cached: np.ndarray | None = None
 
 
 def drawn(case: Case, count: int, seed: int) -> Drawn:
@@ -106,7 +107,9 @@ def fitting(d: Drawn, tokens: int) -> Drawn:
 
 def serve(engine: schedulers.Engine, case: Case, d: Drawn) -> dict[str, np.ndarray]:
     m = case.machine
-    lengths = zip(d.arrival.tolist(), d.prompt.astype(int), d.output.astype(int), strict=True)
+    found = np.zeros(len(d.prompt)) if d.cached is None else d.cached
+    sizes = (x.astype(int) for x in (d.prompt, d.output, found))
+    lengths = zip(d.arrival.tolist(), *sizes, strict=True)
     done = schedulers.serve(
         lambda b, c, n, p: step_time(m, b, c, n, p), engine, lengths, case.concurrency
     )
@@ -114,7 +117,7 @@ def serve(engine: schedulers.Engine, case: Case, d: Drawn) -> dict[str, np.ndarr
     return {name: np.array([getattr(r, name) for r in done]) for name in names}
 
 
-def check(seed: int, count: int, make, blocks=(0.5, 3.0)) -> int:
+def check(seed: int, count: int, make, blocks=(0.5, 3.0), hits: bool = False) -> int:
     """Compare on ``count`` servers; how many requests were preempted."""
     preempted = 0
     for i, case in enumerate(small(count, seed, blocks)):
@@ -122,6 +125,9 @@ def check(seed: int, count: int, make, blocks=(0.5, 3.0)) -> int:
         sizes = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks, "block": e.block}
         rules, engine, tokens = make(i, sizes)
         d = fitting(drawn(case, FEW, seed + i), tokens)
+        if hits:
+            share = np.random.default_rng(i).choice([0.0, 0.3, 1.0], FEW)
+            d = d._replace(cached=np.floor(share * (d.prompt - 1)))
         theirs = serve(engine, case, d)
         preempted += theirs["preempted"].sum()
         compare(run(case, rules, d, width=32, turns=8192), theirs, f"{seed + i}, {rules}: ")
@@ -138,6 +144,31 @@ def test_vllm():
         return rules, engine, (sizes["blocks"] - 2) * sizes["block"]
 
     assert check(10, 60, make) > 200
+
+
+def test_vllm_that_overlaps():
+    """A pass put together while the one before runs: with room for all, and with too little."""
+
+    def make(i, sizes):
+        entire, mark = i % 3 > 0, 2 * (i % 2)
+        rules = Preempting.of(**sizes, entire=float(entire), watermark=mark, overlap=1)
+        engine = schedulers.Vllm(**sizes, entire=entire, watermark=mark, overlap=True)
+        return rules, engine, (sizes["blocks"] - 2) * sizes["block"]
+
+    assert check(50, 40, make) > 100
+    assert check(60, 40, make, blocks=(30.0, 40.0)) == 0
+
+
+def test_vllm_with_cached_prompts():
+    """Tokens in the cache are not computed, but count as context, pairs and blocks."""
+
+    def make(i, sizes):
+        overlap, entire = i % 2 > 0, i % 3 > 0
+        rules = Preempting.of(**sizes, entire=float(entire), overlap=float(overlap))
+        engine = schedulers.Vllm(**sizes, entire=entire, overlap=overlap)
+        return rules, engine, (sizes["blocks"] - 2) * sizes["block"]
+
+    assert check(70, 30, make, hits=True) > 50
 
 
 def test_trtllm_that_evicts():
