@@ -43,6 +43,11 @@ class Estimator(Spec):
         return False
 
     @property
+    def memory_account(self) -> str:
+        """By whose account memory limits it; "": the one that ``memory`` prints (footprint)."""
+        return ""
+
+    @property
     def innermost(self) -> "Estimator":
         """The estimator inside all wrappers; itself where it is none."""
         return self
@@ -122,6 +127,11 @@ class Wrapper(Estimator):
     def smooths(self) -> bool:
         """Whether its target has a smoothing."""
         return self.target.smooths
+
+    @property
+    def memory_account(self) -> str:
+        """By whose account memory limits its target."""
+        return self.target.memory_account
 
     @property
     def innermost(self) -> Estimator:

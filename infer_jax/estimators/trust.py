@@ -63,8 +63,8 @@ def trust(
     'Hopper'
     """
     if not isinstance(estimator, Serving):
-        says = f"Estimator {name}: {estimator.checked_against}."
-        return Trust(name, system.name, says)
+        says = f"Estimator {name}: {estimator.checked_against}. {memory_note(estimator)}"
+        return Trust(name, system.name, says.rstrip())
     engine = ENGINES[int(estimator.engine)]
     head = f"Estimator {name} ({NAMES[engine]}): "
     if system.bands():
@@ -95,6 +95,12 @@ def trust(
             trusted, f"{known}, none of {model}", "models left out", UNSEEN["model"]
         )
     return _with_errors(trusted, known, "such rows left out of the fit", errors.median)
+
+
+def memory_note(estimator: Estimator) -> str:
+    """A sentence where memory is not counted as ``memory`` counts it; else empty."""
+    account = estimator.memory_account
+    return f"Memory is counted as {account}." if account else ""
 
 
 def _with_errors(trusted: Trust, known: str, of: str, median: dict[str, float]) -> Trust:

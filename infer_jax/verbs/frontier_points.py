@@ -30,10 +30,10 @@ Values = Float[np.ndarray, " values"]
 def engine_layouts(asked: Given, total: float | None) -> Layouts:
     """(TP, PP, EP) of layouts that an engine runs, one a row, on up to ``total`` GPUs.
 
-    Attention is cut over all TP x EP GPUs of a stage, of which EP deal out the experts.
+    EP attention groups of TP ranks share the experts, as in the plan of ``estimate``.
     """
-    legal = layouts(asked.model.architecture, int(either(total, LARGEST)), most_groups=1)
-    return np.array([(x.tp / x.ep, x.pp, x.ep) for x in legal])
+    legal = layouts(asked.model.architecture, int(either(total, LARGEST)))
+    return np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
 
 
 def searched_layouts(chips: Values) -> Layouts:

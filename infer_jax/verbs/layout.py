@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from infer_jax.errors import InputError
+from infer_jax.estimators import make
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
+from infer_jax.estimators.trust import memory_note
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Architecture, Dense, Torus
@@ -15,6 +17,7 @@ from infer_jax.verbs.layout_rows import Change, LayoutRow, tried
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
+ESTIMATOR = "partitioning.planned"
 PHASES = ("prefill", "decode")
 STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in prefill alone
 
@@ -87,6 +90,7 @@ class LayoutResult(Result):
             if fitted
             else "No coefficients of this system: data-sheet rates, perfect overlap, no latency.",
             "x cuts the model width, y and z the hidden width; ws: weights stay, wg: gathered.",
+            memory_note(make(ESTIMATOR)),
             *([] if torus else ["GPUs have no torus: x is any divisor of their number."]),
             *[note for note in self.asked.notes if not note.startswith("Price")],
         ]
@@ -162,7 +166,7 @@ def layout(
     if phase == "prefill" and prefix >= isl:
         raise refuse("--prefix", prefix, f"below --isl, {isl:.12g} tokens")
     new, cached = (isl - prefix, prefix) if phase == "prefill" else (1.0, isl)
-    estimator = inputs.estimator("partitioning.planned", asked)
+    estimator = inputs.estimator(ESTIMATOR, asked)
     network = asked.hardware.network
     axes = int(network.axes) if isinstance(network, Torus) else None
     with busy("compiling and evaluating"):

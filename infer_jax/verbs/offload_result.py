@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jax import Array
 
-from infer_jax.estimators import JobEstimate
+from infer_jax.estimators import JobEstimate, make
 from infer_jax.estimators.offloading.flags import Flags
 from infer_jax.estimators.offloading.search import Grid
+from infer_jax.estimators.trust import memory_note
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Workload
@@ -123,6 +124,7 @@ class OffloadResult(Result):
         blocks = f"{len(self.grid.time)} blocks, each with its exact best placement."
         notes = [
             f"Estimator: {self.estimator}; {blocks}",
+            memory_note(make(self.estimator)),
             *self.asked.notes,
             *inputs.too_long(self.asked.model, self.workload),
         ]

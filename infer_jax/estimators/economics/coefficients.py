@@ -79,7 +79,9 @@ def one_chip_memory(
     """Bytes of one chip: weights, activations, reserve and cache, within a server's budget.
 
     The account of ``memory`` at tp, pp and ep of a plan: ep attention groups of tp ranks, each
-    with its share of the sequences. ``attention_split`` changes the time alone.
+    with its share of the sequences. Where the split is searched all chips of a stage share one
+    group, whose experts lie whole or cut on all of them. ``attention_split`` changes the time
+    alone.
     """
     groups = jnp.ones_like(ranks.stage) if ranks.experts is None else ranks.experts
     degrees = resident.Ranks(ranks.stage / groups, groups, ranks.stages)
@@ -100,8 +102,8 @@ class Laws(NamedTuple):
     sparsity: Callable = ffn.share
     load: Callable = decoder.by_tokens  # what batches are split and experts filled by
     logits: Callable = decoder.by_sequences  # what the head is multiplied with
-    resident: Callable = decoder.resident_bytes
-    memory: Callable[..., Limit] = all_chips_memory
+    memory: Callable[..., Limit] = one_chip_memory
+    resident: Callable = decoder.resident_bytes  # cache of all chips, where memory is theirs
     fewest: float = 0.0  # tokens a micro-batch from which experts spread, over their sparsity
 
 
@@ -112,6 +114,7 @@ PUBLISHED = Laws(
     sparsity=ffn.sparsity,
     load=decoder.by_sequences,
     logits=decoder.by_tokens,
+    memory=all_chips_memory,
     resident=decoder.resident_micro_batch,
     fewest=2.0,
 )

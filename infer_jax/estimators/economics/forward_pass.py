@@ -68,6 +68,28 @@ class Pass(NamedTuple):
         return self.micro * self.forward.new_tokens
 
     @property
+    def groups(self) -> Array | float:
+        """Attention groups of a stage: ``ep`` where a plan gives the layout, one in the paper.
+
+        Each has its share of the sequences, and a copy of all but the routed experts.
+        Source: vLLM, data parallel attention beside expert parallelism (docs.vllm.ai, expert
+        parallel deployment, v0.19).
+        """
+        return 1.0 if self.ranks.experts is None else self.ranks.experts
+
+    @property
+    def idle(self) -> Array | float:
+        """Sequences of the fullest attention group over the mean: a group of none waits."""
+        if self.ranks.experts is None:
+            return 1.0
+        return jnp.maximum(1.0, self.groups / jnp.maximum(self.micro, 1.0))
+
+    def grouped_bytes(self, matrix: matmul.Matrix, chips: Array, weights: Array) -> Array:
+        """Bytes of one product through memory in all groups, of ``chips`` chips each."""
+        tokens, held = self.tokens * self.idle / self.groups, self.arch.activations.bytes
+        return self.groups * matmul.streamed_bytes(matrix, tokens, chips, weights, held)
+
+    @property
     def share(self) -> Array:
         """Bytes that a chip of the stage holds of one activation of every token."""
         return self.tokens * self.arch.activations.bytes / self.ranks.stage
@@ -111,11 +133,11 @@ class Pass(NamedTuple):
 def attention_layer(p: Pass, attention: Attention) -> Share:
     """One attention layer: two all-reduces, projections and cache through memory, FLOP."""
     arch, forward, split = p.arch, p.forward, p.ranks.split
-    chips = p.ranks.stage / split
-    share = p.share * split
-    weights, held = att.of(attention).weights, arch.activations.bytes
+    chips = p.ranks.stage / (p.groups * split)
+    share = p.share * split * p.idle
+    weights = att.of(attention).weights
     projected = total(
-        matmul.streamed_bytes(m, p.tokens, chips, weights.bytes, held)
+        p.grouped_bytes(m, chips, weights.bytes)
         for m in p.model.laws.products(attention, arch.width)
     )
     cache = att.of(attention).read_bytes(arch.cache, forward.cached_tokens)
@@ -124,8 +146,8 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     mixing, projecting = p.seconds(core, arch.activations.bits), p.seconds(flops, weights.bits)
     return Share(
         network=p.reduce(chips, att.of(attention).output_width * share, arch.width * share),
-        traffic=split * projected + p.micro * cache,
-        work=split * projecting + mixing,
+        traffic=split * projected + p.idle * p.micro * cache,
+        work=p.idle * (split * projecting + mixing),
         useful=projecting + mixing,
     )
 
@@ -149,36 +171,43 @@ def expert_ranks(p: Pass, feedforward: Feedforward) -> Array:
 
 def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
     """One feedforward layer: all-reduces, all-to-alls, touched experts through memory, FLOP."""
-    arch, held = p.arch, p.arch.activations.bytes
+    arch, held, mixture = p.arch, p.arch.activations.bytes, isinstance(feedforward, Experts)
     spread = expert_ranks(p, feedforward)
-    chips = jnp.maximum(1.0, p.ranks.stage / jnp.maximum(1.0, spread))
+    parts, idle = (jnp.maximum(1.0, spread), 1.0) if mixture else (p.groups, p.idle)
+    chips = jnp.maximum(1.0, p.ranks.stage / parts)
     sparsity = p.model.laws.sparsity(feedforward, p.model.smoothing)
     matrix, copies = ffn.matrix(feedforward, arch.width), ffn.matrices(feedforward)
-    each = matmul.streamed_bytes(
-        matrix, p.tokens / sparsity, chips, feedforward.weights.bytes, held
-    )
+    if mixture:
+        each = matmul.streamed_bytes(
+            matrix, p.tokens / sparsity, chips, feedforward.weights.bytes, held
+        )
+    else:
+        each = p.grouped_bytes(matrix, chips, feedforward.weights.bytes)
     read = ffn.touched(sparsity, p.tokens) * ffn.experts(feedforward)
     traffic = read * copies * each
     flops = 2.0 * p.tokens * ffn.routed_elements(feedforward, arch.width) / sparsity
-    work = p.seconds(flops, feedforward.weights.bits)
+    useful = p.seconds(flops, feedforward.weights.bits)
+    work = idle * useful
     active = ffn.active_experts(feedforward)
     inner, outer = active * feedforward.inward * feedforward.width, active * arch.width
     if isinstance(feedforward, Experts):
         shared = feedforward.shared
         elements = ffn.common_elements(feedforward, arch.width)
-        traffic += ffn.matrices(shared) * matmul.streamed_bytes(
-            ffn.matrix(shared, arch.width), p.tokens, p.ranks.stage, shared.weights.bytes, held
+        traffic += ffn.matrices(shared) * p.grouped_bytes(
+            ffn.matrix(shared, arch.width), p.ranks.stage / p.groups, shared.weights.bytes
         )
-        work += p.seconds(2.0 * p.tokens * elements, shared.weights.bits)
         router = ffn.router_elements(feedforward, arch.width)
-        traffic += 2.0 * router
-        work += p.seconds(2.0 * p.tokens * router, jnp.full_like(spread, 16.0))
+        traffic += 2.0 * p.groups * router
+        common = p.seconds(2.0 * p.tokens * elements, shared.weights.bits)
+        common += p.seconds(2.0 * p.tokens * router, jnp.full_like(spread, 16.0))
+        useful, work = useful + common, work + p.idle * common
         inner += shared.inward * shared.width
-    network = p.reduce(chips, inner * p.share, outer * p.share)
+    share = idle * p.share
+    network = p.reduce(chips, inner * share, outer * share)
     peers = jnp.minimum(active, spread)
     tree = collectives.Tree.of(peers, p.nodes(peers))
     network += 2.0 * p.collective(tree, arch.width * p.share, reduces=False)
-    return Share(network, traffic, work, work)
+    return Share(network, traffic, work, useful)
 
 
 def one_pass(
@@ -208,8 +237,8 @@ def one_pass(
     table = arch.vocabulary * arch.width
     logits = model.laws.logits(p.micro, p.tokens)
     head = p.seconds(2.0 * model.table_products * table * logits, arch.head.bits)
-    traffic = table * arch.head.bytes + total(count * s.traffic for count, s in shares)
-    work = ranks.split * head + total(count * s.work for count, s in shares)
+    traffic = p.groups * table * arch.head.bytes + total(n * s.traffic for n, s in shares)
+    work = p.idle * ranks.split * head + total(count * s.work for count, s in shares)
     useful = head + total(count * s.useful for count, s in shares)
     # inverted where the search's inner loop does not reach
     per_byte = 1.0 / (ranks.stage * chip.memory_bandwidth * model.memory_cap)

@@ -14,7 +14,6 @@ from jax import Array
 from infer_jax.estimators.economics.coefficients import (
     PUBLISHED,
     Coefficients,
-    Laws,
     one_chip_memory,
 )
 from infer_jax.estimators.economics.forward_pass import (
@@ -40,6 +39,8 @@ from infer_jax.specs import (
     spec,
 )
 
+PAPERS = "in the economics paper, weights and cache in the memory of all GPUs together"
+
 
 @spec
 class Economics(Coefficients, Estimator):
@@ -55,6 +56,11 @@ class Economics(Coefficients, Estimator):
     def searches(self) -> bool:
         """Whether it splits the plan's chips by itself; the simple levels know no split."""
         return self.search or not self.layouts
+
+    @property
+    def memory_account(self) -> str:
+        """Empty where a chip is divided as a server divides it, else that the paper's is."""
+        return "" if self.laws.memory is one_chip_memory else PAPERS
 
     @property
     def smooths(self) -> bool:
@@ -96,18 +102,18 @@ class Economics(Coefficients, Estimator):
 
     @classmethod
     def corrected(cls) -> "Economics":
-        """Level 4 for users: the cache of all micro-batches must fit, MLA and causal attention
-        are counted as engines compute them, micro-batches are of tokens, experts spread at any
-        batch, and the head meets one token a sequence."""
-        return cls.of()
+        """Level 4 for users: a chip's memory is divided as a server divides it, by the account of
+        ``memory``, MLA and causal attention are counted as engines compute them, micro-batches
+        are of tokens, experts spread at any batch, and the head meets one token a sequence."""
+        return cls.of(server=Engine.of())
 
     @classmethod
     def as_planned(cls) -> "Economics":
         """The corrected model at the layout that the plan gives, with no search.
 
-        A chip's memory is divided as a server divides it, by the account of ``memory``.
+        ``ep`` attention groups of ``tp`` ranks share the experts, in ``pp`` stages.
         """
-        return cls.of(search=False, server=Engine.of(), laws=Laws(memory=one_chip_memory))
+        return cls.corrected().replace(search=False)
 
     def fitted(self, coefficients: Mapping[str, float]) -> Self:
         """This variant with a chip's coefficients, as a profile or the paper gives them.

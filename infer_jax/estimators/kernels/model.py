@@ -52,6 +52,11 @@ class Kernels(Coefficients, Estimator):
     table = "kernels"
     checked_against = "a sum of kernels without scheduler or waits: no measured rows of servers"
 
+    @property
+    def memory_account(self) -> str:
+        """The authors' where ``published``, else that of ``memory``."""
+        return "by InferSim, weights, cache and a fixed reserve" if self.published else ""
+
     @classmethod
     def corrected(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":
         """For users: plain units, every kernel of a layer, latencies; see the docs for the list.

@@ -72,6 +72,11 @@ class Offloading(Coefficients, Estimator):
     checked_against = "one machine that offloads to host and disk, fitted to FlexGen on a T4"
     needs_host = True
 
+    @property
+    def memory_account(self) -> str:
+        """FlexGen's: ``memory`` has no tensors on hosts and disks."""
+        return "by FlexGen, whose runtime splits tensors over GPU, CPU and disk"
+
     @classmethod
     def paper(cls, solve: bool = True) -> "Offloading":
         """Appendix A.3: a phase takes the longest of its five terms."""

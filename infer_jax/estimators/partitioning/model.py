@@ -55,6 +55,11 @@ class Partitioning(Coefficients, Estimator):
         return cls.of(search=False)
 
     @property
+    def memory_account(self) -> str:
+        """Pope et al.'s: the layouts of a slice are none that ``memory`` has."""
+        return "by Pope et al., weights and cache on a chip of the slice, without reserves"
+
+    @property
     def searches(self) -> bool:
         """Whether it searches axes and layouts of the slice."""
         return self.search

@@ -84,14 +84,15 @@ def test_the_search_is_no_slower_than_any_plan():
 
 
 def test_all_micro_batches_count_in_the_corrected_capacity():
+    """Of 4 x 4 chips each holds a 16th of the cache, whose last block of 16 tokens is half full."""
     arch = economics_model("Llama_3_70B")
-    plan = Plan.of(tp=4, pp=4)
-    corrected = Economics.corrected().replace(search=False)
-    corrected = step(corrected, arch, H100, token(64.0, 1e4), plan)
-    published = step(Economics.level4().replace(search=False), arch, H100, token(64.0, 1e4), plan)
+    corrected, plan = Economics.corrected().replace(search=False), Plan.of(tp=4, pp=4)
+    more, fewer = (
+        float(step(corrected, arch, H100, token(n, 1e4), plan).limits["memory"].need)
+        for n in (64.0, 32.0)
+    )
     kappa = 2 * 8 * 128 * 80 * 2.0
-    weights = float(published.limits["memory"].need) - 16 * 1e4 * kappa
-    assert float(corrected.limits["memory"].need) == pytest.approx(weights + 64 * (1e4 + 1) * kappa)
+    assert more - fewer == pytest.approx(32 * (1e4 + 1 + 8) * kappa / 16)
 
 
 def test_speculation_without_acceptance_changes_nothing():
