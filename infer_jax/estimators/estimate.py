@@ -77,7 +77,7 @@ ENERGY = Output(
     key="output_energy",
     per="Mtok",
     drawn=True,
-    views=("estimate", "sensitivity"),
+    views=("estimate", "plan", "sensitivity"),
 )
 
 
@@ -126,7 +126,7 @@ class Estimate(Spec):
         "USD per million input tokens",
         unit="USD",
         kind="price",
-        output=Output("input tokens", per="Mtok", views=("estimate", "compare", "report")),
+        output=Output("input tokens", per="Mtok", views=("estimate", "compare", "plan", "report")),
     )
     chips: Array = number(
         "chips of the instance", kind="count", output=Output(key="gpus", views=())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -13,7 +14,6 @@ from infer_jax.planning.layouts import Column, Layout
 from infer_jax.specs import Output, outputs
 
 HOUR, MILLION = 3600.0, 1e6
-OWN = ("ttft", "tpot", "cost")  # outputs of a plan that are fields of a choice
 # s, where no limit of TTFT is given: without one the cheapest plans make users wait for many s
 USUAL_TTFT = 2.0
 # of an instance: degrees and counts by name; of two pools: these of "prefill" and of "decode"
@@ -47,11 +47,11 @@ class Choice:
     """One plan with its latencies, throughput and cost.
 
     ``layout``: what an instance is, in words, ``degrees`` in numbers; ``batch``: requests in
-    flight in an instance (that decodes); ``binds``: the longest term of a token; ``memory``:
-    bytes of a chip, needed and there; ``tiers``: the same of host and disk; ``joules``: per million
-    tokens in or out, and of each side; ``excess``: by limit, the share by which it is exceeded,
-    empty where all are met; ``formats``: of the model, where the caller says which; ``others``:
-    the outputs of a plan that have no field here, in the units that they declare.
+    flight in an instance (that decodes); ``outputs``: of its estimate, those that say that plans
+    show them, in the units that they declare; ``binds``: the longest term of a token; ``memory``:
+    bytes of a chip, needed and there; ``tiers``: the same of host and disk; ``excess``: by limit,
+    the share by which it is exceeded, empty where all are met; ``formats``: of the model, where
+    the caller says which.
     """
 
     mode: str
@@ -60,24 +60,17 @@ class Choice:
     degrees: Degrees
     batch: float
     chips: float
-    ttft: float
-    tpot: float
     requests_per_s: float
     usd_per_hour: float
     isl: float
     osl: float
+    outputs: Mapping[Output, float]
     binds: str
     memory: tuple[float, float]
-    input_usd: float
-    output_usd: float
-    joules: float
-    input_joules: float
-    output_joules: float
     tiers: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     p99_ttft: float | None = None
     excess: Mapping[str, float] = field(default_factory=dict[str, float])
     formats: str = ""
-    others: Mapping[Output, float] = field(default_factory=dict[Output, float])
 
     def __repr__(self) -> str:
         wait, token = 1e3 * self.ttft, 1e3 * self.tpot
@@ -85,6 +78,20 @@ class Choice:
             f"<{self.layout} on {self.system}, {self.mode}: {self.batch:g} requests in flight in "
             f"each, TTFT {wait:.4g} ms, TPOT {token:.4g} ms, {self.usd_per_mtok:.4g}/Mtok>"
         )
+
+    @property
+    def ttft(self) -> float:
+        """Seconds to the first token."""
+        return self.value("ttft")
+
+    @property
+    def tpot(self) -> float:
+        """Seconds per output token after the first."""
+        return self.value("tpot")
+
+    def value(self, name: str) -> float:
+        """The output of that name, in the unit that it declares."""
+        return next(x for output, x in self.outputs.items() if output.name == name)
 
     @property
     def throughput(self) -> float:
@@ -202,9 +209,6 @@ def _choice(
         usd_per_hour=chips * price,
         isl=lengths[0],
         osl=lengths[1],
-        joules=float(served.blended_energy[i]),
-        input_joules=float(served.input_energy[i]),
-        output_joules=float(served.energy[i]),
         tiers=tiers(served.decode.limits, i),
         p99_ttft=float(p99[i]) if p99 is not None else None,
         **answers(served, rows.excess, i),
@@ -214,33 +218,29 @@ def _choice(
 class Answers(TypedDict):
     """The outputs of an estimate and the limits it exceeds, as a ``Choice`` has them."""
 
-    ttft: float
-    tpot: float
+    outputs: dict[Output, float]
     binds: str
     memory: tuple[float, float]
-    input_usd: float
-    output_usd: float
     excess: dict[str, float]
-    others: dict[Output, float]
 
 
-def answers(estimate: Estimate, excess: Mapping[str, Column], row: int) -> Answers:
-    """The outputs of one row of an estimate, and the limits it exceeds."""
+def answers(
+    estimate: Estimate,
+    excess: Mapping[str, Column],
+    row: int,
+    more: Mapping[Output, float] = MappingProxyType({}),
+) -> Answers:
+    """The outputs of one row of an estimate, with ``more``, and the limits it exceeds."""
     terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
     memory = estimate.decode.limits["memory"]
     return {
-        "ttft": float(estimate.ttft[row]),
-        "tpot": float(estimate.tpot[row]),
+        "outputs": {
+            **{x: float(getattr(estimate, x.name)[row]) for x in outputs(estimate, view="plan")},
+            **more,
+        },
         "binds": max(terms, key=lambda name: terms[name]),
         "memory": (float(memory.need[row]), float(memory.capacity[row])),
-        "input_usd": float(estimate.input_cost[row]),
-        "output_usd": float(estimate.cost[row]),
         "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
-        "others": {
-            output: float(getattr(estimate, output.name)[row])
-            for output in outputs(estimate, view="plan")
-            if output.name not in OWN
-        },
     }
 
 

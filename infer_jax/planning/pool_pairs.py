@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
-from infer_jax.estimators.serving import Deployment, Pass, Serving
+from infer_jax.estimators.serving import Deployment, Pass, ServerEstimate, Serving
 from infer_jax.physics.energy import Draw, power
 from infer_jax.planning.aggregated import Positions, by_rows, take
 from infer_jax.planning.choose import (
@@ -23,7 +23,7 @@ from infer_jax.planning.choose import (
     worst_of,
 )
 from infer_jax.planning.layouts import Column, Layout
-from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.specs import Architecture, Hardware, Plan, Workload, output
 
 EXACT = 1024  # combinations that are evaluated with the transfer between the pools
 
@@ -145,6 +145,11 @@ class _Priced(NamedTuple):
         isl, osl, prefix = (float(n) for n in (self.work.isl, self.work.osl, self.work.prefix))
         into, out = (float(joules[k]) for joules in self.joules)
         batch = float(first.sequences[i])
+        joules = {
+            output(ServerEstimate, "input_energy"): into / max(isl - prefix, 1.0),
+            output(ServerEstimate, "energy"): out / osl,
+            output(ServerEstimate, "blended_energy"): (into + out) / (isl + osl),
+        }
         return Choice(
             mode="disaggregated",
             system=" > ".join(dict.fromkeys(side.name for side in self.sides)),
@@ -159,10 +164,7 @@ class _Priced(NamedTuple):
             usd_per_hour=float(self.rent[k]),
             isl=isl,
             osl=osl,
-            joules=(into + out) / (isl + osl),
-            input_joules=into / max(isl - prefix, 1.0),
-            output_joules=out / osl,
-            **answers(self.estimate, self.excess, k),
+            **answers(self.estimate, self.excess, k, joules),
         )
 
 

@@ -11,28 +11,41 @@ from infer_jax.specs import UNBOUNDED, Output
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_search import Plans
 
-Energies = tuple[float | None, float | None, float | None]
+ENERGIES = ("blended_energy", "input_energy", "energy")
+COSTS = ("input_cost", "cost")
+PLACED = {"ttft", "tpot", *COSTS, *ENERGIES}  # outputs with a column of their own
 
 
 class Row(NamedTuple):
     """A plan with what is known of its system.
 
     ``borrowed``: the generations whose coefficients stand for its chips, where these have none;
-    ``intervals``: what 80 % of measured runs are in, in ms, by name; ``joules``: per million tokens
-    of input, of output and of both, None where the power of a chip is not known; ``others``:
-    further outputs of a plan, as they are printed.
+    ``intervals``: what 80 % of measured runs are in, in ms, by name; ``values``: the outputs of the
+    plan as they are printed, None where one needs the power of a chip that is not known.
     """
 
     choice: Choice
     borrowed: str | None
     intervals: Mapping[str, Sequence[float]]
-    joules: Energies
-    others: Mapping[Output, float | None]
+    values: Mapping[Output, float | None]
+
+    @property
+    def others(self) -> Mapping[Output, float | None]:
+        """The outputs that no column of a table is made for."""
+        return {output: x for output, x in self.values.items() if output.name not in PLACED}
+
+    def value(self, name: str) -> float | None:
+        """The output of that name as it is printed; None where it is not known."""
+        return next(x for output, x in self.values.items() if output.name == name)
 
     def fields(self, currency: str, total: float | None) -> dict[str, object]:
         """The plan for JSON; rents in ``currency``, of ``total`` GPUs where that is given."""
         c, unit = self.choice, currency.lower()
-        of_input, of_output, blended = self.joules
+        keys = {x.name: _key(x, unit) for x in self.values}
+
+        def own(*names: str) -> dict[str, object]:
+            return {keys[name]: self.value(name) for name in names}
+
         return {
             "mode": c.mode,
             "hardware": c.system,
@@ -42,19 +55,16 @@ class Row(NamedTuple):
             "degrees": degrees(c.degrees),
             "gpus": c.chips,
             "concurrency_per_replica": c.batch,
-            "ttft_ms": 1e3 * c.ttft,
+            **own("ttft"),
             "p99_ttft_ms": None if c.p99_ttft is None else 1e3 * c.p99_ttft,
-            "tpot_ms": 1e3 * c.tpot,
+            **own("tpot"),
             "requests_per_s": c.requests_per_s,
             "throughput_per_gpu_tokens_per_s": c.throughput,
             f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,
-            f"input_cost_per_mtok_{unit}": c.input_usd,
-            f"output_cost_per_mtok_{unit}": c.output_usd,
+            **own(*COSTS),
             f"cost_per_hour_{unit}": c.usd_per_hour,
-            "blended_energy_per_mtok_j": blended,
-            "input_energy_per_mtok_j": of_input,
-            "output_energy_per_mtok_j": of_output,
-            **{output.json_key: value for output, value in self.others.items()},
+            **own(*ENERGIES),
+            **own(*(output.name for output in self.others)),
             "memory_need_bytes": c.memory[0],
             "memory_capacity_bytes": c.memory[1],
             "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
@@ -85,12 +95,17 @@ def row(c: Choice, plans: Plans) -> Row:
     known = numbers.known(min(float(plans.systems[name].hardware.power) for name in names))
     lenders = dict.fromkeys(plans.trusted[name].borrowed_from for name in names)
     borrowed = " and ".join(name for name in lenders if name) or None
-    joules = known(c.input_joules), known(c.output_joules), known(c.joules)
-    others = {
+    values = {
         output: known(output.factor * x) if output.drawn else output.factor * x
-        for output, x in c.others.items()
+        for output, x in c.outputs.items()
     }
-    return Row(c, borrowed, intervals, joules, others)
+    return Row(c, borrowed, intervals, values)
+
+
+def _key(output: Output, currency: str) -> str:
+    """The name of an output in JSON; rents end in their currency."""
+    key = output.json_key
+    return f"{key.removesuffix('_usd')}_{currency}" if output.unit == "USD" else key
 
 
 def idle(c: Choice, total: float | None) -> float | None:

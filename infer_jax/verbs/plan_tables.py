@@ -7,7 +7,7 @@ import numpy as np
 from infer_jax.estimators.trust import BORROWED
 from infer_jax.planning import Choice
 from infer_jax.results import Column, Part, Table, numbers
-from infer_jax.verbs.plan_rows import Row
+from infer_jax.verbs.plan_rows import COSTS, ENERGIES, Row
 
 SHOWN = 25  # lines of a printed frontier
 TIMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
@@ -92,8 +92,8 @@ def _bills(rows: Sequence[Row], names: Sequence[str], sign: str) -> Table:
     lines = []
     for row, name in zip(rows, names, strict=True):
         c = row.choice
-        costs = (numbers.digits(x) for x in (c.input_usd, c.output_usd, c.usd_per_mtok))
-        joules = (numbers.or_unknown(x) for x in row.joules)
+        costs = (numbers.or_unknown(x) for x in (*map(row.value, COSTS), c.usd_per_mtok))
+        joules = (numbers.or_unknown(row.value(x)) for x in (*ENERGIES[1:], ENERGIES[0]))
         more = (numbers.or_unknown(row.others.get(x)) for x in others)
         lines.append([name, *costs, *joules, *more, _memory(c)])
     return Table(columns, lines)

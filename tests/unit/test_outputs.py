@@ -19,7 +19,7 @@ from infer_jax.specs import Output, number, outputs, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
 from infer_jax.verbs import plan_tables
-from infer_jax.verbs.plan_rows import row as plan_row
+from infer_jax.verbs.plan_rows import PLACED, row as plan_row
 from tests.cli.running import answer, run
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
@@ -100,12 +100,13 @@ def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
 def test_a_plan_has_the_new_output(carbon):
     """Its row of JSON and its table, in the units that the field declares."""
     plans = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=2, tpot=0.012, mode="aggregated")
-    assert plans.best is not None and not plans.best.others
+    assert plans.best is not None and {x.name for x in plans.best.outputs} == PLACED
     system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
     work = ij.Workload.of(isl=1024, osl=128, batch=16)
     found = carbon().estimate(model.architecture, system.hardware, work, ij.Plan.of(tp=1))
-    others = answers(jax.tree.map(lambda x: x[None], found), {}, 0)["others"]
-    row = plan_row(replace(plans.best, others=others), plans.searched)
+    more = answers(jax.tree.map(lambda x: x[None], found), {}, 0)["outputs"]
+    outputs = {**plans.best.outputs, **{x: more[x] for x in more if x.name == "carbon"}}
+    row = plan_row(replace(plans.best, outputs=outputs), plans.searched)
     assert row.fields("USD", None)["carbon_per_mtok_g"] == pytest.approx(float(found.carbon))
     shown = plan_tables.tables([row], met=True, frontier=False, formats=False, sign="$")
     assert "g/Mtok" in as_text(shown)

@@ -56,13 +56,13 @@ class ServerEstimate(Estimate):
         "energy per million new input tokens",
         unit="J",
         kind="size",
-        output=Output("energy of input tokens", per="Mtok", drawn=True, views=("estimate",)),
+        output=Output("energy of input tokens", per="Mtok", drawn=True, views=("estimate", "plan")),
     )
     blended_energy: Array = number(
         "energy per million tokens in or out",
         unit="J",
         kind="size",
-        output=Output("tokens in or out", per="Mtok", drawn=True, views=()),
+        output=Output("tokens in or out", per="Mtok", drawn=True, views=("plan",)),
     )
     power: Array = number(
         "mean power of a chip",
