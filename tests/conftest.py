@@ -11,6 +11,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+from tests.contract.cases import ESTIMATORS
+
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
 
@@ -34,15 +36,24 @@ def _wide_numbers():
     jax.config.update("jax_enable_x64", os.environ.get("INFER_JAX_X64", "1") != "0")
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
     """Where tests run side by side, those of one file and one estimator stay in one process.
 
-    It keeps what it compiled for them.
+    It keeps what it compiled for them. (With pytest 9.2 pytest-xdist 3.8 reads no groups itself.)
     """
-    for item in items:
-        case = getattr(item, "callspec", None)
-        name = case.params.get("name", "") if case else ""
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.name} {name}"))
+    from xdist.scheduler import LoadScopeScheduling
+
+    scheduling = LoadScopeScheduling(config, log)
+    scheduling._split_scope = group
+    return scheduling
+
+
+def group(nodeid: str) -> str:
+    """The file of a test, and in contracts the estimator among its parameters."""
+    file, _, rest = nodeid.partition("::")
+    values = rest.partition("[")[2].rstrip("]").split("-") if "/contract/" in file else ()
+    return " ".join([file, *[value for value in values if value in ESTIMATORS][:1]])
 
 
 @pytest.fixture
