@@ -11,8 +11,6 @@ import jax
 import pytest
 from hypothesis import settings
 
-from tests.contract.cases import ESTIMATORS
-
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
 
@@ -51,9 +49,11 @@ def pytest_xdist_make_scheduler(config, log):
 
 def group(nodeid: str) -> str:
     """The file of a test, and in contracts the estimator among its parameters."""
+    from tests.contract.cases import ESTIMATORS, JOBS
+
     file, _, rest = nodeid.partition("::")
     values = rest.partition("[")[2].rstrip("]").split("-") if "/contract/" in file else ()
-    return " ".join([file, *[value for value in values if value in ESTIMATORS][:1]])
+    return " ".join([file, *[value for value in values if value in {**ESTIMATORS, **JOBS}][:1]])
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 WHEEL = os.environ.get("INFER_JAX_PROGRAM", "")  # another installation's infer-jax
 LONGEST = 600.0  # seconds of one command
-OURS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "INFER_JAX_X64", "COLUMNS")
+OURS = ("JAX_COMPILATION_CACHE_DIR", "INFER_JAX_X64", "COLUMNS")
 
 
 class Ended(NamedTuple):
@@ -25,7 +25,11 @@ def program() -> Path:
 
 
 def world(home: Path) -> dict[str, str]:
-    """The environment of somebody who has set nothing and whose caches lie in ``home``."""
+    """The environment of somebody who has set nothing and whose caches lie in ``home``.
+
+    How quickly programs are compiled stays as the run of the tests has it (XLA_FLAGS): with
+    ``.ci/run --slow`` it is the compiler's default.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     if WHEEL:  # it must find its own package
         kept.pop("PYTHONPATH", None)
