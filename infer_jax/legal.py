@@ -90,7 +90,7 @@ def check(
 
 def rules(arch: Architecture, plan: Split, work: Workload | None = None) -> list[Rule]:
     """Every rule, the simplest first."""
-    return [*_whole(plan), *_dealt(arch, plan), *_cut(arch, plan), *_asked(plan, work)]
+    return [*_whole(plan), *_dealt(arch, plan), *_cut(arch, plan), *_asked(arch, plan, work)]
 
 
 def _whole(plan: Split) -> Iterator[Rule]:
@@ -170,7 +170,20 @@ def _slice(
     return Rule(field, parts, fits, allowed)
 
 
-def _asked(plan: Split, work: Workload | None) -> Iterator[Rule]:
+def context(arch: Architecture, work: Workload) -> Rule:
+    """Prompt and output are within the model's longest context, where that is known.
+
+    Engines refuse a longer request (vLLM: max_model_len, of the config's max_position_embeddings).
+    """
+
+    def allowed() -> str:
+        longest, osl = (f"{float(x):.12g}" for x in (arch.max_positions, work.osl))
+        return f"with osl {osl} at most {longest} tokens together, the model's longest context"
+
+    return Rule("isl", work.isl, work.isl + work.osl <= arch.max_positions, allowed)
+
+
+def _asked(arch: Architecture, plan: Split, work: Workload | None) -> Iterator[Rule]:
     """Requests that are there to be served."""
     if work is None:
         return
@@ -180,6 +193,7 @@ def _asked(plan: Split, work: Workload | None) -> Iterator[Rule]:
         work.prefix <= work.isl,
         lambda: f"at most isl, {float(work.isl):.12g} tokens",
     )
+    yield context(arch, work)
     if work.arrivals is None:
         groups = getattr(plan, "attention_dp", 1.0)
         words = "at least {:g}: a request in each attention group"

@@ -21,7 +21,7 @@ from infer_jax.sweeps.paths import Point
 from infer_jax.sweeps.space import dotted
 
 Grids = Sequence[tuple[legal.Rule, np.ndarray]]  # each rule, with where it holds
-WORK = ("prefix", "batch")  # the rules of a workload
+WORK = ("prefix", "isl", "batch")  # the rules of a workload
 LARGEST = 2**22  # entries of a table; rules over more are asked of each point on the device
 
 
@@ -85,7 +85,11 @@ def _entries(group: Group, split: bool) -> int:
     """Entries of the largest table at most: of axes that a rule may read together."""
     keys = jax.tree_util.tree_flatten_with_path(group.base)[0]
     paths = [dotted(key) for key, _ in keys]
-    together = [("workload.isl", "workload.prefix"), ("workload.batch", "plan.attention_dp")]
+    together = [
+        ("workload.isl", "workload.prefix"),
+        ("workload.isl", "workload.osl", "arch.max_positions"),
+        ("workload.batch", "plan.attention_dp"),
+    ]
     if split:
         together += [("arch.", "plan.tp", "plan.ep", "plan.attention_dp"), ("arch.", "plan.pp")]
     digits = [{s.digit for s in group.slots if paths[s.leaf].startswith(t)} for t in together]

@@ -116,6 +116,7 @@ def _estimators(
     (tp, pp, ep, total), (isl, osl, batch) = split, load
     either = checks.either
     work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
+    inputs.check_context(asked.model, work)
     answers = []
     for name in names:
         plan, _ = plan_of(asked.model.architecture, tp, pp, ep, 1.0, total, name)

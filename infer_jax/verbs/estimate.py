@@ -70,6 +70,7 @@ def estimate(
         raise refuse("--concurrency", concurrency, "--batch or --concurrency, not both")
     requests = _arriving(requested(isl, osl, prefix, request_rate, trace), model, load)
     work = requests.work.replace(batch=load.batch_of_one)
+    inputs.check_context(asked.model, work)
     found = answered(model, asked, work, plan, Drafting(draft, acceptance, heads))
     limits = {k: x for k, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
     return _result(asked, (name, model), load, requests._replace(work=work), found, limits)

@@ -15,6 +15,7 @@ from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.requests import Requested
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
+PILING = "Throughput and prices are of those; the others wait ever longer, whatever times say."
 LEAST = 1e-12  # seconds: what rounding leaves of a term is less
 
 
@@ -112,7 +113,7 @@ class EstimateResult(Result):
 
     def notes(self) -> list[str]:
         """What times and rates are of, and what was assumed."""
-        load, model = self.load, self.asked.model
+        load = self.load
         work = load.requests.work
         own = [*load.requests.notes, *load.draft_notes]
         said = self._server_notes(own) if isinstance(self.estimate, ServerEstimate) else None
@@ -126,15 +127,18 @@ class EstimateResult(Result):
                 "Memory and compute overlap, so that shares may add up to more than 100 %.",
                 *own,
             ]
-        return [*said, *self.asked.notes, *inputs.too_long(model, work)]
+        return [*said, *self.asked.notes]
 
     def _server_notes(self, own: Sequence[str]) -> list[str]:
         """What both times of a loaded server hold, and between which ends they were measured."""
         estimate, load = self.estimate, self.load
         assert isinstance(estimate, ServerEstimate)
         many = f"keeps {load.batch:.6g} requests in flight"
-        if load.rate is not None:
-            many = f"is sent {load.rate:.6g} requests/s, so that it " + many
+        arriving = estimate.decode.limits.get("arrivals")
+        if arriving is not None and load.rate is not None:
+            met = arriving.need <= arriving.capacity
+            many = f"so that it {many}" if met else "more than it completes"
+            many = f"is sent {load.rate:.6g} requests/s, {many}"
         levels = [f"{name} {_of(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
         banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
         return [
@@ -160,10 +164,7 @@ class EstimateResult(Result):
         yield f"{self.asked.model.name} on {gpus}{many}"
         yield self.trust.says
         yield ""
-        for title, phase in self._phases():
-            for name, limit in phase.limits.items():
-                if limit.need > limit.capacity:
-                    yield f"Not feasible: {title}: {limits.broken(name, limit)}."
+        yield from self._broken()
         heads = [Column(x, left=x != "value") for x in ("answer", "value", "unit", "limit")]
         yield Table(heads, list(self._answers()))
         yield ""
@@ -174,6 +175,16 @@ class EstimateResult(Result):
         yield Table([Column(x, left=x in ("limit", "met")) for x in heads], self._limits())
         layouts = [f"Layout of {title}: {_layout(phase)}." for title, phase in self._phases()]
         yield Notes([*self.notes(), *layouts])
+
+    def _broken(self) -> Iterator[str]:
+        """A sentence for each limit that is exceeded; of a server, whose phases share them, one."""
+        phases = self._phases()
+        for title, phase in phases[1:] if isinstance(self.estimate, ServerEstimate) else phases:
+            for name, limit in phase.limits.items():
+                if limit.need > limit.capacity and name == "arrivals":
+                    yield f"Not feasible: {limits.broken(name, limit)}. {PILING}"
+                elif limit.need > limit.capacity:
+                    yield f"Not feasible: {title}: {limits.broken(name, limit)}."
 
     def _phases(self) -> tuple[tuple[str, Phase], tuple[str, Phase]]:
         return ("prefill", self.estimate.prefill), ("decode", self.estimate.decode)

@@ -73,6 +73,7 @@ def frontier(
         pictures.check(out)
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     work = inputs.workload(isl, osl, prefix)
+    inputs.check_context(asked.model, work)
     whole = not (real_degrees or paper or estimator)
     name = points.PLANNED if whole else estimator or (PAPERS if paper else inputs.SEARCHING)
     ideal = inputs.estimator(name, asked)
@@ -102,7 +103,6 @@ def frontier(
             *_searched(tried, work),
             *drafting,
             *asked.notes,
-            *inputs.too_long(asked.model, work),
             *([PREFIX] if prefix else []),
         ],
         pictured=out is not None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from infer_jax import estimators
+from infer_jax import estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Errors, serving_errors
 from infer_jax.errors import InputError
@@ -21,6 +21,7 @@ BEST = "serving"  # the estimator of a given layout, where none is asked for
 SEARCHING = "economics"  # of GPUs whose layout is looked for
 
 
+LONGER = "; --set arch.max_positions=N for a server that takes more"
 ModelLike = str | os.PathLike[str] | Model | Architecture  # a name, a file or folder, or the spec
 HardwareLike = str | os.PathLike[str] | System | Hardware
 
@@ -167,14 +168,15 @@ def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workl
     return Workload.of(isl=isl, osl=osl, prefix=prefix, batch=batch)
 
 
-def too_long(model: Model, work: Workload) -> list[str]:
-    """A note where requests are longer than the model's longest context."""
-    longest, asked = float(model.architecture.max_positions), float(work.isl + work.osl)
-    if asked <= longest:
-        return []
-    return [
-        f"isl + osl = {asked:.12g} tokens is beyond the model's longest context, {longest:.12g}."
-    ]
+def check_context(model: Model, work: Workload) -> None:
+    """Do nothing where prompt and output are within the model's longest context, if it is known.
+
+    Raises:
+        InputError: requests that a server of the model refuses.
+    """
+    rule = legal.context(model.architecture, work)
+    if not rule.holds:
+        raise refuse("--isl", float(work.isl), rule.allowed() + LONGER)
 
 
 def estimator(name: str, asked: Given) -> Estimator:

@@ -73,6 +73,7 @@ def kernels(
     tokens = either(prefill_tokens, 0.0)
     plan = Serving.of(tp=tp, ep=ep, nodes=either(nodes, 0.0), prefill_tokens=tokens, **ways)
     work = inputs.workload(isl, osl, 0.0, either(batch, ep))
+    inputs.check_context(asked.model, work)
     with busy("compiling and evaluating"):
         answer: Answer = once(_answer, estimator, arch, asked.hardware, work, plan)
     return KernelsResult(

@@ -97,7 +97,7 @@ class KernelsResult(Result):
             short = float(memory.need - memory.capacity)
             needs = limits.broken("memory", memory)
             notes.append(f"Not feasible: {needs}, {short:,.0f} bytes on each GPU.")
-        return [*notes, *self.asked.notes, *inputs.too_long(self.asked.model, work)]
+        return [*notes, *self.asked.notes]
 
     @property
     def _prefill_rate(self) -> Array:

@@ -17,6 +17,9 @@ def limit_of(name: str, limit: Limit) -> dict[str, object]:
 
 def broken(name: str, limit: Limit) -> str:
     """By how much a limit is exceeded, in words."""
+    if name == "arrivals":
+        asked, most = (digits(x) for x in (limit.need, limit.capacity))
+        return f"{asked} requests/s arrive and at most {most} are completed"
     said = size if name.endswith("memory") else digits
     short = float(limit.need - limit.capacity)
     return (

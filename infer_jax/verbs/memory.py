@@ -196,6 +196,10 @@ def memory(
     longest = float(arch.max_positions)
     if max_model_len is None and longest >= UNBOUNDED:
         raise refuse("--max-model-len", "missing", "the tokens of the longest request")
+    if max_model_len is not None and max_model_len > longest:
+        raise refuse("--max-model-len", max_model_len, f"at most {longest:.12g}{inputs.LONGER}")
+    if batch is not None:
+        inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
     engine, overheads = started(asked.system)
     engine = engine.with_(
         context=either(max_model_len, longest),
@@ -214,8 +218,6 @@ def memory(
         "Per GPU; cache tokens and concurrency are of one group of tp x pp GPUs.",
         *[note for note in asked.notes if "USD/h" not in note],
     ]
-    if max_model_len is not None and max_model_len > longest:
-        notes.append(f"--max-model-len is beyond the model's longest context, {longest:.12g}.")
     return MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
 
 

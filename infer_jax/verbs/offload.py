@@ -64,6 +64,7 @@ def offload(
     _known("--schedule", schedule, SCHEDULES)
     _stages(arch, gpus)
     work = inputs.workload(isl, osl, 0.0)
+    inputs.check_context(asked.model, work)
     plan = Offload.of(
         pp=gpus,
         schedule=schedule,

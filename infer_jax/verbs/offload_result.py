@@ -126,7 +126,6 @@ class OffloadResult(Result):
             f"Estimator: {self.estimator}; {blocks}",
             memory_note(make(self.estimator)),
             *self.asked.notes,
-            *inputs.too_long(self.asked.model, self.workload),
         ]
         if self._drawn:
             notes.append(f"Picture: {self.picture}." if self.picture else pictures.missing())

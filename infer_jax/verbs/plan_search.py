@@ -164,7 +164,6 @@ def _note(answer: Plans, question: Question, pools: Sequence[Pool]) -> None:
     """Add what is assumed of pools, and by which systems they are."""
     for pool in pools:
         answer.notes += pool.notes
-        answer.notes += inputs.too_long(pool.given.model, question.requests.work)
         answer.systems[pool.side.name] = pool.given.system
         answer.trusted[pool.side.name] = pool.trusted
 
@@ -189,6 +188,7 @@ def _pool(question: Question, system: System, form: str | None) -> Pool:
     price, _, region, pue = question.money
     name, total, target = question.tried.estimator, question.total, question.target
     given = inputs.given(target.config, system, form, target.kv_dtype, price, target.set)
+    inputs.check_context(given.model, question.requests.work)
     serving, hardware = inputs.serving(name, given), given.hardware
     trusted = inputs.trust(name, serving, given)
     if pue is not None:

@@ -80,7 +80,7 @@ def choose(
     """The plan as it is given, or the one that ``plan`` puts first."""
     tp, pp, ep, dp, batch = split
     name, total = options.name, options.total_gpus
-    inputs.workload(*lengths)
+    inputs.check_context(asked.model, inputs.workload(*lengths))
     if tp is None and pp is None and ep is None:
         _searchable(name, dp, batch)
         return _first(asked, options, lengths, limits)
@@ -196,7 +196,6 @@ def answers_of(asked: Given, options: Options, work: Workload, chosen: Chosen) -
             chosen.why,
             *([] if chosen.prefill is None else [trust_of_pools()]),
             *asked.notes,
-            *inputs.too_long(asked.model, work),
         ],
     )
 

@@ -78,6 +78,7 @@ def sensitivity(
     work = inputs.workload(isl, osl, prefix, checks.either(batch, 1.0))
     point = Point(model, asked.model.architecture, asked.hardware, work, plan)
     point = changed(point, asked.changes.values("workload", "plan"), "--set")
+    inputs.check_context(asked.model, point.workload)
     with busy("compiling and evaluating"):
         every = [point] if along is None else _frontier(point, asked, int(along))
         analyse = analyser(outputs, point)

@@ -75,7 +75,8 @@ def _service(group: Group, c: Context, work: Requests) -> Service:
 def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
     """TTFT with its percentiles, TPOT and throughput when requests arrive by themselves.
 
-    At and beyond capacity times are finite and the limit on arrivals is broken.
+    Beyond capacity the limit on arrivals is broken, as many requests are finished as the server
+    can, and times, which would grow without end, are finite.
     """
     lengths, groups = Lengths.of(c, work), c.plan.attention_dp
     group = group_of(c, work, lengths)
@@ -100,7 +101,7 @@ def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
     decode = {**alone.terms, "other prefills": disturbed}
     tpot = total(decode.values())
     flight = Flight(
-        batch=arrivals.rate * (ttft + (lengths.osl - 1.0) * tpot),
+        batch=loaded.rate * groups * (ttft + (lengths.osl - 1.0) * tpot),
         asked=loaded.running * groups,
         running=loaded.running * groups,
         group=decoding,

@@ -50,6 +50,8 @@ def prepared(**given):
         ),
         ({"work": {"batch": Axis.values(0.001, 1)}}, "workload.batch is 0.001", "at least 1"),
         ({"work": {"prefix": Axis.values(0, 5000)}}, "workload.prefix is 5000", "at most isl"),
+        ({"work": {"isl": Axis.values(1, 131072)}}, "workload.isl is 131072", "longest context"),
+        ({"work": {"osl": Axis.values(1, 131072)}}, "workload.osl (for isl)", "longest context"),
         ({"plan": {"tp": np.float64(3.7), "pp": Axis.values(1, 2)}}, "plan.tp is '3.7'", "whole"),
     ],
 )
@@ -83,6 +85,15 @@ def test_what_some_points_may_have_is_left_out_elsewhere():
     assert found.provenance["counts"]["accepted"] == str(len(asked)) == "15"
     assert kept <= asked and {k for k in asked if k[3] > 1} <= kept
     assert columns["ttft"].min() > 0
+
+
+def test_requests_beyond_the_longest_context_are_left_out():
+    axes = {"isl": Axis.values(1000, 131000), "osl": Axis.values(72, 100)}
+    grid = space(work=axes, plan={"tp": 8})
+    found = sweep(make("economics.planned"), grid, Everything("ttft"), chunk=8)
+    assert found.provenance["counts"]["accepted"] == "3"
+    searched = sweep(make("economics.level2"), grid, Everything("ttft"), chunk=8)
+    assert searched.provenance["counts"]["accepted"] == "3"
 
 
 def test_a_table_too_large_is_asked_of_each_point(monkeypatch):
