@@ -9,7 +9,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from infer_jax.citation import citation as citation
+from infer_jax.bibtex import citation as citation
 from infer_jax.errors import InputError as InputError
 
 if TYPE_CHECKING:

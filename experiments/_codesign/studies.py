@@ -17,7 +17,7 @@ from experiments import _report
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import write_text
 from infer_jax.design import Design, QualityWrapper, export, optimise
-from infer_jax.design.export import template
+from infer_jax.design.config_json import template
 from infer_jax.design.toml import DesignSpec, spec_of
 from infer_jax.design.violations import estimate_of
 from infer_jax.estimators import Speculative, Wrapper, make

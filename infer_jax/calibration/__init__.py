@@ -1,7 +1,5 @@
 """Calibration: residuals, fits and their uncertainty, for every fit of the project."""
 
-from infer_jax.calibration.bands import Band as Band, bands as bands, left_out as left_out
-from infer_jax.calibration.bootstrap import bootstrap as bootstrap
 from infer_jax.calibration.checks import Check as Check, predictive_checks as predictive_checks
 from infer_jax.calibration.cross_validation import (
     Held as Held,
@@ -10,8 +8,11 @@ from infer_jax.calibration.cross_validation import (
     labelled as labelled,
     random_groups as random_groups,
 )
-from infer_jax.calibration.fit import Fit as Fit, at as at, fit as fit
-from infer_jax.calibration.identifiability import (
+from infer_jax.calibration.error_bands import Band as Band, bands as bands, left_out as left_out
+from infer_jax.calibration.fitted_leaves import Parameters as Parameters, parameters as parameters
+from infer_jax.calibration.fitting import Fit as Fit, at as at, fit as fit
+from infer_jax.calibration.group_offsets import Offsets as Offsets, offsets as offsets
+from infer_jax.calibration.identified import (
     Identifiability as Identifiability,
     Identified as Identified,
     identifiability as identifiability,
@@ -24,13 +25,12 @@ from infer_jax.calibration.losses import (
     Loss as Loss,
     robust as robust,
 )
-from infer_jax.calibration.offsets import Offsets as Offsets, offsets as offsets
-from infer_jax.calibration.parameters import Parameters as Parameters, parameters as parameters
 from infer_jax.calibration.problem import (
     FitProblem as FitProblem,
     Prior as Prior,
     residuals as residuals,
 )
+from infer_jax.calibration.resampling import bootstrap as bootstrap
 from infer_jax.calibration.residual import Residual as Residual, learn_residual as learn_residual
 from infer_jax.calibration.scores import (
     Score as Score,

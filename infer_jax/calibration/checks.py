@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.calibration.fit import Fit
+from infer_jax.calibration.fitting import Fit
 
 
 class Check(NamedTuple):

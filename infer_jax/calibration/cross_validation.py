@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.calibration.fit import Fit, at
+from infer_jax.calibration.fitting import Fit, at
 from infer_jax.calibration.problem import FitProblem, Predict, Prior
 from infer_jax.errors import InputError
 

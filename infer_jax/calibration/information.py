@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.fit import Fit
+from infer_jax.calibration.fitting import Fit
 from infer_jax.errors import InputError
 
 

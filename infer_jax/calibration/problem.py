@@ -14,8 +14,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from infer_jax.calibration.fitted_leaves import Parameters, parameters
 from infer_jax.calibration.losses import SOFT_L1, Loss
-from infer_jax.calibration.parameters import Parameters, parameters
 from infer_jax.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from infer_jax.calibration.fit import Fit
+from infer_jax.calibration.fitting import Fit
 from infer_jax.calibration.information import next_measurements
 from infer_jax.calibration.ladder import SCALES
 from infer_jax.calibration.runs import Load

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from infer_jax.calibration.bands import student
-from infer_jax.calibration.fit import Fit, at
-from infer_jax.calibration.identifiability import Identifiability, identifiability
+from infer_jax.calibration.error_bands import student
+from infer_jax.calibration.fitting import Fit, at
+from infer_jax.calibration.identified import Identifiability, identifiability
 from infer_jax.calibration.ladder import SCALES, chosen, priors
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem

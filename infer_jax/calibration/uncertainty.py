@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.parameters import Parameters
+from infer_jax.calibration.fitted_leaves import Parameters
 from infer_jax.errors import InputError
 
 QUANTILES = {0.5: 0.6744897501960817, 0.8: 1.2815515655446004, 0.95: 1.959963984540054}

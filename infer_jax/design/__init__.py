@@ -1,7 +1,7 @@
 """Sensitivity and co-design: elasticities, and designs by gradient ascent."""
 
+from infer_jax.design.config_json import export as export
 from infer_jax.design.design import Design as Design, Search as Search, optimise as optimise
-from infer_jax.design.export import export as export
 from infer_jax.design.quality import LAWS as LAWS, law as law
 from infer_jax.design.quality_wrapper import QualityWrapper as QualityWrapper
 from infer_jax.design.sensitivity import (

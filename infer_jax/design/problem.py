@@ -21,7 +21,7 @@ from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint, Sides, holds
 from infer_jax.sweeps.paths import Point, Tree, look
 from infer_jax.sweeps.point import Program, one_point
-from infer_jax.sweeps.prepare import Prepared
+from infer_jax.sweeps.preparing import Prepared
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
 LEAST = 1e-3  # the temperature at which a smoothed estimator is as good as exact

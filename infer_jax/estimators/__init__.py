@@ -12,6 +12,7 @@ from infer_jax.estimators.estimate import (
     Phase as Phase,
 )
 from infer_jax.estimators.estimator import Estimator as Estimator, Wrapper as Wrapper
+from infer_jax.estimators.known_errors import Trust as Trust, trust as trust
 from infer_jax.estimators.offloading import (
     JobEstimate as JobEstimate,
     Offload as Offload,
@@ -26,4 +27,3 @@ from infer_jax.estimators.serving import (
     Serving as Serving,
 )
 from infer_jax.estimators.speculative import Speculative as Speculative
-from infer_jax.estimators.trust import Trust as Trust, trust as trust

@@ -4,7 +4,7 @@ chip = account(resident(arch), hardware, ranks, engine, overheads)
 memory(arch, hardware, plan, engine, overheads)     # what a vLLM server prints about it
 """
 
-from infer_jax.footprint.account import (
+from infer_jax.footprint.chip import (
     Account as Account,
     Drafter as Drafter,
     Filled as Filled,

@@ -5,7 +5,7 @@ from operator import add
 
 from jax import Array
 
-from infer_jax.footprint.account import Account, account
+from infer_jax.footprint.chip import Account, account
 from infer_jax.footprint.settings import Engine, Overheads, usual
 from infer_jax.physics.numerics import Smoothing, flooring
 from infer_jax.physics.resident import Ranks, resident

@@ -3,7 +3,7 @@
 from infer_jax.launch.checkpoints import Checkpoint as Checkpoint, checkpoint as checkpoint
 from infer_jax.launch.commands import ENGINES as ENGINES, launches as launches
 from infer_jax.launch.plans import instances as instances, service as service
-from infer_jax.launch.service import (
+from infer_jax.launch.servers import (
     Instance as Instance,
     Launch as Launch,
     Service as Service,

@@ -1,6 +1,6 @@
 """The launch commands of a plan for each engine."""
 
-from infer_jax.launch.service import Launch, Service
+from infer_jax.launch.servers import Launch, Service
 from infer_jax.launch.sglang import sglang
 from infer_jax.launch.trtllm import trtllm
 from infer_jax.launch.vllm import vllm

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from infer_jax.catalog import Model, System
 from infer_jax.estimators.serving.open_loop import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
-from infer_jax.launch.service import Instance, Service, traits
+from infer_jax.launch.servers import Instance, Service, traits
 from infer_jax.planning import Degrees, machine, pools_of
 from infer_jax.specs import UNBOUNDED, Architecture
 

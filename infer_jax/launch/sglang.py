@@ -5,7 +5,7 @@ excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregatio
 hooks).
 """
 
-from infer_jax.launch.service import (
+from infer_jax.launch.servers import (
     PORTS,
     Instance,
     Launch,

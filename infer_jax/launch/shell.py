@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Sequence
 
-from infer_jax.launch.service import PORTS, Instance, Step
+from infer_jax.launch.servers import PORTS, Instance, Step
 
 
 class Shell(str):

@@ -6,7 +6,7 @@ YAML file are fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/refer
 
 import shlex
 
-from infer_jax.launch.service import PORTS, Instance, Launch, Service, Step, budget, missing
+from infer_jax.launch.servers import PORTS, Instance, Launch, Service, Step, budget, missing
 from infer_jax.launch.shell import line, machines, undivided, visible, where
 
 VERSION = "at commit 00209af149e7"

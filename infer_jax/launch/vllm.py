@@ -8,7 +8,7 @@ vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connecto
 import json
 import shlex
 
-from infer_jax.launch.service import (
+from infer_jax.launch.servers import (
     PORTS,
     Instance,
     Launch,

@@ -6,6 +6,7 @@ from infer_jax.planning.aggregated import (
     shares as shares,
     table as table,
 )
+from infer_jax.planning.cheapest import MODES as MODES, Searched as Searched, search as search
 from infer_jax.planning.choose import (
     USUAL_TTFT as USUAL_TTFT,
     Asked as Asked,
@@ -16,7 +17,6 @@ from infer_jax.planning.choose import (
     pools_of as pools_of,
 )
 from infer_jax.planning.disaggregated import splits as splits
-from infer_jax.planning.layouts import Layout as Layout, layouts as layouts
+from infer_jax.planning.legal_layouts import Layout as Layout, layouts as layouts
 from infer_jax.planning.machines import machine as machine
 from infer_jax.planning.pool_pairs import Side as Side
-from infer_jax.planning.search import MODES as MODES, Searched as Searched, search as search

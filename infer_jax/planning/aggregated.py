@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from infer_jax.compiling import once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
-from infer_jax.planning.layouts import Column, Layout
+from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
 
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least

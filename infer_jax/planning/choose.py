@@ -10,7 +10,7 @@ import numpy as np
 from infer_jax.estimators.estimate import Estimate, Limit
 from infer_jax.physics.pareto import undominated
 from infer_jax.planning.aggregated import Positions, Table
-from infer_jax.planning.layouts import Column, Layout
+from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.specs import Output, outputs
 
 HOUR, MILLION = 3600.0, 1e6

@@ -18,7 +18,7 @@ from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import Deployment, Pass, Serving, Shape
 from infer_jax.planning.aggregated import Positions, batches, by_rows, degrees, models, take
 from infer_jax.planning.choose import Asked, Choice, exceeded, single
-from infer_jax.planning.layouts import Column, Layout
+from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.planning.pool_pairs import EXACT, Pair, Rows, Side, choices, evaluated
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 

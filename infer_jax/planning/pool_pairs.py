@@ -22,7 +22,7 @@ from infer_jax.planning.choose import (
     single,
     worst_of,
 )
-from infer_jax.planning.layouts import Column, Layout
+from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.specs import Architecture, Hardware, Plan, Workload, output
 
 EXACT = 1024  # combinations that are evaluated with the transfer between the pools

@@ -1,15 +1,15 @@
 """Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted."""
 
-from infer_jax.replays.lanes import lanes as lanes
 from infer_jax.replays.log import Log as Log
+from infer_jax.replays.many_servers import lanes as lanes
 from infer_jax.replays.preempting import Preempting as Preempting
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replays.requests import Requests as Requests
-from infer_jax.replays.retrace import retrace as retrace
 from infer_jax.replays.rules import Rules as Rules
+from infer_jax.replays.same_events import retrace as retrace
 from infer_jax.replays.scheduler import replay as replay, side_by_side as side_by_side
-from infer_jax.replays.serve import serve as serve
-from infer_jax.replays.sglang import sglang as sglang
-from infer_jax.replays.trtllm import trtllm as trtllm
-from infer_jax.replays.vllm import vllm as vllm
+from infer_jax.replays.server import serve as serve
+from infer_jax.replays.sglang_rules import sglang as sglang
+from infer_jax.replays.trtllm_rules import trtllm as trtllm
+from infer_jax.replays.vllm_rules import vllm as vllm
 from infer_jax.replays.whole_life import WholeLife as WholeLife

@@ -5,6 +5,7 @@ from infer_jax.specs.arguments import (
     check_arguments as check_arguments,
     checked as checked,
 )
+from infer_jax.specs.declared_outputs import Output as Output, output as output, outputs as outputs
 from infer_jax.specs.fields import (
     Derived as Derived,
     Spec as Spec,
@@ -24,7 +25,6 @@ from infer_jax.specs.hardware import (
     Network as Network,
     Torus as Torus,
 )
-from infer_jax.specs.outputs import Output as Output, output as output, outputs as outputs
 from infer_jax.specs.plan import LAYOUTS as LAYOUTS, Plan as Plan
 from infer_jax.specs.workload import (
     Arrivals as Arrivals,

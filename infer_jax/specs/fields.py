@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infer_jax.errors import InputError
-from infer_jax.specs.outputs import Output
+from infer_jax.specs.declared_outputs import Output
 
 KINDS = ("rate", "capacity", "time", "count", "fraction", "choice", "price", "size")
 

@@ -11,7 +11,7 @@ from infer_jax.estimators import Estimate
 from infer_jax.specs import outputs
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.group import locate, spread
-from infer_jax.sweeps.prepare import Prepared
+from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.refine import KEPT, SHORT, Rows
 
 HEAD = ("feasible", *(output.name for output in outputs(Estimate)))  # the first columns

@@ -7,8 +7,8 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.estimator import Layout
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.specs.declared_outputs import Output
 from infer_jax.specs.fields import leaves
-from infer_jax.specs.outputs import Output
 
 # The derived totals of a plan, which are properties and so declare no field of their own.
 DERIVED = {"instance": "1", "chips": "1", "feasible": "bool", "shortfall": "1", "slack": "1"}

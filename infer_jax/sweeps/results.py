@@ -15,13 +15,13 @@ from jaxtyping import Float
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
-from infer_jax.estimators.trust import BORROWED
+from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.results import Column as Heading, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits
 from infer_jax.sweeps import tables
 from infer_jax.sweeps.columns import Column, Columns
-from infer_jax.sweeps.explain import Explanation, explain
-from infer_jax.sweeps.prepare import Prepared
+from infer_jax.sweeps.explanation import Explanation, explain
+from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Answer
 from infer_jax.sweeps.refine import Rows
 from infer_jax.sweeps.stream import Outcome

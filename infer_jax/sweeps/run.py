@@ -12,7 +12,7 @@ from infer_jax.errors import InputError
 from infer_jax.sweeps import refine
 from infer_jax.sweeps.keeping import Device, Judge
 from infer_jax.sweeps.pareto import Pareto
-from infer_jax.sweeps.prepare import PRECISIONS, Prepared
+from infer_jax.sweeps.preparing import PRECISIONS, Prepared
 from infer_jax.sweeps.reducers import Selection, Summary
 from infer_jax.sweeps.results import SweepResult, provenance
 from infer_jax.sweeps.stream import Outcome, Progress, Stream

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infer_jax.calibration import predictive_checks
-from infer_jax.calibration.identifiability import Identified
+from infer_jax.calibration.identified import Identified
 from infer_jax.calibration.proposals import Proposal
 from infer_jax.calibration.runs import OUTPUTS, trends
 from infer_jax.calibration.server import Calibrated, each_output

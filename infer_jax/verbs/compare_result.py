@@ -8,8 +8,8 @@ from jax import Array
 
 from infer_jax.catalog.measurements import Run
 from infer_jax.estimators import Estimate, Phase, Trust
+from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.estimators.trust import BORROWED
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import Output, Workload, outputs

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
+from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
-from infer_jax.estimators.trust import memory_note
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Architecture, Dense, Torus

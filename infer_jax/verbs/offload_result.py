@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from jax import Array
 
 from infer_jax.estimators import JobEstimate, make
+from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.offloading.flags import Flags
 from infer_jax.estimators.offloading.search import Grid
-from infer_jax.estimators.trust import memory_note
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Workload

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from infer_jax.estimators.trust import pools as trust_of_pools
+from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.launch import Launch
 from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.results import Notes, Part, Result

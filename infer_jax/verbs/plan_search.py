@@ -13,8 +13,8 @@ from infer_jax.catalog import Model, System
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Asked, Choice, Side, front, machine, search
+from infer_jax.planning.cheapest import Searched, largest
 from infer_jax.planning.machines import rule
-from infer_jax.planning.search import Searched, largest
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import ModelLike

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from infer_jax.estimators.trust import BORROWED
+from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.planning import Choice
 from infer_jax.results import Column, Part, Table, numbers
 from infer_jax.verbs.plan_rows import COSTS, ENERGIES, Row

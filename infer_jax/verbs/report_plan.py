@@ -15,9 +15,9 @@ from infer_jax.estimators import Estimator
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context, fresh_tokens
 from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment
-from infer_jax.estimators.trust import pools as trust_of_pools
 from infer_jax.footprint import memory as held_by
 from infer_jax.launch import launches, service
 from infer_jax.specs import UNBOUNDED, Architecture, ForwardPass, Hardware, Plan, Workload

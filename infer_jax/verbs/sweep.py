@@ -13,9 +13,9 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.estimators.registry import variant
 from infer_jax.sweeps import Space, explain as explained, prepare, start, tables
-from infer_jax.sweeps.explain import Explanation
+from infer_jax.sweeps.explanation import Explanation
 from infer_jax.sweeps.keeping import Device
-from infer_jax.sweeps.prepare import Prepared
+from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Reducer
 from infer_jax.sweeps.results import SweepResult
 from infer_jax.sweeps.run import MEMORY

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from types import ModuleType
 
 import infer_jax
 from infer_jax.physics import attention
@@ -16,7 +17,7 @@ PACKAGE = Path(infer_jax.__file__).parent
 ORDER = (
     "errors",
     "compiling",
-    "citation",
+    "bibtex",
     "results",
     "specs",
     "catalog",
@@ -284,6 +285,27 @@ def test_functions_and_files_are_short():
                 begins = node.body[0].lineno if "verb" in marks else node.lineno
                 lines = (node.end_lineno or begins) - begins + 1
                 assert lines <= 60, f"{where}: {node.name} has {lines} lines"
+
+
+def test_no_name_is_both_a_module_and_an_object_of_its_package():
+    """Else ``from infer_jax.room import name`` is either, by the order of imports."""
+    for init in PACKAGE.rglob("__init__.py"):
+        beside = [path for path in init.parent.glob("*.py") if path != init]
+        modules = {x.stem for x in beside} | {x.parent.name for x in init.parent.glob("*/*.py")}
+        package = ".".join((PACKAGE.name, *init.parent.relative_to(PACKAGE).parts))
+        names: set[str] = set()
+        for node in ast.parse(init.read_text()).body:
+            match node:
+                case ast.ImportFrom() if node.module != package:
+                    names |= {alias.asname or alias.name for alias in node.names}
+                case ast.FunctionDef() | ast.ClassDef():
+                    names.add(node.name)
+                case ast.Assign():
+                    names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        assert not names & modules, f"{package}: {names & modules}"
+    modules = {path.stem for path in PACKAGE.iterdir()}
+    public = {x for x in dir(infer_jax) if not isinstance(getattr(infer_jax, x), ModuleType)}
+    assert not public & modules
 
 
 def test_types_are_said():

@@ -9,8 +9,8 @@ from jax.test_util import check_grads
 import infer_jax as ij
 from infer_jax import footprint
 from infer_jax.estimators import Economics
+from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
-from infer_jax.estimators.trust import memory_note
 from infer_jax.footprint import Drafter, Engine, Lengths, Overheads, account, filled
 from infer_jax.physics.resident import Ranks, Resident, Tables, resident
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery

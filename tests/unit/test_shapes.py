@@ -10,16 +10,16 @@ from jaxtyping import install_import_hook
 CHECKED = (
     "infer_jax.physics.pareto",
     "infer_jax.physics.layers",
-    "infer_jax.estimators.serving.shape",
+    "infer_jax.estimators.serving.lowered",
     "infer_jax.estimators.serving.pass_terms",
     "infer_jax.calibration.scores",
-    "infer_jax.calibration.bands",
+    "infer_jax.calibration.error_bands",
     "infer_jax.calibration.uncertainty",
 )
 with install_import_hook(CHECKED, "beartype.beartype"):
     import infer_jax as ij
     from infer_jax.calibration import scores, uncertainty
-    from infer_jax.calibration.bands import _quantiles, bands
+    from infer_jax.calibration.error_bands import _quantiles, bands
     from infer_jax.estimators.serving import pass_terms
     from infer_jax.physics import pareto
 

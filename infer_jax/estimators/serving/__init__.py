@@ -7,12 +7,12 @@ from infer_jax.estimators.serving.engines import (
     Engine as Engine,
     Generation as Generation,
 )
-from infer_jax.estimators.serving.model import Serving as Serving
-from infer_jax.estimators.serving.passes import Pass as Pass
-from infer_jax.estimators.serving.plan import Deployment as Deployment
-from infer_jax.estimators.serving.shape import (
+from infer_jax.estimators.serving.lowered import (
     Shape as Shape,
     formatted as formatted,
     shape as shape,
 )
+from infer_jax.estimators.serving.model import Serving as Serving
+from infer_jax.estimators.serving.passes import Pass as Pass
+from infer_jax.estimators.serving.plan import Deployment as Deployment
 from infer_jax.estimators.serving.workload import Requests as Requests

@@ -9,8 +9,8 @@ from jax import Array
 
 from infer_jax.estimators.serving.coefficients import Coefficients
 from infer_jax.estimators.serving.engines import Engine, Generation
+from infer_jax.estimators.serving.lowered import Shape
 from infer_jax.estimators.serving.plan import Deployment
-from infer_jax.estimators.serving.shape import Shape
 from infer_jax.physics import matmul, stages, switch_collectives
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.switch_collectives import Wire

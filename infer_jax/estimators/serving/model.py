@@ -16,10 +16,10 @@ from infer_jax.estimators.serving.closed_loop import ServerEstimate, closed_loop
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients
 from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
+from infer_jax.estimators.serving.lowered import Shape, shape
 from infer_jax.estimators.serving.open_loop import open_loop, service
 from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import deployment
-from infer_jax.estimators.serving.shape import Shape, shape
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
 from infer_jax.physics.batching import Service

@@ -8,6 +8,7 @@ A new kind is a spec, a class here and a row of ``KINDS``.
 
 from typing import Any
 
+from infer_jax.physics.attention.causal_pairs import pairs
 from infer_jax.physics.attention.compressed import CompressedLayer
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
 from infer_jax.physics.attention.kind import (
@@ -18,7 +19,6 @@ from infer_jax.physics.attention.kind import (
 )
 from infer_jax.physics.attention.latent import LatentLayer
 from infer_jax.physics.attention.linear import LinearLayer
-from infer_jax.physics.attention.pairs import pairs
 from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.attention.sparse import SparseLayer
 from infer_jax.physics.attention.state_space import StateSpaceLayer

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from infer_jax.physics.attention.pairs import pairs
+from infer_jax.physics.attention.causal_pairs import pairs
 from infer_jax.specs import UNBOUNDED
 
 Numbers = Float[Array, "*layers"]  # one of a layer, or an array over the blocks of a model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from infer_jax.calibration import Prior
-from infer_jax.calibration.bands import student
+from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor

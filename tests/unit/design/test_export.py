@@ -10,14 +10,14 @@ from hypothesis import given, settings, strategies as st
 
 from infer_jax.catalog import load_model
 from infer_jax.design import changed, export
-from infer_jax.design.export import template
+from infer_jax.design.config_json import template
 from infer_jax.design.names import followers
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Best, Space
 from infer_jax.sweeps.paths import Point
-from infer_jax.sweeps.prepare import prepare
+from infer_jax.sweeps.preparing import prepare
 from tests.unit.design.bowls import Bowl, hardware
 
 SHAPES = {

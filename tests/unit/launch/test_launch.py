@@ -12,7 +12,7 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.launch import Checkpoint, Instance, Service, checkpoint, launches, service
 from infer_jax.launch.plans import instances
-from infer_jax.launch.service import budget
+from infer_jax.launch.servers import budget
 
 TABLE = tomllib.loads((Path(__file__).parents[2] / "data" / "engines.toml").read_text())
 ISL, CONTEXT = 3000, 3500

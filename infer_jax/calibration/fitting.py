@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from infer_jax.calibration.fitted_leaves import Parameters
 from infer_jax.calibration.losses import SOFT_L1, Loss
-from infer_jax.calibration.parameters import Parameters
 from infer_jax.calibration.problem import FitProblem, Predict, Prior
 from infer_jax.calibration.uncertainty import covariance, interval
 from infer_jax.errors import InputError

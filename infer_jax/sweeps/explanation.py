@@ -10,7 +10,7 @@ from infer_jax.estimators import Estimate
 from infer_jax.results import Part, Result
 from infer_jax.sweeps import refine
 from infer_jax.sweeps.group import locate
-from infer_jax.sweeps.prepare import Prepared
+from infer_jax.sweeps.preparing import Prepared
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.fit import Fit
+from infer_jax.calibration.fitting import Fit
 from infer_jax.calibration.uncertainty import moved_without
 from infer_jax.errors import InputError
 

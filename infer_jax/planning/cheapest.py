@@ -11,7 +11,7 @@ from infer_jax.estimators.serving import Deployment
 from infer_jax.planning.aggregated import Table, arriving, shares, table
 from infer_jax.planning.choose import USUAL_TTFT, Asked, Choice, choices
 from infer_jax.planning.disaggregated import splits
-from infer_jax.planning.layouts import Layout, layouts
+from infer_jax.planning.legal_layouts import Layout, layouts
 from infer_jax.planning.pool_pairs import Side
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, Workload
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.fit import Fit
+from infer_jax.calibration.fitting import Fit
 from infer_jax.calibration.uncertainty import correlation
 
 UNLEARNT = 0.8  # of the prior's deviation left: the data hardly moved a parameter
