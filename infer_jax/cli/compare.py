@@ -42,8 +42,9 @@ def compare(
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     price: opt.Price = None,
+    out: opt.Picture = None,
     set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every term?"""
-    show.answer(ask, locals())
+    show.pictured(ask, locals())

@@ -28,8 +28,9 @@ def estimate(
     draft: drafting.Draft = None,
     acceptance: drafting.AcceptanceOrFile = None,
     heads: drafting.Heads = False,
+    out: opt.Picture = None,
     set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
     """What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes."""
-    show.answer(ask, locals())
+    show.pictured(ask, locals())

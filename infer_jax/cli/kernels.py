@@ -51,11 +51,12 @@ def kernels(
     sm_share: SmShare = 1.0,
     price: opt.Price = None,
     as_published: Published = False,
+    out: opt.Picture = None,
     set: opt.Set = None,
     as_json: opt.Json = False,
 ) -> None:
     """What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?"""
-    show.answer(ask, locals())
+    show.pictured(ask, locals())
 
 
 def rows(arch: Architecture, profile: Profile) -> list[dict[str, object]]:

@@ -30,8 +30,9 @@ def layout(
     layout: Layout = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
+    out: opt.Picture = None,
     set: opt.Set = None,
     as_json: opt.Json = False,
 ) -> None:
     """Which weight and attention layout is fastest on a slice, and where that changes."""
-    show.answer(ask, locals())
+    show.pictured(ask, locals())

@@ -53,8 +53,9 @@ def memory(
     batch: opt.Batch = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
     osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
+    out: opt.Picture = None,
     set: opt.Set = None,
     as_json: opt.Json = False,
 ) -> None:
     """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them."""
-    show.answer(ask, locals())
+    show.pictured(ask, locals())

@@ -176,6 +176,10 @@ EstimatorName = Annotated[
         autocompletion=_begun(lambda: VARIANTS),
     ),
 ]
+Picture = Annotated[
+    str | None,
+    typer.Option("--out", metavar="FILE", help="A picture of the answer, too: .png, .svg or .pdf."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="The answer alone: no progress, no notes below it.")

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infer_jax.cli.runtime import hushed, prepare
+from infer_jax.errors import InputError
 from infer_jax.results import Column as Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import plain
 from infer_jax.results.text import show
+from infer_jax.verbs import pictures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,11 +28,43 @@ def answer(
     prepare(every_device=every_device)
     given = {name: value for name, value in options.items() if name != "as_json"}
     result = verb(**given)
-    if options.get("as_json"):
-        as_json(result.to_dict())
-    else:
-        show(result.parts(), _console(), notes=not hushed())
+    _shown(result, options)
     return result
+
+
+def pictured(verb: Callable[..., Result], options: Mapping[str, object]) -> Result:
+    """``answer``, with a picture of it in the file ``out`` of the options, where there is one.
+
+    Raises:
+        InputError: a file that no picture can be written to, or matplotlib is not installed;
+            before anything is computed.
+    """
+    prepare()
+    given = {name: value for name, value in options.items() if name not in ("as_json", "out")}
+    out = options["out"]
+    if out is None:
+        return answer(verb, {**given, "as_json": options["as_json"]})
+    pictures.check(str(out), otherwise="")
+    if missing := pictures.missing():
+        raise InputError("command line", "--out", str(out), missing)
+    result = verb(**given)
+    result.plot(str(out))
+    _shown(result, options, str(out))
+    return result
+
+
+def _shown(result: Result, options: Mapping[str, object], picture: str | None = None) -> None:
+    """Print a result, as JSON where that is asked for, and the file of its picture."""
+    drawn = {} if picture is None else {"picture": picture}
+    if options.get("as_json"):
+        as_json({**result.to_dict(), **drawn})
+        return
+    parts = [*result.parts()]
+    if picture is not None:
+        said = [x for part in parts if isinstance(part, Notes) for x in part.sentences]
+        above: list[Part] = [part for part in parts if not isinstance(part, Notes)]
+        parts = [*above, Notes([*said, f"Picture: {picture}."])]
+    show(parts, _console(), notes=not hushed())
 
 
 def as_json(fields: Mapping[str, object]) -> None:

@@ -81,23 +81,36 @@ def panels(
 
     Call within ``style()``.
     """
+    figure, _ = blank(7.2 if count == 1 else 5.2 * count, 4.6, title, caption)
+    axes = figure.subplots(1, count, sharex=shared, sharey=shared, squeeze=False)[0]
+    return figure, list(axes)
+
+
+def blank(
+    wide: float, high: float, title: str, caption: str, *, below: float = 0.0
+) -> "tuple[Figure, float]":
+    """A figure without axes, titled and captioned; axes share ``high`` inches above the caption.
+
+    ``below``: inches between the two, such as of a legend. The second is where they begin, as a
+    share of the height. Call within ``style()``.
+    """
     import textwrap
 
     from matplotlib.figure import Figure
 
-    wide = 7.2 if count == 1 else 5.2 * count
     lines = textwrap.wrap(caption, int(wide * 14.5))
     low = 0.17 * len(lines) + 0.12
-    high = 4.6 + low
-    figure = Figure(figsize=(wide, high), layout="constrained")
+    titles = textwrap.wrap(title, int(wide * 8.6))
+    whole = high + below + low + 0.2 * max(len(titles) - 1, 0)
+    figure = Figure(figsize=(wide, whole), layout="constrained")
     layout: Any = figure.get_layout_engine()
-    layout.set(rect=(0, low / high, 1, 1 - low / high))
-    axes = figure.subplots(1, count, sharex=shared, sharey=shared, squeeze=False)[0]
+    start = (low + below) / whole
+    layout.set(rect=(0, start, 1, 1 - start))
     if title:
-        figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
-    at = 0.08 / high
-    figure.text(0.012, at, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
-    return figure, list(axes)
+        figure.suptitle("\n".join(titles), x=0.012, ha="left", fontsize=12, fontweight="bold")
+    text = "\n".join(lines)
+    figure.text(0.012, 0.08 / whole, text, color=QUIET, fontsize=8.5, va="bottom")
+    return figure, low / whole
 
 
 def beside(axes: "Axes", point: tuple[float, float], said: str, *, left: bool = False) -> None:
@@ -160,6 +173,7 @@ def _said(figure: "Figure", suffix: str) -> dict[str, str] | None:
     names = {"png": "Description", "svg": "Description", "pdf": "Subject"}
     if suffix not in names:
         return None
-    title = figure.get_suptitle()
-    caption = " ".join(t.get_text() for t in figure.texts if t.get_text() != title)
+    said = figure.get_suptitle()
+    title = " ".join(said.split())
+    caption = " ".join(t.get_text() for t in figure.texts if t.get_text() != said)
     return {"Title": title, names[suffix]: " ".join(f"{title}. {caption}".split())}

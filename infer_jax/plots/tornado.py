@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from infer_jax.plots.style import INK, QUIET, TONES, save, style
+from infer_jax.plots.style import INK, TONES, blank, save, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,18 +36,9 @@ def plot_tornado(
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
-    import textwrap
-
     with style():
-        from matplotlib.figure import Figure
-
         rows, gaps = sum(len(bars) for bars in panels.values()), 1.1 * len(panels)
-        lines = textwrap.wrap(caption, int(WIDE * 14.5))
-        low = 0.17 * len(lines) + 0.12
-        high = 0.5 + gaps + HEIGHT * rows + low
-        figure = Figure(figsize=(WIDE, high), layout="constrained")
-        layout: Any = figure.get_layout_engine()
-        layout.set(rect=(0, low / high, 1, 1 - low / high))
+        figure, _ = blank(WIDE, 0.5 + gaps + HEIGHT * rows, title, caption)
         shares = [len(bars) + 1.0 for bars in panels.values()]
         # one below the other: three side by side are too small to read in a page
         every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=shares)[:, 0]
@@ -64,9 +55,6 @@ def plot_tornado(
             axes.grid(axis="y", visible=False)
             axes.set_title(name)
         every[-1].set_xlabel("change in %, for 10 % more of the number")
-        if title:
-            figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
-        figure.text(0.012, 0.08 / high, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
         if path is not None:
             save(figure, path)
     return figure

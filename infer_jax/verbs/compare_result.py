@@ -1,8 +1,9 @@
 """The answers of ``compare``: two estimators side by side, or measured runs and predictions."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jax import Array
 
@@ -13,12 +14,16 @@ from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import Output, Workload, outputs
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, pictures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
 Numbers = Mapping[str, Array | float | None]  # a name, and its number; None: not known
 ABSENT = "-"
+PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 OVERLAP = (
     "Terms of one name need not be the same work in two estimators; where memory and "
     "compute overlap, terms add up to more than the time."
@@ -97,6 +102,26 @@ class EstimatorsCompared(Result):
             for x in outputs(*estimates, view="compare")
         ]
 
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """Both times by both estimators, as bars of their terms; written to ``out`` if given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.bars import OVERLAP, Panel, milliseconds, plot_bars
+        from infer_jax.plots.style import words
+
+        panels: list[Panel] = []
+        for name, title in _times(self.answers[0].estimate).items():
+            each = {x.trust.estimator: getattr(x.estimate, PASSES[name]) for x in self.answers}
+            bars, marks = milliseconds(each)
+            panels.append(Panel(title, "ms", bars, marks))
+        names = " and ".join(answer.trust.estimator for answer in self.answers)
+        batch = f"{float(self.work.batch):.6g} requests in flight."
+        caption = pictures.caption(self.asked, self.work, names, batch)
+        title = words(f"{self.asked.model.name} on {self.asked.system.title}")
+        return plot_bars(panels, out, mark=OVERLAP, title=title, caption=caption)
+
 
 @dataclass(frozen=True, repr=False)
 class RunsCompared(Result):
@@ -174,6 +199,45 @@ class RunsCompared(Result):
             least = 1e-4 * sum(x for _, x in terms)
             said = [f"{k} {digits(x)} ms" for k, x in terms if x > least]
             yield f"Predicted {title}: {', '.join(said)}."
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """Predicted times of the first runs as bars of terms, with what was measured.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.bars import Panel, milliseconds, plot_bars
+        from infer_jax.plots.style import words
+
+        shown = list(zip(self.runs, self.estimates, strict=True))[:SHOWN]
+        panels: list[Panel] = []
+        for name, title in _times(self.estimates[0]).items():
+            each = {_label(i, x): getattr(y, PASSES[name]) for i, (x, y) in enumerate(shown)}
+            seen = {_label(i, x): dict(_by_name(x)).get(name) for i, (x, _) in enumerate(shown)}
+            marks = {label: 1e3 * x for label, x in seen.items() if x is not None}
+            panels.append(Panel(title, "ms", milliseconds(each)[0], marks))
+        more = f"The first {SHOWN} of {len(self.runs)} runs." if len(self.runs) > SHOWN else ""
+        caption = pictures.caption(
+            self.asked, None, self.estimator, "Bars: predicted, by term.", more
+        )
+        title = words(f"{self.asked.model.name} on {self.asked.system.title}: measured, predicted")
+        return plot_bars(panels, out, mark="measured", title=title, caption=caption)
+
+
+def _times(estimate: Estimate) -> dict[str, str]:
+    """The outputs that are a time of a pass, and their titles."""
+    return {x.name: x.title for x in outputs(estimate) if x.name in PASSES}
+
+
+def _label(i: int, run: Run) -> str:
+    """A run in a few words: its number, load and lengths."""
+    rate = run.request_rate
+    load = f"{run.concurrency:g} in flight" if rate is None else f"{rate:g} requests/s"
+    return f"{i + 1}. {load}, {run.isl:g} in, {run.osl:g} out"
+
+
+def _by_name(run: Run) -> Iterator[tuple[str, float]]:
+    return ((output.name, number) for output, number in measured(run))
 
 
 def of_estimate(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:

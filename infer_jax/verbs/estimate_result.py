@@ -1,7 +1,9 @@
 """The answer of ``estimate``: outputs, where the time goes, limits, and what was assumed."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jax import Array
 
@@ -11,8 +13,11 @@ from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, or_unknown, size
 from infer_jax.specs import Output, outputs
 from infer_jax.specs.plan import LAYOUTS
-from infer_jax.verbs import inputs, limits
+from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.requests import Requested
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
 PILING = "Throughput and prices are of those; the others wait ever longer, whatever times say."
@@ -240,6 +245,29 @@ class EstimateResult(Result):
                 parts = estimate.memory.items()
                 rows += [[f"  {titles[name]}", size(x), "", "", ""] for name, x in parts]
         return rows
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """Both times as bars of their terms, in ms; written to ``out`` if given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.bars import OVERLAP, Panel, milliseconds, plot_bars
+        from infer_jax.plots.style import words
+
+        estimate, load = self.estimate, self.load
+        panels: list[Panel] = []
+        times = zip(outputs(estimate), (estimate.prefill, estimate.decode), strict=False)
+        for time, phase in times:
+            bars, marks = milliseconds({"": phase})
+            asked = self.limits.get(time.name)
+            limits = {} if asked is None else {f"limit, {_of(1e3 * asked)} ms": 1e3 * asked}
+            panels.append(Panel(time.title, "ms", bars, marks, limits))
+        gpus = f"{float(estimate.chips):g} {self.asked.system.title}"
+        title = words(f"{self.asked.model.name} on {gpus}")
+        batch = f"{load.batch:.6g} requests in flight in an instance."
+        caption = pictures.caption(self.asked, load.requests.work, self.estimator, batch)
+        return plot_bars(panels, out, mark=OVERLAP, title=title, caption=caption)
 
 
 def _phase(phase: Phase) -> dict[str, object]:

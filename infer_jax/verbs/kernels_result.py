@@ -1,7 +1,9 @@
 """The result of ``kernels``: TTFT, TPOT, tokens/s per GPU, and every kernel."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jax import Array
 
@@ -11,8 +13,11 @@ from infer_jax.estimators.kernels import Serving
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload
-from infer_jax.verbs import inputs, limits
+from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.kernel_rows import KernelRow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STAGES = ("prefill", "decode")
 
@@ -78,6 +83,27 @@ class KernelsResult(Result):
         balance = ", ".join(f"{float(x):.4g} at {bits} bits" for bits, x in self._balance.items())
         yield Notes([f"Balance of the chip, FLOP per byte: {balance}.", *self.notes])
 
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """The kernels of both passes in all layers, the longest first; written to ``out`` if given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.bars import Panel, plot_bars
+        from infer_jax.plots.style import words
+
+        panels = [Panel(stage, "ms", _bars(self.kernels[stage])) for stage in STAGES]
+        gpus = f"{float(self.estimate.chips):g} {self.asked.system.title}"
+        caption = pictures.caption(
+            self.asked,
+            self.workload,
+            self.estimator,
+            f"{float(self.workload.batch):.6g} requests in flight. A bar is a kernel of all layers "
+            "on one GPU, for one micro-batch.",
+        )
+        title = words(f"{self.asked.model.name} on {gpus}")
+        return plot_bars(panels, out, title=title, caption=caption)
+
     @property
     def notes(self) -> list[str]:
         """What was asked of the passes, whether the batch fits, and what was assumed."""
@@ -109,6 +135,16 @@ class KernelsResult(Result):
         chip = self.asked.hardware.chip
         rates = {16: chip.flops_16, 8: chip.flops_8}
         return {bits: rate / chip.memory_bandwidth for bits, rate in rates.items()}
+
+
+def _bars(kernels: Sequence[KernelRow]) -> dict[str, dict[str, float]]:
+    """Milliseconds of each kernel in all layers, by what binds it, the longest first."""
+    bars: dict[str, dict[str, float]] = {}
+    for row in kernels:
+        parts = bars.setdefault(row["kernel"], {})
+        bound = f"bound by {row['bound']}"
+        parts[bound] = parts.get(bound, 0.0) + 1e-3 * row["layers"] * row["time_us"]
+    return dict(sorted(bars.items(), key=lambda item: -sum(item[1].values())))
 
 
 def _table(stage: str, kernels: Sequence[KernelRow]) -> Table:

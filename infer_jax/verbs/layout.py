@@ -1,7 +1,9 @@
 """``ij.layout``: the fastest layout of a dense model by chips, batch and phase."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
@@ -10,7 +12,7 @@ from infer_jax.estimators.partitioning import LAYOUTS, TRIED
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Architecture, Dense, Torus
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.layout_rows import Change, LayoutRow, tried
@@ -18,6 +20,9 @@ from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
 ESTIMATOR = "partitioning.planned"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PHASES = ("prefill", "decode")
 STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in prefill alone
 
@@ -94,6 +99,30 @@ class LayoutResult(Result):
             *([] if torus else ["GPUs have no torus: x is any divisor of their number."]),
             *[note for note in self.asked.notes if not note.startswith("Price")],
         ]
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """Every layout as a bar of the terms of its time; written to ``out`` if given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.bars import OVERLAP, Panel, overlapping, plot_bars
+        from infer_jax.plots.style import words
+
+        labels = [_label(row) for row in self.layouts]
+        bars = {
+            label: {name.removesuffix("_ms"): x for name, x in row["terms"].items()}
+            for label, row in zip(labels, self.layouts, strict=True)
+        }
+        times = {x: row["time_ms"] for x, row in zip(labels, self.layouts, strict=True)}
+        panels = [Panel("", "ms", bars, overlapping(bars, times))]
+        tokens = f"{self.new_tokens:,.12g} new tokens over {self.cached_tokens:,.12g} cached"
+        load = f"A pass of {self.batch:g} sequences, {tokens}."
+        axes = "x cuts the model width, y and z the hidden width."
+        caption = pictures.caption(self.asked, None, "partitioning.planned", load, axes)
+        name = f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.title}"
+        title = words(f"{name}: {self.phase} by layout")
+        return plot_bars(panels, out, mark=OVERLAP, title=title, caption=caption)
 
     def _table(self) -> Table:
         names = list(self.layouts[0]["terms"])
@@ -184,6 +213,13 @@ def layout(
         by_batch=found.changes(1, total_gpus, batch),
         by_gpus=found.changes(0, total_gpus, batch),
     )
+
+
+def _label(row: LayoutRow) -> str:
+    """A layout in a few words: weights, attention, axes, and whether it fits."""
+    axes = " x ".join(digits(row[name]) for name in ("x", "y", "z"))
+    broken = "" if row["feasible"] else " (does not fit)"
+    return f"{row['layout']} {axes}, attn. by {row['attention']}{broken}"
 
 
 def _codes(name: str | None, phase: str) -> list[float]:

@@ -1,7 +1,9 @@
 """``ij.memory``: what one GPU holds, and how many tokens and requests its cache takes."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import Array
@@ -30,7 +32,11 @@ from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.split import check_split
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 DEFAULTS = Engine.of()
+FREE = "left for the cache"
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,12 +155,50 @@ class MemoryResult(Result):
             ("peak of activations", held.activations),
             ("reserve outside the cache", held.reserve),
             *batch,
-            ("left for the cache", held.available),
+            (FREE, held.available),
             ("budget", held.budget),
             ("cache of one token", held.token_bytes),
             ("cache of one request", held.request_bytes),
             ("slack beside one request", held.slack),
         ]
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """The memory of one GPU as a bar of its contents, in GB; written to ``out`` if given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.bars import Panel, plot_bars
+        from infer_jax.plots.style import words
+
+        held, filled, plan = self.memory, self.filled, self.plan
+        cache = 0.0 if filled is None else filled.cache
+        sizes = {
+            **{f"weights: {kind}": float(x) for kind, x in held.weights.items()},
+            "peak of activations": float(held.activations),
+            "reserve outside the cache": float(held.reserve),
+            **({} if filled is None else {f"cache of {filled.batch:g} requests": cache}),
+            FREE: max(float(held.available) - cache, 0.0),
+        }
+        gigabytes = {name: x / 1e9 for name, x in sizes.items() if x > 0.0}
+        ends = {"budget": float(held.budget) / 1e9, "visible": float(held.visible) / 1e9}
+        split = f"TP{float(plan.tp):g} PP{float(plan.pp):g} EP{float(plan.ep):g}"
+        title = words(f"{self.asked.model.name} on a GPU of {self.asked.system.title}, {split}")
+        panels = [Panel("", "GB", {"": gigabytes}, limits=ends)]
+        return plot_bars(panels, out, free=FREE, title=title, caption=words(self._caption()))
+
+    def _caption(self) -> str:
+        """What stands below the picture: the format, lengths, and what budget and cache are."""
+        held, filled = self.memory, self.filled
+        load = "" if filled is None else f"; {filled.isl:,.12g} tokens in, {filled.osl:,.12g} out"
+        short = "" if held.fits else f" One request is {size(-float(held.slack))} short."
+        return (
+            f"{self.asked.model.quantisation}{load}. Requests of up to "
+            f"{float(self.engine.context):,.12g} tokens: the cache has room for "
+            f"{max(float(held.tokens), 0.0):,.0f}.{short} Budget: what the server may use, "
+            f"{float(self.engine.utilization):.0%} of the memory that the driver shows. By the "
+            "memory account of every estimator."
+        )
 
 
 @verb

@@ -1,9 +1,12 @@
-"""Checks of the files that a verb writes, before anything is computed."""
+"""Checks of the files that a verb writes, and what captions of pictures say."""
 
 import os
 from importlib.util import find_spec
 from pathlib import Path
 
+from infer_jax.plots.style import words
+from infer_jax.specs import Workload
+from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
 
 KINDS = (".png", ".svg", ".pdf")
@@ -36,3 +39,14 @@ def missing() -> str:
     if find_spec("matplotlib") is None:
         return "No picture: matplotlib is not installed (pip install 'infer_jax[plots]')."
     return ""
+
+
+def caption(asked: Given, work: Workload | None, estimator: str, *more: str) -> str:
+    """What stands below a picture: lengths, the format of the model, the estimator, and more."""
+    lengths = []
+    if work is not None:
+        lengths.append(f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out")
+    by = "estimators" if " and " in estimator else "estimator"
+    formats = asked.model.quantisation
+    said = "; ".join([*lengths, *([formats] if formats else []), f"{by} {estimator}"])
+    return words(" ".join([f"{said}.", *more]))

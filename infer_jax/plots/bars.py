@@ -1,0 +1,239 @@
+"""Draws horizontal bars in parts: times by term, a chip's memory, kernels, layouts.
+
+A panel has one scale. Parts have the same tone in every panel and bar, small ones are drawn as one,
+and every bar ends in its number.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from infer_jax.estimators import Phase
+from infer_jax.plots.style import INK, TONES, blank, save, style
+from infer_jax.results.numbers import digits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Numbers = Mapping[str, float]
+WIDE, HEIGHT, GAP, ROW = 7.2, 0.36, 0.72, 0.21  # inches: picture, bar, between panels, legend
+MANY, THIN = 6, 0.25  # bars of a panel from which they are thinner, in inches
+LONG = 10e3  # ms from which times are drawn in s
+SMALL = 0.012  # share of a panel's longest bar below which a part joins the small ones
+SEEN = 0.002  # the same of the small ones together, below which they are not in the legend
+OTHER = "all else"
+OVERLAP = "the time, where parts of it overlap"
+OVERLAPPING = 1e-3  # share of a time that the sum of its terms is beyond it where they overlap
+NONE: Numbers = MappingProxyType({})
+
+
+class Panel(NamedTuple):
+    """Bars on one scale: each is its parts by name, in ``unit``.
+
+    ``marks``: by bar, a number with a diamond at it, such as what was measured; ``limits``: lines
+    across all bars, by their words.
+    """
+
+    title: str
+    unit: str
+    bars: Mapping[str, Numbers]
+    marks: Numbers = NONE
+    limits: Numbers = NONE
+
+
+def milliseconds(passes: Mapping[str, Phase]) -> tuple[dict[str, Numbers], Numbers]:
+    """Bars of passes by their labels: terms in ms, and the time of those whose terms overlap."""
+    bars: dict[str, Numbers] = {
+        label: {name: 1e3 * float(term) for name, term in phase.terms.items()}
+        for label, phase in passes.items()
+    }
+    return bars, overlapping(bars, {k: 1e3 * float(phase.time) for k, phase in passes.items()})
+
+
+def overlapping(bars: Mapping[str, Numbers], times: Numbers) -> Numbers:
+    """The times of those bars whose parts overlap, so that they add up to more than the time."""
+    return {
+        label: times[label]
+        for label, parts in bars.items()
+        if sum(parts.values()) > (1.0 + OVERLAPPING) * times[label]
+    }
+
+
+def plot_bars(
+    panels: Sequence[Panel],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    mark: str = "",
+    free: str = "",
+    title: str = "",
+    caption: str = "",
+) -> "Figure":
+    """A picture of panels one below the other; written to ``path`` if given, by its suffix.
+
+    ``mark``: what a diamond is, in words; ``free``: a part that is room, drawn pale. Parts come in
+    the given order where there is such a part, the largest first otherwise. A bar says its mark,
+    or else the sum of its parts.
+
+    Raises:
+        InputError: matplotlib is missing, or the path cannot be written.
+    """
+    panels = [_gathered(_readable(panel)) for panel in panels]
+    looks = _looks(panels, free)
+    with style():
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+
+        keys: list[Any] = [
+            Patch(label=name, edgecolor="white", **look)
+            for name, look in looks.items()
+            if name != OTHER or any(_seen(panel) for panel in panels)
+        ]
+        if mark and any(panel.marks for panel in panels):
+            keys.append(Line2D([], [], label=mark, **_diamond()))
+        columns = max(1, int(WIDE / (0.075 * max(len(k.get_label()) for k in keys) + 0.62)))
+        columns = min(columns, len(keys))
+        room = ROW * math.ceil(len(keys) / columns) + 0.08
+        shares = [_height(len(panel.bars)) for panel in panels]
+        high = sum(shares) + GAP * len(panels) + 0.35
+        figure, low = blank(WIDE, high, title, caption, below=room)
+        every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=shares)[:, 0]
+        for axes, panel in zip(every, panels, strict=True):
+            _draw(axes, panel, looks)
+        place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
+        figure.legend(handles=keys, ncols=columns, handlelength=1.4, borderpad=0.0, **place)
+        figure.draw_without_rendering()  # places the axes: what fits into a part is known now
+        for axes, panel in zip(every, panels, strict=True):
+            if any(len(bar) > 1 for bar in panel.bars.values()):
+                _inside(axes)
+        if path is not None:
+            save(figure, path)
+    return figure
+
+
+def _height(bars: int) -> float:
+    """Inches of the axes of so many bars."""
+    return (HEIGHT if bars < MANY else THIN) * bars + 0.1
+
+
+def _readable(panel: Panel) -> Panel:
+    """A panel of long times in s in place of ms."""
+    most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0)
+    if panel.unit != "ms" or most < LONG:
+        return panel
+
+    def seconds(numbers: Numbers) -> Numbers:
+        return {name: 1e-3 * x for name, x in numbers.items()}
+
+    bars = {label: seconds(bar) for label, bar in panel.bars.items()}
+    return Panel(panel.title, "s", bars, seconds(panel.marks), seconds(panel.limits))
+
+
+def _gathered(panel: Panel) -> Panel:
+    """A panel with parts that are small in every bar as one, the last."""
+    most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0)
+    names = dict.fromkeys(name for bar in panel.bars.values() for name in bar)
+    small = {
+        name
+        for name in names
+        if max(bar.get(name, 0.0) for bar in panel.bars.values()) <= SMALL * most
+    }
+    gathered: dict[str, dict[str, float]] = {}
+    for label, bar in panel.bars.items():
+        rest = sum(x for name, x in bar.items() if name in small)
+        large = {name: x for name, x in bar.items() if name not in small and x > 0.0}
+        gathered[label] = {**large, OTHER: rest} if rest > 0.0 else large
+    return panel._replace(bars=gathered)
+
+
+def _seen(panel: Panel) -> bool:
+    """Whether the small parts of a panel are wide enough to be seen."""
+    most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0)
+    return any(bar.get(OTHER, 0.0) > SEEN * most for bar in panel.bars.values())
+
+
+def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
+    """Tone and hatch of each part, the largest first; the small ones together are grey."""
+    shares: dict[str, float] = {}
+    for panel in panels:
+        most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0) or 1.0
+        for bar in panel.bars.values():
+            for name, x in bar.items():
+                shares[name] = max(shares.get(name, 0.0), x / most)
+    last = shares.pop(OTHER, None)
+    names = sorted((name for name in shares if name != free), key=lambda name: -shares[name])
+    looks: dict[str, dict[str, Any]] = {}
+    for i, name in enumerate(names):
+        turn, tone = divmod(i, len(TONES))
+        looks[name] = {"facecolor": TONES[tone], "hatch": ("", "////", "....")[min(turn, 2)]}
+    if free in shares:
+        looks[free] = {"facecolor": "#e9e9e9", "hatch": ""}
+    if last is not None:
+        looks[OTHER] = {"facecolor": "#c9c9c9", "hatch": ""}
+    return {name: looks[name] for name in (*shares, OTHER) if name in looks} if free else looks
+
+
+def _diamond() -> dict[str, Any]:
+    return {
+        "marker": "D",
+        "markersize": 7,
+        "color": "white",
+        "markeredgecolor": INK,
+        "markeredgewidth": 1.6,
+        "linestyle": "none",
+    }
+
+
+def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> None:
+    at = range(len(panel.bars), 0, -1)
+    ends: list[float] = []
+    for y, (label, parts) in zip(at, panel.bars.items(), strict=True):
+        left, mark = 0.0, panel.marks.get(label)
+        for name, x in sorted(parts.items(), key=lambda part: [*looks].index(part[0])):
+            axes.barh(y, x, left=left, height=0.72, edgecolor="white", linewidth=0.8, **looks[name])
+            left += x
+        if mark is not None:
+            axes.plot([mark], [y], zorder=4, **_diamond())
+        end, number = max(left, mark or 0.0), left if mark is None else mark
+        gap = (10 if mark is not None else 5, 0)
+        look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+        text = digits(number) if mark is None else f"\N{WHITE DIAMOND} {digits(number)}"
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+        axes.annotate(text, (end, y), gap, weight="bold", color=INK, bbox=box, zorder=5, **look)
+        ends.append(end)
+    for i, (words, x) in enumerate(panel.limits.items()):
+        side, off = ("right", -3) if i == 0 else ("left", 3)  # two of them side by side
+        axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
+        axes.annotate(
+            words, (x, 1.0), (off, 3), xycoords=("data", "axes fraction"), ha=side, va="bottom",
+            textcoords="offset points", fontsize=8.5, color=INK,
+        )  # fmt: skip
+    axes.set_xlim(0.0, 1.15 * max([*ends, *panel.limits.values(), 1e-30]))
+    axes.set_ylim(0.5, len(panel.bars) + 0.5)
+    named = [*panel.bars] != [""]
+    axes.set_yticks(list(at) if named else [], [*panel.bars] if named else [])
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)
+    axes.set_title(panel.title, pad=16 if panel.limits else 6)
+    axes.set_xlabel(panel.unit, fontsize=9, labelpad=1)
+
+
+def _inside(axes: "Axes") -> None:
+    """Write the number of each part that it has room for into it."""
+    bars: Any = list(axes.patches)
+    for bar in bars:
+        ends: Any = axes.transData.transform([[0.0, 0.0], [bar.get_width(), 0.0]])
+        text, tone = digits(bar.get_width()), bar.get_facecolor()
+        # a digit of 8 points is about 5 points wide
+        if (ends[1][0] - ends[0][0]) * 72.0 / axes.figure.dpi < 5.2 * len(text) + 6.0:
+            continue
+        dark = 0.3 * tone[0] + 0.59 * tone[1] + 0.11 * tone[2] < 0.5
+        box = {"facecolor": tone, "edgecolor": "none", "pad": 0.8} if bar.get_hatch() else None
+        where = bar.get_x() + bar.get_width() / 2.0, bar.get_y() + bar.get_height() / 2.0
+        axes.text(
+            *where, text, ha="center", va="center", fontsize=8, bbox=box,
+            color="white" if dark else INK,
+        )  # fmt: skip

@@ -1,0 +1,148 @@
+"""Pictures of verbs: their bars are the numbers of the result, and --out writes them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import infer_jax as ij
+from infer_jax.verbs import pictures
+from infer_jax.verbs.compare_result import EstimatorsCompared
+from tests.cli.running import answer, run
+
+pytest.importorskip("matplotlib")
+
+POINT = ("llama-3.1-8b", "h100_sxm")
+WORDS = ("llama-3.1-8b", "--hardware", "h100_sxm")
+RUNS = Path(__file__).parents[1] / "data/server/runs.csv"
+PALM = ("palm-540b-padded", "tpu_v4")
+
+
+def sums(axes: Any) -> dict[str, float]:
+    """The length of each bar by its label."""
+    labels = {
+        y: x.get_text() for y, x in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    }
+    found: dict[str, float] = {}
+    for bar in axes.patches:
+        label = labels.get(round(bar.get_y() + bar.get_height() / 2), "")
+        found[label] = found.get(label, 0.0) + bar.get_width()
+    return found
+
+
+def marks(axes: Any) -> list[float]:
+    return [float(x.get_xdata()[0]) for x in axes.lines if x.get_marker() == "D"]
+
+
+def caption(figure: Any) -> str:
+    return " ".join(figure.texts[-1].get_text().split())
+
+
+def test_estimate_draws_both_times_by_term():
+    found = ij.estimate(*POINT, tp=1, batch=16, tpot=0.02)
+    figure = found.plot()
+    for axes, phase in zip(
+        figure.axes, (found.estimate.prefill, found.estimate.decode), strict=True
+    ):
+        total = sum(1e3 * float(x) for x in phase.terms.values())
+        assert sums(axes) == {"": pytest.approx(total)} and axes.get_xlabel() == "ms"
+    assert [x.get_title(loc="left") for x in figure.axes] == [
+        "time to first token",
+        "time per output token",
+    ]
+    said: Any = figure.axes[1].texts
+    assert "limit, 20 ms" in [text.get_text() for text in said]
+    assert {"4,096 tokens in, 512 out", "bfloat16", "estimator serving"} <= {
+        part.strip() for x in caption(figure).split(";") for part in x.split(".")
+    }
+    assert "llama-3.1-8b on 1 NVIDIA H100" in figure.get_suptitle()
+
+
+def test_terms_that_overlap_are_marked_with_the_time():
+    found = ij.estimate(*POINT, tp=1, batch=8, estimator="economics.planned")
+    times = [1e3 * float(x) for x in (found.estimate.ttft, found.estimate.tpot)]
+    seen = [marks(axes) for axes in found.plot().axes]
+    for axes, mark, time in zip(found.plot().axes, seen, times, strict=True):
+        overlaps = sums(axes)[""] > 1.001 * time
+        assert mark == ([pytest.approx(time)] if overlaps else [])
+    assert any(seen)
+
+
+def test_memory_draws_what_fills_the_budget():
+    found = ij.memory(*POINT, tp=1, batch=8)
+    (axes,) = found.plot().axes
+    assert sums(axes)[""] == pytest.approx(float(found.memory.budget) / 1e9)
+    lines: Any = axes.lines
+    ends = [float(x.get_xdata()[0]) for x in lines]
+    assert ends == pytest.approx(
+        [float(x) / 1e9 for x in (found.memory.budget, found.memory.visible)]
+    )
+    full = ij.memory("llama-3.1-70b", "h100_sxm", tp=1)
+    (axes,) = full.plot().axes
+    assert sums(axes)[""] > float(full.memory.visible) / 1e9
+    assert "left for the cache" not in [x.get_text() for x in full.plot().legends[0].get_texts()]
+
+
+def test_compare_draws_estimators_and_runs_side_by_side():
+    found = ij.compare(*POINT, tp=1, estimator="economics.planned")
+    first, _ = found.plot().axes
+    assert isinstance(found, EstimatorsCompared)
+    want = {x.trust.estimator: x.estimate.prefill for x in found.answers}
+    assert sums(first) == {
+        name: pytest.approx(sum(1e3 * float(x) for x in phase.terms.values()))
+        for name, phase in want.items()
+    }
+    runs = ij.compare(*POINT, tp=1, measured=str(RUNS))
+    shown = runs.rows()[:8]
+    for axes, name in zip(runs.plot().axes, ("ttft_ms", "tpot_ms"), strict=True):
+        seen = [row["measured"][name] for row in shown if name in row["measured"]]  # pyright: ignore
+        assert marks(axes) == pytest.approx(seen) and len(sums(axes)) == len(shown)
+
+
+def test_kernels_draws_each_kernel_in_all_layers():
+    found = ij.kernels(*POINT, batch=8)
+    for axes, stage in zip(found.plot().axes, ("prefill", "decode"), strict=True):
+        each: dict[str, float] = {}
+        for row in found.kernels[stage]:
+            time = 1e-3 * row["layers"] * row["time_us"]
+            each[row["kernel"]] = each.get(row["kernel"], 0.0) + time
+        assert sums(axes) == {name: pytest.approx(x) for name, x in each.items()}
+
+
+def test_layout_draws_every_layout():
+    found = ij.layout(*PALM, total_gpus=64, batch=512)
+    figure = found.plot()
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "s"  # tens of seconds
+    assert len(sums(axes)) == len(found.layouts)
+    totals = [1e-3 * sum(row["terms"].values()) for row in found.layouts]
+    assert list(sums(axes).values()) == pytest.approx(totals)
+    assert sum("does not fit" in name for name in sums(axes)) == sum(
+        not row["feasible"] for row in found.layouts
+    )
+
+
+def test_a_command_writes_the_picture_that_the_result_draws(tmp_path, monkeypatch):
+    asked = ("memory", *WORDS, "--tp", "1", "--batch", "8")
+    out = tmp_path / "a.svg"
+    said = answer(*asked, "--out", str(out))
+    plain = answer(*asked)
+    assert said == {**plain, "picture": str(out)}
+    ij.memory(*POINT, tp=1, batch=8).plot(tmp_path / "mine.svg")
+    assert out.stat().st_size == pytest.approx((tmp_path / "mine.svg").stat().st_size, rel=0.01)
+    printed = run(*asked, "--out", str(out)).out
+    assert " ".join(printed.split()).endswith(f"Picture: {out}.")
+    assert printed.startswith(run(*asked).out.rstrip())
+
+
+@pytest.mark.parametrize("verb", ["estimate", "memory", "compare", "kernels", "layout"])
+def test_a_picture_that_cannot_be_written_is_refused_before_computing(verb, tmp_path, monkeypatch):
+    asked = (verb, *WORDS, "--out")
+    bad = run(*asked, str(tmp_path / "a.txt"))
+    assert bad.code == 2 and "a name that ends in .png, .svg, .pdf" in bad.err
+    gone = run(*asked, str(tmp_path / "no" / "a.png"))
+    assert gone.code == 2 and "a folder that can be written" in gone.err
+    monkeypatch.setattr(pictures, "missing", lambda: "No picture: matplotlib is not installed.")
+    none = run(*asked, str(tmp_path / "a.png"))
+    assert none.code == 2 and "matplotlib is not installed" in none.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,96 @@
+"""Bars in parts: what is drawn adds up to the numbers given, and the legend names all of it."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from infer_jax.plots.bars import OTHER, Panel, overlapping, plot_bars
+
+TERMS = {"attention": 60.0, "feedforward": 39.5, "sampling": 0.3, "head": 0.2}
+
+
+def widths(axes: Any) -> dict[float, float]:
+    """The length of each bar by its height in the axes."""
+    found: dict[float, float] = {}
+    for bar in axes.patches:
+        y = round(bar.get_y() + bar.get_height() / 2, 6)
+        found[y] = found.get(y, 0.0) + bar.get_width()
+    return found
+
+
+def legend(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def texts(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_parts_add_up_and_small_ones_are_one():
+    figure = plot_bars([Panel("time", "ms", {"a": TERMS, "b": {"attention": 30.0}})])
+    (axes,) = figure.axes
+    assert widths(axes) == {2.0: pytest.approx(100.0), 1.0: pytest.approx(30.0)}
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
+    assert legend(figure) == ["attention", "feedforward", OTHER]
+    assert {"100", "30"} <= set(texts(axes)) and axes.get_xlabel() == "ms"
+
+
+def test_a_bar_says_its_mark_and_limits_their_words():
+    panel = Panel("time", "ms", {"": TERMS}, marks={"": 70.0}, limits={"limit, 80 ms": 80.0})
+    figure = plot_bars([panel], mark="the time")
+    (axes,) = figure.axes
+    assert legend(figure)[-1] == "the time"
+    assert "\N{WHITE DIAMOND} 70" in texts(axes) and "limit, 80 ms" in texts(axes)
+    lines: Any = axes.lines
+    assert [tuple(x.get_xdata()) for x in lines] == [(70.0,), (80.0, 80.0)]
+    assert len(axes.get_yticklabels()) == 0
+
+
+def test_a_part_has_one_tone_in_all_panels_and_no_two_look_alike():
+    many = {f"term {i}": 10.0 + i for i in range(14)}
+    figure = plot_bars([Panel("one", "ms", {"": many}), Panel("two", "ms", {"": TERMS})])
+    keys: Any = figure.legends[0].get_patches()
+    looks = {(key.get_facecolor(), key.get_hatch()) for key in keys}
+    assert len(looks) == len(keys) == 14 + 3
+    first, second = figure.axes
+    drawn = {(bar.get_facecolor(), bar.get_hatch()) for bar in [*first.patches, *second.patches]}
+    assert drawn == looks
+
+
+def test_room_is_pale_and_parts_keep_their_order():
+    sizes = {"weights": 10.0, "cache": 20.0, "room": 70.0}
+    figure = plot_bars([Panel("", "GB", {"": sizes})], free="room")
+    bars: Any = figure.axes[0].patches
+    assert [bar.get_width() for bar in bars] == [10.0, 20.0, 70.0]
+    assert min(bars[2].get_facecolor()[:3]) > 0.8 > max(bars[0].get_facecolor()[:3])
+
+
+def test_long_times_are_in_seconds():
+    panel = Panel("", "ms", {"": {"compute": 82080.0}}, {"": 8e4}, {"limit": 9e4})
+    (axes,) = plot_bars([panel]).axes
+    assert axes.get_xlabel() == "s" and widths(axes) == {1.0: pytest.approx(82.08)}
+    assert [x.get_xdata()[0] for x in axes.lines] == [80.0, 90.0]  # pyright: ignore
+
+
+def test_times_are_marked_where_terms_overlap():
+    bars = {"sum": {"a": 1.0, "b": 2.0}, "overlap": {"a": 1.0, "b": 2.0}}
+    assert overlapping(bars, {"sum": 3.0, "overlap": 2.0}) == {"overlap": 2.0}
+
+
+def test_nothing_overlaps_and_nothing_is_cut_off():
+    """Labels lie within the figure, and the number of a part within the part."""
+    title = "a model of a long name on 16 chips of a system whose name is long, in two lines"
+    caption = " ".join(["words of a caption"] * 12)
+    parts = {"a": 50.0, "b": 1.4, "c": 48.6}
+    figure: Any = plot_bars([Panel("t", "ms", {"": parts}, limits={"limit": 101.0})],
+                            title=title, caption=caption)  # fmt: skip
+    figure.draw_without_rendering()
+    page, (axes,) = figure.bbox, figure.axes
+    boxes = [text.get_window_extent() for text in [*axes.texts, *figure.texts]]
+    boxes.append(figure.legends[0].get_window_extent())
+    assert all(page.x0 <= b.x0 and b.x1 <= page.x1 and b.y0 >= page.y0 for b in boxes)
+    assert "1.40" not in texts(axes) and "48.6" in texts(axes)
+    below, keys = figure.texts[-1].get_window_extent(), figure.legends[0].get_window_extent()
+    assert below.y1 <= keys.y0 + 1 and keys.y1 <= axes.get_tightbbox().y0 + 1
