@@ -4,7 +4,6 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from infer_jax.plots.style import words
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
@@ -43,6 +42,8 @@ def missing() -> str:
 
 def caption(asked: Given, work: Workload | None, estimator: str, *more: str) -> str:
     """What stands below a picture: lengths, the format of the model, the estimator, and more."""
+    from infer_jax.plots.style import words
+
     lengths = []
     if work is not None:
         lengths.append(f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out")
