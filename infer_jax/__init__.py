@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from infer_jax.verbs.memory import memory as memory
     from infer_jax.verbs.offload import offload as offload
     from infer_jax.verbs.plan import plan as plan
+    from infer_jax.verbs.replay import replay as replay
     from infer_jax.verbs.report import report as report
     from infer_jax.verbs.sensitivity import sensitivity as sensitivity
     from infer_jax.verbs.sweep import sweep as sweep
@@ -77,6 +78,7 @@ _VERBS = (
     "memory",
     "offload",
     "plan",
+    "replay",
     "report",
     "sensitivity",
     "sweep",

@@ -53,6 +53,11 @@ VERBS = {
         "Which plans meet TTFT and TPOT for the fewest dollars per million tokens?",
         "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
     ),
+    "replay": Verb(
+        "replay",
+        "What happens to each request of a trace or benchmark: percentiles, queue, cache, power.",
+        "replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400",
+    ),
     "report": Verb(
         "report",
         "One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.",

@@ -33,6 +33,24 @@ def busy(doing: str) -> Iterator[None]:
         yield
 
 
+Step = Callable[[], None]
+
+
+@contextmanager
+def steps(doing: str, count: int) -> Iterator[Step]:
+    """A bar of ``count`` steps, and what to call after each, if stderr is a terminal."""
+    if not watched():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TimeElapsedColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True)) as drawn:
+        task = drawn.add_task(doing, total=count)
+        yield lambda: drawn.advance(task)
+
+
 @contextmanager
 def bar() -> Iterator["Callable[[Progress], None] | None"]:
     """A bar with points per second and the time left, if stderr is a terminal."""

@@ -91,6 +91,13 @@ def estimates(out: str, folder: Path) -> None:
     assert READING_MS < tpot < 10 * READING_MS
 
 
+def replays(out: str, folder: Path) -> None:
+    tpot = number(r"^time per output token +([\d.]+)", out)
+    assert READING_MS < tpot < 10 * READING_MS
+    # 400 requests of 128 tokens at 8 a second, and no faster than they come
+    assert 0.9 * 8 * 128 < number(r"^throughput +([\d.]+)", out) < 1.02 * 8 * 128
+
+
 def compares(out: str, folder: Path) -> None:
     pattern = r"^time per output token +ms +([\d.]+) +([\d.]+) +([\d.]+)"
     found = re.search(pattern, out, re.MULTILINE)
@@ -228,6 +235,10 @@ ASKED = {
     "report": Asked(
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms", r"report\.html",
         is_whole, makes=("report.html",),
+    ),
+    "replay": Asked(
+        "replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400",
+        r"time to first token", replays,
     ),
     "models": Asked("models llama-3.1-8b", r"llama-3\.1-8b +llama +32 +8\.03"),
     "hardware": Asked("hardware h100_sxm", r"chip\.memory_bandwidth +3350000000000 +bytes/s"),

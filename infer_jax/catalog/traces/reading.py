@@ -35,8 +35,11 @@ FORMS = (
     Form("mooncake", "timestamp", "input_length", "output_length", 1e-3),
     Form("vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", 1.0),
     Form("llmservingsim", "arrival_time_ns", "input_toks", "output_toks", 1e-9),
+    Form("llmservingsim run", "arrival_time", "input_toks", "output_toks", 1.0),
     Form("apex", "StartTimeOffset", "ContextTokens", "GeneratedTokens", 1e-9),
 )
+# a run of a server: when the engine queued a request, and when it had its first and last token
+MEASURED = ("queued_ts", "first_token_ts", "last_token_ts")
 UNANSWERED = "burstgpt"  # logs failed requests with no response token: they are dropped
 FORMATS = (
     "a trace of Azure, BurstGPT, Mooncake, Vidur, LLMServingSim or APEX+, or a detailed result "
@@ -50,6 +53,7 @@ class _Request:
     prompt: float
     output: float
     hashes: tuple[int, ...]
+    measured: tuple[float, ...]  # seconds of ``MEASURED``, by a clock of their own; or nothing
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
@@ -90,6 +94,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         osl=np.array([r.output for r in answered]),
         hashes=_hashes(file, rows, answered),
         dropped=dropped,
+        **_measured(answered),
     )
 
 
@@ -133,7 +138,24 @@ def _request(cells: Cells, form: Form) -> _Request:
     hashes = cells.values.get("hash_ids") or []
     if not isinstance(hashes, list) or not all(type(one) is int for one in hashes):
         raise cells.error("hash_ids", hashes, "a list of whole numbers")
-    return _Request(_arrival(cells, form), numbers[0], numbers[1], tuple(hashes))
+    arrival, times = _arrival(cells, form), [cells.number(name) for name in MEASURED]
+    logged = [time for time in times if time is not None]
+    if logged and (len(logged) < len(times) or sorted(logged) != logged):
+        raise cells.error(", ".join(MEASURED), times, "three times that do not decrease, or none")
+    return _Request(arrival, numbers[0], numbers[1], tuple(hashes), tuple(logged))
+
+
+def _measured(requests: list[_Request]) -> dict[str, np.ndarray]:
+    """Seconds of first and last tokens since the first arrival, where every request logs them.
+
+    The engine has a clock of its own; the shortest way from arrival to queue counts as none.
+    """
+    if not all(request.measured for request in requests):
+        return {}
+    queued, first, last = np.array([request.measured for request in requests]).T
+    arrivals = np.array([request.arrival for request in requests])
+    ahead = np.min(queued - arrivals) + arrivals[0]
+    return {"first": first - ahead, "last": last - ahead}
 
 
 def _arrival(cells: Cells, form: Form) -> float:

@@ -1,6 +1,6 @@
 """A request trace: arrival times, lengths, and cached prefixes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,16 +15,19 @@ class Trace:
     """Requests in order of arrival: one number each of seconds, prompt and output tokens.
 
     ``arrivals`` is empty where the file has no times, ``hashes`` where it hashes no prompts.
-    ``dropped`` counts requests without an answer, which BurstGPT logs as failed.
+    ``dropped`` counts requests without an answer, which BurstGPT logs as failed. ``first`` and
+    ``last``: seconds at which a server had their first and last tokens, where the file has them.
     """
 
     file: str
-    source: str  # azure, burstgpt, mooncake, vidur, llmservingsim, apex, vllm, sglang
+    source: str  # azure, burstgpt, mooncake, vidur, llmservingsim (run), apex, vllm, sglang
     arrivals: np.ndarray
     isl: np.ndarray
     osl: np.ndarray
     hashes: tuple[tuple[int, ...], ...] = ()
     dropped: int = 0
+    first: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    last: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.isl)

@@ -22,6 +22,7 @@ DATA = Path(__file__).resolve().parents[2] / "data" / "traces"
         ("mooncake.jsonl", "mooncake", [0, 3, 3, 9], [1500, 1600, 1000, 1500], [50, 20, 30, 40]),
         ("vidur.csv", "vidur", [0, 0.25], [200, 100], [20, 10]),  # the file is out of order
         ("llmservingsim.jsonl", "llmservingsim", [0, 0.5], [100, 200], [10, 20]),
+        ("llmservingsim_run.jsonl", "llmservingsim run", [0, 0.5, 1], [300, 200, 100], [11, 21, 1]),
         ("apex.jsonl", "apex", [0, 2], [100, 200], [10, 20]),
         ("vllm_detailed.json", "vllm", [0, 0.25, 0.5], [100, 300, 200], [10, 30, 20]),
     ],
@@ -33,6 +34,23 @@ def test_formats(name, source, arrivals, prompts, outputs):
     np.testing.assert_array_equal(trace.isl, prompts)
     np.testing.assert_array_equal(trace.osl, outputs)
     assert trace.dropped == (1 if source == "burstgpt" else 0)  # a failed request
+
+
+def test_a_run_has_the_times_of_the_server():
+    trace = read_trace(DATA / "llmservingsim_run.jsonl")
+    # request b was queued at once: 50.5 s of the engine's clock are 0.5 s after the first arrival
+    np.testing.assert_allclose(trace.first, [0.1, 0.6, 1.05], atol=1e-9)
+    np.testing.assert_allclose(trace.last, [0.3, 1.0, 1.05], atol=1e-9)
+    assert not len(read_trace(DATA / "llmservingsim.jsonl").first)
+
+
+def test_times_of_a_server_that_go_back_are_refused(tmp_path):
+    text = (DATA / "llmservingsim_run.jsonl").read_text()
+    file = tmp_path / "run.jsonl"
+    for changed in (text.replace("50.30", "50.05"), text.replace('"queued_ts": 50.50, ', "")):
+        file.write_text(changed)
+        with pytest.raises(InputError, match="three times that do not decrease, or none"):
+            read_trace(file)
 
 
 def test_prefix_hits_are_those_of_the_hashed_blocks():

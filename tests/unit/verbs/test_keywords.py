@@ -15,7 +15,7 @@ from infer_jax.verbs.keywords import RULES
 
 ROOT = Path(__file__).parents[3]
 VERBS = ("estimate", "plan", "memory", "frontier", "layout", "sensitivity", "codesign")
-VERBS += ("calibrate", "compare", "report", "kernels", "offload", "measure", "sweep")
+VERBS += ("calibrate", "compare", "report", "kernels", "offload", "measure", "sweep", "replay")
 FIRST = {
     "measure": (),
     "sweep": ("no-such-space.toml",),
@@ -45,7 +45,7 @@ BAD = {
 def test_no_verb_takes_nonsense_for_a_number(verb, name, kinds):
     assert name in RULES, "every number has a rule"
     bad = dict(BAD)
-    if name not in ("isl", "prefix", "seed", "acceptance", "every"):
+    if name not in ("isl", "prefix", "seed", "acceptance", "every", "warmup"):
         bad["zero"] = 0
     if (verb, name) == ("plan", "chunk"):
         bad["a list"] = [4, -1]

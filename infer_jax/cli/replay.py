@@ -1,0 +1,146 @@
+"""`infer-jax replay`: what happens to every request of a trace or a benchmark on a server."""
+
+from typing import Annotated
+
+import typer
+
+from infer_jax.cli import memory, options as opt, parsers, show
+from infer_jax.verbs.replay import replay as ask
+
+PassTokens = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="TOKENS",
+        help="Tokens of one pass at most; the engine's default where not given.",
+    ),
+]
+PassSequences = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="N",
+        help="Sequences that run at once at most; the engine's default where not given.",
+    ),
+]
+Block = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="TOKENS",
+        help="Tokens of a cache block; 16 of vLLM, 1 of SGLang, 32 of TensorRT-LLM.",
+    ),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Whose scheduler: vllm, sglang or trtllm; the estimator's where not given.",
+    ),
+]
+Trace = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Requests as recorded, in place of drawn ones."),
+]
+Burstiness = Annotated[
+    float,
+    typer.Option(
+        parser=parsers.real("a number above 0", 0.0),
+        metavar="X",
+        help="Shape of the gamma law of times between arrivals: 1 is Poisson, less is burstier.",
+    ),
+]
+RampUp = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.real("a rate above 0", 0.0),
+        metavar="REQ/S",
+        help="Rate of the first requests, which rises linearly to --request-rate.",
+    ),
+]
+Prompts = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1, 1e6),
+        metavar="N",
+        help="Requests of a run; all of a trace, 10 x --concurrency or 1000 where not given.",
+    ),
+]
+Isl = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1), metavar="TOKENS", help="Tokens of a prompt; 1024 if not given."
+    ),
+]
+Osl = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1), metavar="TOKENS", help="Tokens of an output; 128 if not given."
+    ),
+]
+RangeRatio = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.real("a share above 0, of 1 at most", 0.0, 1.0),
+        metavar="SHARE",
+        help="Lengths are drawn from this share of --isl and --osl up to them; 1 if not given.",
+    ),
+]
+Warmup = Annotated[
+    float,
+    typer.Option(
+        parser=parsers.count(0), metavar="N", help="First requests that are served, not counted."
+    ),
+]
+Seed = Annotated[
+    float,
+    typer.Option(parser=parsers.count(0, 2**32 - 1), metavar="N", help="Of all random numbers."),
+]
+Seeds = Annotated[
+    float,
+    typer.Option(parser=parsers.count(1, 1000), metavar="N", help="Runs of other random numbers."),
+]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out", metavar="FILE", help="A picture (.png, .svg, .pdf), or every request as .csv."
+    ),
+]
+
+
+def replay(
+    config: opt.Config,
+    hardware: opt.HardwareName,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    dp: opt.Dp = 1,  # pyright: ignore[reportArgumentType]
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    engine: EngineName = None,
+    max_num_seqs: PassSequences = None,
+    max_num_batched_tokens: PassTokens = None,
+    block_size: Block = None,
+    gpu_memory_utilization: memory.Utilization = None,
+    trace: Trace = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: opt.Rate = None,
+    burstiness: Burstiness = 1,
+    ramp_up: RampUp = None,
+    prompts: Prompts = None,
+    isl: Isl = None,
+    osl: Osl = None,
+    range_ratio: RangeRatio = None,
+    warmup: Warmup = 0,
+    seed: Seed = 0,
+    seeds: Seeds = 1,
+    ttft: opt.Ttft = None,
+    tpot: opt.Tpot = None,
+    estimator: opt.EstimatorName = None,
+    out: Out = None,
+    set: opt.Set = None,
+    as_json: opt.Json = False,
+) -> None:
+    """What happens to each request of a trace or benchmark: percentiles, queue, cache, power."""
+    show.answer(ask, locals())

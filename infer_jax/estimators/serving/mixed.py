@@ -1,0 +1,102 @@
+"""Seconds of a pass as a scheduler composes it: requests that decode, and parts of prompts."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from infer_jax.estimators.serving import pass_terms
+from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.pass_terms import Spent
+from infer_jax.estimators.serving.passes import eager
+
+FEWEST, MOST, FINE = 0, 20, 32  # a table of rows: 1 to a million, 32 points to a doubling
+POINTS = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
+
+
+class Mixed(NamedTuple):
+    """What a pass of a group is priced by; ``through`` is in logarithms at ``POINTS`` rows."""
+
+    context: Context
+    through: Float[Array, " points"]
+
+
+def mixed_pass(c: Context, decoding: Array, context: Array, new: Array, pairs: Array) -> Spent:
+    """Seconds, by term, of one pass of an attention group that has a single pipeline stage.
+
+    ``decoding`` requests get a token each and have ``context`` tokens in the cache in all; ``new``
+    prompt tokens are fed, with ``pairs`` pairs of one of them and one before it.
+    """
+    through = pass_terms.through_layers(c, jnp.maximum(decoding + new, 1.0))
+    return _composed(c, through, decoding, context, new, pairs)
+
+
+def _composed(
+    c: Context, through: Spent, decoding: Array, context: Array, new: Array, pairs: Array
+) -> Spent:
+    """A pass whose rows go ``through`` the layers together.
+
+    What decoding requests need besides (attention, head, launches of the graph, host) is that of a
+    decode step; what prompts need (attention, launches without a graph) that of a prefill, of
+    which decoding requests wait for a part of the launches.
+    """
+    model, decodes = c.model, decoding > 0.0
+    decoded = pass_terms.joined(
+        pass_terms.decode_attention(c, decoding, 1.0, context / jnp.maximum(decoding, 1.0)),
+        pass_terms.head(c, decoding, 1.0),
+        pass_terms.waiting(launch=pass_terms.gaps(c), host=c.engine.sequence_time * decoding),
+    )
+    prompts, part, before = as_prompts(new, pairs)
+    launches = eager(c, new) * jnp.where(decodes, model.eager_beside_decode, 1.0)
+    fed = pass_terms.joined(
+        pass_terms.prefill_attention(c, prompts, part, before),
+        pass_terms.head(c, prompts, 1.0).times(jnp.asarray(model.laws.prompt_logits)),
+        pass_terms.waiting(launch=launches),
+    )
+    spent = pass_terms.joined(
+        through,
+        decoded.times(jnp.where(decodes, 1.0, 0.0)),
+        fed.times(jnp.where(new > 0.0, 1.0, 0.0)),
+    )
+    return spent.times(jnp.where(decodes, model.decode_factor, model.first_factor))
+
+
+def as_prompts(new: Array, pairs: Array) -> tuple[Array, Array, Array]:
+    """Prompts of equal parts, tokens of each part and tokens before it, of this many pairs.
+
+    n tokens of one prompt after c others make n (c + n / 2) pairs; of fewer pairs than n^2 / 2
+    they are of several prompts from their begin, m (n / m)^2 / 2.
+    """
+    some = jnp.maximum(new, 1.0)
+    alone = some * some / 2.0
+    several = alone / jnp.clip(pairs, 0.5, alone)
+    before = jnp.maximum(pairs - alone, 0.0) / some
+    return several, some / several, before
+
+
+def mixed(c: Context) -> Mixed:
+    """The table that ``mixed_time`` reads, of one model, layout and system."""
+    rows = jnp.asarray(POINTS, jnp.result_type(c.plan.tp))
+    times = jax.vmap(lambda n: pass_terms.through_layers(c, n).time)(rows)
+    return Mixed(c, jnp.log(times))
+
+
+def mixed_time(m: Mixed, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
+    """Seconds of ``mixed_pass``, element by element, with the way through the layers from a table.
+
+    Linear in logarithms between points, which is exact where reading or computing alone counts.
+    Smooth in ``context`` but for the corners of windows and of a choice of tokens.
+    """
+
+    def one(decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
+        at = jnp.log2(jnp.clip(decoding + new, POINTS[0], POINTS[-1])) * FINE
+        low = jnp.minimum(jnp.floor(at), len(POINTS) - 2.0)
+        index, share = low.astype(jnp.int32), at - low
+        layers = jnp.exp(m.through[index] * (1.0 - share) + m.through[index + 1] * share)
+        through = pass_terms.waiting(layers=layers)
+        return _composed(m.context, through, decoding, context, new, pairs).time
+
+    return jnp.vectorize(one)(decoding, context, new, pairs)

@@ -1,0 +1,121 @@
+"""Draws a replay: the server over time, and how the times of requests are spread."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from infer_jax.plots.style import QUIET, TONES, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Series(NamedTuple):
+    """One copy of the server, at the ends of its passes: seconds, and what there is from then on.
+
+    ``cache``: share of the blocks that are taken; ``power``: watts of a chip until then, empty
+    where not known.
+    """
+
+    time: np.ndarray
+    queue: np.ndarray
+    running: np.ndarray
+    cache: np.ndarray
+    power: np.ndarray
+
+    def joules(self) -> float:
+        """Energy of a chip, J."""
+        return float(np.sum(self.power * np.diff(self.time, prepend=0.0)))
+
+
+def plot_replay(
+    series: Sequence[Series],
+    times: Mapping[str, Sequence[np.ndarray]],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str = "",
+    caption: str = "",
+) -> "Figure":
+    """Requests that run and wait, cache and power over time; shares of requests by their times.
+
+    ``times``: by name those of all requests, s, as replayed and, if known, as measured. Written to
+    ``path`` if given.
+
+    Raises:
+        InputError: matplotlib is missing, or the path cannot be written.
+    """
+    import textwrap
+
+    with style():
+        from matplotlib.figure import Figure
+
+        lines = textwrap.wrap(caption, 150)
+        low = 0.17 * len(lines) + 0.12
+        figure = Figure(figsize=(12.4, 6.6 + low), layout="constrained")
+        layout: Any = figure.get_layout_engine()
+        layout.set(rect=(0, low / (6.6 + low), 1, 1 - low / (6.6 + low)))
+        axes = figure.subplots(2, 3)
+        _over_time(axes[0], series)
+        for axis, (name, each) in zip(axes[1], times.items(), strict=True):
+            _spread(axis, name, each)
+        if title:
+            figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
+        figure.text(0.012, 0.012, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
+        if path is not None:
+            save(figure, path)
+    return figure
+
+
+def _over_time(axes: "Sequence[Axes]", series: Sequence[Series]) -> None:
+    """Running and waiting requests of all copies; cache of each; power of a GPU of each."""
+    ends = np.unique(np.concatenate([s.time for s in series]))
+    for name, label, tone in (("running", "running", TONES[0]), ("queue", "waiting", TONES[2])):
+        total = sum(_at(s, getattr(s, name), ends) for s in series)
+        axes[0].plot(ends, total, color=tone, linewidth=1.4, drawstyle="steps-post", label=label)
+    axes[0].set_ylabel("requests")
+    axes[0].set_ylim(0.0, 1.2 * axes[0].get_ylim()[1])
+    axes[0].legend(loc="upper left", ncols=2)
+    for i, each in enumerate(series):
+        look: dict[str, Any] = {"color": TONES[i % len(TONES)], "linewidth": 1.2}
+        axes[1].plot(each.time, 100.0 * each.cache, drawstyle="steps-post", **look)
+        if len(each.power):
+            axes[2].plot(*_smooth(each.time, each.power), **look)
+    axes[1].set_ylabel("cache taken, %")
+    axes[1].set_ylim(0.0, None)
+    axes[2].set_ylabel("power of a GPU, W")
+    axes[2].set_ylim(0.0, None)
+    if not len(series[0].power):
+        axes[2].text(0.5, 0.5, "power not known", transform=axes[2].transAxes, ha="center")
+    for axis in axes:
+        axis.set_xlabel("time, s")
+
+
+def _at(series: Series, values: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Values at these times: each holds from the end of its pass on."""
+    at = np.searchsorted(series.time, times, side="right") - 1
+    return np.where(at >= 0, values[np.maximum(at, 0)], 0)
+
+
+def _smooth(time: np.ndarray, watts: np.ndarray, bins: int = 240) -> tuple[np.ndarray, np.ndarray]:
+    """Mean power over equal parts of the run: passes alternate faster than a line can show."""
+    energy = np.concatenate([[0.0], np.cumsum(watts * np.diff(time, prepend=0.0))])
+    edges = np.linspace(0.0, time[-1], bins + 1)
+    spent = np.diff(np.interp(edges, np.concatenate([[0.0], time]), energy))
+    return (edges[1:] + edges[:-1]) / 2.0, spent / np.diff(edges)
+
+
+def _spread(axis: "Axes", name: str, times: Sequence[np.ndarray]) -> None:
+    """The share of requests whose time is at most so long, replayed and measured."""
+    looks = (("replayed", TONES[0], "-"), ("measured", TONES[2], (0, (4, 2))))
+    for each, (said, tone, dash) in zip(times, looks, strict=False):
+        share = 100.0 * np.arange(1, len(each) + 1) / max(len(each), 1)
+        look: dict[str, Any] = {"color": tone, "linestyle": dash, "linewidth": 1.8}
+        axis.plot(1e3 * np.sort(each), share, **look, label=said)
+    axis.set_xlabel(f"{name}, ms")
+    axis.set_ylabel("requests at most so long, %")
+    axis.set_ylim(0.0, 100.0)
+    if len(times) > 1:
+        axis.legend(loc="lower right")

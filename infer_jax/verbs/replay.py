@@ -1,0 +1,206 @@
+"""``ij.replay``: what happens to every request of a trace or a benchmark on a server."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from infer_jax.plots.replay import Series
+from infer_jax.replays import Log, Requests
+from infer_jax.specs import Plan
+from infer_jax.verbs import inputs, pictures, progress
+from infer_jax.verbs.asking import verb
+from infer_jax.verbs.checks import either, one_of
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.replay_requests import (
+    PROMPTS,
+    TURNS,
+    Arriving,
+    Lengths,
+    Load,
+    checked,
+    drawn,
+    lengths_of,
+    randomly,
+)
+from infer_jax.verbs.replay_result import ReplayResult
+from infer_jax.verbs.replay_runs import Gaps, Run, gaps_of
+from infer_jax.verbs.replay_server import ENGINES, Server, Sizes, server_of
+from infer_jax.verbs.split import check_split
+
+KINDS = (*pictures.KINDS, ".csv")
+
+
+@verb
+def replay(
+    config: ModelLike,
+    hardware: HardwareLike,
+    *,
+    tp: float | None = None,
+    pp: float | None = None,
+    ep: float | None = None,
+    dp: float = 1,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+    engine: str | None = None,
+    max_num_seqs: float | None = None,
+    max_num_batched_tokens: float | None = None,
+    block_size: float | None = None,
+    gpu_memory_utilization: float | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    concurrency: float | None = None,
+    request_rate: float | None = None,
+    burstiness: float = 1.0,
+    ramp_up: float | None = None,
+    prompts: float | None = None,
+    isl: float | None = None,
+    osl: float | None = None,
+    range_ratio: float | None = None,
+    warmup: float = 0,
+    seed: float = 0,
+    seeds: float = 1,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    estimator: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    set: str | Sequence[str] | None = None,
+) -> ReplayResult:
+    """What happens to each request: TTFT, TPOT, ITL and latency with percentiles, queue and cache.
+
+    The scheduler of an engine, pass by pass, for the requests of a ``trace`` or of a benchmark:
+    ``concurrency`` kept in flight, or ``request_rate`` a second. ``ttft`` and ``tpot`` are limits
+    in seconds, which goodput meets. ``out`` is a picture, or a .csv of all requests.
+
+    Raises:
+        InputError: a model, system or trace that cannot be read, a plan or an engine that is not
+            replayed, a request that the server never holds.
+
+    >>> import infer_jax as ij
+    >>> run = ij.replay("llama-3.1-8b", "h100_sxm", tp=1, concurrency=4, prompts=16, isl=512)
+    >>> run.throughput > 0, run.to_pandas().shape[0]
+    (True, 16)
+    """
+    asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
+    one_of("--engine", engine, ENGINES)
+    if out is not None:
+        pictures.check(out, KINDS, "")
+    arch = asked.model.architecture
+    plan = _plan(tp, pp, ep, dp)
+    check_split(arch, float(plan.tp), 1.0, 1.0)
+    name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
+    model = inputs.serving(name, asked)
+    its = inputs.engine(model)
+    if engine is not None and engine != its:
+        raise refuse("--engine", engine, f"{its}, which {name} is of, or another --estimator")
+    lengths = lengths_of(trace, isl, osl, range_ratio)
+    load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
+    count = _count(prompts, load, lengths)
+    if warmup >= count:
+        raise refuse("--warmup", warmup, f"fewer than the requests of a run, {count}")
+    if seeds > 1 and not randomly(load, lengths):
+        raise refuse("--seeds", seeds, "1: nothing is drawn, so that all runs are alike")
+    if dp > min(count, either(concurrency, count)):
+        raise refuse("--dp", dp, "at most as many copies as requests")
+    sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization)
+    mean = lengths.mean_tokens
+    server = server_of(its, model, arch, asked.hardware, float(plan.tp), sizes, mean)
+    runs = []
+    with progress.steps("replaying", int(seeds * dp)) as done:
+        for i in range(int(seeds)):
+            requests = drawn(load, lengths, count, (int(seed), i))
+            runs.append(_run(server, requests, int(dp), concurrency, int(warmup), done))
+    result = ReplayResult(
+        asked=asked,
+        estimator=name,
+        trust=inputs.trust(name, model, asked),
+        plan=plan,
+        server=server,
+        load=load,
+        lengths=lengths,
+        runs=runs,
+        limits={k: x for k, x in (("ttft", ttft), ("tpot", tpot)) if x is not None},
+    )
+    if out is not None:
+        result.write(out)
+    return result
+
+
+def _plan(tp: float | None, pp: float | None, ep: float | None, dp: float) -> Plan:
+    """The plan, if it is one whose scheduler is replayed.
+
+    Raises:
+        InputError: several stages, or several attention groups in one instance.
+    """
+    if tp is None:
+        raise ask("--tp", "On how many GPUs?", "--tp")
+    if either(pp, 1.0) > 1:
+        raise refuse("--pp", pp, "1: micro-batches of a pipeline are not replayed")
+    if either(ep, 1.0) > 1:
+        allowed = "1: attention groups that share experts, each with a queue, are not replayed"
+        raise refuse("--ep", ep, allowed)
+    return Plan.of(tp=tp, dp=dp)
+
+
+def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
+    """Requests of a run.
+
+    Raises:
+        InputError: more than the trace has.
+    """
+    if lengths.trace is not None:
+        there = len(lengths.trace)
+        if prompts is not None and prompts > there:
+            raise refuse("--prompts", prompts, f"at most the {there} requests of the trace")
+        return int(either(prompts, there))
+    usual = PROMPTS if load.concurrency is None else TURNS * load.concurrency
+    return int(either(prompts, usual))
+
+
+def _run(
+    server: Server,
+    requests: Arriving,
+    copies: int,
+    concurrency: float | None,
+    warmup: int,
+    done: progress.Step,
+) -> Run:
+    """One run: requests are dealt to the copies in turn, and each copy serves its own."""
+    count, parts = len(requests.prompt), []
+    table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
+    table["preempted"] = np.zeros(count)
+    for copy in range(copies):
+        own = requests.of_one(copy, copies)
+        loop = None
+        if concurrency is not None:
+            loop = int(concurrency) // copies + (copy < int(concurrency) % copies)
+        log = server.serve(Requests.of(*own), loop)
+        there = np.asarray(log.there)
+        for name, column in table.items():
+            column[copy::copies] = np.asarray(getattr(log, name))[there]
+        parts.append((gaps_of(log), _series(server, log)))
+        done()
+    # a request spends the time in front before the scheduler sees it
+    table["arrival"] = table["arrival"] - server.front
+    gaps = Gaps(*(np.concatenate(x) for x in zip(*(part[0] for part in parts), strict=True)))
+    return Run(
+        **table,
+        prompt=requests.prompt,
+        output=requests.output,
+        copy=np.arange(count) % copies,
+        counted=np.arange(count) >= warmup,
+        gaps=gaps,
+        series=tuple(part[1] for part in parts),
+    )
+
+
+def _series(server: Server, log: Log) -> Series:
+    turns = int(log.turns)
+    watts = server.power(log)
+    return Series(
+        time=np.asarray(log.path.time)[:turns],
+        queue=np.asarray(log.queue)[:turns],
+        running=np.asarray(log.path.running)[:turns],
+        cache=np.asarray(log.path.blocks)[:turns] / float(server.rules.blocks),
+        power=watts[:turns],
+    )

@@ -1,0 +1,163 @@
+"""The requests of a replay: those of a trace, or drawn as benchmarks of servers draw them."""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.catalog.traces import Trace, read_trace
+from infer_jax.verbs.checks import either
+from infer_jax.verbs.problems import ask, refuse
+
+ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
+PROMPTS = 1000  # requests of a run where not given, as there
+TURNS = 10  # requests of a run over those in flight, as InferenceX runs them
+
+
+class Load(NamedTuple):
+    """How requests come: by a clock, or as many in flight at all times."""
+
+    concurrency: float | None
+    rate: float | None
+    burstiness: float
+    ramp_up: float | None
+
+    @property
+    def given(self) -> bool:
+        """Whether options say how requests come, and not a trace."""
+        return self.concurrency is not None or self.rate is not None
+
+
+class Lengths(NamedTuple):
+    """Tokens of requests: of a trace, or drawn from ``ratio`` of the given ones up to these."""
+
+    isl: float
+    osl: float
+    ratio: float
+    trace: Trace | None = None
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens of a request at its end, in the mean."""
+        return (self.isl + self.osl) * (1.0 + self.ratio) / 2.0
+
+
+class Arriving(NamedTuple):
+    """Requests of one run in order of arrival; ``arrival`` (s) is not read in a closed loop."""
+
+    arrival: np.ndarray
+    prompt: np.ndarray
+    output: np.ndarray
+
+    def of_one(self, copy: int, copies: int) -> "Arriving":
+        """Those that a router deals to one of some copies in turn."""
+        return Arriving(*(x[copy::copies] for x in self))
+
+
+def lengths_of(
+    trace: str | os.PathLike[str] | None,
+    isl: float | None,
+    osl: float | None,
+    range_ratio: float | None,
+) -> Lengths:
+    """The lengths that options ask for.
+
+    Raises:
+        InputError: lengths beside a trace, prompts of no token, a trace that cannot be read.
+    """
+    if trace is not None:
+        given = (("--isl", isl), ("--osl", osl), ("--range-ratio", range_ratio))
+        for option, value in given:
+            if value is not None:
+                raise refuse(option, value, "--trace or lengths, not both")
+        read = read_trace(trace)
+        return Lengths(read.isl.mean(), read.osl.mean(), 1.0, read)
+    if isl == 0:
+        raise refuse("--isl", isl, "at least 1 token")
+    return Lengths(either(isl, ISL), either(osl, OSL), either(range_ratio, 1.0))
+
+
+def checked(load: Load, lengths: Lengths) -> Load:
+    """The load, if it is one that can be replayed.
+
+    Raises:
+        InputError: neither or both of a rate and a concurrency, or what belongs to a rate alone.
+    """
+    timed = lengths.trace is not None and len(lengths.trace.arrivals)
+    if load.concurrency is not None and load.rate is not None:
+        raise refuse("--request-rate", load.rate, "--concurrency or --request-rate, not both")
+    if load.concurrency is None and load.rate is None and not timed:
+        ways = "--concurrency 64, or --request-rate 8, or --trace FILE with times"
+        raise ask("--concurrency", "When do requests come?", ways)
+    option, value = "--burstiness", load.burstiness
+    if load.ramp_up is not None:
+        option, value = "--ramp-up", load.ramp_up
+    elif load.burstiness == 1.0:
+        return load
+    if load.rate is None:
+        raise refuse(option, value, "with --request-rate")
+    if timed:
+        raise refuse(option, value, "without --trace: its requests come as they were recorded")
+    return load
+
+
+def randomly(load: Load, lengths: Lengths) -> bool:
+    """Whether another seed gives other requests."""
+    timed = lengths.trace is not None and len(lengths.trace.arrivals)
+    drawn_times = load.rate is not None and not timed
+    return drawn_times or (lengths.trace is None and lengths.ratio < 1.0)
+
+
+def drawn(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Arriving:
+    """The requests of one run: the first ``prompts`` of a trace, or drawn by a seed."""
+    random, trace = np.random.default_rng(seed), lengths.trace
+    if trace is None:
+        sizes = [drawn_lengths(random, x, lengths.ratio, prompts) for x in lengths[:2]]
+    else:
+        sizes = [trace.isl[:prompts], trace.osl[:prompts]]
+    if load.concurrency is not None:
+        return Arriving(np.zeros(prompts), *sizes)
+    if trace is not None and len(trace.arrivals):
+        # at another rate: the same pattern, faster or slower
+        scale = 1.0 if load.rate is None else trace.rate / load.rate
+        return Arriving(trace.arrivals[:prompts] * scale, *sizes)
+    assert load.rate is not None
+    times = drawn_arrivals(random, prompts, load.rate, load.burstiness, load.ramp_up)
+    return Arriving(times, *sizes)
+
+
+def drawn_lengths(
+    random: np.random.Generator, length: float, ratio: float, count: int
+) -> np.ndarray:
+    """Tokens of requests: whole numbers from ratio x length up to length, equally likely.
+
+    As InferenceX draws them: SemiAnalysisAI/InferenceX, utils/bench_serving/benchmark_serving.py at
+    086eabb, ``sample_random_requests``. `vllm bench serve` of today draws about the length.
+    """
+    least = max(int(length * ratio), 1)
+    return random.integers(least, int(length), count, endpoint=True).astype(float)
+
+
+def drawn_arrivals(
+    random: np.random.Generator,
+    count: int,
+    rate: float,
+    burstiness: float = 1.0,
+    ramp_up: float | None = None,
+) -> np.ndarray:
+    """Seconds at which requests come, with times between them by a gamma law.
+
+    Of shape ``burstiness`` and mean 1 / rate: 1 is Poisson, less is burstier. The last comes at
+    count / rate. With ``ramp_up`` the rate rises from there to ``rate``, linearly from the first
+    request to the last, and times are left as drawn. Source: vllm-project/vllm,
+    vllm/benchmarks/serve.py at 009e6d4, ``get_request``.
+
+    >>> times = drawn_arrivals(np.random.default_rng(0), 1000, 8.0)
+    >>> float(times[-1])
+    125.0
+    """
+    first = rate if ramp_up is None else ramp_up
+    rates = first + (rate - first) * np.arange(count) / max(count - 1, 1)
+    times = np.cumsum(random.gamma(burstiness, 1.0 / (rates * burstiness)))
+    return times if ramp_up is not None else times * (count / rate / times[-1])

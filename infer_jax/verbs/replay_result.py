@@ -1,0 +1,317 @@
+"""The result of ``replay``: times with their percentiles, the server over time, every request."""
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from infer_jax.catalog.files import replacing
+from infer_jax.estimators import Trust
+from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.results.numbers import digits, plain
+from infer_jax.specs import Plan
+from infer_jax.verbs import inputs
+from infer_jax.verbs.replay_requests import Lengths, Load, randomly
+from infer_jax.verbs.replay_runs import Run, Statistic, names, statistic
+from infer_jax.verbs.replay_server import Server
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TIMES = {  # the times of a request
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "itl": "time between tokens",
+    "latency": "latency",
+}
+MEASURED = ("ttft", "tpot", "latency")
+LABELS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
+
+
+@dataclass(frozen=True, repr=False)
+class ReplayResult(Result):
+    """What a server did in one run or more: ``runs`` has every request, in seconds and tokens."""
+
+    asked: inputs.Given
+    estimator: str
+    trust: Trust
+    plan: Plan
+    server: Server
+    load: Load
+    lengths: Lengths
+    runs: Sequence[Run]
+    limits: Mapping[str, float]
+
+    @cached_property
+    def times(self) -> dict[str, Statistic]:
+        """TTFT, TPOT, the time between tokens and latency, s: means, percentiles, their errors."""
+        found = {}
+        for name in MEASURED:
+            found[name] = statistic([run.of(name) for run in self.runs], sure=self._random)
+        gaps = [run.gaps for run in self.runs]
+        found["itl"] = statistic([g.seconds for g in gaps], [g.count for g in gaps])
+        return {name: found[name] for name in TIMES}
+
+    @property
+    def _random(self) -> bool:
+        return randomly(self.load, self.lengths)
+
+    @cached_property
+    def measured(self) -> dict[str, Statistic]:
+        """The same as a server had them, where the trace says so and is replayed as it was."""
+        run = self._real
+        if run is None:
+            return {}
+        return {name: statistic([run.of(name)]) for name in MEASURED}
+
+    @property
+    def _real(self) -> Run | None:
+        """The requests as the server of the trace had them."""
+        trace, run = self.lengths.trace, self.runs[0]
+        if trace is None or not len(trace.first) or self.load.given:
+            return None
+        count = len(run.prompt)
+        first, last = trace.first[:count], trace.last[:count]
+        return run._replace(arrival=trace.arrivals[:count], first=first, last=last)
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second, of all copies."""
+        return self._mean(lambda run: run.output[run.counted].sum() / run.duration)
+
+    @property
+    def request_throughput(self) -> float:
+        """Requests per second, of all copies."""
+        return self._mean(lambda run: run.counted.sum() / run.duration)
+
+    @property
+    def goodput(self) -> float | None:
+        """Requests per second that meet all limits; None where there are none."""
+        return self._mean(lambda run: run.good(dict(self.limits))) if self.limits else None
+
+    @property
+    def energy(self) -> float | None:
+        """Joules of all chips per output token; None where the chip's power is not known."""
+        if not len(self.runs[0].series[0].power):
+            return None
+        chips = float(self.plan.tp)
+        return self._mean(
+            lambda run: chips * sum(s.joules() for s in run.series) / run.output.sum()
+        )
+
+    def _mean(self, of: Callable[[Run], float]) -> float:
+        """The mean over runs."""
+        return float(np.mean([of(run) for run in self.runs]))
+
+    def _peak(self, name: str) -> float:
+        """The largest value of a series, of any copy and run."""
+        return max(float(getattr(s, name).max()) for run in self.runs for s in run.series)
+
+    def fields(self) -> Mapping[str, object]:
+        """Times in ms with their standard errors, rates, what was full, and what was asked."""
+        rules, load, run = self.server.rules, self.load, self.runs[0]
+        trace = self.lengths.trace
+        times = {f"{name}_ms": _ms(x.values) for name, x in self.times.items()}
+        errors = {f"{name}_standard_error_ms": _ms(x.errors) for name, x in self.times.items()}
+        real = {f"measured_{name}_ms": _ms(x.values) for name, x in self.measured.items()}
+        return {
+            **self.asked.names,
+            "estimator": self.estimator,
+            "trust": self.trust.fields(),
+            "engine": self.server.engine,
+            "tp": self.plan.tp,
+            "copies": self.plan.dp,
+            "total_gpus": self.plan.chips,
+            "max_num_seqs": rules.slots,
+            "max_num_batched_tokens": rules.budget,
+            "block_size_tokens": rules.block,
+            "kv_cache_size_tokens": self.server.tokens,
+            "trace": None if trace is None else trace.file,
+            "concurrency": load.concurrency,
+            "request_rate_per_s": load.rate,
+            "prompts": len(run.prompt),
+            "warmup": int((~run.counted).sum()),
+            "runs": len(self.runs),
+            "isl_tokens": self._mean(lambda run: run.prompt[run.counted].mean()),
+            "osl_tokens": self._mean(lambda run: run.output[run.counted].mean()),
+            **times,
+            **errors,
+            **real,
+            "throughput_tokens_per_s": self.throughput,
+            "requests_per_s": self.request_throughput,
+            "goodput_requests_per_s": self.goodput,
+            "limits": {f"{name}_ms": 1e3 * limit for name, limit in self.limits.items()},
+            "duration_s": self._mean(lambda run: run.duration),
+            "preemptions": self._mean(lambda run: run.preempted.sum()),
+            "queue_peak": self._peak("queue"),
+            "running_peak": self._peak("running"),
+            "cache_peak_percent": 100.0 * self._peak("cache"),
+            "energy_per_output_token_j": self.energy,
+            "notes": self.notes(),
+        }
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row a request."""
+        return [row for i, run in enumerate(self.runs) for row in self._rows_of(i, run)]
+
+    def _rows_of(self, index: int, run: Run) -> Iterator[Mapping[str, object]]:
+        columns = {
+            "copy": run.copy,
+            "arrival_s": run.arrival,
+            "isl_tokens": run.prompt,
+            "osl_tokens": run.output,
+            "queued_ms": 1e3 * (run.admitted - run.arrival),
+            "ttft_ms": 1e3 * run.ttft,
+            "tpot_ms": 1e3 * run.tpot,
+            "latency_ms": 1e3 * run.latency,
+            "preemptions": run.preempted,
+            "counted": run.counted,
+        }
+        for i, values in enumerate(zip(*columns.values(), strict=True)):
+            values = (plain(x) for x in values)
+            yield {"run": index, "request": i, **dict(zip(columns, values, strict=True))}
+
+    def notes(self) -> list[str]:
+        """What was replayed, what times hold, and what is not modelled."""
+        runs, load, trace = self.runs, self.load, self.lengths.trace
+        front = digits(1e3 * self.server.front)
+        said = [
+            f"TTFT and latency are from a request's arrival and hold {front} ms of network and "
+            "tokeniser; TPOT is (latency - TTFT) / (osl - 1).",
+            "Step times are the estimator's, by rules of the engine's scheduler: no prefix is "
+            "cached, no token drafted, and prefill and decode share the GPUs.",
+        ]
+        if trace is not None and trace.hashes:
+            said.append("The hashes of the trace's prompts are not used: no prefix is cached.")
+        if trace is not None and trace.dropped:
+            said.append(f"{trace.dropped} requests of the trace that failed are left out.")
+        if load.concurrency is not None:
+            said.append("A request is sent as soon as another one has its last token.")
+        if float(self.plan.dp) > 1:
+            said.append("Requests are dealt to the copies in turn, each with its own queue.")
+        if len(runs) > 1:
+            said.append(f"Numbers are means over {len(runs)} runs of other random numbers, after "
+                        "± their standard errors.")  # fmt: skip
+        elif self._random:
+            said.append("After ± is the standard error of a mean, by batches of successive "
+                        "requests; --seeds says it of percentiles, too.")  # fmt: skip
+        if any(run.preempted.any() for run in runs):
+            said.append("Times between tokens leave out what requests wait after a preemption.")
+        longest = max(float((run.prompt + run.output).max()) for run in runs)
+        most = float(self.asked.model.architecture.max_positions)
+        if longest > most:
+            said.append(f"The longest request, {longest:.12g} tokens, is beyond the model's "
+                        f"longest context, {most:.12g}.")  # fmt: skip
+        return [*said, *(note for note in self.asked.notes if "USD/h" not in note)]
+
+    def parts(self) -> Iterator[Part]:
+        """Server and load, times with percentiles, rates and what was full."""
+        copies = float(self.plan.dp)
+        many = f" x {copies:g} copies" if copies > 1 else ""
+        gpus = f"{float(self.plan.tp):g} {self.asked.system.name}"
+        yield f"{self.asked.model.name} on {gpus}{many}, {self.server.engine}: {self._load()}"
+        yield self.trust.says
+        yield ""
+        heads = [Column("", left=True), *(Column(name, "ms") for name in names())]
+        yield Table(heads, list(self._times()))
+        yield ""
+        yield Table(
+            [Column("answer", left=True), Column("value"), Column("unit", left=True)],
+            [[title, value, unit] for title, value, unit in self._answers()],
+        )
+        yield Notes(self.notes())
+
+    def _load(self) -> str:
+        """The requests, in words."""
+        run, load, trace = self.runs[0], self.load, self.lengths.trace
+        count = f"{len(run.prompt)} requests"
+        if trace is not None:
+            count += f" of {Path(trace.file).name}"
+        if load.concurrency is not None:
+            return f"{count}, {load.concurrency:g} in flight"
+        if load.rate is None:
+            return count
+        ramp = "" if load.ramp_up is None else f"{load.ramp_up:g} to "
+        return f"{count} at {ramp}{load.rate:g} requests/s"
+
+    def _times(self) -> Iterator[list[str]]:
+        """Rows of times; below each what was measured, and by how much it is missed."""
+        mark = self.trust.mark
+        for name, title in TIMES.items():
+            found = self.times[name]
+            cells = [mark + _with_error(found, level) for level in names()]
+            yield [title, *cells]
+            if name in self.measured:
+                real = self.measured[name].values
+                off = [found.values[level] / real[level] - 1.0 for level in names()]
+                yield ["  measured", *(digits(1e3 * real[level]) for level in names())]
+                yield ["  error", *(f"{100.0 * x:+.1f} %" for x in off)]
+
+    def _answers(self) -> Iterator[tuple[str, str, str]]:
+        mark = self.trust.mark
+        yield "throughput", mark + digits(self.throughput, 4), "output tok/s"
+        yield "", mark + digits(self.request_throughput, 4), "requests/s"
+        if self.goodput is not None:
+            limits = " and ".join(f"{k.upper()} {1e3 * x:g} ms" for k, x in self.limits.items())
+            yield "goodput", mark + digits(self.goodput, 4), f"requests/s within {limits}"
+        duration = self._mean(lambda run: run.duration)
+        yield "duration of a run", mark + digits(duration, 4), "s"
+        yield "preemptions", digits(self._mean(lambda run: run.preempted.sum())), "in a run"
+        yield "longest queue", digits(self._peak("queue")), "requests"
+        yield "most running", digits(self._peak("running")), "requests"
+        yield "fullest cache", digits(100.0 * self._peak("cache")), "%"
+        if self.energy is not None:
+            yield "energy of the GPUs", mark + digits(self.energy), "J per output token"
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """Queue, running requests, cache and power over time, and the spread of times.
+
+        Of the first run. Written to ``out`` where one is given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.replay import plot_replay
+        from infer_jax.plots.style import words
+
+        title = words(f"{self.asked.model.name} on {self.asked.system.title}")
+        rules = self.server.rules
+        said = (
+            f"{self._load()}; {self.server.engine}, tensor parallel {float(self.plan.tp):g}, "
+            f"{float(rules.slots):g} sequences and {float(rules.budget):g} tokens a pass at most."
+        )
+        both = [run for run in (self.runs[0], self._real) if run is not None]
+        times = {LABELS[name]: [run.of(name) for run in both] for name in MEASURED}
+        return plot_replay(both[0].series, times, out, title=title, caption=words(said))
+
+    def write(self, out: str | os.PathLike[str]) -> None:
+        """Write every request to a .csv, or else the picture.
+
+        Raises:
+            InputError: a file that cannot be written.
+        """
+        if Path(out).suffix.lower() != ".csv":
+            self.plot(out)
+            return
+        rows, text = self.rows(), io.StringIO()
+        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        with replacing(Path(out)) as partial:
+            Path(partial).write_text(text.getvalue())
+
+
+def _ms(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: 1e3 * x for name, x in values.items()}
+
+
+def _with_error(found: Statistic, level: str) -> str:
+    error = found.errors[level]
+    said = digits(1e3 * found.values[level])
+    return said if not np.isfinite(error) else f"{said} ±{digits(1e3 * error, 2)}"

@@ -1,0 +1,148 @@
+"""Numbers of replays: times of every request, the gaps between tokens, the server over time."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.plots.replay import Series
+from infer_jax.replays import Log
+
+LEVELS = (50, 90, 99)  # per cent
+BATCHES = 16  # groups of successive requests whose means say how sure the mean of all is
+
+
+class Gaps(NamedTuple):
+    """Seconds between two tokens of a request, and how many gaps are that long."""
+
+    seconds: np.ndarray
+    count: np.ndarray
+
+
+class Run(NamedTuple):
+    """One run: of every request in order of arrival, seconds and tokens; of every copy, a series.
+
+    ``counted``: which requests statistics are of (not those of the warm-up).
+    """
+
+    arrival: np.ndarray
+    admitted: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    prompt: np.ndarray
+    output: np.ndarray
+    preempted: np.ndarray
+    copy: np.ndarray
+    counted: np.ndarray
+    gaps: Gaps
+    series: tuple[Series, ...]
+
+    @property
+    def ttft(self) -> np.ndarray:
+        """Seconds to the first token."""
+        return self.first - self.arrival
+
+    @property
+    def tpot(self) -> np.ndarray:
+        """Seconds per token after the first; NaN of requests with a single token."""
+        more = self.output - 1
+        return np.where(more > 0, (self.last - self.first) / np.maximum(more, 1), np.nan)
+
+    @property
+    def latency(self) -> np.ndarray:
+        """Seconds from arrival to last token."""
+        return self.last - self.arrival
+
+    def of(self, name: str) -> np.ndarray:
+        """A time of each request that is counted and has it, s."""
+        times = getattr(self, name)[self.counted]
+        return times[np.isfinite(times)]
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first arrival that is counted to the last token."""
+        counted = self.counted
+        return float(self.last[counted].max() - self.arrival[counted].min())
+
+    def good(self, limits: dict[str, float]) -> float:
+        """Requests per second that meet all limits (s); one token alone meets any TPOT."""
+        kept = self.counted.copy()
+        for name, limit in limits.items():
+            kept &= np.nan_to_num(getattr(self, name)) <= limit
+        return float(kept.sum()) / self.duration
+
+
+class Statistic(NamedTuple):
+    """The mean and percentiles of a time, s, and the standard error of each; NaN: not known."""
+
+    values: dict[str, float]
+    errors: dict[str, float]
+
+
+def names() -> tuple[str, ...]:
+    """What is said of every time: its mean and percentiles."""
+    return ("mean", *(f"p{level}" for level in LEVELS))
+
+
+def statistic(
+    samples: list[np.ndarray], counts: list[np.ndarray] | None = None, *, sure: bool = False
+) -> Statistic:
+    """Mean and percentiles, each averaged over runs.
+
+    Standard errors are those of a mean over runs; of one run that was drawn (``sure``: say how sure
+    it is), of its mean alone, by the means of successive batches of requests (Law and Kelton,
+    Simulation Modeling and Analysis, 9.5.3).
+    """
+    each = [_of_one(x, None if counts is None else counts[i]) for i, x in enumerate(samples)]
+    table = np.array([[one[name] for name in names()] for one in each])
+    errors = np.full(table.shape[1], np.nan)
+    if len(table) > 1:
+        errors = table.std(axis=0, ddof=1) / np.sqrt(len(table))
+    elif sure and counts is None and len(samples[0]) >= 2 * BATCHES:
+        means = [batch.mean() for batch in np.array_split(samples[0], BATCHES)]
+        errors[0] = np.std(means, ddof=1) / np.sqrt(BATCHES)
+    pairs = (table.mean(axis=0), errors)
+    return Statistic(*(dict(zip(names(), map(float, x), strict=True)) for x in pairs))
+
+
+def _of_one(sample: np.ndarray, count: np.ndarray | None) -> dict[str, float]:
+    if not len(sample):
+        return dict.fromkeys(names(), np.nan)
+    if count is None:
+        levels = np.percentile(sample, LEVELS)
+        return dict(zip(names(), (sample.mean(), *levels), strict=True))
+    order = np.argsort(sample)
+    upto = np.cumsum(count[order])
+    at = np.searchsorted(upto, np.array(LEVELS) / 100.0 * upto[-1])
+    levels = sample[order][np.minimum(at, len(order) - 1)]
+    return dict(zip(names(), (np.average(sample, weights=count), *levels), strict=True))
+
+
+def gaps_of(log: Log) -> Gaps:
+    """The gaps between tokens of one copy, from the passes of its path.
+
+    A pass gives each decoding request a token. The gap before it is the time since its last one:
+    the pass itself, with passes between that fed prompts alone. Passes of one entry count as
+    equally long, and a request that was preempted as one that was not.
+    """
+    turns = int(log.turns)
+    time, decoding, count = (
+        np.asarray(x)[:turns] for x in (log.path.time, log.path.decoding, log.path.count)
+    )
+    begin = np.concatenate([[0.0], time])[:-1]
+    at = np.flatnonzero((decoding > 0) & (count > 0))
+    if not len(at):
+        return Gaps(np.zeros(0), np.zeros(0))
+    each = (time[at] - begin[at]) / count[at]
+    since = np.concatenate([[begin[at[0]]], time[at[:-1]]])  # the last pass that decoded
+    there = np.asarray(log.there)
+    decodes = np.asarray(log.output)[there] > 1
+    first = np.asarray(log.marks.first)[there][decodes]
+    entry = np.searchsorted(at, first, side="right")  # where its second token is decoded
+    entry = np.minimum(entry, len(at) - 1)
+    joined = np.bincount(entry, minlength=len(at))
+    new = begin[at[entry]] + each[entry] - time[first]
+    others = np.maximum(decoding[at] - joined, 0)
+    seconds = [new, begin[at] - since + each, each]
+    counts = [np.ones(len(new)), others, (count[at] - 1) * decoding[at]]
+    seconds, counts = np.concatenate(seconds), np.concatenate(counts).astype(float)
+    return Gaps(seconds[counts > 0], counts[counts > 0])

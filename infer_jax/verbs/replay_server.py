@@ -1,0 +1,132 @@
+"""The server of a replay: the rules of its engine, and what its passes cost."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import Partial
+
+from infer_jax import footprint
+from infer_jax.compiling import once
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Deployment, Serving, memory, shape
+from infer_jax.estimators.serving.mixed import Mixed, mixed, mixed_pass, mixed_time
+from infer_jax.physics import energy
+from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
+from infer_jax.results.numbers import size
+from infer_jax.specs import Architecture, Hardware
+from infer_jax.verbs.problems import refuse
+
+ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
+BLOCKS = {"vllm": 16.0, "sglang": 1.0, "trtllm": 32.0}  # tokens of a block where not given
+
+OPTIONS = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
+
+
+class Sizes(NamedTuple):
+    """What an engine is started with: None is its own default."""
+
+    slots: float | None
+    budget: float | None
+    block: float | None
+    utilization: float | None
+
+
+class Server(NamedTuple):
+    """One instance: its rules, its pass by a table, seconds before a request reaches it."""
+
+    engine: str
+    rules: Rules
+    pass_: Mixed
+    front: float
+    tokens: float  # of the cache
+
+    def serve(self, requests: Requests, concurrency: int | None) -> Log:
+        """What happens to every request.
+
+        Raises:
+            InputError: a request that the server never holds.
+        """
+        try:
+            return serve(Partial(mixed_time, self.pass_), self.rules, requests, concurrency)
+        except InputError as error:
+            raise refuse(
+                OPTIONS.get(error.field, error.field), error.value, error.allowed
+            ) from None
+
+    def power(self, log: Log) -> np.ndarray:
+        """Watts of a chip in each entry of the path; nothing where its power is not known."""
+        if not float(self.pass_.context.hardware.power) > 0.0:
+            return np.zeros(0)
+        path = log.path
+        kind = path.time.dtype
+        given = (path.decoding, path.context, path.fed, path.pairs, path.count)
+        return np.asarray(_watts(self.pass_, *(jnp.asarray(x, kind) for x in given)))
+
+
+@jax.jit
+def _watts(
+    m: Mixed, decoding: Array, context: Array, fed: Array, pairs: Array, count: Array
+) -> Array:
+    """Watts of a chip by the shares of each pass that it reads and computes; at rest in a wait."""
+
+    def one(decoding: Array, context: Array, fed: Array, pairs: Array, count: Array) -> Array:
+        middle = context + decoding * (count - 1.0) / 2.0
+        spent = mixed_pass(m.context, decoding, middle, fed, pairs)
+        busy = jnp.where(count > 0, 1.0 / spent.time, 0.0)
+        reading, computing = (jnp.minimum(x * busy, 1.0) for x in (spent.reading, spent.computing))
+        power = m.context.hardware.power
+        return energy.power(power, reading, computing, m.context.model.draw)
+
+    return jax.vmap(one)(decoding, context, fed, pairs, count)
+
+
+def server_of(
+    engine: str,
+    model: Serving,
+    arch: Architecture,
+    hardware: Hardware,
+    tp: float,
+    sizes: Sizes,
+    mean_tokens: float,
+) -> Server:
+    """One instance of ``tp`` chips that serves requests of ``mean_tokens`` tokens on average.
+
+    Raises:
+        InputError: more sequences than tokens in a pass, or no room for a cache.
+    """
+    rules = ENGINES[engine](**{"tokens" if engine == "sglang" else "blocks": 1.0})
+    slots = float(rules.slots) if sizes.slots is None else sizes.slots
+    budget = float(rules.budget) if sizes.budget is None else sizes.budget
+    block = BLOCKS[engine] if sizes.block is None else sizes.block
+    if slots > budget and rules.beside:
+        if sizes.slots is not None:
+            allowed = f"at most --max-num-batched-tokens, {budget:g}: each decodes a token"
+            raise refuse("--max-num-seqs", slots, allowed)
+        slots = budget
+    if sizes.utilization is not None:
+        model = model.with_(usable_memory=sizes.utilization)
+    plan = Deployment.of(tp=tp, chunk=budget, max_sequences=slots, block=block)
+    length = jnp.asarray(block * np.ceil(mean_tokens / block))
+    pass_, free, each, front = once(_priced, model, arch, hardware, plan, length)
+    tokens = float(np.floor(free / each * float(length) / block) * block)
+    if tokens < block:
+        short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
+        raise refuse("--tp", tp, f"more GPUs, or smaller weights: {short}")
+    names = {"slots": slots, "budget": budget}
+    if engine == "sglang":
+        rules = sglang(tokens=tokens, page=block, **names)
+    else:
+        rules = ENGINES[engine](blocks=tokens / block, block=block, **names)
+    return Server(engine, rules, pass_, float(front), tokens)
+
+
+def _priced(
+    model: Serving, arch: Architecture, hardware: Hardware, plan: Deployment, length: Array
+) -> tuple[Mixed, Array, Array, Array]:
+    """What passes cost; bytes of a chip left for the cache and of a request; seconds in front."""
+    c = model.context(shape(arch), hardware, plan)
+    chip = footprint.account(*memory.asked(c))
+    return mixed(c), chip.available, chip.at_its_end(length), model.front_time(plan)

@@ -1,0 +1,136 @@
+"""A pass as a scheduler composes it: its parts, its table, and many of them in a row."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import infer_jax as ij
+from infer_jax.estimators.serving import shape
+from infer_jax.estimators.serving.mixed import as_prompts, mixed, mixed_pass, mixed_time
+from infer_jax.replays import Requests, serve, vllm
+
+MODELS = {"llama-3.1-8b": 1, "gpt-oss-20b": 1, "deepseek-v3": 8}  # plain, windows, latent experts
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _wide():
+    with jax.enable_x64(True):
+        yield
+
+
+def context_of(model, tp):
+    arch, system = ij.load_model(model).architecture, ij.load_system("h200_sxm")
+    estimator = ij.make("serving", system.coefficients)
+    plan = ij.Plan.of(tp=tp)
+    return estimator, arch, system.hardware, plan, estimator.context(
+        shape(arch), system.hardware, plan
+    )  # fmt: skip
+
+
+times = jax.jit(jax.vmap(lambda c, *batch: mixed_pass(c, *batch).time, (None, 0, 0, 0, 0)))
+looked_up = jax.jit(jax.vmap(mixed_time, (None, 0, 0, 0, 0)))
+tabulated = jax.jit(mixed)
+
+
+@pytest.mark.parametrize(("model", "tp"), MODELS.items())
+def test_alone_it_is_the_estimators_pass(model, tp):
+    estimator, arch, hardware, plan, c = context_of(model, tp)
+    step = jax.jit(estimator.step)
+    for sequences, new, cached in ((64, 1, 3000), (1, 3000, 0), (1, 2000, 4000)):
+        forward = ij.ForwardPass.of(sequences=sequences, new_tokens=new, cached_tokens=cached)
+        expected = float(step(arch, hardware, forward, plan).time)
+        if new == 1:
+            batch = (sequences, sequences * cached, 0.0, 0.0)
+        else:
+            batch = (0.0, 0.0, new, new * (cached + new / 2.0))
+        found = float(times(c, *(jnp.asarray([float(x)]) for x in batch))[0])
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("model", "tp"), MODELS.items())
+def test_the_table_is_within_a_ten_thousandth(model, tp):
+    c = context_of(model, tp)[-1]
+    random = np.random.default_rng(0)
+    decoding = random.integers(0, 1024, 3000).astype(float)
+    new = np.where(random.random(3000) < 0.5, 0, random.integers(1, 8192, 3000)).astype(float)
+    new = np.where(decoding + new > 0, new, 1.0)
+    pairs = new * (new / 2.0 * random.uniform(0.1, 1.0, 3000))
+    pairs += new * random.integers(0, 2, 3000) * random.uniform(0, 30_000, 3000)
+    batch = (decoding, decoding * random.uniform(1, 100_000, 3000), new, pairs)
+    np.testing.assert_allclose(looked_up(tabulated(c), *batch), times(c, *batch), rtol=1e-4)
+
+
+def test_parts_of_prompts_have_their_tokens_and_pairs():
+    def pairs(count, part, before):
+        return count * part * (before + part / 2.0)
+
+    for given in ((1.0, 700.0, 0.0), (1.0, 700.0, 1300.0), (4.0, 175.0, 0.0)):
+        count, part, _ = given
+        found = as_prompts(jnp.asarray(count * part), jnp.asarray(pairs(*given)))
+        np.testing.assert_allclose(found, given, rtol=1e-12)
+    # a prompt's own pairs are those of its parts, one after the other
+    halves = pairs(1.0, 350.0, 0.0) + pairs(1.0, 350.0, 350.0)
+    assert halves == pairs(1.0, 700.0, 0.0)
+
+
+def test_prompts_beside_decoding_cost_less_than_passes_of_their_own():
+    c = context_of("llama-3.1-8b", 1)[-1]
+    batch = np.array(
+        [[32.0, 64e3, 512.0, 131072.0], [32.0, 64e3, 0.0, 0.0], [0, 0, 512.0, 131072.0]]
+    )
+    both, decode, prompt = np.asarray(times(c, *batch.T))
+    assert max(decode, prompt) < both < decode + prompt
+
+
+def test_slopes_are_differences_and_finite_where_nothing_is_fed():
+    c = context_of("gpt-oss-20b", 1)[-1]
+
+    def seconds(x):
+        return mixed_time(mixed(c), x[0], x[1], x[2], x[3])
+
+    slope = jax.jit(jax.grad(seconds))
+    for batch in ([10.0, 5000.0, 300.0, 1e5], [10.0, 5000.0, 0.0, 0.0], [0.0, 0.0, 300.0, 2e4]):
+        assert np.isfinite(slope(jnp.asarray(batch))).all()
+    at = jnp.asarray([10.3, 5000.0, 300.0, 1e5])
+    for i in (1, 2, 3):
+        h = 1e-5 * float(at[i])
+        value = (float(seconds(at.at[i].add(h))) - float(seconds(at.at[i].add(-h)))) / (2 * h)
+        assert float(slope(at)[i]) == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b"])
+def test_a_replay_takes_as_long_as_its_passes_one_by_one(model):
+    """Between two events a polynomial follows the context, also around corners of windows."""
+    c = context_of(model, 1)[-1]
+    random = np.random.default_rng(3)
+    arrivals = np.cumsum(random.exponential(0.05, 30))
+    lengths = random.integers(20, 300, 30), random.integers(100, 400, 30)
+    log = serve(Partial(mixed_time, tabulated(c)), vllm(blocks=1e5, slots=32, budget=512),
+                Requests.of(arrivals, *lengths))  # fmt: skip
+    path = log.path
+    turns = int(log.turns)
+    spent = np.diff(np.asarray(path.time)[:turns], prepend=0.0)
+    rows, entry = [], []
+    for i in range(turns):
+        for j in range(int(path.count[i])):
+            decoding = float(path.decoding[i])
+            rows.append((decoding, float(path.context[i]) + j * decoding,
+                         float(path.fed[i]), float(path.pairs[i])))  # fmt: skip
+            entry.append(i)
+    each = np.asarray(times(c, *np.array(rows).T))
+    summed = np.bincount(entry, each, minlength=turns)
+    ran = summed > 0
+    assert summed[ran].sum() == pytest.approx(spent[ran].sum(), rel=1e-4)
+    np.testing.assert_allclose(spent[ran], summed[ran], rtol=5e-4)
+
+
+def test_float32_stays_so():
+    with jax.enable_x64(False):
+        c = context_of("llama-3.1-8b", 1)[-1]
+        small = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), c)
+        found = jax.jit(mixed_time)(mixed(small), *(jnp.float32(x) for x in (10, 1e4, 256, 1e5)))
+    assert found.dtype == jnp.float32
+    exact = mixed_pass(c, *(jnp.asarray(float(x)) for x in (10, 1e4, 256, 1e5))).time
+    assert float(found) == pytest.approx(float(exact), rel=2e-4)

@@ -1,0 +1,207 @@
+"""``ij.replay``: the scheduler of an engine for the requests of a trace or of a benchmark."""
+
+import csv
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import infer_jax as ij
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Deployment, shape
+from infer_jax.estimators.serving.mixed import mixed_pass
+from infer_jax.replays import Requests, serve, vllm
+from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths
+from infer_jax.verbs.replay_runs import BATCHES, statistic
+from tests.cli.running import answer, as_command
+
+TRACE = Path(__file__).parents[2] / "data" / "traces" / "llmservingsim_run.jsonl"
+SERVER = ("llama-3.1-8b", "h100_sxm")
+SIZES = {"tp": 1, "max_num_seqs": 8, "max_num_batched_tokens": 512}
+# few requests in all tests, so that they share a program
+OPEN = {"request_rate": 60, "prompts": 30, "isl": 400, "osl": 40, "range_ratio": 0.5, **SIZES}
+CLOSED = {"concurrency": 6, "prompts": 30, "isl": 400, "osl": 40, "range_ratio": 0.5, **SIZES}
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return ij.replay(*SERVER, **OPEN, ttft=0.2, tpot="20ms")
+
+
+@pytest.fixture(scope="module")
+def flying():
+    return ij.replay(*SERVER, **CLOSED)
+
+
+def test_times_are_those_of_the_scheduler_with_the_estimators_own_pass(loaded):
+    model, system = ij.load_model(SERVER[0]), ij.load_system(SERVER[1])
+    run = loaded.runs[0]
+    with jax.enable_x64(True):
+        plan = Deployment.of(tp=1, chunk=512, max_sequences=8, block=16)
+        estimator = ij.make("serving", system.coefficients)
+        c = estimator.context(shape(model.architecture), system.hardware, plan)
+        held = ij.memory(*SERVER, tp=1, max_num_seqs=8, max_num_batched_tokens=512).memory
+        rules = vllm(blocks=float(held.blocks), budget=512, slots=8)
+        front = float(estimator.front_time(plan))
+        requests = Requests.of(run.arrival + front, run.prompt, run.output)
+        log = serve(Partial(_direct, c), rules, requests)
+        there = np.asarray(log.there)
+        first, last = (np.asarray(x)[there] for x in (log.first, log.last))
+    # the table of the way through the layers is within 1e-4
+    np.testing.assert_allclose(run.first - run.arrival, first - run.arrival, rtol=2e-4)
+    np.testing.assert_allclose(run.last, last, rtol=2e-4)
+    ttft = 1e3 * (first - run.arrival)
+    assert loaded.to_dict()["ttft_ms"]["p90"] == pytest.approx(np.percentile(ttft, 90), rel=2e-4)
+
+
+def _direct(c, *batch):
+    return jnp.vectorize(lambda *one: mixed_pass(c, *one).time)(*batch)
+
+
+def test_the_command_prints_what_the_verb_answers(loaded):
+    fields, text = as_command(loaded)
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in OPEN.items()]
+    told = answer("replay", SERVER[0], "--hardware", SERVER[1], *words, "--ttft=200ms", "--tpot=20")
+    assert told == {"schema": 2, **fields}
+    assert "time to first token" in text and "requests/s within TTFT 200 ms and TPOT 20 ms" in text
+
+
+def test_goodput_counts_the_requests_within_all_limits(loaded):
+    table = loaded.to_pandas()
+    good = (table.ttft_ms <= 200) & (table.tpot_ms <= 20)
+    assert 0 < good.sum() < len(table)
+    assert loaded.goodput * loaded.runs[0].duration == pytest.approx(good.sum())
+    assert loaded.request_throughput * loaded.runs[0].duration == pytest.approx(30)
+    assert loaded.throughput == pytest.approx(table.osl_tokens.sum() / loaded.runs[0].duration)
+
+
+def test_a_closed_loop_keeps_its_requests_in_flight(flying):
+    run = flying.runs[0]
+    # Little's law over the whole run, until the last requests are fewer
+    flight = run.latency.sum() / run.duration
+    assert 0.85 * 6 < flight <= 6 * (1 + 1e-9) + 30 * flying.server.front / run.duration
+    assert flying.to_dict()["running_peak"] == 6
+    assert np.sort(run.arrival)[5] == -flying.server.front < np.sort(run.arrival)[6]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_gaps_between_tokens_add_up_to_what_requests_take(engine):
+    run = ij.replay(*SERVER, **OPEN, engine=engine).runs[0]
+    assert not run.preempted.any()
+    assert run.gaps.count.sum() == (run.output - 1).sum()
+    assert (run.gaps.seconds > 0).all()
+    spent = (run.last - run.first).sum()
+    assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
+
+
+def test_copies_are_dealt_requests_in_turn(loaded):
+    both = ij.replay(*SERVER, **OPEN, dp=2).runs[0]
+    # the same requests, each copy serving every other one: no request is slower
+    np.testing.assert_array_equal(both.prompt, loaded.runs[0].prompt)
+    np.testing.assert_array_equal(both.copy, np.arange(30) % 2)
+    assert both.latency.mean() < loaded.runs[0].latency.mean()
+    assert len(both.series) == 2
+
+
+def test_seeds_are_runs_of_other_requests_and_warmup_is_not_counted(loaded):
+    many = ij.replay(*SERVER, **OPEN, seeds=3, warmup=10)
+    assert len(many.runs) == 3 and many.to_pandas().counted.sum() == 60
+    np.testing.assert_array_equal(many.runs[0].prompt, loaded.runs[0].prompt)
+    means = [run.ttft[10:].mean() for run in many.runs]
+    assert many.times["ttft"].values["mean"] == pytest.approx(np.mean(means))
+    assert many.times["ttft"].errors["mean"] == pytest.approx(np.std(means, ddof=1) / np.sqrt(3))
+    assert len(set(means)) == 3
+
+
+def test_batches_say_how_sure_a_mean_is():
+    # independent samples: the standard error is sigma / sqrt(n)
+    random = np.random.default_rng(0)
+    each = [statistic([random.normal(1.0, 0.5, 640)], sure=True).errors["mean"] for _ in range(40)]
+    assert np.mean(each) == pytest.approx(0.5 / np.sqrt(640), rel=0.1)
+    assert np.isnan(statistic([np.ones(2 * BATCHES - 1)], sure=True).errors["mean"])
+    weighted = statistic([np.array([3.0, 1.0])], [np.array([1.0, 9.0])]).values
+    assert (weighted["mean"], weighted["p50"], weighted["p99"]) == (pytest.approx(1.2), 1.0, 3.0)
+
+
+def test_lengths_and_arrivals_are_drawn_as_benchmarks_draw_them():
+    random = np.random.default_rng(1)
+    sizes = drawn_lengths(random, 1000, 0.8, 20000)
+    assert (sizes.min(), sizes.max()) == (800, 1000) and sizes.mean() == pytest.approx(
+        900, rel=3e-3
+    )
+    gaps = np.diff(drawn_arrivals(random, 40000, 8.0, burstiness=0.25))
+    # a gamma law of shape k: the squared coefficient of variation is 1 / k
+    assert gaps.mean() == pytest.approx(1 / 8, rel=0.02)
+    assert gaps.var() / gaps.mean() ** 2 == pytest.approx(4.0, rel=0.08)
+    rising = drawn_arrivals(random, 20001, 30.0, ramp_up=10.0)
+    assert 500 / (rising[500] - rising[0]) == pytest.approx(10.25, rel=0.15)
+    assert 500 / (rising[-1] - rising[-501]) == pytest.approx(29.75, rel=0.15)
+
+
+def test_a_run_of_a_server_is_shown_beside_its_replay():
+    result = ij.replay(*SERVER, trace=TRACE, **SIZES)
+    told = result.to_dict()
+    # the shortest way to the queue, 0 s of request b, sets the engine's clock
+    assert told["measured_ttft_ms"]["mean"] == pytest.approx((100 + 100 + 50) / 3)
+    assert told["measured_tpot_ms"]["mean"] == pytest.approx(20)
+    assert told["measured_latency_ms"]["p50"] == pytest.approx(300)
+    text = str(result)
+    assert "  measured" in text and "  error" in text and "±" not in text
+    faster = ij.replay(*SERVER, trace=TRACE, request_rate=10, **SIZES)
+    assert not faster.measured
+    np.testing.assert_allclose(faster.runs[0].arrival + faster.server.front, [0, 0.1, 0.2])
+
+
+def test_requests_go_to_a_file_and_a_picture(loaded, tmp_path):
+    loaded.write(tmp_path / "requests.csv")
+    rows = list(csv.DictReader((tmp_path / "requests.csv").open()))
+    assert len(rows) == 30
+    assert float(rows[4]["ttft_ms"]) == pytest.approx(1e3 * loaded.runs[0].ttft[4])
+    figure = loaded.plot(tmp_path / "replay.svg")
+    over_time, *_ = figure.axes
+    running = over_time.get_lines()[0].get_ydata()
+    assert max(running) == loaded.to_dict()["running_peak"] and running[-1] == 0
+    spread = figure.axes[3].get_lines()[0]
+    np.testing.assert_allclose(spread.get_xdata(), 1e3 * np.sort(loaded.runs[0].ttft))
+    assert (tmp_path / "replay.svg").stat().st_size > 10_000
+
+
+def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
+    hardware, run = ij.load_system(SERVER[1]).hardware, loaded.runs[0]
+    board = float(hardware.power)
+    joules = loaded.energy * run.output.sum()
+    end = run.series[0].time[-1]
+    assert 80 / 700 * board * end < joules < board * end
+    assert run.series[0].power.max() <= board
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"pp": 2}, "pp is 2; allowed: 1: micro-batches"),
+        ({"ep": 2}, "ep is 2; allowed: 1: attention groups"),
+        ({"estimator": "economics.planned"}, "estimator is 'economics.planned'; allowed: serving"),
+        ({"engine": "sglang", "estimator": "serving.vllm"}, "engine is 'sglang'; allowed: vllm"),
+        ({"engine": "dynamo"}, "engine is 'dynamo'; allowed: one of vllm, sglang, trtllm"),
+        ({"concurrency": 4}, "request_rate is 60; allowed: concurrency or request_rate"),
+        ({"request_rate": None}, "When do requests come"),
+        ({"trace": TRACE}, "isl is 400; allowed: trace or lengths"),
+        ({"seeds": 2, "range_ratio": 1, "request_rate": None, "concurrency": 4}, "seeds is 2"),
+        ({"isl": 0}, "isl is 0; allowed: at least 1"),
+        ({"warmup": 30}, "warmup is 30; allowed: fewer than"),
+        ({"dp": 31}, "dp is 31"),
+        ({"max_num_seqs": 513}, "max_num_seqs is 513; allowed: at most max_num_batched_tokens"),
+        ({"isl": 10**6}, r"request \d+ is .* blocks hold alone"),
+        ({"engine": "trtllm", "isl": 2000}, "max_num_batched_tokens is '512'; allowed: at least"),
+        ({"gpu_memory_utilization": 0.1}, "tp is '1'; allowed: more GPUs"),
+        ({"out": "replay.html"}, "out is 'replay.html'"),
+        ({"ramp_up": 1.0, "request_rate": None, "concurrency": 4}, "ramp_up is '1'"),
+    ],
+)
+def test_what_is_not_replayed_is_refused_in_one_sentence(changed, says):
+    with pytest.raises(InputError, match=says) as wrong:
+        ij.replay(*SERVER, **{**OPEN, **changed})
+    assert "\n" not in str(wrong.value) and "--" not in str(wrong.value)
