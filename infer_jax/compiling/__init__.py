@@ -2,3 +2,4 @@
 
 from infer_jax.compiling.options import QUICK as QUICK, quick as quick, wide as wide
 from infer_jax.compiling.programs import MANY as MANY, once as once
+from infer_jax.compiling.typed_jit import jit as jit

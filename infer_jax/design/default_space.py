@@ -6,13 +6,11 @@ on TTFT, TPOT and throughput, change the model, again. Here one search turns all
 
 from collections.abc import Mapping
 
-import jax
-
 from infer_jax.catalog import load_model
 from infer_jax.design.names import paths
 from infer_jax.physics import decoder
 from infer_jax.specs import Architecture
-from infer_jax.sweeps.space import dotted
+from infer_jax.sweeps.paths import by_path
 
 SHAPE = ("heads", "kv_heads", "kv_rank", "experts", "active", "expert_width")
 LESS, MORE = 4.0, 2.0  # a number of the model may fall to a quarter and double
@@ -42,7 +40,7 @@ def default_tables(
 
 def _free(arch: Architecture) -> dict[str, object]:
     """Attention and feedforward of the model around what they are, the split, the batch."""
-    flat = {f"arch.{dotted(k)}": float(v) for k, v in jax.tree_util.tree_flatten_with_path(arch)[0]}
+    flat = {f"arch.{path}": float(x) for path, x in by_path(arch).items()}
     known = paths(arch)
     mixture = "experts" in known
     free: dict[str, object] = {"tp": [1, 16], "batch": [1, 8192]}

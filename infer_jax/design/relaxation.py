@@ -18,7 +18,7 @@ from infer_jax.calibration.fitted_leaves import Parameters
 from infer_jax.specs import leaves
 from infer_jax.sweeps.constraint import Constraint, Predicate
 from infer_jax.sweeps.group import Group
-from infer_jax.sweeps.space import dotted
+from infer_jax.sweeps.paths import by_path
 
 INSIDE = 0.02  # how near to an end a start may be, as a share of the span
 
@@ -119,8 +119,7 @@ class Relaxation:
 
 def _kinds(group: Group) -> dict[str, str]:
     """The declared kind of every leaf by path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(group.base)
-    known = {dotted(key): "" for key, _ in flat}
+    known = dict.fromkeys(by_path(group.base), "")
     for name, part in group.base._asdict().items():
         known |= {f"{name}.{path}": meta["kind"] for path, meta, _ in leaves(part)}
     return known

@@ -21,8 +21,7 @@ from infer_jax.design.quality_wrapper import energy
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.specs import Output, leaves, outputs as declared
-from infer_jax.sweeps.paths import Point, look
-from infer_jax.sweeps.space import dotted
+from infer_jax.sweeps.paths import Point, by_path, look
 
 Tree = TypeVar("Tree")  # a Point, or another tuple of pytrees whose parts have names
 Outputs = Callable[[Tree], dict[str, Array]]
@@ -230,11 +229,9 @@ def _metas(tree: object) -> dict[str, Meta]:
 
 def _leaves(tree: object) -> list[Leaf]:
     """Numbers that can be scaled, those of all blocks together."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
     metas = _metas(tree)
     groups: dict[str, list[int]] = {}
-    for i, (key, value) in enumerate(flat):
-        path = dotted(key)
+    for i, (path, value) in enumerate(by_path(tree).items()):
         meta = metas.get(path, {})
         if meta.get("kind") != "choice" and np.isfinite(value) and value != 0:
             groups.setdefault(re.sub(r"\.\d+(?=\.)", ".*", path), []).append(i)
@@ -253,9 +250,8 @@ def changed(tree: Tree, change: Change, where: str = "what if") -> Tree:
     Raises:
         InputError: a path that no leaf has, or a value out of the bounds of its field.
     """
-    flat, structure = jax.tree_util.tree_flatten_with_path(tree)
-    values = [np.asarray(x) for _, x in flat]
-    paths, metas = [dotted(key) for key, _ in flat], _metas(tree)
+    flat, metas = by_path(tree), _metas(tree)
+    paths, values = list(flat), [np.asarray(x) for x in flat.values()]
     for path, new in change.items():
         pattern = re.compile(re.escape(path).replace(r"\*", r"[^.]+"))
         at = [i for i, p in enumerate(paths) if pattern.fullmatch(p)]
@@ -269,7 +265,7 @@ def changed(tree: Tree, change: Change, where: str = "what if") -> Tree:
             if not (np.isfinite(value) and low <= value <= high):
                 raise InputError(where, paths[i], value, f"a number from {low:g} to {high:g}")
             values[i] = np.asarray(value, np.float64)
-    return jax.tree.unflatten(structure, values)
+    return jax.tree.unflatten(jax.tree.structure(tree), values)
 
 
 def what_if(

@@ -12,8 +12,8 @@ from infer_jax.design.relaxation import Relaxation
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.sweeps.constraint import Constraint, Predicate, holds
-from infer_jax.sweeps.paths import Point, look
-from infer_jax.sweeps.space import Space, dotted
+from infer_jax.sweeps.paths import Point, by_path, look
+from infer_jax.sweeps.space import Space
 
 
 def start_values(relaxed: Relaxation, start: Mapping[str, float]) -> list[float]:
@@ -61,8 +61,7 @@ def start_of(point: Point, space: Space) -> dict[str, float]:
 
 def value_at(point: Point, path: str) -> float:
     """The number at a path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(point)
-    known = {dotted(key): x for key, x in flat}
+    known = by_path(point)
     if path not in known:
         raise InputError("codesign", "axis", path, f"a number of {path.split('.')[0]}")
     return float(known[path])

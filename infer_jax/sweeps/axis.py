@@ -62,7 +62,7 @@ class Axis:
         (1.0, 2.0, 4.0, 8.0)
         """
         _check_ends("log2", low, high, count, positive=True)
-        steps = np.logspace(np.log2(low), np.log2(high), int(count), base=2.0)
+        steps = np.logspace(float(np.log2(low)), float(np.log2(high)), int(count), base=2.0)
         steps[-1], steps[0] = high, low
         return _axis(steps.tolist())
 

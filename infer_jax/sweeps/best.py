@@ -32,7 +32,7 @@ class Best(Selection):
         if isinstance(self.under, Mapping):
             object.__setattr__(self, "under", tuple(sorted(self.under.items())))
         for name, limit in self.limits:
-            if not (isinstance(limit, int | float) and 0 < limit < float("inf")):
+            if not _is_limit(limit):
                 raise InputError("Best", f"under.{name}", limit, "a number above 0")
 
     @property
@@ -77,8 +77,8 @@ class Best(Selection):
         for name, limit in self.limits:  # a ratio may round to 1 where the limit is broken
             term = chunk.values[name]
             meets &= (term >= limit) if chunk.signs[name] < 0 else (term <= limit)
-        met = (chunk.group, value, *chunk.index)
-        missed = (chunk.group, jnp.maximum(excess, 0.0), *chunk.index)
+        met = (chunk.group, value, *chunk.limbs)
+        missed = (chunk.group, jnp.maximum(excess, 0.0), *chunk.limbs)
         near = chunk.accepted & ~meets & jnp.isfinite(excess)
         return {
             "met": rank_in(state["met"], met, meets & jnp.isfinite(value), self.k),
@@ -95,3 +95,7 @@ class Best(Selection):
     def rows(self, state: State) -> list[int]:
         """The indices of the winners; of the near misses where nothing meets the limits."""
         return ranked_rows(state["met"]) or ranked_rows(state["missed"])
+
+
+def _is_limit(given: object) -> bool:
+    return isinstance(given, int | float) and 0 < given < float("inf")

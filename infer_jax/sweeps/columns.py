@@ -92,7 +92,8 @@ class Columns:
     def violated(self, i: int) -> str:
         """The limits that row ``i`` breaks, or nothing."""
         signs, terms = dict(self.ready.readings[0].signs), self.rows.terms
-        reducer, broken = self.ready.reducer, []
+        reducer = self.ready.reducer
+        broken: list[str] = []
         for name, limit in reducer.limits if isinstance(reducer, Best) else ():
             value = terms[name][i]
             if (value < limit) if signs[name] < 0 else (value > limit):

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
-from infer_jax.sweeps.paths import Point, Tree, look
+from infer_jax.sweeps.paths import Point, Tree, is_list, is_table, look
 
 Side = float | str | None  # a number, or the name of an input or a term
 Sides = dict[str, tuple[Array, Array | float]]  # by relation: what is held against what
@@ -51,22 +51,20 @@ class Constraint:
         Raises:
             InputError: an unknown key, no form or relation, or a side of another type.
         """
-        if not isinstance(table, dict):
+        if not is_table(table):
             raise InputError(where, "where", table, "a table")
         known = [f.name for f in dataclasses.fields(cls)]
         for key, value in table.items():
             if key not in known:
                 raise InputError(where, f"where.{key}", value, ", ".join(known))
             many = key in FORMS[:3]
-            good = isinstance(value, list) and all(isinstance(x, str) for x in value)
+            good = is_list(value) and all(isinstance(x, str) for x in value)
             single = isinstance(value, str) or (key in RELATIONS and type(value) in (int, float))
             if not (good if many else single):
                 allowed = "a list of names" if many else "a name" if key == "value" else "a number"
                 raise InputError(where, f"where.{key}", value, allowed)
         try:
-            fields: dict[str, Tree] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
-            }
+            fields: dict[str, Tree] = {k: tuple(v) if is_list(v) else v for k, v in table.items()}
             return cls(**fields)
         except InputError as error:
             raise InputError(where, f"where.{error.field}", error.value, error.allowed) from None

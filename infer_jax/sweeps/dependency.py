@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import jax
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters import partial_eval
 from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.group import Group
-from infer_jax.sweeps.paths import unit_of
+from infer_jax.sweeps.paths import by_path, unit_of
 from infer_jax.sweeps.point import Program, traced
-from infer_jax.sweeps.space import dotted
 
 
 class Reading(NamedTuple):
@@ -37,7 +35,7 @@ def read(program: Program, group: Group, dtype: DTypeLike) -> Reading:
     """
     trace = traced(program, group.base, dtype)
     reads, steps, text = _read(trace.jaxpr, len(program.signs) + 2, len(group.slots))
-    paths = [dotted(key) for key, _ in jax.tree_util.tree_flatten_with_path(group.base)[0]]
+    paths = list(by_path(group.base))
     axes = [c.path for c in group.columns if not c.is_spec]
     units = {path: unit_of(path, group.base, None) for path in axes} | trace.units
     found = dict(zip(paths, reads, strict=True))

@@ -43,7 +43,8 @@ def to_index(limbs: Iterable[int]) -> int:
 
 def add(limbs: Sequence[Array], offset: Array) -> Limbs:
     """The limbs of index + offset; ``offset`` is below 2^32."""
-    carry, out = jnp.asarray(offset, jnp.uint32), []
+    carry = jnp.asarray(offset, jnp.uint32)
+    out: list[Array] = []
     for limb in reversed(limbs):
         new = limb + carry
         carry = (new < carry).astype(jnp.uint32)
@@ -57,7 +58,7 @@ def to_digits(index: int, sizes: Sequence[int]) -> np.ndarray:
     >>> to_digits(7, (2, 3, 4)).tolist()
     [0, 1, 3]
     """
-    digits = []
+    digits: list[int] = []
     for size in reversed(sizes):
         index, digit = divmod(index, size)
         digits.append(digit)
@@ -66,7 +67,8 @@ def to_digits(index: int, sizes: Sequence[int]) -> np.ndarray:
 
 def advance(digits: Sequence[Array], sizes: Sequence[int], offset: Array) -> tuple[Array, ...]:
     """The digits of the point ``offset`` (at most 2^30) after the one with ``digits``."""
-    carry, out = jnp.asarray(offset, jnp.uint32), []
+    carry = jnp.asarray(offset, jnp.uint32)
+    out: list[Array] = []
     for digit, size in zip(reversed(digits), reversed(sizes), strict=True):
         total = digit.astype(jnp.uint32) + carry
         width = jnp.full_like(total, size)

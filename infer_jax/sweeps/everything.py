@@ -18,7 +18,7 @@ class Everything(Selection):
 
     names: tuple[str, ...]
     size: int = 0
-    per: tuple[str, ...] = ()
+    per: str | tuple[str, ...] = ()
 
     def __init__(self, *names: str, size: int = 0):
         if not names:
@@ -51,7 +51,7 @@ class Everything(Selection):
 
     def absorb(self, state: State, chunk: Chunk) -> State:
         """With a chunk's accepted lanes written to their places."""
-        place = chunk.index[-1].astype(jnp.int32)
+        place = chunk.limbs[-1].astype(jnp.int32)
         at = jnp.where(chunk.accepted, place, self.size)
         values = {
             name: old.at[at].set(chunk.values[name].astype(old.dtype), mode="drop")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 import jax
 
@@ -46,7 +47,7 @@ def explain(ready: Prepared, index: int, source: str = "") -> Explanation:
     group, digits = locate(ready.groups, index)
     at = next(i for i, g in enumerate(ready.groups) if g is group)
     rows = refine.estimates(ready.parts[at], digits[None], "whole")[4]
-    estimate = jax.tree.map(lambda x: x[0], rows)
+    estimate = jax.tree.map(itemgetter(0), rows)
     units = ready.readings[at].units
     terms = {name: (float(x), units.get(name, "1")) for name, x in refine.numbers(estimate).items()}
     axes = {c.path: c.labels[digits[c.digit]] for c in group.columns}

@@ -72,7 +72,8 @@ def spread(
     flat = np.asarray(index, np.int64 if total < 2**63 else object)
     for number, group in enumerate(groups):
         at = np.flatnonzero((flat >= group.offset) & (flat < group.offset + group.size))
-        rest, digits = flat[at] - group.offset, []
+        rest = flat[at] - group.offset
+        digits: list[np.ndarray] = []
         for size in reversed(group.sizes):
             digits.append((rest % size).astype(np.int64))
             rest = rest // size

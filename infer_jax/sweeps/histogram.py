@@ -39,7 +39,7 @@ class Histogram(Summary):
 
     term: str
     edges: tuple[float, ...]
-    per: tuple[str, ...] = ()
+    per: str | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         edges = tuple(float(x) for x in self.edges)
@@ -84,7 +84,7 @@ class Quantiles(Summary):
 
     term: str
     q: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
-    per: tuple[str, ...] = ()
+    per: str | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "q", tuple(float(x) for x in self.q))
@@ -114,7 +114,7 @@ class Quantiles(Summary):
         """For each q the bounds between which the quantile lies."""
         counts = _numbers(state)
         total = np.cumsum(counts)
-        found = []
+        found: list[dict[str, float]] = []
         for q in self.q if len(total) and total[-1] else ():
             rank = min(int(np.ceil(q * float(total[-1]))), int(total[-1]))
             at = int(np.searchsorted(total, max(rank, 1)))

@@ -1,12 +1,13 @@
 """What a sweep keeps between segments: a state for each device, or one frontier."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import itemgetter
 
 import jax
 import numpy as np
+from jax import Array, Device
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.front import Front
@@ -14,7 +15,6 @@ from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.program import LANES, collect, gather, precise
 from infer_jax.sweeps.reducers import Monoid, State
 
-Device = Any  # a jax.Device, whose class type checkers do not see
 ASKED = 2**14  # rows decided at a time, between which it may be stopped
 # (indices) -> (those that count, their objectives): evaluated in float64
 Judge = Callable[[list[int]], tuple[np.ndarray, np.ndarray]]
@@ -32,20 +32,26 @@ class Devices:
 
     def place(self, local: State) -> State:
         """This process's rows as its part of an array over all devices."""
+
+        def part(x: ArrayLike) -> Array:
+            return jax.make_array_from_process_local_data(self.split, np.array(x))  # pyright: ignore[reportUnknownMemberType]
+
         with precise(self.dtype):
-            return jax.tree.map(
-                lambda x: jax.make_array_from_process_local_data(self.split, np.array(x)), local
-            )
+            return jax.tree.map(part, local)
 
     def alike(self, one: State) -> State:
         """The same numbers on each of this process's devices."""
         count = len(self.mine)
-        return self.place(jax.tree.map(lambda x: np.broadcast_to(x, (count, *np.shape(x))), one))
+
+        def rows(x: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(x, (count, *np.shape(x)))
+
+        return self.place(jax.tree.map(rows, one))
 
     def pull(self, state: State) -> State:
         """Copies of this process's rows; views would be donated with the next segment."""
 
-        def rows(x: jax.Array) -> np.ndarray:
+        def rows(x: Array) -> np.ndarray:
             shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
             return np.concatenate([np.array(s.data) for s in shards])
 
@@ -85,10 +91,10 @@ class States:
     def merged(self) -> State:
         """The state of all devices."""
         if self.devices.mesh.size == 1:
-            return jax.tree.map(lambda x: x[0], self.held)
+            return jax.tree.map(itemgetter(0), self.held)
         with precise(self.devices.dtype):
             found = collect(self.reducer, self.devices.mesh, self.devices.place(self.held))
-        return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), found)
+        return jax.tree.map(_copied, found)
 
     def leaves(self) -> list[np.ndarray]:
         """What a checkpoint holds."""
@@ -165,7 +171,7 @@ class Frontier:
     def _gathered(self, size: int, rows: State) -> State:
         with precise(self.devices.dtype):
             found = gather(self.devices.mesh, size, rows)
-        return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), found)
+        return jax.tree.map(_copied, found)
 
     def pace(self, count: int) -> float:
         """Points of the next segment at most: what fits the room, and is compared in time."""
@@ -183,7 +189,8 @@ class Frontier:
             return False
         exact = self.exact.take(np.flatnonzero(np.isin(self.exact.ids, self.known.ids)))
         new = self.known.take(np.flatnonzero(~np.isin(self.known.ids, exact.ids))).ordered()
-        index, parts = new.index(), []
+        index = new.index()
+        parts: list[tuple[np.ndarray, ...]] = []
         for start in range(0, len(index), ASKED):
             if stopped():
                 return None
@@ -229,6 +236,11 @@ class Frontier:
     @staticmethod
     def _exact(rows: Front, keys: np.ndarray) -> tuple[np.ndarray, ...]:
         return (rows.columns[0], *np.ascontiguousarray(keys.T), *rows.columns[-rows.limbs :])
+
+
+def _copied(x: Array) -> np.ndarray:
+    """What all devices hold alike."""
+    return np.asarray(x.addressable_data(0))
 
 
 def outsized(reducer: Pareto, most: int, position: int) -> InputError:

@@ -17,8 +17,7 @@ from infer_jax import legal
 from infer_jax.errors import InputError
 from infer_jax.specs import Plan
 from infer_jax.sweeps.group import Group, Slot
-from infer_jax.sweeps.paths import Point
-from infer_jax.sweeps.space import dotted
+from infer_jax.sweeps.paths import Point, by_path
 
 Grids = Sequence[tuple[legal.Rule, np.ndarray]]  # each rule, with where it holds
 WORK = ("prefix", "isl", "batch")  # the rules of a workload
@@ -38,7 +37,9 @@ def masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
     Raises:
         InputError: a value that is illegal wherever it stands.
     """
-    left, kept, all_grids = False, [], []
+    left = False
+    kept: list[list[Mask]] = []
+    all_grids: list[Grids] = []
     broken: dict[tuple[str, int], tuple[object, legal.Rule] | None] = {}
     for group in groups:
         grids, large = _tables(group)
@@ -83,8 +84,7 @@ def _splits(point: Point) -> bool:
 
 def _entries(group: Group, split: bool) -> int:
     """Entries of the largest table at most: of axes that a rule may read together."""
-    keys = jax.tree_util.tree_flatten_with_path(group.base)[0]
-    paths = [dotted(key) for key, _ in keys]
+    paths = list(by_path(group.base))
     together = [
         ("workload.isl", "workload.prefix"),
         ("workload.isl", "workload.osl", "arch.max_positions"),

@@ -25,6 +25,7 @@ from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, key, parse
+from infer_jax.sweeps.typed_lax import fori_loop
 
 BLOCK = 128  # known rows compared with the lanes at a time
 START = 2048  # known rows that the first program has room for
@@ -47,7 +48,7 @@ class Pareto(Reducer):
     """
 
     objectives: tuple[str, ...]
-    per: tuple[str, ...] = ()
+    per: str | tuple[str, ...] = ()
     epsilon: float = 0.0
     capacity: int = 0
     margin: float = 0.0
@@ -159,7 +160,7 @@ class Pareto(Reducer):
         alive &= ~(self._below if self._keys == 2 else self._listed_before)(
             state["known"], (chunk.group, *keys)
         )
-        return self._appended(state, (chunk.group, *keys, *chunk.index), alive)
+        return self._appended(state, (chunk.group, *keys, *chunk.limbs), alive)
 
     def _appended(self, state: State, rows: Rows, alive: Mask) -> State:
         """With the rows that are alive, or overflown where there is no room for them."""
@@ -197,7 +198,7 @@ class Pareto(Reducer):
             right = (low < high) & (first[middle] <= x)
             return jnp.where(right, middle + 1, low), jnp.where(right, high, middle)
 
-        low, _ = lax.fori_loop(0, self.capacity.bit_length(), halve, (low, high))
+        low, _ = fori_loop(0, self.capacity.bit_length(), halve, (low, high))
         at = jnp.maximum(low - 1, 0)
         beaten = (low > begin) & (second[at] <= y)
         if self.epsilon:  # the best of its box may be the later one
@@ -224,7 +225,7 @@ class Pareto(Reducer):
             return beaten | jnp.any(hit, axis=0)
 
         blocks = (known["count"] + size - 1) // size
-        return lax.fori_loop(0, blocks, block, jnp.zeros(rows[0].shape, bool))
+        return fori_loop(0, blocks, block, jnp.zeros(rows[0].shape, bool))
 
     def _box(self, x: Array) -> Array:
         """The number of the box of relative size epsilon that holds x."""

@@ -1,7 +1,10 @@
 """What can be asked of a point by name: inputs and the estimate's terms, with their units?"""
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeGuard, cast
+
+import jax
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
@@ -26,6 +29,40 @@ class Point(NamedTuple):
     plan: Layout
 
 
+def by_path(tree: Tree, is_leaf: Callable[[object], bool] | None = None) -> dict[str, Tree]:
+    """The leaves of a tree by their dotted paths, in the order of ``jax.tree.leaves``.
+
+    >>> by_path({"a": (1.0, 2.0)})
+    {'a.0': 1.0, 'a.1': 2.0}
+    """
+    flat = cast(  # JAX leaves the type of the keys open
+        Sequence[tuple[Iterable[object], Tree]],
+        jax.tree.leaves_with_path(tree, is_leaf),  # pyright: ignore[reportUnknownMemberType]
+    )
+    return {_dotted(keys): leaf for keys, leaf in flat}
+
+
+def _dotted(keys: Iterable[object]) -> str:
+    return ".".join(
+        str(next(getattr(k, a) for a in ("name", "idx", "key") if hasattr(k, a))) for k in keys
+    )
+
+
+def is_table(given: object) -> TypeGuard[dict[str, Tree]]:
+    """Whether it is a dictionary, which here has names as keys."""
+    return isinstance(given, dict)
+
+
+def is_list(given: object) -> TypeGuard[list[Tree]]:
+    """Whether it is a list."""
+    return isinstance(given, list)
+
+
+def is_sequence(given: object) -> TypeGuard[Sequence[Tree]]:
+    """Whether it is a list or a tuple."""
+    return isinstance(given, list | tuple)
+
+
 def look(path: str, point: Point, estimate: Estimate | None) -> Tree:
     """The value of a name: ``plan.tp`` of the inputs, ``decode.terms.memory`` of the estimate.
 
@@ -40,11 +77,11 @@ def look(path: str, point: Point, estimate: Estimate | None) -> Tree:
 
 
 def _child(here: object, step: str, path: str) -> Tree:
-    if isinstance(here, dict) and step in here:
+    if is_table(here) and step in here:
         return here[step]
-    if isinstance(here, tuple | list) and step.isdigit() and int(step) < len(here):
+    if is_sequence(here) and step.isdigit() and int(step) < len(here):
         return here[int(step)]
-    if not isinstance(here, dict) and not step.startswith("_") and hasattr(here, step):
+    if not is_table(here) and not step.startswith("_") and hasattr(here, step):
         value = getattr(here, step)
         if not callable(value):
             return value
@@ -53,9 +90,9 @@ def _child(here: object, step: str, path: str) -> Tree:
 
 def children(here: object) -> list[str]:
     """The names one can go on with from here."""
-    if isinstance(here, dict):
+    if is_table(here):
         return list(here)
-    if isinstance(here, tuple | list) and not hasattr(here, "_fields"):
+    if is_sequence(here) and not hasattr(here, "_fields"):
         return [str(i) for i in range(len(here))]
     if dataclasses.is_dataclass(here):
         names = [f.name for f in dataclasses.fields(here)]
@@ -108,7 +145,7 @@ def numbers(tree: object) -> dict[str, Tree]:
     values = {path: value for path, _, value in leaves(tree)}
     for f in dataclasses.fields(tree) if dataclasses.is_dataclass(tree) else ():
         value = getattr(tree, f.name)
-        if isinstance(value, dict):
+        if is_table(value):
             for key, item in value.items():
                 if dataclasses.is_dataclass(item):
                     inner = numbers(item)

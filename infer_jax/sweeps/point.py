@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from infer_jax.estimators.estimate import Estimate, Phase
 from infer_jax.estimators.jaxpr_split import apart, only
 from infer_jax.sweeps.constraint import Predicate, holds
 from infer_jax.sweeps.group import Group, Slot
-from infer_jax.sweeps.paths import Point, counts, drawn, grows, look, numbers, unit_of
+from infer_jax.sweeps.paths import Point, by_path, counts, drawn, grows, look, numbers, unit_of
 from infer_jax.sweeps.reducers import Reducer
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -121,7 +121,7 @@ def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) ->
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     steps = [jax.ShapeDtypeStruct((), dtype) if s.rule else leaves[s.leaf] for s in asked.slots]
     with jax.enable_x64(dtype == np.float64):
-        make = jax.make_jaxpr(whole, return_shape=True)
+        make = jax.make_jaxpr(whole, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
         jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
     scope = _scope(jaxpr, returned, asked.feasible)
     return Trace(jaxpr, returned, scope, *declared[-1])
@@ -131,7 +131,7 @@ def _scope(jaxpr: ClosedJaxpr, shapes: Whole, feasible: str) -> tuple[bool, ...]
     """Where one phase is asked about, what another phase alone needs is left out."""
     *answers, estimate = shapes
     count, total = len(jax.tree.leaves(answers)), len(jax.tree.leaves(shapes))
-    parts = [key[0].name for key, _ in jax.tree_util.tree_flatten_with_path(estimate)[0]]
+    parts = [path.partition(".")[0] for path in by_path(estimate)]
     phases = [name for name in dict.fromkeys(parts) if isinstance(getattr(estimate, name), Phase)]
     phase = feasible.split(".")[0]
     if phase not in phases:
@@ -156,7 +156,7 @@ def answers(
         i < first or estimate == "whole" or (estimate == "asked" and near)
         for i, near in enumerate(trace.scope)
     ]
-    run = jaxpr_as_fun(only(trace.jaxpr, wanted))
+    run = cast(Callable[..., list[Array]], jaxpr_as_fun(only(trace.jaxpr, wanted)))
 
     def answer(steps: Sequence[Array]) -> Whole:
         values = iter(run(*leaves, *steps))

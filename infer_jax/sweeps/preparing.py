@@ -14,7 +14,8 @@ from infer_jax.sweeps.checkpoint import fingerprint
 from infer_jax.sweeps.dependency import Reading, read, refuse_unread
 from infer_jax.sweeps.digits import limbs_needed
 from infer_jax.sweeps.group import Group
-from infer_jax.sweeps.lawful import lawful, masks
+from infer_jax.sweeps.lawful import Mask, lawful, masks
+from infer_jax.sweeps.paths import is_sequence
 from infer_jax.sweeps.point import Program
 from infer_jax.sweeps.program import task_of
 from infer_jax.sweeps.reducers import Reducer, parse
@@ -81,8 +82,12 @@ def prepare(
     per = tuple(paths[path] for path in keep.axes)
     spans = tuple(_span(groups, path) for path in keep.axes)
     names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
-    parts, readings = [], []
-    held, asked = masks(groups) if legal else ([[] for _ in groups], False)
+    parts: list[Part] = []
+    readings: list[Reading] = []
+    held: list[list[Mask]] = [[] for _ in groups]
+    asked = False
+    if legal:
+        held, asked = masks(groups)
     where = (*space.where, lawful) if asked else tuple(space.where)
     with jax.enable_x64(precision == "float64"):
         for group, mine in zip(groups, held, strict=True):
@@ -108,7 +113,8 @@ def prepare(
 
 def _refuse_unknown(space: Space, asked: Sequence[str]) -> None:
     """Raise InputError where an energy or a power is asked for of a chip whose power is unknown."""
-    systems = space.hardware if isinstance(space.hardware, list | tuple) else [space.hardware]
+    given = space.hardware
+    systems = given if is_sequence(given) else [given]
     for system in systems if asked and "hardware.power" not in space.axes else ():
         board = getattr(system, "hardware", system).power
         if not isinstance(board, Axis) and not np.any(np.asarray(board)):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import NamedTuple
 
 import jax
@@ -12,13 +13,14 @@ from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike, DTypeLike
 
-from infer_jax.compiling import wide
+from infer_jax.compiling import jit, wide
 from infer_jax.sweeps import digits as radix
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.lawful import place
-from infer_jax.sweeps.paths import Point
+from infer_jax.sweeps.paths import Point, is_table
 from infer_jax.sweeps.point import Program, answers
 from infer_jax.sweeps.reducers import Chunk, Monoid, Rows, State, fold, parse
+from infer_jax.sweeps.typed_lax import all_gather, pmax, pmin, psum
 
 Carry = tuple[Array, State, Array]  # the step, the state, the counts
 Segment = tuple[State, Array, Array, Array]  # states, counts, the steps done, wishes
@@ -39,7 +41,8 @@ class Task(NamedTuple):
 def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: DTypeLike) -> Task:
     """A group's numbers in one precision; ``spans`` are the user's positions per ``per`` digit."""
     cast = partial(np.asarray, dtype=dtype)
-    orders, stride = [], 1
+    orders: list[np.ndarray] = []
+    stride = 1
     for digit, span in reversed(list(zip(per, spans, strict=True))):
         order = next(c.order for c in group.columns if c.digit == digit)
         orders.insert(0, np.asarray(order, np.int32) * stride)
@@ -78,18 +81,13 @@ def precise(dtype: DTypeLike) -> AbstractContextManager[object]:
 
     Only around compiled calls and what goes in and out of them; float32 needs nothing.
     """
-    on = np.dtype(dtype) == np.float64 and not jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    on = np.dtype(dtype) == np.float64 and not jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     return jax.enable_x64(True) if on else nullcontext()
 
 
 @lru_cache
 def _compiled(platform: str) -> Callable[..., Segment]:
-    return jax.jit(
-        _segment,
-        static_argnums=(0, 1),
-        donate_argnums=2,
-        compiler_options=wide(platform),
-    )
+    return jit(static=(0, 1), donate=(2,), options=wide(platform))(_segment)
 
 
 def segment(
@@ -122,7 +120,9 @@ def _segment(
     count: Array,
     wishes: Array,
 ) -> Segment:
-    def share(state: State, task: Task, start: Array, limbs: Array, count: Array, wishes: Array):
+    def share(
+        state: State, task: Task, start: Array, limbs: Array, count: Array, wishes: Array
+    ) -> Segment:
         mine = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
         stride = mesh.size * program.chunk
 
@@ -133,16 +133,16 @@ def _segment(
             # the step that overflows is not done
             return i + 1 - jnp.asarray(_full(state), jnp.int32), state, sums + new
 
-        held = jax.tree.map(lambda x: x[0], state)
+        held = jax.tree.map(itemgetter(0), state)
         steps = (count + stride - 1) // stride
         begin = (jnp.asarray(0, jnp.int32), held, jnp.zeros(len(COUNTS), jnp.int32))
         reached, held, sums = lax.while_loop(
             lambda carry: (carry[0] < steps) & ~jnp.asarray(_full(carry[1])), step, begin
         )
-        sums = lax.psum(sums, LANES)
-        reached = lax.pmin(reached, LANES)
-        agreed = jnp.stack([lax.pmin(wishes[0, 0], LANES), lax.pmax(wishes[0, 1], LANES)])
-        return jax.tree.map(lambda x: x[None], held), sums, reached, agreed
+        sums = psum(sums, LANES)
+        reached = pmin(reached, LANES)
+        agreed = jnp.stack([pmin(wishes[0, 0], LANES), pmax(wishes[0, 1], LANES)])
+        return jax.tree.map(itemgetter(None), held), sums, reached, agreed
 
     split, whole = PartitionSpec(LANES), PartitionSpec()
     return jax.shard_map(
@@ -155,16 +155,18 @@ def _segment(
 
 
 def _full(state: State) -> ArrayLike:
-    return state["overflow"] if isinstance(state, dict) and "overflow" in state else False
+    return state["overflow"] if is_table(state) and "overflow" in state else False
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@jit(static=(0, 1))
 def gather(mesh: Mesh, size: int, rows: Rows) -> Rows:
     """The first ``size`` rows of all devices, the same on all of them."""
 
     def share(rows: Rows) -> Rows:
-        first = jax.tree.map(lambda x: x[0, :size] if x.ndim > 1 else x[0], rows)
-        return jax.tree.map(lambda x: lax.all_gather(x, LANES), first)
+        def first(x: Array) -> Array:
+            return x[0, :size] if x.ndim > 1 else x[0]
+
+        return jax.tree.map(partial(all_gather, axis=LANES), jax.tree.map(first, rows))
 
     split, whole = PartitionSpec(LANES), PartitionSpec()
     return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(
@@ -172,12 +174,15 @@ def gather(mesh: Mesh, size: int, rows: Rows) -> Rows:
     )
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@jit(static=(0, 1))
 def collect(reducer: Monoid, mesh: Mesh, state: State) -> State:
     """One state out of the states of all devices, the same on all of them."""
 
     def share(state: State) -> State:
-        return fold(reducer, jax.tree.map(lambda x: lax.all_gather(x[0], LANES), state), mesh.size)
+        def stacked(x: Array) -> Array:
+            return all_gather(x[0], LANES)
+
+        return fold(reducer, jax.tree.map(stacked, state), mesh.size)
 
     split, whole = PartitionSpec(LANES), PartitionSpec()
     return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(

@@ -8,6 +8,7 @@ by their index, and the lowest one wins.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,8 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt32
+
+from infer_jax.sweeps.typed_lax import cond, fori_loop
 
 BATCH = 1024  # survivors of a chunk that are inserted together
 LAST = 0xFFFFFFFF
@@ -33,7 +36,7 @@ class Chunk(NamedTuple):
     accepted: Mask  # a point of the grid that keeps the constraints
     ok: Mask  # accepted and feasible
     short: Float[Array, " lanes"]  # relative excess over the estimate's own limits: memory, stages
-    index: tuple[UInt32[Array, " lanes"], ...]  # limbs of the global index, most significant first
+    limbs: tuple[UInt32[Array, " lanes"], ...]  # of the global index, most significant first
     group: Int[Array, " lanes"]  # position on the axes that `per` names
     signs: dict[str, float]  # by term: -1 where more of it is better
 
@@ -138,10 +141,13 @@ def insert_survivors(
         state = insert(state, chosen, picks < lanes)
         return state, alive.at[picks].set(False, mode="drop")
 
+    def same(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
+        return state, alive
+
     def step(carry: tuple[Rows, Mask]) -> tuple[Rows, Mask]:
         state, alive = carry
         alive &= keep(state, rows)
-        return lax.cond(jnp.any(alive), some, lambda *same: same, state, alive)
+        return cond(jnp.any(alive), some, same, state, alive)
 
     return lax.while_loop(lambda carry: jnp.any(carry[1]), step, (state, alive))[0]
 
@@ -153,7 +159,8 @@ def fill_index(limbs: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
 
 def fold(reducer: Monoid, states: State, count: int) -> State:
     """One state out of ``count`` stacked ones."""
-    first = jax.tree.map(lambda x: x[0], states)
-    return lax.fori_loop(
-        1, count, lambda i, s: reducer.merge(s, jax.tree.map(lambda x: x[i], states)), first
-    )
+
+    def merged(i: Array, state: State) -> State:
+        return reducer.merge(state, jax.tree.map(itemgetter(i), states))
+
+    return fori_loop(1, count, merged, jax.tree.map(itemgetter(0), states))

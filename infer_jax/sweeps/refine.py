@@ -1,17 +1,16 @@
 """What are the kept points exactly? Decoded again, evaluated in float64, and filtered again."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import jax
 import numpy as np
-from jax import Array
+from jax import Array, Device
 
-from infer_jax.compiling import quick
+from infer_jax.compiling import jit, quick
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.group import Group, spread
-from infer_jax.sweeps.keeping import Device
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import Point, numbers
 from infer_jax.sweeps.point import Program, Whole, answers
@@ -35,8 +34,9 @@ class Rows:
     def take(self, order: Sequence[int] | np.ndarray) -> "Rows":
         """The chosen rows, in that order."""
         chosen = np.asarray(order, int)
+        numbers: list[int] = chosen.tolist()
         terms = {k: v[chosen] for k, v in self.terms.items()}
-        return Rows([self.index[i] for i in chosen], terms, self.group[chosen])
+        return Rows([self.index[i] for i in numbers], terms, self.group[chosen])
 
 
 KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
@@ -48,7 +48,7 @@ def _estimates(program: Program, estimate: str, base: Point, steps: Sequence[Arr
 
 @lru_cache
 def _compiled(platform: str) -> Callable[..., Whole]:
-    return jax.jit(_estimates, static_argnums=(0, 1), compiler_options=quick(platform))
+    return jit(static=(0, 1), options=quick(platform))(_estimates)
 
 
 def evaluate(
@@ -91,7 +91,7 @@ def estimates(part: Part, digits: np.ndarray, estimate: str) -> Whole:
     lean = part.program._replace(reducer=None, chunk=0, limbs=0, per=(), masks=())
     estimate = estimate if "." in lean.feasible else "whole"  # one program for both uses
     with precise(np.float64), jax.default_device(host[0]):
-        base = jax.tree.map(lambda x: np.asarray(x, np.float64), group.base)
+        base = jax.tree.map(partial(np.asarray, dtype=np.float64), group.base)
         run = _compiled(host[0].platform)
         each = [
             jax.device_get(run(lean, estimate, base, group.steps(block.T)))
@@ -150,7 +150,7 @@ def _key(rows: Rows, term: str, signs: dict[str, float]) -> np.ndarray:
 def _ranked(rows: Rows, value: np.ndarray, alive: np.ndarray, k: int) -> list[int]:
     order = sorted(np.flatnonzero(alive), key=lambda i: (rows.group[i], value[i], rows.index[i]))
     taken: dict[int, int] = {}
-    kept = []
+    kept: list[int] = []
     for i in order:
         taken[rows.group[i]] = taken.get(rows.group[i], 0) + 1
         if taken[rows.group[i]] <= k:
@@ -175,10 +175,10 @@ def _best(reducer: Best, rows: Rows, signs: dict[str, float], ok: np.ndarray) ->
 
 def _frontier(reducer: Pareto, keys: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Positions of the frontier; the columns of ``keys`` come in the order of the index."""
-    ties = np.arange(keys.shape[1])
+    ties = np.arange(len(group))
     compared = keys
     if reducer.epsilon:
-        size = np.floor(np.log(np.abs(keys)) / np.log1p(reducer.epsilon))
+        size: np.ndarray = np.floor(np.log(np.abs(keys)) / np.log1p(reducer.epsilon))
         compared = np.where(keys < 0, -size, size)
     columns = [group.astype(np.int64), *compared, *(keys if reducer.epsilon else ()), ties]
     front = Front(tuple(columns), len(keys), 1)

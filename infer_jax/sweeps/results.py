@@ -27,7 +27,7 @@ from infer_jax.sweeps.refine import Rows
 from infer_jax.sweeps.stream import Outcome
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # pyright: ignore[reportMissingTypeStubs]
     from matplotlib.figure import Figure
 
 SHOWN = 10  # rows of the printed table
@@ -146,7 +146,7 @@ class SweepResult(Result):
             InputError: pandas is not installed.
         """
         try:
-            import pandas
+            import pandas  # pyright: ignore[reportMissingTypeStubs]
         except ImportError:
             allowed = "pip install 'infer_jax[pandas]', or columns, which are NumPy arrays"
             raise InputError("to_pandas", "pandas", "not installed", allowed) from None
@@ -218,7 +218,7 @@ class SweepResult(Result):
         from infer_jax.plots import Curve, plot_frontier
 
         names = columns.get("hardware", np.full(len(self), "kept"))
-        curves = {}
+        curves: dict[str, Curve] = {}
         for name in dict.fromkeys(names.tolist()):
             mine = names == name
             curves[str(name)] = Curve(Front(columns["speed"][mine], columns["cost"][mine]))

@@ -18,7 +18,7 @@ from infer_jax.specs.fields import fresh
 from infer_jax.sweeps.axis import Axis, Rule
 from infer_jax.sweeps.constraint import Predicate
 from infer_jax.sweeps.group import Column, Group, Slot
-from infer_jax.sweeps.paths import Point, Tree, children, look
+from infer_jax.sweeps.paths import Point, Tree, by_path, children, is_sequence, look
 
 STRUCTURES = 64  # groups, each of which is a program of its own
 
@@ -40,7 +40,7 @@ class Space:
     hardware: Tree
     workload: Tree
     plan: Tree
-    axes: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
+    axes: Mapping[str, Axis] = dataclasses.field(default_factory=dict[str, Axis])
     zips: Sequence[Sequence[str]] = ()
     where: Sequence[Predicate] = ()
 
@@ -106,11 +106,10 @@ class _Grouping:
         self.raw = fresh(Point(*(_as_axis(x) for x in given)))
         for name, part in zip(names, self.raw, strict=True):
             _refuse_static(part, name)
-        self.flat, self.tree = jax.tree_util.tree_flatten_with_path(
-            self.raw, is_leaf=lambda x: isinstance(x, Axis | System | Model)
-        )
-        _refuse_nested(x for _, x in self.flat if isinstance(x, Axis) and x.is_spec)
-        self.inner = {dotted(p): x for p, x in self.flat if isinstance(x, Axis)}
+        self.flat = by_path(self.raw, _is_named)
+        self.tree = jax.tree.structure(self.raw, _is_named)
+        self.inner = {path: x for path, x in self.flat.items() if isinstance(x, Axis)}
+        _refuse_nested(axis for axis in self.inner.values() if axis.is_spec)
         self.digits = self._digits()
 
     @cached_property
@@ -162,9 +161,9 @@ class _Grouping:
 
     def _group(self, picks: Picks, offset: int) -> Group:
         base = self._base(picks)
-        paths, _ = jax.tree_util.tree_flatten_with_path(base)
-        leaf = {dotted(key): i for i, (key, _) in enumerate(paths)}
-        values = {i: np.asarray(x, np.float64) for i, (_, x) in enumerate(paths)}
+        flat = by_path(base)
+        leaf = {path: i for i, path in enumerate(flat)}
+        values = {i: np.asarray(x, np.float64) for i, x in enumerate(flat.values())}
         leaves = _Leaves(leaf, {}, values)
         columns: list[Column] = []
         for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
@@ -189,9 +188,8 @@ class _Grouping:
         """The point of the first specs picked, with 0 where a number varies."""
         first = {p: pick[0] for digit, pick in zip(self.digits, picks, strict=True) for p in digit}
         flat: list[Tree] = []
-        for key, item in self.flat:
+        for path, item in self.flat.items():
             if isinstance(item, Axis):
-                path = dotted(key)
                 item = item.steps[first[path]] if self.named[path].is_spec else np.float64(0.0)
             flat.append(_spec(item))
         return Point(*jax.tree.unflatten(self.tree, flat))
@@ -245,15 +243,13 @@ def _choose_specs(axis: Axis, path: str, at: int, pick: Sequence[int], leaves: _
             leaves.vary(i, at, column)
 
 
-def dotted(keys: Iterable[object]) -> str:
-    """A key path of JAX as a dotted path."""
-    return ".".join(
-        str(next(getattr(k, a) for a in ("name", "idx", "key") if hasattr(k, a))) for k in keys
-    )
-
-
 def _as_axis(given: Tree) -> Tree:
-    return Axis.specs(*given) if isinstance(given, list | tuple) else given
+    return Axis.specs(*given) if is_sequence(given) else given
+
+
+def _is_named(given: object) -> bool:
+    """Whether it stands for leaves that are laid out later."""
+    return isinstance(given, Axis | System | Model)
 
 
 def _spec(item: Tree) -> Tree:
@@ -270,11 +266,9 @@ def _label(axis: Axis, i: int) -> object:
 
 
 def _stacked(specs: Sequence[Tree]) -> list[tuple[str, np.ndarray]]:
-    flat = [jax.tree_util.tree_flatten_with_path(s)[0] for s in specs]
-    keys = [dotted(key) for key, _ in flat[0]]
-    return [
-        (key, np.asarray([one[i][1] for one in flat], np.float64)) for i, key in enumerate(keys)
-    ]
+    rows = zip(*(jax.tree.leaves(spec) for spec in specs), strict=True)
+    columns = (np.asarray(row, np.float64) for row in rows)
+    return list(zip(by_path(specs[0]), columns, strict=True))
 
 
 def _head(path: str) -> str:
@@ -310,5 +304,5 @@ def _refuse_static(tree: object, path: str) -> None:
             raise InputError(
                 "space", "axis", here, "a number; structure is swept as a list of specs"
             )
-        for i, item in enumerate(value if isinstance(value, tuple | list) else [value]):
-            _refuse_static(item, f"{here}.{i}" if isinstance(value, tuple | list) else here)
+        for i, item in enumerate(value if is_sequence(value) else [value]):
+            _refuse_static(item, f"{here}.{i}" if is_sequence(value) else here)

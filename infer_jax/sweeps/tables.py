@@ -5,6 +5,7 @@ import io
 import json
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -39,12 +40,11 @@ def check(path: str | os.PathLike[str], mark: str) -> None:
 
 def _pyarrow() -> ModuleType:
     try:
-        import pyarrow
-        import pyarrow.parquet
+        import_module("pyarrow.parquet")
+        return import_module("pyarrow")
     except ImportError:
         allowed = "pip install 'infer_jax[parquet]', or a name that ends in .csv or .json"
         raise InputError("sweep", "out", "Parquet without pyarrow", allowed) from None
-    return pyarrow
 
 
 def _mark(path: Path) -> str:
@@ -53,7 +53,7 @@ def _mark(path: Path) -> str:
         return ""
     try:
         if path.suffix == ".parquet":
-            held = _pyarrow().parquet.read_schema(path).metadata or {}
+            held: Mapping[bytes, bytes] = _pyarrow().parquet.read_schema(path).metadata or {}
             facts = json_of(str(path), held.get(b"infer_jax", b"{}").decode())
         elif path.suffix == ".csv":
             with path.open(encoding="utf-8") as stream:

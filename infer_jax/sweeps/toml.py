@@ -1,8 +1,8 @@
 """Reads a SPACE.toml: a space, an estimator and what to keep."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
@@ -16,6 +16,7 @@ from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.histogram import Histogram, Quantiles
 from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.paths import is_list, is_table
 from infer_jax.sweeps.reducers import Reducer
 from infer_jax.sweeps.space import Space
 from infer_jax.sweeps.topk import TopK
@@ -24,8 +25,9 @@ KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coeffi
         "where", "keep")  # fmt: skip
 Table = Mapping[str, Any]  # of a file: values of any kind, each checked where it is read
 Body = dict[str, Any]  # a table that is taken apart
+Check = Callable[[object], bool]
 DEFAULT = "serving"  # the estimator where a file names none
-AXES = {
+AXES: dict[str, tuple[Callable[..., Axis], int, int | None]] = {  # maker, least, most numbers
     "values": (Axis.values, 1, None),
     "linear": (Axis.linear, 3, 3),
     "log": (Axis.log, 3, 3),
@@ -57,7 +59,7 @@ def load_space(path: str | Path, keep: Reducer | None = None) -> Asked:
 def space_of(where: str, table: Table, keep: Reducer | None = None) -> Asked:
     """The sweep of the tables of a file; ``keep`` in place of what they keep."""
     known(where, "", table, KEYS)
-    if keep is None and not isinstance(table.get("keep"), dict):
+    if keep is None and not is_table(table.get("keep")):
         raise InputError(where, "keep", "missing", "a table [keep]")
     estimator, space, feasible = read_space(where, table)
     names = table.get("estimator", DEFAULT)
@@ -76,7 +78,7 @@ def read_space(
         InputError: as ``load_space``.
     """
     for key in ("arch", "hardware"):
-        if not isinstance(table.get(key), dict):
+        if not is_table(table.get(key)):
             raise InputError(where, key, "missing", f"a table [{key}]")
     arch, arch_axes = _arch(where, dict(table["arch"]))
     hardware, hardware_axes = _hardware(where, dict(table["hardware"]))
@@ -92,10 +94,10 @@ def read_space(
     estimator, varied = _estimators(where, table, default)
     axes |= varied
     where_tables = table.get("where", [])
-    if not isinstance(where_tables, list):
+    if not is_list(where_tables):
         raise InputError(where, "where", where_tables, "[[where]] tables")
     zips = table.get("zip", [])
-    if not (isinstance(zips, list) and all(_texts(z) for z in zips)):
+    if not (is_list(zips) and all(_texts(z) for z in zips)):
         raise InputError(where, "zip", zips, "lists of axes")
     feasible = table.get("feasible", "feasible")
     if not isinstance(feasible, str):
@@ -120,8 +122,8 @@ def known(where: str, table: str, given: Mapping[str, object], keys: Iterable[st
             raise InputError(where, field, "an unknown key", ", ".join(keys))
 
 
-def _texts(given: object) -> bool:
-    return isinstance(given, list) and bool(given) and all(isinstance(x, str) for x in given)
+def _texts(given: object) -> TypeGuard[list[str]]:
+    return is_list(given) and bool(given) and all(isinstance(x, str) for x in given)
 
 
 def _names(
@@ -180,17 +182,17 @@ def _estimators(
 
 def _numbers(where: str, head: str, body: object) -> tuple[Body, dict[str, Axis]]:
     """Plain numbers by field, and axes by path; nested tables are parts."""
-    if not isinstance(body, dict):
+    if not is_table(body):
         raise InputError(where, head, body, f"a table [{head}]")
     plain: Body = {}
     axes: dict[str, Axis] = {}
     for key, value in body.items():
         path = f"{head}.{key}"
-        if isinstance(value, dict) and not set(value) & set(AXES):
+        if is_table(value) and not value.keys() & AXES:
             inner, varied = _numbers(where, path, value)
             plain |= {f"{key}.{k}": v for k, v in inner.items()}
             axes |= varied
-        elif isinstance(value, dict):
+        elif is_table(value):
             axes[path] = axis_of(where, path, value)
         elif isinstance(value, int | float | str) and not isinstance(value, bool):
             plain[key] = value
@@ -205,14 +207,15 @@ def axis_of(where: str, path: str, table: Table) -> Axis:
     if rest or kind not in AXES:
         raise InputError(where, path, list(table), f"one of {', '.join(AXES)}")
     maker, least, most = AXES[kind]
-    good = isinstance(given, list) and len(given) >= least and (not most or len(given) <= most)
-    if not good or not all(isinstance(x, int | float | str) for x in given):
+    numbers = given if is_list(given) else []
+    good = len(numbers) >= least and (not most or len(numbers) <= most)
+    if not good or not all(isinstance(x, int | float | str) for x in numbers):
         if given == []:
             raise InputError(where, path, "empty", "one value or more")
         wanted = "[low, high, count]" if most == least else "[low, high] or [low, high, step]"
         raise InputError(where, f"{path}.{kind}", given, wanted if most else "a list of numbers")
     try:
-        return maker(*given)
+        return maker(*numbers)
     except InputError as error:
         raise InputError(where, path, error.value, error.allowed) from None
     except TypeError:
@@ -221,17 +224,10 @@ def axis_of(where: str, path: str, table: Table) -> Axis:
 
 def _keep(where: str, table: Table) -> Reducer:
     """The reducer of a [keep] table: the one key that names it, and its options."""
-    makers = {
-        "pareto": (lambda names, **o: Pareto(*names, **o), ("per", "epsilon"), _texts),
-        "top": (lambda k, **o: TopK(k, **o), ("by", "per"), lambda x: type(x) is int),
-        "best": (lambda by, **o: Best(by, **o), ("under", "misses", "per"), _text),
-        "histogram": (lambda term, **o: Histogram(term, **o), ("edges",), _text),
-        "quantiles": (lambda term, **o: Quantiles(term, **o), ("q",), _text),
-    }
-    kinds = [key for key in table if key in makers]
+    kinds = [key for key in table if key in REDUCERS]
     if len(kinds) != 1:
-        raise InputError(where, "keep", list(table), f"exactly one of {', '.join(makers)}")
-    maker, options, fits = makers[kinds[0]]
+        raise InputError(where, "keep", list(table), f"exactly one of {', '.join(REDUCERS)}")
+    maker, options, fits = REDUCERS[kinds[0]]
     given = {k: v for k, v in table.items() if k != kinds[0]}
     known(where, "keep", given, options)
     if not fits(table[kinds[0]]):
@@ -240,7 +236,7 @@ def _keep(where: str, table: Table) -> Reducer:
         fits, wanted = OPTIONS[key]
         if not fits(value):
             raise InputError(where, f"keep.{key}", value, wanted)
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    given: Body = {k: tuple(v) if is_list(v) else v for k, v in given.items()}
     try:
         return maker(table[kinds[0]], **given)
     except InputError as error:
@@ -258,15 +254,31 @@ def _number(given: object) -> bool:
 
 
 def _all_numbers(given: object) -> bool:
-    return isinstance(given, list) and all(_number(x) for x in given)
+    return is_list(given) and all(_number(x) for x in given)
 
 
 def _limits(given: object) -> bool:
-    return isinstance(given, dict) and all(_number(x) for x in given.values())
+    return is_table(given) and all(_number(x) for x in given.values())
 
 
+def _whole(given: object) -> bool:
+    return type(given) is int
+
+
+def _pareto(names: Sequence[str], **options: Any) -> Pareto:
+    return Pareto(*names, **options)
+
+
+# of what a [keep] table names: what makes it, its options, and whether its value fits
+REDUCERS: dict[str, tuple[Callable[..., Reducer], tuple[str, ...], Check]] = {
+    "pareto": (_pareto, ("per", "epsilon"), _texts),
+    "top": (TopK, ("by", "per"), _whole),
+    "best": (Best, ("under", "misses", "per"), _text),
+    "histogram": (Histogram, ("edges",), _text),
+    "quantiles": (Quantiles, ("q",), _text),
+}
 # of an option of what is kept: whether it is one, and what it must be
-OPTIONS: dict[str, tuple[Callable[[object], bool], str]] = {
+OPTIONS: dict[str, tuple[Check, str]] = {
     "per": (lambda x: _text(x) or _texts(x), "an axis, or a list of axes"),
     "by": (_text, "the name of a term"),
     "epsilon": (_number, "a share from 0 to below 1"),

@@ -55,7 +55,7 @@ class TopK(Selection):
 
     def absorb(self, state: State, chunk: Chunk) -> State:
         """The best of the rows and of the chunk's feasible lanes."""
-        rows = (chunk.group, key(chunk, self.by), *chunk.index)
+        rows = (chunk.group, key(chunk, self.by), *chunk.limbs)
         return rank_in(state, rows, chunk.ok & jnp.isfinite(rows[1]), self.k + self.spare)
 
     def merge(self, a: State, b: State) -> State:

@@ -1,0 +1,42 @@
+"""JAX's loops, branches and sums over devices with types, which their own signatures lack."""
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from jax import Array, lax
+
+Tree = TypeVar("Tree")  # of arrays
+
+
+def fori_loop(
+    low: int | Array, high: int | Array, body: Callable[[Array, Tree], Tree], begin: Tree
+) -> Tree:
+    """``begin`` after ``body(i, state)`` for every i from ``low`` to below ``high``."""
+    return cast(Tree, lax.fori_loop(low, high, body, begin))  # pyright: ignore[reportUnknownMemberType]
+
+
+def cond(
+    condition: Array, yes: Callable[..., Tree], no: Callable[..., Tree], *operands: object
+) -> Tree:
+    """What one of two functions of the operands returns."""
+    return cast(Tree, lax.cond(condition, yes, no, *operands))  # pyright: ignore[reportUnknownMemberType]
+
+
+def psum(x: Array, axis: str) -> Array:
+    """The sum over the devices of an axis of the mesh."""
+    return cast(Array, lax.psum(x, axis))  # pyright: ignore[reportUnknownMemberType]
+
+
+def pmin(x: Array, axis: str) -> Array:
+    """The least over the devices of an axis of the mesh."""
+    return cast(Array, lax.pmin(x, axis))  # pyright: ignore[reportUnknownMemberType]
+
+
+def pmax(x: Array, axis: str) -> Array:
+    """The largest over the devices of an axis of the mesh."""
+    return cast(Array, lax.pmax(x, axis))  # pyright: ignore[reportUnknownMemberType]
+
+
+def all_gather(x: Array, axis: str) -> Array:
+    """The arrays of all devices of an axis of the mesh, stacked, on each of them."""
+    return cast(Array, lax.all_gather(x, axis))  # pyright: ignore[reportUnknownMemberType]
