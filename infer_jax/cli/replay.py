@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from infer_jax.cli import memory, options as opt, parsers, show
+from infer_jax.cli.runtime import loops_in_one_piece
 from infer_jax.verbs.replay import replay as ask
 
 PassTokens = Annotated[
@@ -143,4 +144,6 @@ def replay(
     as_json: opt.Json = False,
 ) -> None:
     """What happens to each request of a trace or benchmark: percentiles, queue, cache, power."""
-    show.answer(ask, locals())
+    given = locals()
+    with loops_in_one_piece():
+        show.answer(ask, given)

@@ -2,12 +2,15 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
 
 from infer_jax.verbs.progress import show_progress
 
+ONE_PIECE = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
 _hushed = [False]  # by --quiet
 
 
@@ -29,6 +32,28 @@ def prepare(*, every_device: bool = False) -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@contextmanager
+def loops_in_one_piece() -> Iterator[None]:
+    """Let XLA make one piece of machine code of large loops, in programs compiled within.
+
+    It reads the option once, with the first program of a process. A replay of 20,000 requests then
+    takes 5.2 s of a core and not 7.2 s, start included, and 8.2 s and not 12.1 s where it is
+    compiled first.
+    """
+    before = os.environ.get("XLA_FLAGS")
+    if "xla_backend_extra_options" in (before or ""):  # the user's own
+        yield
+        return
+    os.environ["XLA_FLAGS"] = f"{before or ''} {ONE_PIECE}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XLA_FLAGS"]
+        else:
+            os.environ["XLA_FLAGS"] = before
 
 
 def cache_folder() -> Path | None:

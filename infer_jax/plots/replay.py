@@ -108,14 +108,14 @@ def _smooth(time: np.ndarray, watts: np.ndarray, bins: int = 240) -> tuple[np.nd
 
 
 def _spread(axis: "Axes", name: str, times: Sequence[np.ndarray]) -> None:
-    """The share of requests whose time is at most so long, replayed and measured."""
+    """The share of requests that take at most a time, replayed and measured."""
     looks = (("replayed", TONES[0], "-"), ("measured", TONES[2], (0, (4, 2))))
     for each, (said, tone, dash) in zip(times, looks, strict=False):
         share = 100.0 * np.arange(1, len(each) + 1) / max(len(each), 1)
         look: dict[str, Any] = {"color": tone, "linestyle": dash, "linewidth": 1.8}
         axis.plot(1e3 * np.sort(each), share, **look, label=said)
     axis.set_xlabel(f"{name}, ms")
-    axis.set_ylabel("requests at most so long, %")
+    axis.set_ylabel("cumulative share of requests, %")
     axis.set_ylim(0.0, 100.0)
     if len(times) > 1:
-        axis.legend(loc="lower right")
+        axis.legend(loc="best")

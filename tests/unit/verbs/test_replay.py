@@ -1,6 +1,7 @@
 """``ij.replay``: the scheduler of an engine for the requests of a trace or of a benchmark."""
 
 import csv
+import os
 from pathlib import Path
 
 import jax
@@ -10,13 +11,15 @@ import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
+from infer_jax.cli import show
+from infer_jax.cli.runtime import ONE_PIECE
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, shape
 from infer_jax.estimators.serving.mixed import mixed_pass
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths
 from infer_jax.verbs.replay_runs import BATCHES, statistic
-from tests.cli.running import answer, as_command
+from tests.cli.running import answer, as_command, run
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "llmservingsim_run.jsonl"
 SERVER = ("llama-3.1-8b", "h100_sxm")
@@ -205,3 +208,16 @@ def test_what_is_not_replayed_is_refused_in_one_sentence(changed, says):
     with pytest.raises(InputError, match=says) as wrong:
         ij.replay(*SERVER, **{**OPEN, **changed})
     assert "\n" not in str(wrong.value) and "--" not in str(wrong.value)
+
+
+def test_the_command_lets_loops_be_one_piece_and_leaves_the_environment(monkeypatch):
+    seen = []
+    monkeypatch.setattr(show, "answer", lambda *_: seen.append(os.environ.get("XLA_FLAGS")))
+    for own in (None, "--xla_cpu_use_fusion_emitters=false", "--xla_backend_extra_options=a=1"):
+        monkeypatch.delenv("XLA_FLAGS", raising=False)
+        if own:
+            monkeypatch.setenv("XLA_FLAGS", own)
+        assert run("replay", SERVER[0], "--hardware", SERVER[1]).code == 0
+        assert os.environ.get("XLA_FLAGS") == own
+    assert seen[0] == ONE_PIECE
+    assert seen[1:] == [f"--xla_cpu_use_fusion_emitters=false {ONE_PIECE}", own]
