@@ -41,6 +41,8 @@ PRIORS = {
     "vllm.sequence_time": Prior(5e-6, 1.0),
     "quantised_gap": Prior(5e-6, 1.0),
     "block_kernels": Prior(1.0, 1.0),
+    "blackwell.quantising": Prior(1.0, 0.5),
+    "trtllm.quantising": Prior(1.0, 0.5),
     "blackwell.gap": Prior(0.8, 0.3),
     "hop": Prior(4e-6, 0.7),
     "latent_kernels": Prior(1.8, 0.3),

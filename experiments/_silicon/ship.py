@@ -62,8 +62,9 @@ def _lines(found: Fit, rows: Sequence[Row], clean: np.ndarray) -> list[str]:
         for path in (name, *fitting.TIES.get(name, ())):
             key = f'"{path}"' if "." in path else path
             said = f"prior = {fitting.PRIORS[name].value:g}, learnt = {learnt[name]:.2f}"
+            symbol = symbols.get(path) or symbols.get(name, name)  # new ones have none yet
             lines.append(
-                f'{key} = {{ symbol = "{symbols.get(path, symbols[name])}", value = {value:.4g}, '
+                f'{key} = {{ symbol = "{symbol}", value = {value:.4g}, '
                 f"low = {low:.4g}, high = {high:.4g}, {said} }}\n"
             )
     lines.append("\n# the form that was fitted\n[form]\n")

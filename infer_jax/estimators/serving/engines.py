@@ -24,6 +24,11 @@ class Engine(Spec):
         "f_e: gaps of a pass that holds a prefill, without CUDA graphs, over those with",
         kind="size",
     )
+    quantising: Array = number(
+        "q_e: launches of quantising activations over those of an engine that fuses none",
+        kind="size",
+        default=1.0,
+    )
     admission: Array = number("nu: decode steps until a request is taken in", kind="size")
     sync: Array = number("s: odds that prefills of others fall before a first token", kind="size")
     sync_fixed: Array = number("s where all requests have the same lengths", kind="size")
@@ -54,6 +59,9 @@ class Generation(Spec):
     gemm_8: Array = number("eta_c of 8-bit products", kind="fraction", high=1)
     gemm_4: Array = number("eta_c of 4-bit products", kind="fraction", high=1)
     gap: Array = number("g: launch gaps over those of Hopper", kind="size", default=1.0)
+    quantising: Array = number(
+        "q_g: launches of quantising activations over those of Hopper", kind="size", default=1.0
+    )
 
     @classmethod
     def published(cls, name: str) -> "Generation":

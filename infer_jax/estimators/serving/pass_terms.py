@@ -189,8 +189,11 @@ def head(c: Context, sequences: Array, logits: Array | float) -> Spent:
 def gaps(c: Context) -> Array:
     """Seconds of launch gaps in a decode pass, which replays a CUDA graph.
 
-    g (sum over layers of (tau_L k + tau_Q k_B q) + (L - L_d)(tau_E + k_E tau_L)), k of the launches
-    of each layer; k_B where experts multiply in more than 4 bits.
+    g (sum over layers of (tau_L k + tau_Q k_B q_g q_e q) + (L - L_d)(tau_E + k_E tau_L)), k of the
+    launches of each layer; k_B where experts multiply in more than 4 bits. Blackwell reads scales
+    packed by four in exponents, Hopper one by one in 32 bits (DeepGEMM at 0274ad7, README), hence
+    q_g; TensorRT-LLM quantises in the kernel that reduces and normalises (AllReduceFusionOp,
+    RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4), hence q_e.
     """
     layer, engine, model = c.shape.layers, c.engine, c.model
     launches = layer.attention.launches
@@ -198,7 +201,8 @@ def gaps(c: Context) -> Array:
     kernels = kernels + launches.sparse * model.sparse_kernels
     kernels = kernels + launches.linear * model.linear_kernels
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
-    each = engine.layer_gap * kernels + model.quantised_gap * c.shape.quantised * scales
+    quantising = model.quantised_gap * c.generation.quantising * engine.quantising
+    each = engine.layer_gap * kernels + quantising * c.shape.quantised * scales
     experts = engine.expert_gap + model.expert_kernels * engine.layer_gap
     return c.generation.gap * jnp.sum(layer.count * (each + layer.mixture * experts), axis=-1)
 

@@ -7,7 +7,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.catalog.published import serving_coefficients, serving_errors, serving_form
 from infer_jax.estimators import VARIANTS, make
-from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
+from infer_jax.estimators.serving import Deployment, Requests, Serving, pass_terms, shape
 from infer_jax.specs import leaves
 
 
@@ -69,6 +69,41 @@ def test_scales_by_block_multiply_the_gap_of_quantising(x64, serve):
     more = plain.with_(quantised_gap=3.0 * float(plain.quantised_gap))
     assert serve(blocks) == pytest.approx(serve(more), rel=1e-12)
     assert serve(blocks)[0] > serve(plain)[0]
+
+
+def test_quantising_launches_of_the_chosen_engine_and_generation_are_multiplied(x64, serve):
+    plain = Serving.of(engine="trtllm")  # on Hopper
+    more = serve(plain.with_(quantised_gap=1.5 * float(plain.quantised_gap)))
+    for name in ("hopper.quantising", "trtllm.quantising"):
+        head, _, leaf = name.partition(".")
+        factor = 1.5 * float(getattr(getattr(plain, head), leaf))
+        assert serve(plain.fitted({name: factor})) == pytest.approx(more, rel=1e-12)
+    for name in ("blackwell.quantising", "sglang.quantising", "vllm.quantising"):
+        assert serve(plain.fitted({name: 9.0})) == serve(plain)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.6, 1.4])
+def test_the_gap_of_a_pass_is_linear_in_the_quantising_launches(x64, factor):
+    """By hand, 62 layers of two classes with 8-bit scales by block: tau_Q k_B q_g q_e 2 L g."""
+    arch = ij.load_model("minimax-m2.5").architecture
+    seen = shape(arch)._replace(quantised=np.asarray(2.0))
+    hardware, plan = ij.load_system("b200_sxm").hardware, Deployment.of(tp=4)
+
+    def gaps(both):
+        own = Serving.of(engine="trtllm", generation="blackwell")
+        change = {"trtllm": own.trtllm, "blackwell": own.blackwell}
+        change = {
+            k: v.replace(quantising=x) for (k, v), x in zip(change.items(), both, strict=True)
+        }
+        return pass_terms.gaps(own.replace(**change).context(seen, hardware, plan))
+
+    model, one = Serving.of(), np.asarray(1.0)
+    tau = float(model.quantised_gap * model.block_kernels * model.blackwell.gap) * 2.0 * 62.0
+    point = (np.asarray(factor), one)
+    assert float(gaps(point) - gaps((0.0 * one, one))) == pytest.approx(tau * factor, abs=1e-15)
+    engine, generation = jax.grad(gaps)(point)
+    assert float(engine) == pytest.approx(tau, rel=1e-9)
+    assert float(generation) == pytest.approx(tau * factor, abs=1e-15)
 
 
 def test_a_request_waits_for_half_of_the_passes_between_two_looks(x64, serve):
