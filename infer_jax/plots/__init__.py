@@ -2,6 +2,7 @@
 
 from infer_jax.plots.frontier import (
     Curve as Curve,
+    Points as Points,
     draw_frontiers as draw_frontiers,
     plot_frontier as plot_frontier,
 )

@@ -32,6 +32,13 @@ class Front(Protocol):
         ...
 
 
+class Points(NamedTuple):
+    """The points of a curve: tokens per second of one request, USD per million output tokens."""
+
+    speed: np.ndarray
+    cost: np.ndarray
+
+
 class Curve(NamedTuple):
     """A frontier, the row of it to mark as the preferred point (None: no mark), and what it is."""
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -17,6 +18,9 @@ from infer_jax.results.numbers import digits
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.progress import busy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,6 +87,31 @@ class MeasureResult(Result):
         ]
         yield Table(columns, rows)
         yield Notes(self.notes)
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """The errors of every family's curve, in per cent; written to ``out`` if given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots.bars import Panel, plot_bars
+        from infer_jax.plots.style import words
+
+        panels: list[Panel] = []
+        for title in ("on the shapes timed", "on shapes left out of the fit"):
+            errors = {
+                one.family.name: spread(one.unseen if panels else one.seen)
+                for one in self.curves
+                if not panels or len(one.unseen)
+            }
+            if errors:
+                bars = {name: {"median error": x} for name, (x, _) in errors.items()}
+                panels.append(Panel(title, "%", bars, {k: x for k, (_, x) in errors.items()}))
+        mark = "90 % of the errors are below"
+        title = words(f"{jax.devices()[0].device_kind}: errors of the curves of its kernels")
+        shapes = sum(len(one.seen) for one in self.curves)
+        caption = words(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}")
+        return plot_bars(panels, out, mark=mark, title=title, caption=caption)
 
     def text(self) -> str:
         """The TOML text of the profile."""

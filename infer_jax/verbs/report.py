@@ -5,6 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, SupportsFloat, cast
+
+import numpy as np
 
 from infer_jax.catalog.files import write_text
 from infer_jax.results import Part, Result
@@ -17,6 +20,9 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.report_answers import Answers, Limits, lead
 from infer_jax.verbs.report_page import page
 from infer_jax.verbs.report_plan import Options, answers_of, choose
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +62,33 @@ class ReportResult(Result):
         yield lead(self.answers, self.limits)
         if self.out is not None:
             yield f"Report: {self.out}."
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """Speed against cost of the frontier and of the plan; written to ``out`` if given.
+
+        Raises:
+            InputError: matplotlib is not installed; a file that cannot be written.
+        """
+        from infer_jax.plots import Curve, Points, plot_frontier
+        from infer_jax.plots.style import words
+
+        answers = self.answers
+        estimate, names = answers.estimate, ("speed_tokens_per_s", "output_cost_per_mtok_usd")
+        said = words(f"{answers.chosen.words}, batch {answers.chosen.batch:g}")
+        mine = Points(*(np.array([float(x)]) for x in (estimate.speed, estimate.cost)))
+        curves = {f"the plan, by {answers.name}": Curve(mine, 0, said)}
+        if rows := answers.rows:
+            columns = ([float(cast(SupportsFloat, row[name])) for row in rows] for name in names)
+            ideal = Curve(Points(*map(np.array, columns)))
+            curves = {"frontier, by economics.planned": ideal, **curves}
+        caption = pictures.caption(
+            answers.asked,
+            answers.work,
+            answers.name,
+            "The frontier is of ideal hardware: no layout and batch beats its points in both.",
+        )
+        title = words(f"{answers.asked.model.name} on {answers.asked.system.title}")
+        return plot_frontier(curves, out, title=title, caption=caption)
 
     def _repr_html_(self) -> str:
         """The page itself, in a frame of its own that runs none of its scripts."""

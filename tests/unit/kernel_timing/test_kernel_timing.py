@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cache
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -128,5 +129,14 @@ def test_measure_says_what_it_writes(monkeypatch, tmp_path, x64):
     assert said["flops_16"] == pytest.approx(2 * 64 * 256 * 256 / 1e-5)
     assert said["curves"][0]["rows"] == 18 and "median error" in str(result)  # pyright: ignore
     assert "Use it" not in str(ij.measure(toy=True))
+    pytest.importorskip("matplotlib")
+    name, noise = result.curves[0].family.name, np.array([0.01, -0.02, 0.06])
+    one = dataclasses.replace(result, curves=[result.curves[0]._replace(seen=noise)])
+    axes: Any = one.plot(tmp_path / "errors.svg").axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [name]
+    assert [bar.get_width() for bar in axes.patches] == [pytest.approx(2.0)]
+    (diamond,) = [x for x in axes.lines if x.get_marker() == "D"]
+    assert diamond.get_xdata()[0] == pytest.approx(100 * float(np.quantile(abs(noise), 0.9)))
+    assert axes.get_xlabel() == "%" and (tmp_path / "errors.svg").exists()
     with pytest.raises(InputError, match="out is"):
         ij.measure(tmp_path / "mine.txt")

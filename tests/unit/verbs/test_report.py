@@ -36,6 +36,17 @@ def test_it_is_the_page_and_the_answer_of_the_command(report, tmp_path):
     assert mine == theirs  # but for the name of the file
 
 
+def test_its_picture_has_the_plan_and_the_frontier(report, tmp_path):
+    pytest.importorskip("matplotlib")
+    (axes,) = report.plot(tmp_path / "plan.png").axes
+    seen = {(float(x), float(y)) for line in axes.lines for x, y in line.get_xydata()}
+    estimate, rows = report.answers.estimate, report.answers.rows
+    assert (float(estimate.speed), float(estimate.cost)) in seen
+    assert {(r["speed_tokens_per_s"], r["output_cost_per_mtok_usd"]) for r in rows} <= seen
+    assert report.answers.chosen.words in axes.texts[0].get_text()
+    assert (tmp_path / "plan.png").exists()
+
+
 def test_profiles_answer_as_names_do_and_name_no_command(report):
     system, model = ij.load_system(SYSTEM), ij.load_model(MODEL)
     given = ij.report(model, system, tp=1, batch=16)
