@@ -9,11 +9,12 @@ from jax import Array
 from jaxtyping import Float
 
 from infer_jax.estimators.serving import pass_terms
-from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.pass_terms import Spent
 from infer_jax.estimators.serving.passes import eager
 
 FEWEST, MOST, FINE = 0, 20, 32  # a table of rows: 1 to a million, 32 points to a doubling
+GRAPHS = 512.0  # tokens of the largest CUDA graph that vLLM captures by itself
 POINTS = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
 
 
@@ -41,7 +42,7 @@ def _composed(
 
     What decoding requests need besides (attention, head, launches of the graph, host) is that of a
     decode step; what prompts need (attention, launches without a graph) that of a prefill, of
-    which decoding requests wait for a part of the launches.
+    which decoding requests wait for a part of the launches. A pass of few tokens replays graphs.
     """
     model, decodes = c.model, decoding > 0.0
     decoded = pass_terms.joined(
@@ -51,6 +52,8 @@ def _composed(
     )
     prompts, part, before = as_prompts(new, pairs)
     launches = eager(c, new) * jnp.where(decodes, model.eager_beside_decode, 1.0)
+    replays = decoding + new <= captured(c)
+    launches = jnp.where(replays, jnp.where(decodes, 0.0, pass_terms.gaps(c)), launches)
     fed = pass_terms.joined(
         pass_terms.prefill_attention(c, prompts, part, before),
         pass_terms.head(c, prompts, 1.0).times(jnp.asarray(model.laws.prompt_logits)),
@@ -62,6 +65,19 @@ def _composed(
         fed.times(jnp.where(new > 0.0, 1.0, 0.0)),
     )
     return spent.times(jnp.where(decodes, model.decode_factor, model.first_factor))
+
+
+def captured(c: Context) -> Array:
+    """Tokens of the largest pass with prompts that an engine launches by CUDA graphs.
+
+    vLLM V1 captures all of a layer but its attention for passes of any kind of up to
+    min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
+    and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
+    decode pass, which is captured whole. For SGLang and TensorRT-LLM 0: decode passes alone.
+    """
+    own = jnp.minimum(2.0 * c.plan.max_sequences, GRAPHS)
+    none = jnp.zeros_like(own)
+    return chosen((none, none, own), c.model.engine)
 
 
 def as_prompts(new: Array, pairs: Array) -> tuple[Array, Array, Array]:

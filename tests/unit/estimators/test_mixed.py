@@ -7,7 +7,7 @@ import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from infer_jax.estimators.serving import shape
+from infer_jax.estimators.serving import Deployment, shape
 from infer_jax.estimators.serving.mixed import as_prompts, mixed, mixed_pass, mixed_time
 from infer_jax.replays import Requests, serve, vllm
 
@@ -77,11 +77,27 @@ def test_parts_of_prompts_have_their_tokens_and_pairs():
 
 def test_prompts_beside_decoding_cost_less_than_passes_of_their_own():
     c = context_of("llama-3.1-8b", 1)[-1]
-    batch = np.array(
-        [[32.0, 64e3, 512.0, 131072.0], [32.0, 64e3, 0.0, 0.0], [0, 0, 512.0, 131072.0]]
-    )
+    batch = np.array([[32.0, 64e3, 600.0, 180e3], [32.0, 64e3, 0.0, 0.0], [0, 0, 600.0, 180e3]])
     both, decode, prompt = np.asarray(times(c, *batch.T))
     assert max(decode, prompt) < both < decode + prompt
+
+
+def test_vllm_launches_short_prompts_by_graphs():
+    """Up to 2 max_num_seqs tokens, 512 at most: what a pass lacks then are eager launches."""
+    estimator, arch, hardware, _, _ = context_of("llama-3.1-8b", 1)
+    shares = {"eager": 3.0, "layer_gap": 1e-4}  # 32 layers: 3.2 ms of gaps
+    for engine, slots, largest in (("vllm", 64, 128), ("vllm", 1024, 512), ("sglang", 64, 0)):
+        own = getattr(estimator, engine).with_(**shares)
+        model = estimator.with_(engine=engine, eager_growth=0.0).replace(**{engine: own})
+        plan = Deployment.of(tp=1, max_sequences=slots)
+        c = model.context(shape(arch), hardware, plan)
+        for decoding, gaps in ((8.0, 0.8 * 3.0), (0.0, 3.0 - 1.0)):
+            edge = max(largest, 128) - decoding
+            new = np.array([edge, edge + 1.0])
+            batch = (np.full(2, decoding), np.full(2, 1000.0 * decoding), new, new**2 / 2.0)
+            jump = float(np.diff(times(c, *batch))[0])
+            expected = 32 * 1e-4 * float(c.generation.gap) * gaps if largest else 0.0
+            assert jump == pytest.approx(expected, abs=3e-5)  # s, of one token more
 
 
 def test_slopes_are_differences_and_finite_where_nothing_is_fed():
