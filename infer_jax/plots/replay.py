@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,22 +13,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Series(NamedTuple):
+class Series(Protocol):
     """One copy of the server, at the ends of its passes: seconds, and what there is from then on.
 
     ``cache``: share of the blocks that are taken; ``power``: watts of a chip until then, empty
     where not known.
     """
 
-    time: np.ndarray
-    queue: np.ndarray
-    running: np.ndarray
-    cache: np.ndarray
-    power: np.ndarray
-
-    def joules(self) -> float:
-        """Energy of a chip, J."""
-        return float(np.sum(self.power * np.diff(self.time, prepend=0.0)))
+    @property
+    def time(self) -> np.ndarray: ...
+    @property
+    def queue(self) -> np.ndarray: ...
+    @property
+    def running(self) -> np.ndarray: ...
+    @property
+    def cache(self) -> np.ndarray: ...
+    @property
+    def power(self) -> np.ndarray: ...
 
 
 def plot_replay(

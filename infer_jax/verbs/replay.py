@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from infer_jax.plots.replay import Series
+from infer_jax import legal
+from infer_jax.catalog import Model
+from infer_jax.errors import InputError
 from infer_jax.replays import Log, Requests
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs, pictures, progress
@@ -25,7 +27,7 @@ from infer_jax.verbs.replay_requests import (
     randomly,
 )
 from infer_jax.verbs.replay_result import ReplayResult
-from infer_jax.verbs.replay_runs import Gaps, Run, gaps_of
+from infer_jax.verbs.replay_runs import Gaps, Run, Series, gaps_of
 from infer_jax.verbs.replay_server import ENGINES, Server, Sizes, server_of
 from infer_jax.verbs.split import check_split
 
@@ -96,6 +98,7 @@ def replay(
     lengths = lengths_of(trace, isl, osl, range_ratio)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
     count = _count(prompts, load, lengths)
+    _check_context(asked.model, lengths, count)
     if warmup >= count:
         raise refuse("--warmup", warmup, f"fewer than the requests of a run, {count}")
     if seeds > 1 and not randomly(load, lengths):
@@ -155,6 +158,25 @@ def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
         return int(either(prompts, there))
     usual = PROMPTS if load.concurrency is None else TURNS * load.concurrency
     return int(either(prompts, usual))
+
+
+def _check_context(model: Model, lengths: Lengths, count: int) -> None:
+    """Do nothing where every request is within the model's longest context.
+
+    Raises:
+        InputError: a request that a server of the model refuses.
+    """
+    trace = lengths.trace
+    if trace is None:
+        inputs.check_context(model, inputs.workload(lengths.isl, lengths.osl, 0.0))
+        return
+    worst = int(np.argmax((trace.isl + trace.osl)[:count]))
+    isl, osl = (float(x[worst]) for x in (trace.isl, trace.osl))
+    rule = legal.context(model.architecture, inputs.workload(isl, osl, 0.0))
+    if not rule.holds:
+        said = f"{isl:.12g} tokens in and {osl:.12g} out"
+        allowed = rule.allowed() + inputs.LONGER
+        raise InputError(trace.file, f"request {worst + 1} by arrival", said, allowed)
 
 
 def _run(

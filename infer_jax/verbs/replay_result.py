@@ -203,11 +203,6 @@ class ReplayResult(Result):
                         "requests; --seeds says it of percentiles, too.")  # fmt: skip
         if any(run.preempted.any() for run in runs):
             said.append("Times between tokens leave out what requests wait after a preemption.")
-        longest = max(float((run.prompt + run.output).max()) for run in runs)
-        most = float(self.asked.model.architecture.max_positions)
-        if longest > most:
-            said.append(f"The longest request, {longest:.12g} tokens, is beyond the model's "
-                        f"longest context, {most:.12g}.")  # fmt: skip
         return [*said, *(note for note in self.asked.notes if "USD/h" not in note)]
 
     def parts(self) -> Iterator[Part]:

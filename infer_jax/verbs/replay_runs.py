@@ -4,11 +4,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.plots.replay import Series
 from infer_jax.replays import Log
 
 LEVELS = (50, 90, 99)  # per cent
 BATCHES = 16  # groups of successive requests whose means say how sure the mean of all is
+
+
+class Series(NamedTuple):
+    """One copy of the server, at the ends of its passes: seconds, and what there is from then on.
+
+    ``cache``: share of the blocks that are taken; ``power``: watts of a chip until then, empty
+    where not known.
+    """
+
+    time: np.ndarray
+    queue: np.ndarray
+    running: np.ndarray
+    cache: np.ndarray
+    power: np.ndarray
+
+    def joules(self) -> float:
+        """Energy of a chip, J."""
+        return float(np.sum(self.power * np.diff(self.time, prepend=0.0)))
 
 
 class Gaps(NamedTuple):

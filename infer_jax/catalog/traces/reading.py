@@ -191,7 +191,7 @@ def _hashes(file: str, rows: list[Cells], requests: list[_Request]) -> tuple[tup
 
 def _detailed(file: str, found: list[tuple[int, object]]) -> Trace:
     """The lengths in detailed results of vLLM's or SGLang's benchmark, one run or more."""
-    starts, prompts, outputs = [], [], []
+    starts, prompts, outputs, waits, gaps = [], [], [], [], []
     source = "vllm"
     for line, value in found:
         cells = Cells(file, line, _object(file, line, value))
@@ -208,13 +208,37 @@ def _detailed(file: str, found: list[tuple[int, object]]) -> Trace:
         starts += times if len(times) == len(sent) else []
         prompts += sent
         outputs += lengths
+        waits += cells.numbers("ttfts")
+        gaps += _gaps(cells)
     timed = len(found) == 1 and len(starts) == len(prompts)  # clocks of several runs differ
     order = np.argsort(starts, kind="stable") if timed else np.arange(len(prompts))
     arrivals = np.array(starts)[order] if timed else np.zeros(0)
+    arrivals = arrivals - arrivals[:1].sum()
+    measured = {}
+    if timed and len(waits) == len(gaps) == len(prompts):
+        first = arrivals + np.array(waits)[order]
+        measured = {"first": first, "last": first + np.array(gaps)[order]}
     return Trace(
         file=file,
         source=source,
-        arrivals=arrivals - arrivals[:1].sum(),
+        arrivals=arrivals,
         isl=np.array(prompts)[order],
         osl=np.array(outputs)[order],
+        **measured,
     )
+
+
+def _gaps(cells: Cells) -> list[float]:
+    """Seconds from the first to the last token of each request; nothing where they are not there.
+
+    Raises:
+        InputError: not a list of lists of numbers.
+    """
+    each = cells.values.get("itls")
+    if each is None:
+        return []
+    if not isinstance(each, list):
+        raise cells.error("itls", each, "a list of the times between tokens of each request")
+    named = {f"itls[{i}]": values for i, values in enumerate(each)}
+    inside = Cells(cells.file, cells.line, named, cells.unit)
+    return [sum(inside.numbers(name)) for name in named]

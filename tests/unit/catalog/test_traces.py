@@ -44,6 +44,21 @@ def test_a_run_has_the_times_of_the_server():
     assert not len(read_trace(DATA / "llmservingsim.jsonl").first)
 
 
+def test_a_detailed_result_has_the_times_of_the_server(tmp_path):
+    told = json.loads((DATA / "vllm_detailed.json").read_text())
+    assert not len(read_trace(DATA / "vllm_detailed.json").first)  # no times between tokens
+    told["ttfts"], told["itls"] = [0.1, 0.2, 0.3], [[0.01] * 9, [0.02] * 19, [0.03] * 29]
+    file = tmp_path / "detailed.json"
+    file.write_text(json.dumps(told))
+    trace = read_trace(file)  # in order of arrival: the second request came last
+    np.testing.assert_allclose(trace.first, [0.1, 0.25 + 0.3, 0.5 + 0.2])
+    np.testing.assert_allclose(trace.last - trace.first, [0.09, 0.87, 0.38])
+    for itls in ("none", [[0.01], "fast", [0.02]]):
+        file.write_text(json.dumps({**told, "itls": itls}))
+        with pytest.raises(InputError, match="itls"):
+            read_trace(file)
+
+
 def test_times_of_a_server_that_go_back_are_refused(tmp_path):
     text = (DATA / "llmservingsim_run.jsonl").read_text()
     file = tmp_path / "run.jsonl"

@@ -158,6 +158,14 @@ def test_a_run_of_a_server_is_shown_beside_its_replay():
     np.testing.assert_allclose(faster.runs[0].arrival + faster.server.front, [0, 0.1, 0.2])
 
 
+def test_a_trace_beyond_the_models_context_is_refused(tmp_path):
+    file = tmp_path / "long.jsonl"
+    file.write_text(TRACE.read_text().replace("200", "131072"))
+    with pytest.raises(InputError, match=r"request 2 by arrival is .* the model's longest context"):
+        ij.replay(*SERVER, trace=file, **SIZES)
+    assert len(ij.replay(*SERVER, trace=file, prompts=1, **SIZES).to_pandas()) == 1
+
+
 def test_requests_go_to_a_file_and_a_picture(loaded, tmp_path):
     loaded.write(tmp_path / "requests.csv")
     rows = list(csv.DictReader((tmp_path / "requests.csv").open()))
@@ -197,7 +205,11 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"warmup": 30}, "warmup is 30; allowed: fewer than"),
         ({"dp": 31}, "dp is 31"),
         ({"max_num_seqs": 513}, "max_num_seqs is 513; allowed: at most max_num_batched_tokens"),
-        ({"isl": 10**6}, r"request \d+ is .* blocks hold alone"),
+        ({"isl": 10**6}, "isl is '1000000'; allowed: with osl 40 at most 131072 tokens"),
+        (
+            {"isl": 120_000, "gpu_memory_utilization": 0.33},
+            r"request \d+ is .* blocks hold alone",
+        ),
         ({"engine": "trtllm", "isl": 2000}, "max_num_batched_tokens is '512'; allowed: at least"),
         ({"gpu_memory_utilization": 0.1}, "tp is '1'; allowed: more GPUs"),
         ({"out": "replay.html"}, "out is 'replay.html'"),
