@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from infer_jax.cli.parsers import tokens
-from infer_jax.errors import InputError
 from infer_jax.verbs.requests import requested
 from tests.cli.running import answer, run
 
@@ -148,118 +147,6 @@ def test_memory_of_a_plan_is_what_memory_says_of_its_batch():
     assert plan["memory_need_bytes"] == pytest.approx(said["used_bytes"], rel=1e-9)
     assert plan["memory_capacity_bytes"] == pytest.approx(said["budget_bytes"], rel=1e-9)
     assert said["batch_fits"]
-
-
-def test_drafts_are_tried():
-    few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1", "--tpot", "20ms")
-    plain, cost = answer(*few)["plans"], "blended_cost_per_mtok_usd"
-    # of drafts that are never accepted none is made
-    none = answer(*few, "--heads", "--acceptance", "0")["plans"]
-    assert [p["degrees"] for p in none] == [p["degrees"] for p in plain]
-    assert none[0][cost] == pytest.approx(plain[0][cost], rel=1e-12)
-    few = (*few[:-1], "6ms")
-    plain, told = (
-        answer(*few)["plans"][0],
-        answer(*few, "--heads", "--acceptance", "0.8")["plans"][0],
-    )
-    assert 1 <= told["degrees"]["drafts"] <= 5 and told[cost] < plain[cost]
-    assert f"drafts {told['degrees']['drafts']}" in told["layout"]
-
-
-def test_a_model_in_blocks_is_refused_where_engines_refuse_it():
-    """192 columns of an expert on each of 8 GPUs are no whole blocks of 128."""
-    asked = ("qwen3-235b-a22b", "--quant", "fp8_block", "--hardware", "h200_sxm", "--tp")
-    for verb in ("estimate", "memory"):
-        ended = run(verb, *asked, "8")
-        assert ended.code == 2 and "whole blocks of 128; here 192" in ended.err
-    few = ("--total-gpus", "8", "--mode", "aggregated", "--top", "64")
-    told = answer("plan", *asked[:-1], *few)
-    cut = [p["degrees"] for p in told["plans"]]
-    slices = [d["tp"] * d["attention_dp"] / d["ep"] for d in cut]
-    assert cut and all(1536 / parts % 128 == 0 for parts in slices)
-    none = run("plan", "gpt-oss-120b", "--quant", "fp8_block", *asked[3:5], "--total-gpus", "8")
-    assert none.code == 2 and "no layout" in none.err
-
-
-@pytest.mark.parametrize("who", [("--heads",), ("--draft", "qwen3-0.6b")])
-def test_estimate_asks_of_drafts_what_plan_asks(who):
-    """Their waits, prefills and admission are in both: the plan's row is the estimate of it."""
-    few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1", "--tpot", "6ms")
-    row = answer(*few, *who, "--acceptance", "0.8")["plans"][0]
-    split = [f"--{name}={row['degrees'][name]}" for name in ("tp", "pp")]
-    batch = str(int(row["concurrency_per_replica"]))
-    there = ("estimate", *ASKED[1:], *split, "--batch", batch, *who, "--acceptance", "0.8")
-    one = answer(*there)
-    assert one["drafts"] == row["degrees"]["drafts"] > 0
-    for name in ("ttft_ms", "tpot_ms"):
-        assert one[name] == pytest.approx(row[name], rel=1e-9)
-    assert one["tpot_ms"] < answer(*there[: -len(who) - 2])["tpot_ms"]
-
-
-def test_an_estimate_of_arrivals_has_the_percentiles_of_its_lengths():
-    few = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--request-rate", "8")
-    equal = answer(*few, "--isl", "2000", "--osl", "200")
-    spread = answer(*few, "--isl", "2000±2000", "--osl", "200±200")
-    p99 = [told["ttft_percentiles_ms"]["p99"] for told in (equal, spread)]
-    assert p99[1] > 1.3 * p99[0] > 1.3 * equal["ttft_ms"]
-    # by Little's law
-    assert equal["batch"] == pytest.approx(8 * equal["latency_ms"] / 1e3)
-    assert any("equal lengths" in note for note in equal["notes"])
-    assert run(*few, "--batch", "4").code == 2
-
-
-def test_later_drafts_are_accepted_less_as_a_file_of_curves_says(tmp_path):
-    """A file's own steps; of a number the first, and less after it: long drafts lose."""
-    few = ("plan", "deepseek-r1", "--hardware", "h200_sxm", "--total-gpus", "8", "--isl", "2000")
-    few = (*few, "--osl", "200", "--tpot", "12ms", "--mode", "aggregated", "--top", "1")
-    curves = tmp_path / "curves.yaml"
-    lengths = {"flat": (1.8, 2.44, 2.952, 3.3616, 3.6893), "first": (1.8, 1.8, 1.8, 1.8, 1.8)}
-    lines = [
-        f"  {mode}: {{{', '.join(f'{j}: {y}' for j, y in enumerate(ys, 1))}}}"
-        for mode, ys in lengths.items()
-    ]
-    curves.write_text("deepseek-r1:\n" + "\n".join(lines) + "\n")
-    found = {
-        mode: answer(*few, "--acceptance", f"{curves}:deepseek-r1.{mode}")["plans"][0]
-        for mode in lengths
-    }
-    assert found["first"]["degrees"]["drafts"] == 1 < found["flat"]["degrees"]["drafts"]
-    told = answer(*few, "--acceptance", "0.8")
-    cost = "blended_cost_per_mtok_usd"
-    assert found["flat"][cost] < told["plans"][0][cost] < found["first"][cost] * 1.001
-    assert any("own heads: 1 " in note for note in told["notes"])
-    ended = run(*few, "--acceptance", str(curves))
-    assert ended.code == 2 and "deepseek-r1.first" in ended.err
-
-
-def test_the_spread_of_lengths_moves_the_percentile_and_is_said():
-    few = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--request-rate", "20", "--top", "1")
-    few = (*few, "--mode", "aggregated", "--total-gpus", "2", "--p99-ttft", "10s")
-    equal = answer(*few, "--isl", "2000", "--osl", "200")
-    assert equal["lengths"] == "equal" and any("equal lengths" in n for n in equal["notes"])
-    spread = answer(*few, "--isl", "2000±2000", "--osl", "200+-200")
-    assert spread["lengths"] == "lognormal" and spread["isl_tokens"] == 2000
-    p99 = [told["plans"][0]["p99_ttft_ms"] for told in (equal, spread)]
-    assert p99[1] > 1.3 * p99[0]
-
-
-def test_a_trace_says_lengths_and_bursts(tmp_path):
-    """Half of the requests long, half short, in pairs: gaps of 0 and of 100 ms."""
-    trace = tmp_path / "trace.csv"
-    rows = [f"{i // 2 / 10},{3000 if i % 2 else 1000},200" for i in range(40)]
-    trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "\n".join(rows) + "\n")
-    told = requested(None, None, 0.0, 20.0, str(trace))
-    assert told.lengths == "trace" and (told.work.isl, told.work.osl) == (2000, 200)
-    assert told.longest == 3200 and "trace" in told.within
-    sizes = [float(share.isl) for share in told.work.lengths]
-    assert (min(sizes), max(sizes)) == pytest.approx((0.5, 1.5))
-    gaps = np.diff([i // 2 / 10 for i in range(40)])
-    assert told.work.arrivals is not None and told.work.arrivals.rate == 20
-    assert told.work.arrivals.variability == pytest.approx(gaps.var() / gaps.mean() ** 2)
-    with pytest.raises(InputError, match="--isl"):
-        requested(10.0, None, 0.0, 20.0, str(trace))
-    with pytest.raises(InputError, match="--request-rate"):
-        requested(None, None, 0.0, None, str(trace))
 
 
 def test_without_a_limit_the_first_token_comes_within_the_usual_time():

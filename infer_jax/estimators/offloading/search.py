@@ -16,6 +16,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.offloading.model import Offloading
 from infer_jax.estimators.offloading.placing import MEMORIES, best_placement
 from infer_jax.estimators.offloading.plan import Offload
+from infer_jax.physics.pareto import undominated
 from infer_jax.specs import Architecture, Hardware, Workload
 
 GPU_BATCHES = (
@@ -52,10 +53,10 @@ class Grid:
 
     def frontier(self) -> np.ndarray:
         """Points that no other beats in both latency and throughput, fastest first."""
-        order = np.lexsort((-self.throughput, self.time))
-        order = order[self.feasible[order]]
-        best = np.maximum.accumulate(np.concatenate([[-np.inf], self.throughput[order]]))
-        return order[self.throughput[order] > best[:-1] * (1.0 + 1e-12)]
+        held = np.flatnonzero(self.feasible)
+        # of blocks that differ by rounding alone the fastest
+        rate = np.round(np.log(self.throughput[held]), 12)
+        return held[undominated(self.time[held], -rate)]
 
     @property
     def why(self) -> str:
