@@ -113,9 +113,9 @@ def held_out(
     )
     inside = labelled(folds, len(problem.data))
     starts = problem.starts(restarts, spread, seed)
-    found = np.empty_like(problem.data)
+    predicted = np.empty_like(problem.data)
     for held in cross_validate(
         problem, inside, weights=weights, starts=jnp.asarray(starts), steps=steps
     ):
-        found[held.inside] = held.fit.predicted[held.inside]
-    return found
+        predicted[held.inside] = held.fit.predicted[held.inside]
+    return predicted

@@ -33,10 +33,10 @@ def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = 
     for i, label in enumerate(clusters):
         if asked is None or asked[i]:
             rows.setdefault(label, []).append(i)
-    found = fit.residuals.copy()
+    residuals = fit.residuals.copy()
     for inside in rows.values():
-        found[inside] += fit.jacobian[inside] @ moved_without(fit, inside)
-    return found
+        residuals[inside] += fit.jacobian[inside] @ moved_without(fit, inside)
+    return residuals
 
 
 class Band(NamedTuple):
@@ -81,13 +81,13 @@ def bands(
     values = -np.asarray(errors)[order]
     columns = {n: np.asarray([str(x) for x in known[n]])[order] for n in likeness}
     wanted = list(zip(*(map(str, asked[n]) for n in likeness), strict=True))
-    found: dict[tuple, tuple[float, float]] = {}
+    bounds: dict[tuple, tuple[float, float]] = {}
     for key in set(wanted):
         weight = np.ones(len(values))
         for name, label in zip(likeness, key, strict=True):
             weight = weight * np.where(columns[name] == label, likeness[name], 1.0)
-        found[key] = _quantiles(values, weight, share, widen)
-    low, high = np.asarray([found[key] for key in wanted]).T
+        bounds[key] = _quantiles(values, weight, share, widen)
+    low, high = np.asarray([bounds[key] for key in wanted]).T
     return Band(low, high)
 
 

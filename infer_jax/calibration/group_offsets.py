@@ -57,9 +57,9 @@ def offsets(
         for i, label in enumerate(labels):
             rows.setdefault(label, []).append(i)
         kappa = _ratio(left, list(rows.values())) if given is None else given
-        found = {k: float(np.median(left[i]) * len(i) / (len(i) + kappa)) for k, i in rows.items()}
-        left = left - np.asarray([found[label] for label in labels])
-        values.append(found)
+        level = {k: float(np.median(left[i]) * len(i) / (len(i) + kappa)) for k, i in rows.items()}
+        left = left - np.asarray([level[label] for label in labels])
+        values.append(level)
         used.append(kappa)
     return Offsets(tuple(values), tuple(used))
 

@@ -16,7 +16,7 @@ from infer_jax.specs import Architecture, leaves
 # ordinary error of a run in log, once its server's offset is known: TPOT, TTFT. Source: 5.4 and
 # 18.0 % in the median over the 41 servers of serving.toml, over the 0.6745 of a normal law
 SCALES = (0.08, 0.25)
-# a server's factor scatters so many times as far: k runs then are believed to k / (k + 0.5)
+# a server's factor scatters this many times as far: k runs are then believed to k / (k + 0.5)
 FACTOR = math.sqrt(2.0)
 # an interval over servers tells how sure their mean is; one scatters by the root of their number,
 # 41 servers under 3 engines, as times farther, but by a factor e at most
@@ -67,13 +67,13 @@ def chosen(
     }
     known = {*serving_coefficients(), *SETTINGS}
     mixture = bool(np.any(np.asarray(layers.mixture) > 0))
-    found = {path: float(value) for path, _, value in leaves(serving)}
+    values = {path: float(value) for path, _, value in leaves(serving)}
     names = [name.format(**facts) for name in LADDER]
     names = [
         name
         for name in names
         # a coefficient that is 0 is not part of the form
-        if name in known and found.get(name, 0.0) > 0.0
+        if name in known and values.get(name, 0.0) > 0.0
         if mixture or not name.endswith(MIXTURE)
         if name != "link" or any(float(x.plan.instance) > 1.0 for x in loads)
         if name != "quantised_gap" or float(seen.quantised) > 0.0
@@ -89,10 +89,10 @@ def priors(serving: Serving, names: Sequence[str]) -> dict[str, Prior]:
     Raises:
         InputError: a name of which nothing is known.
     """
-    known, found = serving_coefficients(), {path: float(x) for path, _, x in leaves(serving)}
+    known, values = serving_coefficients(), {path: float(x) for path, _, x in leaves(serving)}
     scales = (FACTOR * scale for scale in SCALES)
     factors = dict(zip(FACTORS, scales, strict=True)) | SETTINGS
-    made = {}
+    priors = {}
     for name in names:
         if name not in factors and name not in known:
             raise InputError("calibrate", "parameter", name, ", ".join((*FACTORS, *known)))
@@ -100,5 +100,5 @@ def priors(serving: Serving, names: Sequence[str]) -> dict[str, Prior]:
         if spread is None:
             width = math.log(known[name].high / known[name].low) / (2.0 * QUANTILES[0.8])
             spread = min(SCATTER * width, WIDEST)
-        made[name] = Prior(found[name], spread)
-    return made
+        priors[name] = Prior(values[name], spread)
+    return priors

@@ -49,8 +49,8 @@ class _About(FitProblem):
         """As ``FitProblem.losses``, of base + slope (free - point), and what is moved."""
         near: Near = weight
         moved = free - jnp.asarray(near.point)
-        found = jnp.asarray(near.base) + jnp.asarray(near.slope) @ moved
-        rows = self.loss.root((found - logs) / self.scale)
+        predicted = jnp.asarray(near.base) + jnp.asarray(near.slope) @ moved
+        rows = self.loss.root((predicted - logs) / self.scale)
         rows = [jnp.sqrt(near.weight) * rows, jnp.sqrt(near.hold) * moved]
         return jnp.concatenate([*rows, self.held(free)] if self.priors else rows)
 

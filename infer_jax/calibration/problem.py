@@ -160,7 +160,7 @@ class FitProblem:
             method = optx.LevenbergMarquardt(rtol, atol, linear_solver=equations)
 
         def solve(start: Array, weight: Array, logs: Array) -> tuple[Array, Array]:
-            found = optx.least_squares(
+            solution = optx.least_squares(
                 lambda free, given: self.losses(free, *given),
                 method,
                 start,
@@ -169,7 +169,7 @@ class FitProblem:
                 max_steps=steps,
                 throw=False,
             )
-            return found.value, 0.5 * jnp.sum(self.losses(found.value, weight, logs) ** 2)
+            return solution.value, 0.5 * jnp.sum(self.losses(solution.value, weight, logs) ** 2)
 
         return solve
 
@@ -214,7 +214,7 @@ class FitProblem:
         if not self.priors:
             return np.zeros(len(self.chosen.names))
         slope = np.diag(jax.jacfwd(lambda u: jnp.log(self.chosen.values(u)))(jnp.asarray(free)))
-        found = [self.priors.get(name) for name in self.chosen.names]
+        priors = [self.priors.get(name) for name in self.chosen.names]
         return np.asarray(
-            [(s / p.spread) ** 2 if p else 0.0 for s, p in zip(slope, found, strict=True)]
+            [(s / p.spread) ** 2 if p else 0.0 for s, p in zip(slope, priors, strict=True)]
         )

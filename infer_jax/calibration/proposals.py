@@ -34,14 +34,14 @@ def candidates(arch: Architecture, loads: Sequence[Load]) -> tuple[Load, ...]:
     longest, most = float(arch.max_positions), max(float(x.workload.batch) for x in loads)
     batches = 2.0 ** np.arange(math.ceil(math.log2(max(most, 1.0))) + 3)
     known = {_key(load) for load in loads}
-    made = [
+    possible = [
         Load(first.with_(isl=i, osl=o, prefix=0.0, batch=b), plan)
         for plan in list(plans.values())[:2]
         for i, o in list(lengths)[-6:]
         for b in batches
         if i + o <= longest
     ]
-    return tuple(load for load in made if _key(load) not in known)
+    return tuple(load for load in possible if _key(load) not in known)
 
 
 def _key(load: Load) -> tuple:
@@ -64,8 +64,8 @@ def proposed(
         covered=covered,
         count=2 * SUGGESTED,
     )
-    found: dict[int, Proposal] = {}
+    proposals: dict[int, Proposal] = {}
     for one in worth:
         i = one.index % len(possible)
-        found.setdefault(i, Proposal(possible[i], one.bits, one.narrows))
-    return tuple(found.values())[:SUGGESTED]
+        proposals.setdefault(i, Proposal(possible[i], one.bits, one.narrows))
+    return tuple(proposals.values())[:SUGGESTED]

@@ -32,7 +32,7 @@ def engine_of(runs: Sequence[Run]) -> str:
     Raises:
         InputError: a run that names none, an unknown one, or two engines.
     """
-    found: dict[str, Run] = {}
+    engines: dict[str, Run] = {}
     for run in runs:
         run.require("engine")
         name = str(run.engine).lower()
@@ -40,12 +40,12 @@ def engine_of(runs: Sequence[Run]) -> str:
         if engine is None:
             allowed = f"{', '.join(ENGINES)}: give --engine"
             raise InputError(run.place, "engine", run.engine, allowed)
-        found.setdefault(engine, run)
-    if len(found) > 1:
-        one, other = list(found)[:2]
-        allowed = f"{one}, as in {found[one].place}: one engine to a profile"
-        raise InputError(found[other].place, "engine", other, allowed)
-    return next(iter(found))
+        engines.setdefault(engine, run)
+    if len(engines) > 1:
+        one, other = list(engines)[:2]
+        allowed = f"{one}, as in {engines[one].place}: one engine to a profile"
+        raise InputError(engines[other].place, "engine", other, allowed)
+    return next(iter(engines))
 
 
 def load_of(run: Run) -> Load:
@@ -107,7 +107,7 @@ def alike(run: Run) -> bool:
 
 
 def measured(runs: Sequence[Run]) -> np.ndarray:
-    """TPOT and TTFT of runs in seconds, 2 x runs: means, else medians; NaN where not told.
+    """TPOT and TTFT of runs in seconds, 2 x runs: means, else medians; NaN where not measured.
 
     TTFT of an open loop is left out: requests that arrive by themselves wait by another law.
     """

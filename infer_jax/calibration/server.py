@@ -142,9 +142,9 @@ def _fitted(
     def of_runs(predicted: np.ndarray) -> np.ndarray:
         return np.asarray(predicted).reshape(rows.shape)[:, : len(runs)]
 
-    held = held_out(problem, fit, len(runs))
+    left_out = held_out(problem, fit, len(runs))
     covered = believed(fit, labels)
-    spread, freedom = expected(times, held)
+    spread, freedom = expected(times, left_out)
     return Calibrated(
         runs=tuple(runs),
         loads=loads,
@@ -154,7 +154,7 @@ def _fitted(
         sheet=of_runs(evaluate(limit(serving))),
         before=of_runs(evaluate(serving)),
         after=of_runs(fit.predicted),
-        held=held,
+        held=left_out,
         covered=covered,
         spread=spread,
         freedom=freedom,
@@ -172,15 +172,15 @@ def held_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:
     if runs < 2:
         return None
     weights = fit.weights.reshape(2, -1)
-    found = np.empty((2, runs))
+    predicted = np.empty((2, runs))
     for k in range(min(runs, FOLDS)):
         inside = np.arange(k, runs, FOLDS)
         kept = weights.copy()
         kept[:, inside] = 0.0
         ends, _ = problem.solve(fit.free, kept.ravel(), STEPS)
         logs, _ = problem.derivatives(ends[0])
-        found[:, inside] = np.exp(np.asarray(logs)).reshape(weights.shape)[:, inside]
-    return found
+        predicted[:, inside] = np.exp(np.asarray(logs)).reshape(weights.shape)[:, inside]
+    return predicted
 
 
 def clusters(columns: int, runs: int) -> list[int]:
@@ -196,10 +196,10 @@ def believed(fit: Fit, labels: Sequence[int]) -> np.ndarray:
     ordinary = np.linalg.pinv(fit.information)
     if len(set(labels)) < 2:
         return ordinary
-    found = covariance(fit, labels)
-    ratio = np.diag(ordinary) / np.maximum(np.diag(found), 1e-300)
+    clustered = covariance(fit, labels)
+    ratio = np.diag(ordinary) / np.maximum(np.diag(clustered), 1e-300)
     widen = np.sqrt(np.maximum(ratio, 1.0))
-    return found * np.outer(widen, widen)
+    return clustered * np.outer(widen, widen)
 
 
 def expected(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, float]:
@@ -216,20 +216,20 @@ def expected(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, fl
     return np.sqrt(pooled / (BELIEVED + seen)), BELIEVED + float(np.min(seen))
 
 
-def each_output(made: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]:
+def each_output(calibrated: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]:
     """TPOT alone and TTFT alone: the fit's rows of it, the spread of a new run, the runs.
 
     Left out is a time of fewer than ``PATTERN`` runs, which show no pattern.
     """
-    weights = made.fit.weights.reshape(2, -1)
+    weights = calibrated.fit.weights.reshape(2, -1)
     for k, name in enumerate(OUTPUTS):
         seen = np.flatnonzero(weights[k])
         if len(seen) < PATTERN:
             continue
         rows = k * weights.shape[1] + seen
         each = {
-            field: getattr(made.fit, field)[rows]
+            field: getattr(calibrated.fit, field)[rows]
             for field in ("predicted", "measured", "weights", "jacobian", "scale")
         }
-        alone = dataclasses.replace(made.fit, **each, clusters=None)
-        yield name, alone, float(made.spread[k]), [made.runs[i] for i in seen]
+        alone = dataclasses.replace(calibrated.fit, **each, clusters=None)
+        yield name, alone, float(calibrated.spread[k]), [calibrated.runs[i] for i in seen]

@@ -80,8 +80,8 @@ def covariance(fit: Linear, clusters: Sequence[Hashable] | None = None) -> Squar
         raise InputError("fit", "clusters", len(members), "at least 2")
     moves = np.stack([moved_without(fit, inside) for inside in members.values()])
     bread = np.linalg.pinv(fit.information)
-    held = bread @ np.diag(fit.precision) @ bread
-    return moves.T @ moves * (len(members) - 1) / len(members) + held
+    of_priors = bread @ np.diag(fit.precision) @ bread
+    return moves.T @ moves * (len(members) - 1) / len(members) + of_priors
 
 
 def interval(fit: Linear, covered: Square, share: float = 0.8) -> dict[str, tuple[float, float]]:

@@ -22,7 +22,7 @@ Parameter = Annotated[
 ]
 Picture = Annotated[
     str | None,
-    typer.Option("--picture", metavar="FILE", help="Parity picture; beside --out if not told."),
+    typer.Option("--picture", metavar="FILE", help="Parity picture; beside --out if not given."),
 ]
 NoPicture = Annotated[bool, typer.Option("--no-picture", help="Write no picture.")]
 

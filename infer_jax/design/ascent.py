@@ -26,7 +26,7 @@ METHODS = ("adam", "lbfgs")
 HOT = 0.3  # the first temperature of a smoothed estimator
 FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
 STILL = 1e-4  # a round that gains less than this share, twice, is a standstill
-FEW = 4  # so many numbers or fewer: forward mode, whose code stays one fused pass
+FEW = 4  # of this many numbers or fewer: forward mode, whose code stays one fused pass
 # the older of XLA's two writers of fused loops: for a gradient in reverse of the kernels model it
 # compiles in a quarter of the time (7 s, not 29 s, of processor) and its code is a third faster
 OPTIONS: dict[str, dict[str, bool | str]] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
@@ -157,8 +157,8 @@ def with_slope(
 
 
 def _lanes(problem: DesignProblem, optimiser: Optimiser, free: Array, digits: Array) -> Lane:
-    held = begin(problem.excesses)
-    stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), held)
+    leaves = begin(problem.excesses)
+    stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), leaves)
     return Lane(free, digits, stacked, jax.vmap(optimiser.init)(free))
 
 

@@ -30,7 +30,7 @@ from infer_jax.sweeps.space import Space
 ENDS = 24  # continuous optima whose lattice is searched
 EACH = 12  # restarts for every number that moves, where none are asked for
 MOST_RESTARTS, MOST_STEPS = 4096, 10_000  # every step of every restart is held and drawn
-NEAR = 4  # one restart in so many begins around the start, the others anywhere
+NEAR = 4  # one restart in this many begins around the start, the others anywhere
 
 
 class SearchOptions(TypedDict, total=False):
@@ -201,11 +201,11 @@ class Search:
             point, estimate, met, place = base, base_estimate, True, None
             values = {path: float(look(path, base, estimate)) for path, x in values.items()
                       if isinstance(x, int | float)}  # fmt: skip
-            notes.append("No lattice point found beats the start, which is returned.")
+            notes.append("No lattice point that was tried beats the start, which is returned.")
         if not met:
             at = ", ".join(f"{k} = {v:.6g}" for k, v in values.items() if not isinstance(v, str))
             said = violations(problem, point, estimate, limits)
-            shown = f"kept by no design found (the best is {at})"
+            shown = f"kept by no design that was tried (the best is {at})"
             error = InputError("codesign", "", "", "")
             error.args = (f"codesign: limits are {shown}; allowed: wider ones: {said}",)
             raise error
@@ -259,7 +259,7 @@ def optimise(
             ``seed=0``, ``method="adam"`` or ``"lbfgs"``, ``progress``.
 
     Raises:
-        InputError: as ``sweep``; a start outside the bounds; limits that no point found keeps,
+        InputError: as ``sweep``; a start outside the bounds; limits that no point keeps,
             with what is broken most and by how much.
     """
     search = Search.of(estimator, space, keep, feasible=feasible, smooth=smooth)

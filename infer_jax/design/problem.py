@@ -84,7 +84,7 @@ class DesignProblem:
             point = point._replace(estimator=point.estimator.softened(temperature))
         estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
         signs = dict(self.program.signs)
-        found = [
+        excesses = [
             signs[name] * (log(look(name, point, estimate)) - log(limit))
             for (name, _), limit in zip(self.keep.under, limits, strict=True)
         ]
@@ -92,12 +92,12 @@ class DesignProblem:
         for phase in (
             [look(above, point, estimate)] if above else [estimate.prefill, estimate.decode]
         ):
-            found += [_fullness(x.need, x.capacity) for x in phase.limits.values()]
+            excesses += [_fullness(x.need, x.capacity) for x in phase.limits.values()]
         for constraint in self.program.where:
             if isinstance(constraint, Constraint) and not self._simplex(constraint):
-                found += _excesses(constraint.sides(point, estimate))
+                excesses += _excesses(constraint.sides(point, estimate))
         objective = signs[self.keep.by] * log(look(self.keep.by, point, estimate))
-        return objective, jnp.stack(found) if found else jnp.zeros(0)
+        return objective, jnp.stack(excesses) if excesses else jnp.zeros(0)
 
     @cached_property
     def excesses(self) -> int:
@@ -177,15 +177,15 @@ def _fullness(need: Array, capacity: Array) -> Array:
 
 def _excesses(sides: Sides) -> list[Array]:
     """Relative excesses over inequalities and equalities; divisibility is left to rounding."""
-    found: list[Array] = []
+    excesses: list[Array] = []
     for relation, (left, right) in sides.items():
         scale = jnp.maximum(jnp.abs(jnp.asarray(right, jnp.result_type(left))), TINY)
         over = (left - right) / jax.lax.stop_gradient(scale)
         if relation in ("at_most", "equals"):
-            found.append(over)
+            excesses.append(over)
         if relation in ("at_least", "equals"):
-            found.append(-over)
-    return found
+            excesses.append(-over)
+    return excesses
 
 
 def distinct(rows: Sequence[np.ndarray] | np.ndarray) -> list[int]:

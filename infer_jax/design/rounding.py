@@ -52,8 +52,8 @@ class Lattice:
             scores = self.problem.exact(np.array(new), self.limits)
             pairs = zip(scores.objective.tolist(), scores.excess.tolist(), strict=True)
             self.known |= dict(zip(new, pairs, strict=True))
-        found = np.array([self.known[row] for row in rows]).reshape(-1, 2)
-        return Scores(found[:, 0], found[:, 1])
+        rows_of_scores = np.array([self.known[row] for row in rows]).reshape(-1, 2)
+        return Scores(rows_of_scores[:, 0], rows_of_scores[:, 1])
 
     def inside(self, digits: np.ndarray) -> np.ndarray:
         """The rows that lie in the grid."""

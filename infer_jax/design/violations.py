@@ -93,36 +93,36 @@ def excess_of(
 
 def violations(problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray) -> str:
     """What is broken and by how much, the worst first."""
-    found = _broken(problem, point, estimate, limits)
+    broken = _broken(problem, point, estimate, limits)
     for given in problem.program.where:
         if not bool(holds(given, point, estimate)):
-            found += _constraint(given, point, estimate)
-    return "; ".join(f"{text} ({over:.1%} too far)" for text, over in sorted(found, key=_worst))
+            broken += _constraint(given, point, estimate)
+    return "; ".join(f"{text} ({over:.1%} too far)" for text, over in sorted(broken, key=_worst))
 
 
-def _worst(found: tuple[str, float]) -> float:
-    return -found[1]
+def _worst(excess: tuple[str, float]) -> float:
+    return -excess[1]
 
 
 def _broken(
     problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray
 ) -> list[tuple[str, float]]:
     """(what, relative excess) of the limits that are broken."""
-    found, signs = [], dict(problem.program.signs)
+    broken, signs = [], dict(problem.program.signs)
     for (name, _), limit in zip(problem.keep.under, limits, strict=True):
         value = float(look(name, point, estimate))
         over = limit / value if signs[name] < 0 else value / limit
         word = "at least" if signs[name] < 0 else "at most"
-        found.append((f"{name} {value:.4g}, {word} {limit:.4g}", over - 1.0))
+        broken.append((f"{name} {value:.4g}, {word} {limit:.4g}", over - 1.0))
     above = problem.program.feasible.rpartition(".")[0]
     phases = {above: look(above, point, estimate)} if above else {}
     phases = phases or {"prefill": estimate.prefill, "decode": estimate.decode}
     for title, phase in phases.items():
         for name, limit in phase.limits.items():
-            need, room = float(limit.need), float(limit.capacity)
-            text = f"{name} in {title} {need:.4g}, at most {room:.4g}"
-            found.append((text, need / max(room, 1e-300) - 1.0))
-    return [(text, over) for text, over in found if over > 0]
+            need, most = float(limit.need), float(limit.capacity)
+            text = f"{name} in {title} {need:.4g}, at most {most:.4g}"
+            broken.append((text, need / max(most, 1e-300) - 1.0))
+    return [(text, over) for text, over in broken if over > 0]
 
 
 def _constraint(given: Predicate, point: Point, estimate: Estimate) -> list[tuple[str, float]]:
@@ -130,11 +130,11 @@ def _constraint(given: Predicate, point: Point, estimate: Estimate) -> list[tupl
         return [(f"the constraint {getattr(given, '__name__', 'of the space')}", 1.0)]
     joined = (" x ".join(given.product), " + ".join(given.sum), " / ".join(given.ratio))
     form = given.value or "".join(joined)
-    found = []
+    broken = []
     for name, (left, right) in given.sides(point, estimate).items():
         a, b = float(left), float(right)
         scale = max(abs(b), 1e-300)
         over = {"at_most": a - b, "at_least": b - a, "equals": abs(a - b)}.get(name, scale) / scale
         if over > 0 and (name != "divides" or not (b / a).is_integer()):
-            found.append((f"{form} {a:.4g} {name.replace('_', ' ')} {b:.4g}", over))
-    return found
+            broken.append((f"{form} {a:.4g} {name.replace('_', ' ')} {b:.4g}", over))
+    return broken

@@ -132,7 +132,7 @@ def requests_held(chip: Account, lengths: Lengths, least: Array | float = 0.0) -
 
     ``least``: share of the visible memory that the cache has at least.
     """
-    room = chip.available - chip.cache.shared(lengths.common)
-    room = jnp.maximum(room, least * chip.visible)
+    cache = chip.available - chip.cache.shared(lengths.common)
+    cache = jnp.maximum(cache, least * chip.visible)
     tokens = lengths.isl + lengths.held * lengths.osl - lengths.common
-    return room / chip.cache.on_average(tokens)
+    return cache / chip.cache.on_average(tokens)

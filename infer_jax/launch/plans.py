@@ -40,15 +40,15 @@ def service(
     known = traits(model.architecture)
     tokens, within = longest or (sum(lengths), "")
     tokens = math.ceil(tokens - 1e-6)
-    held = int(min(tokens, known["limit"])) if within else tokens
+    context = int(min(tokens, known["limit"])) if within else tokens
     running = instances(degrees, batch, machines, most)
     running = _sharing(running) if len(systems) == 1 else running
     return Service(
         load,
         running,
         isl=math.ceil(lengths[0]),
-        context=held,
-        comments=tuple(_comments(held, tokens, within, running[-1], batch, most)),
+        context=context,
+        comments=tuple(_comments(context, tokens, within, running[-1], batch, most)),
         draft=drafter.repository if drafter else "",
         **known,
     )

@@ -22,7 +22,7 @@ class Feed(NamedTuple):
     waits: Array  # whether there is a request that waits
     whole: Array  # tokens to compute, those that it lost included
     out: Array  # tokens still to come
-    done: Array  # computed, or found in the cache
+    done: Array  # computed, or cached
     chunk: Array  # tokens of this part
     cut: Array  # whether some remain
 
@@ -65,7 +65,7 @@ class Rules(Spec):
         return self.replace(**{n: jnp.asarray(getattr(self, n)).astype(jnp.int32) for n in names})
 
     def needed(self, tokens: Array) -> Array:
-        """Blocks that hold so many tokens: in real numbers, half a token from any whole one."""
+        """Blocks that hold ``tokens`` tokens: in real numbers, half a token from any whole one."""
         size = self.block.astype(float)
         return jnp.floor((tokens + size - 0.5) / size).astype(jnp.int32)
 
@@ -110,7 +110,7 @@ class Rules(Spec):
         return jnp.asarray(False)
 
     def evict(self, s: State, requests: Requests, arrived: Array) -> State:
-        """The state after one request has made room; ``arrived`` requests had come so far."""
+        """The state after one request has made room; ``arrived`` requests had arrived."""
         raise NotImplementedError
 
     def safe(self, s: State) -> Array:

@@ -31,12 +31,12 @@ class Changes(NamedTuple):
         Raises:
             InputError: a path that begins otherwise, or a value that is no number.
         """
-        made = cls((texts,) if isinstance(texts, str) else tuple(texts or ()))
-        for path in made.values():
+        changes = cls((texts,) if isinstance(texts, str) else tuple(texts or ()))
+        for path in changes.values():
             if path.partition(".")[0] not in heads:
                 allowed = ", ".join(f"{head}.*" for head in heads)
                 raise refuse("--set", path, f"a path that begins as one of {allowed}")
-        return made
+        return changes
 
     def values(self, *heads: str) -> dict[str, float | Callable[[Any], Any]]:
         """New values, or functions of the old ones, of paths that begin with one of ``heads``.

@@ -71,9 +71,9 @@ def estimate(
     requests = _arriving(requested(isl, osl, prefix, request_rate, trace), model, load)
     work = requests.work.replace(batch=load.batch_of_one)
     inputs.check_context(asked.model, work)
-    found = answered(model, asked, work, plan, Drafting(draft, acceptance, heads))
+    answer = answered(model, asked, work, plan, Drafting(draft, acceptance, heads))
     limits = {k: x for k, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
-    return _result(asked, (name, model), load, requests._replace(work=work), found, limits)
+    return _result(asked, (name, model), load, requests._replace(work=work), answer, limits)
 
 
 class Asked(NamedTuple):
@@ -97,13 +97,13 @@ def _result(
     named: tuple[str, Estimator],
     load: Asked,
     requests: Requested,
-    found: Answer,
+    drafted: Answer,
     limits: Mapping[str, float],
 ) -> EstimateResult:
     """The answer with what is known of its errors, and the requests that run at once."""
     name, model = named
     shipped = inputs.shipped_errors(name, model, asked)
-    answer = _of_this(asked.model.architecture, found.estimate)
+    answer = _of_this(asked.model.architecture, drafted.estimate)
     batch, bands = load.batch_of_one, {}
     if isinstance(answer, ServerEstimate):
         bands = inputs.bands(asked.system, float(answer.ttft), float(answer.tpot), shipped)
@@ -113,7 +113,7 @@ def _result(
         asked=asked,
         estimator=name,
         trust=inputs.trust(name, model, asked),
-        load=Load(requests, load.rate, load.copies, batch, found.drafts, found.notes),
+        load=Load(requests, load.rate, load.copies, batch, drafted.drafts, drafted.notes),
         estimate=answer,
         intervals=bands,
         interval_source=OF_FIT if shipped else OF_PROFILE,

@@ -28,7 +28,7 @@ LEAST = 1e-12  # seconds: what rounding leaves of a term is less
 class Load:
     """The requests of one of ``copies`` instances, how many run in it, and the drafts of a pass.
 
-    ``rate``: requests a second in all; None where so many are kept in flight.
+    ``rate``: requests a second in all; None where ``batch`` is kept in flight.
     """
 
     requests: Requested

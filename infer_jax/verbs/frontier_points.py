@@ -110,8 +110,10 @@ def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = No
         over = [v.need / np.maximum(v.capacity, 1e-300) for v in grid.limits.values()]
         # most GPUs, least batch, and of its layouts the one that is least short
         at = int(np.lexsort((np.max(over, axis=0), grid.batch, -grid.chips))[0])
-        held = {k: Limit(need=v.need[at], capacity=v.capacity[at]) for k, v in grid.limits.items()}
-        short = "; ".join(limits.broken(k, v) for k, v in held.items() if v.need > v.capacity)
+        nearest = {
+            k: Limit(need=v.need[at], capacity=v.capacity[at]) for k, v in grid.limits.items()
+        }
+        short = "; ".join(limits.broken(k, v) for k, v in nearest.items() if v.need > v.capacity)
         size = f"{grid.chips[at]:.12g} GPUs and a batch of {grid.batch[at]:.12g}"
         return f"Nothing fits: even with {size}, {short}."
     left = grid.under(demand)

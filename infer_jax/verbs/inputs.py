@@ -78,14 +78,14 @@ def given(
     """
     changes = Changes.of(set, heads)
     system, model = system_of(hardware), model_of(config, quant, kv_dtype)
-    made, source = system.hardware, system.sources.get("price", "the profile")
+    machine, source = system.hardware, system.sources.get("price", "the profile")
     if price is not None:
-        made, source = made.with_(price=price), "given by --price"
+        machine, source = machine.with_(price=price), "given by --price"
     if changes.texts:
-        parts = changes.changed(arch=model.architecture, hardware=made)
-        model, made = replace(model, architecture=parts.arch), parts.hardware
+        parts = changes.changed(arch=model.architecture, hardware=machine)
+        model, machine = replace(model, architecture=parts.arch), parts.hardware
         source = "given by --set" if "hardware.price" in changes.values() else source
-    return Given(model, system, made, source, changes)
+    return Given(model, system, machine, source, changes)
 
 
 def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Model:
@@ -136,7 +136,7 @@ def bands(
     }
 
 
-def shipped_errors(name: str, made: Estimator, asked: Given) -> Errors | None:
+def shipped_errors(name: str, estimator: Estimator, asked: Given) -> Errors | None:
     """How wrong the estimator's own fit is on servers of this system and engine, if known.
 
     None where the profile was calibrated to its own server: its bands say more.
@@ -144,12 +144,12 @@ def shipped_errors(name: str, made: Estimator, asked: Given) -> Errors | None:
     altered = asked.changes.values("hardware", "estimator")
     if altered or not fitted_to_servers(name) or asked.system.bands():
         return None
-    return serving_errors().get((asked.system.name, engine(made)))
+    return serving_errors().get((asked.system.name, engine(estimator)))
 
 
-def engine(made: Any) -> str:
-    """The engine that a made estimator of servers is of: vllm, sglang or trtllm."""
-    return ENGINES[int(made.engine)]
+def engine(estimator: Any) -> str:
+    """The engine that an estimator of servers is of: vllm, sglang or trtllm."""
+    return ENGINES[int(estimator.engine)]
 
 
 def fitted_to_servers(name: str) -> bool:
@@ -186,15 +186,15 @@ def estimator(name: str, asked: Given) -> Estimator:
         InputError: no such estimator, or one that cannot price a single pass.
     """
     try:
-        made = make(name, asked.system.coefficients)
+        fitted = make(name, asked.system.coefficients)
     except InputError as error:
         if name in VARIANTS:
             raise
         raise refuse("--estimator", name, error.allowed) from None
-    if not made.prices_passes:
+    if not fitted.prices_passes:
         allowed = ", ".join(n for n in VARIANTS if VARIANTS[n].make().prices_passes)
         raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
-    return asked.changes.changed(estimator=made).estimator or made
+    return asked.changes.changed(estimator=fitted).estimator or fitted
 
 
 def serving(name: str, asked: Given) -> Serving:
@@ -203,28 +203,28 @@ def serving(name: str, asked: Given) -> Serving:
     Raises:
         InputError: no such estimator, or one that plans are not searched of.
     """
-    made = estimator(name, asked)
-    if not isinstance(made, Serving):
+    server = estimator(name, asked)
+    if not isinstance(server, Serving):
         raise refuse("--estimator", name, "serving, or one of its variants: serving.vllm")
-    return made
+    return server
 
 
-def trust(name: str, made: Estimator, asked: Given) -> Trust:
-    """How far the estimator of that name, ``made``, is trusted for what is asked."""
+def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
+    """How far the estimator of that name is trusted for what is asked."""
     altered = bool(asked.changes.values("hardware", "estimator"))
-    return estimators.trust(name, made, asked.system, asked.model.name, altered)
+    return estimators.trust(name, estimator, asked.system, asked.model.name, altered)
 
 
 def speculative(
-    made: Estimator, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
+    target: Estimator, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
 ) -> tuple[Estimator, list[str]]:
-    """``made`` with a drafting model where one is given, and what is to be said of it.
+    """``target`` with a drafting model where one is given, and what is to be said of it.
 
     Raises:
         InputError: a draft without an acceptance, or the other way round; an unknown draft.
     """
     if draft is None and acceptance is None:
-        return made, []
+        return target, []
     if draft is None or acceptance is None:
         missing = "--draft" if draft is None else "--acceptance"
         raise refuse(missing, "missing", "--draft and --acceptance together, or neither")
@@ -237,4 +237,4 @@ def speculative(
         f"Draft formats: {small.quantisation}.",
         *(f"Draft: {note}." for note in small.notes),
     ]
-    return wrap(made, small.architecture, acceptance), said
+    return wrap(target, small.architecture, acceptance), said

@@ -199,7 +199,7 @@ def layout(
     network = asked.hardware.network
     axes = int(network.axes) if isinstance(network, Torus) else None
     with busy("compiling and evaluating"):
-        found = tried(
+        passes = tried(
             estimator, arch, asked.hardware, (new, cached), codes, total_gpus, batch, axes
         )
     return LayoutResult(
@@ -209,9 +209,9 @@ def layout(
         batch,
         new,
         cached,
-        layouts=found.at(total_gpus, batch),
-        by_batch=found.changes(1, total_gpus, batch),
-        by_gpus=found.changes(0, total_gpus, batch),
+        layouts=passes.at(total_gpus, batch),
+        by_batch=passes.changes(1, total_gpus, batch),
+        by_gpus=passes.changes(0, total_gpus, batch),
     )
 
 

@@ -68,16 +68,16 @@ class Tried(NamedTuple):
         return list(rows.values())
 
     def at(self, chips: float, batch: float) -> list[LayoutRow]:
-        """The best axes of every layout at one batch on so many chips."""
+        """The best axes of every layout at one batch on ``chips`` chips."""
         here = (self.table[:, 0] == chips) & (self.table[:, 1] == batch)
         return self.best(np.flatnonzero(here))
 
     def changes(self, column: int, chips: float, batch: float) -> list[Change]:
         """The fastest layout at every batch (column 1) or chip count (column 0), runs merged."""
-        held = self.table[:, 1 - column] == (chips, batch)[1 - column]
+        along = self.table[:, 1 - column] == (chips, batch)[1 - column]
         runs: list[Change] = []
-        for value in np.unique(self.table[held, column]):
-            first = self.best(np.flatnonzero(held & (self.table[:, column] == value)))[0]
+        for value in np.unique(self.table[along, column]):
+            first = self.best(np.flatnonzero(along & (self.table[:, column] == value)))[0]
             name = f"{first['layout']}, attention by {first['attention']}"
             name = name if first["feasible"] else "nothing fits"
             if runs and runs[-1]["fastest"] == name:
@@ -122,7 +122,7 @@ def tried(
     ``tokens``: new and cached ones of a sequence. ``axes``: of the torus; None: any divisor is x.
 
     Raises:
-        InputError: no slice has so many chips.
+        InputError: no slice has that number of chips.
     """
     wanted = [(chips, b) for b in sorted({*BATCHES, batch})]
     wanted += [(float(n), batch) for n in _sizes(int(chips), axes) if n != chips]

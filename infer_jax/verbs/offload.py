@@ -122,6 +122,6 @@ def _estimator(name: str, asked: inputs.Given) -> Offloading:
     """
     if name not in ESTIMATORS:
         raise refuse("--estimator", name, ", ".join(ESTIMATORS))
-    made = make(name, asked.system.coefficients)
-    assert isinstance(made, Offloading)
-    return made
+    model = make(name, asked.system.coefficients)
+    assert isinstance(model, Offloading)
+    return model

@@ -82,10 +82,10 @@ def sensitivity(
     with busy("compiling and evaluating"):
         every = [point] if along is None else _frontier(point, asked, int(along))
         analyse = analyser(outputs, point)
-        found = [At(each, analyse(each)) for each in every]
+        slopes = [At(each, analyse(each)) for each in every]
         ifs = what_if(outputs, every[0], _questions(point)) if along is None else {}
     shown = Shown(along is not None, int(top), coefficients)
-    return SensitivityResult(asked, name, trusted, found, ifs, shown)
+    return SensitivityResult(asked, name, trusted, slopes, ifs, shown)
 
 
 def _plan(

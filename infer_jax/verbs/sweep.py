@@ -143,9 +143,9 @@ def _asked(
 def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[str, ...]]:
     """One estimator or several, with their names; each system has its own coefficients."""
     several = [given] if isinstance(given, str | Estimator) else list(given)
-    made = [variant(one).make() if isinstance(one, str) else one for one in several]
+    estimators = [variant(one).make() if isinstance(one, str) else one for one in several]
     names = tuple(one if isinstance(one, str) else one.innermost.table for one in several)
-    return (made[0] if isinstance(given, str | Estimator) else made), names
+    return (estimators[0] if isinstance(given, str | Estimator) else estimators), names
 
 
 def _check_picture(asked: Asked, plot: str | os.PathLike[str]) -> None:

@@ -41,9 +41,9 @@ class Layer(NamedTuple):
     loaded: Array  # bytes as multiplied, in the format of activations
     flops: Array  # per token
     buffers: Buffers
-    cache: Callable[[Array], Array]  # stored bytes of one sequence's context of so many tokens
+    cache: Callable[[Array], Array]  # stored bytes of one sequence's context, by its tokens
     opened: Callable[[Array], Array]  # the same as attention reads them
-    attend: Callable[[Array, Array], Array]  # FLOP of so many queries over so many keys
+    attend: Callable[[Array, Array], Array]  # FLOP by the numbers of queries and keys
 
 
 def hidden_layer(feedforward: Feedforward) -> Array:
