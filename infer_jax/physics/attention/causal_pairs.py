@@ -18,3 +18,12 @@ def pairs(new_tokens: Array, cached_tokens: Array, window: Array) -> Array:
     # an unbounded window of 2^40 would swallow every other term of the gradient in float32
     beyond = jnp.minimum(window, cached_tokens + new_tokens)
     return below * (cached_tokens + (below + 1.0) / 2.0) + (new_tokens - below) * beyond
+
+
+def every_pair(new_tokens: Array, cached_tokens: Array) -> Array:
+    """Query-key pairs of a causal pass without a window: s c + s (s + 1) / 2.
+
+    >>> float(every_pair(jnp.array(3.0), jnp.array(2.0)))
+    12.0
+    """
+    return new_tokens * (cached_tokens + (new_tokens + 1.0) / 2.0)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from infer_jax.physics.attention.causal_pairs import pairs
+from infer_jax.physics.attention.causal_pairs import every_pair, pairs
 from infer_jax.specs import UNBOUNDED
 
 Numbers = Float[Array, "*layers"]  # one of a layer, or an array over the blocks of a model
@@ -104,7 +104,7 @@ class Row(NamedTuple):
         expanded = self.expanded * seen + self.reopened * again
         far = jnp.where(absorbed <= expanded, absorbed, expanded)
         near = self.near_flops * pairs(new_tokens, cached_tokens, self.near)
-        scored = self.indexing * pairs(new_tokens, cached_tokens, jnp.asarray(UNBOUNDED))
+        scored = self.indexing * every_pair(new_tokens, cached_tokens)
         return far + near + scored + self.recurring * new_tokens
 
     def cached_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:

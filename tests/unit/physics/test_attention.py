@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from infer_jax.catalog import load_model
 from infer_jax.physics import attention as att, decoder, matmul
+from infer_jax.physics.attention.causal_pairs import every_pair
 from infer_jax.specs import (
     UNBOUNDED,
     Compressed,
@@ -156,6 +157,11 @@ def test_pairs_are_the_sum_over_positions(new, cached, window):
     assert float(pairs(float(new), float(cached), float(window))) == expected
 
 
+@given(st.integers(0, 10_000), st.integers(0, 10_000))
+def test_every_pair_is_the_sum_over_positions_without_a_window(new, cached):
+    assert every_pair(float(new), float(cached)) == sum(range(cached + 1, cached + new + 1))
+
+
 @given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 3e5))
 def test_pairs_of_chunks_add_up(first, second, cached, window):
     # whole tokens: between them the closed form interpolates
@@ -172,6 +178,13 @@ def test_pairs_rise_with_tokens_and_window(new, cached, window):
     assert float(pairs(new + 1.0, cached, window)) >= base
     assert float(pairs(new, cached, window + 1.0)) >= base - slack
     assert base <= float(pairs(new, cached, UNBOUNDED)) + slack
+
+
+@pytest.mark.parametrize("new, cached", [(7.0, 5000.0), (0.0, 3.0), (0.0, 0.0)])
+def test_slopes_of_every_pair(new, cached):
+    slopes = jax.grad(every_pair, (0, 1))(jnp.float32(new), jnp.float32(cached))
+    # d/ds (s c + s (s + 1) / 2), d/dc
+    assert [float(x) for x in slopes] == [cached + new + 0.5, new]
 
 
 def test_an_unbounded_window_leaves_the_gradient_alone_in_float32():
