@@ -1,0 +1,1 @@
+"""Servers that were measured request by request, or at given rates, replayed."""

@@ -1,0 +1,182 @@
+"""vLLM 0.15.1 on H100, requests at given rates: drawn as its benchmark draws them, and replayed.
+
+The rows are those of inference-sim/sim-to-real-accuracy-validation (dcec3fd), measured with
+kubernetes-sigs/inference-perf. What that program does, which the rows do not say:
+
+* ``load: constant`` are exponential times between requests, scaled to fill a stage exactly
+  (inference_perf/loadgen/load_timer.py at 0949afc, ``ConstantLoadTimer``).
+* ``shared_prefix`` writes ``groups`` x ``prompts`` prompts before it starts, shuffles them, and
+  sends them in turn, again and again (datagen/shared_prefix_datagen.py at 0ba9ace). So a prompt is
+  computed once, and is in vLLM's cache from then on, but for its last block. How many there are is
+  that of the one profile that the source prints: 11 groups of 4 (its tests/test_ground_truth.py).
+* Their ``itl`` is the time of a request over its tokens (experiment/ground_truth.py at 0733a02), so
+  that it says what ``e2e`` says; it is not shown.
+
+All prompts and outputs of a row count as equally long.
+"""
+
+import csv
+import json
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments._replay.server import Arguments, Times, served, server
+from experiments._report import show
+from infer_jax.catalog import load_model, load_system
+from infer_jax.estimators.serving import Serving
+from infer_jax.footprint import Overheads
+from infer_jax.replays import Requests
+from infer_jax.specs import Architecture
+
+SYSTEM = "h100_sxm"
+GROUPS, PROMPTS = 11, 4
+BLOCK, LONGEST = 16, 4096  # tokens; max_model_len
+GOALS = {"ttft_mean": 0.25, "ttft_p99": 0.35, "e2e_mean": 0.12}
+SHOWN = ("ttft_mean", "ttft_p90", "ttft_p99", "e2e_mean", "e2e_p90", "e2e_p99")
+TOOLS = ("blis-roofline", "blis-evolved", "llm-optimizer-estimate", "aiconfigurator-estimate")
+TOOLS += ("vidur",)
+# config.json of models that are not bundled, as on Hugging Face
+COMMON = {"torch_dtype": "bfloat16", "tie_word_embeddings": False, "hidden_act": "silu"}
+CONFIGS = {
+    "mistralai/Mistral-Nemo-Instruct-2407": {
+        "model_type": "mistral", "hidden_size": 5120, "num_hidden_layers": 40, "head_dim": 128,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+        "vocab_size": 131072,
+    },
+    "01-ai/Yi-34B": {
+        "model_type": "llama", "hidden_size": 7168, "num_hidden_layers": 60,
+        "num_attention_heads": 56, "num_key_value_heads": 8, "intermediate_size": 20480,
+        "vocab_size": 64000,
+    },
+    "meta-llama/Llama-2-7b-hf": {
+        "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 11008,
+        "vocab_size": 32000,
+    },
+}  # fmt: skip
+
+
+class Drawn(NamedTuple):
+    """Requests of an experiment, and in which stage each arrives."""
+
+    requests: Requests
+    stage: np.ndarray
+
+
+def drawn(rows: list[dict[str, str]], seed: int) -> Drawn:
+    """Requests of the stages of an experiment, one after the other."""
+    random, times, stages, begin = np.random.default_rng(seed), [], [], 0.0
+    for i, row in enumerate(rows):
+        seconds = float(row["seconds"])
+        gaps = random.exponential(1.0, int(float(row["rates_req_s"]) * seconds))
+        times.append(begin + np.cumsum(gaps) * seconds / gaps.sum())
+        stages.append(np.full(len(gaps), i))
+        begin += seconds
+    arrival = np.concatenate(times)
+    isl, osl, common = (int(rows[0][k]) for k in ("isl_mean", "osl_mean", "shared_prefix"))
+    cached = np.full(len(arrival), (isl - 1) // BLOCK * BLOCK)
+    groups = random.permutation(GROUPS * PROMPTS) // PROMPTS
+    for i, group in enumerate(groups[: len(arrival)]):
+        cached[i] = common // BLOCK * BLOCK if group in groups[:i] else 0
+    lengths = (np.full(len(arrival), isl), np.full(len(arrival), osl))
+    return Drawn(Requests.of(arrival, *lengths, cached), np.concatenate(stages))
+
+
+def architecture(name: str) -> Architecture:
+    """A model by the name that the rows have."""
+    if name not in CONFIGS:
+        return load_model(name).architecture
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "config.json")
+        path.write_text(json.dumps(CONFIGS[name] | COMMON))
+        return load_model(path).architecture
+
+
+def shipped() -> Serving:
+    """The fitted coefficients."""
+    return Serving.vllm_engine().fitted(load_system(SYSTEM).coefficients.get("serving", {}))
+
+
+def replayed(rows: list[dict[str, str]], overlap: bool, seed: int = 0) -> list[Times]:
+    """Times of every stage of an experiment, without what the host spends before the engine."""
+    system, first = load_system(SYSTEM), rows[0]
+    arguments = Arguments(
+        float(first["max_num_batched_tokens"]), int(first["max_num_seqs"]), LONGEST
+    )
+    arch, tp = architecture(first["model"]), float(first["tp"])
+    s = server(arch, system.hardware, tp, arguments, Overheads.vllm_0_10(), overlap)
+    requests, stage = drawn(rows, seed)
+    times = served(s, shipped(), requests)
+    return [times.of(stage == i) for i in range(len(rows))]
+
+
+def statistics(times: Times, front: float) -> dict[str, float]:
+    """What a row says, in milliseconds, with ``front`` seconds of the host before a request."""
+    found = {}
+    for name, seconds in (("ttft", times.ttft + front), ("e2e", times.e2e + front)):
+        found[f"{name}_mean"] = 1e3 * float(np.mean(seconds))
+        for level in (90, 99):
+            found[f"{name}_p{level}"] = 1e3 * float(np.percentile(seconds, level))
+    return found
+
+
+def run(path: Path, overlap: bool) -> tuple[bool, dict]:
+    """Print the errors of every row, and their medians; whether these are within the goals."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    times: list[Times] = []
+    for _, own in groupby(rows, key=lambda row: row["experiment"]):
+        times += replayed(list(own), overlap)
+    front = float(shipped().front)
+    hosts = _hosts(rows, times)
+    table, found = [], {"shipped": [], "host of the other models": []}
+    for row, seconds, host in zip(rows, times, hosts, strict=True):
+        for name, before in zip(found, (front, host), strict=True):
+            ours = statistics(seconds, before)
+            found[name].append({key: ours[key] / float(row[key]) - 1.0 for key in SHOWN})
+        model = row["model"].rpartition("/")[2].removesuffix("-FP8-dynamic")
+        cells = [f"{100 * x:+.0f}" for x in found["shipped"][-1].values()]
+        table.append([f"{model} tp {row['tp']} {row['workload']}", row["rates_req_s"], *cells])
+    show(
+        "Replayed over measured by shipped coefficients, per cent of error",
+        ("row", "rate/s", *SHOWN),
+        table,
+    )
+    medians = {
+        name: {key: float(np.median([abs(e[key]) for e in each])) for key in SHOWN}
+        for name, each in found.items()
+    }
+    lines = [
+        [name, len(rows), *(f"{100 * m[key]:.0f}" for key in SHOWN)] for name, m in medians.items()
+    ]
+    show(
+        "Median errors, per cent",
+        ("", "rows", *SHOWN),
+        lines + [_tool(t, rows) for t in TOOLS],
+        f"Host before a request: {front * 1e3:.1f} ms as shipped; {min(hosts) * 1e3:.1f} to "
+        f"{max(hosts) * 1e3:.1f} ms as the other models' rows have it, in the median.",
+    )
+    agrees = all(medians["shipped"][key] <= goal for key, goal in GOALS.items())
+    return agrees, {name: {k: round(x, 4) for k, x in m.items()} for name, m in medians.items()}
+
+
+def _hosts(rows: list[dict[str, str]], times: list[Times]) -> list[float]:
+    """Seconds that first tokens take longer than replayed, in the median of other models' rows."""
+    longer = [float(r["ttft_mean"]) / 1e3 - t.ttft.mean() for r, t in zip(rows, times, strict=True)]
+    each = list(zip(longer, rows, strict=True))
+    return [float(np.median([x for x, r in each if r["model"] != row["model"]])) for row in rows]
+
+
+def _tool(name: str, rows: list[dict[str, str]]) -> list[str]:
+    """The median errors of another tool, of the rows that it answers."""
+    cells, answered = [], [row for row in rows if row[f"{name} ttft_mean"]]
+    for key in SHOWN:
+        column = f"{name} {key}"
+        known = column in rows[0]
+        off = [abs(float(r[column]) / float(r[key]) - 1.0) for r in answered] if known else []
+        cells.append(f"{100 * np.median(off):.0f}" if off else "")
+    return [name, str(len(answered)), *cells]

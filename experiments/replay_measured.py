@@ -1,0 +1,67 @@
+"""Replays of measured vLLM servers: every request of two runs, and rows at given rates.
+
+``python -m experiments.replay_measured requests`` and ``open``. With ``--json`` it ends with its
+figures on one line. Exit code 0: within the goals; 1: not; 2: bad input.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import typer
+
+from experiments import _report
+from infer_jax.errors import InputError
+
+app = typer.Typer(help=__doc__, add_completion=False)
+MEASURED = _report.SHARED / "data" / "measured"
+OVERLAP = Annotated[
+    bool, typer.Option(help="A pass is put together while the one before runs, as by default.")
+]
+JSON = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
+
+
+@app.command()
+def requests(
+    folder: Annotated[Path, typer.Option(help="Folder of runs.")] = MEASURED / "llmservingsim",
+    overlap: OVERLAP = True,
+    as_json: JSON = False,
+) -> None:
+    """Errors per request of two servers: data sheet, shipped coefficients, calibrated."""
+    with _report.door():
+        folders = sorted(p.parent for p in folder.glob("*/meta.json"))
+        if not folders:
+            raise InputError("command line", "--folder", str(folder), "a folder of measured runs")
+        import jax
+
+        with jax.enable_x64(True):
+            from experiments._replay import per_request
+
+            agrees, headline = per_request.run(folders, overlap)
+    _report.finish(agrees, headline, as_json)
+
+
+@app.command(name="open")
+def open_loop(
+    file: Annotated[Path, typer.Option(help="CSV of rows.")] = MEASURED / "open_loop_h100.csv",
+    overlap: OVERLAP = True,
+    as_json: JSON = False,
+) -> None:
+    """Errors of rows at given rates, by shipped coefficients."""
+    with _report.door():
+        if not file.is_file():
+            raise InputError("command line", "--file", str(file), "a CSV file")
+        import jax
+
+        with jax.enable_x64(True):
+            from experiments._replay import open_loop as rows
+
+            agrees, headline = rows.run(file, overlap)
+    _report.finish(agrees, headline, as_json)
+
+
+if __name__ == "__main__":
+    app()
