@@ -4,6 +4,7 @@ Compiled programs are kept for all processes of a run, and for the next one: in
 $JAX_COMPILATION_CACHE_DIR, else in pytest's own cache folder (``pytest --cache-clear`` empties it).
 """
 
+import gc
 import os
 import tempfile
 
@@ -16,7 +17,11 @@ settings.load_profile("fixed")
 
 
 def pytest_configure(config):
-    """Keep every program, however quickly it was compiled; processes that tests start do, too."""
+    """Keep every program, however quickly it was compiled; processes that tests start do, too.
+
+    Traces are many objects that stay: searching them all for garbage takes an eighth of a run.
+    """
+    gc.set_threshold(100_000)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
         folder = cache.mkdir("programs") if cache else tempfile.mkdtemp(prefix="programs")
