@@ -40,6 +40,13 @@ EngineName = Annotated[
         help="Whose scheduler: vllm, sglang or trtllm; the estimator's where not given.",
     ),
 ]
+PrefixCaching = Annotated[
+    bool,
+    typer.Option(
+        "--enable-prefix-caching",
+        help="Prompts of a trace with hashes begin with what earlier ones left in the cache.",
+    ),
+]
 Trace = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Requests as recorded, in place of drawn ones."),
@@ -124,6 +131,7 @@ def replay(
     max_num_batched_tokens: PassTokens = None,
     block_size: Block = None,
     gpu_memory_utilization: memory.Utilization = None,
+    enable_prefix_caching: PrefixCaching = False,
     trace: Trace = None,
     concurrency: opt.Concurrency = None,
     request_rate: opt.Rate = None,

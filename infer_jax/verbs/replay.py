@@ -50,6 +50,7 @@ def replay(
     max_num_batched_tokens: float | None = None,
     block_size: float | None = None,
     gpu_memory_utilization: float | None = None,
+    enable_prefix_caching: bool = False,
     trace: str | os.PathLike[str] | None = None,
     concurrency: float | None = None,
     request_rate: float | None = None,
@@ -95,7 +96,7 @@ def replay(
     its = inputs.engine(model)
     if engine is not None and engine != its:
         raise refuse("--engine", engine, f"{its}, which {name} is of, or another --estimator")
-    lengths = lengths_of(trace, isl, osl, range_ratio)
+    lengths = lengths_of(trace, isl, osl, range_ratio, enable_prefix_caching)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
     count = _count(prompts, load, lengths)
     _check_context(asked.model, lengths, count)
@@ -190,16 +191,18 @@ def _run(
     """One run: requests are dealt to the copies in turn, and each copy serves its own."""
     count, parts = len(requests.prompt), []
     table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
-    table["preempted"] = np.zeros(count)
+    table |= {"preempted": np.zeros(count), "cached": np.zeros(count)}
     for copy in range(copies):
         own = requests.of_one(copy, copies)
         loop = None
         if concurrency is not None:
             loop = int(concurrency) // copies + (copy < int(concurrency) % copies)
-        log = server.serve(Requests.of(*own), loop)
+        cached = own.cached(server.tokens)
+        log = server.serve(Requests.of(own.arrival, own.prompt, own.output, cached), loop)
         there = np.asarray(log.there)
         for name, column in table.items():
-            column[copy::copies] = np.asarray(getattr(log, name))[there]
+            values = cached if name == "cached" else np.asarray(getattr(log, name))[there]
+            column[copy::copies] = values
         parts.append((gaps_of(log), _series(server, log)))
         done()
     # a request spends the time in front before the scheduler sees it

@@ -7,11 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.catalog.traces import Trace, read_trace
+from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.problems import ask, refuse
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
 PROMPTS = 1000  # requests of a run where not given, as there
+HASHED = "with a --trace that hashes its prompts, as Mooncake's: drawn prompts share no prefix"
 TURNS = 10  # requests of a run over those in flight, as InferenceX runs them
 
 
@@ -30,12 +32,16 @@ class Load(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Tokens of requests: of a trace, or drawn from ``ratio`` of the given ones up to these."""
+    """Tokens of requests: of a trace, or drawn from ``ratio`` of the given ones up to these.
+
+    ``caching``: whether prompts of the trace begin with what an earlier one left in the cache.
+    """
 
     isl: float
     osl: float
     ratio: float
     trace: Trace | None = None
+    caching: bool = False
 
     @property
     def mean_tokens(self) -> float:
@@ -44,15 +50,31 @@ class Lengths(NamedTuple):
 
 
 class Arriving(NamedTuple):
-    """Requests of one run in order of arrival; ``arrival`` (s) is not read in a closed loop."""
+    """Requests of one run in order of arrival; ``arrival`` (s) is not read in a closed loop.
+
+    ``hashes``: the blocks of each prompt, where prefixes are cached; else none.
+    """
 
     arrival: np.ndarray
     prompt: np.ndarray
     output: np.ndarray
+    hashes: Sequence[Sequence[int]] = ()
 
     def of_one(self, copy: int, copies: int) -> "Arriving":
         """Those that a router deals to one of some copies in turn."""
-        return Arriving(*(x[copy::copies] for x in self))
+        dealt = slice(copy, None, copies)
+        times = (self.arrival[dealt], self.prompt[dealt], self.output[dealt])
+        return Arriving(*times, self.hashes[dealt])
+
+    def cached(self, tokens: float) -> np.ndarray:
+        """Tokens of each prompt that are in a cache of ``tokens`` tokens, its last one never.
+
+        An earlier prompt left them there; the block that was not used for longest goes first.
+        """
+        if not self.hashes:
+            return np.zeros_like(self.prompt)
+        room = int(tokens // BLOCK)
+        return np.minimum(cached_tokens(self.hashes, self.prompt, capacity=room), self.prompt - 1)
 
 
 def lengths_of(
@@ -60,6 +82,7 @@ def lengths_of(
     isl: float | None,
     osl: float | None,
     range_ratio: float | None,
+    caching: bool,
 ) -> Lengths:
     """The lengths that options ask for.
 
@@ -72,7 +95,11 @@ def lengths_of(
             if value is not None:
                 raise refuse(option, value, "--trace or lengths, not both")
         read = read_trace(trace)
-        return Lengths(read.isl.mean(), read.osl.mean(), 1.0, read)
+        if caching and not read.hashes:
+            raise refuse("--enable-prefix-caching", "yes", HASHED)
+        return Lengths(read.isl.mean(), read.osl.mean(), 1.0, read, caching)
+    if caching:
+        raise refuse("--enable-prefix-caching", "yes", HASHED)
     if isl == 0:
         raise refuse("--isl", isl, "at least 1 token")
     return Lengths(either(isl, ISL), either(osl, OSL), either(range_ratio, 1.0))
@@ -113,18 +140,20 @@ def drawn(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Ar
     """The requests of one run: the first ``prompts`` of a trace, or drawn by a seed."""
     random, trace = np.random.default_rng(seed), lengths.trace
     if trace is None:
-        sizes = [drawn_lengths(random, x, lengths.ratio, prompts) for x in lengths[:2]]
+        isl, osl = (drawn_lengths(random, x, lengths.ratio, prompts) for x in lengths[:2])
     else:
-        sizes = [trace.isl[:prompts], trace.osl[:prompts]]
+        isl, osl = trace.isl[:prompts], trace.osl[:prompts]
+    hashes = trace.hashes[:prompts] if trace is not None and lengths.caching else ()
     if load.concurrency is not None:
-        return Arriving(np.zeros(prompts), *sizes)
-    if trace is not None and len(trace.arrivals):
+        times = np.zeros(prompts)
+    elif trace is not None and len(trace.arrivals):
         # at another rate: the same pattern, faster or slower
         scale = 1.0 if load.rate is None else trace.rate / load.rate
-        return Arriving(trace.arrivals[:prompts] * scale, *sizes)
-    assert load.rate is not None
-    times = drawn_arrivals(random, prompts, load.rate, load.burstiness, load.ramp_up)
-    return Arriving(times, *sizes)
+        times = trace.arrivals[:prompts] * scale
+    else:
+        assert load.rate is not None
+        times = drawn_arrivals(random, prompts, load.rate, load.burstiness, load.ramp_up)
+    return Arriving(times, isl, osl, hashes)
 
 
 def drawn_lengths(

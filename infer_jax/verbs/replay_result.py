@@ -33,6 +33,28 @@ TIMES = {  # the times of a request
 MEASURED = ("ttft", "tpot", "latency")
 LABELS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
+IN_TIMES = (
+    "TTFT and latency are from a request's arrival and hold {} ms of network and tokeniser; TPOT "
+    "is (latency - TTFT) / (osl - 1)."
+)
+STEPS = (
+    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted, and "
+    "prefill and decode share the GPUs."
+)
+CACHED = (
+    "A prompt begins with what an earlier one left in the cache, by the hashes of the trace; "
+    "blocks not used for longest go first, and each request's cache counts its prefix as its own."
+)
+IN_FLIGHT = (
+    "A request is sent as soon as another one has its last token; network and tokeniser are in its "
+    "times and leave no slot idle."
+)
+SEVERAL = "Numbers are means over {} runs of other random numbers, after ± their standard errors."
+BATCHED = (
+    "After ± is the standard error of a mean, by batches of successive requests; --seeds says it "
+    "of percentiles, too."
+)
+
 
 @dataclass(frozen=True, repr=False)
 class ReplayResult(Result):
@@ -105,6 +127,13 @@ class ReplayResult(Result):
             lambda run: chips * sum(s.joules() for s in run.series) / run.output.sum()
         )
 
+    @property
+    def _cached(self) -> float:
+        """Per cent of prompt tokens that were in the cache."""
+        return self._mean(
+            lambda run: 100.0 * run.cached[run.counted].sum() / run.prompt[run.counted].sum()
+        )
+
     def _mean(self, of: Callable[[Run], float]) -> float:
         """The mean over runs."""
         return float(np.mean([of(run) for run in self.runs]))
@@ -140,6 +169,7 @@ class ReplayResult(Result):
             "runs": len(self.runs),
             "isl_tokens": self._mean(lambda run: run.prompt[run.counted].mean()),
             "osl_tokens": self._mean(lambda run: run.output[run.counted].mean()),
+            "cached_prompt_percent": self._cached,
             **times,
             **errors,
             **real,
@@ -166,6 +196,7 @@ class ReplayResult(Result):
             "arrival_s": run.arrival,
             "isl_tokens": run.prompt,
             "osl_tokens": run.output,
+            "cached_tokens": run.cached,
             "queued_ms": 1e3 * (run.admitted - run.arrival),
             "ttft_ms": 1e3 * run.ttft,
             "tpot_ms": 1e3 * run.tpot,
@@ -180,27 +211,18 @@ class ReplayResult(Result):
     def notes(self) -> list[str]:
         """What was replayed, what times hold, and what is not modelled."""
         runs, load, trace = self.runs, self.load, self.lengths.trace
-        front = digits(1e3 * self.server.front)
-        said = [
-            f"TTFT and latency are from a request's arrival and hold {front} ms of network and "
-            "tokeniser; TPOT is (latency - TTFT) / (osl - 1).",
-            "Step times are the estimator's, by rules of the engine's scheduler: no prefix is "
-            "cached, no token drafted, and prefill and decode share the GPUs.",
-        ]
-        if trace is not None and trace.hashes:
-            said.append("The hashes of the trace's prompts are not used: no prefix is cached.")
+        said = [IN_TIMES.format(digits(1e3 * self.server.front)), STEPS]
+        said.append(CACHED if self.lengths.caching else "No prefix is cached.")
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
         if load.concurrency is not None:
-            said.append("A request is sent as soon as another one has its last token.")
+            said.append(IN_FLIGHT)
         if float(self.plan.dp) > 1:
             said.append("Requests are dealt to the copies in turn, each with its own queue.")
         if len(runs) > 1:
-            said.append(f"Numbers are means over {len(runs)} runs of other random numbers, after "
-                        "± their standard errors.")  # fmt: skip
+            said.append(SEVERAL.format(len(runs)))
         elif self._random:
-            said.append("After ± is the standard error of a mean, by batches of successive "
-                        "requests; --seeds says it of percentiles, too.")  # fmt: skip
+            said.append(BATCHED)
         if any(run.preempted.any() for run in runs):
             said.append("Times between tokens leave out what requests wait after a preemption.")
         return [*said, *(note for note in self.asked.notes if "USD/h" not in note)]
@@ -257,6 +279,8 @@ class ReplayResult(Result):
             yield "goodput", mark + digits(self.goodput, 4), f"requests/s within {limits}"
         duration = self._mean(lambda run: run.duration)
         yield "duration of a run", mark + digits(duration, 4), "s"
+        if self.lengths.caching:
+            yield "prompts in the cache", digits(self._cached), "% of tokens"
         yield "preemptions", digits(self._mean(lambda run: run.preempted.sum())), "in a run"
         yield "longest queue", digits(self._peak("queue")), "requests"
         yield "most running", digits(self._peak("running")), "requests"

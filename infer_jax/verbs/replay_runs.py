@@ -48,6 +48,7 @@ class Run(NamedTuple):
     prompt: np.ndarray
     output: np.ndarray
     preempted: np.ndarray
+    cached: np.ndarray
     copy: np.ndarray
     counted: np.ndarray
     gaps: Gaps

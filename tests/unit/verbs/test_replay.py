@@ -158,6 +158,22 @@ def test_a_run_of_a_server_is_shown_beside_its_replay():
     np.testing.assert_allclose(faster.runs[0].arrival + faster.server.front, [0, 0.1, 0.2])
 
 
+def test_cached_prefixes_are_those_of_the_trace_and_are_not_computed():
+    file = TRACE.with_name("mooncake.jsonl")
+    hit = ij.replay(*SERVER, trace=file, enable_prefix_caching=True, **SIZES)
+    # nothing, two blocks of 512 again, nothing, and a whole prompt, of which one token is computed
+    table = hit.to_pandas()
+    assert table.cached_tokens.tolist() == [0, 1024, 0, 1499]
+    assert hit.to_dict()["cached_prompt_percent"] == pytest.approx(100 * 2523 / 5600)
+    missed = ij.replay(*SERVER, trace=file, **SIZES).to_pandas()
+    assert table.ttft_ms[0] == pytest.approx(missed.ttft_ms[0], rel=1e-9)
+    # one pass of a token and not three of 512; network and tokeniser are in both
+    front = 1e3 * hit.server.front
+    assert table.ttft_ms[3] - front < 0.4 * (missed.ttft_ms[3] - front)
+    with pytest.raises(InputError, match=r"enable_prefix_caching is 'yes'; allowed: with a trace"):
+        ij.replay(*SERVER, trace=TRACE, enable_prefix_caching=True, **SIZES)
+
+
 def test_a_trace_beyond_the_models_context_is_refused(tmp_path):
     file = tmp_path / "long.jsonl"
     file.write_text(TRACE.read_text().replace("200", "131072"))
