@@ -13,6 +13,7 @@ from infer_jax.verbs.texts import MOST as MOST, Tokens, seconds as spelt, tokens
 
 MOST_GPUS = 1e6  # five times the largest cluster of 2025 (xAI's Colossus, 200,000)
 T = TypeVar("T")
+Time = float | str  # seconds, or a text such as "300ms"
 
 
 def whole(option: str, value: object, low: float = 1.0, high: float = MOST) -> None:
@@ -51,6 +52,12 @@ def seconds(option: str, value: object, *, none: bool = False) -> float:
         allowed = f'a number above 0, in seconds, or a time such as "300ms"{more}'
         raise refuse(option, value, allowed)
     return number
+
+
+def read(limit: Time | None) -> float | None:
+    """Seconds of a limit, whose text ``@verb`` has read."""
+    assert not isinstance(limit, str)
+    return limit
 
 
 def tokens(option: str, value: object, low: int) -> Tokens:

@@ -20,6 +20,7 @@ from infer_jax.errors import InputError
 from infer_jax.results.numbers import plain
 from infer_jax.results.wording import by_command
 from infer_jax.sweeps.best import Best
+from infer_jax.verbs import checks
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
 from infer_jax.verbs.pictures import missing
@@ -38,8 +39,8 @@ def codesign(
     estimator: str | None = None,
     isl: float = 4096,
     osl: float = 512,
-    ttft: float | None = None,
-    tpot: float | None = None,
+    ttft: checks.Time | None = None,
+    tpot: checks.Time | None = None,
     target_throughput: float | None = None,
     out: Place | None = None,
     seed: int | None = None,
@@ -71,7 +72,7 @@ def codesign(
     """
     model = "--model" if by_command() else "--config"
     options = {model: config, "--hardware": hardware, "--estimator": estimator}
-    limits = {"ttft": ttft, "tpot": tpot, "throughput": target_throughput}
+    limits = {"ttft": checks.read(ttft), "tpot": checks.read(tpot), "throughput": target_throughput}
     options |= {"--ttft": ttft, "--tpot": tpot, "--target-throughput": target_throughput}
     given = {name: value for name, value in options.items() if value is not None}
     if spec is not None:

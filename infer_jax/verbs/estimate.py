@@ -38,8 +38,8 @@ def estimate(
     batch: float | None = None,
     concurrency: float | None = None,
     request_rate: float | None = None,
-    ttft: float | None = None,
-    tpot: float | None = None,
+    ttft: checks.Time | None = None,
+    tpot: checks.Time | None = None,
     price: float | None = None,
     estimator: str | None = None,
     draft: str | None = None,
@@ -72,7 +72,8 @@ def estimate(
     work = requests.work.replace(batch=load.batch_of_one)
     inputs.check_context(asked.model, work)
     answer = answered(model, asked, work, plan, Drafting(draft, acceptance, heads))
-    limits = {k: x for k, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
+    asked_for = ("ttft", checks.read(ttft)), ("tpot", checks.read(tpot))
+    limits = {name: limit for name, limit in asked_for if limit is not None}
     return _result(asked, (name, model), load, requests._replace(work=work), answer, limits)
 
 

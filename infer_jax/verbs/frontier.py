@@ -14,7 +14,7 @@ from infer_jax.estimators.estimate import decode_context
 from infer_jax.specs import Workload
 from infer_jax.verbs import frontier_points as points, inputs, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import either
+from infer_jax.verbs.checks import Time, either, read
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
 from infer_jax.verbs.problems import refuse
@@ -44,7 +44,7 @@ def frontier(
     prefix: float = 0,
     total_gpus: float | None = None,
     price: float | None = None,
-    tpot: float | None = None,
+    tpot: Time | None = None,
     demand: float | None = None,
     preference: float = 3.0,
     estimator: str | None = None,
@@ -88,7 +88,7 @@ def frontier(
     front = tried.grid.under(demand)
     if len(front):
         front = front.thresholds() if paper else front.frontier()
-        front = front.take(front.time <= either(tpot, np.inf))
+        front = front.take(front.time <= either(read(tpot), np.inf))
     answer = FrontierResult(
         asked=asked,
         estimator=name,
@@ -97,7 +97,7 @@ def frontier(
         evaluated=len(tried.grid),
         points=front,
         preference=preference,
-        why="" if len(front) else points.why_nothing(tried.grid, demand, tpot),
+        why="" if len(front) else points.why_nothing(tried.grid, demand, read(tpot)),
         all=all,
         notes=[
             *_searched(tried, work),

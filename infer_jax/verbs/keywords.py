@@ -112,7 +112,8 @@ def _checked(verb: str, parameter: Parameter, value: object) -> object:
         return checks.seconds(option, value, none=True)
     if name in SPREAD and str in kinds:
         return checks.tokens(option, value, SPREAD[name])
-    if name in RULES and not (str in kinds and isinstance(value, str)):
+    timed = RULES.get(name) is checks.seconds
+    if name in RULES and (timed or not (str in kinds and isinstance(value, str))):
         rule = _each if any(get_origin(kind) is Sequence for kind in kinds) else RULES[name]
         read = rule(option, value)
         return value if read is None else read

@@ -10,7 +10,7 @@ from infer_jax.estimators.offloading.flags import rounded
 from infer_jax.estimators.offloading.plan import SCHEDULES
 from infer_jax.estimators.offloading.search import search
 from infer_jax.specs import Architecture, Hardware, Workload
-from infer_jax.verbs import inputs
+from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.offload_result import KINDS, TIERS, Block, OffloadResult
@@ -30,7 +30,7 @@ def offload(
     osl: float = 32,
     quant: str | None = None,
     kv_dtype: str | None = None,
-    latency: float | None = None,
+    latency: checks.Time | None = None,
     compress: str = "none",
     schedule: str = "zig-zag",
     gpu_attention: bool = False,
@@ -76,13 +76,14 @@ def offload(
     )
     with busy("compiling and searching"):
         grid = search(model, arch, asked.hardware, work, plan)
-    best, block = grid.best(latency), None
+    limit = checks.read(latency)
+    best, block = grid.best(limit), None
     if best is not None:
         here = {"gpu_batch": grid.gpu_batch[best], "batches": grid.batches[best]}
         plan = plan.replace(**{name: np.asarray(x) for name, x in here.items()})
         with busy("pricing the best block"):
             block = _block(model, arch, asked.hardware, work, plan)
-    return OffloadResult(asked, name, work, gpus, latency, grid, block)
+    return OffloadResult(asked, name, work, gpus, limit, grid, block)
 
 
 def _known(option: str, word: str, words: Sequence[str]) -> None:

@@ -35,9 +35,9 @@ def plan(
     osl: float | str | None = None,
     prefix: float = 0.0,
     trace: str | os.PathLike[str] | None = None,
-    ttft: float | None = None,
-    tpot: float | None = None,
-    p99_ttft: float | None = None,
+    ttft: checks.Time | None = None,
+    tpot: checks.Time | None = None,
+    p99_ttft: checks.Time | None = None,
     engine: str | None = None,
     quant: str | Sequence[str] | None = None,
     kv_dtype: str | None = None,
@@ -66,7 +66,8 @@ def plan(
     """
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = _systems(hardware, decode_hardware)
-    asked = _asked((total_gpus, concurrency, request_rate), (ttft, tpot, p99_ttft), frontier)
+    limits = checks.read(ttft), checks.read(tpot), checks.read(p99_ttft)
+    asked = _asked((total_gpus, concurrency, request_rate), limits, frontier)
     tried = _tried(mode, asked, chunk, max_num_seqs, engine, top)
     _agree(mode, asked, tried, decode_hardware)
     money = _money(price, currency, region_factor, pue)

@@ -13,6 +13,7 @@ from infer_jax.catalog.files import write_text
 from infer_jax.results import Part, Result
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.asking import verb
+from infer_jax.verbs.checks import Time, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.plan_rows import degrees
 from infer_jax.verbs.problems import refuse
@@ -112,8 +113,8 @@ def report(
     osl: float = 512,
     prefix: float = 0,
     batch: float | None = None,
-    ttft: float | None = None,
-    tpot: float | None = None,
+    ttft: Time | None = None,
+    tpot: Time | None = None,
     price: float | None = None,
     estimator: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -140,11 +141,12 @@ def report(
     if inputs.estimator(options.name, asked).searches:
         allowed = "one that takes a split: serving, economics.planned"
         raise refuse("--estimator", options.name, allowed)
-    chosen = choose(asked, options, (tp, pp, ep, dp, batch), (isl, osl, prefix), (ttft, tpot))
+    limits = read(ttft), read(tpot)
+    chosen = choose(asked, options, (tp, pp, ep, dp, batch), (isl, osl, prefix), limits)
     work = inputs.workload(isl, osl, prefix, chosen.batch)
     with busy("compiling and evaluating"):
         answers = answers_of(asked, options, work, chosen)
-    html = page(answers, (ttft, tpot))
+    html = page(answers, limits)
     if out is not None:
         write_text(Path(out), html)
-    return ReportResult(answers, (ttft, tpot), html, None if out is None else str(out))
+    return ReportResult(answers, limits, html, None if out is None else str(out))

@@ -11,6 +11,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
+from infer_jax.verbs import checks
 from infer_jax.verbs.keywords import RULES
 
 ROOT = Path(__file__).parents[3]
@@ -111,3 +112,15 @@ def test_arguments_that_a_verb_does_not_have_are_refused_in_one_sentence(call, s
     with pytest.raises(InputError, match=says) as wrong:
         call()
     assert "\n" not in str(wrong.value)
+
+
+def test_times_say_that_a_text_is_read():
+    """What is read as seconds, such as "300ms", is annotated so in every verb."""
+    timed = {name for name, rule in RULES.items() if rule is checks.seconds}
+    seen: set[str] = set()
+    for verb in VERBS:
+        for name, parameter in inspect.signature(getattr(ij, verb)).parameters.items():
+            if name in timed:
+                seen.add(name)
+                assert str in get_args(parameter.annotation), (verb, name)
+    assert seen == timed
