@@ -12,7 +12,7 @@ from infer_jax.replays import Log, Requests
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs, pictures, progress
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import either, one_of
+from infer_jax.verbs.checks import Time, either, one_of, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_requests import (
@@ -63,8 +63,8 @@ def replay(
     warmup: float = 0,
     seed: float = 0,
     seeds: float = 1,
-    ttft: float | None = None,
-    tpot: float | None = None,
+    ttft: Time | None = None,
+    tpot: Time | None = None,
     estimator: str | None = None,
     out: str | os.PathLike[str] | None = None,
     set: str | Sequence[str] | None = None,
@@ -123,7 +123,7 @@ def replay(
         load=load,
         lengths=lengths,
         runs=runs,
-        limits={k: x for k, x in (("ttft", ttft), ("tpot", tpot)) if x is not None},
+        limits={k: x for k, x in (("ttft", read(ttft)), ("tpot", read(tpot))) if x is not None},
     )
     if out is not None:
         result.write(out)
