@@ -178,13 +178,30 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     beside = jnp.where(beside > 0.0, beside, jnp.minimum(unlike, 1.0) * others * mean)
     # whatever cohorts there are, a token's step is on average no emptier than the mean step
     beside = jnp.maximum(beside, (coming - 1.0) * mean)
-    beside = jnp.where(s.chunks > 1.0, 0.0, beside)
     bound = jnp.maximum(run * mean / s.room - decoding / coming - s.chunks, 0.0)
+    beside = jnp.where(s.chunks > 1.0, convoy(s, kinds, run, bound), beside)
     return Backlog(
         steps=turns + locked * (bound - turns),
         fed=fed + locked * (beside + bound * s.room - fed),
         variance=(1.0 - kinds.mean(locked)) * variance,
     )
+
+
+def convoy(s: Steps, kinds: Kinds, run: Array, bound: Array) -> Array:
+    """Tokens of others in the steps of a prompt of several chunks, where all go in lockstep.
+
+    Who finishes is replaced, and its prompt is fed behind the one that finished before it: the
+    prompts of ``run`` requests follow each other without a gap, n I tokens in E = ceil(n I / room)
+    steps, full but for the last. A period has O - 1 + chunks steps (the first prompt has none
+    before it), so that every first token takes chunks steps, chunks room - I of others in them; the
+    one that ends in the last step misses E room - n I of those. With more prompts than a
+    period has steps for (``bound``), no step is left that is not full. The slope is that between
+    two whole numbers of steps.
+    """
+    mean = kinds.mean(kinds.fresh)
+    needed = run * mean / s.room
+    missing = s.room * (jnp.ceil(needed) - needed) * jnp.maximum(1.0 - bound, 0.0)
+    return jnp.maximum(s.chunks * s.room - kinds.fresh - missing / jnp.maximum(run, 1.0), 0.0)
 
 
 def cohort(fit: Array, run: Array, unlike: Array) -> Array:

@@ -1,0 +1,1 @@
+"""Closed forms of a closed loop beside the replay of vLLM's scheduler."""

@@ -1,0 +1,106 @@
+"""TTFT and TPOT of closed loops with long prompts: both closed forms and the replay."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+import infer_jax as ij
+from experiments._scheduler.pricing import MOST, priced, seconds
+from infer_jax.estimators.serving import Deployment, Requests as Work, Serving, shape
+from infer_jax.replays import Requests, serve, vllm
+from infer_jax.specs import lengths
+
+CYCLES = 40  # requests of a replay, for each one in flight; a quarter of them is left out
+FEWEST = 512
+PLENTY = 2.0**22  # blocks of a cache that is never short
+SHORTEST = 0.8  # of the stated lengths, where they are drawn
+
+
+class Server(NamedTuple):
+    """A model on a system, and the lengths of its requests."""
+
+    model: str
+    quant: str
+    system: str
+    tp: float
+    isl: float = 10240.0
+    osl: float = 128.0
+    budget: float = 8192.0
+
+
+class Times(NamedTuple):
+    """Seconds: TTFT and TPOT, means."""
+
+    ttft: float
+    tpot: float
+
+
+class Loop(NamedTuple):
+    """One load: times of the replay, by the laws of a scheduler, and by the fitted closed loop."""
+
+    server: Server
+    drawn: bool
+    load: int
+    replay: Times
+    rules: Times
+    fitted: Times
+
+    def factors(self) -> tuple[float, ...]:
+        """Closed forms over the replay: TTFT and TPOT by the rules, TTFT and TPOT as fitted."""
+        both = (*self.rules, *self.fitted)
+        return tuple(x / y for x, y in zip(both, (*self.replay, *self.replay), strict=True))
+
+
+def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLES) -> list[Loop]:
+    """Every load at which the cache holds all requests: replay and both closed forms.
+
+    All use one step time, the passes of the serving model at the mean context of a request that
+    decodes. ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. Of the
+    fitted loop network, tokeniser and admission are left out: the replay has none.
+    """
+    arch = ij.load_model(server.model, quant=server.quant).architecture
+    hardware = ij.load_system(server.system).hardware
+    model, plan = Serving.of(engine="vllm"), Deployment.of(tp=server.tp, chunk=server.budget)
+    mean = (1.0 + SHORTEST) / 2.0 if drawn else 1.0
+    even = lengths.uniform(SHORTEST / mean, 1.0 / mean)
+    shares = lengths.independent(even, even) if drawn else ()
+    isl, osl = server.isl * mean, server.osl * mean
+    seen = shape(arch)
+
+    @jax.jit
+    def closed(load: jax.Array):
+        work = Work.of(isl=isl, osl=osl).replace(batch=load, lengths=shares)
+        one = model.serve(seen, hardware, work, plan)
+        rules = model.service(arch, hardware, work, plan)
+        waits = one.prefill.terms["front"] + one.prefill.terms["admission"]
+        return (rules.ttft, rules.tpot), (one.ttft - waits, one.tpot), one.places
+
+    price = jax.jit(lambda m: priced(m.context(seen, hardware, plan), jnp.asarray(isl + osl / 2)))
+    step = Partial(seconds, price(model))
+    answers = []
+    for load in loads:
+        rules, fitted, places = closed(jnp.asarray(float(load)))
+        if load <= float(places):
+            replay = replayed(step, server, load, drawn, cycles)
+            answers.append(
+                Loop(server, drawn, load, replay, *(Times(*map(float, x)) for x in (rules, fitted)))
+            )
+    return answers
+
+
+def replayed(step: Partial, server: Server, load: int, drawn: bool, cycles: int) -> Times:
+    """Means of a replay of vLLM's rules, after the first quarter and before the last cycle."""
+    count = max(cycles * load, FEWEST)
+    rng = np.random.default_rng(load)
+    least = SHORTEST if drawn else 1.0
+    inside, out = (
+        rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl)
+    )
+    rules = vllm(blocks=PLENTY, budget=server.budget, slots=MOST, overlap=False)
+    log = serve(step, rules, Requests.of(np.zeros(count), inside, out), concurrency=load)
+    steady = slice(count // 4, count - load)
+    return Times(float(np.mean(log.ttft[steady])), float(np.mean(log.tpot[steady])))

@@ -1,0 +1,66 @@
+"""Closed loops with long prompts: two closed forms beside the replay of vLLM's scheduler.
+
+``python experiments/scheduler.py``: 10,240 tokens in, 128 out, 4 to 64 in flight, 8,192 tokens a
+pass. Exit code 0: the laws derived from the scheduler's rules are within a factor of 1.3.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import typer
+
+from experiments import _report
+
+app = typer.Typer(help=__doc__, add_completion=False)
+
+ALLOWED = 1.3
+LOADS = (4, 8, 16, 32, 64)
+
+
+@app.command()
+def main(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
+    ] = False,
+) -> None:
+    """Print TTFT and TPOT by the rules, as fitted, and replayed; the largest factors between."""
+    import jax
+
+    with jax.enable_x64(True):
+        from experiments._scheduler.loops import Server, loops
+
+        servers = (
+            Server("llama-3.3-70b", "fp8", "h200_sxm", 8.0),
+            Server("llama-3.1-8b", "fp8", "h100_sxm", 1.0),
+        )
+        every = [x for s in servers for drawn in (False, True) for x in loops(s, LOADS, drawn)]
+    columns = ("server", "lengths", "in flight", "replay", "by the rules", "as fitted")
+    rows = [
+        (
+            f"{x.server.model}, {x.server.tp:g} x {x.server.system}",
+            "80 to 100 %" if x.drawn else "equal",
+            x.load,
+            f"{x.replay.ttft:.3f} / {x.replay.tpot:.4f}",
+            *(
+                f"{t.ttft:.3f} / {t.tpot:.4f} ({t.ttft / x.replay.ttft:.2f}, "
+                f"{t.tpot / x.replay.tpot:.2f})"
+                for t in (x.rules, x.fitted)
+            ),
+        )
+        for x in every
+    ]
+    _report.show("TTFT / TPOT in s (over the replay), 10,240 in, 128 out", columns, rows)
+    names = ("rules ttft", "rules tpot", "fitted ttft", "fitted tpot")
+    columns = zip(*(x.factors() for x in every), strict=True)
+    worst = {n: max(max(f, 1.0 / f) for f in fs) for n, fs in zip(names, columns, strict=True)}
+    close = all(worst[name] <= ALLOWED for name in names[:2])
+    print(", ".join(f"{name} within a factor of {f:.2f}" for name, f in worst.items()))
+    _report.finish(close, {"factors": worst, "agrees": close}, as_json)
+
+
+if __name__ == "__main__":
+    app()
