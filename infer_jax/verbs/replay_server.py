@@ -16,7 +16,7 @@ from infer_jax.estimators.serving.mixed import Mixed, mixed, mixed_pass, mixed_t
 from infer_jax.physics import energy
 from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.results.numbers import size
-from infer_jax.specs import Architecture, Hardware
+from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.problems import refuse
 
 ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
@@ -108,7 +108,9 @@ def server_of(
         slots = budget
     if sizes.utilization is not None:
         model = model.with_(usable_memory=sizes.utilization)
-    plan = Deployment.of(tp=tp, chunk=budget, max_sequences=slots, block=block)
+    # memory is vLLM's account: other engines' many slots take none of it by themselves
+    counted = UNBOUNDED if sizes.slots is None else slots
+    plan = Deployment.of(tp=tp, chunk=budget, max_sequences=counted, block=block)
     length = jnp.asarray(block * np.ceil(mean_tokens / block))
     pass_, free, each, front = once(_priced, model, arch, hardware, plan, length)
     tokens = float(np.floor(free / each * float(length) / block) * block)

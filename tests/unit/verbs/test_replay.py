@@ -19,6 +19,7 @@ from infer_jax.estimators.serving.mixed import mixed_pass
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths
 from infer_jax.verbs.replay_runs import BATCHES, statistic
+from infer_jax.verbs.replay_server import Sizes, server_of
 from tests.cli.running import answer, as_command, run
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "llmservingsim_run.jsonl"
@@ -62,6 +63,19 @@ def test_times_are_those_of_the_scheduler_with_the_estimators_own_pass(loaded):
 
 def _direct(c, *batch):
     return jnp.vectorize(lambda *one: mixed_pass(c, *one).time)(*batch)
+
+
+@pytest.mark.parametrize(("engine", "block"), [("vllm", 16), ("sglang", 1), ("trtllm", 32)])
+def test_the_cache_is_that_of_the_account_of_memory(engine, block):
+    model, system = ij.load_model("gpt-oss-120b"), ij.load_system(SERVER[1])
+    estimator = ij.make(f"serving.{engine}", system.coefficients)
+    with jax.enable_x64(True):
+        sizes = Sizes(None, None, None, None)
+        made = server_of(engine, estimator, model.architecture, system.hardware, 1, sizes, 4608)
+    # a model with windows: tokens of requests of 4,608, as vLLM prints them for that longest one
+    held = ij.memory("gpt-oss-120b", SERVER[1], tp=1, max_model_len=4608, block_size=block).memory
+    assert made.tokens == pytest.approx(float(held.tokens), abs=64)
+    assert float(made.rules.blocks) * block == made.tokens
 
 
 def test_the_command_prints_what_the_verb_answers(loaded):
