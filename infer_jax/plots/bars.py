@@ -93,8 +93,12 @@ def plot_bars(
         ]
         if mark and any(panel.marks for panel in panels):
             keys.append(Line2D([], [], label=mark, **_diamond()))
-        columns = max(1, int(WIDE / (0.075 * max(len(k.get_label()) for k in keys) + 0.62)))
-        columns = min(columns, len(keys))
+        if len(keys) == 1:  # nothing to tell apart
+            keys = []
+        columns = max(
+            1, int(WIDE / (0.075 * max((len(k.get_label()) for k in keys), default=1) + 0.62))
+        )
+        columns = min(columns, max(len(keys), 1))
         room = ROW * math.ceil(len(keys) / columns) + 0.08
         shares = [_height(len(panel.bars)) for panel in panels]
         high = sum(shares) + GAP * len(panels) + 0.35
@@ -103,7 +107,8 @@ def plot_bars(
         for axes, panel in zip(every, panels, strict=True):
             _draw(axes, panel, looks)
         place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
-        figure.legend(handles=keys, ncols=columns, handlelength=1.4, borderpad=0.0, **place)
+        if keys:
+            figure.legend(handles=keys, ncols=columns, handlelength=1.4, borderpad=0.0, **place)
         figure.draw_without_rendering()  # places the axes: what fits into a part is known now
         for axes, panel in zip(every, panels, strict=True):
             if any(len(bar) > 1 for bar in panel.bars.values()):

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import jax
-import numpy as np
-from jaxtyping import Float
 
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
@@ -18,9 +16,11 @@ from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.results import Column as Heading, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits
-from infer_jax.sweeps import tables
+from infer_jax.sweeps import pictures, tables
 from infer_jax.sweeps.columns import Column, Columns
+from infer_jax.sweeps.everything import Everything
 from infer_jax.sweeps.explanation import Explanation, explain
+from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Answer
 from infer_jax.sweeps.refine import Rows
@@ -32,13 +32,6 @@ if TYPE_CHECKING:
 
 SHOWN = 10  # rows of the printed table
 SAID = 4  # systems and estimators of whose errors a sentence is printed
-
-
-class Front(NamedTuple):
-    """What a curve is drawn through."""
-
-    speed: Float[np.ndarray, " rows"]
-    cost: Float[np.ndarray, " rows"]
 
 
 class Provenance(TypedDict):
@@ -206,29 +199,25 @@ class SweepResult(Result):
         return Table(heads, cells)
 
     def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Speed against cost of the rows, a curve for each system; written to ``out`` if given.
+        """What was kept: frontiers, a map over two axes, points or bars; written to ``out``.
 
         Raises:
-            InputError: rows without speed and cost; matplotlib is not installed; a file that
-                cannot be written.
+            InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot
+                be written.
         """
-        columns = self.columns
-        if not {"speed", "cost"} <= set(columns):
-            raise InputError("plot", "columns", list(columns), "rows that have speed and cost")
-        from infer_jax.plots import Curve, plot_frontier
+        from infer_jax.plots.style import words
 
-        names = columns.get("hardware", np.full(len(self), "kept"))
-        curves: dict[str, Curve] = {}
-        for name in dict.fromkeys(names.tolist()):
-            mine = names == name
-            curves[str(name)] = Curve(Front(columns["speed"][mine], columns["cost"][mine]))
+        axes = tuple(self.axes(0)) if len(self) else ()
+        kept = pictures.Kept(self.ready.reducer, self.columns, self.units, axes, self.answer)
+        what = "The frontier" if isinstance(self.ready.reducer, Pareto) else "The best"
+        what = "All" if isinstance(self.ready.reducer, Everything) else what
+        what = "The distribution" if self.answer is not None else what
+        title = f"{what} of {self.ready.size:,} configurations"
         estimators = ", ".join(type(one).__name__ for one in self.ready.estimators)
-        return plot_frontier(
-            curves,
-            out,
-            title=f"The frontier of {self.ready.size:,} configurations",
-            caption=f"{len(self):,} rows. Estimator: {estimators}.",
-        )
+        names = ", ".join(name for name, x in self.ready.named.items() if isinstance(x, Model))
+        many = f" {len(self):,} {'row' if len(self) == 1 else 'rows'} kept." if len(self) else ""
+        caption = words(f"{names}.{many} Estimator: {estimators}.")
+        return pictures.plot(kept, out, title, caption)
 
 
 def _cell(value: object, marks: Mapping[str, str]) -> str:

@@ -97,16 +97,16 @@ class MeasureResult(Result):
         from infer_jax.plots.bars import Panel, plot_bars
         from infer_jax.plots.style import words
 
-        panels: list[Panel] = []
-        for title in ("on the shapes timed", "on shapes left out of the fit"):
-            errors = {
-                one.family.name: spread(one.unseen if panels else one.seen)
-                for one in self.curves
-                if not panels or len(one.unseen)
-            }
-            if errors:
-                bars = {name: {"median error": x} for name, (x, _) in errors.items()}
-                panels.append(Panel(title, "%", bars, {k: x for k, (_, x) in errors.items()}))
+        def panel(title: str, errors: Mapping[str, tuple[float, float]]) -> Panel:
+            bars = {name: {"median error": x} for name, (x, _) in errors.items()}
+            return Panel(title, "%", bars, {name: x for name, (_, x) in errors.items()})
+
+        known = {one.family.name: spread(one.seen) for one in self.curves}
+        panels = [panel("on the shapes timed", known)]
+        folded = [one for one in self.curves if len(one.unseen)]
+        if folded:
+            left = {one.family.name: spread(one.unseen) for one in folded}
+            panels.append(panel("on shapes left out of the fit", left))
         mark = "90 % of the errors are below"
         title = words(f"{jax.devices()[0].device_kind}: errors of the curves of its kernels")
         shapes = sum(len(one.seen) for one in self.curves)

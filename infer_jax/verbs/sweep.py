@@ -12,7 +12,7 @@ from infer_jax.catalog.published import serving_measured
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.estimators.registry import variant
-from infer_jax.sweeps import Space, explain as explained, prepare, start, tables
+from infer_jax.sweeps import Quantiles, Space, explain as explained, prepare, start, tables
 from infer_jax.sweeps.explanation import Explanation
 from infer_jax.sweeps.keeping import Device
 from infer_jax.sweeps.preparing import Prepared
@@ -149,10 +149,10 @@ def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[s
 
 
 def _check_picture(asked: Asked, plot: str | os.PathLike[str]) -> None:
-    """Raise InputError unless the frontier is one of speed and cost, and the picture writable."""
+    """Raise InputError unless what is kept can be drawn, and the picture written."""
     pictures.check(plot, otherwise="", option="--plot")
-    if not {"speed", "cost"} <= {*asked.keep.terms}:
-        raise refuse("--plot", Path(plot), 'a file that keeps pareto = ["speed", "cost"]')
+    if isinstance(asked.keep, Quantiles):
+        raise refuse("--plot", Path(plot), "a file that keeps rows, such as pareto, or a histogram")
 
 
 def _prepared(asked: Asked, precision: str, legal: bool) -> Prepared:

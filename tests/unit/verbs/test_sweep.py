@@ -1,10 +1,23 @@
 """ij.sweep is what the command prints, of a file or of a Space, and draws itself."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.sweeps import Axis, Best, Constraint, Pareto, Quantiles, Space
+from infer_jax.sweeps import (
+    Axis,
+    Best,
+    Constraint,
+    Everything,
+    Histogram,
+    Pareto,
+    Quantiles,
+    Space,
+    TopK,
+)
 from tests.cli.running import answer, as_command, run
 
 FILE = """
@@ -94,7 +107,7 @@ def test_a_summary_prints_its_answer(file):
     spread = ij.sweep(file, keep=Quantiles("tpot"))
     assert spread.answer is not None and str(spread.answer["points"]) in str(spread)
     assert spread.rows() == [] and spread.columns == {}
-    with pytest.raises(ij.InputError, match="speed and cost"):
+    with pytest.raises(ij.InputError, match="a histogram"):
         spread.plot()
 
 
@@ -109,13 +122,41 @@ def test_files_are_written_and_a_picture_drawn(file, swept, tmp_path):
     assert set(speed) == set(swept.columns["speed"])
 
 
+def test_the_picture_is_of_what_was_kept(space, tmp_path):
+    """Two other objectives: points; one: bars of rows; a grid: a map; a histogram: its counts."""
+    pytest.importorskip("matplotlib")
+    one = replace(space, hardware=ij.load_system("h100_sxm"))
+    asked: Any = {"estimator": "economics.planned", "feasible": "decode.feasible"}
+    points = ij.sweep(one, keep=Pareto("tpot", "throughput"), **asked)
+    axes: Any = points.plot(tmp_path / "points.png").axes[0]
+    drawn = sorted(map(tuple, axes.lines[0].get_xydata()))
+    want = zip(1e3 * points.columns["tpot"], points.columns["throughput"], strict=True)
+    assert len(drawn) > 2 and drawn == [pytest.approx(one) for one in sorted(want)]
+    assert axes.get_xlabel() == "time per output token, ms"
+    assert axes.get_ylabel() == "throughput per GPU, tokens/s"
+    best = ij.sweep(one, keep=TopK(5, "tpot"), **asked)
+    axes = best.plot(tmp_path / "bars.png").axes[0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(1e3 * best.columns["tpot"])
+    assert axes.get_yticklabels()[0].get_text().startswith("1. batch ")
+    whole = ij.sweep(one, keep=Everything("tpot"), **asked)
+    axes = whole.plot(tmp_path / "map.png").axes[0]
+    values = axes.collections[0].get_array()
+    assert np.sort(values.compressed()) == pytest.approx(1e3 * np.sort(whole.columns["tpot"]))
+    assert {axes.get_xlabel(), axes.get_ylabel()} == {"requests in flight", "tensor parallel, TP"}
+    counts = ij.sweep(one, keep=Histogram("tpot", (0.005, 0.01, 0.02)), **asked)
+    axes = counts.plot(tmp_path / "counts.png").axes[0]
+    widths = sum(bar.get_width() for bar in axes.patches)
+    assert counts.answer is not None and widths == sum(counts.answer["counts"])
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_problems_are_of_keyword_arguments(file, space, tmp_path):
     with pytest.raises(ij.InputError, match=r"^sweep: keep is 'missing'"):
         ij.sweep(space)
     with pytest.raises(ij.InputError, match=r"^sweep: plot is .*ends in"):
         ij.sweep(file, plot=tmp_path / "a.txt")
-    with pytest.raises(ij.InputError, match=r"^sweep: plot is .*pareto"):
-        ij.sweep(file, keep=Best("ttft"), plot=tmp_path / "a.svg")
+    with pytest.raises(ij.InputError, match=r"^sweep: plot is .*keeps rows, such as pareto"):
+        ij.sweep(file, keep=Quantiles("ttft"), plot=tmp_path / "a.svg")
 
 
 def test_a_point_again(swept, file):

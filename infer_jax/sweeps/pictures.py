@@ -1,0 +1,161 @@
+"""Which picture shows what a sweep kept: a frontier, a map, points, or bars."""
+
+import os
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from infer_jax.errors import InputError
+from infer_jax.estimators import Estimate
+from infer_jax.results.numbers import digits
+from infer_jax.specs import outputs
+from infer_jax.sweeps.columns import Column
+from infer_jax.sweeps.everything import Everything
+from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.reducers import Answer, Reducer, parse
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from infer_jax.plots.kept import Map
+
+PRINTED = {output.name: output for output in outputs(Estimate)}
+BARS = 12  # rows that are drawn as bars
+ALLOWED = "rows of a sweep (pareto, top, best, everything), or a histogram"
+
+
+class Kept(NamedTuple):
+    """What is drawn: the columns of rows, or one answer, of a reducer; ``axes``: their columns."""
+
+    reducer: Reducer
+    columns: Mapping[str, Column]
+    units: Mapping[str, str]
+    axes: tuple[str, ...]
+    answer: Answer | None
+
+
+def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: str) -> "Figure":
+    """The picture that suits the terms and axes of what was kept.
+
+    Speed and cost: frontiers. A whole grid of two axes: a map of the first term. Two terms:
+    points. One term: bars of the first rows. A histogram: bars of its counts.
+
+    Raises:
+        InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot be
+            written.
+    """
+    terms = [parse(term)[0] for term in kept.reducer.terms]
+    if kept.answer is not None and "edges" in kept.answer:
+        return _histogram(kept.answer, out, title, caption)
+    if not kept.columns or not set(terms) <= set(kept.columns):
+        raise InputError("plot", "kept", repr(kept.reducer), ALLOWED)
+    if isinstance(kept.reducer, Pareto) and {"speed", "cost"} <= set(terms):
+        return _frontier(kept, out, title, caption)
+    if isinstance(kept.reducer, Everything) and (whole := _map(kept, terms[0])):
+        from infer_jax.plots.kept import plot_map
+
+        labels = tuple(_labelled(kept, name) for name in _numeric(kept))
+        named = {"title": title, "caption": caption, "term": _labelled(kept, terms[0])}
+        return plot_map(whole, out, labels=(labels[0], labels[1]), **named)
+    if len(terms) > 1:
+        from infer_jax.plots.kept import plot_points
+
+        series = {
+            name: (_printed(kept, terms[0])[mine], _printed(kept, terms[1])[mine])
+            for name, mine in _systems(kept).items()
+        }
+        named = (_labelled(kept, terms[0]), _labelled(kept, terms[1]))
+        return plot_points(series, out, labels=named, title=title, caption=caption)
+    return _bars(kept, terms[0], out, title, caption)
+
+
+def _systems(kept: Kept) -> dict[str, Column]:
+    """Which rows are of each system."""
+    count = len(next(iter(kept.columns.values())))
+    names = kept.columns.get("hardware", np.full(count, "kept"))
+    return {str(name): names == name for name in dict.fromkeys(names.tolist())}
+
+
+def _frontier(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: str) -> "Figure":
+    from infer_jax.plots import Curve, Points, plot_frontier
+
+    speed, cost = kept.columns["speed"], kept.columns["cost"]
+    curves = {name: Curve(Points(speed[x], cost[x])) for name, x in _systems(kept).items()}
+    return plot_frontier(curves, out, title=title, caption=caption)
+
+
+def _numeric(kept: Kept) -> list[str]:
+    """Axes of numbers that take several values."""
+    return [
+        name
+        for name in kept.axes
+        if kept.columns[name].dtype.kind in "iuf" and len(np.unique(kept.columns[name])) > 1
+    ]
+
+
+def _map(kept: Kept, term: str) -> "Map | None":
+    """The term over the only two axes; None where there are others, or most cells are empty."""
+    from infer_jax.plots.kept import Map
+
+    several = [name for name in kept.axes if len(set(kept.columns[name].tolist())) > 1]
+    if len(several) != 2 or several != _numeric(kept):
+        return None
+    sides = [np.unique(kept.columns[name], return_inverse=True) for name in several]
+    values = np.full([len(names) for names, _ in sides], np.nan)
+    if len(kept.columns[term]) < 0.5 * values.size or min(values.shape) < 2:
+        return None
+    values[sides[0][1], sides[1][1]] = _printed(kept, term)
+    return Map(sides[0][0].tolist(), sides[1][0].tolist(), values)
+
+
+def _labelled(kept: Kept, name: str) -> str:
+    """A column by the words of the field, and its unit as it is printed."""
+    from infer_jax.plots.names import named
+
+    declared = PRINTED.get(name)
+    words = named(name) if declared is None else declared.title
+    unit = kept.units.get(name, "") if declared is None else declared.printed_unit
+    return f"{words}, {unit}" if unit and unit != "1" else words
+
+
+def _printed(kept: Kept, name: str) -> Column:
+    """A column of numbers as they are printed."""
+    factor = PRINTED[name].factor if name in PRINTED else 1.0
+    return factor * kept.columns[name]
+
+
+def _bars(
+    kept: Kept, term: str, out: str | os.PathLike[str] | None, title: str, caption: str
+) -> "Figure":
+    """The first rows as bars of the term, named by their axes."""
+    from infer_jax.plots.bars import Panel, plot_bars
+    from infer_jax.plots.style import words
+
+    several = [name for name in kept.axes if len(set(kept.columns[name].tolist())) > 1]
+    bars: dict[str, dict[str, float]] = {}
+    for i in range(min(BARS, len(kept.columns[term]))):
+        cells = {name.rpartition(".")[2]: kept.columns[name][i].item() for name in several}
+        said = [x if isinstance(x, str) else f"{name} {digits(x)}" for name, x in cells.items()]
+        bars[words(f"{i + 1}. {', '.join(said)}")] = {term: float(_printed(kept, term)[i])}
+    panels = [Panel("", _labelled(kept, term), bars)]
+    return plot_bars(panels, out, title=title, caption=caption)
+
+
+def _histogram(
+    answer: Answer, out: str | os.PathLike[str] | None, title: str, caption: str
+) -> "Figure":
+    """Points between edges as bars; those below and beyond are the first and the last."""
+    from infer_jax.plots.bars import Panel, plot_bars
+
+    declared = PRINTED.get(answer["term"])
+    factor, name = 1.0, str(answer["term"])
+    if declared is not None:
+        factor, name = declared.factor, f"{declared.title}, {declared.printed_unit}"
+    edges = [digits(factor * x) for x in answer["edges"]]
+    between = [f"{a} to {b}" for a, b in pairwise(edges)]
+    labels = [f"below {edges[0]}", *between, f"{edges[-1]} and more"]
+    bars = {label: {"points": float(n)} for label, n in zip(labels, answer["counts"], strict=True)}
+    panels = [Panel(name, "points", bars)]
+    return plot_bars(panels, out, title=title, caption=caption)
