@@ -4,7 +4,9 @@ Tracing, lowering and compiling take most of a command. They are done once for a
 arguments: this process remembers the program, and the next reads it from a folder.
 """
 
+import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -82,10 +84,11 @@ def _compiled(
 ) -> Program:
     """The program, traced and compiled, and kept under that name."""
     lowered = jax.jit(function, keep_unused=True).lower(*args)
-    try:
-        program = lowered.compile(compiler_options=options)
-    except Exception:  # a release of XLA that has dropped one of the options
-        program = lowered.compile()
+    with _not_twice():
+        try:
+            program = lowered.compile(compiler_options=options)
+        except Exception:  # a release of XLA that has dropped one of the options
+            program = lowered.compile()
     tree = program.out_tree
     try:
         answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))
@@ -96,3 +99,13 @@ def _compiled(
     else:
         kept.store(key, answer, bytes(code))
     return lambda *given: jax.device_get(program(*given))
+
+
+def _not_twice() -> AbstractContextManager[object]:
+    """Within it, JAX's own cache stores nothing: what is kept here need not be written there."""
+    try:
+        from jax._src.config import persistent_cache_min_compile_time_secs as least
+
+        return least(math.inf)
+    except Exception:  # a release of JAX that calls it otherwise
+        return nullcontext()

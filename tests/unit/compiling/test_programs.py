@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import infer_jax as ij
 from infer_jax.compiling import MANY, QUICK, kept, once, programs
@@ -191,3 +192,15 @@ def test_what_has_no_name_is_refused():
         rebuilt({"named": "os:_Environ", "items": []})
     with pytest.raises(UndescribableError):
         rebuilt({"spec": "infer_jax.catalog.files:Path", "parts": {}, "static": {}})
+
+
+def test_a_kept_program_is_not_stored_by_jax_too(folder, world):
+    """Its folder, the parent of ours, holds what it stores itself."""
+    arch, hardware, plan, engine = world
+    compilation_cache.reset_cache()
+    once(memory, arch, hardware, plan, engine)
+    assert any(folder.iterdir())
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    jax.jit(lambda x: jnp.sin(x) + 1.0)(jnp.ones(3))
+    assert len(list(folder.parent.iterdir())) > 1
+    compilation_cache.reset_cache()
