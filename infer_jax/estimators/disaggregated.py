@@ -141,7 +141,7 @@ class Disaggregated(Wrapper):
         tokens = copies[1] * workload.batch / second.time * self.decode_share
         most = jnp.minimum(jnp.minimum(prompts, tokens / outputs), streams * link / sent)
         rate, wait = most, jnp.zeros_like(first.time)
-        limits = {}
+        limits: dict[str, Limit] = {}
         if workload.arrivals is not None:
             asked = workload.arrivals.rate
             rate = jnp.minimum(most, asked)

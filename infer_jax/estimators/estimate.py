@@ -1,7 +1,6 @@
 """The answers of an estimator: a phase (one forward pass) and an estimate (whole requests)."""
 
 from functools import reduce
-from operator import and_
 from typing import TypeVar
 
 import jax
@@ -59,7 +58,7 @@ class Phase(Spec):
     def feasible(self) -> Array:
         """True where every limit holds."""
         met = [limit.need <= limit.capacity for limit in self.limits.values()]
-        return reduce(and_, met) if met else jnp.asarray(True)
+        return reduce(lambda a, b: a & b, met) if met else jnp.asarray(True)
 
     @property
     def shortfall(self) -> Array:

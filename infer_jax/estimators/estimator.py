@@ -3,13 +3,21 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Estimate, Phase, estimate_of_passes, passes_of
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Spec, Workload, checked
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Spec,
+    Workload,
+    checked,
+    trees,
+)
 
 # what a pass or a request is laid out by: mostly a Plan, or a spec of plans (Pools, Halves)
 Layout = Any
@@ -102,9 +110,9 @@ class Estimator(Spec):
         """
         if type(self).estimate is not Estimator.estimate:
             return self.estimate(arch, hardware, workload, plan)
-        passes = jax.tree.map(lambda *x: jnp.stack(x), *passes_of(workload))
-        phases = jax.lax.map(lambda one: self.step(arch, hardware, one, plan), passes)
-        first, then = (jax.tree.map(lambda x, i=i: x[i], phases) for i in range(2))
+        passes = trees.stack(*passes_of(workload))
+        phases = trees.one_by_one(lambda one: self.step(arch, hardware, one, plan), passes)
+        first, then = (trees.take(phases, i) for i in range(2))
         return estimate_of_passes(hardware, workload, plan, first, then)
 
 

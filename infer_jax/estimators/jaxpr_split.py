@@ -7,13 +7,18 @@ quantity is computed as often as what it depends on changes, whatever a compiler
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from jax.core import eval_jaxpr
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+from jax import Array
+from jax.core import eval_jaxpr  # pyright: ignore[reportUnknownVariableType]
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.interpreters import partial_eval
 
-Values = list[Any]
+Values = list[Array]
+
+
+def function_of(program: ClosedJaxpr) -> Callable[..., Values]:
+    """The program as a function of its inputs."""
+    return partial(eval_jaxpr, program.jaxpr, program.consts)
 
 
 def reads(program: ClosedJaxpr, output: int) -> list[bool]:
@@ -50,7 +55,7 @@ def _needed(jaxpr: Jaxpr, asked: Sequence[bool]) -> set[int]:
     """The positions of the operations that some outputs need."""
     wanted = {v for v, is_asked in zip(jaxpr.outvars, asked, strict=True)
               if is_asked and not isinstance(v, Literal)}  # fmt: skip
-    needed = set()
+    needed: set[int] = set()
     for at in reversed(range(len(jaxpr.eqns))):
         equation = jaxpr.eqns[at]
         if any(v in wanted for v in equation.outvars):
@@ -72,7 +77,8 @@ def factor(
     """
     jaxpr = program.jaxpr
     touched = {v for v, is_late in zip(jaxpr.invars, late, strict=True) if is_late}
-    first, then = [], []
+    first: list[JaxprEqn] = []
+    then: list[JaxprEqn] = []
     for equation in jaxpr.eqns:
         reached = any(v in touched for v in equation.invars if not isinstance(v, Literal))
         (then if reached else first).append(equation)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.extend.core import jaxpr_as_fun
 
 from infer_jax.estimators.estimate import Phase
-from infer_jax.estimators.jaxpr_split import factor, only, reads
+from infer_jax.estimators.jaxpr_split import factor, function_of, only, reads
 from infer_jax.physics.numerics import soft_weights
+from infer_jax.specs import trees
 
-Numbered = Callable[..., Phase]  # a phase of a candidate's indices, outermost first
+Numbered = Callable[
+    [*tuple[Array, ...]], Phase
+]  # a phase of a candidate's indices, outermost first
 Row = tuple[Array, ...]  # shortfall, time, and what goes with them
 
 
@@ -33,8 +35,9 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
         priced = phase(*index)
         return priced.shortfall, priced.time
 
-    program = only(jax.make_jaxpr(candidate)(*zeros), [True, True])
-    shortfall = jaxpr_as_fun(only(program, [True, False]))
+    traced = jax.make_jaxpr(candidate)(*zeros)  # pyright: ignore[reportUnknownMemberType]
+    program = only(traced, [True, True])
+    shortfall = function_of(only(program, [True, False]))
     touching = max((level + 1 for level, read in enumerate(reads(program, 0)) if read), default=0)
     early, finish = factor(program, [level == len(counts) - 1 for level in range(len(counts))])
 
@@ -42,11 +45,12 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
         numbers = [jnp.asarray(i, jnp.int32) for i in range(counts[level])]
         if level == len(counts) - 1:
             handed = early(*outer)
-            turns = [tuple(finish(handed, i)) for i in numbers]
+            turns: list[Row] = [tuple(finish(handed, i)) for i in numbers]
         else:
             # stored before they are compared: a loop that compares as it goes has the compiler
             # work each time out anew for each of its uses
-            stacked = lax.map(lambda i: loop(level + 1, *outer, i), jnp.stack(numbers))
+            inner = jnp.stack(numbers)
+            stacked = trees.one_by_one(lambda i: loop(level + 1, *outer, i), inner)
             turns = [tuple(t[i] for t in stacked) for i in range(counts[level])]
         if level >= touching:  # no index from here on touches the limits
             (same,) = shortfall(*outer, *zeros[level:])
@@ -76,17 +80,32 @@ def first(rows: Iterable[Row]) -> Row:
 
 def best(one: Phase, others: Phase) -> Phase:
     """The fastest feasible of one phase and a stack of phases, else the least infeasible."""
-    phases = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), one, others)
-    short = lax.stop_gradient(jax.vmap(lambda p: p.shortfall)(phases))
+
+    def joined(first: Array, rest: Array) -> Array:
+        return jnp.concatenate([first[None], rest])
+
+    phases: Phase = jax.tree.map(joined, one, others)
+    short = lax.stop_gradient(jax.vmap(_shortfall)(phases))
     time = lax.stop_gradient(phases.time)
     *_, index = first((short[i], time[i], jnp.asarray(i)) for i in range(len(time)))
-    return jax.tree.map(lambda x: x[index], phases)
+    return trees.take(phases, index)
 
 
 def blend(phase: Numbered, counts: tuple[int, ...], smoothing: Array) -> Phase:
     """The mean of all phases by ``soft_weights``: the best one as ``smoothing`` goes to 0."""
     numbers = jnp.arange(math.prod(counts), dtype=jnp.int32)
-    phases = jax.vmap(lambda i: phase(*jnp.unravel_index(i, counts)))(numbers)
-    short = jax.vmap(lambda p: p.shortfall)(phases)
-    share = soft_weights(phases.time, short, smoothing)
-    return jax.tree.map(lambda x: jnp.sum(share * x, axis=0), phases)
+
+    def numbered(number: Array) -> Phase:
+        return phase(*jnp.unravel_index(number, counts))
+
+    phases = jax.vmap(numbered)(numbers)
+    share = soft_weights(phases.time, jax.vmap(_shortfall)(phases), smoothing)
+
+    def mean(leaf: Array) -> Array:
+        return jnp.sum(share * leaf, axis=0)
+
+    return jax.tree.map(mean, phases)
+
+
+def _shortfall(phase: Phase) -> Array:
+    return phase.shortfall

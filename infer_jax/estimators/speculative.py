@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
@@ -25,6 +25,7 @@ from infer_jax.specs import (
     part,
     spec,
     static,
+    trees,
 )
 
 
@@ -49,7 +50,9 @@ class Speculative(Wrapper):
     fed_extra: float = static("tokens a verification feeds beside the drafts", default=0.0)
     drafts: tuple[int, ...] = static("draft lengths tried beside none", default=(2, 3, 4, 5))
     may_stop: bool = static("decode without drafts where that is faster", default=True)
-    yields: Callable = static("tokens a verification yields", default=verified_yield)
+    yields: Callable[[Array, Array], Array] = static(
+        "tokens a verification yields", default=verified_yield
+    )
 
     @classmethod
     def economics(
@@ -130,10 +133,9 @@ class Speculative(Wrapper):
 
         lengths = jnp.asarray(self.drafts, plain.time.dtype)
         # one length at a time: the target is compiled once, not once a length
-        phases = lax.map(drafted, lengths)
+        phases = trees.one_by_one(drafted, lengths)
         if not self.may_stop:
-            first = jax.tree.map(lambda x: x[0], phases)
-            return best(first, phases)
+            return best(trees.take(phases, 0), phases)
         none = _joined(plain, small, jnp.zeros_like(plain.time), jnp.asarray(1.0), plain)
         return best(none, phases)
 
@@ -207,7 +209,8 @@ def relaxed_length(
         def time(x: Array) -> Array:
             return jnp.log(model.at(x, arch, hardware, forward, plan).time)
 
-        return jax.jvp(time, (g,), (jnp.ones_like(g),))[1]
+        one = jnp.ones_like(g)
+        return jax.jvp(time, (g,), (one,))[1]  # pyright: ignore[reportUnknownMemberType]
 
     return crossing(slope, jnp.asarray(0.0), jnp.asarray(float(max(model.drafts))))
 

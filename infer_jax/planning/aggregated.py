@@ -12,7 +12,7 @@ from jaxtyping import Int
 from infer_jax.compiling import once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
 from infer_jax.planning.legal_layouts import Column, Layout
-from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
+from infer_jax.specs import Architecture, Arrivals, Hardware, Workload, trees
 
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
@@ -145,16 +145,7 @@ def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: obje
     def filled(x: Column) -> Column:
         return np.concatenate([x, np.repeat(x[-1:], last, axis=0)])
 
-    return take(once(program, *fixed, *jax.tree.map(filled, rows)), slice(count))
-
-
-def take(tree: Answer, rows: Positions | slice | list[int]) -> Answer:
-    """The chosen rows of every array of ``tree``."""
-
-    def chosen(x: Column) -> Column:
-        return x[rows]
-
-    return jax.tree.map(chosen, tree)
+    return trees.take(once(program, *fixed, *jax.tree.map(filled, rows)), slice(count))
 
 
 def models(arch: Architecture, draft: Architecture | None) -> tuple[Shape, Shape | None]:

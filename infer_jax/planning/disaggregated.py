@@ -16,11 +16,11 @@ from jax import Array
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import Deployment, Pass, Serving, Shape
-from infer_jax.planning.aggregated import Positions, batches, by_rows, degrees, models, take
+from infer_jax.planning.aggregated import Positions, batches, by_rows, degrees, models
 from infer_jax.planning.choose import Asked, Choice, exceeded, single
 from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.planning.pool_pairs import EXACT, Pair, Rows, Side, choices, evaluated
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload, trees
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
 KEPT = 4  # rows of a pool that are combined, of every number of chips
@@ -123,7 +123,7 @@ def _answers(
     together = jax.tree.map(_joined, *rows)
     phases = by_rows(_passes, (side.serving, models, side.hardware, common), *together)
     ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
-    return [take(phases, slice(a, b)) for a, b in itertools.pairwise(ends.tolist())]
+    return [trees.take(phases, slice(a, b)) for a, b in itertools.pairwise(ends.tolist())]
 
 
 def _joined(*columns: Column) -> Column:
@@ -218,7 +218,7 @@ def _best(
             alike.add(index[row])
     price = float(asking.side.hardware.price)
     layout = [legal[int(index[row])] for row in rows]
-    return Rows(layout, sequences[rows], chips[rows], take(phase, rows), rate[rows], price)
+    return Rows(layout, sequences[rows], chips[rows], trees.take(phase, rows), rate[rows], price)
 
 
 def _combined(

@@ -12,7 +12,7 @@ from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment, Pass, ServerEstimate, Serving
 from infer_jax.physics.energy import Draw, power
-from infer_jax.planning.aggregated import Positions, by_rows, take
+from infer_jax.planning.aggregated import Positions, by_rows
 from infer_jax.planning.choose import (
     MILLION,
     Asked,
@@ -23,7 +23,7 @@ from infer_jax.planning.choose import (
     worst_of,
 )
 from infer_jax.planning.legal_layouts import Column, Layout
-from infer_jax.specs import Architecture, Hardware, Plan, Workload, output
+from infer_jax.specs import Architecture, Hardware, Plan, Workload, output, trees
 
 EXACT = 1024  # combinations that are evaluated with the transfer between the pools
 
@@ -80,7 +80,7 @@ def _end(pool: Rows, row: Positions, copies: Column) -> tuple[object, ...]:
     """One pool of each pair: degrees, instances, sequences in one, its pass."""
     degrees = np.asarray(pool.layout, np.float64)[row].T
     named = dict(zip(Layout._fields, degrees, strict=True))
-    return named, copies, pool.sequences[row], take(pool.phase, row)
+    return named, copies, pool.sequences[row], trees.take(pool.phase, row)
 
 
 def _pairs(

@@ -95,7 +95,7 @@ def serving_measured() -> Measured:
 # system or of their model were left out of it, and of rows of pools that prefill and decode, of
 # which no fit has seen any: `python experiments/silicon.py --cv system` (`model`; `--mode disagg`),
 # docs/calibration.md
-UNSEEN = {
+UNSEEN: dict[str, dict[str, float]] = {
     "system": {"tpot": 10.5, "ttft": 26.0},
     "model": {"tpot": 10.9, "ttft": 27.7},
     "pools": {"rows": 610, "tpot": 15.2, "ttft": 84.0},

@@ -18,10 +18,12 @@ from infer_jax.physics import (
     matmul,
     resident,
 )
-from infer_jax.physics.decoder import total
+from infer_jax.physics.decoder import Projections, total
+from infer_jax.physics.numerics import Smoothing
 from infer_jax.specs import (
     Architecture,
     Attention,
+    Feedforward,
     ForwardPass,
     Hardware,
     Spec,
@@ -30,6 +32,8 @@ from infer_jax.specs import (
     spec,
     static,
 )
+
+Size = Callable[[Array, Array], Array]  # of a pass's sequences and tokens
 
 
 def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
@@ -96,14 +100,15 @@ def one_chip_memory(
 class Laws(NamedTuple):
     """The named laws in which the corrected model and the published one differ."""
 
-    projections: Callable = decoder.projections
-    products: Callable = decoder.projections
-    core: Callable = core_flops
-    sparsity: Callable = ffn.share
-    load: Callable = decoder.by_tokens  # what batches are split and experts filled by
-    logits: Callable = decoder.by_sequences  # what the head is multiplied with
+    projections: Projections = decoder.projections
+    products: Projections = decoder.projections
+    core: Callable[[Attention, Array, Array], Array] = core_flops
+    sparsity: Callable[[Feedforward, Smoothing], Array] = ffn.share
+    load: Size = decoder.by_tokens  # what batches are split and experts filled by
+    logits: Size = decoder.by_sequences  # what the head is multiplied with
     memory: Callable[..., Limit] = one_chip_memory
-    resident: Callable = decoder.resident_bytes  # cache of all chips, where memory is theirs
+    # cache of all chips, where memory is theirs
+    resident: Callable[[Architecture, ForwardPass, Array], Array] = decoder.resident_bytes
     fewest: float = 0.0  # tokens a micro-batch from which experts spread, over their sparsity
 
 

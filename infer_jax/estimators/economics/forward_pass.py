@@ -1,9 +1,7 @@
 """How long is one pass at one layout? The full assembly of levels 3 and 4, block by block."""
 
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -24,6 +22,7 @@ from infer_jax.specs import (
     Torus,
     number,
     spec,
+    trees,
 )
 
 
@@ -115,7 +114,7 @@ class Pass(NamedTuple):
         are all of them, or a row of their square if 2-D.
         """
         two_d, tree = self.ranks.two_d > 0.5, collectives.Tree.of(chips, self.nodes(chips))
-        tree = jax.tree.map(partial(jnp.where, two_d), tree.row(), tree)
+        tree = trees.where(two_d, tree.row(), tree)
         second = self.collective(tree, inner, reduces=True)
         return self.collective(tree, outer, reduces=True) + jnp.where(two_d, second, 0.0)
 

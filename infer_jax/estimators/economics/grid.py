@@ -1,6 +1,6 @@
 """Decode time and cost of every (layout, batch) pair of a grid, and their frontier."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -18,12 +18,22 @@ from infer_jax.estimators.estimate import Limit, Phase, decode_context
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.physics.pareto import undominated
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, check_arguments
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Workload,
+    check_arguments,
+    trees,
+)
 
 POINTS = 400  # per axis of the paper's grid
 CHUNK = 8192  # pairs evaluated together
 LARGEST = 2.0**18  # chips, and sequences per active expert
 Column = Float[np.ndarray, " pairs"]
+Pairs = tuple[Array, Array]  # chips, batches
+Columns = tuple[Array, Array, Array, Array]  # time, cost, feasibility, MFU
 
 
 @dataclass(frozen=True)
@@ -39,9 +49,9 @@ class Grid:
     cost: Column
     feasible: Bool[np.ndarray, " pairs"]
     mfu: Column
-    terms: dict[str, Column] = field(default_factory=dict)
-    limits: dict[str, Limit] = field(default_factory=dict)
-    layout: dict[str, Column] = field(default_factory=dict)
+    terms: dict[str, Column] = field(default_factory=dict[str, Column])
+    limits: dict[str, Limit] = field(default_factory=dict[str, Limit])
+    layout: dict[str, Column] = field(default_factory=dict[str, Column])
 
     def __len__(self) -> int:
         return len(self.time)
@@ -58,7 +68,7 @@ class Grid:
 
     def take(self, rows: Int[np.ndarray, " rows"] | Bool[np.ndarray, " pairs"]) -> "Grid":
         """The chosen rows."""
-        return Grid(*jax.tree.map(lambda column: column[rows], tuple(vars(self).values())))
+        return Grid(*trees.take(tuple(vars(self).values()), rows))
 
     def under(self, demand: float | None = None) -> "Grid":
         """The feasible rows that serve at most ``demand`` tokens/s over all requests."""
@@ -79,9 +89,10 @@ class Grid:
         decades.
         """
         front = self.frontier()
-        limits = front.time[0] * np.logspace(0.0, decades, count)
-        limits[0] = front.time[0]
-        return front.take(np.unique(np.searchsorted(front.time, limits, side="right") - 1))
+        fastest = float(front.time[0])
+        limits = fastest * np.logspace(0.0, decades, count)
+        limits[0] = fastest
+        return front.take(np.unique(front.time.searchsorted(limits, side="right") - 1))
 
     def preferred(self, preference: float = 3.0) -> int:
         """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
@@ -96,9 +107,11 @@ def paper_axes(
 
     Chips from ``least``, the chips that hold the weights, to 2^18; batches from 1 to 2^18 S.
     """
-    chips = np.logspace(np.log2(least), np.log2(LARGEST), POINTS, base=2.0)
-    batches = np.logspace(0.0, np.log2(LARGEST * sparsity), POINTS, base=2.0)
-    return chips, batches
+    return _evenly(least, LARGEST), _evenly(1.0, LARGEST * sparsity)
+
+
+def _evenly(first: float, last: float) -> Float[np.ndarray, " points"]:
+    return np.logspace(float(np.log2(first)), float(np.log2(last)), POINTS, base=2.0)
 
 
 class Given(NamedTuple):
@@ -114,7 +127,11 @@ def decode(given: Given, degrees: tuple[Array, Array, Array], batch: Array) -> t
     """One decode pass of ``batch`` requests at (TP, PP, EP); its USD per million tokens."""
     estimator, arch, hardware, workload = given
     tp, pp, ep = degrees
-    plan = jax.tree.map(lambda x: x.astype(batch.dtype), Plan.of()).replace(tp=tp, pp=pp, ep=ep)
+
+    def cast(number: Array) -> Array:
+        return number.astype(batch.dtype)
+
+    plan = jax.tree.map(cast, Plan.of()).replace(tp=tp, pp=pp, ep=ep)
     forward = ForwardPass(
         sequences=batch,
         new_tokens=jnp.ones_like(batch),
@@ -137,7 +154,8 @@ def evaluate(
     Raises:
         InputError: an argument that is not of its class, or an axis without numbers.
     """
-    if not (isinstance(estimator, Estimator) and estimator.prices_passes):
+    known = isinstance(estimator, Estimator)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not (known and estimator.prices_passes):
         raise InputError("evaluate", "estimator", estimator, "an estimator: ij.make(name)")
     check_arguments("evaluate", arch=arch, hardware=hardware, workload=workload)
     for name, axis in (("chips", chips), ("batches", batches)):
@@ -156,21 +174,21 @@ def evaluate(
 
 
 @lru_cache
-def _compiled(platform: str):
-    return jax.jit(_columns, compiler_options=wide(platform))
+def _compiled(platform: str) -> Callable[..., Columns]:
+    return jax.jit(_columns, compiler_options=wide(platform))  # pyright: ignore[reportUnknownMemberType]
 
 
-def _columns(given: Given, pairs: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+def _columns(given: Given, pairs: Pairs) -> Columns:
     """Decode time, cost, feasibility and MFU of pairs of shape (chunks, CHUNK)."""
 
-    def one(pair: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def one(pair: Pairs) -> Columns:
         chips, batch = pair
         phase, cost = decode(given, (chips, jnp.ones_like(chips), jnp.ones_like(chips)), batch)
         return phase.time, cost, phase.feasible, phase.mfu
 
-    def share(pairs: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def share(pairs: Pairs) -> Columns:
         # chunk by chunk: what one layout needs of a chunk stays in the cache of the processor
-        return jax.lax.map(jax.vmap(one), pairs)
+        return trees.one_by_one(jax.vmap(one), pairs)
 
     mesh = Mesh(np.array(jax.local_devices()), ("chunk",))
     rows = PartitionSpec("chunk")
@@ -186,7 +204,8 @@ def evaluate_layouts(
 
     The program is kept for the next process.
     """
-    n, b = np.meshgrid(layouts.prod(axis=1), batches, indexing="ij")
+    chips: Float[np.ndarray, " layouts"] = layouts.prod(axis=1)
+    n, b = np.meshgrid(chips, batches, indexing="ij")
     answer = once(_phases, given, layouts, batches, points=n.size)
     phase, cost, feasible = jax.tree.map(np.asarray, answer)
     columns = (n.ravel(), b.ravel(), phase.time, cost, feasible, phase.mfu)
@@ -200,5 +219,8 @@ def _phases(
         phase, cost = decode(given, (layout[0], layout[1], layout[2]), batch)
         return phase, cost, phase.feasible
 
-    rows = jax.vmap(lambda n: jax.vmap(lambda b: one(n, b))(batches))(layouts)
-    return jax.tree.map(lambda x: x.reshape(len(layouts) * len(batches)), rows)
+    def flat(rows: Float[Array, "layouts batches"]) -> Float[Array, " pairs"]:
+        return rows.reshape(len(layouts) * len(batches))
+
+    rows = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(layouts, batches)
+    return jax.tree.map(flat, rows)

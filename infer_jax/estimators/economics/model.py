@@ -24,7 +24,7 @@ from infer_jax.estimators.economics.forward_pass import (
 )
 from infer_jax.estimators.estimate import Limit, Phase, stopped
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.search import blend, least
+from infer_jax.estimators.search import Numbered, blend, least
 from infer_jax.footprint import Engine
 from infer_jax.physics import collectives, decoder, matmul
 from infer_jax.physics.decoder import total
@@ -155,7 +155,9 @@ class Economics(Coefficients, Estimator):
             ranks = Ranks(plan.tp * plan.ep, plan.pp, split, plan.layout, plan.ep)
             return one_pass(self, arch, hardware, forward, ranks)
 
-        def numbered(model: Economics, a, h, f, n):
+        def numbered(
+            model: Economics, a: Architecture, h: Hardware, f: ForwardPass, n: Array
+        ) -> Numbered:
             return lambda *index: one_pass(model, a, h, f, model._ranks(a, f, n, *index))
 
         counts = (max(1, self.pipeline_ticks), self.split_ticks, len(self.layouts))

@@ -1,6 +1,5 @@
 """One pass as a sum of kernels: time, terms and memory limit, corrected or as published."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -16,7 +15,7 @@ from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import Engine, Overheads
 from infer_jax.physics.decoder import total
 from infer_jax.physics.resident import Ranks, resident
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload, trees
 
 Answer = tuple[Phase, list[dict[str, Kernel]]]
 
@@ -163,6 +162,5 @@ def published(
         return made, kernels
 
     decodes = forward.new_tokens <= model.decode_tokens
-    one, other = phase("decode"), phase("prefill")
-    picked = jax.tree.map(lambda a, b: jnp.where(decodes, a, b), one, other)
-    return picked[0], [picked[1]]
+    answer, kernels = trees.where(decodes, phase("decode"), phase("prefill"))
+    return answer, [kernels]

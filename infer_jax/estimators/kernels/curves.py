@@ -57,8 +57,9 @@ class Curves(Spec):
             family = next((f for f in FAMILIES if name.startswith(f"{f}_")), None)
             if family is None:
                 raise InputError("kernels", "coefficient", name, f"one of {', '.join(FAMILIES)}")
-            kind, field = type(getattr(self, family)), name[len(family) + 1 :]
-            checked = value_of(kind, field, value, f"kernels.{family}")
+            curve: Spec = getattr(self, family)
+            field = name[len(family) + 1 :]
+            checked = value_of(type(curve), field, value, f"kernels.{family}")
             changed.setdefault(family, {})[field] = checked
         return self.replace(**{f: getattr(self, f).replace(**own) for f, own in changed.items()})
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.estimators.kernels.coefficients import Coefficients
-from infer_jax.estimators.kernels.efficiency import Gemm, Routed
+from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed
 from infer_jax.estimators.kernels.kernel import Kernel, rated
 from infer_jax.estimators.kernels.plan import Serving
 from infer_jax.physics import attention as att, collectives, exchange, feedforward as ffn
@@ -31,6 +31,7 @@ from infer_jax.specs import (
     ForwardPass,
     Hardware,
     Torus,
+    trees,
 )
 
 Kernelled = dict[str, Kernel]
@@ -85,9 +86,9 @@ class Rank(NamedTuple):
         chip = self.hardware.chip
         rating = self.model.efficiency.product(chip, shape, weights)
         moved = shape.k * shape.n * weights.bytes + shape.m * (shape.k + shape.n) * 2.0
-        return self._bounded(shape.flops, moved, rate(chip, weights.bits), rating)
+        return self.bounded(shape.flops, moved, rate(chip, weights.bits), rating)
 
-    def _bounded(self, flops: Array, moved: Array, peak: Array, rating) -> Kernel:
+    def bounded(self, flops: Array, moved: Array, peak: Array, rating: Rating) -> Kernel:
         """A kernel at its efficiency, but no faster than memory; none where there is no work."""
         moved = jnp.where(flops > 0, moved, 0.0)
         made = rated(flops, moved, peak, rating)
@@ -123,12 +124,12 @@ def attending(r: Rank, mine: Mine) -> Kernel:
     seen, base = jnp.minimum(context, mine.reach), mine.softmax
     # each new token of a sequence is one more row of queries to the same keys
     many = base.replace(query_heads=base.query_heads * r.forward.new_tokens)
-    rating = _either(
+    rating = trees.where(
         r.decodes,
         source.decode(chip, many, r.sequences, seen, cache),
         source.prefill(chip, base, seen),
     )
-    return r._bounded(*core_work(r, mine), chip.flops_16, rating)
+    return r.bounded(*core_work(r, mine), chip.flops_16, rating)
 
 
 def recurring(r: Rank, mine: Mine) -> Kernel:
@@ -138,7 +139,7 @@ def recurring(r: Rank, mine: Mine) -> Kernel:
     stepped, here = source.linear(chip, mine.attention, r.tokens, "decode", held)
     scanned, there = source.linear(chip, mine.attention, r.tokens, "prefill", held)
     work, moved = core_work(r, mine)
-    made = rated(work, moved, chip.flops_16, _either(r.decodes, here, there))
+    made = rated(work, moved, chip.flops_16, trees.where(r.decodes, here, there))
     least = moved / (chip.memory_bandwidth * r.model.memory_share)
     spent = jnp.where(r.decodes, stepped, scanned)
     return made.replace(seconds=jnp.maximum(spent, least))
@@ -149,10 +150,6 @@ CORES: dict[str, Callable[[Rank, Mine], Kernel]] = {
     "attention": attending,
     "linear attention": recurring,
 }
-
-
-def _either(first, one, other):
-    return type(one)(*(jnp.where(first, a, b) for a, b in zip(one, other, strict=True)))
 
 
 def feedforward(r: Rank, layer: Feedforward) -> Kernelled:
@@ -172,14 +169,14 @@ def feedforward(r: Rank, layer: Feedforward) -> Kernelled:
     mine = layer.replace(width=layer.width / tp)
     routed = Routed(mine, outer, r.tokens, r.plan.tp * r.plan.ep, r.plan.ep)
     source = r.model.efficiency
-    rating = _either(
+    rating = trees.where(
         r.decodes, source.routed(chip, routed, "decode"), source.routed(chip, routed, "prefill")
     )
     elements = ffn.routed_elements(mine, width)
     flops = 2.0 * r.tokens * layer.active / layer.experts * elements
     read = ffn.touched(ffn.share(layer), r.tokens * r.plan.ep) * elements / r.plan.ep
     moved = read * layer.weights.bytes + 2.0 * r.tokens * layer.active * 2.0 * outer
-    experts = r._bounded(flops, moved, rate(chip, layer.weights.bits), rating)
+    experts = r.bounded(flops, moved, rate(chip, layer.weights.bits), rating)
     plain = Format(bytes=2.0 * jnp.ones_like(width), bits=16.0 * jnp.ones_like(width))
     made = {"router": r.gemm(Matrix(layer.router * layer.experts, width), plain)}
     return made | {"experts": experts} | dense(layer.shared, "shared")

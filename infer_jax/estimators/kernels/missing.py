@@ -8,7 +8,9 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.efficiency import HEADLESS, MEASURED, NO_TABLE, REFUSED, ZERO
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.physics import attention as att
-from infer_jax.specs import Architecture, Attention, Dense, GroupedQuery, Latent, Linear, Sparse
+from infer_jax.specs import Architecture, Dense, GroupedQuery, Latent, Linear, Sparse
+
+Tabulated = GroupedQuery | Latent | Sparse | Linear  # attention that has tables of its cores
 
 
 class Lack(NamedTuple):
@@ -29,7 +31,7 @@ def lacks(
     tables: KernelTables, arch: Architecture, kernels: Mapping[str, Kernel], stage: str, tp: float
 ) -> list[Lack]:
     """What the look-ups of one phase lacked, in the order in which the tool looks up."""
-    found = []
+    found: list[Lack] = []
     for name, kernel in kernels.items():
         lack, row = float(kernel.lack), float(kernel.row)
         if lack != MEASURED:
@@ -49,7 +51,7 @@ def table_of(arch: Architecture, kernel: str, stage: str, tp: float) -> tuple[st
     return (f"grouped.{stage}", "") if kernel == "moe" and experts else ("gemm", "")
 
 
-def core_of(attention: Attention, stage: str, tp: float) -> str:
+def core_of(attention: Tabulated, stage: str, tp: float) -> str:
     """The shape of an attention core on one tensor rank, as the files are named."""
     match attention:
         case Sparse(base=base):

@@ -20,13 +20,15 @@ from infer_jax.physics.tiers import Placement
 from infer_jax.specs import Architecture, Block, Hardware, Workload
 
 SHRINK = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.925, 0.9, 0.85, 0.8, 0.75)
+Percent = tuple[int, int, int, int, int, int]  # wg wc cg cc hg hc
+Shares = tuple[float, float, float]  # on GPU, CPU, disk
 
 
 class Flags(NamedTuple):
     """A policy as FlexGen takes it, what it gives, and the share of throughput that it loses."""
 
-    percent: tuple[int, int, int, int, int, int]  # wg wc cg cc hg hc
-    weights: tuple[float, float, float]  # where whole tensors put them: GPU, CPU, disk
+    percent: Percent
+    weights: Shares  # where whole tensors put them
     gpu_batch: int
     batches: int
     throughput: float
@@ -42,7 +44,7 @@ class Flags(NamedTuple):
 
 def tensors(block: Block, width: Array) -> list[list[float]]:
     """Sizes of the weight tensors of a block's attention and of its feedforward, in order."""
-    lines = []
+    lines: list[list[float]] = []
     if block.attention is not None:
         lines.append([float(size) for size in att.of(block.attention).tensors(width)])
     if block.feedforward is not None:
@@ -53,7 +55,7 @@ def tensors(block: Block, width: Array) -> list[list[float]]:
     return lines
 
 
-def settled(arch: Architecture, gpu: int, cpu: int) -> tuple[float, float, float]:
+def settled(arch: Architecture, gpu: int, cpu: int) -> Shares:
     """Shares of the weights on GPU, CPU and disk when whole tensors are put by percentages."""
     held = np.zeros(3)
     for block in arch.blocks:
@@ -69,15 +71,16 @@ def settled(arch: Architecture, gpu: int, cpu: int) -> tuple[float, float, float
     return float(gpu_share), float(cpu_share), float(disk_share)
 
 
-def _candidates(arch: Architecture, placement: Placement) -> list[tuple[tuple, tuple]]:
+def _candidates(arch: Architecture, placement: Placement) -> list[tuple[Percent, Shares]]:
     """(percentages, shares of the weights) worth trying: every distinct way that weights settle,
     and cache and hidden states cut at the percentages on either side."""
-    ways: dict[tuple, tuple[int, int]] = {}
+    ways: dict[Shares, tuple[int, int]] = {}
     wanted = (float(placement.gpu.weights) * 100, float(placement.cpu.weights) * 100)
     for gpu in range(101):
         for cpu in range(101 - gpu):
             # of percentages that settle alike, the nearest to the exact placement
-            key = tuple(round(x, 12) for x in settled(arch, gpu, cpu))
+            on_gpu, on_cpu, on_disk = settled(arch, gpu, cpu)
+            key = round(on_gpu, 12), round(on_cpu, 12), round(on_disk, 12)
             near = abs(gpu - wanted[0]) + abs(cpu - wanted[1])
             known = ways.get(key)
             if known is None or near < abs(known[0] - wanted[0]) + abs(known[1] - wanted[1]):

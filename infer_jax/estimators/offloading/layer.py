@@ -35,7 +35,7 @@ class Buffers(NamedTuple):
 class Layer(NamedTuple):
     """The mean layer of a model; bytes of its weights as ``bits`` say, the cache likewise."""
 
-    count: Array
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     width: Array
     weights: Array  # bytes as stored
     loaded: Array  # bytes as multiplied, in the format of activations

@@ -163,7 +163,7 @@ class Offloading(Coefficients, Estimator):
     def limits(self, answer: Answer) -> tuple[dict[str, Limit], dict[str, Limit]]:
         """What must not be exceeded in prefill and in decode."""
         peaks, chip, host = answer.peaks, answer.job.hardware.chip, answer.job.hardware.host
-        both = []
+        both: list[dict[str, Limit]] = []
         for gpu, cpu in (
             (peaks.gpu_prefill, peaks.cpu_prefill),
             (peaks.gpu_decode, peaks.cpu_decode),

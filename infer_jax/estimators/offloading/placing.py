@@ -9,10 +9,12 @@ written a second time: their slopes are read off by differentiation, and the lin
 is solved exactly. Source: FlexGen (arXiv 2303.06865), Eq. 1.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from infer_jax.estimators.offloading.coefficients import Coefficients
@@ -20,6 +22,7 @@ from infer_jax.estimators.offloading.job import Job
 from infer_jax.physics.linear_program import Optimum, minimise, tolerance
 from infer_jax.physics.tiers import Moved, Placement, rest
 
+Values = TypeVar("Values")
 MEMORIES = ("GPU", "CPU", "disk")
 BRIM = 4.0  # units of a bound's rounding that memories are kept below their capacity
 
@@ -80,8 +83,8 @@ def program(model: Coefficients, job: Job) -> tuple[Program, tuple[int, ...]]:
         at = placement(model, free)
         return jnp.stack([x for peak in model.laws.memory(job, at) for x in peak.needs])
 
-    def affine(law, zero: Array):
-        return law(zero), jax.jacfwd(law)(zero)
+    def affine(law: Callable[[Array], Values], zero: Array) -> tuple[Values, Values]:
+        return law(zero), jax.jacfwd(law)(zero)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
     zero = jnp.zeros(count, jnp.result_type(job.prompt, job.gpu_batch, 0.0))
     (p0, g0), (p1, g1) = affine(groups, zero)
@@ -124,6 +127,6 @@ def best_placement(model: Coefficients, job: Job) -> Placed:
         [jnp.any(proven[jnp.asarray([i for i, m in enumerate(of) if m == k])]) for k in range(3)]
     )
     # rounding may leave a fraction a hair off 0, which no disk of 0 bytes holds
-    hair = 32.0 * jnp.finfo(found.x.dtype).eps
+    hair = 32.0 * np.finfo(found.x.dtype).eps
     inside = found.x - lax.stop_gradient(jnp.where(found.x > hair, 0.0, found.x))
     return Placed(placement(model, inside), found.feasible, binding, found)

@@ -8,6 +8,7 @@ from infer_jax.specs import Plan, number, spec
 
 SCHEDULES = ("row-by-row", "zig-zag", "diagonal")
 NO_YES = ("no", "yes")
+Triple = tuple[float, float, float]  # on GPU, CPU, disk
 SLACK = 1e-9  # by which fractions of a triple may sum to more than 1: rounding of percentages
 
 
@@ -59,7 +60,7 @@ class Offload(Plan):
         return placed(gpu, Moved(self.weights_cpu, self.cache_cpu, self.hidden_cpu))
 
     @classmethod
-    def at(cls, *, weights: tuple, cache: tuple, hidden: tuple, **others: object) -> "Offload":
+    def at(cls, *, weights: Triple, cache: Triple, hidden: Triple, **others: object) -> "Offload":
         """A plan from three triples of fractions (GPU, CPU, disk), each of which sums to 1.
 
         Raises:

@@ -146,7 +146,7 @@ def search(
     check_system(hardware, "hardware")
     plan = plan or Offload.of()
     g, k = blocks(most_batches(model, arch, hardware, work, plan), gpu_batches)
-    parts = []
+    parts: list[tuple[Array, ...]] = []
     for at in range(0, len(g), CHUNK):
         pad = (0, CHUNK - len(g[at : at + CHUNK]))
         pairs = [np.pad(x[at : at + CHUNK], pad, mode="edge") for x in (g, k)]

@@ -141,7 +141,7 @@ def feedforward_layer(p: Pass, feedforward: Feedforward, columns: Array) -> Shar
 
 def inner_widths(block: Block) -> tuple[tuple[Array, Array, Array], ...]:
     """(elements in, elements out, columns) of a block's two parts; none where it has none."""
-    parts = []
+    parts: list[tuple[Array, Array, Array]] = []
     if block.attention is not None:
         attended = att.of(block.attention).output_width
         out = att.of(block.attention).matrices(jnp.asarray(1.0))[-1].inputs
@@ -168,7 +168,7 @@ def block_layer(p: Pass, block: Block) -> Share:
     # side by side, the matrices of both parts are fused: as wide as the widest
     widest = functools.reduce(jnp.maximum, [columns for *_, columns in widths])
     own = [jnp.where(arch.parallel > 0.5, widest, columns) for *_, columns in widths]
-    parts = []
+    parts: list[Share] = []
     if block.attention is not None:
         parts.append(attention_layer(p, block.attention, own[0]))
     if block.feedforward is not None:

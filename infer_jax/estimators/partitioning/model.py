@@ -22,7 +22,7 @@ from infer_jax.estimators.partitioning.slices import (
     Slice,
     sharding_of,
 )
-from infer_jax.estimators.search import blend, least
+from infer_jax.estimators.search import Numbered, blend, least
 from infer_jax.physics.numerics import tick
 from infer_jax.specs import (
     Architecture,
@@ -83,7 +83,9 @@ class Partitioning(Coefficients, Estimator):
         if not self.search:
             return one_pass(self, arch, hardware, forward, plan, sharding_of(plan, arch))
 
-        def numbered(model: Partitioning, a, h, f, q):
+        def numbered(
+            model: Partitioning, a: Architecture, h: Hardware, f: ForwardPass, q: Plan
+        ) -> Numbered:
             return lambda *index: one_pass(model, a, h, f, q, _candidate(q, a, *index))
 
         orders = len(ORDERS) if isinstance(plan, Slice) else ROWS

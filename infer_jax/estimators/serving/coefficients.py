@@ -12,6 +12,8 @@ from infer_jax.physics import prompt, routing
 from infer_jax.physics.energy import Draw
 from infer_jax.specs import Spec, number, part, spec, static
 
+Pairs = Callable[[Array, Array, Array], Array]  # of new and cached tokens, and a limit
+
 
 def fitted(name: str) -> float:
     """The fitted value of a coefficient by its path."""
@@ -21,9 +23,9 @@ def fitted(name: str) -> float:
 class Laws(NamedTuple):
     """The named laws in which variants differ."""
 
-    windowed: Callable = prompt.seen_on_average
-    chosen: Callable = prompt.seen
-    touched: Callable = routing.evenly
+    windowed: Pairs = prompt.seen_on_average
+    chosen: Pairs = prompt.seen
+    touched: Callable[[Array, Array, Array], Array] = routing.evenly
     # how many times these are counted, 0 or 1
     prompt_logits: float = 0.0  # the head at the end of a prompt
     beside: float = 0.0  # FLOP of attention beside pairs: indexer, recurrence

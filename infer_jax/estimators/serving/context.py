@@ -1,9 +1,8 @@
 """The inputs of every term of a pass: coefficients, model, hardware, plan, engine."""
 
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -14,7 +13,9 @@ from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.physics import matmul, stages, switch_collectives
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.switch_collectives import Wire
-from infer_jax.specs import Hardware
+from infer_jax.specs import Hardware, trees
+
+Option = TypeVar("Option")
 
 
 class Context(NamedTuple):
@@ -74,10 +75,10 @@ class Context(NamedTuple):
         return self.bandwidth * share
 
 
-def chosen(options: tuple, code: Array):
+def chosen(options: Sequence[Option], code: Array) -> Option:
     """The option of that code, leaf by leaf."""
     first, *rest = options
     for i, option in enumerate(rest, 1):
         later = code > i - 0.5
-        first = jax.tree.map(partial(jnp.where, later), option, first)
+        first = trees.where(later, option, first)
     return first

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
@@ -10,7 +9,7 @@ from jaxtyping import Float
 from infer_jax.physics import attention as att
 from infer_jax.physics.layers import Layer, Weights, table
 from infer_jax.physics.resident import Resident, Tables, tables
-from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format
+from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format, trees
 
 
 class Shape(NamedTuple):
@@ -45,7 +44,7 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     """
     layers = table(arch, blocks)
     there = jnp.where(layers.count > 0, 1.0, 0.0)
-    classes = jax.tree.map(lambda *x: jnp.stack(x), layers.projections, layers.routed)
+    classes = trees.stack(layers.projections, layers.routed)
     scaled = jnp.max(_scaled(classes) * there, axis=-1)
     vocabulary = arch.vocabulary * arch.width
     head = arch.head

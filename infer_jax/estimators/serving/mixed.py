@@ -1,5 +1,6 @@
 """Seconds of a pass as a scheduler composes it: requests that decode, and parts of prompts."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -96,8 +97,11 @@ def as_prompts(new: Array, pairs: Array) -> tuple[Array, Array, Array]:
 def mixed(c: Context) -> Mixed:
     """The table that ``mixed_time`` reads, of one model, layout and system."""
     rows = jnp.asarray(POINTS, jnp.result_type(c.plan.tp))
-    times = jax.vmap(lambda n: pass_terms.through_layers(c, n).time)(rows)
-    return Mixed(c, jnp.log(times))
+
+    def seconds(rows: Array) -> Array:
+        return pass_terms.through_layers(c, rows).time
+
+    return Mixed(c, jnp.log(jax.vmap(seconds)(rows)))
 
 
 def mixed_time(m: Mixed, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
@@ -115,4 +119,5 @@ def mixed_time(m: Mixed, decoding: Array, context: Array, new: Array, pairs: Arr
         through = pass_terms.waiting(layers=layers)
         return _composed(m.context, through, decoding, context, new, pairs).time
 
-    return jnp.vectorize(one)(decoding, context, new, pairs)
+    by_element: Callable[..., Array] = jnp.vectorize(one)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return by_element(decoding, context, new, pairs)

@@ -8,7 +8,6 @@ from functools import reduce
 from operator import add
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
@@ -18,9 +17,9 @@ from infer_jax.physics import matmul, routing, switch_collectives
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.numerics import maximum
+from infer_jax.specs import trees
 
 Terms = dict[str, Array]
-
 Layers = Float[Array, " layers"]  # a number for each row of the table of layers
 
 
@@ -119,7 +118,7 @@ def products(c: Context, rows: Array) -> Spent:
     if model.laws.router:
         kinds["router"] = (layer.router, one, rows * one, one, one)
     # one law for all kinds at once: a program is as long as what is written out in it
-    weights, hit, uses, split, share = jax.tree.map(lambda *x: jnp.stack(x), *kinds.values())
+    weights, hit, uses, split, share = trees.stack(*kinds.values())
     read = hit * weights.elements * weights.bytes / (split * c.read_rate(weights))
     computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)
     longer = maximum(read, computed, 1.0 / model.overlap)

@@ -1,6 +1,7 @@
 """Seconds of one pass of a server: decode, a prompt alone, or a prompt among others."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.pass_terms import Spent
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield
-from infer_jax.specs import ForwardPass, number, spec
+from infer_jax.specs import ForwardPass, number, spec, trees
 
 FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
 
@@ -50,7 +51,7 @@ def one_pass(c: Context, forward: ForwardPass) -> Pass:
             pass_terms.waiting(launch=eager(c, new), host=jnp.zeros_like(c.engine.sequence_time)),
         ),
     )
-    apart = jax.tree.map(lambda d, p: jnp.where(decodes, d, p), *kinds)
+    apart = trees.where(decodes, *kinds)
     spent = pass_terms.joined(pass_terms.through_layers(c, micro * new), apart)
     spent = spent.times(jnp.where(decodes, model.decode_factor, model.first_factor))
     limits = {
@@ -93,7 +94,7 @@ def one_token(c: Context, forward: ForwardPass) -> Pass:
         computing=spent.computing,
     )
     drafts = c.plan.drafts > 0.0
-    return jax.tree.map(lambda d, p: jnp.where(drafts, d, p), drafted, plain.replace(terms=usual))
+    return trees.where(drafts, drafted, plain.replace(terms=usual))
 
 
 def kept_tokens(c: Context) -> Array:
@@ -166,15 +167,19 @@ def passes(
     fed = 1.0 + plan.drafts
     rows = jnp.stack([micro * fed, group * fed, each, group * fed + each * sharing])
     # what goes through the layers for each number of rows, traced once
-    through = jax.vmap(lambda n: pass_terms.through_layers(c, n))(rows)
-    fed, steady, alone, beside = (jax.tree.map(lambda x, i=i: x[i], through) for i in range(4))
+    through = jax.vmap(partial(pass_terms.through_layers, c))(rows)
+    fed, steady, alone, beside = (trees.take(through, i) for i in range(4))
 
     one = jnp.asarray(1.0)
     attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
     head = pass_terms.head(c, one, 1.0).times(jnp.asarray(c.model.laws.prompt_logits))
     launch = eager(c, each)
     share = chunks / sharing / plan.pp
-    added = jax.tree.map(lambda more, less: (more - less) * share, beside, steady)
+
+    def extra(more: Array, less: Array) -> Array:
+        return (more - less) * share
+
+    added = jax.tree.map(extra, beside, steady)
     own = Passes(
         decode=_decode(c, fed, group, context, kept),
         alone=pass_terms.joined(
@@ -242,7 +247,11 @@ def tabulated(c: Context) -> Callable[[Array], Array]:
     """
     points = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
     rows = jnp.asarray(points, jnp.result_type(c.plan.tp))
-    table = jnp.log(jax.vmap(lambda n: pass_terms.through_layers(c, n).time)(rows))
+
+    def seconds(rows: Array) -> Array:
+        return pass_terms.through_layers(c, rows).time
+
+    table = jnp.log(jax.vmap(seconds)(rows))
 
     def through(rows: Array) -> Array:
         at = (jnp.log2(jnp.clip(rows, points[0], points[-1])) - FEWEST) * FINE

@@ -54,4 +54,5 @@ def requests(workload: Workload) -> Requests:
         return workload
     given = {f.name: getattr(workload, f.name) for f in dataclasses.fields(Workload)}
     own = {f.name for f in dataclasses.fields(Requests)} - set(given)
-    return Requests(**{**given, **dict.fromkeys(own, jnp.asarray(0.0))})
+    given |= dict.fromkeys(own, jnp.asarray(0.0))
+    return Requests(**given)
