@@ -255,7 +255,8 @@ class ReplayResult(Result):
         if load.rate is None:
             return count
         ramp = "" if load.ramp_up is None else f"{load.ramp_up:g} to "
-        return f"{count} at {ramp}{load.rate:g} requests/s"
+        bursts = "" if load.burstiness == 1.0 else f", burstiness {load.burstiness:g}"
+        return f"{count} at {ramp}{load.rate:g} requests/s{bursts}"
 
     def _times(self) -> Iterator[list[str]]:
         """Rows of times; below each what was measured, and by how much it is missed."""

@@ -63,10 +63,11 @@ class Server(NamedTuple):
         path = log.path
         kind = path.time.dtype
         given = (path.decoding, path.context, path.fed, path.pairs, path.count)
-        return np.asarray(_watts(self.pass_, *(jnp.asarray(x, kind) for x in given)))
+        points = path.time.shape[0]
+        watts = once(_watts, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
+        return np.asarray(watts)
 
 
-@jax.jit
 def _watts(
     m: Mixed, decoding: Array, context: Array, fed: Array, pairs: Array, count: Array
 ) -> Array:
