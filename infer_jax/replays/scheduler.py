@@ -2,7 +2,8 @@
 
 A turn of the loop feeds a part of a prompt to the pass that is put together, or makes room, and
 if nothing more can be fed runs what there is to run: one pass with prompts, all decode passes up
-to the next event, or a wait for the next arrival. Nothing is decided by a branch.
+to the next event, or a wait for the next arrival. Nothing is decided by a branch
+but how many passes are priced, which is half of a turn's time.
 """
 
 from typing import NamedTuple
@@ -239,7 +240,7 @@ class Server(NamedTuple):
         # an engine that puts passes together ahead, and has none, waits for the one that runs
         lags = (rules.overlap > 0) & ((s.looked < s.now) | (s.seen < s.finished) | (s.late > 0))
         caught, go = go & idle & lags, go & ~(idle & lags)
-        steps, duration, look = self.steps(s, decoding, context, prompts)
+        steps, duration, look = self.steps(s, go & ~idle, decoding, context, prompts)
         due = s.now if self.concurrency is not None else get(self.requests.arrival, s.head)
         waited = jnp.maximum(s.now, due)
         until = jnp.where(idle & (due > s.now), s.head, -1)
@@ -278,7 +279,7 @@ class Server(NamedTuple):
         )
 
     def steps(
-        self, s: State, decoding: Array, context: Array, prompts: Array
+        self, s: State, go: Array, decoding: Array, context: Array, prompts: Array
     ) -> tuple[Array, Array, Array]:
         """Passes until the next event, their time (s), and that until the last look at arrivals.
 
@@ -293,20 +294,37 @@ class Server(NamedTuple):
             most = jnp.where(s.full & s.clearing, 1, most)
         waits = (s.late > 0) & (due <= 0.0)
         most = jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
-        passes = stretch(self.step, decoding, context, s.fed, s.pairs, most)
         # where a refusal is remembered, the engine tries whether there is a slot or not
         wakes = (due > 0.0) & (~s.full if rules.returns else s.running < rules.slots)
         kind = s.now.dtype
-        come = steps_until(passes, due)
-        looks = lax.div(s.passes + come + rules.poll - 1, rules.poll) * rules.poll - s.passes
-        later = jnp.where(due > jnp.finfo(kind).tiny, come + 1, 1)
-        looks = jnp.where(overlap, later, looks)
-        steps = jnp.where(wakes, jnp.minimum(most, looks), most)
-        look = lax.div(s.passes + steps, rules.poll) * rules.poll - s.passes
-        look = jnp.where(overlap, steps - 1, look)
-        looked = overlap | (look > 0)
-        until_look = jnp.where(looked, seconds_of(passes, look.astype(kind)), -1.0)
-        return steps, seconds_of(passes, steps.astype(kind)), until_look
+
+        def look_of(steps: Array) -> Array:
+            look = lax.div(s.passes + steps, rules.poll) * rules.poll - s.passes
+            return jnp.where(overlap, steps - 1, look)
+
+        def many() -> tuple[Array, Array, Array]:
+            passes = stretch(self.step, decoding, context, s.fed, s.pairs, most)
+            come = steps_until(passes, due)
+            looks = lax.div(s.passes + come + rules.poll - 1, rules.poll) * rules.poll - s.passes
+            later = jnp.where(due > jnp.finfo(kind).tiny, come + 1, 1)
+            looks = jnp.where(overlap, later, looks)
+            steps = jnp.where(wakes, jnp.minimum(most, looks), most)
+            look = look_of(steps)
+            looked = overlap | (look > 0)
+            until = jnp.where(looked, seconds_of(passes, look.astype(kind)), -1.0)
+            return steps, seconds_of(passes, steps.astype(kind)), until
+
+        def single() -> tuple[Array, Array, Array]:
+            fed = [x.astype(kind) for x in (decoding, context, s.fed)]
+            seconds = jnp.asarray(self.step(fed[0], fed[1], fed[2], s.pairs)).astype(kind)
+            until = jnp.where(overlap, 0.0, jnp.where(look_of(most) > 0, seconds, -1.0))
+            return most, seconds, until.astype(kind)
+
+        def none() -> tuple[Array, Array, Array]:
+            return most, jnp.zeros_like(s.now), jnp.zeros_like(s.now)
+
+        # the one choice that is a branch: most turns run one pass or none
+        return lax.cond(go, lambda: lax.cond(most > 1, many, single), none)
 
     def left(
         self, s: State, go: Array, steps: Array, context: Array, prompts: Array, idle: Array

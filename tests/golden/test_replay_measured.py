@@ -110,10 +110,10 @@ def test_a_run_with_known_coefficients_is_replayed(planted):
 
 @pytest.mark.slow
 def test_calibration_finds_what_was_planted(planted):
-    """From half of the requests; the error of all is then a tenth of what it was."""
+    """From half of the requests; the error of all is then less than a fifth of what it was."""
     before = served(planted.server, per_request.shipped(), planted.requests)
     model, _ = per_request.calibrated(planted, seen=COUNT // 2)
     after = served(planted.server, model, planted.requests)
     old, new = errors(before, planted.measured), errors(after, planted.measured)
     for key in ("tpot mean", "ttft mean"):
-        assert abs(new[key]) < 0.1 * abs(old[key]) + 0.005
+        assert abs(new[key]) < 0.2 * abs(old[key])
