@@ -70,6 +70,8 @@ STEPS = (
     Step("partitioning", "claims"),
     Step("partitioning", "figures", draws=True),
     Step("chapter"),
+    Step("replay_measured", "requests", ("--folder", DATA / "measured" / "llmservingsim")),
+    Step("replay_measured", "rates", ("--file", DATA / "measured" / "open_loop_h100.csv")),
     Step("codesign", "elasticities"),
     Step("codesign", "cases", draws=True),
     Step("codesign", "bench", heavy="20 seeds of three searches in five spaces, two theories"),

@@ -1,6 +1,6 @@
 """Replays of measured vLLM servers: every request of two runs, and rows at given rates.
 
-``python -m experiments.replay_measured requests`` and ``open``. With ``--json`` it ends with its
+``python -m experiments.replay_measured requests`` and ``rates``. With ``--json`` it ends with its
 figures on one line. Exit code 0: within the goals; 1: not; 2: bad input.
 """
 
@@ -44,8 +44,8 @@ def requests(
     _report.finish(agrees, headline, as_json)
 
 
-@app.command(name="open")
-def open_loop(
+@app.command()
+def rates(
     file: Annotated[Path, typer.Option(help="CSV of rows.")] = MEASURED / "open_loop_h100.csv",
     overlap: OVERLAP = True,
     as_json: JSON = False,
@@ -57,9 +57,9 @@ def open_loop(
         import jax
 
         with jax.enable_x64(True):
-            from experiments._replay import open_loop as rows
+            from experiments._replay import open_loop
 
-            agrees, headline = rows.run(file, overlap)
+            agrees, headline = open_loop.run(file, overlap)
     _report.finish(agrees, headline, as_json)
 
 

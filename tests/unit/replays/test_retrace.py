@@ -16,6 +16,7 @@ SIZES = {"budget": 256, "slots": 8, "blocks": 60, "block": 16}
 RULES = {
     "whole lives": WholeLife.of(**SIZES),
     "preempting": Preempting.of(**SIZES),
+    "preempting, passes ahead": Preempting.of(**SIZES, overlap=1),
     "prefill first": PrefillFirst.of(**SIZES | {"block": 1, "blocks": 960}),
 }
 COEFFICIENTS = np.array([1e-3, 8e-3, 4e-8, 5e-5, 2e-9])

@@ -103,6 +103,8 @@ def test_lanes_are_servers():
         (vllm(blocks=4), ([100], [10]), "4 blocks"),
         (trtllm(blocks=1000, budget=64, slots=8), ([100], [10]), "whole prompts"),
         (vllm(blocks=400, budget=64, slots=128), ([100], [10]), "slots"),
+        (sglang(tokens=4000).with_(overlap="yes"), ([100], [10]), "overlap"),
+        (vllm(blocks=400).with_(poll=3), ([100], [10]), "overlap"),
     ],
 )
 def test_what_never_could_be_served_is_refused(rules, lengths, word):
@@ -118,6 +120,9 @@ def test_what_never_could_be_served_is_refused(rules, lengths, word):
         (([0.0], [0], [1]), "prompt"),
         (([0.0], [1], [1.5]), "output"),
         (([float("nan")], [1], [1]), "arrival"),
+        (([0.0], [100], [1], [100]), "cached"),
+        (([0.0], [100], [1], [-16]), "cached"),
+        (([0.0], [100], [1], [1, 2]), "one length"),
     ],
 )
 def test_requests_that_are_none(given, word):
