@@ -40,6 +40,20 @@ EngineName = Annotated[
         help="Whose scheduler: vllm, sglang or trtllm; the estimator's where not given.",
     ),
 ]
+Chunked = Annotated[
+    bool | None,
+    typer.Option(
+        "--enable-chunked-prefill/--no-enable-chunked-prefill",
+        help="Prompts are fed in parts; vLLM and SGLang do, TensorRT-LLM does not by itself.",
+    ),
+]
+Overlap = Annotated[
+    bool | None,
+    typer.Option(
+        "--async-scheduling/--no-async-scheduling",
+        help="vLLM puts a pass together while the one before it runs, as since 0.14.",
+    ),
+]
 PrefixCaching = Annotated[
     bool,
     typer.Option(
@@ -131,6 +145,8 @@ def replay(
     max_num_batched_tokens: PassTokens = None,
     block_size: Block = None,
     gpu_memory_utilization: memory.Utilization = None,
+    enable_chunked_prefill: Chunked = None,
+    async_scheduling: Overlap = None,
     enable_prefix_caching: PrefixCaching = False,
     trace: Trace = None,
     concurrency: opt.Concurrency = None,

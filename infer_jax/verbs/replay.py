@@ -50,6 +50,8 @@ def replay(
     max_num_batched_tokens: float | None = None,
     block_size: float | None = None,
     gpu_memory_utilization: float | None = None,
+    enable_chunked_prefill: bool | None = None,
+    async_scheduling: bool | None = None,
     enable_prefix_caching: bool = False,
     trace: str | os.PathLike[str] | None = None,
     concurrency: float | None = None,
@@ -106,7 +108,8 @@ def replay(
         raise refuse("--seeds", seeds, "1: nothing is drawn, so that all runs are alike")
     if dp > min(count, either(concurrency, count)):
         raise refuse("--dp", dp, "at most as many copies as requests")
-    sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization)
+    sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
+                  enable_chunked_prefill, async_scheduling)  # fmt: skip
     mean = lengths.mean_tokens
     server = server_of(its, model, arch, asked.hardware, float(plan.tp), sizes, mean)
     runs = []

@@ -22,16 +22,23 @@ from infer_jax.verbs.problems import refuse
 ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 BLOCKS = {"vllm": 16.0, "sglang": 1.0, "trtllm": 32.0}  # tokens of a block where not given
 
+SETTINGS = {"chunked": ("vllm", "trtllm"), "overlap": ("vllm",)}  # engines whose rules have them
 OPTIONS = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
 
 
 class Sizes(NamedTuple):
-    """What an engine is started with: None is its own default."""
+    """What an engine is started with: None is its own default.
+
+    ``chunked``: prompts may be fed in parts; ``overlap``: a pass is put together while the one
+    before it runs.
+    """
 
     slots: float | None
     budget: float | None
     block: float | None
     utilization: float | None
+    chunked: bool | None = None
+    overlap: bool | None = None
 
 
 class Server(NamedTuple):
@@ -118,12 +125,30 @@ def server_of(
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
         raise refuse("--tp", tp, f"more GPUs, or smaller weights: {short}")
-    names = {"slots": slots, "budget": budget}
+    names = {"slots": slots, "budget": budget, **_settings(engine, sizes)}
     if engine == "sglang":
         rules = sglang(tokens=tokens, page=block, **names)
     else:
         rules = ENGINES[engine](blocks=tokens / block, block=block, **names)
     return Server(engine, rules, pass_, float(front), tokens)
+
+
+def _settings(engine: str, sizes: Sizes) -> dict[str, bool]:
+    """Whether prompts are cut and passes overlap, where that is given.
+
+    Raises:
+        InputError: what the rules of this engine do not have.
+    """
+    asked = (("--enable-chunked-prefill", "chunked"), ("--async-scheduling", "overlap"))
+    given = {}
+    for option, name in asked:
+        value, engines = getattr(sizes, name), SETTINGS[name]
+        if value is not None and engine not in engines:
+            word = "yes" if value else "no"
+            raise refuse(option, word, f"with the rules of {' or '.join(engines)}")
+        if value is not None:
+            given[name] = value
+    return given
 
 
 def _priced(

@@ -114,6 +114,16 @@ def test_gaps_between_tokens_add_up_to_what_requests_take(engine):
     assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
 
 
+def test_prompts_are_cut_and_passes_overlap_where_the_engine_is_asked_to():
+    long = {**OPEN, "isl": 1000, "engine": "trtllm"}
+    cut = ij.replay(*SERVER, **long, enable_chunked_prefill=True)
+    assert (cut.runs[0].prompt > 512).any() and cut.runs[0].last.all()
+    overlapped = ij.replay(*SERVER, **{**OPEN, "request_rate": 4})
+    alone = ij.replay(*SERVER, **{**OPEN, "request_rate": 4}, async_scheduling=False)
+    # who arrives during a pass waits for a whole pass more where the next one is already together
+    assert alone.times["ttft"].values["mean"] < overlapped.times["ttft"].values["mean"]
+
+
 def test_copies_are_dealt_requests_in_turn(loaded):
     both = ij.replay(*SERVER, **OPEN, dp=2).runs[0]
     # the same requests, each copy serving every other one: no request is slower
@@ -241,6 +251,8 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
             r"request \d+ is .* blocks hold alone",
         ),
         ({"engine": "trtllm", "isl": 2000}, "max_num_batched_tokens is '512'; allowed: at least"),
+        ({"engine": "sglang", "async_scheduling": False}, "async_scheduling is 'no'; .* vllm"),
+        ({"engine": "sglang", "enable_chunked_prefill": True}, "is 'yes'; .* vllm or trtllm"),
         ({"gpu_memory_utilization": 0.1}, "tp is '1'; allowed: more GPUs"),
         ({"out": "replay.html"}, "out is 'replay.html'"),
         ({"ramp_up": 1.0, "request_rate": None, "concurrency": 4}, "ramp_up is '1'"),
