@@ -297,7 +297,7 @@ def serve(
     concurrency: int | None = None,
 ) -> list[Request]:
     """What happens to requests of (arrival, prompt, output[, cached]), in order of arrival."""
-    requests = [Request(i, *each) for i, each in enumerate(lengths)]
+    requests = [Request(i, arrival, *tokens) for i, (arrival, *tokens) in enumerate(lengths)]
     if engine.overlap:
         return _overlapped(step, engine, requests, concurrency)
     coming = deque(requests)

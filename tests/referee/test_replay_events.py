@@ -77,7 +77,7 @@ def test_whole_lives_as_the_referee_has_them():
         rules = WholeLife.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
         theirs = events.serve(
             lambda b, c, n, p, m=case.machine: step_time(m, b, c, n, p),
-            e, events.Requests(*d), case.concurrency,
+            e, events.Requests(d[0], d[1], d[2]), case.concurrency,
         )  # fmt: skip
         names = ("arrival", "first", "last")
         compare(run(case, rules, d), {n: getattr(theirs, n) for n in names}, f"{case}: ")

@@ -7,7 +7,7 @@ import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from infer_jax.estimators.serving import Deployment, shape
+from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.mixed import as_prompts, mixed, mixed_pass, mixed_time
 from infer_jax.replays import Requests, serve, vllm
 
@@ -23,6 +23,7 @@ def _wide():
 def context_of(model, tp):
     arch, system = ij.load_model(model).architecture, ij.load_system("h200_sxm")
     estimator = ij.make("serving", system.coefficients)
+    assert isinstance(estimator, Serving)
     plan = ij.Plan.of(tp=tp)
     return estimator, arch, system.hardware, plan, estimator.context(
         shape(arch), system.hardware, plan

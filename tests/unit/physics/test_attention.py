@@ -159,7 +159,8 @@ def test_pairs_are_the_sum_over_positions(new, cached, window):
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000))
 def test_every_pair_is_the_sum_over_positions_without_a_window(new, cached):
-    assert every_pair(float(new), float(cached)) == sum(range(cached + 1, cached + new + 1))
+    pairs = every_pair(jnp.asarray(float(new)), jnp.asarray(float(cached)))
+    assert pairs == sum(range(cached + 1, cached + new + 1))
 
 
 @given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 3e5))

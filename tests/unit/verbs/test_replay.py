@@ -3,6 +3,7 @@
 import csv
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import infer_jax as ij
 from infer_jax.cli import show
 from infer_jax.cli.runtime import ONE_PIECE
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import Deployment, shape
+from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.mixed import mixed_pass
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths
@@ -24,10 +25,10 @@ from tests.cli.running import answer, as_command, run
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "llmservingsim_run.jsonl"
 SERVER = ("llama-3.1-8b", "h100_sxm")
-SIZES = {"tp": 1, "max_num_seqs": 8, "max_num_batched_tokens": 512}
+SIZES: dict[str, Any] = {"tp": 1, "max_num_seqs": 8, "max_num_batched_tokens": 512}
 # few requests in all tests, so that they share a program
-OPEN = {"request_rate": 60, "prompts": 30, "isl": 400, "osl": 40, "range_ratio": 0.5, **SIZES}
-CLOSED = {"concurrency": 6, "prompts": 30, "isl": 400, "osl": 40, "range_ratio": 0.5, **SIZES}
+DRAWN: dict[str, Any] = {"prompts": 30, "isl": 400, "osl": 40, "range_ratio": 0.5, **SIZES}
+OPEN, CLOSED = {"request_rate": 60, **DRAWN}, {"concurrency": 6, **DRAWN}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,7 @@ def test_times_are_those_of_the_scheduler_with_the_estimators_own_pass(loaded):
     with jax.enable_x64(True):
         plan = Deployment.of(tp=1, chunk=512, max_sequences=8, block=16)
         estimator = ij.make("serving", system.coefficients)
+        assert isinstance(estimator, Serving)
         c = estimator.context(shape(model.architecture), system.hardware, plan)
         held = ij.memory(*SERVER, tp=1, max_num_seqs=8, max_num_batched_tokens=512).memory
         rules = vllm(blocks=float(held.blocks), budget=512, slots=8)
@@ -69,6 +71,7 @@ def _direct(c, *batch):
 def test_the_cache_is_that_of_the_account_of_memory(engine, block):
     model, system = ij.load_model("gpt-oss-120b"), ij.load_system(SERVER[1])
     estimator = ij.make(f"serving.{engine}", system.coefficients)
+    assert isinstance(estimator, Serving)
     with jax.enable_x64(True):
         sizes = Sizes(None, None, None, None)
         made = server_of(engine, estimator, model.architecture, system.hardware, 1, sizes, 4608)
@@ -170,7 +173,7 @@ def test_lengths_and_arrivals_are_drawn_as_benchmarks_draw_them():
 
 def test_a_run_of_a_server_is_shown_beside_its_replay():
     result = ij.replay(*SERVER, trace=TRACE, **SIZES)
-    told = result.to_dict()
+    told: dict[str, Any] = result.to_dict()
     # the shortest way to the queue, 0 s of request b, sets the engine's clock
     assert told["measured_ttft_ms"]["mean"] == pytest.approx((100 + 100 + 50) / 3)
     assert told["measured_tpot_ms"]["mean"] == pytest.approx(20)
