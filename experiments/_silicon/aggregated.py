@@ -31,6 +31,7 @@ def run(
     ship: Path | None,
     more: bool,
     learned: bool,
+    by_rules: bool = False,
 ) -> dict[str, Any]:
     """Score the serving theory by folds; print tables, and return the headline."""
     every = reading.aggregated()
@@ -46,10 +47,10 @@ def run(
         inside = folding.folds(rows, str(cv))
         title = f"held out by {cv}"
     entries = folding.entries(every, asked)
-    problem = fitting.problem(rows)
+    problem = fitting.problem(rows, by_rules)
     found = predicted(problem, rows, inside, used)
     headline = _scores(found, rows, entries, title)
-    headline["parameters"] = len(fitting.NAMES)
+    headline["parameters"] = len(problem.chosen.names)
     if more:
         headline |= _more(found, rows)
         headline["five_rows"] = _few(calibrated.five_rows(problem, rows, used))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments._silicon import ruled
 from experiments._silicon.rows import Row
 from experiments._silicon.served import inputs, predictor
 from infer_jax.calibration import CAUCHY, FitProblem, Linearised, Prior
@@ -68,6 +69,9 @@ TIES = {
     "hopper.gemm_8": ("hopper.gemm_4",),  # Hopper multiplies 4-bit numbers as 8-bit ones
 }
 NAMES = tuple(PRIORS)
+# how requests share passes where lengths are drawn: not fitted by the laws of a scheduler.
+# vllm.sync stays for rows of equal lengths, whose sync_fixed is tied to it
+SHARING = ("trtllm.sync", "sglang.sync")
 
 
 # the form that is fitted: a mixture's launches in proportion to its layers' on every engine
@@ -90,18 +94,20 @@ def start() -> Serving:
     return Serving.of().fitted(FORM | values)
 
 
-def problem(rows: Sequence[Row]) -> FitProblem:
+def problem(rows: Sequence[Row], by_rules: bool = False) -> FitProblem:
     """The fit of the coefficients to TPOT and then TTFT of rows, all of one server each.
 
-    Solved by its linearisation, which spares a minute of compilation.
+    Solved by its linearisation, which spares a minute of compilation. ``by_rules``: with the laws
+    of a scheduler in place of the fitted sharing of passes (``ruled``).
     """
     measured = np.asarray([r.tpot for r in rows] + [r.ttft for r in rows])
+    names = tuple(n for n in NAMES if not by_rules or n not in SHARING)
     return Linearised.of(
-        predictor(inputs(rows)),
+        ruled.predictor(rows) if by_rules else predictor(inputs(rows)),
         measured,
         start(),
-        NAMES,
-        priors=PRIORS,
+        names,
+        priors={name: PRIORS[name] for name in names},
         ties=TIES,
         scale=np.repeat(SCALES, len(rows)),
         loss=CAUCHY,

@@ -32,3 +32,13 @@ def on_decoding(rate: Array, prefill: Array, launches: Array, odds: Array, chunk
 def on_first(running: Array, prefill: Array, launches: Array, odds: Array) -> Array:
     """Seconds that the prefills of others add to the first token: sigma max(b - 1, 0) (P + E)."""
     return before_first(odds) * jnp.maximum(running - 1.0, 0.0) * (prefill + launches)
+
+
+def first_wave(running: Array, prefill: Array, waves: Array | float) -> Array:
+    """Seconds that a benchmark's start adds to the mean time to first token.
+
+    max(b - 1, 0) P / (2 w): b requests come at once, the mean one waits for the prompts of half of
+    the others, and of w b requests in all one in w is of these. Benchmarks that keep a number in
+    flight start so: vllm bench serve with --max-concurrency and an infinite --request-rate.
+    """
+    return jnp.maximum(running - 1.0, 0.0) * prefill / (2.0 * waves)

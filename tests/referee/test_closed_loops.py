@@ -4,11 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
+import infer_jax as ij
 from experiments._scheduler.loops import Server, loops
-from infer_jax.physics import batching
+from infer_jax.physics import batching, interference
+from infer_jax.replays import Requests, serve, vllm
+from infer_jax.specs import lengths
 
-from .serving import Machine, law_step
+from .serving import Machine, law_step, step_time
 
 MACHINE = Machine(*map(jnp.asarray, (1e-3, 5e-3, 1e-9, 2e-5, 2e-10)))
 NAMES = ("prompt", "output", "budget", "load", "fed")
@@ -22,6 +26,29 @@ def test_ttft_and_tpot_are_those_of_the_replay(x64, drawn, allowed):
     for x in found:
         for factor, most in zip(x.factors(), allowed, strict=False):
             assert max(factor, 1.0 / factor) < most
+
+
+def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
+    """Ten requests of 80 to 100 % of 8,192 tokens in and 512 out for each of 16 in flight."""
+    isl, osl, load, waves = 8192, 512, 16, 10
+    rules = vllm(blocks=2.0**22, budget=8192, slots=64, overlap=False)
+    step, measured = Partial(step_time, MACHINE), []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        drawn = (rng.integers(int(0.8 * n), n + 1, waves * load) for n in (isl, osl))
+        log = serve(step, rules, Requests.of(np.zeros(waves * load), *drawn), concurrency=load)
+        measured.append(float(log.mean(log.ttft)))
+    even = lengths.uniform(0.8, 1.0)
+    shares = lengths.independent(even, even)
+    work = ij.Workload.of(isl=float(isl), osl=float(osl), lengths=shares)
+    kinds = batching.kinds_of(work)
+    server = batching.Server(*map(jnp.asarray, (8192.0, 64.0, 1e9)))
+    law = law_step(MACHINE, batching.mean_context(kinds))
+    steady = batching.closed_loop(law, kinds, server, jnp.asarray(float(load)))
+    wave = interference.first_wave(steady.running, steady.own, float(waves))
+    assert float(steady.ttft + wave) == pytest.approx(np.mean(measured), rel=0.12)
+    assert float(steady.ttft) < 0.75 * np.mean(measured)
+    assert float(interference.first_wave(jnp.asarray(1.0), steady.own, 10.0)) == 0.0
 
 
 def times(point):
