@@ -7,7 +7,7 @@ as ``refused``. Of warnings the set is compared, by the table that each of them 
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from infer_jax.compiling import QUICK
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
 from infer_jax.estimators.kernels.missing import Lack, lacks
-from infer_jax.specs import Architecture
+from infer_jax.specs import Architecture, Hardware
 
 CHUNK = 16  # rows of a call: one program a structure
 CHOSEN = "from target_tgs and target_tpot"
@@ -108,6 +108,20 @@ def _columns(model: Kernels, archs: Architecture, hardware: Any, numbers: Any) -
     return jax.vmap(one)(archs, numbers)
 
 
+def columns(
+    model: Kernels, archs: Sequence[Architecture], hardware: Hardware, rows: Sequence[Any]
+) -> tuple[Any, Any]:
+    """(columns, kernels) of at most ``CHUNK`` rows, each with its model, in float64.
+
+    The last row fills the call up, so that rows of one structure share one program.
+    """
+    filler = CHUNK - len(rows)
+    stacked = jax.tree.map(lambda *x: np.stack(x), *archs, *[archs[-1]] * filler)
+    numbers = np.array([[row[name] for name in NUMBERS] for row in [*rows, *[rows[-1]] * filler]])
+    with jax.enable_x64(True):
+        return jax.device_get(_columns(model, stacked, hardware, numbers))
+
+
 def batch_of(row: Mapping[str, Any]) -> float:
     """The decode batch per GPU: given, or what the target throughput keeps in flight."""
     if row["decode_bs"] != CHOSEN:
@@ -163,12 +177,9 @@ class Evaluation:
         tables, chip = self.tables[name], kernels_hardware(device)
         missing = kernels_constants()["missing_prefill"]
         model = Kernels.as_published(Tables.pack(tables, chip.default_mfu, missing))
-        filled = rows + [rows[-1]] * (CHUNK - len(rows))
-        archs = [self.model(r["config"], r["use_fp8_gemm"], r["use_fp8_kv"]) for r in filled]
-        stacked = jax.tree.map(lambda *x: np.stack(x), *archs)
-        numbers = np.array([[({"batch": batch_of(r)} | r)[n] for n in NUMBERS] for r in filled])
-        with jax.enable_x64(True):
-            values, kernels = jax.device_get(_columns(model, stacked, chip.hardware, numbers))
+        archs = [self.model(r["config"], r["use_fp8_gemm"], r["use_fp8_kv"]) for r in rows]
+        filled = [{"batch": batch_of(r)} | r for r in rows]
+        values, kernels = columns(model, archs, chip.hardware, filled)
         for i, row in enumerate(rows):
             mine = jax.tree.map(lambda x, i=i: float(x[i]), (values, kernels))
             yield self._answer(tables, archs[i], row, *mine)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments._kernels.columns import columns_of
+from experiments._kernels.columns import KIND
+from experiments._kernels.points import columns
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import (
     kernels_constants,
@@ -173,9 +174,10 @@ def _run(
     model: Kernels, arch: Any, hardware: Any, given: Any, stage: str
 ) -> tuple[float, dict[str, Kernel]]:
     """Tokens per second and GPU, and the kernels, of one phase."""
-    with jax.enable_x64(True):
-        values, kernels = columns_of(model, arch, hardware, given)
-    return float(values[stage][f"{stage}_tgs"]), kernels[stage]
+    found = columns(model, [arch], hardware, [given])
+    values, kernels = jax.tree.map(lambda x: x[0], found)
+    ordered = {name: kernels[stage][name] for name in KIND if name in kernels[stage]}
+    return float(values[stage][f"{stage}_tgs"]), ordered
 
 
 class Balance(NamedTuple):
