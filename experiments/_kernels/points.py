@@ -177,7 +177,9 @@ class Evaluation:
         tables, chip = self.tables[name], kernels_hardware(device)
         missing = kernels_constants()["missing_prefill"]
         model = Kernels.as_published(Tables.pack(tables, chip.default_mfu, missing))
-        archs = [self.model(r["config"], r["use_fp8_gemm"], r["use_fp8_kv"]) for r in rows]
+        archs: list[Any] = [
+            self.model(r["config"], r["use_fp8_gemm"], r["use_fp8_kv"]) for r in rows
+        ]
         filled = [{"batch": batch_of(r)} | r for r in rows]
         values, kernels = columns(model, archs, chip.hardware, filled)
         for i, row in enumerate(rows):
