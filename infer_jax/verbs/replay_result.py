@@ -33,6 +33,10 @@ TIMES = {  # the times of a request
 MEASURED = ("ttft", "tpot", "latency")
 LABELS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
+ERRORS = (
+    "The estimator's errors are of its own means, not of replays, which were compared with "
+    "measured servers of vLLM alone (docs/theories/scheduler.md)."
+)
 IN_TIMES = (
     "TTFT and latency are from a request's arrival and hold {} ms of network and tokeniser; TPOT "
     "is (latency - TTFT) / (osl - 1)."
@@ -211,7 +215,7 @@ class ReplayResult(Result):
     def notes(self) -> list[str]:
         """What was replayed, what times hold, and what is not modelled."""
         runs, load, trace = self.runs, self.load, self.lengths.trace
-        said = [IN_TIMES.format(digits(1e3 * self.server.front)), STEPS]
+        said = [ERRORS, IN_TIMES.format(digits(1e3 * self.server.front)), STEPS]
         said.append(CACHED if self.lengths.caching else "No prefix is cached.")
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
