@@ -17,8 +17,9 @@ import jax.numpy as jnp
 
 from experiments._codesign.spaces import BLOCK, SYSTEM, THEORIES
 from infer_jax.catalog import load_model, load_system
+from infer_jax.compiling import of_gradients
 from infer_jax.design import QualityWrapper, Search
-from infer_jax.design.ascent import OPTIONS, with_slope
+from infer_jax.design.ascent import with_slope
 from infer_jax.design.lagrangian import begin, lagrangian
 from infer_jax.design.problem import LEAST, DesignProblem
 from infer_jax.estimators import make
@@ -77,7 +78,7 @@ def gradient_over_value(problem: DesignProblem, lanes: int) -> tuple[float, floa
     def sloped(u: jax.Array, d: jax.Array) -> tuple[jax.Array, jax.Array]:
         return with_slope(lambda x: (merit(x, d), None), u)[:2]
 
-    options = OPTIONS.get(jax.default_backend())
+    options = of_gradients(jax.default_backend())
     both = [f if lanes == 1 else jax.vmap(f) for f in (merit, sloped)]
     runs = [jax.jit(f, compiler_options=options) for f in both]
     best = [np.inf, np.inf]

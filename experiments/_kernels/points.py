@@ -18,6 +18,7 @@ import numpy as np
 from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, Value, flag, positive, quantity
 from experiments._kernels.columns import COLUMNS, KIND, KINDS, columns_of
+from experiments._kernels.missing import Lack, lacks
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.catalog.published import (
     kernels_constants,
@@ -28,7 +29,6 @@ from infer_jax.catalog.published import (
 from infer_jax.compiling import QUICK
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
-from infer_jax.estimators.kernels.missing import Lack, lacks
 from infer_jax.specs import Architecture, Hardware
 
 CHUNK = 16  # rows of a call: one program a structure

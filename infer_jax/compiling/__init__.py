@@ -1,5 +1,10 @@
 """Programs that run once or over few rows: compiled quickly, kept for the next process."""
 
-from infer_jax.compiling.options import QUICK as QUICK, quick as quick, wide as wide
+from infer_jax.compiling.options import (
+    QUICK as QUICK,
+    of_gradients as of_gradients,
+    quick as quick,
+    wide as wide,
+)
 from infer_jax.compiling.programs import MANY as MANY, once as once
 from infer_jax.compiling.typed_jit import jit as jit

@@ -1,4 +1,4 @@
-"""XLA options for programs that run once, and for those over millions of points."""
+"""XLA options for programs that run once, over millions of points, and for gradients."""
 
 from typing import Any
 
@@ -26,3 +26,12 @@ def wide(platform: str) -> Options | None:
     A quarter to a half faster than the compiler's 256 bits.
     """
     return {"xla_cpu_prefer_vector_width": 512} if platform == "cpu" else None
+
+
+def of_gradients(platform: str) -> Options | None:
+    """For gradients in reverse mode of large programs, on a CPU: the older writer of fused loops.
+
+    For one of the kernels model it compiles in a quarter of the time (7 s, not 29 s, of processor),
+    and its code is a third faster.
+    """
+    return {"xla_cpu_use_fusion_emitters": False} if platform == "cpu" else None

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from infer_jax.compiling import of_gradients
 from infer_jax.design.lagrangian import Multipliers, begin, lagrangian, update
 from infer_jax.design.problem import LEAST, DesignProblem
 from infer_jax.errors import InputError
@@ -27,9 +28,6 @@ HOT = 0.3  # the first temperature of a smoothed estimator
 FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
 STILL = 1e-4  # a round that gains less than this share, twice, is a standstill
 FEW = 4  # of this many numbers or fewer: forward mode, whose code stays one fused pass
-# the older of XLA's two writers of fused loops: for a gradient in reverse of the kernels model it
-# compiles in a quarter of the time (7 s, not 29 s, of processor) and its code is a third faster
-OPTIONS: dict[str, dict[str, bool | str]] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
 KEPT = 1e-2  # a relaxed design may break limits by this much: rounding decides anyway
 
 
@@ -116,7 +114,7 @@ def ascend(
         key = (method, each, rounds)
         if key not in problem.compiled:
             run = partial(_round, problem, optimiser, method, each)
-            options = OPTIONS.get(jax.default_backend())
+            options = of_gradients(jax.default_backend())
             problem.compiled[key] = jax.jit(run, compiler_options=options)
         run = problem.compiled[key]
         start = jnp.asarray(free), jnp.asarray(digits, jnp.int32)

@@ -53,16 +53,18 @@ def curve_yield(acceptance: Array, drafts: Array) -> Array:
     return 1.0 + jnp.sum(reached * jnp.clip(drafts - position, 0.0, 1.0))
 
 
-def acceptance_by_position(lengths: Array) -> Array:
-    """Acceptance at each position, out of the tokens a pass yields with 1, 2, 3 ... drafts.
+def acceptance_by_position(reached: Array) -> Array:
+    """Acceptance at each position, given that all drafts before it were accepted.
 
-    a_j = (y_j - y_(j-1)) / (y_(j-1) - y_(j-2)), y_0 = 1, y_(-1) = 0: ``curve_yield`` inverted.
+    a_j = P_j / P_(j-1), P_0 = 1, of the shares P_j of passes that accept at least j drafts, which
+    ``curve_yield`` adds up; 0 where none accept those before.
 
-    >>> [round(float(a), 3) for a in acceptance_by_position(jnp.asarray([1.79, 2.27, 2.49]))]
+    >>> [round(float(a), 3) for a in acceptance_by_position(jnp.asarray([0.79, 0.48, 0.22]))]
     [0.79, 0.608, 0.458]
     """
-    reached = jnp.diff(jnp.concatenate([jnp.asarray([0.0, 1.0]), lengths]))
-    return reached[1:] / jnp.where(reached[:-1] > 0, reached[:-1], 1.0)
+    before = jnp.concatenate([jnp.ones_like(reached[:1]), reached[:-1]])
+    some = before > 0.0
+    return jnp.where(some, reached / jnp.where(some, before, 1.0), 0.0)
 
 
 def acceptance_rate(log_p: Array, log_q: Array) -> Array:

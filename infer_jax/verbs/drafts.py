@@ -3,10 +3,12 @@
 import os
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.catalog import Model, load_model
 from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
+from infer_jax.physics.speculation import acceptance_by_position
 from infer_jax.specs import Architecture
 from infer_jax.verbs.problems import ask, refuse
 
@@ -74,7 +76,8 @@ def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[Any, str]:
         first = float(text)
     except ValueError:
         curve = _curve(model, text)
-        return conditional(curve), f"Acceptance by position: {curve.model}, {curve.mode}."
+        accepted = acceptance_by_position(jnp.asarray(curve.per_position))
+        return np.asarray(accepted), f"Acceptance by position: {curve.model}, {curve.mode}."
     if not 0.0 <= first <= 1.0:
         raise refuse("--acceptance", text, "a probability from 0 to 1, or a file of curves")
     if flat:
@@ -85,13 +88,6 @@ def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[Any, str]:
         "DeepSeek-V4-Pro; a file of curves says it of each."
     )
     return first * np.array(DECLINE), said
-
-
-def conditional(curve: AcceptanceCurve) -> np.ndarray:
-    """Acceptance of each position, given that all before were accepted."""
-    after = np.array(curve.per_position)
-    before = np.array([1.0, *after[:-1]])
-    return np.divide(after, before, out=np.zeros_like(after), where=before > 0.0)
 
 
 def _curve(model: Model, text: str) -> AcceptanceCurve:

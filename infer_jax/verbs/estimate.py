@@ -13,7 +13,7 @@ from infer_jax.verbs.estimate_result import EstimateResult, Load
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested, requested
-from infer_jax.verbs.speculation import Answer, Drafting, answered
+from infer_jax.verbs.speculation import Answer, DraftOptions, answered
 from infer_jax.verbs.split import check_search, plan_of
 
 OF_FIT, OF_PROFILE = "rows left out of the fit", "the calibration of this profile"
@@ -71,7 +71,7 @@ def estimate(
     requests = _arriving(requested(isl, osl, prefix, request_rate, trace), model, load)
     work = requests.work.replace(batch=load.batch_of_one)
     inputs.check_context(asked.model, work)
-    answer = answered(model, asked, work, plan, Drafting(draft, acceptance, heads))
+    answer = answered(model, asked, work, plan, DraftOptions(draft, acceptance, heads))
     asked_for = ("ttft", checks.read(ttft)), ("tpot", checks.read(tpot))
     limits = {name: limit for name, limit in asked_for if limit is not None}
     return _result(asked, (name, model), load, requests._replace(work=work), answer, limits)

@@ -18,7 +18,7 @@ from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
 
-class Drafting(NamedTuple):
+class DraftOptions(NamedTuple):
     """What drafts, how much of it is accepted, and whether the model has heads of its own."""
 
     draft: str | None = None
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 def answered(
-    estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, wanted: Drafting
+    estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, wanted: DraftOptions
 ) -> Answer:
     """The estimate of a plan; of a server with the number of drafts that is the fastest.
 
@@ -91,7 +91,7 @@ def fastest(
 
 
 def _wrapped(
-    estimator: Estimator, given: inputs.Given, wanted: Drafting
+    estimator: Estimator, given: inputs.Given, wanted: DraftOptions
 ) -> tuple[Estimator, list[str]]:
     """Estimators of a single pass, which know a model that drafts and one acceptance."""
     if wanted.heads:

@@ -49,4 +49,5 @@ def test_a_curve_is_what_positions_measure():
     tokens = 1 + np.cumprod(rng.random((ROUNDS, 4)) < curve, axis=1).sum(axis=1)
     ours = [float(law.curve_yield(jnp.asarray(curve), jnp.asarray(1.0 * g))) for g in range(1, 5)]
     assert tokens.mean() == pytest.approx(ours[-1], abs=5 * tokens.std() / np.sqrt(ROUNDS))
-    np.testing.assert_allclose(law.acceptance_by_position(jnp.asarray(ours)), curve, rtol=1e-12)
+    reached = jnp.asarray(np.diff([1.0, *ours]))
+    np.testing.assert_allclose(law.acceptance_by_position(reached), curve, rtol=1e-12)

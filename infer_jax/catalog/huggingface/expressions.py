@@ -74,7 +74,7 @@ class Expression:
         return bool(name.ends(self.tree, 1))
 
 
-Part = tuple[object, Any]  # of re\'s parser: what a part is, and what it is given
+Part = tuple[object, Any]  # of the parser of re: what a part is, and what it is given
 Tree = Iterable[Part]
 Parts = Sequence[Part]
 

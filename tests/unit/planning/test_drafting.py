@@ -9,18 +9,17 @@ import pytest
 from infer_jax.catalog import load_model
 from infer_jax.catalog.acceptance import AcceptanceCurve, falling, read_acceptance
 from infer_jax.errors import InputError
-from infer_jax.physics.speculation import curve_yield
-from infer_jax.verbs.drafts import DECLINE, conditional, drafting
+from infer_jax.physics.speculation import acceptance_by_position, curve_yield
+from infer_jax.verbs.drafts import DECLINE, drafting
 
 MEASURED = Path(__file__).parents[4] / "shared/data/bench_samples"
 
 
 def test_a_curve_yields_what_was_measured():
     curve = AcceptanceCurve("m", "on", ((1, 1.8), (2, 2.4), (3, 2.6), (4, 2.6)))
+    accepted = acceptance_by_position(jnp.asarray(curve.per_position))
     for drafts, tokens in curve.lengths:
-        assert float(
-            curve_yield(jnp.asarray(conditional(curve)), jnp.asarray(drafts))
-        ) == pytest.approx(tokens)
+        assert float(curve_yield(accepted, jnp.asarray(drafts))) == pytest.approx(tokens)
 
 
 def test_heads_decline_as_measured():
