@@ -1,8 +1,9 @@
 """The folder of compiled programs kept between processes: names, contents and size.
 
-A file is one line of JSON (the structure of the answer, the digest of what follows) and the
-program as XLA writes it. It lies beside JAX's own compilation cache; a file that is damaged, or of
-other sources, versions or processors, is as one that is absent.
+A file is one line of JSON (the structure of the answer with the places of the arguments that the
+program reads, the digest of what follows) and the program as XLA writes it. It lies beside JAX's
+own compilation cache; a file that is damaged, or of other sources, versions or processors, is as
+one that is absent.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ import jax
 import numpy as np
 from jaxlib import version as jaxlib_version
 
-FORMAT = "infer_jax program 1"
+FORMAT = "infer_jax program 2"
 CONFIG: Any = jax.config  # whose fields type checkers do not know
 MOST, MOST_BYTES = 256, 256_000_000  # files, and bytes in all: the least recently used go
 
@@ -38,8 +39,8 @@ def key(asked: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def load(name: str) -> tuple[object, bytes] | None:
-    """(structure of the answer, program), or None."""
+def load(name: str) -> tuple[Any, bytes] | None:
+    """((structure of the answer, places of the arguments), program), or None."""
     place = folder()
     if place is None:
         return None

@@ -64,7 +64,7 @@ def _loaded(key: str) -> Program | None:
     found = kept.load(key)
     if found is None:
         return None
-    answer, code = found
+    (answer, used), code = found
     try:
         tree = jax.tree.structure(rebuilt(answer))
         device = jax.devices()[0]
@@ -73,7 +73,8 @@ def _loaded(key: str) -> Program | None:
         return None
 
     def run(*args: object) -> object:
-        given = [jax.device_put(x, device) for x in jax.tree.leaves(args)]
+        flat = jax.tree.leaves(args)
+        given = [jax.device_put(flat[i], device) for i in used]
         return jax.tree.unflatten(tree, [np.asarray(x) for x in executable.execute(given)])
 
     return run
@@ -82,8 +83,16 @@ def _loaded(key: str) -> Program | None:
 def _compiled(
     key: str, function: Callable[..., object], args: tuple[object, ...], options: Options
 ) -> Program:
-    """The program, traced and compiled, and kept under that name."""
-    lowered = jax.jit(function, keep_unused=True).lower(*args)
+    """The program, traced and compiled, and kept under that name.
+
+    What no answer depends on is neither lowered nor compiled, and so not an argument of it.
+    """
+
+    def kept_program(*given: object) -> object:
+        # under this name no other's is in JAX's cache: XLA cannot write what it read from there
+        return function(*given)
+
+    lowered = jax.jit(kept_program).lower(*args)
     with _not_twice():
         try:
             program = lowered.compile(compiler_options=options)
@@ -92,12 +101,14 @@ def _compiled(
     tree = program.out_tree
     try:
         answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))
+        placed: list[object] = program.in_tree.flatten_up_to(program.input_shardings)  # pyright: ignore
+        used = [i for i, place in enumerate(placed) if place is not None]
         executable = program.runtime_executable()
         code = executable.client.serialize_executable(executable)  # pyright: ignore
     except Exception:  # an answer without a name, or a release of JAX that is asked otherwise
         pass
     else:
-        kept.store(key, answer, bytes(code))
+        kept.store(key, (answer, used), bytes(code))
     return lambda *given: jax.device_get(program(*given))
 
 

@@ -77,6 +77,20 @@ def test_kept_is_traced_to_the_last_bit(folder, world, monkeypatch):
     assert list(made.weights) == list(traced.weights)
 
 
+def test_what_no_answer_reads_is_no_argument(folder, world, monkeypatch):
+    """It is not lowered either, so that tracing more than is asked costs no compilation."""
+    once(memory, *world)
+    (path,) = folder.iterdir()
+    used = json.loads(path.read_bytes().partition(b"\n")[0])["answer"][1]
+    flat = jax.tree.leaves(world)
+    assert 0 < len(used) < len(flat)
+    arch, hardware, plan, engine = world
+    forget()
+    no_trace(monkeypatch)
+    priced = once(memory, arch, hardware.with_(price=99.0), plan, engine)
+    same(priced, once(memory, *world))
+
+
 def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
     arch, hardware, plan, engine = world
     once(memory, *world)
