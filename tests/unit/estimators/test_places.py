@@ -12,6 +12,7 @@ MODEL = ij.load_model("llama-3.1-8b").architecture
 HARDWARE, PLAN = ij.load_system("h100_sxm").hardware, ij.Plan.of(tp=2)
 WORK = ij.Workload.of(isl=1000, osl=100, batch=8)
 MOST = 25
+LEFT_OUT = ("specs/arguments.py", "specs/trees.py")
 Place = tuple[str, str]
 ACCOUNT = ("estimators/serving/memory.py", "room")
 
@@ -30,13 +31,14 @@ def stack(equation: Any) -> tuple[Place, ...]:
     """Functions of the package on the stack of an operation, the innermost first.
 
     What is written inside a function (a lambda, a comprehension) is a part of it. ``estimate``
-    itself, where the way begins, and the check of its arguments are left out.
+    itself, where the way begins, the check of its arguments, and ``jax.tree.map`` under the typed
+    names of specs/trees.py are left out.
     """
     found: list[Place] = []
     for frame in equation.source_info.traceback.frames:
         _, inside, file = frame.file_name.partition("/infer_jax/")
         name = frame.function_name.split(".<locals>")[0]
-        if inside and file != "specs/arguments.py" and name != "Serving.estimate":
+        if inside and file not in LEFT_OUT and name != "Serving.estimate":
             found.append((file, name))
     return tuple(dict.fromkeys(found))
 
