@@ -43,6 +43,11 @@ class Panel(NamedTuple):
     marks: Numbers = NONE
     limits: Numbers = NONE
 
+    @property
+    def longest(self) -> float:
+        """The sum of the parts of the longest bar; 0 without bars."""
+        return max((sum(bar.values()) for bar in self.bars.values()), default=0.0)
+
 
 def milliseconds(passes: Mapping[str, Phase]) -> tuple[dict[str, Numbers], Numbers]:
     """Bars of passes by their labels: terms in ms, and the time of those whose terms overlap."""
@@ -119,14 +124,13 @@ def plot_bars(
 
 
 def _height(bars: int) -> float:
-    """Inches of the axes of so many bars."""
+    """Height of the axes of ``bars`` bars, inches."""
     return (HEIGHT if bars < MANY else THIN) * bars + 0.1
 
 
 def _readable(panel: Panel) -> Panel:
     """A panel of long times in s in place of ms."""
-    most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0)
-    if panel.unit != "ms" or most < LONG:
+    if panel.unit != "ms" or panel.longest < LONG:
         return panel
 
     def seconds(numbers: Numbers) -> Numbers:
@@ -138,12 +142,11 @@ def _readable(panel: Panel) -> Panel:
 
 def _gathered(panel: Panel) -> Panel:
     """A panel with parts that are small in every bar as one, the last."""
-    most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0)
     names = dict.fromkeys(name for bar in panel.bars.values() for name in bar)
     small = {
         name
         for name in names
-        if max(bar.get(name, 0.0) for bar in panel.bars.values()) <= SMALL * most
+        if max(bar.get(name, 0.0) for bar in panel.bars.values()) <= SMALL * panel.longest
     }
     gathered: dict[str, dict[str, float]] = {}
     for label, bar in panel.bars.items():
@@ -155,18 +158,17 @@ def _gathered(panel: Panel) -> Panel:
 
 def _seen(panel: Panel) -> bool:
     """Whether the small parts of a panel are wide enough to be seen."""
-    most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0)
-    return any(bar.get(OTHER, 0.0) > SEEN * most for bar in panel.bars.values())
+    return any(bar.get(OTHER, 0.0) > SEEN * panel.longest for bar in panel.bars.values())
 
 
 def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
     """Tone and hatch of each part, the largest first; the small ones together are grey."""
     shares: dict[str, float] = {}
     for panel in panels:
-        most = max((sum(bar.values()) for bar in panel.bars.values()), default=0.0) or 1.0
+        longest = panel.longest or 1.0
         for bar in panel.bars.values():
             for name, x in bar.items():
-                shares[name] = max(shares.get(name, 0.0), x / most)
+                shares[name] = max(shares.get(name, 0.0), x / longest)
     last = shares.pop(OTHER, None)
     names = sorted((name for name in shares if name != free), key=lambda name: -shares[name])
     looks: dict[str, dict[str, Any]] = {}

@@ -9,6 +9,7 @@ import numpy as np
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
+from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps.columns import Column
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from infer_jax.plots.kept import Map
 
-PRINTED = {output.name: output for output in outputs(Estimate)}
+PRINTED = {output.name: output for output in outputs(Estimate, ServerEstimate)}
 BARS = 12  # rows that are drawn as bars
 ALLOWED = "rows of a sweep (pareto, top, best, everything), or a histogram"
 
@@ -86,20 +87,21 @@ def _frontier(kept: Kept, out: str | os.PathLike[str] | None, title: str, captio
     return plot_frontier(curves, out, title=title, caption=caption)
 
 
+def _several(kept: Kept) -> list[str]:
+    """Axes that take several values."""
+    return [name for name in kept.axes if len(set(kept.columns[name].tolist())) > 1]
+
+
 def _numeric(kept: Kept) -> list[str]:
     """Axes of numbers that take several values."""
-    return [
-        name
-        for name in kept.axes
-        if kept.columns[name].dtype.kind in "iuf" and len(np.unique(kept.columns[name])) > 1
-    ]
+    return [name for name in _several(kept) if kept.columns[name].dtype.kind in "iuf"]
 
 
 def _map(kept: Kept, term: str) -> "Map | None":
     """The term over the only two axes; None where there are others, or most cells are empty."""
     from infer_jax.plots.kept import Map
 
-    several = [name for name in kept.axes if len(set(kept.columns[name].tolist())) > 1]
+    several = _several(kept)
     if len(several) != 2 or several != _numeric(kept):
         return None
     sides = [np.unique(kept.columns[name], return_inverse=True) for name in several]
@@ -133,7 +135,7 @@ def _bars(
     from infer_jax.plots.bars import Panel, plot_bars
     from infer_jax.plots.style import words
 
-    several = [name for name in kept.axes if len(set(kept.columns[name].tolist())) > 1]
+    several = _several(kept)
     bars: dict[str, dict[str, float]] = {}
     for i in range(min(BARS, len(kept.columns[term]))):
         cells = {name.rpartition(".")[2]: kept.columns[name][i].item() for name in several}

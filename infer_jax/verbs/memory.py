@@ -196,8 +196,7 @@ class MemoryResult(Result):
             f"{self.asked.model.quantisation}{load}. Requests of up to "
             f"{float(self.engine.context):,.12g} tokens: the cache has room for "
             f"{max(float(held.tokens), 0.0):,.0f}.{short} Budget: what the server may use, "
-            f"{float(self.engine.utilization):.0%} of the memory that the driver shows. By the "
-            "memory account of every estimator."
+            f"{float(self.engine.utilization):.0%} of the memory that the driver shows."
         )
 
 

@@ -18,6 +18,7 @@ from infer_jax.sweeps import (
     Space,
     TopK,
 )
+from infer_jax.sweeps.pictures import Kept, plot
 from tests.cli.running import answer, as_command, run
 
 FILE = """
@@ -148,6 +149,16 @@ def test_the_picture_is_of_what_was_kept(space, tmp_path):
     widths = sum(bar.get_width() for bar in axes.patches)
     assert counts.answer is not None and widths == sum(counts.answer["counts"])
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_outputs_of_servers_are_drawn_as_they_are_printed():
+    """Seconds of ``ServerEstimate`` alone are drawn in ms, by their declared title."""
+    pytest.importorskip("matplotlib")
+    columns = {"batch": np.array([1.0, 2.0]), "latency": np.array([0.5, 0.75])}
+    kept = Kept(TopK(2, "latency"), columns, {"latency": "s"}, ("batch",), None)
+    axes: Any = plot(kept, None, "", "").axes[0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([500.0, 750.0])
+    assert axes.get_xlabel() == "latency of a request, ms"
 
 
 def test_problems_are_of_keyword_arguments(file, space, tmp_path):
