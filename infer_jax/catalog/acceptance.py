@@ -9,10 +9,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from infer_jax.catalog.foreign import read_yaml
-from infer_jax.catalog.measurements.run import Speculation
 from infer_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from infer_jax.catalog.measurements.run import Speculation
 
 DRAFTS = 1000  # more than any engine tries at once
 
@@ -97,7 +100,7 @@ def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]
     return tuple(curves)
 
 
-def curve_of(run: Speculation, model: str = "") -> AcceptanceCurve:
+def curve_of(run: "Speculation", model: str = "") -> AcceptanceCurve:
     """The curve that follows from vLLM's acceptance rates by position.
 
     length(j) = 1 + the sum of the rates up to position j.

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.catalog.traces import read_trace
 from infer_jax.errors import InputError
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
@@ -79,6 +78,8 @@ def requested(
 def _recorded(trace: str, rate: float | None) -> Requested:
     if rate is None:
         raise refuse("--trace", trace, "with --request-rate: a closed loop is of mean lengths")
+    from infer_jax.catalog.traces import read_trace  # with the formats of measured runs
+
     read = read_trace(trace)
     try:
         work, bursts = read.workload(rate=rate), "bursty as they were"

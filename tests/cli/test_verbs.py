@@ -70,7 +70,11 @@ def test_listing_verbs_imports_no_jax(words):
 # what a question of one configuration has no use for
 UNUSED = {
     *("matplotlib", "optax", "optimistix", "pandas", "pyarrow", "scipy"),
-    *(f"infer_jax.{room}" for room in ("calibrate", "codesign", "measure", "plots", "sweep")),
+    *(f"infer_jax.catalog.{room}" for room in ("measurements", "traces")),
+    *(
+        f"infer_jax.{room}"
+        for room in ("calibration", "design", "kernel_timing", "plots", "sweeps")
+    ),
     *(f"infer_jax.cli.{verb}" for verb in ("calibrate", "codesign", "measure", "report", "sweep")),
 }
 
@@ -79,6 +83,13 @@ UNUSED = {
 def test_a_verb_imports_what_it_uses(verb):
     names = imported(verb, "--help")
     assert f"infer_jax.cli.{verb}" in names
+    assert not names & UNUSED
+
+
+def test_what_answers_an_estimate_imports_what_it_uses():
+    code = "import sys, infer_jax.verbs.estimate as _; print(*sys.modules)"
+    names = set(program(code=code).stdout.split())
+    assert "infer_jax.verbs.requests" in names
     assert not names & UNUSED
 
 
