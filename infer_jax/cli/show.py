@@ -8,13 +8,12 @@ from infer_jax.cli.runtime import hushed, prepare
 from infer_jax.errors import InputError
 from infer_jax.results import Column as Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import plain
+from infer_jax.results.result import SCHEMA
 from infer_jax.results.text import show
 from infer_jax.verbs import pictures
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-SCHEMA = 2  # of JSON: counts up where a field goes or changes its meaning; docs/command-line.md
 
 
 def answer(

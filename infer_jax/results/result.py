@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pandas
 
 
+SCHEMA = 2  # of fields: counts up where one goes or changes its meaning; docs/command-line.md
+
+
 class Result(ABC):
     """The answer of a verb.
 
@@ -33,10 +36,17 @@ class Result(ABC):
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """The rows of the answer; the answer itself where it is one."""
-        return [self.to_dict()]
+        return [self._plain()]
 
     def to_dict(self) -> dict[str, object]:
-        """The answer as plain numbers, words, lists and dictionaries; not finite is None."""
+        """The answer as plain numbers, words, lists and dictionaries; not finite is None.
+
+        It begins with ``schema``, the number of the fields' meaning.
+        """
+        return {"schema": SCHEMA, **self._plain()}
+
+    def _plain(self) -> dict[str, object]:
+        """The fields in what JSON has."""
         fields = plain(self.fields())
         assert isinstance(fields, dict)
         notes = fields.get("notes")

@@ -23,6 +23,7 @@ from infer_jax.sweeps.best import Best
 from infer_jax.verbs import checks
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
+from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.pictures import missing
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import watched
@@ -52,7 +53,8 @@ def codesign(
             split and batch are free, its parameters held within 2 %.
         hardware: without a spec, the system, by name or file.
         spec: a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
-        ttft: limit in s, as ``tpot``; ``target_throughput``: least output tokens/s per GPU.
+        ttft: limit in s or as a text such as "300ms", as ``tpot``; ``target_throughput``: least
+            output tokens/s per GPU.
         out: a folder for config.json, design.json and path.png.
         seed: of the random starts.
 
@@ -122,7 +124,7 @@ def _design(asked: DesignSpec, keep: Best, seed: int | None) -> Design:
 
 def _report(asked: DesignSpec, design: Design, keep: Best, *, wanted: bool) -> DesignResult:
     """What is said of a design; ``wanted``: its config.json even where the model did not change."""
-    notes = list(design.notes)
+    notes = [*long_times(dict(keep.under)), *design.notes]
     law, wrapper = asked.estimator.law, design.point.estimator
     tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
     if law is not None:

@@ -50,7 +50,7 @@ def estimate(
     """What one configuration answers: TTFT, TPOT, tokens/s, $/Mtok, and where the time goes.
 
     ``isl`` and ``osl`` are tokens, or "2200±600" with a ``request_rate``; ``ttft`` and ``tpot``
-    are limits in seconds, shown as met or broken.
+    are limits, shown as met or broken: seconds, or a text with a unit such as "30ms".
 
     Raises:
         InputError: a model or system that cannot be read, a split that no engine runs, options

@@ -132,7 +132,7 @@ class EstimateResult(Result):
                 "Memory and compute overlap, so that shares may add up to more than 100 %.",
                 *own,
             ]
-        return [*said, *self.asked.notes]
+        return [*limits.long_times(self.limits), *said, *self.asked.notes]
 
     def _server_notes(self, own: Sequence[str]) -> list[str]:
         """What both times of a loaded server hold, and between which ends they were measured."""

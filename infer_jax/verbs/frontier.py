@@ -17,6 +17,7 @@ from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, either, read
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
+from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
@@ -58,7 +59,8 @@ def frontier(
 ) -> FrontierResult:
     """Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.
 
-    ``tpot`` is in seconds; ``out`` is the picture, written where a name is given.
+    ``tpot`` is a limit: seconds, or a text with a unit such as "30ms"; ``out`` is the picture,
+    written where a name is given.
 
     Raises:
         InputError: a model or system that cannot be read, an estimator that does not search the
@@ -100,6 +102,7 @@ def frontier(
         why="" if len(front) else points.why_nothing(tried.grid, demand, read(tpot)),
         all=all,
         notes=[
+            *long_times({"tpot": read(tpot)}),
             *_searched(tried, work),
             *drafting,
             *asked.notes,

@@ -1,7 +1,31 @@
-"""Limits for JSON, and in words if one is exceeded."""
+"""Limits for JSON, and in words if one is exceeded, or so long that its unit may be wrong."""
+
+import math
+from collections.abc import Mapping
 
 from infer_jax.estimators import Limit
 from infer_jax.results.numbers import digits, size
+
+# seconds from which a limit is probably a number of milliseconds
+LONG = {"ttft": 100.0, "p99_ttft": 100.0, "tpot": 1.0}
+
+
+def long_times(limits: Mapping[str, float | None]) -> list[str]:
+    """A sentence for each limit in seconds, by output, that no user of a server would set.
+
+    >>> long_times({"tpot": 30.0, "ttft": 2.0})
+    ['The limit of TPOT is 30 s; --tpot 30ms, with a unit, is 30 milliseconds.']
+    """
+    said = []
+    for name, limit in limits.items():
+        if limit is not None and LONG.get(name, math.inf) <= limit < math.inf:
+            option, value = f"--{name.replace('_', '-')}", f"{limit:.6g}"
+            title = name.replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT")
+            said.append(
+                f"The limit of {title} is {value} s; {option} {value}ms, with a unit, is {value} "
+                "milliseconds."
+            )
+    return said
 
 
 def limit_of(name: str, limit: Limit) -> dict[str, object]:

@@ -54,7 +54,10 @@ def plan(
     frontier: bool = False,
     set: str | Sequence[str] | None = None,
 ) -> PlanResult:
-    """Which plans meet TTFT and TPOT (limits in seconds) for the fewest dollars per million tokens?
+    """Which plans meet limits of TTFT and TPOT for the fewest dollars per million tokens?
+
+    Limits are in seconds, or texts with a unit such as "30ms"; ``ttft="none"`` takes the usual
+    one away.
 
     Raises:
         InputError: a model or system that cannot be read, options that exclude each other.

@@ -11,7 +11,7 @@ from infer_jax.launch import Launch
 from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.results import Notes, Part, Result
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import plan_launch, plan_picture, plan_rows, plan_tables
+from infer_jax.verbs import limits, plan_launch, plan_picture, plan_rows, plan_tables
 from infer_jax.verbs.plan_rows import Row
 from infer_jax.verbs.plan_search import Plans, Question, fronts
 
@@ -141,12 +141,15 @@ class PlanResult(Result):
         banded = any(plan_rows.row(c, plans).intervals for c in shown)
         chunked = list(tried.chunks) != [UNBOUNDED]
         pooled = requests.work.lengths and not tried.alone
+        names = ("tpot", "p99_ttft") if question.asked.usual_ttft else limits.LONG
+        set_by_user = {name: getattr(question.asked, name) for name in names}
         return [
             *(plan_rows.free(plans.best, question.asked) if plans.best else []),
             f"Every legal layout and batch, {plans.configurations} configurations, "
             f"{' and '.join(tried.modes)}.",
             *([BANDS] if banded else []),
             *(self._usual() if question.asked.usual_ttft else []),
+            *limits.long_times(set_by_user),
             *requests.notes,
             *(["Pools take all requests at the mean lengths."] if pooled else []),
             *(["Pools prefill a prompt in one pass."] if chunked and len(tried.modes) > 1 else []),

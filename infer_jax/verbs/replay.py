@@ -75,7 +75,8 @@ def replay(
 
     The scheduler of an engine, pass by pass, for the requests of a ``trace`` or of a benchmark:
     ``concurrency`` kept in flight, or ``request_rate`` a second. ``ttft`` and ``tpot`` are limits
-    in seconds, which goodput meets. ``out`` is a picture, or a .csv of all requests.
+    that goodput meets: seconds, or a text with a unit such as "30ms". ``out`` is a picture, or a
+    .csv of all requests.
 
     Raises:
         InputError: a model, system or trace that cannot be read, a plan or an engine that is not

@@ -17,6 +17,7 @@ from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, plain
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs
+from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
 from infer_jax.verbs.replay_runs import Run, Statistic, names, statistic
 from infer_jax.verbs.replay_server import Server
@@ -229,7 +230,8 @@ class ReplayResult(Result):
             said.append(BATCHED)
         if any(run.preempted.any() for run in runs):
             said.append("Times between tokens leave out what requests wait after a preemption.")
-        return [*said, *(note for note in self.asked.notes if "USD/h" not in note)]
+        own = (note for note in self.asked.notes if "USD/h" not in note)
+        return [*long_times(self.limits), *said, *own]
 
     def parts(self) -> Iterator[Part]:
         """Server and load, times with percentiles, rates and what was full."""

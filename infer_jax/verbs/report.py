@@ -15,6 +15,7 @@ from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.plan_rows import degrees
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
@@ -61,6 +62,7 @@ class ReportResult(Result):
         """The answer in a paragraph, and where the page is."""
         yield self.answers.trusted.says
         yield lead(self.answers, self.limits)
+        yield from long_times(dict(zip(("ttft", "tpot"), self.limits, strict=True)))
         if self.out is not None:
             yield f"Report: {self.out}."
 
@@ -122,8 +124,8 @@ def report(
 ) -> ReportResult:
     """One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.
 
-    ``ttft`` and ``tpot`` are limits in seconds; ``out``: the file of the page; none is written
-    where none is given.
+    ``ttft`` and ``tpot`` are limits: seconds, or a text with a unit such as "30ms"; ``out``: the
+    file of the page; none is written where none is given.
 
     Raises:
         InputError: a model or system that cannot be read, a plan that no engine runs, a file that

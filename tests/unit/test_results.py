@@ -31,7 +31,8 @@ class Small(Result):
 
 def test_a_result_prints_escapes_and_turns_into_rows():
     small = Small()
-    assert small.to_dict() == {"a": 1.5, "deep": {"b": None}, "text": "<b>"}
+    assert small.to_dict() == {"schema": 2, "a": 1.5, "deep": {"b": None}, "text": "<b>"}
+    assert small.rows() == [{"a": 1.5, "deep": {"b": None}, "text": "<b>"}]
     assert repr(small) == str(small)
     assert str(small).count("- assumed") == 1 and "run --this" in str(small)
     page = small._repr_html_()
@@ -46,7 +47,7 @@ def test_a_result_prints_escapes_and_turns_into_rows():
 def test_a_verb_answers_what_its_command_prints():
     held = ij.memory(*POINT, tp=1, batch=8)
     said = answer("memory", *WORDS, "--tp", "1", "--batch", "8")
-    assert {"schema": said["schema"], **as_command(held)[0]} == said
+    assert as_command(held)[0] == said
     assert (
         as_command(held)[1].split()
         == run("memory", *WORDS, "--tp", "1", "--batch", "8").out.split()
@@ -93,7 +94,7 @@ def test_estimate_answers_what_its_command_prints(name):
     options, words = ESTIMATES[name]
     found = ij.estimate(*POINT, **options)
     said = answer("estimate", *WORDS, *words)
-    assert {"schema": said["schema"], **as_command(found)[0]} == said
+    assert {**as_command(found)[0]} == said
     assert as_command(found)[1].split() == run("estimate", *WORDS, *words).out.split()
     assert said["tpot_ms"] == 1e3 * float(found.estimate.tpot)
 
@@ -119,7 +120,7 @@ def test_compare_answers_what_its_command_prints():
     ):
         found = ij.compare(*POINT, **options)
         said = answer("compare", *WORDS, "--tp", "1", *words)
-        assert {"schema": said["schema"], **as_command(found)[0]} == said
+        assert {**as_command(found)[0]} == said
         assert (
             as_command(found)[1].split() == run("compare", *WORDS, "--tp", "1", *words).out.split()
         )
@@ -135,7 +136,7 @@ def test_sensitivity_answers_what_its_command_prints(tmp_path, monkeypatch):
     given = ("--tp", "1", "--batch", "8", "--estimator", "economics.planned")
     found = ij.sensitivity(*POINT, tp=1, batch=8, estimator="economics.planned")
     said = answer("sensitivity", *WORDS, *given)
-    assert {"schema": said["schema"], **as_command(found)[0]} == said
+    assert {**as_command(found)[0]} == said
     assert as_command(found)[1].split() == run("sensitivity", *WORDS, *given).out.split()
     assert len(found.rows()) == len(said["points"][0]["elasticities"])
     pytest.importorskip("matplotlib")

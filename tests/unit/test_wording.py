@@ -24,7 +24,7 @@ class Advice(Result):
 def test_notes_name_what_the_reader_writes():
     said = 'ttft="none" takes it away, isl="2200±600" spreads; `sglang --port 4`, '
     said += "to_dict() has all."
-    assert Advice().to_dict() == {"launch": "vllm serve --port 80", "notes": [said]}
+    assert Advice().to_dict() == {"schema": 2, "launch": "vllm serve --port 80", "notes": [said]}
     text = " ".join(str(Advice()).split())
     assert said in text and "no max_model_len is given" in text
     assert "vllm serve --port 80" in text, "a command is printed as it is typed"

@@ -1,0 +1,22 @@
+"""Limits of time: in seconds from Python, with a unit from the command line."""
+
+import infer_jax as ij
+from tests.cli.running import run
+
+POINT = ("llama-3.1-8b", "h100_sxm")
+ONE = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "16")
+
+
+def test_a_limit_so_long_that_its_unit_may_be_wrong_is_noted():
+    notes = ij.estimate(*POINT, tp=1, batch=16, tpot=30, ttft=300).to_dict()["notes"]
+    assert isinstance(notes, list)
+    assert 'The limit of TPOT is 30 s; tpot="30ms", with a unit, is 30 milliseconds.' in notes
+    assert any('ttft="300ms"' in note for note in notes)
+    said = " ".join(run(*ONE, "--tpot", "30s").out.split())
+    assert "The limit of TPOT is 30 s; --tpot 30ms, with a unit" in said
+
+
+def test_usual_limits_are_not_noted():
+    found = ij.estimate(*POINT, tp=1, batch=16, tpot=0.03, ttft="30s")
+    assert "with a unit" not in str(found)
+    assert "with a unit" not in run(*ONE, "--tpot", "30", "--ttft", "300").out
