@@ -194,6 +194,7 @@ def _run(
 ) -> Run:
     """One run: requests are dealt to the copies in turn, and each copy serves its own."""
     count, parts = len(requests.prompt), []
+    counted = np.arange(count) >= warmup
     table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
     table |= {"preempted": np.zeros(count), "cached": np.zeros(count)}
     for copy in range(copies):
@@ -207,7 +208,7 @@ def _run(
         for name, column in table.items():
             values = cached if name == "cached" else np.asarray(getattr(log, name))[there]
             column[copy::copies] = values
-        parts.append((gaps_of(log), _series(server, log)))
+        parts.append((gaps_of(log, counted[copy::copies]), _series(server, log)))
         done()
     # a request spends the time in front before the scheduler sees it
     table["arrival"] = table["arrival"] - server.front
@@ -217,7 +218,7 @@ def _run(
         prompt=requests.prompt,
         output=requests.output,
         copy=np.arange(count) % copies,
-        counted=np.arange(count) >= warmup,
+        counted=counted,
         gaps=gaps,
         series=tuple(part[1] for part in parts),
     )

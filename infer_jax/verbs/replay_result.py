@@ -128,9 +128,7 @@ class ReplayResult(Result):
         if not len(self.runs[0].series[0].power):
             return None
         chips = float(self.plan.tp)
-        return self._mean(
-            lambda run: chips * sum(s.joules() for s in run.series) / run.output.sum()
-        )
+        return self._mean(lambda run: chips * run.joules / run.output[run.counted].sum())
 
     @property
     def _cached(self) -> float:
@@ -145,7 +143,7 @@ class ReplayResult(Result):
 
     def _peak(self, name: str) -> float:
         """The largest value of a series, of any copy and run."""
-        return max(float(getattr(s, name).max()) for run in self.runs for s in run.series)
+        return max(run.peak(name) for run in self.runs)
 
     def fields(self) -> Mapping[str, object]:
         """Times in ms with their standard errors, rates, what was full, and what was asked."""
@@ -183,7 +181,7 @@ class ReplayResult(Result):
             "goodput_requests_per_s": self.goodput,
             "limits": {f"{name}_ms": 1e3 * limit for name, limit in self.limits.items()},
             "duration_s": self._mean(lambda run: run.duration),
-            "preemptions": self._mean(lambda run: run.preempted.sum()),
+            "preemptions": self._mean(lambda run: run.preemptions),
             "queue_peak": self._peak("queue"),
             "running_peak": self._peak("running"),
             "cache_peak_percent": 100.0 * self._peak("cache"),
@@ -288,7 +286,7 @@ class ReplayResult(Result):
         yield "duration of a run", mark + digits(duration, 4), "s"
         if self.lengths.caching:
             yield "prompts in the cache", digits(self._cached), "% of tokens"
-        yield "preemptions", digits(self._mean(lambda run: run.preempted.sum())), "in a run"
+        yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"
         yield "longest queue", digits(self._peak("queue")), "requests"
         yield "most running", digits(self._peak("running")), "requests"
         yield "fullest cache", digits(100.0 * self._peak("cache")), "%"

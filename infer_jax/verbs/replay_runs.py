@@ -23,9 +23,16 @@ class Series(NamedTuple):
     cache: np.ndarray
     power: np.ndarray
 
-    def joules(self) -> float:
-        """Energy of a chip, J."""
-        return float(np.sum(self.power * np.diff(self.time, prepend=0.0)))
+    def joules(self, start: float) -> float:
+        """Energy of a chip from ``start`` on, J."""
+        start = max(start, 0.0)
+        seconds = np.diff(np.maximum(self.time, start), prepend=start)
+        return float(np.sum(self.power * seconds))
+
+    def peak(self, name: str, start: float) -> float:
+        """The largest value of a column from ``start`` on."""
+        there = max(int(np.searchsorted(self.time, start, side="right")) - 1, 0)
+        return float(getattr(self, name)[there:].max())
 
 
 class Gaps(NamedTuple):
@@ -76,10 +83,28 @@ class Run(NamedTuple):
         return times[np.isfinite(times)]
 
     @property
+    def start(self) -> float:
+        """The first arrival that is counted, s: rates, peaks and energy are from then on."""
+        return float(self.arrival[self.counted].min())
+
+    @property
     def duration(self) -> float:
         """Seconds from the first arrival that is counted to the last token."""
-        counted = self.counted
-        return float(self.last[counted].max() - self.arrival[counted].min())
+        return float(self.last[self.counted].max()) - self.start
+
+    @property
+    def preemptions(self) -> int:
+        """How often requests that are counted were preempted."""
+        return int(self.preempted[self.counted].sum())
+
+    @property
+    def joules(self) -> float:
+        """Energy of one chip of every copy from ``start`` on, J."""
+        return sum(s.joules(self.start) for s in self.series)
+
+    def peak(self, name: str) -> float:
+        """The largest value of a series of any copy from ``start`` on."""
+        return max(s.peak(name, self.start) for s in self.series)
 
     def good(self, limits: dict[str, float]) -> float:
         """Requests per second that meet all limits (s); one token alone meets any TPOT."""
@@ -135,8 +160,8 @@ def _of_one(sample: np.ndarray, count: np.ndarray | None) -> dict[str, float]:
     return dict(zip(names(), (np.average(sample, weights=count), *levels), strict=True))
 
 
-def gaps_of(log: Log) -> Gaps:
-    """The gaps between tokens of one copy, from the passes of its path.
+def gaps_of(log: Log, counted: np.ndarray) -> Gaps:
+    """The gaps between tokens of those requests of one copy that are counted, from its path.
 
     A pass gives each decoding request a token. The gap before it is the time since its last one:
     the pass itself, with passes between that fed prompts alone. Passes of one entry count as
@@ -154,13 +179,21 @@ def gaps_of(log: Log) -> Gaps:
     since = np.concatenate([[begin[at[0]]], time[at[:-1]]])  # the last pass that decoded
     there = np.asarray(log.there)
     decodes = np.asarray(log.output)[there] > 1
-    first = np.asarray(log.marks.first)[there][decodes]
+    first, last = (np.asarray(x)[there] for x in (log.marks.first, log.marks.last))
     entry = np.searchsorted(at, first, side="right")  # where its second token is decoded
     entry = np.minimum(entry, len(at) - 1)
-    joined = np.bincount(entry, minlength=len(at))
-    new = begin[at[entry]] + each[entry] - time[first]
-    others = np.maximum(decoding[at] - joined, 0)
+    left = np.searchsorted(at, last, side="right")  # the first one without it
+
+    def those(entries: np.ndarray, which: np.ndarray) -> np.ndarray:
+        return np.bincount(entries[which], minlength=len(at) + 1)[: len(at)]
+
+    aside = decodes & ~counted
+    decoding = decoding[at] - np.cumsum(those(entry, aside) - those(left, aside))
+    decoding = np.maximum(decoding, 0)
+    own = decodes & counted
+    new = begin[at[entry[own]]] + each[entry[own]] - time[first[own]]
+    others = np.maximum(decoding - those(entry, own), 0)
     seconds = [new, begin[at] - since + each, each]
-    counts = [np.ones(len(new)), others, (count[at] - 1) * decoding[at]]
+    counts = [np.ones(len(new)), others, (count[at] - 1) * decoding]
     seconds, counts = np.concatenate(seconds), np.concatenate(counts).astype(float)
     return Gaps(seconds[counts > 0], counts[counts > 0])

@@ -107,13 +107,16 @@ def test_a_closed_loop_keeps_its_requests_in_flight(flying):
     assert np.sort(run.arrival)[5] == -flying.server.front < np.sort(run.arrival)[6]
 
 
+@pytest.mark.parametrize("warmup", [0, 10])
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
-def test_gaps_between_tokens_add_up_to_what_requests_take(engine):
-    run = ij.replay(*SERVER, **OPEN, engine=engine).runs[0]
+def test_gaps_between_tokens_add_up_to_what_requests_take(engine, warmup):
+    run = ij.replay(*SERVER, **OPEN, engine=engine, warmup=warmup).runs[0]
     assert not run.preempted.any()
-    assert run.gaps.count.sum() == (run.output - 1).sum()
+    counted = run.counted
+    assert counted.sum() == 30 - warmup
+    assert run.gaps.count.sum() == (run.output - 1)[counted].sum()
     assert (run.gaps.seconds > 0).all()
-    spent = (run.last - run.first).sum()
+    spent = (run.last - run.first)[counted].sum()
     assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
 
 
@@ -144,6 +147,26 @@ def test_seeds_are_runs_of_other_requests_and_warmup_is_not_counted(loaded):
     assert many.times["ttft"].values["mean"] == pytest.approx(np.mean(means))
     assert many.times["ttft"].errors["mean"] == pytest.approx(np.std(means, ddof=1) / np.sqrt(3))
     assert len(set(means)) == 3
+
+
+def test_a_burst_that_warms_up_is_not_in_what_comes_after_it(tmp_path):
+    line = '{{"input_toks": 400, "output_toks": {}, "arrival_time_ns": {}}}\n'
+    file, alone = tmp_path / "burst.jsonl", tmp_path / "alone.jsonl"
+    file.write_text(line.format(300, 0) * 29 + line.format(40, 60 * 10**9))
+    alone.write_text(line.format(40, 0))
+    # a cache of some 2,000 tokens, so that the burst waits and is preempted
+    after = ij.replay(*SERVER, trace=file, warmup=29, gpu_memory_utilization=0.209, **SIZES)
+    quiet = ij.replay(*SERVER, trace=alone, gpu_memory_utilization=0.209, **SIZES)
+    (series,) = after.runs[0].series
+    assert after.runs[0].preempted.sum() > 0 and series.queue.max() > 10
+    answered, expected = after.to_dict(), quiet.to_dict()
+    assert (answered["preemptions"], answered["running_peak"]) == (0, 1)
+    assert answered["queue_peak"] <= 1
+    for name in ("itl_ms", "cache_peak_percent", "throughput_tokens_per_s"):
+        assert answered[name] == pytest.approx(expected[name], rel=1e-9), name
+    # a server that runs already rests while the request is on its way
+    resting = series.power[np.argmax(np.diff(series.time)) + 1] * after.server.front
+    assert after.energy == pytest.approx(quiet.energy + resting / 40, rel=1e-9)
 
 
 def test_batches_say_how_sure_a_mean_is():
