@@ -74,9 +74,8 @@ def replay(
     """What happens to each request: TTFT, TPOT, ITL and latency with percentiles, queue and cache.
 
     The scheduler of an engine, pass by pass, for the requests of a ``trace`` or of a benchmark:
-    ``concurrency`` kept in flight, or ``request_rate`` a second. ``ttft`` and ``tpot`` are limits
-    that goodput meets: seconds, or a text with a unit such as "30ms". ``out`` is a picture, or a
-    .csv of all requests.
+    ``concurrency`` kept in flight, or ``request_rate`` a second. Goodput meets the limits ``ttft``
+    and ``tpot``, seconds or a text such as "30ms". ``out``: a picture, or a .csv of all requests.
 
     Raises:
         InputError: a model, system or trace that cannot be read, a plan or an engine that is not
