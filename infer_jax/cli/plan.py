@@ -114,6 +114,13 @@ Frontier = Annotated[
         help="Every plan within the limits that no other beats in both speed and dollars.",
     ),
 ]
+Replay = Annotated[
+    bool,
+    typer.Option(
+        "--replay/--no-replay",
+        help="Replay the first five plans by their engine's scheduler: means and p99 by both.",
+    ),
+]
 Out = Annotated[
     str | None, typer.Option(metavar="FILE", help="A picture of the plans: .png, .svg or .pdf.")
 ]
@@ -148,6 +155,7 @@ def plan(
     pue: Pue = None,
     top: Top = 3,
     frontier: Frontier = False,
+    replay: Replay = False,
     out: Out = None,
     set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,

@@ -31,8 +31,8 @@ def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | N
         InputError: a request that the cache or, whole, the budget never holds; more slots than
             tokens in a pass.
     """
-    _check(rules, requests, concurrency)
-    width, turns = _power(rules.slots), _power(_turns(rules, requests))
+    checked(rules, requests, concurrency)
+    width, turns = sizes_of(rules, requests)
     loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
     while True:
         log = _program(step, rules, requests, loop, width=width, turns=turns)
@@ -46,7 +46,17 @@ def _program(step, rules, requests, concurrency, *, width, turns):
     return replay(step, rules, requests, concurrency, width=width, turns=turns)
 
 
-def _check(rules: Rules, requests: Requests, concurrency: int | None) -> None:
+def sizes_of(rules: Rules, requests: Requests) -> tuple[int, int]:
+    """Slots and entries of the path that a program has room for, powers of two."""
+    return _power(rules.slots), _power(_turns(rules, requests))
+
+
+def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
+    """Do nothing where every request can be served.
+
+    Raises:
+        InputError: as ``serve``.
+    """
     if concurrency is not None and concurrency < 1:
         raise InputError("serve", "concurrency", concurrency, "a whole number of at least 1")
     if rules.beside and float(rules.slots) > float(rules.budget):

@@ -52,12 +52,15 @@ def plan(
     pue: float | None = None,
     top: int = 3,
     frontier: bool = False,
+    replay: bool = False,
     set: str | Sequence[str] | None = None,
 ) -> PlanResult:
     """Which plans meet limits of TTFT and TPOT for the fewest dollars per million tokens?
 
     Limits are in seconds, or texts with a unit such as "30ms"; ``ttft="none"`` takes the usual
     one away.
+
+    ``replay``: the first plans are replayed by their engine's scheduler, and shown by both.
 
     Raises:
         InputError: a model or system that cannot be read, options that exclude each other.
@@ -79,7 +82,12 @@ def plan(
     drafts = drafting(model, draft, accepted, heads=heads)
     target = Target(config, checks.texts(quant) or [None], kv_dtype, set)
     question = Question(target, systems, decoding, money, requests, asked, tried, drafts, draft)
-    return PlanResult(question, plans(question))
+    answer = plans(question)
+    if replay:
+        from infer_jax.verbs.plan_replay import replayed  # which other plans need not load
+
+        answer.replayed = replayed(question, answer)
+    return PlanResult(question, answer)
 
 
 def _systems(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from infer_jax.launch import ENGINES, Launch, launches, service
+from infer_jax.launch import ENGINES, Launch, Service, launches, service
 from infer_jax.planning import Choice
 from infer_jax.results import Lines, Part
 from infer_jax.specs import UNBOUNDED
@@ -13,11 +13,11 @@ from infer_jax.verbs.plan_search import Plans, Question
 NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
 
 
-def started(choice: Choice, question: Question, plans: Plans) -> dict[str, Launch]:
-    """What starts a plan, by engine."""
+def service_of(choice: Choice, question: Question, plans: Plans) -> Service:
+    """The servers of a plan, with the sizes that they are started with."""
     systems = [plans.systems[name] for name in choice.system.split(" > ")]
     most = float(question.tried.common.max_sequences)
-    wanted = service(
+    return service(
         question.target.config,
         plans.model,
         systems,
@@ -30,6 +30,12 @@ def started(choice: Choice, question: Question, plans: Plans) -> dict[str, Launc
         None if question.asked.rate is None else most if most < UNBOUNDED else math.inf,
         longest=(question.requests.longest, question.requests.within),
     )
+
+
+def started(choice: Choice, question: Question, plans: Plans) -> dict[str, Launch]:
+    """What starts a plan, by engine."""
+    systems = [plans.systems[name] for name in choice.system.split(" > ")]
+    wanted = service_of(choice, question, plans)
     if not wanted.checkpoint.missing and any(map(inputs.as_numbers, systems)):
         wanted = wanted._replace(checkpoint=wanted.checkpoint._replace(missing=NO_GPU))
     return dict(zip(ENGINES, launches(wanted), strict=True))

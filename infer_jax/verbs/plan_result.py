@@ -81,7 +81,7 @@ class PlanResult(Result):
             "near_misses": self._fields_of(plans.missed),
             **picture,
             "launch": {launch.engine: launch.to_dict() for launch in self.launch.values()},
-            "notes": self.notes(),
+            "notes": [*self.notes(), *self._replay_notes()],
         }
 
     def rows(self) -> Sequence[Mapping[str, object]]:
@@ -108,6 +108,10 @@ class PlanResult(Result):
         sign = "$" if currency == "USD" else currency
         met = bool(plans.met)
         yield from plan_tables.tables(rows, met=met, frontier=frontier, formats=formats, sign=sign)
+        if plans.replayed:
+            if any(x.times for x in plans.replayed):
+                yield from ("", "By law and by replay, ms:", plan_tables.replayed(plans.replayed))
+            yield from self._replay_notes()
         if frontier:
             count = f"{len(rows)} of {len(plans.met)} points of the frontier; --json has all."
             notes.insert(1, count)
@@ -159,6 +163,22 @@ class PlanResult(Result):
             "input or output; a GPU is paid while it is rented.",
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in plans.notes),
             *([self.picture_note] if self.picture_note else []),
+        ]
+
+    def _replay_notes(self) -> list[str]:
+        """Where laws and replay are apart, what is not replayed, and what a replay is of."""
+        if not self.searched.replayed:
+            return []
+        from infer_jax.verbs.plan_replay import ABOUT, differences
+
+        missing = {}
+        for choice, times, why in self.searched.replayed:
+            if times is None:
+                missing.setdefault(why, []).append(choice.layout)
+        return [
+            *differences(self.question, self.searched),
+            *(f"Not replayed: {', '.join(x)} ({why})." for why, x in missing.items()),
+            *([ABOUT] if len(self.searched.replayed) > sum(map(len, missing.values())) else []),
         ]
 
     def _usual(self) -> list[str]:

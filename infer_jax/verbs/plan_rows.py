@@ -13,6 +13,7 @@ from infer_jax.verbs.plan_search import Plans
 
 ENERGIES = ("blended_energy", "input_energy", "energy")
 COSTS = ("input_cost", "cost")
+REPLAYED = ("ttft", "p99_ttft", "tpot", "p99_tpot")
 PLACED = {"ttft", "tpot", *COSTS, *ENERGIES}  # outputs with a column of their own
 
 
@@ -20,7 +21,8 @@ class Row(NamedTuple):
     """A plan with what is known of its system.
 
     ``borrowed``: the generations whose coefficients stand for its chips, where these have none;
-    ``intervals``: what 80 % of measured runs are in, in ms, by name; ``values``: the outputs of the
+    ``intervals``: what 80 % of measured runs are in, in ms, by name; ``replayed``: times of its
+    replay in ms, or None, by name, where plans are replayed; ``values``: the outputs of the
     plan as they are printed, None where one needs the power of a chip that is not known.
     """
 
@@ -28,6 +30,7 @@ class Row(NamedTuple):
     borrowed: str | None
     intervals: Mapping[str, Sequence[float]]
     values: Mapping[Output, float | None]
+    replayed: Mapping[str, float | str | None]
 
     @property
     def others(self) -> Mapping[Output, float | None]:
@@ -71,6 +74,7 @@ class Row(NamedTuple):
             "binds": c.binds,
             "broken": dict(c.excess),
             **self.intervals,
+            **self.replayed,
             "idle_gpus": idle(c, total),
         }
 
@@ -99,7 +103,19 @@ def row(c: Choice, plans: Plans) -> Row:
         output: known(output.factor * x) if output.drawn else output.factor * x
         for output, x in c.outputs.items()
     }
-    return Row(c, borrowed, intervals, values)
+    return Row(c, borrowed, intervals, values, _replayed(c, plans))
+
+
+def _replayed(c: Choice, plans: Plans) -> Mapping[str, float | str | None]:
+    """Times of the replay of a plan, and why it was not replayed; nothing where none was."""
+    if not plans.replayed:
+        return {}
+    own = next((x for x in plans.replayed if x.choice is c), None)
+    times = None if own is None else own.times
+    return {
+        **{f"replay_{x}_ms": None if times is None else 1e3 * getattr(times, x) for x in REPLAYED},
+        "not_replayed": None if own is None else own.why or None,
+    }
 
 
 def _key(output: Output, currency: str) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -20,6 +20,9 @@ from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import ModelLike
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.requests import Requested
+
+if TYPE_CHECKING:
+    from infer_jax.verbs.plan_replay import Replayed
 
 
 class Money(NamedTuple):
@@ -93,7 +96,7 @@ class Plans:
 
     ``usual``: whether plans were kept within the usual TTFT, for want of a limit; ``systems``,
     ``trusted``: by name; ``formats``: the options by what they came to; ``pools``: one or two
-    systems of each search.
+    systems of each search; ``replayed``: the first plans, where that was asked.
     """
 
     model: Model
@@ -106,6 +109,7 @@ class Plans:
     formats: dict[str, str | None] = field(default_factory=dict)
     pools: dict[str, Sequence[Pool]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    replayed: Sequence["Replayed"] = ()
 
     @property
     def best(self) -> Choice | None:

@@ -1,6 +1,7 @@
 """Tables of plans: times and costs, and the cost and energy of input and output."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.planning import Choice
 from infer_jax.results import Column, Part, Table, numbers
 from infer_jax.verbs.plan_rows import COSTS, ENERGIES, Row
+
+if TYPE_CHECKING:
+    from infer_jax.verbs.plan_replay import Replayed
 
 SHOWN = 25  # lines of a printed frontier
 TIMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
@@ -25,6 +29,28 @@ def tables(
     if not frontier:
         yield ""
         yield _bills(rows, names, sign)
+
+
+def replayed(plans: Sequence["Replayed"]) -> Table:
+    """Means and 99th percentiles by law and by replay, ms."""
+    systems = len({c.system for c, _, _ in plans}) > 1
+    random = any(c.p99_ttft for c, _, _ in plans)
+    columns = (
+        Column("plan", left=True),
+        *([Column("system", left=True)] if systems else []),
+        *(Column("TTFT", by) for by in ("law", "replay")),
+        *(Column("p99", by) for by in (("law", "replay") if random else ("replay",))),
+        *(Column("TPOT", by) for by in ("law", "replay")),
+        Column("p99", "replay"),
+    )
+    lines = []
+    for c, times, _ in plans:
+        if times is None:
+            continue
+        every = (c.ttft, times.ttft, c.p99_ttft, times.p99_ttft, c.tpot, times.tpot, times.p99_tpot)
+        shown = [numbers.digits(1e3 * x) for x in every if x is not None]
+        lines.append([c.layout, *([c.system] if systems else []), *shown])
+    return Table(columns, lines)
 
 
 def spread(plans: Sequence[Choice]) -> list[int]:

@@ -111,7 +111,7 @@ def replay(
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling)  # fmt: skip
     mean = lengths.mean_tokens
-    server = server_of(its, model, arch, asked.hardware, float(plan.tp), sizes, mean)
+    server = server_of(its, model, arch, asked.hardware, {"tp": float(plan.tp)}, sizes, mean)
     runs = []
     with progress.steps("replaying", int(seeds * dp)) as done:
         for i in range(int(seeds)):

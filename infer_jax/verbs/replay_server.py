@@ -1,5 +1,6 @@
 """The server of a replay: the rules of its engine, and what its passes cost."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -96,11 +97,13 @@ def server_of(
     model: Serving,
     arch: Architecture,
     hardware: Hardware,
-    tp: float,
+    degrees: Mapping[str, float],
     sizes: Sizes,
     mean_tokens: float,
 ) -> Server:
-    """One instance of ``tp`` chips that serves requests of ``mean_tokens`` tokens on average.
+    """One instance that serves requests of ``mean_tokens`` tokens on average.
+
+    ``degrees``: how it is cut over chips, one attention group in one stage: tp, and ep.
 
     Raises:
         InputError: more sequences than tokens in a pass, or no room for a cache.
@@ -118,13 +121,13 @@ def server_of(
         model = model.with_(usable_memory=sizes.utilization)
     # memory is vLLM's account: other engines' many slots take none of it by themselves
     counted = UNBOUNDED if sizes.slots is None else slots
-    plan = Deployment.of(tp=tp, chunk=budget, max_sequences=counted, block=block)
+    plan = Deployment.of(**degrees, chunk=budget, max_sequences=counted, block=block)
     length = jnp.asarray(block * np.ceil(mean_tokens / block))
     pass_, free, each, front = once(_priced, model, arch, hardware, plan, length)
     tokens = float(np.floor(free / each * float(length) / block) * block)
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
-        raise refuse("--tp", tp, f"more GPUs, or smaller weights: {short}")
+        raise refuse("--tp", degrees["tp"], f"more GPUs, or smaller weights: {short}")
     names = {"slots": slots, "budget": budget, **_settings(engine, sizes)}
     if engine == "sglang":
         rules = sglang(tokens=tokens, page=block, **names)

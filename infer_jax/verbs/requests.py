@@ -1,7 +1,7 @@
 """The requests of a verb: mean lengths, their distribution, and arrivals."""
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
 from infer_jax.verbs.checks import tokens
 from infer_jax.verbs.problems import refuse
+
+if TYPE_CHECKING:
+    from infer_jax.catalog.traces import Trace
 
 
 class Requested(NamedTuple):
@@ -25,6 +28,7 @@ class Requested(NamedTuple):
     notes: list[str]
     longest: float
     within: str = ""
+    trace: "Trace | None" = None
 
 
 ISL, OSL = 4096.0, 512.0  # tokens where not given
@@ -89,4 +93,4 @@ def _recorded(trace: str, rate: float | None) -> Requested:
     said = f"{len(read)} requests of {read.file}, {float(work.isl):.6g} tokens in and "
     said += f"{float(work.osl):.6g} out in the mean, {float(work.prefix):.6g} cached, {bursts}."
     longest = float((read.isl + read.osl).max())
-    return Requested(work, "trace", [said], longest, "every request of the trace")
+    return Requested(work, "trace", [said], longest, "every request of the trace", read)

@@ -6,6 +6,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.verbs.plan import _systems
+from infer_jax.verbs.plan_replay import Replayed, Times
 from infer_jax.verbs.texts import tokens
 from tests.cli.running import answer, as_command, run
 
@@ -121,3 +122,44 @@ def test_it_draws_what_the_command_draws(plans, tmp_path):
         return [line for line in lines if "<!--" in line]
 
     assert words("mine.svg") == words("its.svg") != []
+
+
+def test_the_first_plans_are_replayed_as_the_verb_replays_them():
+    """The server that the launch command starts, its share of the load, a tenth not counted."""
+    plans = ij.plan(MODEL, SYSTEM, **FEW | {"total_gpus": None}, concurrency=20, replay=True, top=2)
+    table = plans.rows()
+    for row, choice in zip(table, plans.plans, strict=True):
+        tp, loop = choice.degrees["tp"], round(choice.batch)
+        if choice.degrees["pp"] > 1:
+            assert row["replay_ttft_ms"] is None and "pipeline" in row["not_replayed"]
+            continue
+        sizes = {"max_num_seqs": loop, "max_num_batched_tokens": 2000 + loop}
+        most = max(round(c.batch) for c in plans.plans)
+        requests = {"prompts": max(10 * most, 200), "warmup": max(most, 20), "concurrency": loop}
+        asked = {"isl": 2000, "osl": 200, **requests, **sizes}
+        run = ij.replay(MODEL, SYSTEM, tp=tp, **asked)
+        for name, time in (("ttft", run.times["ttft"]), ("tpot", run.times["tpot"])):
+            assert row[f"replay_{name}_ms"] == pytest.approx(1e3 * time.values["mean"])
+            assert row[f"replay_p99_{name}_ms"] == pytest.approx(1e3 * time.values["p99"])
+    assert any(row["replay_ttft_ms"] for row in table)
+    assert "By law and by replay" in str(plans)
+
+
+def test_it_says_where_law_and_replay_are_apart(plans):
+    first, second, third = plans.plans
+    by_law = (first.ttft, 1.1 * first.ttft, 0.0125, 0.02)
+    given = [
+        Replayed(first, Times(*by_law)),
+        Replayed(second, Times(1.5 * second.ttft, 1.0, second.tpot, 0.02)),
+        Replayed(third, None, "two pools"),
+    ]
+    both = replace(plans, searched=replace(plans.searched, replayed=given))
+    text, table = " ".join(str(both).split()), both.rows()
+    assert f"{first.layout} keeps TPOT within 12 ms by law and not by replay: 12.5 ms." in text
+    assert f"{second.layout}: by replay TTFT is 50 % longer than by law." in text
+    assert f"Not replayed: {third.layout} (two pools)." in text
+    assert f"{first.layout}: by replay" not in text
+    assert table[0]["replay_p99_tpot_ms"] == 20.0 and table[2]["replay_ttft_ms"] is None
+    assert [row["not_replayed"] for row in table] == [None, None, "two pools"]
+    assert any("50 % longer" in note for note in both.to_dict()["notes"])
+    assert "replay_ttft_ms" not in plans.rows()[0]

@@ -74,7 +74,9 @@ def test_the_cache_is_that_of_the_account_of_memory(engine, block):
     assert isinstance(estimator, Serving)
     with jax.enable_x64(True):
         sizes = Sizes(None, None, None, None)
-        made = server_of(engine, estimator, model.architecture, system.hardware, 1, sizes, 4608)
+        made = server_of(
+            engine, estimator, model.architecture, system.hardware, {"tp": 1}, sizes, 4608
+        )
     # a model with windows: tokens of requests of 4,608, as vLLM prints them for that longest one
     held = ij.memory("gpt-oss-120b", SERVER[1], tp=1, max_model_len=4608, block_size=block).memory
     assert made.tokens == pytest.approx(float(held.tokens), abs=64)

@@ -1,0 +1,251 @@
+"""The best plans of a search, replayed by the scheduler of their engine."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import Partial
+
+from infer_jax.compiling import MANY, once
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving.mixed import Mixed, mixed_time
+from infer_jax.launch.servers import budget
+from infer_jax.planning import USUAL_TTFT, Choice, pools_of
+from infer_jax.replays import Requests, Rules, lanes, replay
+from infer_jax.replays.server import checked, sizes_of
+from infer_jax.specs import Workload, trees
+from infer_jax.verbs import inputs
+from infer_jax.verbs.plan_launch import service_of
+from infer_jax.verbs.plan_search import Plans, Pool, Question
+from infer_jax.verbs.progress import busy
+from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
+from infer_jax.verbs.replay_server import Server, Sizes, server_of
+
+COUNT = 5  # plans that are replayed
+ARRIVALS, WAVES = 2000, 10  # requests of a replay: that arrive; for each one in flight
+FEWEST = 200
+SETTLING = 0.1  # share of the requests that comes first and is not counted
+APART = 0.25  # share from which a difference is worth a sentence
+ABOUT = (
+    f"Replays are of one instance with its share of the load, {ARRIVALS} requests that arrive at "
+    f"random or {WAVES} for each one in flight; the first {100 * SETTLING:.0f} % are not counted."
+)
+NAMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
+
+
+class Times(NamedTuple):
+    """Means and 99th percentiles of a replay, s."""
+
+    ttft: float
+    p99_ttft: float
+    tpot: float
+    p99_tpot: float
+
+
+class Replayed(NamedTuple):
+    """A plan and the times of its replay, or why there is none."""
+
+    choice: Choice
+    times: Times | None
+    why: str = ""
+
+
+class Lane(NamedTuple):
+    """One instance of a plan with its requests; ``loop``: kept in flight, where none arrive."""
+
+    server: Server
+    requests: Requests
+    loop: int | None
+
+
+class Ends(NamedTuple):
+    """Seconds of every request of a lane, and whether all were served."""
+
+    arrival: Array
+    first: Array
+    last: Array
+    complete: Array
+
+
+def replayed(question: Question, plans: Plans) -> list[Replayed]:
+    """The first plans, or nearest misses, each instance replayed with its share of the load."""
+    best = plans.met or plans.missed
+    if question.asked.frontier:
+        best = [best[i] for i in np.unique(np.linspace(0, len(best) - 1, COUNT).astype(int))]
+    answers: list[Replayed] = []
+    waiting: list[tuple[Choice, Lane]] = []
+    most = max((c.batch for c in best[:COUNT]), default=1.0)
+    with busy("replaying the best plans"):
+        for choice in best[:COUNT]:
+            lane = _lane(question, plans, choice, most)
+            if isinstance(lane, str):
+                answers.append(Replayed(choice, None, lane))
+            else:
+                waiting.append((choice, lane))
+        # plans whose rules and numbers are of one structure are one program
+        waiting.sort(key=lambda each: _kind(each[1]))
+        for _, alike in groupby(waiting, lambda each: _kind(each[1])):
+            each = list(alike)
+            times = served([lane for _, lane in each])
+            answers += [Replayed(c, x) for (c, _), x in zip(each, times, strict=True)]
+    order = {id(choice): i for i, choice in enumerate(best)}
+    return sorted(answers, key=lambda x: order[id(x.choice)])
+
+
+def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane | str:
+    """An instance of a plan as a lane, or why its scheduler is not replayed.
+
+    ``most``: the largest batch of the plans, which sets the number of requests for all of them.
+    """
+    given = pools_of(choice.degrees)[0]
+    if choice.mode == "disaggregated":
+        return "two pools"
+    for name, what in (
+        ("pp", "micro-batches of a pipeline"),
+        ("attention_dp", "attention groups that wait for each other"),
+        ("drafts", "drafts"),
+    ):
+        if given.get(name, 0.0) > (name != "drafts"):
+            return what
+    pool = next(x[0] for x in plans.pools.values() if _is_of(x[0], choice))
+    service = service_of(choice, question, plans)
+    instance, work = service.instances[0], question.requests.work
+    engine = inputs.engine(pool.side.serving)
+    tokens = budget(instance, service)
+    if engine == "sglang" and instance.chunk >= service.isl:
+        tokens = max(tokens, PREFILL)
+    sizes = Sizes(float(instance.each), float(tokens), None, None)
+    degrees = {name: float(given.get(name, 1.0)) for name in ("tp", "ep")}
+    try:
+        server = server_of(
+            engine, pool.side.serving, pool.given.model.architecture, pool.side.hardware, degrees,
+            sizes, float(work.isl + work.osl),
+        )  # fmt: skip
+        loop = None if question.asked.rate is not None else max(round(choice.batch), 1)
+        count = ARRIVALS if loop is None else max(int(WAVES * np.ceil(most)), FEWEST)
+        copies = float(given.get("replicas", 1.0))
+        asked = _drawn(question, count, loop, copies)
+        requests = Requests.of(*asked[:3], asked.cached(server.tokens) + _prefix(work, asked))
+        checked(server.rules, requests, loop)
+    except InputError as error:
+        return f"{error.field} {error.value}, where allowed is {error.allowed}"
+    return Lane(server, requests, loop)
+
+
+PREFILL = 16384  # SGLang's max_prefill_tokens, which alone bounds a pass of whole prompts
+
+
+def _is_of(pool: Pool, choice: Choice) -> bool:
+    system, formats = pool.side.name, pool.given.model.quantisation
+    return (system, formats) == (choice.system, choice.formats)
+
+
+def _drawn(question: Question, count: int, loop: int | None, copies: float) -> Arriving:
+    """Requests of one instance of ``copies``: as recorded, or drawn from the shares of lengths."""
+    work, rate, trace = question.requests.work, question.asked.rate, question.requests.trace
+    if trace is not None and rate is not None:
+        lengths = Lengths(trace.isl.mean(), trace.osl.mean(), 1.0, trace, bool(trace.hashes))
+        load = Load(None, rate / copies, 1.0, None)
+        return drawn(load, lengths, min(count, len(trace)), (0, 0))
+    random = np.random.default_rng(0)
+    sizes = np.ones((1, 3))
+    if work.lengths:
+        sizes = np.array([[float(x) for x in (s.isl, s.osl, s.weight)] for s in work.lengths])
+    chosen = random.choice(len(sizes), count, p=sizes[:, 2] / sizes[:, 2].sum())
+    isl, osl = (
+        np.maximum(np.round(float(mean) * sizes[chosen, i]), 1.0)
+        for i, mean in enumerate((work.isl, work.osl))
+    )
+    times = np.zeros(count)
+    if loop is None:
+        assert rate is not None and work.arrivals is not None
+        burstiness = 1.0 / max(float(work.arrivals.variability), 1e-3)
+        times = drawn_arrivals(random, count, rate / copies, burstiness)
+    return Arriving(times, isl, osl)
+
+
+def _prefix(work: Workload, asked: Arriving) -> np.ndarray:
+    """Tokens of each prompt in the cache, where a mean says it and no hashes."""
+    if asked.hashes:
+        return np.zeros_like(asked.prompt)
+    share = float(work.prefix) / max(float(work.isl), 1.0)
+    return np.minimum(np.round(share * asked.prompt), asked.prompt - 1.0)
+
+
+def _kind(lane: Lane) -> str:
+    """What lanes of one program share: structure and shapes."""
+    parts = lane.server.pass_, lane.server.rules, lane.requests
+    shapes = [np.shape(x) for x in jax.tree.leaves(parts)]
+    return f"{jax.tree.structure(parts)}{shapes}{lane.loop is None}"
+
+
+def served(many: Sequence[Lane]) -> list[Times]:
+    """The times of servers alike in structure, all in one program."""
+    sizes = [sizes_of(x.server.rules, x.requests) for x in many]
+    width, turns = (max(x) for x in zip(*sizes, strict=True))
+    given = trees.stack(*((x.server.pass_, x.server.rules, x.requests) for x in many))
+    loops = None
+    if many[0].loop is not None:
+        loops = jnp.asarray([x.loop for x in many], jnp.int32)
+    while True:
+        ends = once(_lanes, *given, loops, points=MANY, fixed=(width, turns))
+        if np.all(ends.complete):
+            break
+        turns *= 2  # requests that are preempted take more of them
+    return [_times(trees.take(ends, i), x) for i, x in enumerate(many)]
+
+
+def _lanes(
+    width: int, turns: int, pass_: Mixed, rules: Rules, requests: Requests, loops: Array | None
+) -> Ends:
+    def one(pass_: Mixed, rules: Rules, requests: Requests, loop: Array | None) -> Ends:
+        step = Partial(mixed_time, pass_)
+        log = replay(step, rules, requests, loop, width=width, turns=turns)
+        return Ends(log.arrival, log.first, log.last, log.complete)
+
+    return lanes(one, pass_, rules, requests, loops)
+
+
+def _times(ends: Ends, lane: Lane) -> Times:
+    """Means and percentiles of the requests that are counted."""
+    count = int(lane.requests.count)
+    kept = slice(int(SETTLING * count), count)
+    arrival, first, last = (np.asarray(x)[kept] for x in ends[:3])
+    ttft, more = first - arrival + lane.server.front, lane.requests.output[kept] - 1
+    tpot = ((last - first) / np.maximum(more, 1))[more > 0]
+    tpot = tpot if len(tpot) else np.zeros(1)
+    return Times(*(float(f(x)) for x in (ttft, tpot) for f in (np.mean, _p99)))
+
+
+def _p99(values: np.ndarray) -> np.floating:
+    return np.percentile(values, 99)
+
+
+def differences(question: Question, plans: Plans) -> Iterator[str]:
+    """Where a replay and the laws differ by much, and where a limit is kept by one alone."""
+    usual = USUAL_TTFT if plans.usual else np.inf
+    asked = question.asked
+    limits = {"ttft": min(asked.ttft, usual), "p99_ttft": asked.p99_ttft, "tpot": asked.tpot}
+    for choice, times, _ in plans.replayed:
+        if times is None:
+            continue
+        both = {name: (getattr(choice, name), getattr(times, name)) for name in NAMES}
+        both = {name: x for name, x in both.items() if x[0]}
+        far = {name: b / a - 1.0 for name, (a, b) in both.items() if abs(b / a - 1.0) > APART}
+        if far:
+            parts = [
+                f"{NAMES[name]} is {100 * abs(x):.0f} % {'longer' if x > 0 else 'shorter'}"
+                for name, x in far.items()
+            ]
+            yield f"{choice.layout}: by replay {', '.join(parts)} than by law."
+        for name, (a, b) in both.items():
+            if (a <= limits[name]) != (b <= limits[name]):
+                keeps, breaks = ("law", "replay") if a <= limits[name] else ("replay", "law")
+                yield (
+                    f"{choice.layout} keeps {NAMES[name]} within {1e3 * limits[name]:.6g} ms by "
+                    f"{keeps} and not by {breaks}: {1e3 * max(a, b):.3g} ms."
+                )
