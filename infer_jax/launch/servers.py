@@ -8,7 +8,7 @@ from infer_jax.compiling import once
 from infer_jax.launch.checkpoints import Checkpoint
 from infer_jax.physics import attention as att
 from infer_jax.planning import machines
-from infer_jax.specs import UNBOUNDED, Architecture, Attention, Experts
+from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
 # of the servers of each pool, beside an engine's own (8000, 30000) for what stands before them;
 # docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage starts two pools on a host so
@@ -129,19 +129,13 @@ class Traits(TypedDict):
 def traits(arch: Architecture) -> Traits:
     """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
     mixers = [block.attention for block in arch.blocks if block.attention is not None]
-    caches = once(_caches, mixers, arch)
-    keys = {att.of(x).cache_key(cache) for x, cache in zip(mixers, caches, strict=True)}
+    caches = once(att.caches, mixers, arch)
     return {
         "heads": float(arch.draft_layers) > 0,
         "experts": any(isinstance(block.feedforward, Experts) for block in arch.blocks),
-        "hybrid": len(keys) > 1 or any(float(cache.state) > 0 for cache in caches),
+        "hybrid": att.several_caches(mixers, caches),
         "limit": float(arch.max_positions),
     }
-
-
-def _caches(mixers: list[Attention], arch: Architecture) -> list[att.Cached]:
-    """What servers tell the caches of each of these layers apart by."""
-    return [att.of(mixer).cached(arch) for mixer in mixers]
 
 
 def missing(service: Service) -> list[str]:

@@ -6,7 +6,6 @@ experts, shared experts, router and head; remote nodes a token really visits; la
 collectives; two micro-batches overlap a stage's kernels with that stage's transfers only.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -95,6 +94,39 @@ class Rank(NamedTuple):
         least = moved / (self.hardware.chip.memory_bandwidth * self.model.memory_share)
         return made.replace(seconds=jnp.maximum(made.seconds, least))
 
+    def core_work(self, mine: Mine) -> tuple[Array, Array]:
+        """FLOP of the core of a layer, and bytes that it moves."""
+        new, cached = self.forward.new_tokens, self.forward.cached_tokens
+        moved = self.sequences * mine.read_bytes(self.arch.cache, cached + new)
+        return self.sequences * mine.core_flops(new, cached), moved
+
+    def attending(self, mine: Mine) -> Kernel:
+        """Queries attend to the keys of a cache."""
+        chip, source, cache = self.hardware.chip, self.model.efficiency, self.arch.cache
+        context = self.forward.cached_tokens + self.forward.new_tokens
+        seen, base = jnp.minimum(context, mine.reach), mine.softmax
+        # each new token of a sequence is one more row of queries to the same keys
+        many = base.replace(query_heads=base.query_heads * self.forward.new_tokens)
+        rating = trees.where(
+            self.decodes,
+            source.decode(chip, many, self.sequences, seen, cache),
+            source.prefill(chip, base, seen),
+        )
+        return self.bounded(*self.core_work(mine), chip.flops_16, rating)
+
+    def recurring(self, mine: Mine) -> Kernel:
+        """Tokens update a state in turn."""
+        chip, source = self.hardware.chip, self.model.efficiency
+        context = self.forward.cached_tokens + self.forward.new_tokens
+        held = mine.held_bytes(self.arch.cache, context)
+        stepped, here = source.linear(chip, mine.attention, self.tokens, "decode", held)
+        scanned, there = source.linear(chip, mine.attention, self.tokens, "prefill", held)
+        work, moved = self.core_work(mine)
+        made = rated(work, moved, chip.flops_16, trees.where(self.decodes, here, there))
+        least = moved / (chip.memory_bandwidth * self.model.memory_share)
+        spent = jnp.where(self.decodes, stepped, scanned)
+        return made.replace(seconds=jnp.maximum(spent, least))
+
 
 def projections(r: Rank, attention: Attention) -> Kernelled:
     """The projections of an attention layer on one rank."""
@@ -107,49 +139,7 @@ def projections(r: Rank, attention: Attention) -> Kernelled:
 def core(r: Rank, attention: Attention) -> Kernelled:
     """The attention core of the micro-batch on one rank: in decode or in prefill kernels."""
     mine = att.of(att.of(attention).of_rank(r.plan.tp))
-    return {mine.core.kernel: CORES[mine.core.kernel](r, mine)}
-
-
-def core_work(r: Rank, mine: Mine) -> tuple[Array, Array]:
-    """FLOP of the core of a layer on one rank, and bytes that it moves."""
-    new, cached = r.forward.new_tokens, r.forward.cached_tokens
-    moved = r.sequences * mine.read_bytes(r.arch.cache, cached + new)
-    return r.sequences * mine.core_flops(new, cached), moved
-
-
-def attending(r: Rank, mine: Mine) -> Kernel:
-    """Queries attend to the keys of a cache."""
-    chip, source, cache = r.hardware.chip, r.model.efficiency, r.arch.cache
-    context = r.forward.cached_tokens + r.forward.new_tokens
-    seen, base = jnp.minimum(context, mine.reach), mine.softmax
-    # each new token of a sequence is one more row of queries to the same keys
-    many = base.replace(query_heads=base.query_heads * r.forward.new_tokens)
-    rating = trees.where(
-        r.decodes,
-        source.decode(chip, many, r.sequences, seen, cache),
-        source.prefill(chip, base, seen),
-    )
-    return r.bounded(*core_work(r, mine), chip.flops_16, rating)
-
-
-def recurring(r: Rank, mine: Mine) -> Kernel:
-    """Tokens update a state in turn."""
-    chip, source = r.hardware.chip, r.model.efficiency
-    held = mine.held_bytes(r.arch.cache, r.forward.cached_tokens + r.forward.new_tokens)
-    stepped, here = source.linear(chip, mine.attention, r.tokens, "decode", held)
-    scanned, there = source.linear(chip, mine.attention, r.tokens, "prefill", held)
-    work, moved = core_work(r, mine)
-    made = rated(work, moved, chip.flops_16, trees.where(r.decodes, here, there))
-    least = moved / (chip.memory_bandwidth * r.model.memory_share)
-    spent = jnp.where(r.decodes, stepped, scanned)
-    return made.replace(seconds=jnp.maximum(spent, least))
-
-
-# how long an attention core takes, by the kernel that it runs in
-CORES: dict[str, Callable[[Rank, Mine], Kernel]] = {
-    "attention": attending,
-    "linear attention": recurring,
-}
+    return {mine.core.kernel: mine.timed(r)}
 
 
 def feedforward(r: Rank, layer: Feedforward) -> Kernelled:

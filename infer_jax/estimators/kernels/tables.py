@@ -17,7 +17,6 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
-from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.efficiency import (
     HEADLESS,
     MEASURED,
@@ -172,11 +171,7 @@ class Tables(Spec):
 def _key(core: Attention, stage: str) -> tuple[str, Array]:
     """The family of an attention table, and the numbers that its file name consists of."""
     layer = att.of(core)
-    sizes = layer.table_sizes(stage)
-    if not sizes:
-        allowed = "grouped-query, latent, sparse or linear attention, which the files name"
-        raise InputError("kernel tables", "attention", type(core).__name__, allowed)
-    shape = jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, sizes)))
+    shape = jnp.stack(jnp.broadcast_arrays(*map(jnp.asarray, layer.table_sizes(stage))))
     return f"{layer.core.table}.{stage}", shape
 
 

@@ -6,7 +6,7 @@
 A new kind is a spec, a class here and a row of ``KINDS``.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 from infer_jax.physics.attention.causal_pairs import pairs
 from infer_jax.physics.attention.compressed import CompressedLayer
@@ -23,6 +23,7 @@ from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.attention.sparse import SparseLayer
 from infer_jax.physics.attention.state_space import StateSpaceLayer
 from infer_jax.specs import (
+    Architecture,
     Attention,
     Compressed,
     GroupedQuery,
@@ -40,6 +41,20 @@ KINDS: dict[type, type[Kind[Attention]]] = {
     StateSpace: StateSpaceLayer,
     Compressed: CompressedLayer,
 }
+
+
+def caches(layers: Sequence[Attention], arch: Architecture) -> list[Cached]:
+    """What servers tell the caches of each of these layers of a model apart by."""
+    return [of(layer).cached(arch) for layer in layers]
+
+
+def several_caches(layers: Sequence[Attention], cached: Sequence[Cached]) -> bool:
+    """Whether a server keeps caches of several kinds for these layers, or states.
+
+    ``cached`` is ``caches`` of them, which a kept program may have computed.
+    """
+    keys = {of(layer).cache_key(own) for layer, own in zip(layers, cached, strict=True)}
+    return len(keys) > 1 or any(float(own.state) > 0 for own in cached)
 
 
 def of(attention: Attention) -> Kind[Attention]:

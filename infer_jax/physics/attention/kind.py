@@ -7,17 +7,19 @@ enters. Contexts are in tokens.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.errors import InputError
 from infer_jax.physics import matmul
 from infer_jax.physics.attention.row import Row
 from infer_jax.physics.matmul import Matrix
-from infer_jax.specs import Architecture, Format, Spec
+from infer_jax.specs import Architecture, Attention, Format
 
-A = TypeVar("A", bound=Spec, covariant=True)
+A = TypeVar("A", bound=Attention, covariant=True)
+T = TypeVar("T", covariant=True)
 
 
 def stored() -> Format:
@@ -32,8 +34,8 @@ def stored() -> Format:
 class Core(NamedTuple):
     """The kernels that an attention core runs in, by name.
 
-    ``kernel``: the law of its time, ``attention`` to a cache or ``linear attention`` to a state;
-    ``curve``: its curves of efficiency; ``table``: the folder of its measured tables.
+    ``kernel``: what a table of kernels calls it; ``curve``: its curves of efficiency; ``table``:
+    the folder of its measured tables.
     """
 
     kernel: str
@@ -45,6 +47,18 @@ GROUPED = Core("attention", "gqa", "mha")
 LATENT = Core("attention", "mla", "mla")
 DELTA = Core("linear attention", "linear", "gdn")
 SCAN = Core("linear attention", "linear", "ssm")
+
+
+class Timing(Protocol[T]):
+    """The laws of the time of an attention core: over a cache, and of a state."""
+
+    def attending(self, layer: "Kind[Attention]", /) -> T:
+        """Queries attend to the keys of a cache."""
+        ...
+
+    def recurring(self, layer: "Kind[Attention]", /) -> T:
+        """Tokens update a state in turn."""
+        ...
 
 
 class Cached(NamedTuple):
@@ -100,12 +114,20 @@ class Kind(Generic[A]):
         """What the kernels of its projections are called, in the order of ``matrices``."""
         raise NotImplementedError
 
+    def timed(self, by: Timing[T]) -> T:
+        """The time of its core, by the law of the kernels that it runs in."""
+        return by.attending(self)
+
     def table_sizes(self, stage: str) -> tuple[Array, ...]:
-        """The sizes that files of measured tables of its core are named after; none without such.
+        """The sizes that files of measured tables of its core are named after.
 
         ``stage``: ``decode`` or ``prefill``.
+
+        Raises:
+            InputError: there are no such files.
         """
-        return ()
+        named = type(self.attention).__name__
+        raise InputError("kernel tables", "attention", named, "one whose core has measured tables")
 
     @property
     def designed(self) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import DELTA, Cut, Kind, Operands
+from infer_jax.physics.attention.kind import DELTA, Cut, Kind, Operands, T, Timing
 from infer_jax.physics.attention.row import Row, blank, launching
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Format, Linear
@@ -77,6 +77,10 @@ class LinearLayer(Kind[Linear]):
         """No scores: the state is updated token by token."""
         keys = self.attention.key_heads * self.attention.key_width
         return Operands(jnp.asarray(0.0), keys, keys)
+
+    def timed(self, by: Timing[T]) -> T:
+        """A state is updated."""
+        return by.recurring(self)
 
     def table_sizes(self, stage: str) -> tuple[Array, ...]:
         """Taps, key heads and their width, value heads and theirs."""

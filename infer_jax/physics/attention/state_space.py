@@ -7,7 +7,7 @@ MambaStateDtypeCalculator in vllm/model_executor/layers/mamba/mamba_utils.py (v0
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.attention.kind import SCAN, Cut, Kind, Operands
+from infer_jax.physics.attention.kind import SCAN, Cut, Kind, Operands, T, Timing
 from infer_jax.physics.attention.row import Row, blank, launching
 from infer_jax.physics.matmul import Matrix
 from infer_jax.specs import UNBOUNDED, Format, StateSpace
@@ -79,6 +79,10 @@ class StateSpaceLayer(Kind[StateSpace]):
     def operands(self) -> Operands:
         """No scores: the state is updated token by token."""
         return Operands(jnp.asarray(0.0), self.attention.channels, self.attention.state_width)
+
+    def timed(self, by: Timing[T]) -> T:
+        """A state is updated."""
+        return by.recurring(self)
 
     @property
     def grouped_width(self) -> Array:
