@@ -129,7 +129,7 @@ Rate = Annotated[
     float | None,
     typer.Option(
         "--request-rate",
-        parser=parsers.real("a rate above 0", 0.0),
+        parser=parsers.real("a finite rate above 0", 0.0),
         metavar="REQ/S",
         help="Requests per second, arriving at random (Poisson).",
     ),

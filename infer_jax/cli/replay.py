@@ -73,12 +73,32 @@ Burstiness = Annotated[
         help="Shape of the gamma law of times between arrivals: 1 is Poisson, less is burstier.",
     ),
 ]
+AT_ONCE = "a finite rate above 0; all N at once are --concurrency N --prompts N"
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--request-rate",
+        parser=parsers.real(AT_ONCE, 0.0),
+        metavar="REQ/S",
+        help="Requests per second, arriving at random (Poisson, or --burstiness).",
+    ),
+]
 RampUp = Annotated[
     float | None,
     typer.Option(
-        parser=parsers.real("a rate above 0", 0.0),
+        parser=parsers.real("a finite rate above 0", 0.0),
         metavar="REQ/S",
         help="Rate of the first requests, which rises linearly to --request-rate.",
+    ),
+]
+InFlight = Annotated[
+    float | None,
+    typer.Option(
+        "--concurrency",
+        "--max-concurrency",
+        parser=parsers.count(1),
+        metavar="N",
+        help="Requests in flight in all dp copies; with --request-rate at most.",
     ),
 ]
 Prompts = Annotated[
@@ -106,13 +126,16 @@ RangeRatio = Annotated[
     typer.Option(
         parser=parsers.real("a share above 0, of 1 at most", 0.0, 1.0),
         metavar="SHARE",
-        help="Lengths are drawn from this share of --isl and --osl up to them; 1 if not given.",
+        help="Lengths are drawn from this share of --isl and --osl up to them, as InferenceX does; "
+        "`vllm bench serve` draws between 1 - X and 1 + X of them. 1 if not given.",
     ),
 ]
 Warmup = Annotated[
     float,
     typer.Option(
-        parser=parsers.count(0), metavar="N", help="First requests that are served, not counted."
+        parser=parsers.count(0),
+        metavar="N",
+        help="First requests that are served, not counted, such as the burst of --concurrency N.",
     ),
 ]
 Seed = Annotated[
@@ -149,8 +172,8 @@ def replay(
     async_scheduling: Overlap = None,
     enable_prefix_caching: PrefixCaching = False,
     trace: Trace = None,
-    concurrency: opt.Concurrency = None,
-    request_rate: opt.Rate = None,
+    concurrency: InFlight = None,
+    request_rate: Rate = None,
     burstiness: Burstiness = 1,
     ramp_up: RampUp = None,
     prompts: Prompts = None,

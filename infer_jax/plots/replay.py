@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from infer_jax.plots.style import QUIET, TONES, save, style
+from infer_jax.plots.style import DASHES, QUIET, TONES, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,13 +37,14 @@ def plot_replay(
     times: Mapping[str, Sequence[np.ndarray]],
     path: str | os.PathLike[str] | None = None,
     *,
+    limits: Mapping[str, float] | None = None,
     title: str = "",
     caption: str = "",
 ) -> "Figure":
     """Requests that run and wait, cache and power over time; shares of requests by their times.
 
-    ``times``: by name those of all requests, s, as replayed and, if known, as measured. Written to
-    ``path`` if given.
+    ``times``: by name those of all requests, s, as replayed and, if known, as measured; ``limits``:
+    by the same names, s. Written to ``path`` if given.
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
@@ -61,7 +62,7 @@ def plot_replay(
         axes = figure.subplots(2, 3)
         _over_time(axes[0], series)
         for axis, (name, each) in zip(axes[1], times.items(), strict=True):
-            _spread(axis, name, each)
+            _spread(axis, name, each, (limits or {}).get(name))
         if title:
             figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
         figure.text(0.012, 0.012, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
@@ -108,8 +109,8 @@ def _smooth(time: np.ndarray, watts: np.ndarray, bins: int = 240) -> tuple[np.nd
     return (edges[1:] + edges[:-1]) / 2.0, spent / np.diff(edges)
 
 
-def _spread(axis: "Axes", name: str, times: Sequence[np.ndarray]) -> None:
-    """The share of requests that take at most a time, replayed and measured."""
+def _spread(axis: "Axes", name: str, times: Sequence[np.ndarray], limit: float | None) -> None:
+    """The share of requests that take at most a time, replayed and measured, and its limit."""
     looks = (("replayed", TONES[0], "-"), ("measured", TONES[2], (0, (4, 2))))
     for each, (said, tone, dash) in zip(times, looks, strict=False):
         share = 100.0 * np.arange(1, len(each) + 1) / max(len(each), 1)
@@ -118,5 +119,8 @@ def _spread(axis: "Axes", name: str, times: Sequence[np.ndarray]) -> None:
     axis.set_xlabel(f"{name}, ms")
     axis.set_ylabel("cumulative share of requests, %")
     axis.set_ylim(0.0, 100.0)
-    if len(times) > 1:
+    if limit is not None:
+        look = {"color": QUIET, "linestyle": DASHES[2], "linewidth": 1.4}
+        axis.axvline(1e3 * limit, **look, label=f"limit, {1e3 * limit:.4g} ms")
+    if len(times) > 1 or limit is not None:
         axis.legend(loc="best")

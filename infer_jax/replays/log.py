@@ -78,7 +78,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     there = jnp.arange(s.last.shape[0]) < requests.count
     arrival = jnp.full_like(last, -1)
     if concurrency is not None:
-        # in a closed loop a request arrives when an earlier one leaves
+        # one that was held back comes when an earlier one leaves
         left = jnp.sort(jnp.where(there, last, NEVER))
         leaver = jnp.arange(s.last.shape[0]) - concurrency
         arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
@@ -95,7 +95,9 @@ def timed(path: Path, marks: Marks, requests: Requests, concurrency: Array | Non
     begin = jnp.where(marks.admitted > 0, path.time[jnp.maximum(marks.admitted - 1, 0)], 0.0)
     arrival = requests.arrival
     if concurrency is not None:
-        arrival = jnp.where(marks.arrival >= 0, path.time[jnp.maximum(marks.arrival, 0)], 0.0)
+        sent = path.time[jnp.maximum(marks.arrival, 0)]
+        held = (marks.arrival >= 0) & (sent > arrival)
+        arrival = jnp.where(held, sent, arrival)
     return Log(
         arrival=arrival,
         admitted=begin,

@@ -16,7 +16,7 @@ LONGEST = 2**30  # tokens: 32-bit whole numbers
 class Requests(NamedTuple):
     """Requests in order of arrival (s), padded to a power of two with requests that never come.
 
-    In a closed loop arrivals are not read. One more entry at the end takes what is written nowhere.
+    One more entry at the end takes what is written nowhere.
     """
 
     arrival: Float[Array, " n"]

@@ -28,7 +28,7 @@ def replay(
     width: int,
     turns: int,
 ) -> Log:
-    """Serve all requests; a closed loop keeps ``concurrency`` of them in flight.
+    """Serve all requests, each sent as it arrives, with at most ``concurrency`` of them in flight.
 
     ``step(decoding, context, new, pairs)`` is the time (s) of a pass that feeds one token to each
     of ``decoding`` requests, which have ``context`` tokens in the cache, and ``new`` prompt tokens
@@ -38,7 +38,8 @@ def replay(
         step: a function of arrays, smooth in ``context``.
         rules: the engine's, with sizes as leaves.
         requests: in order of arrival.
-        concurrency: requests in flight at all times, instead of arrivals.
+        concurrency: requests in flight at most: one that arrives later is sent as soon as another
+            leaves. With arrivals at 0 that is a closed loop.
         width: slots that the arrays have room for, at least ``rules.slots``.
         turns: entries of the path there is room for; ``Log.complete`` says whether it was enough.
     """
@@ -169,20 +170,20 @@ class Server(NamedTuple):
     def arrives(self, s: State) -> Array:
         """Seconds until the next request arrives; 0 or less if the engine has seen it."""
         kind = s.now.dtype
+        at = get(self.requests.arrival, s.head)
+        due = jnp.where(at <= s.looked, 0.0, jnp.maximum(at - s.now, jnp.finfo(kind).tiny))
         if self.concurrency is None:
-            at = get(self.requests.arrival, s.head)
-            return jnp.where(at <= s.looked, 0.0, jnp.maximum(at - s.now, jnp.finfo(kind).tiny))
+            return due
         more = s.head < self.requests.count
         seen = more & (s.head < self.concurrency + s.seen)
         there = more & (s.head < self.concurrency + s.finished)
         later = jnp.where(there, jnp.finfo(kind).tiny, FAR).astype(kind)
-        return jnp.where(seen, 0.0, later)
+        return jnp.maximum(due, jnp.where(seen, 0.0, later))
 
     def arrived(self, s: State) -> Array:
         """Requests that have arrived, as the engine has seen."""
-        if self.concurrency is None:
-            return jnp.searchsorted(self.requests.arrival, s.looked, side="right").astype(jnp.int32)
-        return jnp.minimum(self.concurrency + s.seen, self.requests.count)
+        came = jnp.searchsorted(self.requests.arrival, s.looked, side="right").astype(jnp.int32)
+        return came if self.concurrency is None else jnp.minimum(came, self.concurrency + s.seen)
 
     def feeds(self, s: State, feed: Feed) -> Array:
         """Whether it can be fed."""
@@ -241,7 +242,7 @@ class Server(NamedTuple):
         lags = (rules.overlap > 0) & ((s.looked < s.now) | (s.seen < s.finished) | (s.late > 0))
         caught, go = go & idle & lags, go & ~(idle & lags)
         steps, duration, look = self.steps(s, go & ~idle, decoding, context, prompts)
-        due = s.now if self.concurrency is not None else get(self.requests.arrival, s.head)
+        due = get(self.requests.arrival, s.head)
         waited = jnp.maximum(s.now, due)
         until = jnp.where(idle & (due > s.now), s.head, -1)
         count = jnp.where(idle, 0, steps)

@@ -9,6 +9,7 @@ from infer_jax.results.parts import Notes, Part
 
 _from_command = ContextVar("asked from the command line", default=False)
 OPTION = re.compile(r"`[^`]*`|\binfer-jax .*|--json\b|--([a-z][a-z0-9-]*)( none\b| [0-9][^\s;,]*)?")
+NUMBER = re.compile(r"[0-9][0-9.e+]*")
 
 
 @contextmanager
@@ -31,6 +32,8 @@ def keywords(text: str) -> str:
 
     >>> keywords("--ttft none takes it away, see `vllm serve --help`; --json has all.")
     'ttft="none" takes it away, see `vllm serve --help`; to_dict() has all.'
+    >>> keywords("--concurrency 64, or --ttft 300ms")
+    'concurrency=64, or ttft="300ms"'
     """
     return OPTION.sub(_keyword, text)
 
@@ -39,7 +42,10 @@ def _keyword(found: re.Match[str]) -> str:
     if found[1] is None:
         return "to_dict()" if found[0] == "--json" else found[0]
     name = found[1].replace("-", "_")
-    return name if found[2] is None else f'{name}="{found[2].strip()}"'
+    if found[2] is None:
+        return name
+    value = found[2].strip()
+    return f"{name}={value}" if NUMBER.fullmatch(value) else f'{name}="{value}"'
 
 
 def worded(parts: Iterable[Part]) -> Iterator[Part]:

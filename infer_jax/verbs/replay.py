@@ -74,8 +74,8 @@ def replay(
     """What happens to each request: TTFT, TPOT, ITL and latency with percentiles, queue and cache.
 
     The scheduler of an engine, pass by pass, for the requests of a ``trace`` or of a benchmark:
-    ``concurrency`` kept in flight, or ``request_rate`` a second. Goodput meets the limits ``ttft``
-    and ``tpot``, seconds or a text such as "30ms". ``out``: a picture, or a .csv of all requests.
+    ``concurrency`` kept in flight, ``request_rate`` a second, or both. Goodput meets ``ttft`` and
+    ``tpot``, seconds or a text such as "30ms". ``out``: a picture, or a .csv of all requests.
 
     Raises:
         InputError: a model, system or trace that cannot be read, a plan or an engine that is not
@@ -160,8 +160,9 @@ def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
         if prompts is not None and prompts > there:
             raise refuse("--prompts", prompts, f"at most the {there} requests of the trace")
         return int(either(prompts, there))
-    usual = PROMPTS if load.concurrency is None else TURNS * load.concurrency
-    return int(either(prompts, usual))
+    if load.rate is None and load.concurrency is not None:
+        return int(either(prompts, TURNS * load.concurrency))
+    return int(either(prompts, PROMPTS))
 
 
 def _check_context(model: Model, lengths: Lengths, count: int) -> None:

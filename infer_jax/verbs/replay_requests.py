@@ -18,7 +18,10 @@ TURNS = 10  # requests of a run over those in flight, as InferenceX runs them
 
 
 class Load(NamedTuple):
-    """How requests come: by a clock, or as many in flight at all times."""
+    """How requests come: by a clock, as many in flight at all times, or both.
+
+    With a ``rate`` the ``concurrency`` is the most in flight: the client holds others back.
+    """
 
     concurrency: float | None
     rate: float | None
@@ -42,6 +45,19 @@ class Lengths(NamedTuple):
     ratio: float
     trace: Trace | None = None
     caching: bool = False
+
+    @property
+    def words(self) -> str:
+        """The lengths, in words."""
+        if self.trace is not None:
+            return f"{self.isl:,.0f} tokens in and {self.osl:,.0f} out on average, as recorded"
+        said = []
+        for length, usual in ((self.isl, ISL), (self.osl, OSL)):
+            low = least(length, self.ratio)
+            span = f"{length:,.0f}" if low == length else f"{low:,.0f} to {length:,.0f}"
+            said.append(span + (" (default)" if length == usual and self.ratio == 1.0 else ""))
+        drawn = "" if self.ratio == 1.0 else f", equally likely (range ratio {self.ratio:g})"
+        return f"{said[0]} tokens in and {said[1]} out{drawn}"
 
     @property
     def mean_tokens(self) -> float:
@@ -109,11 +125,9 @@ def checked(load: Load, lengths: Lengths) -> Load:
     """The load, if it is one that can be replayed.
 
     Raises:
-        InputError: neither or both of a rate and a concurrency, or what belongs to a rate alone.
+        InputError: neither a rate nor a concurrency, or what belongs to a rate alone.
     """
     timed = lengths.trace is not None and len(lengths.trace.arrivals)
-    if load.concurrency is not None and load.rate is not None:
-        raise refuse("--request-rate", load.rate, "--concurrency or --request-rate, not both")
     if load.concurrency is None and load.rate is None and not timed:
         ways = "--concurrency 64, or --request-rate 8, or --trace FILE with times"
         raise ask("--concurrency", "When do requests come?", ways)
@@ -144,7 +158,7 @@ def drawn(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Ar
     else:
         isl, osl = trace.isl[:prompts], trace.osl[:prompts]
     hashes = trace.hashes[:prompts] if trace is not None and lengths.caching else ()
-    if load.concurrency is not None:
+    if load.rate is None and load.concurrency is not None:
         times = np.zeros(prompts)
     elif trace is not None and len(trace.arrivals):
         # at another rate: the same pattern, faster or slower
@@ -164,8 +178,13 @@ def drawn_lengths(
     As InferenceX draws them: SemiAnalysisAI/InferenceX, utils/bench_serving/benchmark_serving.py at
     086eabb, ``sample_random_requests``. `vllm bench serve` of today draws about the length.
     """
-    least = max(int(length * ratio), 1)
-    return random.integers(least, int(length), count, endpoint=True).astype(float)
+    low = least(length, ratio)
+    return random.integers(low, int(length), count, endpoint=True).astype(float)
+
+
+def least(length: float, ratio: float) -> int:
+    """Tokens of the shortest request that is drawn."""
+    return max(int(length * ratio), 1)
 
 
 def drawn_arrivals(

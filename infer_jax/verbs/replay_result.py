@@ -54,6 +54,14 @@ IN_FLIGHT = (
     "A request is sent as soon as another one has its last token; network and tokeniser are in its "
     "times and leave no slot idle."
 )
+HELD = (
+    "A request that comes while {:g} are in flight is held back, and its times begin when it is "
+    "sent, as `vllm bench serve --max-concurrency` counts them."
+)
+BURST = (
+    "The first {0:g} requests are sent all at once and wait for each other; --warmup {0:g} leaves "
+    "them out."
+)
 SEVERAL = "Numbers are means over {} runs of other random numbers, after ± their standard errors."
 BATCHED = (
     "After ± is the standard error of a mean, by batches of successive requests; --seeds says it "
@@ -218,8 +226,12 @@ class ReplayResult(Result):
         said.append(CACHED if self.lengths.caching else "No prefix is cached.")
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
-        if load.concurrency is not None:
+        if load.concurrency is not None and load.rate is not None:
+            said.append(HELD.format(load.concurrency))
+        elif load.concurrency is not None:
             said.append(IN_FLIGHT)
+            if (~runs[0].counted).sum() < load.concurrency < len(runs[0].prompt):
+                said.append(BURST.format(load.concurrency))
         if float(self.plan.dp) > 1:
             said.append("Requests are dealt to the copies in turn, each with its own queue.")
         if len(runs) > 1:
@@ -237,6 +249,8 @@ class ReplayResult(Result):
         many = f" x {copies:g} copies" if copies > 1 else ""
         gpus = f"{float(self.plan.tp):g} {self.asked.system.name}"
         yield f"{self.asked.model.name} on {gpus}{many}, {self.server.engine}: {self._load()}"
+        yield f"Lengths: {self.lengths.words}."
+        yield f"Server: {self.server.words}."
         yield self.trust.says
         yield ""
         heads = [Column("", left=True), *(Column(name, "ms") for name in names())]
@@ -254,13 +268,12 @@ class ReplayResult(Result):
         count = f"{len(run.prompt)} requests"
         if trace is not None:
             count += f" of {Path(trace.file).name}"
-        if load.concurrency is not None:
-            return f"{count}, {load.concurrency:g} in flight"
         if load.rate is None:
-            return count
+            return count if load.concurrency is None else f"{count}, {load.concurrency:g} in flight"
+        most = "" if load.concurrency is None else f", at most {load.concurrency:g} in flight"
         ramp = "" if load.ramp_up is None else f"{load.ramp_up:g} to "
         bursts = "" if load.burstiness == 1.0 else f", burstiness {load.burstiness:g}"
-        return f"{count} at {ramp}{load.rate:g} requests/s{bursts}"
+        return f"{count} at {ramp}{load.rate:g} requests/s{bursts}{most}"
 
     def _times(self) -> Iterator[list[str]]:
         """Rows of times; below each what was measured, and by how much it is missed."""
@@ -305,14 +318,15 @@ class ReplayResult(Result):
         from infer_jax.plots.style import words
 
         title = words(f"{self.asked.model.name} on {self.asked.system.title}")
-        rules = self.server.rules
         said = (
-            f"{self._load()}; {self.server.engine}, tensor parallel {float(self.plan.tp):g}, "
-            f"{float(rules.slots):g} sequences and {float(rules.budget):g} tokens a pass at most."
+            f"{self._load()}: {self.lengths.words}; {self.server.engine}, tensor parallel "
+            f"{float(self.plan.tp):g}, {self.server.words}."
         )
         both = [run for run in (self.runs[0], self._real) if run is not None]
         times = {LABELS[name]: [run.of(name) for run in both] for name in MEASURED}
-        return plot_replay(both[0].series, times, out, title=title, caption=words(said))
+        limits = {LABELS[name]: limit for name, limit in self.limits.items()}
+        caption = words(said)
+        return plot_replay(both[0].series, times, out, limits=limits, title=title, caption=caption)
 
     def write(self, out: str | os.PathLike[str]) -> None:
         """Write every request to a .csv, or else the picture.

@@ -51,6 +51,17 @@ class Server(NamedTuple):
     front: float
     tokens: float  # of the cache
 
+    @property
+    def words(self) -> str:
+        """What limits a pass, in words."""
+        rules = self.rules
+        blocks, block = self.tokens / float(rules.block), float(rules.block)
+        each = "a token each" if block == 1 else f"{block:g} tokens each"
+        return (
+            f"at most {float(rules.slots):,.0f} sequences and {float(rules.budget):,.0f} tokens in "
+            f"a pass, a cache of {blocks:,.0f} blocks of {each}"
+        )
+
     def serve(self, requests: Requests, concurrency: int | None) -> Log:
         """What happens to every request.
 

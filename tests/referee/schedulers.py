@@ -5,7 +5,7 @@ it: no jumps, no closed forms, no arrays. ``step(decoding, context, new, pairs)`
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import NamedTuple
@@ -296,19 +296,18 @@ def serve(
     lengths: Iterable[tuple[float, int, int] | tuple[float, int, int, int]],
     concurrency: int | None = None,
 ) -> list[Request]:
-    """What happens to requests of (arrival, prompt, output[, cached]), in order of arrival."""
+    """What happens to requests of (arrival, prompt, output[, cached]), in order of arrival.
+
+    With ``concurrency`` one that arrives while as many are in flight is sent when one of them ends.
+    """
     requests = [Request(i, arrival, *tokens) for i, (arrival, *tokens) in enumerate(lengths)]
     if engine.overlap:
         return _overlapped(step, engine, requests, concurrency)
-    coming = deque(requests)
-    now, passes, finished, closed = 0.0, 0, 0, concurrency is not None
+    coming, ends = deque(requests), []
+    now, passes = 0.0, 0
     pending: deque[Request] = deque()  # have arrived and were not looked at
-    if concurrency is not None:
-        for _ in range(min(concurrency, len(coming))):
-            pending.append(coming.popleft())
-    while finished < len(requests):
-        while not closed and coming and coming[0].arrival <= now:
-            pending.append(coming.popleft())
+    while len(ends) < len(requests):
+        pending.extend(_sent(coming, ends, now, concurrency))
         if passes % engine.poll == 0 or not (engine.running or engine.waiting):
             engine.waiting.extend(pending)
             pending.clear()
@@ -316,7 +315,7 @@ def serve(
         fed = engine.compose()
         if not fed.decodes and not fed.parts:
             engine.rests()
-            if not closed and not pending and not engine.waiting:
+            if not pending and not engine.waiting:
                 now = max(now, coming[0].arrival)
             continue
         for r in engine.running:
@@ -337,13 +336,22 @@ def serve(
         for r in gone:
             r.last = now
             engine.running.remove(r)
-        finished += len(gone)
+        ends += [now] * len(gone)
         engine.left(gone, fed)
-        for _ in gone:
-            if closed and coming:
-                coming[0].arrival = now
-                pending.append(coming.popleft())
     return requests
+
+
+def _sent(
+    coming: deque[Request], ends: list[float], now: float, concurrency: int | None
+) -> Iterator[Request]:
+    """The requests that are sent by ``now``; ``ends`` are the times at which others ended."""
+    while coming and coming[0].arrival <= now:
+        before = -1 if concurrency is None else coming[0].index - concurrency
+        if before >= len(ends):
+            return
+        if before >= 0:
+            coming[0].arrival = max(coming[0].arrival, ends[before])
+        yield coming.popleft()
 
 
 def _overlapped(
@@ -354,14 +362,10 @@ def _overlapped(
     A pass is put together as soon as fewer than two are in flight, before the oldest is waited for;
     tokens count as computed from then on, requests leave when their last pass has ended.
     """
-    coming, flight = deque(requests), deque()
-    now, free, finished, closed = 0.0, 0.0, 0, concurrency is not None
-    if concurrency is not None:
-        for _ in range(min(concurrency, len(coming))):
-            engine.waiting.append(coming.popleft())
-    while finished < len(requests):
-        while not closed and coming and coming[0].arrival <= now:
-            engine.waiting.append(coming.popleft())
+    coming, flight, ends = deque(requests), deque(), []
+    now, free = 0.0, 0.0
+    while len(ends) < len(requests):
+        engine.waiting.extend(_sent(coming, ends, now, concurrency))
         fed = engine.compose()
         if fed.decodes or fed.parts:
             begun = max(now, free)
@@ -392,8 +396,5 @@ def _overlapped(
         for r in gone:
             r.last = now
             engine.running.remove(r)
-            finished += 1
-            if closed and coming:
-                coming[0].arrival = now
-                engine.waiting.append(coming.popleft())
+            ends.append(now)
     return requests

@@ -39,8 +39,11 @@ class Drawn(NamedTuple):
     cached: np.ndarray | None = None
 
 
-def drawn(case: Case, count: int, seed: int) -> Drawn:
-    """Requests of a case, arriving at its share of a crude estimate of what it serves."""
+def drawn(case: Case, count: int, seed: int, *, capped: bool = False) -> Drawn:
+    """Requests of a case, arriving at its share of a crude estimate of what it serves.
+
+    Those of a closed loop come at 0; ``capped``: as others, of which some are held back.
+    """
     rng = np.random.default_rng(seed)
     lengths = []
     for shape, mean in zip(case.shapes, (case.prompt, case.output), strict=True):
@@ -52,7 +55,8 @@ def drawn(case: Case, count: int, seed: int) -> Drawn:
     batch = min(case.engine.slots, case.engine.blocks * 16 / (prompt.mean() + output.mean()))
     seconds = m.fed * prompt.mean() + output.mean() * (m.host + m.weights) / max(batch, 1.0)
     gaps = rng.gamma(1 / case.variability, case.variability * seconds / case.load, count)
-    arrival = np.cumsum(gaps) if case.concurrency is None else np.zeros(count)
+    waits = case.concurrency is None or capped
+    arrival = np.cumsum(gaps) if waits else np.zeros(count)
     return Drawn(arrival, *lengths)
 
 
@@ -124,7 +128,7 @@ def check(seed: int, count: int, make, blocks=(0.5, 3.0), hits: bool = False) ->
         e = case.engine
         sizes = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks, "block": e.block}
         rules, engine, tokens = make(i, sizes)
-        d = fitting(drawn(case, FEW, seed + i), tokens)
+        d = fitting(drawn(case, FEW, seed + i, capped=i % 4 > 1), tokens)
         if hits:
             share = np.random.default_rng(i).choice([0.0, 0.3, 1.0], FEW)
             d = d._replace(cached=np.floor(share * (d.prompt - 1)))

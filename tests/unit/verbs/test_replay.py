@@ -18,7 +18,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.mixed import mixed_pass
 from infer_jax.replays import Requests, serve, vllm
-from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths
+from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths, lengths_of
 from infer_jax.verbs.replay_runs import BATCHES, statistic
 from infer_jax.verbs.replay_server import Sizes, server_of
 from tests.cli.running import answer, as_command, run
@@ -109,6 +109,34 @@ def test_a_closed_loop_keeps_its_requests_in_flight(flying):
     assert np.sort(run.arrival)[5] == -flying.server.front < np.sort(run.arrival)[6]
 
 
+def test_a_cap_holds_requests_back_and_times_begin_when_they_are_sent(loaded):
+    capped = ij.replay(*SERVER, **OPEN, concurrency=4)
+    run, free = capped.runs[0], loaded.runs[0]
+    front = capped.server.front
+    sent, left = run.arrival + front, np.sort(run.last)
+    flight = [(sent <= at).sum() - (left <= at).sum() for at in sent]
+    assert max(flight) == 4 and loaded.to_dict()["running_peak"] > 4
+    # each as it was drawn, or the moment that one of the four before it ended
+    drawn = free.arrival + front
+    expected = np.maximum(drawn, np.concatenate([np.zeros(4), left[:-4]]))
+    np.testing.assert_allclose(sent, expected, rtol=1e-12)
+    assert (sent > drawn).any() and (sent == drawn).any()
+    assert "at 60 requests/s, at most 4 in flight" in str(capped)
+    wide = ij.replay(*SERVER, **OPEN, concurrency=30).runs[0]
+    np.testing.assert_array_equal(wide.last, free.last)
+
+
+def test_it_says_what_is_replayed_and_that_a_closed_loop_begins_with_a_burst(flying, loaded):
+    assert "Lengths: 200 to 400 tokens in and 20 to 40 out, equally likely" in str(loaded)
+    blocks = f"{flying.server.tokens / 16:,.0f} blocks of 16 tokens each"
+    assert f"at most 8 sequences and 512 tokens in a pass, a cache of {blocks}" in str(flying)
+    assert "warmup=6 leaves them out" in " ".join(str(flying).split())
+    warm = ij.replay(*SERVER, **CLOSED, warmup=6)
+    assert "leaves them out" not in str(warm) and "leaves them out" not in str(loaded)
+    usual = lengths_of(None, None, None, None, False)
+    assert usual.words == "1,024 (default) tokens in and 128 (default) out"
+
+
 @pytest.mark.parametrize("warmup", [0, 10])
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_gaps_between_tokens_add_up_to_what_requests_take(engine, warmup):
@@ -161,7 +189,8 @@ def test_a_burst_that_warms_up_is_not_in_what_comes_after_it(tmp_path):
     quiet = ij.replay(*SERVER, trace=alone, gpu_memory_utilization=0.209, **SIZES)
     (series,) = after.runs[0].series
     assert after.runs[0].preempted.sum() > 0 and series.queue.max() > 10
-    answered, expected = after.to_dict(), quiet.to_dict()
+    answered: dict[str, Any] = after.to_dict()
+    expected = quiet.to_dict()
     assert (answered["preemptions"], answered["running_peak"]) == (0, 1)
     assert answered["queue_peak"] <= 1
     for name in ("itl_ms", "cache_peak_percent", "throughput_tokens_per_s"):
@@ -245,6 +274,8 @@ def test_requests_go_to_a_file_and_a_picture(loaded, tmp_path):
     assert max(running) == loaded.to_dict()["running_peak"] and running[-1] == 0
     spread = figure.axes[3].get_lines()[0]
     np.testing.assert_allclose(spread.get_xdata(), 1e3 * np.sort(loaded.runs[0].ttft))
+    limit = figure.axes[3].get_lines()[1]
+    assert list(limit.get_xdata()) == [200, 200] and limit.get_label() == "limit, 200 ms"
     assert (tmp_path / "replay.svg").stat().st_size > 10_000
 
 
@@ -265,7 +296,6 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"estimator": "economics.planned"}, "estimator is 'economics.planned'; allowed: serving"),
         ({"engine": "sglang", "estimator": "serving.vllm"}, "engine is 'sglang'; allowed: vllm"),
         ({"engine": "dynamo"}, "engine is 'dynamo'; allowed: one of vllm, sglang, trtllm"),
-        ({"concurrency": 4}, "request_rate is 60; allowed: concurrency or request_rate"),
         ({"request_rate": None}, "When do requests come"),
         ({"trace": TRACE}, "isl is 400; allowed: trace or lengths"),
         ({"seeds": 2, "range_ratio": 1, "request_rate": None, "concurrency": 4}, "seeds is 2"),
