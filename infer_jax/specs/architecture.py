@@ -20,6 +20,7 @@ __all__ = [
     "Feedforward",
     "Format",
     "GroupedQuery",
+    "KimiDelta",
     "Latent",
     "Linear",
     "Sparse",
@@ -156,6 +157,23 @@ class StateSpace(Spec):
 
 
 @spec
+class KimiDelta(Spec):
+    """Kimi delta attention (KDA): the delta rule on a matrix state, each key channel decays alone.
+
+    Decays of the channels and the gate of the outputs come through a low rank.
+    """
+
+    heads: Array = number("heads of queries, keys and values: one state each", kind="count")
+    head_width: Array = number("width of a head, of keys and values alike", kind="count")
+    gate_rank: Array = number("width that decays, and gates, are projected through", kind="count")
+    conv_width: Array = number("taps of the causal convolutions", kind="count", default=4.0)
+    weights: Format = part("format of the projections", default_factory=bf16)
+    state: Format = part(
+        "format of the recurrent state", default_factory=lambda: Format.of(bytes=4.0, bits=16.0)
+    )
+
+
+@spec
 class Compressed(Spec):
     """A window of tokens, and before it the context pooled into entries of ``ratio`` tokens.
 
@@ -220,7 +238,7 @@ class Experts(Spec):
     weights: Format = part("format of the routed experts", default_factory=bf16)
 
 
-Attention = GroupedQuery | Latent | Sparse | Linear | StateSpace | Compressed
+Attention = GroupedQuery | Latent | Sparse | Linear | StateSpace | KimiDelta | Compressed
 Feedforward = Dense | Experts
 
 

@@ -3,6 +3,8 @@
 Shapes and defaults are those of the family's modules in transformers 5.
 """
 
+from dataclasses import replace
+
 from infer_jax.catalog.huggingface.attention import (
     INDEXED,
     Piece,
@@ -29,7 +31,7 @@ from infer_jax.catalog.huggingface.layers import (
     stack,
     windows,
 )
-from infer_jax.specs import UNBOUNDED
+from infer_jax.specs import UNBOUNDED, KimiDelta
 
 ROUTED = ("n_routed_experts", "num_routed_experts", "num_experts", "num_local_experts")
 RATIOS = {"compressed_sparse_attention": INDEXED, "heavily_compressed_attention": 128}
@@ -111,7 +113,7 @@ def qwen3_moe(facts: Facts) -> Decoder:
     return decoder(facts, stack(facts, attention, feedforward, late_windows(facts)))
 
 
-def deepseek_experts(facts: Facts, *, correction: bool) -> Piece:
+def deepseek_experts(facts: Facts, *, correction: bool, module: str = "mlp") -> Piece:
     """Fine-grained experts and shared ones (arXiv 2401.06066)."""
     width, hidden = facts.count("hidden_size"), facts.count("moe_intermediate_size")
     count = facts.count(*ROUTED)
@@ -121,8 +123,9 @@ def deepseek_experts(facts: Facts, *, correction: bool) -> Piece:
         width,
         hidden,
         count=count,
-        active=facts.count("num_experts_per_tok"),
-        shared=dense(width, shares * hidden, module="mlp.shared_experts") if shares else None,
+        active=facts.count("num_experts_per_tok", "num_experts_per_token"),
+        module=f"{module}.experts",
+        shared=dense(width, shares * hidden, module=f"{module}.shared_experts") if shares else None,
         vectors=correction * count,  # the bias that balances the load
     )
 
@@ -207,6 +210,46 @@ def glm4_moe(facts: Facts) -> Decoder:
     return decoder(facts, layers, drafts=_drafts(facts))
 
 
+def kimi_linear(facts: Facts) -> Decoder:
+    """Kimi Linear: Kimi delta attention, latent attention on every fourth layer, experts.
+
+    Layers are numbered from 1; the first ``first_k_dense_replace`` have no experts.
+    Shapes and keys are those of configuration_kimi.py and modeling_kimi.py beside the checkpoint
+    (huggingface.co/moonshotai/Kimi-Linear-48B-A3B-Instruct).
+
+    Raises:
+        InputError: layers that are neither or both.
+    """
+    width, every = facts.count("hidden_size"), range(1, depth(facts) + 1)
+    own = facts.of("linear_attn_config", facts.values.get("linear_attn_config"))
+    full = own.items("full_attn_layers", allowed=range(every.stop)) or []
+    linear = own.items("kda_layers", allowed=range(every.stop)) or []
+    if sorted([*full, *linear]) != [*every]:
+        raise own.error("kda_layers", linear, f"all of 1 to {every[-1]} but full_attn_layers")
+    attention = {True: latent(facts, width), False: kimi_delta(own, width)}
+    feedforward = either(
+        sparse_after_first(facts),
+        deepseek_experts(facts, correction=True, module="block_sparse_moe"),
+        lambda: dense(width, facts.count("intermediate_size")),
+    )
+    layers = [Layer(attention[i in full], feedforward(i - 1), 2 * width) for i in every]
+    longest = facts.count("model_max_length", default=None, silent=True)
+    return replace(decoder(facts, layers, drafts=_drafts(facts)), max_positions=longest)
+
+
+def kimi_delta(own: Facts, width: int) -> Piece:
+    """Kimi delta attention; decays and gates are projected through the width of a head."""
+    count, head = own.count("num_heads"), own.count("head_dim")
+    taps, inner = own.count("short_conv_kernel_size"), count * head
+    into = {f"{name}_proj": width * inner for name in "qkvo"} | {"b_proj": width * count}
+    into |= {f"{name}_a_proj": width * head for name in "fg"}
+    into |= {f"{name}_b_proj": head * inner for name in "fg"}
+    into |= {f"{name}_conv1d": inner * taps for name in "qkv"}
+    spec = KimiDelta.of(heads=count, head_width=head, gate_rank=head, conv_width=taps)
+    vectors = count + inner + head  # decay of a head, bias of the decays, norm of the outputs
+    return Piece(spec, {f"self_attn.{name}": size for name, size in into.items()}, vectors)
+
+
 def _drafts(facts: Facts) -> int:
     return facts.count("num_nextn_predict_layers", default=0, low=0, silent=True)
 
@@ -275,6 +318,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_oss": gpt_oss,
     "kimi_k2": deepseek_v3,
     "kimi_k25": deepseek_v3,
+    "kimi_linear": kimi_linear,
     "minimax_m2": minimax_m2,
     "mixtral": mixtral,
     "qwen2_moe": qwen2_moe,

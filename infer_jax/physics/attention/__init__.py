@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from infer_jax.physics.attention.causal_pairs import pairs
 from infer_jax.physics.attention.compressed import CompressedLayer
 from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
+from infer_jax.physics.attention.kimi_delta import KimiDeltaLayer
 from infer_jax.physics.attention.kind import (
     Cached as Cached,
     Dealt as Dealt,
@@ -27,6 +28,7 @@ from infer_jax.specs import (
     Attention,
     Compressed,
     GroupedQuery,
+    KimiDelta,
     Latent,
     Linear,
     Sparse,
@@ -39,6 +41,7 @@ KINDS: dict[type, type[Kind[Attention]]] = {
     Sparse: SparseLayer,
     Linear: LinearLayer,
     StateSpace: StateSpaceLayer,
+    KimiDelta: KimiDeltaLayer,
     Compressed: CompressedLayer,
 }
 

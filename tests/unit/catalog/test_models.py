@@ -113,6 +113,17 @@ MODULES["jamba-v0.1"] = (
     + 16 * 3 * 4096 * 14336
     + (2 * 65536 + 2 * 32 + 1) * 4096
 )
+# Kimi Linear: 20 layers of Kimi delta attention (Q, K, V, O and the strength of a write, decays and
+# gates through 128, three convolutions of four taps, decay, bias and norm), 7 of latent attention,
+# 26 of 256 experts beside a shared one, counted from the shapes of vLLM's modules (layers/kda.py,
+# models/kimi_linear.py).
+MODULES["kimi-linear-48b-a3b"] = (
+    20 * (2304 * (4 * 4096 + 32) + 2 * 128 * (2304 + 4096) + 3 * 4096 * 4 + 32 + 4096 + 128)
+    + 7 * (2304 * (32 * 192 + 576) + 512 * 32 * 256 + 4096 * 2304 + 512)
+    + 26 * (257 * 3 * 2304 * 1024 + 256 * 2304 + 256)
+    + 3 * 2304 * 9216
+    + (2 * 163840 + 2 * 27 + 1) * 2304
+)
 
 
 def test_every_bundled_model_is_counted_and_there_are_enough():

@@ -13,6 +13,7 @@ from infer_jax.specs import (
     Compressed,
     Format,
     GroupedQuery,
+    KimiDelta,
     Latent,
     Linear,
     Sparse,
@@ -32,6 +33,7 @@ LATENT = Latent.of(
 DELTA = Linear.of(key_heads=2, key_width=3, value_heads=4, value_width=5, conv_width=4)
 MAMBA = DELTA.with_(head_gates=1, delta=0.0)
 SELECTIVE = StateSpace.of(channels=8192, state_width=16, step_rank=256)  # Jamba's
+KIMI = KimiDelta.of(heads=32, head_width=128, gate_rank=128)  # Kimi Linear's
 INDEX = {"top_k": 2048, "index_heads": 64, "index_width": 128}
 SPARSE = Sparse.of(base=LATENT, index_query_input=1536, **INDEX)
 SPARSE_GROUPED = Sparse.of(base=GROUPED, index_query_input=4096, **INDEX)
@@ -57,6 +59,7 @@ ALL = (
     DELTA,
     MAMBA,
     SELECTIVE,
+    KIMI,
     SPARSE,
     SPARSE_GROUPED,
     CHOSEN,
@@ -108,6 +111,7 @@ def read(attention, context: float) -> float:
         (DELTA, 7, 7 * (2 * 6 + 2 * 20 + 8) + 20 * 7),
         (MAMBA, 7, 7 * (2 * 6 + 2 * 20 + 4) + 20 * 7),
         (SELECTIVE, 4096, 8192 * (2 * 4096 + 256 + 2 * 16 + 256 + 4096)),
+        (KIMI, 2304, 2304 * (4 * 4096 + 32) + 2 * 128 * (2304 + 4096)),
         (SPARSE_GROUPED, 4096, 4096 * 6144 + 4096**2 + 4096 * 64 * 128 + 4096 * (128 + 64)),
     ],
 )
@@ -254,6 +258,27 @@ def test_selective_states_by_hand():
         number(att.of(SELECTIVE).numbers(CACHE, CACHE).state_bytes(jnp.asarray(8.0)))
         == 1024 * 19 * 2
     )
+
+
+def test_kimi_delta_states_by_hand():
+    """32 states of 128 x 128 in 32 bits, three inputs of each of three convolutions in 16."""
+    assert held(KIMI, 0) == held(KIMI, 1e6) == 32 * 128 * 128 * 4 + 3 * 4096 * 3 * 2
+    assert read(KIMI, 500) == 2 * held(KIMI, 500)
+    assert core(KIMI, 6, 1000) == 6 * (7 * 32 * 128 * 128 + 2 * 3 * 4096 * 4)
+    assert number(att.of(KIMI).convolution) == 3 * 4096 * 4
+    dealt = att.of(KIMI).dealt(jnp.asarray(2304.0))
+    assert number(dealt.copied) == 2 * 128 * 2304  # each rank needs all of the low rank
+    of_rank = att.of(att.of(KIMI).of_rank(jnp.asarray(8.0))).matrices(jnp.asarray(2304.0))
+    assert number(matmul.elements(of_rank)) == number(dealt.split) / 8 + number(dealt.copied)
+
+
+def test_a_million_tokens_of_kimi_linear():
+    """A quarter of the cache of latent attention on all layers (arXiv 2510.26692, abstract)."""
+    arch = load_model("kimi-linear-48b-a3b").architecture
+    states = 20 * (32 * 128 * 128 * 4 + 3 * 4096 * 3 * 2)
+    keys = number(decoder.cache_bytes(arch, jnp.asarray(2.0**20))) - states
+    assert keys == 7 * 576 * 2 * 2**20
+    assert 1 - (keys + states) / (27 * 576 * 2 * 2**20) == pytest.approx(0.75, abs=0.015)
 
 
 def test_a_quarter_million_tokens_of_jamba():
