@@ -1,0 +1,116 @@
+"""After five runs of a server: calibrated as `infer-jax calibrate` does, its other rows predicted.
+
+Five rows of each server (``group``) of ten or more are drawn at random. The problem is that of
+`infer_jax.calibration.calibrate_server`: its coefficients, priors, loss and solver. One program
+gives the slopes of all servers, where the command compiles one for each.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments._validation import estimates
+from experiments._validation.estimates import Loop, inputs, shipped
+from experiments._validation.row import Row
+from infer_jax.calibration.ladder import SCALES, chosen, priors
+from infer_jax.calibration.linearised import Linearised
+from infer_jax.calibration.problem import FitProblem
+from infer_jax.calibration.runs import Load
+from infer_jax.calibration.server import STEPS, TOLERANCE
+from infer_jax.estimators.serving import ENGINES, Deployment, Serving
+
+FEW, LEAST = 5, 10  # runs that are seen, and rows of a server that has so many
+WIDTH = 64  # rows of a server that are predicted at once
+OUTPUTS = ("tpot", "ttft")
+
+
+def five_runs(rows: Sequence[Row], seed: int = 0) -> dict[str, np.ndarray]:
+    """Each metric of the rows that were not seen, NaN of the five that were and of other servers.
+
+    UnusableError out are drafts, whose acceptance an offset would stand for, as the command does.
+    """
+    random, programs = np.random.default_rng(seed), {}
+    found: dict[str, np.ndarray] = {}
+    for members in servers(rows).values():
+        drawn = random.permutation(members)
+        few, rest = drawn[:FEW], drawn[FEW:]
+        model = calibrated([rows[i] for i in few], programs)
+        padded = np.resize(rest, -(-len(rest) // WIDTH) * WIDTH)
+        for start in range(0, len(padded), WIDTH):
+            part = padded[start : start + WIDTH]
+            for metric, values in estimates.answers([rows[i] for i in part], model).items():
+                found.setdefault(metric, np.full(len(rows), np.nan))[part] = values
+    return found
+
+
+def servers(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """Places of the rows of each server that has enough, with both times and no drafts."""
+    groups: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        if row.asked != "loop" or not all(name in row.measured for name in OUTPUTS):
+            continue
+        assert isinstance(row.plan, Deployment)
+        if not float(row.plan.drafts):
+            groups.setdefault(row.group, []).append(i)
+    return {name: members for name, members in groups.items() if len(members) >= LEAST}
+
+
+def calibrated(rows: Sequence[Row], programs: dict[tuple, dict] | None = None) -> Serving:
+    """The shipped fit with the coefficients that these rows of one server fit best.
+
+    ``programs``: those compiled for earlier servers, by names of coefficients.
+    """
+    first = rows[0]
+    given = [inputs(row, shipped()) for row in rows]
+    facts = given[0].facts
+    base = shipped().with_(engine=ENGINES.index(first.engine), generation=float(facts.generation))
+    times = np.asarray([[row.measured[name] for row in rows] for name in OUTPUTS])
+    assert first.served is not None
+    loads = [Load(g.work, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
+    names = chosen(base, first.served.architecture(), loads, times)
+    problem = Linearised.of(
+        lambda model: model.front,  # asked for its slopes alone, which are given below
+        times.ravel(),
+        base,
+        names,
+        priors=priors(base, names),
+        scale=np.repeat(SCALES, len(rows)),
+        tolerance=TOLERANCE,
+    )
+    kept = {} if programs is None else programs.setdefault(names, {})
+    stacked = jax.tree.map(lambda *x: np.stack([np.asarray(v, float) for v in x]), *given)
+    problem.programs.update(kept)
+    problem.programs["slope"] = functools.partial(_slopes, problem, stacked)
+    ends, _ = problem.solve(problem.starts(1, 0.0, 0), np.ones(times.size), STEPS)
+    kept.update({k: v for k, v in problem.programs.items() if k != "slope"})
+    return problem.chosen.place(base, jnp.asarray(ends[0]))
+
+
+def _slopes(problem: FitProblem, given: Loop, free: Array) -> tuple[Array, Array]:
+    """Logarithms of both times of all rows, and their Jacobian, rows x parameters."""
+    parameters, base = problem.chosen, problem.tree
+    flat = jnp.stack([jnp.asarray(x, float) for x in jax.tree.leaves(parameters.place(base, free))])
+    steps = np.diag(np.asarray(jax.jacfwd(parameters.values)(free)))
+    basis = np.zeros((2 * FEW, len(flat)))
+    for k, (places, step) in enumerate(zip(parameters.places, steps, strict=True)):
+        basis[k, list(places)] = step
+    logs, slopes = _pushed(jax.tree.structure(base), flat, jnp.asarray(basis), given)
+    return logs, slopes[: len(steps)].T
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _pushed(structure: Any, flat: Array, basis: Array, given: Loop) -> tuple[Array, Array]:
+    estimates.TRACES.append("slopes")
+
+    def logs(flat: Array) -> Array:
+        model = jax.tree.unflatten(structure, list(flat))
+        found = jax.vmap(estimates.loop, in_axes=(None, 0))(model, given)
+        return jnp.log(jnp.concatenate([found[name] for name in OUTPUTS]))
+
+    here, push = jax.linearize(logs, flat)
+    return here, jax.vmap(push)(basis)

@@ -1,0 +1,84 @@
+"""gpt-oss-120b on one H200 under vLLM 0.22: sweeps of requests in flight, repeated, with power.
+
+Columns as in the tables of GloriaXimingLu/inferencex-profiling (@237385b), tab-separated. A label
+says how many are in flight (``c16``); mean lengths follow from the rates. The rows of
+``spec_accept_rate`` drafted 7 tokens with EAGLE3, whose head is a layer: its acceptance is the
+one at which the mean of 7 positions is what the row says.
+"""
+
+import re
+from collections.abc import Mapping
+
+from experiments._validation.row import (
+    BF16,
+    Formats,
+    Read,
+    Row,
+    Served,
+    UnusableError,
+    number,
+    optional,
+    rows_of,
+)
+from infer_jax.estimators.serving import Deployment, Requests
+
+COLUMNS = ("label", "completed", "mean_tpot_ms", "mean_ttft_ms", "mean_e2e_ms", "power_mean_w")
+DRAFTS = 7.0
+WAVES = 5.0  # completed over in flight below which a run is a start and an end
+# MXFP4 experts that Hopper multiplies in 16 bits
+FORMATS = Formats(BF16, (0.53, 16.0), BF16, 2.0, 0.0)
+
+
+def read(lines: list[dict[str, str | None]]) -> Read:
+    """The rows of a file's lines."""
+    return rows_of(lines, _row)
+
+
+def acceptance(rate: float, drafts: float = DRAFTS) -> float:
+    """The chance a of each draft at which ``rate`` of all are accepted: a + a^2 + ... = rate d."""
+
+    low, high = 0.0, 1.0
+    for _ in range(50):  # the sum grows with a
+        middle = (low + high) / 2.0
+        many = sum(middle ** (j + 1) for j in range(int(drafts))) > rate * drafts
+        low, high = (low, middle) if many else (middle, high)
+    return low
+
+
+def _row(cells: Mapping[str, str | None]) -> Row:
+    label = (cells.get("label") or "").strip()
+    found = re.search(r"(?:^|_)c(\d+)(?:_|$)", label)
+    if found is None or not float(found[1]):
+        raise UnusableError("label does not tell the requests in flight")
+    load = float(found[1])
+    if number(cells, "completed") < WAVES * load:
+        raise UnusableError(f"fewer than {WAVES:g} requests for each in flight")
+    rate = number(cells, "req_tput")
+    each = number(cells, "out_tput") / rate
+    isl = (number(cells, "tot_tput") - number(cells, "out_tput")) / rate
+    if isl <= 0.0:
+        raise UnusableError("tot_tput is not above out_tput")
+    accepted = optional(cells, "spec_accept_rate")
+    if accepted is not None and accepted >= 1.0:
+        raise UnusableError("spec_accept_rate is not below 1")
+    drafting = accepted is not None
+    return Row(
+        id=label,
+        dataset="gpt-oss h200 drafts" if drafting else "gpt-oss h200",
+        served=Served("gpt-oss-120b", FORMATS),
+        system="h200_sxm",
+        engine="vllm",
+        work=Requests.of(isl=isl, osl=each, batch=load),
+        plan=Deployment.of(tp=1.0, drafts=DRAFTS if drafting else 0.0),
+        measured={
+            "tpot": number(cells, "mean_tpot_ms") / 1e3,
+            "ttft": number(cells, "mean_ttft_ms") / 1e3,
+            "ttft_mean": number(cells, "mean_ttft_ms") / 1e3,
+            "e2e": number(cells, "mean_e2e_ms") / 1e3,
+            "throughput": number(cells, "out_tput"),
+            "power": number(cells, "power_mean_w"),
+        },
+        group=f"gpt-oss-120b h200 vllm {'eagle3' if drafting else 'none'}",
+        acceptance=None if accepted is None else acceptance(accepted),
+        date="2026-06",
+    )

@@ -1,0 +1,115 @@
+"""Errors of predictions by data set and metric, and coverage and width of 80 % bands."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments._validation.row import METRICS, Row
+from infer_jax.catalog.published import serving_errors
+
+SHARE = 80
+TIMES = ("tpot", "ttft")
+
+
+class Score(NamedTuple):
+    """Errors of one metric over rows of one data set, per cent.
+
+    ``median`` and ``mean`` of |predicted / measured - 1|; ``bias``: the geometric mean of predicted
+    over measured, less one. ``cover80``: share of the banded rows measured within their 80 % band,
+    ``width80``: the middle ratio of a band's ends; None where the program gives no band.
+    """
+
+    rows: int
+    median: float
+    mean: float
+    bias: float
+    cover80: float | None = None
+    width80: float | None = None
+    banded: int = 0
+
+
+class Bands(NamedTuple):
+    """Ends of 80 % bands of each metric, NaN where there is none."""
+
+    low: dict[str, np.ndarray]
+    high: dict[str, np.ndarray]
+
+
+def score(
+    predicted: np.ndarray,
+    measured: np.ndarray,
+    low: np.ndarray | None = None,
+    high: np.ndarray | None = None,
+) -> Score | None:
+    """The score of the rows that are both predicted and measured; None of none."""
+    there = np.isfinite(predicted) & np.isfinite(measured) & (predicted > 0) & (measured > 0)
+    if not there.any():
+        return None
+    ratio = predicted[there] / measured[there]
+    wrong = 100.0 * np.abs(ratio - 1.0)
+    bias = 100.0 * np.expm1(np.mean(np.log(ratio)))
+    plain = Score(int(there.sum()), float(np.median(wrong)), float(wrong.mean()), float(bias))
+    if low is None or high is None:
+        return plain
+    banded = there & np.isfinite(low) & np.isfinite(high)
+    if not banded.any():
+        return plain
+    inside = (low <= measured) & (measured <= high)
+    return plain._replace(
+        cover80=100.0 * float(np.mean(inside[banded])),
+        width80=float(np.median(high[banded] / low[banded])),
+        banded=int(banded.sum()),
+    )
+
+
+def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
+    """The 80 % bands that `infer-jax estimate` prints beside TPOT and TTFT of each row.
+
+    Those of latency and throughput have both times at the same end of theirs.
+    """
+    errors = serving_errors()
+    edges = {end: {n: np.full(len(rows), np.nan) for n in TIMES} for end in (0, 1)}
+    for i, row in enumerate(rows):
+        known = errors.get((row.system, row.engine))
+        if known is None or row.asked != "loop":
+            continue
+        for name in TIMES:
+            for end, factor in enumerate(known.within[name][SHARE]):
+                edges[end][name][i] = found[name][i] * factor
+    for bound in edges.values():
+        bound["ttft_mean"] = bound["ttft_median"] = bound["ttft"]
+    if "e2e" in found:
+        first, whole = found["ttft"], found["e2e"]
+        for end, bound in edges.items():
+            rest = (whole - first) * bound["tpot"] / found["tpot"]
+            bound["e2e"] = bound["ttft"] + rest
+            edges[1 - end]["throughput"] = found["throughput"] * whole / bound["e2e"]
+    return Bands(edges[0], edges[1])
+
+
+def measured(rows: Sequence[Row], metric: str) -> np.ndarray:
+    """A metric as measured, NaN where a row has none."""
+    return np.asarray([row.measured.get(metric, np.nan) for row in rows], float)
+
+
+Scores = dict[str, dict[str, Score]]
+
+
+def by_dataset(
+    rows: Sequence[Row], found: Mapping[str, np.ndarray], banded: Bands | None = None
+) -> Scores:
+    """The scores of each metric of each data set."""
+    labels = np.asarray([row.dataset for row in rows])
+    scores: Scores = {}
+    for dataset in dict.fromkeys(labels.tolist()):
+        inside = labels == dataset
+        for metric in METRICS:
+            if metric not in found:
+                continue
+            ends = () if banded is None else (banded.low.get(metric), banded.high.get(metric))
+            ends = [None if end is None else end[inside] for end in ends]
+            one = score(found[metric][inside], measured(rows, metric)[inside], *ends)
+            if one is not None:
+                scores.setdefault(dataset, {})[metric] = one
+    return scores

@@ -1,0 +1,67 @@
+"""The rows that the shipped fit was fitted to: aggregated ones of aiconfigurator-core, cleaned."""
+
+from experiments._silicon import clean, rows as reading
+from experiments._silicon.served import DRAFTS, polling
+from experiments._validation.row import Formats, Read, Row, Served
+from infer_jax.catalog.measurements import silicon
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Deployment, Requests
+
+
+def there() -> bool:
+    """Whether the package is installed."""
+    try:
+        silicon.package_folder()
+    except InputError:
+        return False
+    return True
+
+
+def read() -> Read:
+    """The clean rows; the others are counted by what is wrong with them."""
+    found = Read()
+    for row in reading.aggregated():
+        if not row.unique:
+            found.skipped["a second entry of one measurement, or no single server"] += 1
+        elif row.anomaly:
+            found.skipped[row.anomaly.replace("_", " ")] += 1
+        else:
+            found.rows.append(_row(row))
+    return found
+
+
+def _formats(f: clean.Formats) -> Formats:
+    return Formats(
+        (f.attention, f.attention_bits),
+        (f.feedforward, f.feedforward_bits),
+        (f.shared, f.feedforward_bits),
+        f.cache,
+        f.dynamic,
+    )
+
+
+def _row(row: reading.Row) -> Row:
+    assert row.formats is not None and row.layout is not None and row.concurrency is not None
+    grid, fixed = row.layout, float(row.source == "fixed_length")
+    return Row(
+        id=row.id,
+        dataset="silicon (fitted)",
+        served=Served(row.model, _formats(row.formats)),
+        system=row.profile,
+        engine=row.engine,
+        work=Requests.of(
+            isl=row.isl, osl=row.osl, batch=row.concurrency, nominal=1.0 - fixed, fixed=fixed
+        ),
+        plan=Deployment.of(
+            tp=grid.tp,
+            attention_dp=grid.dp,
+            ep=grid.moe_ep,
+            drafts=DRAFTS[grid.dp > 1] if row.hidden_mtp else 0.0,
+            polling=polling(row),
+        ),
+        # which of mean and median these times are is not said
+        measured={"tpot": row.tpot, "ttft": row.ttft},
+        group=f"{row.family} {row.system} {row.engine}",
+        fitted=True,
+        date=row.date,
+    )

@@ -1,0 +1,48 @@
+"""Measured rows of others beside what estimators say of them, without and with a fit.
+
+``python experiments/validation.py [FILE ...]`` and ``python -m experiments.validation`` are the
+same program. Without files it reads those beside the checkout (``../shared/data/measured``), and
+the rows that were fitted where aiconfigurator-core is installed. A file is told by its columns;
+rows that are damaged are left out and counted by reason. With ``--json`` it ends with its figures
+on one line: ``{dataset: {metric: {"rows", "median", "mean", "bias", "cover80", ...}}}`` of the
+shipped fit, and the same of the other estimators under ``"dataset: estimator"``. Exit code 0:
+scored; 2: bad input.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import typer
+
+from experiments import _report
+
+app = typer.Typer(help=__doc__, add_completion=False)
+
+
+@app.command()
+def validation(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files or folders of measured rows.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
+    ] = False,
+) -> None:
+    """Score estimators on measured rows, by data set and metric."""
+    headline = {}
+    with _report.door():
+        import jax
+
+        with jax.enable_x64(True):
+            from experiments._validation import board
+
+            headline = board.run(files or [])
+    _report.finish(True, headline, as_json)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,252 @@
+"""The scoreboard of measured rows of others: what it reads, leaves out, refuses and scores."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments import validation
+from experiments._validation import board, calibrated, estimates, gpt_oss, kinds, others, scores
+from experiments._validation.row import Row, system
+from infer_jax.errors import InputError
+
+INFERENCEX = """\
+id,date,hardware,framework,image,model,precision,spec_method,disagg,is_multinode,prefill_tp,\
+prefill_ep,prefill_dp_attention,prefill_num_workers,decode_tp,decode_ep,decode_dp_attention,\
+decode_num_workers,num_prefill_gpu,num_decode_gpu,isl,osl,conc,mean_ttft,median_ttft,mean_tpot,\
+median_tpot,mean_e2el,median_e2el,output_tput_per_gpu,avg_power_w
+a,2026-06-11,mi355x,sglang,,dsr1,fp4,none,False,False,8,1,False,0,8,1,False,0,8,8,1024,1024,8,\
+0.15,0.1,0.0102,0.0103,9.7,9.8,94,560
+b,2026-01-11,h200,trt,,dsr1,fp8,mtp,False,False,8,8,True,0,8,8,True,0,64,64,8192,1024,64,\
+,2.0,,0.03,,30,220,
+c,2026-02-11,gb200,dynamo-trt,,dsr1,fp4,none,True,True,4,4,True,2,8,8,True,3,8,24,8192,1024,96,\
+1.5,1.2,0.011,0.011,12,12,250,
+d,2026-02-11,b200,sglang,,dsr1,fp8,none,False,False,8,1,False,0,8,1,False,0,8,8,1024,1024,4,\
+,lots,,0.009,,9,50,
+e,2026-02-11,b200,sglang,,unheard-of,fp8,none,False,False,8,1,False,0,8,1,False,0,8,8,1024,1024,4,\
+,0.1,,0.009,,9,50,
+f,2026-02-11,gb200,dynamo-trt,,dsr1,fp4,none,True,False,28,1,False,0,28,1,False,0,28,28,8192,\
+1024,96,1.5,1.2,0.011,0.011,12,12,250,
+g,2026-02-11,b200,sgl
+"""
+TRTLLM = """\
+model,system,shown_layout,gpus,weights,isl,osl,requests,output_tok_s_per_gpu
+llama-3.1-8b,h100,tp1,1,fp8,128,128,30000,28312
+qwen3-235b-a22b,h200,dep8,8,fp8,1000,1000,3000,2974
+llama-3.3-70b,rtx,tp1pp2,4,fp4,128,128,30000,1543
+"""
+ROCM = """\
+kind,model,tp,batch,isl,osl,value
+thr,llama-3.1-70b,8,3200,128,2048,13383.3
+lat,llama-3.1-70b,8,1,128,2048,17.236
+lat,llama-3.1-70b,8,1,128,2048,-1
+"""
+GPT_OSS = (
+    "label\tcompleted\tmean_tpot_ms\tmean_ttft_ms\tmean_e2e_ms\tpower_mean_w\treq_tput\tout_tput"
+    "\ttot_tput\tspec_accept_rate\n"
+    "sweep_c16\t160\t15.95\t649.8\t14928.9\t592.01\t1.056\t945.6\t8511.9\t\n"
+    "cf_c64_b1_r1\t64\t15.95\t649.8\t14928.9\t592.01\t1.056\t945.6\t8511.9\t\n"
+)
+MLPERF = """\
+id,submitter,model,scenario,accuracy,nodes,accelerator,accelerators,software,weights,result,units
+1,A,llama2-70b-99,Offline,ROUGE1: 44 TOKENS_PER_SAMPLE: 301.1,2,NVIDIA H200-SXM-141GB,8,TensorRT,\
+fp8,70000,Tokens/s
+2,A,llama2-70b-99,Server,ROUGE1: 44 TOKENS_PER_SAMPLE: 301.1,1,NVIDIA H200-SXM-141GB,8,TensorRT,\
+fp8,30000,Tokens/s
+3,A,llama3.1-405b,Offline,ROUGE1: 44,1,NVIDIA H200-SXM-141GB,8,TensorRT,fp8,550,Tokens/s
+"""
+FILES = {
+    "inferencex.csv": INFERENCEX,
+    "trtllm.csv": TRTLLM,
+    "rocm.csv": ROCM,
+    "gpt_oss.tsv": GPT_OSS,
+    "mlperf.csv": MLPERF,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    where = tmp_path_factory.mktemp("measured")
+    for name, text in FILES.items():
+        (where / name).write_text(text)
+    return where
+
+
+@pytest.fixture(scope="module")
+def read(folder):
+    return {name: kinds.read(folder / name) for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def answers(read):
+    """The shipped fit and the roofline on all rows of the files, in one program each."""
+    rows = [row for one in read.values() for row in one.rows]
+    with jax.enable_x64(True):
+        estimates.TRACES.clear()
+        shipped = estimates.answers(rows, estimates.shipped())
+        return rows, shipped, others.roofline(rows)
+
+
+def test_rows_are_left_out_with_a_reason_each(read):
+    assert read["inferencex.csv"].skipped == Counter(
+        {
+            "median_ttft is no number": 1,
+            "model 'unheard-of' is not known here": 1,
+            "workers of the pools are missing": 1,
+            "model is missing": 1,  # a line that is cut
+        }
+    )
+    assert read["trtllm.csv"].skipped == Counter({"shown_layout and gpus differ": 1})
+    assert read["rocm.csv"].skipped == Counter({"value is not above 0": 1})
+    assert sum(read["gpt_oss.tsv"].skipped.values()) == 1
+    assert read["mlperf.csv"].skipped["TOKENS_PER_SAMPLE is missing"] == 1
+    assert sum(read["mlperf.csv"].skipped.values()) == 2
+
+
+def test_layouts_and_loads_are_those_of_the_rows(read):
+    alone, drafted, pools = read["inferencex.csv"].rows
+    assert [row.dataset for row in (alone, drafted, pools)] == [
+        "inferencex amd",
+        "inferencex nvidia drafts",
+        "inferencex nvidia pools",
+    ]
+    assert float(alone.plan.tp) == 8 and float(alone.plan.drafts) == 0
+    assert (float(drafted.plan.tp), float(drafted.plan.attention_dp)) == (1, 8)
+    assert float(drafted.plan.drafts) == 1
+    assert float(pools.plan.prefill.attention_dp) == 4 and float(pools.plan.decode_copies) == 3
+    assert float(pools.work.batch) == 32 and pools.per == 24 / 32
+    # medians where there are no means; a mean is never scored against a median
+    assert alone.measured["ttft"] == 0.15 and alone.measured["ttft_median"] == 0.1
+    assert drafted.measured["ttft"] == 2.0 and "ttft_mean" not in drafted.measured
+    eight, wide = read["trtllm.csv"].rows
+    assert float(eight.plan.instance) == 1 and float(wide.plan.attention_dp) == 8
+    (offline,) = read["mlperf.csv"].rows
+    assert offline.measured["throughput"] == 70000 / 16 and float(offline.plan.tp) == 1
+    (swept,) = read["gpt_oss.tsv"].rows
+    assert float(swept.work.isl) == pytest.approx((8511.9 - 945.6) / 1.056)
+
+
+def test_the_acceptance_of_a_rate_gives_the_rate_back():
+    for rate in (0.05, 0.334, 0.9):
+        a = gpt_oss.acceptance(rate)
+        assert np.sum(a ** np.arange(1, 8)) == pytest.approx(7 * rate)
+
+
+def test_all_rows_of_a_question_are_one_program_and_every_measured_number_is_predicted(answers):
+    rows, shipped, roofline = answers
+    assert Counter(estimates.TRACES) == {"loop": 1, "pools": 1, "batch": 1, "ideal": 3}
+    for i, row in enumerate(rows):
+        assert all(np.isfinite(shipped[metric][i]) for metric in row.measured), row.id
+        # a roofline reads and computes what the fit does, faster
+        told = {"tpot", "ttft", "latency"} & set(row.measured)
+        assert all(0 < roofline[metric][i] < shipped[metric][i] for metric in told), row.id
+
+
+def test_a_plain_roofline_of_one_request_reads_weights_and_cache_once_a_token(answers):
+    rows, _, roofline = answers
+    (i,) = (i for i, row in enumerate(rows) if row.asked == "batch")
+    chip = system("mi300x").hardware.chip
+    # Llama 3.1 70B: 80 layers of width 8192, GQA with 8 of 64 heads, FFN 28672, vocabulary 128256
+    attention, feed = 8192 * (2 * 8192 + 2 * 1024), 3 * 8192 * 28672
+    weights = 80 * (attention + feed) * 1.0 + 8192 * 128256 * 2.0
+    cache = 80 * 2 * 1024 * 2.0 * (128 + 1024)
+    each = (weights + cache) / 8 / float(chip.memory_bandwidth)
+    flop = 2.0 * 80 * (attention + feed) * 128 / 8 / float(chip.flops_8)
+    assert roofline["latency"][i] == pytest.approx(2047 * each + max(each, flop), rel=2e-3)
+
+
+def test_scores_are_those_of_the_definitions():
+    predicted = np.asarray([1.1, 0.8, 2.0, np.nan, 1.0])
+    measured = np.asarray([1.0, 1.0, 1.0, 1.0, np.nan])
+    low, high = predicted * np.asarray([0.9, 0.9, 0.6, 1, 1]), predicted * 1.2
+    one = scores.score(predicted, measured, low, high)
+    assert one is not None
+    assert (one.rows, one.banded) == (3, 3)
+    assert one.median == pytest.approx(20.0) and one.mean == pytest.approx(130 / 3)
+    assert one.bias == pytest.approx(100 * ((1.1 * 0.8 * 2.0) ** (1 / 3) - 1))
+    assert one.cover80 == pytest.approx(100 / 3)  # the first alone
+    assert one.width80 == pytest.approx(1.2 / 0.9)
+    assert scores.score(predicted[3:], measured[3:]) is None
+
+
+def test_bands_are_the_ones_that_an_estimate_prints(answers):
+    import infer_jax as ij
+
+    rows, shipped, _ = answers
+    banded = scores.bands(rows, shipped)
+    i = next(i for i, row in enumerate(rows) if row.dataset == "gpt-oss h200")
+    printed = ij.estimate("gpt-oss-120b", "h200_sxm", tp=1, batch=16).to_dict()
+    low, high = np.asarray(printed["tpot_interval80_ms"])
+    assert banded.high["tpot"][i] / banded.low["tpot"][i] == pytest.approx(high / low, rel=1e-3)
+    assert banded.low["throughput"][i] < shipped["throughput"][i] < banded.high["throughput"][i]
+    assert np.isnan(banded.low["tpot"][rows.index(rows[0])])  # AMD: none was fitted
+
+
+def test_figures_have_the_metrics_of_every_data_set(answers):
+    rows, shipped, roofline = answers
+    by = {
+        board.SHIPPED: scores.by_dataset(rows, shipped, scores.bands(rows, shipped)),
+        "roofline": scores.by_dataset(rows, roofline),
+    }
+    figures = json.loads(json.dumps(board.figures(by)))
+    wanted = {"rows", "median", "mean", "bias", "cover80"}
+    assert all(wanted <= set(one) for metrics in figures.values() for one in metrics.values())
+    assert figures["inferencex amd"]["tpot"]["rows"] == 1
+    assert "inferencex amd: roofline" in figures
+
+
+def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text("speed,price\n1,2\n")
+    answer = CliRunner().invoke(validation.app, [str(other)])
+    assert answer.exit_code == 2
+    assert "allowed: those of InferenceX: hardware" in answer.stderr.replace("\n", " ")
+    assert answer.stderr.count("\n") == 1
+    with pytest.raises(InputError, match="no measured server"):
+        kinds.read(tmp_path)
+    empty = tmp_path / "empty.csv"
+    empty.write_text(ROCM.splitlines()[0] + "\n")
+    assert CliRunner().invoke(validation.app, [str(empty)]).exit_code == 2
+
+
+@pytest.mark.skipif(not kinds.MEASURED.is_dir(), reason="no ../shared/data/measured")
+def test_every_file_beside_the_checkout_is_read():
+    rows: list[Row] = []
+    for name, reader in kinds.everything().items():
+        found = reader()
+        assert found.rows, name
+        rows += found.rows
+    datasets = {row.dataset for row in rows}
+    assert {"inferencex amd", "inferencex nvidia pools", "open loop h100"} <= datasets
+    with (kinds.MEASURED / "inferencex_deepseek_r1.csv").open(newline="") as file:
+        told = {line["id"] for line in csv.DictReader(file)}
+    assert len([row for row in rows if row.id in told]) >= 0.95 * len(told)
+
+
+@pytest.mark.slow
+def test_five_runs_of_a_server_learn_how_much_slower_it_is(folder):
+    path = folder / "server.csv"
+    head, first, *_ = INFERENCEX.splitlines()
+    lines = [
+        first.replace("mi355x", "b200").replace("1024,1024,8,", f"{isl},1024,{load},")
+        for isl in (1024, 8192)
+        for load in (1, 4, 8, 16, 64, 128)
+    ]
+    path.write_text("\n".join([head, *lines]))
+    with jax.enable_x64(True):
+        rows = kinds.read(path).rows
+        usual = estimates.answers(rows, estimates.shipped())
+        slower = [
+            Row(**{**row.__dict__, "measured": {"tpot": 1.3 * t, "ttft": 1.5 * f}})
+            for row, t, f in zip(rows, usual["tpot"], usual["ttft"], strict=True)
+        ]
+        found = calibrated.five_runs(slower)
+    unseen = np.isfinite(found["tpot"])
+    assert unseen.sum() == len(rows) - calibrated.FEW
+    ratio = (found["tpot"] / usual["tpot"] / 1.3)[unseen]
+    assert np.abs(ratio - 1.0).max() < 0.06
