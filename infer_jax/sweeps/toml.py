@@ -14,6 +14,7 @@ from infer_jax.specs import Plan, Spec, Workload, value_of
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint
+from infer_jax.sweeps.everything import Everything
 from infer_jax.sweeps.histogram import Histogram, Quantiles
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import is_list, is_table
@@ -269,6 +270,10 @@ def _pareto(names: Sequence[str], **options: Any) -> Pareto:
     return Pareto(*names, **options)
 
 
+def _everything(names: Sequence[str]) -> Everything:
+    return Everything(*names)
+
+
 # of what a [keep] table names: what makes it, its options, and whether its value fits
 REDUCERS: dict[str, tuple[Callable[..., Reducer], tuple[str, ...], Check]] = {
     "pareto": (_pareto, ("per", "epsilon"), _texts),
@@ -276,6 +281,7 @@ REDUCERS: dict[str, tuple[Callable[..., Reducer], tuple[str, ...], Check]] = {
     "best": (Best, ("under", "misses", "per"), _text),
     "histogram": (Histogram, ("edges",), _text),
     "quantiles": (Quantiles, ("q",), _text),
+    "everything": (_everything, (), _texts),
 }
 # of an option of what is kept: whether it is one, and what it must be
 OPTIONS: dict[str, tuple[Check, str]] = {

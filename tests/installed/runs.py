@@ -1,10 +1,27 @@
-"""The runs that a reader would have measured: files as `vllm bench serve --save-result` writes."""
+"""The files that the pages speak of: spaces, specs, and runs that a reader would have measured.
+
+Runs are files as `vllm bench serve --save-result` writes them.
+"""
 
 import csv
 import json
 from pathlib import Path
 
+from tests.installed.pages import ROOT, block
+
 TABLE = Path(__file__).parents[1] / "data" / "server" / "runs.csv"
+
+
+def reader(folder: Path) -> None:
+    """A new folder in which the commands of the pages can be run."""
+    folder.mkdir(exist_ok=True)
+    for name in ("experiments", "examples", "benchmarks"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "docs" / "pictures").mkdir(parents=True)
+    (folder / "SPACE.toml").write_text(block("docs/sweeps.md", "toml", "[keep]"))
+    (folder / "MAP.toml").write_text(block("docs/gallery.md", "toml", "[keep]"))
+    (folder / "SPEC.toml").write_text(block("docs/codesign.md", "toml", "[free]"))
+    write_runs(folder / "runs")
 
 
 def write_runs(folder: Path) -> None:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.installed.pages import PAGES, ROOT, Command, block, commands, difference
+from tests.installed.pages import PAGES, ROOT, Command, commands, difference
 from tests.installed.program import Ended, call, program
-from tests.installed.runs import write_runs
+from tests.installed.runs import reader
 from tests.installed.test_verbs import ASKED
 
+# asked in test_verbs.py, some with a picture that other pages leave out
 VERBS = {f"infer-jax {row.words}" for row in ASKED.values()}
+VERBS |= {re.sub(r" --out \w+\.png$", "", words) for words in VERBS}
 EVERY = [command for page in PAGES for command in commands(page)]
 CALIBRATE = (
     "infer-jax calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1"
@@ -100,12 +102,7 @@ def run(home, tmp_path_factory):
         if text in done:
             return done[text]
         folder = tmp_path_factory.mktemp("page")
-        for name in ("experiments", "examples", "benchmarks"):
-            (folder / name).symlink_to(ROOT / name)
-        (folder / "docs").mkdir()
-        (folder / "SPACE.toml").write_text(block("docs/sweeps.md", "toml", "[keep]"))
-        (folder / "SPEC.toml").write_text(block("docs/codesign.md", "toml", "[free]"))
-        write_runs(folder / "runs")
+        reader(folder)
         if "--hardware my_h100.toml" in text:
             shutil.copy(once(CALIBRATE).folder / "my_h100.toml", folder)
         first, *rest = text.split()

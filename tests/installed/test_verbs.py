@@ -207,20 +207,21 @@ ASKED = {
         r"speed +cost", fronts, makes=("frontier.png",),
     ),
     "estimate": Asked(
-        "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
-        "llama-3.1-8b on 1 h100_sxm", estimates,
+        "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32 --out estimate.png",
+        "llama-3.1-8b on 1 h100_sxm", estimates, makes=("estimate.png",),
     ),
     "memory": Asked(
-        "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
-        "KV cache size", remembers,
+        "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192 --batch 32"
+        " --out memory.png",
+        "KV cache size", remembers, makes=("memory.png",),
     ),
     "layout": Asked(
-        "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
-        "Fastest by batch", lays_out,
+        "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512 --out layout.png",
+        "Fastest by batch", lays_out, makes=("layout.png",),
     ),
     "kernels": Asked(
-        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 64",
-        "largest batch that fits", adds_up,
+        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 64 --out kernels.png",
+        "largest batch that fits", adds_up, makes=("kernels.png",),
     ),
     "measure": Asked(
         "measure --out my_chip.toml --toy", "my_chip.toml", is_measured, makes=("my_chip.toml",)
@@ -251,8 +252,8 @@ ASKED = {
     ),
     "compare": Asked(
         "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
-        " --estimator economics.planned",
-        r"serving +economics\.planned", compares,
+        " --estimator economics.planned --out compare.png",
+        r"serving +economics\.planned", compares, makes=("compare.png",),
     ),
     "sensitivity": Asked(
         "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",

@@ -1,0 +1,61 @@
+"""Each picture of README and docs is drawn by a command above it, is small, and is described."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "pictures"
+SMALL = 150_000  # bytes
+
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="installed without the checkout")
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    pytest.importorskip("PIL")
+    return runpy.run_path(str(ROOT / "docs" / "pictures.py"))
+
+
+def test_every_picture_has_its_command_and_every_file_its_place(drawing):
+    shown = list(drawing["shown"]())
+    assert {one.path for one in shown} == set(FOLDER.iterdir())
+    for path, command in shown:
+        asked = ("--out", "--plot", "--picture", "frontier", "offload", "calibrate", "codesign")
+        assert any(word in command.words for word in asked), f"{path.name} by {command}"
+        assert path.stat().st_size < SMALL, path.name
+
+
+def test_a_picture_says_what_it_shows(drawing):
+    """Title and caption are in the file, for those who do not see it."""
+    from PIL import Image
+
+    for path, _ in drawing["shown"]():
+        with Image.open(path) as image:
+            title, said = image.info.get("Title"), image.info.get("Description", "")
+            assert title and len(said) >= len(title), path.name
+            assert image.width <= 2000, path.name
+
+
+def test_a_verb_that_draws_is_in_the_gallery(drawing):
+    verbs = {one.command.words[1] for one in drawing["shown"]()}
+    drawn = "plan frontier estimate memory compare sensitivity replay sweep calibrate codesign"
+    assert verbs >= {*drawn.split(), "kernels", "layout", "offload"}
+    with pytest.raises(SystemExit, match=r"no page shows nothing\.png"):
+        drawing["main"](["nothing.png"])
+
+
+def test_a_stored_picture_keeps_its_words(drawing, tmp_path):
+    from PIL import Image
+
+    from infer_jax.plots.style import panels, save, style
+
+    pytest.importorskip("matplotlib")
+    with style():
+        figure, _ = panels(1, "A title", "What it shows, in a sentence.")
+        save(figure, tmp_path / "large.png")
+    drawing["small"](tmp_path / "large.png", tmp_path / "small.png")
+    with Image.open(tmp_path / "small.png") as image:
+        assert image.info["Description"] == "A title. What it shows, in a sentence."
+    assert (tmp_path / "small.png").stat().st_size < (tmp_path / "large.png").stat().st_size
