@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
+from infer_jax.compiling import as_wide_here
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning.aggregated import Table, arriving, shares, table
@@ -103,7 +104,7 @@ def _searched(
             decoding = _each(legal[-1], [{"drafts": d} for d in drafts])
             mean = work.replace(lengths=())
             both = (first, second), arch, mean, (legal[0], decoding)
-            pair = beside.submit(splits, *both, common, asked, count, draft)
+            pair = beside.submit(as_wide_here(splits), *both, common, asked, count, draft)
         if "aggregated" in modes:
             if known is None:
                 known = _aggregated(

@@ -1,7 +1,9 @@
 """`ij.plan`: what the command prints, as a result; names, profiles and specs alike."""
 
 from dataclasses import replace
+from typing import Any
 
+import jax
 import pytest
 
 import infer_jax as ij
@@ -14,6 +16,18 @@ MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
 FEW = {"isl": 2000, "osl": 200, "total_gpus": 2, "mode": "aggregated"}
 WORDS = ("plan", MODEL, "--hardware", SYSTEM, "--isl", "2000", "--osl", "200")
 WORDS += ("--total-gpus", "2", "--mode", "aggregated")
+
+
+def test_both_pools_are_planned_in_64_bits_whatever_the_caller_works_in():
+    asked: dict[str, Any] = {**FEW, "mode": "disaggregated", "ttft": "none"}
+    before, answers = jax.config.jax_enable_x64, []  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        for wide in (True, False):  # of every thread, where a context is of one
+            jax.config.update("jax_enable_x64", wide)
+            answers.append(ij.plan(MODEL, SYSTEM, **asked).to_dict())
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert answers[0]["plans"] and answers[0] == answers[1]
 
 
 @pytest.fixture(scope="module")
