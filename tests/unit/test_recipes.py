@@ -14,7 +14,7 @@ import infer_jax
 
 ROOT = Path(infer_jax.__file__).parents[1]
 STEP = re.compile(r"^### \d+\. `([^`]+)`$(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
-BLOCK = re.compile(r"^```(python|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|json|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
 
@@ -50,7 +50,7 @@ def done(changes: list[Change], folder: Path) -> None:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path, kind, text in changes:
         file = folder / path
-        if kind == "python":
+        if kind != "diff":
             assert not file.exists(), f"{path} is there already"
             file.write_text(text, encoding="utf-8")
             continue
@@ -135,3 +135,45 @@ def test_an_output_is_two_files(tmp_path):
     }
     done(changes, tmp_path)
     assert ran(tmp_path, "-c", OUTPUT) == "everywhere\n"
+
+
+KIND = """
+import jax
+from infer_jax import make
+from infer_jax.catalog import load_model, load_system
+from infer_jax.estimators import Offload
+from infer_jax.specs import Plan, ShortConvolution, Workload
+from tests.cli.running import answer
+
+arch = load_model("LiquidAI/LFM2-1.2B").architecture
+work, two = Workload.of(isl=6000, osl=400, batch=24), Plan.of(tp=2)
+asked = dict.fromkeys(("serving", "kernels", "partitioning.planned", "economics.planned"), two)
+asked["offloading.planned"] = Offload.of(gpu_batch=4, batches=3, compress_cache=1)
+wide = arch.replace(blocks=tuple(
+    block.replace(attention=block.attention.with_(conv_width=3e3))
+    if isinstance(block.attention, ShortConvolution) else block for block in arch.blocks))
+for name, plan in asked.items():
+    system = load_system("t4_host" if isinstance(plan, Offload) else "h20_sxm")
+    estimator = make(name, system.coefficients)
+    tpot = jax.jit(lambda arch: estimator.estimate(arch, system.hardware, work, plan).tpot)
+    assert 1e-5 < 1.05 * float(tpot(arch)) < float(tpot(wide)), (name, tpot(arch), tpot(wide))
+
+held = answer("memory", "lfm2-1.2b", "--hardware", "h20_sxm", "--max-model-len", "4096")
+# six layers of 8 heads of 64 keys and values, ten of two inputs of 2,048 channels
+assert held["kv_per_token_bytes"] == 6 * 2 * 8 * 64 * 2, held
+assert held["kv_per_request_bytes"] >= 4096 * held["kv_per_token_bytes"] + 10 * 2 * 2048 * 2, held
+print("everywhere")
+"""
+
+
+def test_a_kind_of_attention_is_at_most_eight_files(tmp_path):
+    """A kind that no code of this house knows: laws, a model to serve, and every estimator."""
+    changes = recipe("add-a-kind-of-attention")
+    assert len({change.path for change in changes}) <= 8
+    done(changes, tmp_path)
+    files = ("unit/physics/test_attention.py", "unit/catalog/test_models.py", "unit/test_house.py")
+    asked = "hort or say_what or lfm2 or LFM2 or every_bundled or kinds_of_attention or branches"
+    said = ran(tmp_path, *PYTEST, *(f"tests/{file}" for file in files), "-k", asked)
+    passed = re.search(r"(\d+) passed", said)
+    assert passed and int(passed[1]) >= 16, said
+    assert ran(tmp_path, "-c", KIND) == "everywhere\n"
