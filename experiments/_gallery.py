@@ -20,7 +20,7 @@ import typer
 
 from experiments._report import KEPT, OUT, SHARED, door
 from infer_jax.catalog.files import write_text
-from infer_jax.cli.runtime import cache_folder
+from infer_jax.compiling import cache_folder
 from infer_jax.errors import InputError
 
 HERE = Path(__file__).resolve().parent

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         load_model as load_model,
         load_system as load_system,
     )
+    from infer_jax.compiling import keep_programs as keep_programs
     from infer_jax.estimators import (
         Economics as Economics,
         Estimate as Estimate,
@@ -59,6 +60,7 @@ __version__ = "0.1.0"
 # where each name is, which is imported when it is asked for: a command imports what it needs
 _ROOMS = {
     "catalog": ("Model", "System", "list_models", "list_systems", "load_model", "load_system"),
+    "compiling": ("keep_programs",),
     "estimators": (
         *("Economics", "Estimate", "Offload", "Offloading", "Phase", "Speculative", "make"),
     ),

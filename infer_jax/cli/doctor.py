@@ -6,7 +6,8 @@ import jax
 import typer
 
 from infer_jax.cli import options as opt, show
-from infer_jax.cli.runtime import cache_folder, prepare
+from infer_jax.cli.runtime import prepare
+from infer_jax.compiling import cache_folder
 from infer_jax.doctor import ALLOWED, examine
 from infer_jax.verbs.progress import busy
 

@@ -1,13 +1,12 @@
 """How does a command start: 64-bit numbers, where programs are kept, progress if watched?"""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import jax
 
+from infer_jax.compiling import keep_programs
 from infer_jax.verbs.progress import show_progress
 
 ONE_PIECE = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
@@ -24,14 +23,7 @@ def prepare(*, every_device: bool = False) -> None:
     jax.config.update("jax_enable_x64", True)
     if not every_device and not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
-    if not os.environ.get("JAX_LOGGING_LEVEL"):
-        # XLA reports an error on every program it loads from the folder, without being in any
-        jax.config.update("jax_logging_level", "CRITICAL")
-    folder = cache_folder()
-    if folder is not None:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    keep_programs()
 
 
 @contextmanager
@@ -54,28 +46,6 @@ def loops_in_one_piece() -> Iterator[None]:
             del os.environ["XLA_FLAGS"]
         else:
             os.environ["XLA_FLAGS"] = before
-
-
-def cache_folder() -> Path | None:
-    """Where compiled programs are kept; None where no such folder can be written.
-
-    $JAX_COMPILATION_CACHE_DIR, else ``infer_jax`` in the user's cache folder.
-    """
-    try:
-        chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-        folder = Path(chosen) if chosen else _user_cache() / "infer_jax"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder if os.access(folder, os.W_OK | os.X_OK) else None
-    except (OSError, RuntimeError, ValueError):  # RuntimeError: no home folder
-        return None
-
-
-def _user_cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def hush(quiet: bool) -> None:

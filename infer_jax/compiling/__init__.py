@@ -1,5 +1,9 @@
 """Programs that run once or over few rows: compiled quickly, kept for the next process."""
 
+from infer_jax.compiling.keeping import (
+    cache_folder as cache_folder,
+    keep_programs as keep_programs,
+)
 from infer_jax.compiling.options import (
     QUICK as QUICK,
     of_gradients as of_gradients,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infer_jax.cli.runtime import cache_folder
+from infer_jax.compiling import cache_folder
 
 
 def test_chosen_folder_is_made(tmp_path, monkeypatch):
@@ -25,7 +25,7 @@ def test_user_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("where", ["file/below", "nu\0ll"])
 def test_no_folder_is_no_error(tmp_path, monkeypatch, where):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("infer_jax.cli.runtime._user_cache", lambda: Path(tmp_path / where))
+    monkeypatch.setattr("infer_jax.compiling.keeping._user_cache", lambda: Path(tmp_path / where))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     assert cache_folder() is None
 
@@ -66,6 +66,29 @@ def test_second_command_traces_nothing_is_silent_and_equal(words, tmp_path, monk
     assert "jaxpr_trace_duration" in first.stderr  # the events are called so
     assert second.stderr == "\n"
     assert first.stdout == second.stdout
+
+
+KEEPING = """
+import sys
+import jax.monitoring
+seen = []
+jax.monitoring.register_event_duration_secs_listener(lambda name, _, **more: seen.append(name))
+import infer_jax as ij
+assert str(ij.keep_programs(sys.argv[1])) == sys.argv[1]
+print(float(ij.estimate("llama-3.1-8b", "h100_sxm", tp=1).estimate.tpot))
+print("compiled" if any("compile" in name or "trace" in name for name in seen) else "loaded")
+"""
+
+
+def test_a_python_program_keeps_its_programs_where_it_asks_for_that(tmp_path):
+    words = [sys.executable, "-c", KEEPING, str(tmp_path / "kept")]
+    ran = [
+        subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        for _ in range(2)
+    ]
+    assert [each.stderr for each in ran] == ["", ""]
+    (first, how), (again, loaded) = (each.stdout.split() for each in ran)
+    assert (how, loaded) == ("compiled", "loaded") and first == again
 
 
 def test_importing_the_library_leaves_jax_as_it_is(tmp_path):
