@@ -13,7 +13,7 @@ from experiments._columns import Input, Output, flag, positive, read_points
 from experiments._offloading.machine import SHAPES, named, t4
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
-from infer_jax.estimators.offloading.search import Grid, search
+from infer_jax.estimators.offloading.search import Blocks, search
 from infer_jax.specs import Architecture, Hardware, Workload
 
 TOLERANCE = 1e-6
@@ -47,7 +47,7 @@ class Found(NamedTuple):
     label: str
     theirs: float
     task: Task
-    grid: Grid
+    grid: Blocks
 
     @property
     def best(self) -> int | None:

@@ -85,10 +85,14 @@ def best(one: Phase, others: Phase) -> Phase:
         return jnp.concatenate([first[None], rest])
 
     phases: Phase = jax.tree.map(joined, one, others)
-    short = lax.stop_gradient(jax.vmap(_shortfall)(phases))
-    time = lax.stop_gradient(phases.time)
+    return trees.take(phases, chosen(jax.vmap(_shortfall)(phases), phases.time))
+
+
+def chosen(shortfall: Array, time: Array) -> Array:
+    """The index of the least time among those of the least shortfall; the first of equals."""
+    short, time = lax.stop_gradient(shortfall), lax.stop_gradient(time)
     *_, index = first((short[i], time[i], jnp.asarray(i)) for i in range(len(time)))
-    return trees.take(phases, index)
+    return index
 
 
 def blend(phase: Numbered, counts: tuple[int, ...], smoothing: Array) -> Phase:

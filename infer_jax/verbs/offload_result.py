@@ -10,7 +10,7 @@ from jax import Array
 from infer_jax.estimators import JobEstimate, make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.offloading.flags import Flags
-from infer_jax.estimators.offloading.search import Grid
+from infer_jax.estimators.offloading.search import Blocks
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Workload
@@ -47,7 +47,7 @@ class OffloadResult(Result):
     workload: Workload
     gpus: float
     latency: float | None
-    grid: Grid
+    grid: Blocks
     block: Block | None
     picture: str | None = None
     pictured: bool = False

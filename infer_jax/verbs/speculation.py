@@ -3,15 +3,15 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
+from infer_jax.estimators.search import chosen
 from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
-from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.specs import Architecture, Hardware, Plan, Workload, trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import drafting
 from infer_jax.verbs.problems import ask, refuse
@@ -85,9 +85,8 @@ def fastest(
 
     every = jax.vmap(one)(counts)
     # limits are of the plan, not of its drafts alone: where none fits, the fastest is shown
-    fits = every.feasible | ~jnp.any(every.feasible)
-    best = jnp.argmin(jnp.where(fits, every.tpot, jnp.inf))
-    return jax.tree.map(lambda x: x[best], every), counts[best]
+    best = chosen(1.0 - every.feasible, every.tpot)
+    return trees.take(every, best), counts[best]
 
 
 def _wrapped(

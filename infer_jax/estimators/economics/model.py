@@ -151,8 +151,8 @@ class Economics(Coefficients, Estimator):
         if not self.layouts:
             return self._simple(arch, hardware, forward, chips)
         if not self.search:
-            split = plan.attention_split if isinstance(plan, Split) else jnp.asarray(1.0)
-            ranks = Ranks(plan.tp * plan.ep, plan.pp, split, plan.layout, plan.ep)
+            own = Split.widened(plan)
+            ranks = Ranks(own.tp * own.ep, own.pp, own.attention_split, own.layout, own.ep)
             return one_pass(self, arch, hardware, forward, ranks)
 
         def numbered(

@@ -155,9 +155,9 @@ class Offloading(Coefficients, Estimator):
         block is ``time``; ``throughput`` is b n / T per GPU. A plain ``Plan`` is a block of one
         sample with everything on the CPU.
         """
-        plan = plan if isinstance(plan, Offload) else Offload.of().replace(pp=plan.pp)
-        job = self.job(arch, hardware, workload, plan)
-        at = best_placement(self, job).placement if self.solve else plan.placement
+        block = Offload.widened(plan)
+        job = self.job(arch, hardware, workload, block)
+        at = best_placement(self, job).placement if self.solve else block.placement
         return self.priced(self.answer(job, at), hardware)
 
     def limits(self, answer: Answer) -> tuple[dict[str, Limit], dict[str, Limit]]:

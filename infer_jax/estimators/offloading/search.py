@@ -28,7 +28,7 @@ CHUNK = 1024  # linear programs of one call
 
 
 @dataclass(frozen=True)
-class Grid:
+class Blocks:
     """Every point of the grid: its block, time, rates, placement, and whether it fits."""
 
     gpu_batch: np.ndarray
@@ -137,7 +137,7 @@ def search(
     work: Workload,
     plan: Offload | None = None,
     gpu_batches: Sequence[int] = GPU_BATCHES,
-) -> Grid:
+) -> Blocks:
     """Every block of the grid with its best placement; choices (schedule, ...) are ``plan``'s.
 
     Raises:
@@ -152,4 +152,4 @@ def search(
         pairs = [np.pad(x[at : at + CHUNK], pad, mode="edge") for x in (g, k)]
         parts.append(once(_solve, model, arch, hardware, work, plan, *pairs, points=MANY))
     found = [np.concatenate(x)[: len(g)] for x in zip(*parts, strict=True)]
-    return Grid(g, k, *found)
+    return Blocks(g, k, *found)

@@ -8,7 +8,7 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.partitioning.coefficients import Coefficients
-from infer_jax.estimators.partitioning.slices import Sharding
+from infer_jax.estimators.partitioning.slices import Sharding, Slice
 from infer_jax.physics import (
     attention as att,
     decoder,
@@ -204,7 +204,7 @@ def one_pass(
     busy and network + what of the shorter is not hidden + latency + overhead.
     """
     stages = jnp.maximum(plan.pp, 1.0)
-    parts = getattr(plan, "micro_batches", jnp.ones_like(stages))
+    parts = Slice.widened(plan).micro_batches
     micro = forward.replace(sequences=forward.sequences / parts)
     p = Pass(model, arch, hardware, micro, sharding)
     cut, chip = sharding.cut, hardware.chip

@@ -15,15 +15,12 @@ from infer_jax.estimators.partitioning.forward_pass import one_pass
 from infer_jax.estimators.partitioning.slices import (
     ATTENTION,
     LAYOUTS,
-    ORDERS,
-    ROWS,
     TRIED,
     Sharding,
-    Slice,
+    axes_tried,
     sharding_of,
 )
 from infer_jax.estimators.search import Numbered, blend, least
-from infer_jax.physics.numerics import tick
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -88,8 +85,7 @@ class Partitioning(Coefficients, Estimator):
         ) -> Numbered:
             return lambda *index: one_pass(model, a, h, f, q, _candidate(q, a, *index))
 
-        orders = len(ORDERS) if isinstance(plan, Slice) else ROWS
-        counts = (len(LAYOUTS), orders, len(ATTENTION))
+        counts = (len(LAYOUTS), axes_tried(plan)[0], len(ATTENTION))
         given = (self, arch, hardware, forward, plan)
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
@@ -103,11 +99,4 @@ def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: 
     # the first of equals wins, by the paper's names: 2-D at x = 1 is 1-D, gathering over x y at
     # z = 1 is over all, and there attention by batch is attention by heads
     codes = {"layout": jnp.asarray(TRIED, kind)[layout], "attention": 1.0 - by.astype(kind)}
-    if isinstance(plan, Slice):
-        one = jnp.ones_like(own.chips)
-        axes = jnp.stack([own.x, own.y, own.z, one, own.x * own.y, own.x * own.z, own.y * own.z])
-        x, y, z = axes[jnp.asarray(ORDERS)[order]]
-        return Sharding(x, y, z, **codes)
-    rows = tick(order.astype(kind), ROWS, jnp.maximum(own.chips, 1.0))
-    rest = jnp.sqrt(own.chips / rows)
-    return Sharding(rows, rest, rest, **codes)
+    return Sharding(*axes_tried(plan)[1](own, order), **codes)

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.errors import InputError
+from infer_jax.physics.numerics import tick
 from infer_jax.physics.sharding import Cut, best_rows
 from infer_jax.specs import Architecture, Dense, Experts, Plan, number, spec
 
@@ -20,6 +22,7 @@ ORDERS = (
     *((3, 0, 6), (4, 2, 3), (5, 1, 3), (6, 0, 3)),
 )
 ROWS = 7  # values of x tried where a plan has no axes
+Axes = tuple[Array, Array, Array]  # chips on x, y and z
 
 
 @spec
@@ -91,12 +94,35 @@ def sharding_of(plan: Plan, arch: Architecture) -> Sharding:
 
     1-D, or 2-D with x at its real optimum (``best_rows``), y and z alike, attention by heads.
     """
-    if isinstance(plan, Slice):
-        return Sharding(plan.x, plan.y, plan.z, plan.layout, plan.attention)
     chips = plan.tp * plan.ep
     rows = jnp.clip(_best(arch, chips), 1.0, jnp.maximum(chips, 1.0))
     rest = jnp.sqrt(chips / rows)
-    return Sharding(rows, rest, rest, plan.layout, jnp.zeros_like(chips))
+    own = Slice.widened(plan, x=rows, y=rest, z=rest, attention=jnp.zeros_like(chips))
+    return Sharding(own.x, own.y, own.z, own.layout, own.attention)
+
+
+def axes_tried(plan: Plan) -> tuple[int, Callable[[Sharding, Array], Axes]]:
+    """How many ways to make x, y and z of a plan's axes there are, and the one of a number.
+
+    The orders of a slice's axes; of a plan without axes x on ticks from 1 to all of its chips, y
+    and z alike.
+    """
+    if isinstance(plan, Slice):
+        return len(ORDERS), _ordered
+    return ROWS, _on_ticks
+
+
+def _ordered(own: Sharding, order: Array) -> Axes:
+    x, y, z = own.x, own.y, own.z
+    axes = jnp.stack([x, y, z, jnp.ones_like(own.chips), x * y, x * z, y * z])
+    first, second, third = axes[jnp.asarray(ORDERS)[order]]
+    return first, second, third
+
+
+def _on_ticks(own: Sharding, order: Array) -> Axes:
+    rows = tick(order.astype(jnp.result_type(own.chips)), ROWS, jnp.maximum(own.chips, 1.0))
+    rest = jnp.sqrt(own.chips / rows)
+    return rows, rest, rest
 
 
 def _best(arch: Architecture, chips: Array) -> Array:
