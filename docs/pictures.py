@@ -4,10 +4,12 @@
     python docs/pictures.py plan.png sweep.png
 
 A picture `![...](pictures/NAME.png)` of a page is the file NAME.png that the last command before it
-writes. Where a command prints another answer than before (a new fit, say), this is run once.
+writes. Notebooks are run, too (docs/notebooks.py). Where commands answer otherwise than before,
+after a new fit, say, this is run once.
 """
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +94,8 @@ def main(names: list[str]) -> None:
     for words, wanted in by_command.items():
         print(", ".join(path.name for path in wanted), "by", " ".join(words), flush=True)
         draw(words, wanted)
+    if not names:
+        subprocess.run([sys.executable, ROOT / "docs" / "notebooks.py"], check=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELLS = 12  # columns of a map up to which each cell has its number
+FEW = 32  # marks of a line
 Numbers = Float[np.ndarray, " rows"]
 WIDEST = 30.0  # ratio of the ends of an axis from which it is logarithmic
 
@@ -43,7 +44,8 @@ def plot_points(
         figure, (axes, *_) = panels(1, title, caption)
         for i, (label, (x, y)) in enumerate(series.items()):
             order = np.argsort(x)
-            axes.plot(x[order], y[order], **{**line(i), "linewidth": 1.0}, label=label)
+            look: Any = {**line(i), "linewidth": 1.0, "markevery": max(1, len(x) // FEW)}
+            axes.plot(x[order], y[order], **look, label=label)
         every: Any = [np.concatenate(list(column)) for column in zip(*series.values(), strict=True)]
         for scale, column in zip((axes.set_xscale, axes.set_yscale), every, strict=True):
             if column.min() > 0 and column.max() / column.min() > WIDEST:

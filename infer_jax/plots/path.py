@@ -46,11 +46,11 @@ def plot_path(
     import textwrap
 
     with style():
-        from matplotlib.figure import Figure
+        from infer_jax.plots.picture import Picture
 
         lines = textwrap.wrap(caption, 150)
         low = 0.17 * len(lines) + 0.12
-        figure = Figure(figsize=(12.4, 4.6 + low), layout="constrained")
+        figure = Picture(figsize=(12.4, 4.6 + low), layout="constrained")
         layout: Any = figure.get_layout_engine()
         layout.set(rect=(0, low / (4.6 + low), 1, 1 - low / (4.6 + low)))
         left, right = figure.subplots(1, 2)

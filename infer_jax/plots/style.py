@@ -96,13 +96,13 @@ def blank(
     """
     import textwrap
 
-    from matplotlib.figure import Figure
+    from infer_jax.plots.picture import Picture
 
     lines = textwrap.wrap(caption, int(wide * 14.5))
     low = 0.17 * len(lines) + 0.12
     titles = textwrap.wrap(title, int(wide * 8.6))
     whole = high + below + low + 0.2 * max(len(titles) - 1, 0)
-    figure = Figure(figsize=(wide, whole), layout="constrained")
+    figure = Picture(figsize=(wide, whole), layout="constrained")
     layout: Any = figure.get_layout_engine()
     start = (low + below) / whole
     layout.set(rect=(0, start, 1, 1 - start))

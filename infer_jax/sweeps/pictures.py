@@ -12,6 +12,7 @@ from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
+from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.columns import Column
 from infer_jax.sweeps.everything import Everything
 from infer_jax.sweeps.pareto import Pareto
@@ -40,8 +41,9 @@ class Kept(NamedTuple):
 def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: str) -> "Figure":
     """The picture that suits the terms and axes of what was kept.
 
-    Speed and cost: frontiers. A whole grid of two axes: a map of the first term. Two terms:
-    points. One term: bars of the first rows. A histogram: bars of its counts.
+    Speed and cost: frontiers. A whole grid of two axes: a map of the first term. The best along
+    an axis: lines. Two terms: points. One term: bars of the first rows. A histogram: bars of its
+    counts.
 
     Raises:
         InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot be
@@ -60,6 +62,8 @@ def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: st
         labels = tuple(_labelled(kept, name) for name in _numeric(kept))
         named = {"title": title, "caption": caption, "term": _labelled(kept, terms[0])}
         return plot_map(whole, out, labels=(labels[0], labels[1]), **named)
+    if isinstance(kept.reducer, Best) and (axis := _along(kept)):
+        return _lines(kept, axis, terms[0], out, title, caption)
     if len(terms) > 1:
         from infer_jax.plots.kept import plot_points
 
@@ -85,6 +89,27 @@ def _frontier(kept: Kept, out: str | os.PathLike[str] | None, title: str, captio
     speed, cost = kept.columns["speed"], kept.columns["cost"]
     curves = {name: Curve(Points(speed[x], cost[x])) for name, x in _systems(kept).items()}
     return plot_frontier(curves, out, title=title, caption=caption)
+
+
+def _along(kept: Kept) -> str | None:
+    """The axis of numbers for each of whose values, and for each system, the best was kept."""
+    per = kept.reducer.per if isinstance(kept.reducer, Best) else ()
+    others = {per} if isinstance(per, str) else {*per}
+    axes = others - {"hardware"}
+    axis = axes.pop() if len(axes) == 1 else None
+    return axis if axis in _numeric(kept) else None
+
+
+def _lines(
+    kept: Kept, axis: str, term: str, out: str | os.PathLike[str] | None, title: str, caption: str
+) -> "Figure":
+    """The best of the term along an axis, a line for each system."""
+    from infer_jax.plots.kept import plot_points
+
+    values, systems = _printed(kept, term), _systems(kept)
+    series = {name: (kept.columns[axis][mine], values[mine]) for name, mine in systems.items()}
+    named = (_labelled(kept, axis), _labelled(kept, term))
+    return plot_points(series, out, labels=named, title=title, caption=caption)
 
 
 def _several(kept: Kept) -> list[str]:

@@ -20,7 +20,7 @@ def drawing():
 
 def test_every_picture_has_its_command_and_every_file_its_place(drawing):
     shown = list(drawing["shown"]())
-    assert {one.path for one in shown} == set(FOLDER.iterdir())
+    assert {one.path for one in shown} == set(FOLDER.glob("*.*"))
     for path, command in shown:
         asked = ("--out", "--plot", "--picture", "frontier", "offload", "calibrate", "codesign")
         assert any(word in command.words for word in asked), f"{path.name} by {command}"
