@@ -52,6 +52,16 @@ def size(count: SupportsFloat) -> str:
     return f"{value:.0f} bytes"
 
 
+def counted(count: SupportsFloat, thing: str) -> str:
+    """How many of a thing there are, one or several.
+
+    >>> counted(1, "GPU"), counted(2.0, "group"), counted(100000, "request")
+    ('1 GPU', '2 groups', '100,000 requests')
+    """
+    value = float(count)
+    return f"{value:,.6g} {thing}" if value == 1.0 else f"{value:,.12g} {thing}s"
+
+
 def known(power: SupportsFloat) -> Callable[[Number], Number | None]:
     """What keeps a power or an energy, or makes it None where a chip's ``power`` is not known.
 

@@ -11,7 +11,7 @@ from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Serving
 from infer_jax.results import Column, Notes, Part, Result, Table
-from infer_jax.results.numbers import digits
+from infer_jax.results.numbers import counted, digits
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.kernel_rows import KernelRow
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STAGES = ("prefill", "decode")
+OVERLAPPED = "hidden by overlap"
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +57,10 @@ class KernelsResult(Result):
             "memory": limits.limit_of("memory", memory),
             "balance_flop_per_byte": {f"{bits}_bit": x for bits, x in self._balance.items()},
             **{stage: list(self.kernels[stage]) for stage in STAGES},
+            "terms": {
+                stage: {f"{name}_ms": x for name, x in terms.items()}
+                for stage, terms in self._terms.items()
+            },
             "notes": self.notes,
         }
 
@@ -67,6 +72,7 @@ class KernelsResult(Result):
         """The times and rates, then the kernels of both passes."""
         answer = self.estimate
         yield f"{self.asked.model.name} on {float(answer.chips):g} {self.asked.system.name}"
+        yield from self._short
         yield ""
         answers = (
             ("time to first token", 1e3 * answer.ttft, "ms"),
@@ -77,6 +83,8 @@ class KernelsResult(Result):
         )
         columns = (Column("answer", left=True), Column("value"), Column("unit", left=True))
         yield Table(columns, [[title, digits(x, 4), unit] for title, x, unit in answers])
+        yield ""
+        yield self._spent()
         for stage in STAGES:
             yield ""
             yield _table(stage, self.kernels[stage])
@@ -108,10 +116,12 @@ class KernelsResult(Result):
     def notes(self) -> list[str]:
         """What was asked of the passes, whether the batch fits, and what was assumed."""
         tokens, plan, work = self.prefill_tokens, self.plan, self.workload
-        memory = self.estimate.decode.limits["memory"]
+        where = f"on {counted(plan.tp, 'GPU')}"
+        if plan.ep > 1:
+            where = f"in each of {counted(plan.ep, 'group')} of {counted(plan.tp, 'GPU')}"
         notes = [
-            f"Prefill of {float(tokens / plan.ep):.6g} tokens in each of {float(plan.ep):g} groups "
-            f"of {float(plan.tp):g} GPUs; decode of {float(work.batch):.6g} requests in all, at "
+            f"Prefill of {float(tokens / plan.ep):.6g} tokens {where}; decode of "
+            f"{counted(work.batch, 'request')} in all, at "
             f"{float(decode_context(work)):.6g} tokens of context.",
             "A kernel's row is one layer on one GPU for one micro-batch; its bound compares FLOP "
             "per byte with the chip's peak over its bandwidth.",
@@ -119,11 +129,37 @@ class KernelsResult(Result):
         ]
         if self.published:
             notes.append("As published: units, reserves and quirks of the authors' program.")
-        if memory.need > memory.capacity:
-            short = float(memory.need - memory.capacity)
-            needs = limits.broken("memory", memory)
-            notes.append(f"Not feasible: {needs}, {short:,.0f} bytes on each GPU.")
-        return [*notes, *self.asked.notes]
+        return [*self._short, *notes, *self.asked.notes]
+
+    @property
+    def _short(self) -> list[str]:
+        """What the batch lacks of memory, where it does not fit."""
+        memory = self.estimate.decode.limits["memory"]
+        if memory.need <= memory.capacity:
+            return []
+        bytes_short = f"{float(memory.need - memory.capacity):,.0f} bytes on each GPU"
+        return [f"Not feasible: {limits.broken('memory', memory)}, {bytes_short}."]
+
+    @property
+    def _terms(self) -> dict[str, dict[str, float]]:
+        """Milliseconds of both passes by what they are spent on; a negative one is hidden."""
+        spent = {}
+        for stage, phase in ((x, getattr(self.estimate, x)) for x in STAGES):
+            terms = {name: 1e3 * float(x) for name, x in phase.terms.items() if x > 0}
+            time = 1e3 * float(phase.time)
+            rest = time - sum(terms.values())
+            spent[stage] = terms | ({OVERLAPPED: rest} if abs(rest) > 1e-9 * time else {})
+        return spent
+
+    def _spent(self) -> Table:
+        """Both passes, all layers and micro-batches of them: the rows add up to the times."""
+        spent = self._terms
+        names = list(dict.fromkeys(name for terms in spent.values() for name in terms))
+        rows = [[n, *(digits(spent[s][n], 4) if n in spent[s] else "" for s in STAGES)]
+                for n in names]  # fmt: skip
+        times = [digits(sum(spent[stage].values()), 4) for stage in STAGES]
+        heads = [Column("a pass is spent on", left=True), *(Column(x, "ms") for x in STAGES)]
+        return Table(heads, [*rows, ["time", *times]])
 
     @property
     def _prefill_rate(self) -> Array:

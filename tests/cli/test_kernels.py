@@ -70,3 +70,25 @@ def test_attention_that_the_authors_program_does_not_know_is_refused():
     ran = run(*words, "--estimator", "kernels.published")
     assert (ran.code, ran.out) == (2, "")
     assert "Compressed" in ran.err and len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--tp", "2"), ("--as-published",)])
+def test_rows_of_a_pass_add_up_to_the_answer(more):
+    told = answer("kernels", "qwen3-8b", "--hardware", "h800_sxm", *more)
+    for stage, time in (("prefill", "ttft_ms"), ("decode", "tpot_ms")):
+        terms = told["terms"][stage]
+        assert sum(terms.values()) == pytest.approx(told[time], rel=1e-12)
+        # kernels of all layers are the pass without the network and the scheduling
+        if more == ("--as-published",):
+            continue  # which counts the micro-batches of some kernels otherwise
+        kernels = sum(row["layers"] * row["time_us"] for row in told[stage]) / 1e3
+        outside = terms["scheduling_ms"] + terms.get("network_ms", 0.0)
+        assert kernels == pytest.approx(told[time] - outside, rel=1e-9)
+    said = run("kernels", "qwen3-8b", "--hardware", "h800_sxm", *more).out
+    assert "a pass is spent on" in said and "scheduling" in said
+
+
+def test_a_batch_that_does_not_fit_is_said_first():
+    words = ("kernels", "qwen3-8b", "--hardware", "h800_sxm", "--batch")
+    assert run(*words, "1e5").out.split("\n")[1].startswith("Not feasible: memory needs")
+    assert "Not feasible" not in run(*words, "8").out
