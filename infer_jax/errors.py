@@ -13,7 +13,7 @@ class InputError(ValueError):
     Args:
         where: the file, command-line option or function the value came from.
         field: the name of the offending field, or ``""`` when the whole input is bad.
-        value: the offending value (shortened when printed).
+        value: the offending value (shortened when printed); of a whole input what is wrong with it.
         allowed: what would have been accepted.
 
     >>> print(InputError("run.toml", "plan.tp", -1, "a number above 0"))
@@ -26,6 +26,8 @@ class InputError(ValueError):
         where = where if len(where) <= WIDTHS["where"] else "..." + where[3 - WIDTHS["where"] :]
         field = _cut(field, WIDTHS["field"])
         shown = _shown(value)
+        if not field and isinstance(value, str):
+            shown = _cut(value[: WIDTHS["value"] + 1], WIDTHS["value"])
         subject = f"{field} is {shown}" if field else shown
         said = f"{where}: {subject}; allowed: {_cut(allowed, WIDTHS['allowed'])}"
         super().__init__(printable(" ".join(said.split())))

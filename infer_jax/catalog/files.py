@@ -43,7 +43,7 @@ def read_bytes(path: str | os.PathLike[str], largest: int = LARGEST) -> bytes:
         raise
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(where, "", reason.lower(), "a readable file") from None
+        raise InputError(where, "", reason.lower(), "the path of a file that can be read") from None
     if len(data) > largest:  # /proc has no sizes
         raise _large(where, largest)
     return data

@@ -148,7 +148,8 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     formats = figure.canvas.get_supported_filetypes()
     suffix = path.suffix.lstrip(".").lower()
     if suffix not in formats:
-        raise InputError(str(path), "suffix", path.suffix, ", ".join(sorted(formats)))
+        allowed = f"a name that ends in {', '.join(f'.{x}' for x in sorted(formats))}"
+        raise InputError("plot", "out", str(path), allowed)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

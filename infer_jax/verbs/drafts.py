@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.catalog import Model, load_model
+from infer_jax.catalog import Model
 from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
 from infer_jax.physics.speculation import acceptance_by_position
 from infer_jax.specs import Architecture
+from infer_jax.verbs import inputs
 from infer_jax.verbs.problems import ask, refuse
 
 MOST = 5  # tokens drafted for a pass at most
@@ -51,7 +52,7 @@ def drafting(
         return None
     if draft is not None and heads:
         raise refuse("--heads", "given", "--draft or --heads, not both")
-    small = None if draft is None else load_model(draft)
+    small = None if draft is None else inputs.named_model("--draft", draft)
     own = float(model.architecture.draft_layers)
     if small is None and not own and not heads:
         allowed = (

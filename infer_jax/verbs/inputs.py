@@ -12,6 +12,7 @@ from infer_jax.catalog.published import Errors, serving_errors
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import ENGINES, Serving
+from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.specs.fields import fresh
 from infer_jax.verbs.changes import HEADS, Changes
@@ -98,11 +99,28 @@ def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Mode
     if isinstance(config, Architecture):
         config = Model("architecture", config, "", "given as numbers", "as given")
     if not isinstance(config, Model):
-        return load_model(str(config), quant=quant, kv_dtype=kv_dtype)
+        return named_model("CONFIG" if by_command() else "config", str(config), quant, kv_dtype)
     for option, value in (("--quant", quant), ("--kv-dtype", kv_dtype)):
         if value is not None:
             raise refuse(option, value, "with a model by name: one given as numbers has its own")
     return replace(config, architecture=fresh(config.architecture))
+
+
+def named_model(
+    option: str, name: str, quant: str | None = None, kv_dtype: str | None = None
+) -> Model:
+    """The model that an option names, in these formats.
+
+    Raises:
+        InputError: an unknown or unreadable model, an unknown format.
+    """
+    try:
+        return load_model(name, quant=quant, kv_dtype=kv_dtype)
+    except InputError as error:
+        if error.where != "load_model":  # of a file
+            raise
+        wrong = option if error.field == "model" else f"--{error.field.replace('_', '-')}"
+        raise refuse(wrong, error.value, error.allowed) from None
 
 
 def system_of(hardware: HardwareLike) -> System:
@@ -117,7 +135,12 @@ def system_of(hardware: HardwareLike) -> System:
         raise refuse("--hardware", hardware, "a system by name or file, a System or a Hardware")
     if isinstance(hardware, System):
         return replace(hardware, hardware=fresh(hardware.hardware))
-    return load_system(str(hardware))
+    try:
+        return load_system(str(hardware))
+    except InputError as error:
+        if error.where != "hardware profile":  # of a file
+            raise
+        raise refuse("--hardware", error.value, error.allowed) from None
 
 
 def as_numbers(system: System) -> bool:
@@ -228,7 +251,7 @@ def speculative(
     if draft is None or acceptance is None:
         missing = "--draft" if draft is None else "--acceptance"
         raise refuse(missing, "missing", "--draft and --acceptance together, or neither")
-    small = load_model(draft)
+    small = named_model("--draft", draft)
     wrap = Speculative.economics if paper else Speculative.bonus
     rule = "as the economics paper counts" if paper else "one token more than is accepted"
     said = [
