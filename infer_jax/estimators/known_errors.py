@@ -90,7 +90,7 @@ def trust(
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
         return _with_errors(trusted, known, "systems left out of the fit", UNSEEN["system"])
-    if model not in serving_measured().models:
+    if model not in serving_measured().models_of(system.name):
         return _with_errors(
             trusted, f"{known}, none of {model}", "models left out", UNSEEN["model"]
         )

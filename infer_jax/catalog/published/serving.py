@@ -74,10 +74,18 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
 
 
 class Measured(NamedTuple):
-    """What the fit was fitted to: bundled ``models``, and ``rows`` by system and engine."""
+    """What the fit was fitted to: bundled ``models``, and ``rows`` by system and engine.
+
+    ``own``: the models of systems that were fitted apart.
+    """
 
     models: tuple[str, ...]
     rows: dict[str, dict[str, int]]
+    own: dict[str, tuple[str, ...]]
+
+    def models_of(self, system: str) -> tuple[str, ...]:
+        """The models whose rows a system's coefficients were fitted to."""
+        return self.own.get(system, self.models)
 
 
 @cache
@@ -88,7 +96,8 @@ def serving_measured() -> Measured:
     {'trtllm': 7}
     """
     said = _fit()["measured"]
-    return Measured(tuple(said["models"]), said["rows"])
+    own = {system: tuple(models) for system, models in said["own"].items()}
+    return Measured(tuple(said["models"]), said["rows"], own)
 
 
 # median errors in per cent of rows unlike any that a fit has seen, because all rows of their
@@ -102,6 +111,17 @@ UNSEEN: dict[str, dict[str, float]] = {
 }
 
 
+# the fit of NVIDIA's rows, and what was fitted to AMD's with all else as in the former
+FILES = ("serving.toml", "serving_amd.toml")
+
+
 @cache
 def _fit() -> dict[str, Any]:
-    return read_toml(str(files("infer_jax.catalog.published").joinpath("serving.toml")))
+    folder = files("infer_jax.catalog.published")
+    first, *others = (read_toml(str(folder.joinpath(name))) for name in FILES)
+    for other in others:
+        first["coefficients"] |= other["coefficients"]
+        first["errors"] |= other["errors"]
+        first["measured"]["rows"] |= other["measured"]["rows"]
+        first["measured"]["own"] = other["measured"]["own"]
+    return first

@@ -47,7 +47,7 @@ class Coefficients(Spec):
 
     engine: Array = number("serving engine", kind="choice", high=2, default=2.0, choices=ENGINES)
     generation: Array = number(
-        "generation of the chip", kind="choice", high=1, default=0.0, choices=GENERATIONS
+        "generation of the chip", kind="choice", high=3, default=0.0, choices=GENERATIONS
     )
     visible: Array = number(
         "memory that the driver shows, over that of the data sheet (gibibytes sold as gigabytes)",
@@ -152,6 +152,10 @@ class Coefficients(Spec):
     blackwell: Generation = part(
         "B200, B300, GB200", default_factory=lambda: Generation.published("blackwell")
     )
+    cdna3: Generation = part(
+        "MI300X, MI325X", default_factory=lambda: Generation.published("cdna3")
+    )
+    cdna4: Generation = part("MI355X", default_factory=lambda: Generation.published("cdna4"))
     overlap: Array = number(
         "p: sharpness of reading against computing; 1 their sum", kind="size", low=1, default=3.0
     )

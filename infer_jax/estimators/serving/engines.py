@@ -6,7 +6,7 @@ from infer_jax.catalog.published import serving_coefficients, serving_form
 from infer_jax.specs import Spec, number, spec
 
 ENGINES = ("trtllm", "sglang", "vllm")
-GENERATIONS = ("hopper", "blackwell")
+GENERATIONS = ("hopper", "blackwell", "cdna3", "cdna4")
 
 
 @spec
@@ -53,7 +53,11 @@ class Engine(Spec):
 
 @spec
 class Generation(Spec):
-    """A generation of chips: the share of its peak that a dense product reaches, by class."""
+    """A generation of chips: the share of its peak that a dense product reaches, by class.
+
+    ``gap`` and ``quantising`` are over Hopper's. CDNA's were fitted apart, to rows of AMD's chips, with
+    all else as fitted to NVIDIA's.
+    """
 
     gemm_16: Array = number("eta_c of 16-bit products", kind="fraction", high=1)
     gemm_8: Array = number("eta_c of 8-bit products", kind="fraction", high=1)

@@ -109,7 +109,8 @@ class Serving(Coefficients, Estimator):
     ) -> Context:
         """The inputs of the terms, with engine and generation chosen."""
         engine = self.chosen_engine
-        generation = chosen((self.hopper, self.blackwell), self.generation)
+        generations = (self.hopper, self.blackwell, self.cdna3, self.cdna4)
+        generation = chosen(generations, self.generation)
         context = Context(self, seen, hardware, deployment(plan), engine, generation).for_model(
             seen
         )
