@@ -1,7 +1,8 @@
 """Coefficients of AMD's generations, fitted to measured rows, and their errors on rows left out.
 
-``python experiments/makes.py [FILE ...]`` and ``python -m experiments.makes`` are the same program. With
-``--ship`` it writes the file that the package carries. Exit code 0: scored; 2: bad input.
+``python experiments/makes.py [FILE ...]`` and ``python -m experiments.makes`` are the same
+program. With ``--ship`` it writes the file that the package carries. Exit code 0: scored; 2: bad
+input.
 """
 
 import sys

@@ -1,16 +1,17 @@
-"""AMD's generations fitted: what the make shares, each generation's own ratio to it, and builds.
+"""AMD's generations fitted: what the make shares, each generation's ratio to it, and builds.
 
-The rows are InferenceX's closed loops without drafts (TPOT) and ROCm's batches of vLLM (latency), of
-MI300X (CDNA 3) and MI355X (CDNA 4). All other coefficients stay as they were fitted to NVIDIA's rows.
-A value of a generation is the make's times its ratio (a share: to the power of it), so that a third
-generation would be the make's with the spread of the ratios. Shares of memory and of links were fitted,
-too, and came out as NVIDIA's. Launch gaps have a factor for each early build (chip, engine and day),
-for software of different weeks differs by up to three times on one machine; those from ``MATURE`` on,
-and AMD's own images, are the standard, with factor 1, and so is a build that is not known.
+The rows are InferenceX's closed loops without drafts (TPOT) and ROCm's batches of vLLM (latency),
+of MI300X (CDNA 3) and MI355X (CDNA 4). All other coefficients stay as they were fitted to
+NVIDIA's rows. A value of a generation is the make's times its ratio (a share: to the power of
+it), so that a third generation would be the make's with the spread of the ratios. Shares of
+memory and of links were fitted, too, and came out as NVIDIA's. Launch gaps have a factor for each
+early build (chip, engine and day), for software of different weeks differs by up to three times
+on one machine; those from ``MATURE`` on, and AMD's own images, are the standard, with factor 1,
+and so is a build that is not known.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +71,6 @@ class Build(Spec):
     gap: Array = number("factor", kind="size", default=1.0)
 
 
-Value = TypeVar("Value", Array, float)
 Tree = tuple[Any, ...]  # Chip, Ratio of CDNA 3, Ratio of CDNA 4, then a Build each
 
 
@@ -92,7 +92,7 @@ def start(builds: int) -> Tree:
     return (make, Ratio.of(), Ratio.of(), *(Build.of() for _ in range(builds)))
 
 
-def of_generation(field: str, make: Value, own: Value) -> Value:
+def of_generation(field: str, make: Any, own: Any) -> Any:
     """A generation's coefficient: the make's times its ratio, a share to the power of it."""
     return make**own if field in SHARES else make * own
 

@@ -18,13 +18,13 @@ SHARES = (0.5, 0.8, 0.95)
 LEAST = 30  # rows of a system and engine whose errors are given apart
 WAYS = ("groups", "servers")
 HEAD = """\
-# Coefficients of AMD's generations, with all others as serving.toml has them, and how wrong they are.
-# Source: our fit to {rows} rows: DeepSeek-R1 of InferenceX (SemiAnalysis, Apache-2.0; fixtures of
-# vngcloud/InferenceX-app @7fe6d62), without drafts, up to {last}, and Llama 3.1 in ROCm/vllm
-# docs/dev-docker/README.md @040de12; made by `python experiments/makes.py --ship FILE`.
-# value: of software from {mature} on and of AMD's own images. low, high: 80 % interval by the jackknife
-# over the {clusters} groups of model, system, engine and format. prior: of the make. learnt: standard
-# deviation after the fit over that before it; near 1 the data say nothing.
+# Coefficients of AMD's generations, with all others as serving.toml has them, and how wrong they
+# are. Source: our fit to {rows} rows: DeepSeek-R1 of InferenceX (SemiAnalysis, Apache-2.0; fixtures
+# of vngcloud/InferenceX-app @7fe6d62), without drafts, up to {last}, and Llama 3.1 in ROCm/vllm
+# docs/dev-docker/README.md @040de12; by `python experiments/makes.py --ship FILE`.
+# value: of software from {mature} on and of AMD's own images. low, high: 80 % interval by the
+# jackknife over the {clusters} groups of model, system, engine and format. prior: of the make.
+# learnt: standard deviation after the fit over that before it; near 1 the data say nothing.
 
 [coefficients]
 """
@@ -144,8 +144,8 @@ def _measured(rows: Sequence[Row]) -> list[str]:
         for s, x in sorted(counts.items())
     ]
     lines.append(
-        "\n# measured over predicted of rows whose group (model, system, engine, format, lengths) was"
-        "\n# left out and whose build is not known; of TTFT, which was not fitted, of all rows\n"
+        "\n# measured over predicted of rows whose group (model, system, engine, format, lengths)"
+        "\n# was left out and whose build is not known; TTFT, which was not fitted, of all rows\n"
     )
     times = held_out(rows, "groups").of_mature
     first = answers(rows, makes.base())["ttft"]

@@ -8,6 +8,7 @@ from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 
 BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
+GENERATION = {"hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3", "cdna4": "CDNA 4"}
 NAMES = {"trtllm": "TensorRT-LLM", "sglang": "SGLang", "vllm": "vLLM"}
 FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to no server
 
@@ -73,27 +74,28 @@ def trust(
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
     trusted = Trust(name, system.name, head, engine, rows)
+    amd = GENERATIONS[int(estimator.generation)].startswith("cdna")
+    unseen = ("AMD servers", UNSEEN["amd"]) if amd else ("NVIDIA systems", UNSEEN["system"])
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)
     if not engines:
-        generation = GENERATIONS[int(estimator.generation)].title()
+        generation = GENERATION[GENERATIONS[int(estimator.generation)]]
         altered = " with changed numbers" if changed else ""
         known = (
             f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
         )
         trusted = trusted._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
-        return _with_errors(trusted, known, "NVIDIA systems left out of the fit", UNSEEN["system"])
+        return _with_errors(trusted, known, f"{unseen[0]} left out of the fit", unseen[1])
     known = f"{rows or 'no'} measured rows on {system.name}"
     if name == "serving.complete":
         known += ", of the laws fitted to them; errors of those it adds are not known"
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
-        return _with_errors(trusted, known, "systems left out of the fit", UNSEEN["system"])
+        return _with_errors(trusted, known, f"{unseen[0]} left out of the fit", unseen[1])
     if model not in serving_measured().models_of(system.name):
-        return _with_errors(
-            trusted, f"{known}, none of {model}", "models left out", UNSEEN["model"]
-        )
+        of, median = unseen if amd else ("models", UNSEEN["model"])
+        return _with_errors(trusted, f"{known}, none of {model}", f"{of} left out", median)
     return _with_errors(trusted, known, "such rows left out of the fit", errors.median)
 
 

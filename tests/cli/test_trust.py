@@ -10,7 +10,7 @@ SPACE = """
 [arch]
 model = "llama-3.1-8b"
 [hardware]
-systems = ["h100_sxm", "mi300x"]
+systems = ["h100_sxm", "h20_sxm"]
 [plan]
 tp = { values = [1, 2] }
 [keep]
@@ -35,32 +35,32 @@ def test_estimate_and_sensitivity_say_the_errors_of_such_rows():
 
 
 def test_estimate_marks_what_is_borrowed():
-    point = ("estimate", "llama-3.1-8b", "--hardware", "mi300x", *ONE)
+    point = ("estimate", "llama-3.1-8b", "--hardware", "h20_sxm", *ONE)
     told = answer(*point)
     assert told["trust"]["borrowed_from"] == "Hopper" and told["trust"]["rows"] == 0
     printed = run(*point)
-    assert "no measured rows for mi300x: coefficients borrowed from Hopper" in lines(printed.out)
+    assert "no measured rows for h20_sxm: coefficients borrowed from Hopper" in lines(printed.out)
     assert f"~{told['ttft_ms']:.4g}" in printed.out
 
 
 def test_a_plan_marks_its_borrowed_rows_and_no_other():
-    words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "mi300x")
+    words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "h20_sxm")
     words += ("--total-gpus", "1", "--isl", "1000", "--osl", "101")
     told = answer(*words)
     assert {row["hardware"]: row["borrowed_from"] for row in told["plans"]} == {
         "h100_sxm": None,
-        "mi300x": "Hopper",
+        "h20_sxm": "Hopper",
     }
-    assert told["trust"]["h100_sxm"]["rows"] > 0 == told["trust"]["mi300x"]["rows"]
+    assert told["trust"]["h100_sxm"]["rows"] > 0 == told["trust"]["h20_sxm"]["rows"]
     rows = [line for line in run(*words).out.splitlines() if "x TP1" in line and " 1 " in line]
     assert rows
     for line in rows:
-        if "mi300x" in line or "h100_sxm" in line:
-            assert line.startswith("~") == ("mi300x" in line)
+        if "h20_sxm" in line or "h100_sxm" in line:
+            assert line.startswith("~") == ("h20_sxm" in line)
 
 
 def test_compare_marks_the_column():
-    words = ("compare", "llama-3.1-8b", "--hardware", "mi300x", *ONE, "--estimator",
+    words = ("compare", "llama-3.1-8b", "--hardware", "h20_sxm", *ONE, "--estimator",
              "economics.planned")  # fmt: skip
     one, two = answer(*words)["estimators"]
     assert one["trust"]["borrowed_from"] == "Hopper" and two["trust"]["borrowed_from"] is None
@@ -73,10 +73,10 @@ def test_a_sweep_marks_its_rows(tmp_path):
     told = answer("sweep", "space.toml")
     assert [(one["hardware"], one["borrowed_from"]) for one in told["trust"]] == [
         ("h100_sxm", None),
-        ("mi300x", "Hopper"),
+        ("h20_sxm", "Hopper"),
     ]
     printed = run("sweep", "space.toml").out
-    assert "~ mi300x" in printed and "~ h100_sxm" not in printed
+    assert "~ h20_sxm" in printed and "~ h100_sxm" not in printed
 
 
 def test_a_frontier_says_that_it_is_of_an_ideal_machine():
@@ -89,7 +89,7 @@ def test_a_frontier_says_that_it_is_of_an_ideal_machine():
 
 @pytest.mark.parametrize("name", ["report"])
 def test_report_says_it_too(name, tmp_path):
-    words = (name, "llama-3.1-8b", "--hardware", "mi300x", *ONE, "--out", "page.html")
+    words = (name, "llama-3.1-8b", "--hardware", "h20_sxm", *ONE, "--out", "page.html")
     told = answer(*words)
     assert told["trust"]["borrowed_from"] == "Hopper"
     page = (tmp_path / "page.html").read_text()

@@ -11,7 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import validation
-from experiments._validation import board, calibrated, estimates, gpt_oss, kinds, others, scores
+from experiments._validation import (
+    board,
+    calibrated,
+    estimates,
+    gpt_oss,
+    kinds,
+    makes,
+    makes_folds,
+    others,
+    scores,
+)
 from experiments._validation.row import Row, system
 from infer_jax.errors import InputError
 
@@ -226,6 +236,46 @@ def test_every_file_beside_the_checkout_is_read():
     with (kinds.MEASURED / "inferencex_deepseek_r1.csv").open(newline="") as file:
         told = {line["id"] for line in csv.DictReader(file)}
     assert len([row for row in rows if row.id in told]) >= 0.95 * len(told)
+
+
+def test_no_row_is_fitted_with_its_group_or_its_server(read):
+    (amd,) = (row for row in read["inferencex.csv"].rows if makes.fitted(row))
+    rows = [amd, *(row for row in read["rocm.csv"].rows if makes.fitted(row))]
+    rows += [Row(**{**amd.__dict__, "work": amd.work.with_(isl=8192.0), "date": "2025-12-14"})]
+    assert len(rows) == 3  # throughput is not fitted
+    for way, parts in (("groups", 3), ("servers", 2)):
+        folds = [inside for inside in makes_folds.folds(rows, way) if inside.any()]
+        assert len(folds) == parts and np.sum(folds, axis=0).tolist() == [1, 1, 1]
+    assert makes.early(rows) == ["mi355x sglang 2025-12-14"]
+
+
+@pytest.mark.slow
+def test_a_fit_of_amd_rows_finds_the_launches_that_made_them(read):
+    (one,) = (row for row in read["inferencex.csv"].rows if makes.fitted(row))
+    chips = (("mi300x", 1.8), ("mi355x", 0.9))
+    rows = [
+        Row(**{**one.__dict__, "system": chip, "work": one.work.with_(batch=b), "date": date})
+        for chip, _ in chips
+        for b in (1.0, 4.0, 16.0)
+        for date in ("2026-06-01", "2025-12-01")
+    ]
+    with jax.enable_x64(True):
+        true = makes.placed(makes.base(), makes.start(0))
+        gaps = {"cdna3.gap": 1.8, "cdna4.gap": 0.9}
+        late = estimates.answers(rows, true.fitted(gaps))["tpot"]
+        slow = estimates.answers(rows, true.fitted({k: 1.5 * x for k, x in gaps.items()}))["tpot"]
+        times = np.where([row.date < makes.MATURE for row in rows], slow, late)
+        measured = [
+            Row(**{**r.__dict__, "measured": {"tpot": t}}) for r, t in zip(rows, times, strict=True)
+        ]
+        problem = makes.problem(measured, makes.early(measured))
+        ends, _ = problem.solve(problem.starts(1, 0.0, 0), np.ones(len(rows)), makes.STEPS)
+        tree = problem.chosen.place(problem.tree, ends[0])
+        found = makes.placed(makes.base(), tree)
+    # priors draw both to each other and builds to 1.3
+    assert float(found.cdna3.gap) == pytest.approx(1.8, rel=0.08)
+    assert float(found.cdna4.gap) == pytest.approx(0.9, rel=0.08)
+    assert all(1.3 < float(build.gap) < 1.55 for build in tree[3:])
 
 
 @pytest.mark.slow

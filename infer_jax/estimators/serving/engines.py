@@ -55,8 +55,8 @@ class Engine(Spec):
 class Generation(Spec):
     """A generation of chips: the share of its peak that a dense product reaches, by class.
 
-    ``gap`` and ``quantising`` are over Hopper's. CDNA's were fitted apart, to rows of AMD's chips, with
-    all else as fitted to NVIDIA's.
+    ``gap`` and ``quantising`` are over Hopper's. CDNA's were fitted apart, to rows of AMD's
+    chips, with all else as fitted to NVIDIA's.
     """
 
     gemm_16: Array = number("eta_c of 16-bit products", kind="fraction", high=1)

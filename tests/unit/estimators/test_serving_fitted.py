@@ -144,3 +144,23 @@ def test_there_is_one_fit_and_every_engine_and_verb_gets_it():
 
 def values():
     return {path: row.value for path, row in serving_coefficients().items()}
+
+
+def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
+    seen = shape(ij.load_model("llama-3.1-8b", quant="fp8").architecture)
+    hardware = ij.load_system("mi355x").hardware
+
+    def seconds(model):
+        c = model.context(seen, hardware, Deployment.of(tp=1))
+        return pass_terms.gaps(c) + pass_terms.through_layers(c, np.asarray(4096.0)).time
+
+    at = Serving.of(engine="sglang", generation="cdna4")
+    own = jax.grad(seconds)(at)
+    for other in (own.hopper, own.blackwell, own.cdna3):
+        assert float(other.gap) == float(other.gemm_8) == 0.0
+    assert float(own.cdna4.gap) > 0.0 > float(own.cdna4.gemm_8)
+    for name in ("gap", "gemm_8"):
+        value = float(getattr(at.cdna4, name))
+        high, low = (seconds(at.fitted({f"cdna4.{name}": value * x})) for x in (1.0001, 0.9999))
+        slope = float(high - low) / (2e-4 * value)
+        assert float(getattr(own.cdna4, name)) == pytest.approx(slope, rel=1e-6)
