@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.estimators import Phase
-from infer_jax.plots.style import INK, TONES, blank, save, style
+from infer_jax.plots.style import INK, TONES, WIDE, blank, save, style
 from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Numbers = Mapping[str, float]
-WIDE, HEIGHT, GAP, ROW = 7.2, 0.36, 0.72, 0.21  # inches: picture, bar, between panels, legend
+HEIGHT, GAP, ROW = 0.36, 0.72, 0.21  # inches: bar, between panels, legend
 MANY, THIN = 6, 0.25  # bars of a panel from which they are thinner, in inches
 LONG = 10e3  # ms from which times are drawn in s
 SMALL = 0.012  # share of a panel's longest bar below which a part joins the small ones

@@ -1,5 +1,7 @@
 """Names of the numbers of a model, a chip or a plan, in words."""
 
+import re
+
 NAMES = {
     "arch.width": "hidden size",
     "arch.vocabulary": "vocabulary",
@@ -47,6 +49,7 @@ NAMES = {
     "workload.osl": "output tokens",
     "workload.prefix": "cached prompt tokens",
 }  # fmt: skip
+BLOCK = re.compile(r"^arch\.blocks\.(\d+)\.")
 WITHIN = ("arch.blocks.*.", "hardware.")  # said of numbers whose words need no room
 
 
@@ -57,7 +60,13 @@ def named(path: str) -> str:
     ('KV heads', 'memory bandwidth')
     >>> named("hardware.host.disk_bandwidth")
     'host disk bandwidth'
+    >>> named("arch.blocks.0.count"), named("arch.blocks.1.count")
+    ('layers', 'layers, block 2')
     """
+    block = BLOCK.match(path)
+    if block is not None:  # one of them, as a design has it
+        of = f", block {int(block[1]) + 1}" if int(block[1]) else ""
+        return named(BLOCK.sub("arch.blocks.*.", path)) + of
     short = path
     for room in WITHIN:
         short = short.removeprefix(room)

@@ -1,18 +1,31 @@
-"""Draws a co-design search: objective by step for each restart, and the path of each number."""
+"""Draws a co-design search: what changed, what it brings, and the objective by step."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from infer_jax.plots.style import DASHES, INK, QUIET, TONES, line, save, style
+from infer_jax.plots.style import (
+    DASHES,
+    INK,
+    QUIET,
+    TONES,
+    WIDE,
+    blank,
+    line,
+    readable,
+    save,
+    style,
+)
+from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FAINT = 60  # restarts drawn at most beside the winner
+ROW = 0.27  # inches of a bar
 
 
 class Track(NamedTuple):
@@ -28,40 +41,68 @@ class Track(NamedTuple):
     label: str
 
 
+class Change(NamedTuple):
+    """A number of the start and of the design, and the unit in which both are given."""
+
+    label: str
+    start: float
+    design: float
+    unit: str = ""
+
+
 def plot_path(
     track: Track,
     path: str | os.PathLike[str] | None = None,
     *,
+    changes: Mapping[str, Sequence[Change]] | None = None,
     title: str = "",
     caption: str = "",
 ) -> "Figure":
-    """A picture of the restarts and of the winner's numbers, relative to where it began.
+    """A picture of the start and the design in bars, a panel for each group, and of the search.
 
-    Steps at which a limit is broken are drawn thin; the diamond is the rounded design under the
-    exact model. Written to ``path`` if given, in the format of its suffix.
+    Without ``changes`` the winner's numbers by step are drawn in their place. Steps at which a
+    limit is broken are drawn thin; the diamond is the rounded design under the exact model.
+    Written to ``path`` if given, in the format of its suffix.
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
-    import textwrap
-
+    groups = changes or {}
     with style():
-        from infer_jax.plots.picture import Picture
-
-        lines = textwrap.wrap(caption, 150)
-        low = 0.17 * len(lines) + 0.12
-        figure = Picture(figsize=(12.4, 4.6 + low), layout="constrained")
-        layout: Any = figure.get_layout_engine()
-        layout.set(rect=(0, low / (4.6 + low), 1, 1 - low / (4.6 + low)))
-        left, right = figure.subplots(1, 2)
-        _objectives(left, track)
-        _numbers(right, track)
-        if title:
-            figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
-        figure.text(0.012, 0.015, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
+        rows = [ROW * len(group) + 0.75 for group in groups.values()]
+        shares = [*rows, 2.6] if groups else [3.2, 3.2]
+        figure, _ = blank(WIDE, sum(shares) + 0.3, title, caption)
+        every = figure.subplots(len(shares), 1, squeeze=False, height_ratios=shares)[:, 0]
+        for axes, (name, group) in zip(every, groups.items(), strict=False):
+            _changed(axes, name, group)
+        if not groups:
+            _numbers(every[0], track)
+        _objectives(every[-1], track)
         if path is not None:
             save(figure, path)
     return figure
+
+
+def _changed(axes: "Axes", name: str, group: Sequence[Change]) -> None:
+    """Bars of design over start, with both numbers beside them."""
+    seen = [one for one in group if one.start > 0 and one.design > 0]
+    ratios = [one.design / one.start for one in seen]
+    low, high = min([0.5, *ratios]), max([2.0, *ratios])
+    for y, (one, ratio) in enumerate(zip(reversed(seen), reversed(ratios), strict=True)):
+        tone = TONES[2] if ratio > 1 else TONES[0]
+        axes.barh(y, ratio - 1.0, left=1.0, height=0.62, color=tone, edgecolor="white")
+        said = f"{digits(one.start)} \N{RIGHTWARDS ARROW} {digits(one.design)} {one.unit}".rstrip()
+        place = axes.get_yaxis_transform()  # a column of numbers beside the bars
+        axes.text(1.02, y, said, transform=place, va="center", fontsize=9, color=INK)
+    axes.axvline(1.0, color=INK, linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlim(low / 1.1, high * 1.1)
+    axes.set_yticks(range(len(seen)), [one.label for one in reversed(seen)])
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", visible=False)
+    axes.set_title(name)
+    axes.set_xlabel("design over start", fontsize=9, labelpad=1)
+    readable(axes, 200.0)
 
 
 def _objectives(left: "Axes", track: Track) -> None:
@@ -99,4 +140,4 @@ def _numbers(right: "Axes", track: Track) -> None:
     right.set_yscale("log")
     right.set_xlabel("step")
     right.set_ylabel("of where the best restart began")
-    right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, handlelength=3.0)

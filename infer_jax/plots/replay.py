@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from infer_jax.plots.style import DASHES, QUIET, TONES, save, style
+from infer_jax.plots.style import DASHES, QUIET, TONES, WIDE, blank, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,23 +49,13 @@ def plot_replay(
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
-    import textwrap
-
     with style():
-        from infer_jax.plots.picture import Picture
-
-        lines = textwrap.wrap(caption, 150)
-        low = 0.17 * len(lines) + 0.12
-        figure = Picture(figsize=(12.4, 6.6 + low), layout="constrained")
-        layout: Any = figure.get_layout_engine()
-        layout.set(rect=(0, low / (6.6 + low), 1, 1 - low / (6.6 + low)))
-        axes = figure.subplots(2, 3)
-        _over_time(axes[0], series)
-        for axis, (name, each) in zip(axes[1], times.items(), strict=True):
+        figure, _ = blank(WIDE, 7.6, title, caption)
+        axes = figure.subplots(3, 2)
+        _over_time(axes[:, 0], series)
+        for axis, (name, each) in zip(axes[:, 1], times.items(), strict=True):
             _spread(axis, name, each, (limits or {}).get(name))
-        if title:
-            figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
-        figure.text(0.012, 0.012, "\n".join(lines), color=QUIET, fontsize=8.5, va="bottom")
+        axes[1, 1].set_ylabel("cumulative share of requests, %")
         if path is not None:
             save(figure, path)
     return figure
@@ -91,8 +81,7 @@ def _over_time(axes: "Sequence[Axes]", series: Sequence[Series]) -> None:
     axes[2].set_ylim(0.0, None)
     if not len(series[0].power):
         axes[2].text(0.5, 0.5, "power not known", transform=axes[2].transAxes, ha="center")
-    for axis in axes:
-        axis.set_xlabel("time, s")
+    axes[2].set_xlabel("time, s")
 
 
 def _at(series: Series, values: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -117,7 +106,6 @@ def _spread(axis: "Axes", name: str, times: Sequence[np.ndarray], limit: float |
         look: dict[str, Any] = {"color": tone, "linestyle": dash, "linewidth": 1.8}
         axis.plot(1e3 * np.sort(each), share, **look, label=said)
     axis.set_xlabel(f"{name}, ms")
-    axis.set_ylabel("cumulative share of requests, %")
     axis.set_ylim(0.0, 100.0)
     if limit is not None:
         look = {"color": QUIET, "linestyle": DASHES[2], "linewidth": 1.4}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, QUIET = "#222222", "#6b6b6b"
+WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
 
 Dash = str | tuple[int, tuple[float, ...]]
 # Dark to light, each with a dash and a marker of its own: none is told by its colour alone.
@@ -79,9 +80,10 @@ def panels(
 ) -> "tuple[Figure, Sequence[Axes]]":
     """A figure of ``count`` panels side by side, titled and captioned; ``shared``: their axes.
 
-    Call within ``style()``.
+    Two panels share the width of one; more are wider. Call within ``style()``.
     """
-    figure, _ = blank(7.2 if count == 1 else 5.2 * count, 4.6, title, caption)
+    wide, high = (WIDE, 4.6 if count == 1 else 3.9) if count <= 2 else (5.2 * count, 4.6)
+    figure, _ = blank(wide, high, title, caption)
     axes = figure.subplots(1, count, sharex=shared, sharey=shared, squeeze=False)[0]
     return figure, list(axes)
 

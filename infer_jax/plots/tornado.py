@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from infer_jax.plots.style import INK, TONES, blank, save, style
+from infer_jax.plots.style import INK, TONES, WIDE, blank, save, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDE, HEIGHT = 7.2, 0.26  # inches of the picture, and of one bar
+HEIGHT = 0.26  # inches of a bar
 
 
 class Bar(NamedTuple):

@@ -25,12 +25,24 @@ from infer_jax.verbs import limits
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from infer_jax.plots.path import Track
+    from infer_jax.plots.path import Change, Track
 
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
+# what is drawn of start and design: its words, unit, and what of the SI unit that is
+DRAWN = {
+    "cost": ("output tokens", "$/Mtok", 1.0),
+    "tpot": ("time per output token", "ms", 1e3),
+    "ttft": ("time to first token", "ms", 1e3),
+    "throughput": ("throughput per GPU", "tokens/s", 1.0),
+    "parameters": ("parameters", "billion", 1e-9),
+    "active": ("active parameters", "billion", 1e-9),
+    "kv_bytes": ("KV cache of a token", "kB", 1e-3),
+    "loss": ("predicted loss", "nats", 1.0),
+    "lifetime": ("training and serving", "million $", 1e-6),
+}
 CAPTION = (
-    "Left: all restarts, relaxed (no steps, kinks smoothed where the estimator can); a thin line "
+    "Below: all restarts, relaxed (no steps, kinks smoothed where the estimator can); a thin line "
     "breaks a limit. The design is rounded and priced by the exact model."
 )
 
@@ -145,9 +157,39 @@ class DesignResult(Result):
         if not self.design.paths:
             raise InputError("plot", "paths", "none", "a design with numbers that move")
         from infer_jax.plots.path import plot_path
+        from infer_jax.plots.style import words
 
-        track = track_of(self.design)
-        return plot_path(track, out, title=f"Path to the design: {track.label}", caption=CAPTION)
+        track, one = track_of(self.design), self.design
+        title = words(f"{self.asked.model} redesigned: {self.keep.by} {one.gain:.3g} times better")
+        work = one.point.workload
+        under = ", ".join(f"{name} {x:g}" for name, x in dict(self.keep.under).items())
+        caption = (
+            f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
+            f"{'limits: ' + under if under else 'no limits'}; estimator {self.asked.names[0]}. "
+        )
+        return plot_path(
+            track, out, changes=self._changes(), title=title, caption=words(caption + CAPTION)
+        )
+
+    def _changes(self) -> "dict[str, list[Change]]":
+        """The numbers that are free, and what the design brings, beside the start's."""
+        from infer_jax.plots.names import named
+        from infer_jax.plots.path import Change
+
+        start, one = self.asked.start, self.design
+        free = [
+            Change(named(path), float(start[path]), float(value))
+            for path, value in self.values.items()
+            if isinstance(value, int | float | np.number) and path in start
+        ]
+        before, after = one.start_terms, one.terms
+        dense = after.get("active") == after.get("parameters")
+        brings = [
+            Change(said, factor * before[name], factor * after[name], unit)
+            for name, (said, unit, factor) in DRAWN.items()
+            if name in after and not (name == "active" and dense)
+        ]
+        return {"what changed": free, "what it brings": brings}
 
     def _terms(self) -> Table:
         now, before = self.design.terms, self.design.start_terms

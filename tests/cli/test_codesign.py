@@ -148,7 +148,7 @@ def test_the_verb_is_what_the_command_prints(tmp_path):
     assert text[0].split() == text[1].split()
     rows = {row["term"]: row for row in found.rows()}
     assert rows["tpot"]["design"] == said["terms"]["tpot"] and rows["tpot"]["unit"] == "s"
-    assert len(found.plot().axes) == 2
+    assert len(found.plot().axes) == 3
     along = SPEC.replace('best = "cost"', 'best = "cost"\nalong = { tpot = [0.002, 0.004] }')
     (tmp_path / "along.toml").write_text(along.replace("steps = 32", "steps = 8"))
     front = ij.codesign(spec=load_spec("along.toml"))

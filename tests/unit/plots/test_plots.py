@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib")
 
 from infer_jax.plots import Curve, Dot, plot_frontier, plot_plans
 from infer_jax.plots.names import NAMES, named
+from infer_jax.plots.path import Change, Track, plot_path
 from infer_jax.plots.tornado import Bar, plot_tornado
 
 DOTS = [Dot(20.0, 0.4), Dot(50.0, 0.8), Dot(90.0, 3.0), Dot(40.0, 0.5, pools=True)]
@@ -94,3 +95,21 @@ def test_bars_are_named_in_words_of_the_field():
     assert not any("_" in said or "." in said for said in NAMES.values())
     assert len(set(NAMES.values())) == len(NAMES)
     assert named("arch.blocks.*.attention.some_new_field") == "attention some new field"
+
+
+def test_a_design_is_drawn_beside_its_start():
+    """A bar is design over start; both numbers stand beside it, with their unit."""
+    steps = np.linspace(2.0, 1.0, 5)[:, None]
+    track = Track(steps, steps < 3, 0, steps, ["x"], 2.0, 1.0, "cost ($)")
+    changes = {
+        "what changed": [Change("layers", 32, 16), Change("hidden size", 4096, 8192)],
+        "what it brings": [Change("output tokens", 2.0, 1.0, "$/Mtok")],
+    }
+    first, second, search = plot_path(track, changes=changes, title="t").axes
+    widths = {p.get_y(): p.get_width() for p in first.patches}  # pyright: ignore
+    assert sorted(widths.values()) == [-0.5, 1.0]
+    labels = [x.get_text() for x in first.get_yticklabels()]
+    assert labels == ["hidden size", "layers"]  # from below
+    said = [text.get_text() for text in second.texts]
+    assert said == ["2 \N{RIGHTWARDS ARROW} 1 $/Mtok"] and search.get_ylabel() == "cost ($)"
+    assert len(plot_path(track).axes) == 2

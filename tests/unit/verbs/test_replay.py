@@ -272,9 +272,9 @@ def test_requests_go_to_a_file_and_a_picture(loaded, tmp_path):
     over_time, *_ = figure.axes
     running = over_time.get_lines()[0].get_ydata()
     assert max(running) == loaded.to_dict()["running_peak"] and running[-1] == 0
-    spread = figure.axes[3].get_lines()[0]
+    spread = figure.axes[1].get_lines()[0]
     np.testing.assert_allclose(spread.get_xdata(), 1e3 * np.sort(loaded.runs[0].ttft))
-    limit = figure.axes[3].get_lines()[1]
+    limit = figure.axes[1].get_lines()[1]
     assert list(limit.get_xdata()) == [200, 200] and limit.get_label() == "limit, 200 ms"
     assert (tmp_path / "replay.svg").stat().st_size > 10_000
 
