@@ -26,7 +26,7 @@ from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.pictures import missing
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.progress import watched
+from infer_jax.verbs.progress import busy, watched
 
 Place = str | os.PathLike[str]
 
@@ -157,7 +157,8 @@ def _write(out: Path, one: DesignResult) -> DesignResult:
 def _watching() -> Iterator[Callable[[Progress], None] | None]:
     """A line that says how the search goes, where somebody watches a terminal."""
     if not watched():
-        yield None
+        with busy("searching"):
+            yield None
         return
     from rich.console import Console
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
 PILING = "Throughput and prices are of those; the others wait ever longer, whatever times say."
-LEAST = 1e-12  # seconds: what rounding leaves of a term is less
+LEAST = 1e-9  # seconds: what rounding leaves of a term, such as a queue that is empty, is less
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,8 @@ class EstimateResult(Result):
         rows = [[name, *(cell for p in both for cell in _cells(p, name))] for name in names]
         times = (cell for x in (self.estimate.ttft, self.estimate.tpot) for cell in (_ms(x), "100"))
         shares = (cell for p in both for cell in ("", _of(100 * p.mfu)))
-        return [*rows, ["time", *times], ["MFU", *shares]]
+        mfu = "MFU, waits included" if isinstance(self.estimate, ServerEstimate) else "MFU"
+        return [*rows, ["time", *times], [mfu, *shares]]
 
     def _limits(self) -> list[list[str]]:
         """Rows of both phases; of a server, whose phases share limits, once, with what fills it."""

@@ -1,6 +1,7 @@
-"""Progress shown on a terminal."""
+"""Progress shown on a terminal; where nobody watches one, a line once it takes long."""
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from infer_jax.sweeps.stream import Progress
 
+PATIENCE = [10.0]  # seconds of silence where stderr is no terminal
 _shown = [False]  # by the command line, unless --quiet
 
 
@@ -23,14 +25,34 @@ def watched() -> bool:
 
 @contextmanager
 def busy(doing: str) -> Iterator[None]:
-    """Show on stderr what is being done, if it is a terminal."""
+    """Show on stderr what is being done: on a terminal at once, else when it takes long."""
     if not watched():
-        yield
+        with _late(doing):
+            yield
         return
     from rich.console import Console
 
     with Console(stderr=True).status(doing):
         yield
+
+
+@contextmanager
+def _late(doing: str) -> Iterator[None]:
+    """Say once on stderr what is being done, if that takes more than ``PATIENCE``."""
+
+    def say() -> None:
+        print(f"infer-jax: {doing}; --quiet leaves this out", file=sys.stderr, flush=True)
+
+    if not _shown[0]:
+        yield
+        return
+    timer = threading.Timer(PATIENCE[0], say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 Step = Callable[[], None]
@@ -40,7 +62,8 @@ Step = Callable[[], None]
 def steps(doing: str, count: int) -> Iterator[Step]:
     """A bar of ``count`` steps, and what to call after each, if stderr is a terminal."""
     if not watched():
-        yield lambda: None
+        with _late(doing):
+            yield lambda: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TimeElapsedColumn

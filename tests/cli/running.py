@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 from infer_jax.cli.verbs import app
 from infer_jax.results import Result
 from infer_jax.results.wording import from_command
+from infer_jax.verbs.progress import PATIENCE
+
+# a machine that is busy takes longer than a command's patience: then it would say what it does
+PATIENCE[:] = [3600.0]
 
 
 class Ran(NamedTuple):
