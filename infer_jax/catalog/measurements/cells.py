@@ -166,5 +166,5 @@ def contents(path: str | os.PathLike[str]) -> str:
     """
     text = read_text(path, LARGEST)
     if not text.strip():
-        raise InputError(str(path), "", "an empty file", "a benchmark's results")
+        raise InputError(str(path), "", "an empty file", "a benchmark's results, or a trace")
     return text
