@@ -11,13 +11,13 @@ from infer_jax.estimators import VARIANTS
 from infer_jax.verbs.checks import MOST_GPUS
 
 
-def _begun(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+def begun(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """What completes a name as the tab key asks: those of ``names`` that begin so."""
 
-    def begun(incomplete: str) -> list[str]:
+    def those(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
 
-    return begun
+    return those
 
 
 Config = Annotated[
@@ -25,7 +25,7 @@ Config = Annotated[
     typer.Argument(
         metavar="CONFIG",
         help="A bundled model by name, a config.json, or a folder that holds one.",
-        autocompletion=_begun(list_models),
+        autocompletion=begun(list_models),
     ),
 ]
 HardwareName = Annotated[
@@ -34,7 +34,7 @@ HardwareName = Annotated[
         "--hardware",
         metavar="NAME|FILE",
         help="A shipped profile, or a .toml file.",
-        autocompletion=_begun(list_systems),
+        autocompletion=begun(list_systems),
     ),
 ]
 FORMATS = (
@@ -173,7 +173,7 @@ EstimatorName = Annotated[
         "--estimator",
         metavar="NAME",
         help="A name that `infer-jax estimators` lists.",
-        autocompletion=_begun(lambda: VARIANTS),
+        autocompletion=begun(lambda: VARIANTS),
     ),
 ]
 Picture = Annotated[

@@ -1,26 +1,39 @@
-"""`infer-jax report`: one page with everything about one plan, and where each number is from."""
+"""`infer-jax report`: one page that answers which system and plan to take, and why."""
 
 from typing import Annotated
 
 import typer
 
+from infer_jax.catalog import list_systems
 from infer_jax.cli import options as opt, show
 from infer_jax.verbs.report import report as ask
 
 Out = Annotated[
     str, typer.Option("--out", metavar="FILE", help="The page, a name that ends in .html.")
 ]
+Systems = Annotated[
+    list[str],
+    typer.Option(
+        "--hardware",
+        metavar="NAME|FILE",
+        help="A shipped profile, or a .toml file; repeat to compare.",
+        autocompletion=opt.begun(list_systems),
+    ),
+]
+Quant = Annotated[
+    list[str] | None, typer.Option(metavar="FORMAT", help=f"{opt.FORMATS}; repeat to compare.")
+]
 
 
 def report(
     config: opt.Config,
-    hardware: opt.HardwareName,
+    hardware: Systems,
     tp: opt.Tp = None,
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.Dp = 1,  # pyright: ignore[reportArgumentType]
     total_gpus: opt.TotalGpus = None,
-    quant: opt.Quant = None,
+    quant: Quant = None,
     kv_dtype: opt.KvDtype = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
     osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
@@ -34,5 +47,5 @@ def report(
     set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
-    """One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources."""
+    """One HTML page: which plan to take, its cost, its commands, why, and what is unknown."""
     show.answer(ask, locals())

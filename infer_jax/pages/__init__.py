@@ -1,1 +1,1 @@
-"""Reports as one self-contained HTML page: charts, tables, launch commands, sources."""
+"""Self-contained HTML pages: Vega-Lite charts, templates, everything in one file."""

@@ -1,95 +1,99 @@
-"""A report as one self-contained HTML file of sections, tables and charts."""
+"""Pages from templates; whatever is put into one is escaped."""
 
-from collections.abc import Iterable, Sequence
-from html import escape
-from typing import NamedTuple
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from infer_jax.pages.svg import clean
-from infer_jax.plots.style import INK, QUIET
+from infer_jax.errors import printable
+from infer_jax.pages import vega
+from infer_jax.results.numbers import digits
 
-STYLE = f"""
-body{{font:16px/1.5 system-ui,sans-serif;color:{INK};background:#fff;max-width:46rem;
-margin:2rem auto;padding:0 1rem}}
-h1{{font-size:1.6rem;margin-bottom:.2rem}}h2{{font-size:1.15rem;margin:2.4rem 0 .3rem;
-border-bottom:1px solid #ccc}}h3{{font-size:1rem;margin:1.2rem 0 .2rem}}
-p,li,summary{{color:{QUIET}}}p.lead,p.lead+p{{color:{INK}}}
-p,li{{overflow-wrap:anywhere}}
-.picture{{overflow-x:auto}}
-svg{{max-width:100%;min-width:34rem;height:auto;display:block;font:11.5px system-ui,sans-serif}}
-svg :is(circle,rect,polygon):has(title):hover{{stroke:{INK};stroke-width:2}}
-table{{border-collapse:collapse;font-size:.88rem;margin:.6rem 0;display:block;overflow-x:auto}}
-td,th{{padding:.12rem .9rem .12rem 0;text-align:right;vertical-align:top;
-font-variant-numeric:tabular-nums}}
-th{{color:{QUIET};font-weight:normal;border-bottom:1px solid #ccc}}
-td.w,th.w{{text-align:left}}tr.on td{{font-weight:bold}}
-pre{{background:#f4f4f4;padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem}}
-@media print{{details{{display:block}}body{{max-width:none}}svg{{min-width:0}}}}
-"""
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
-class Section(NamedTuple):
-    """A heading, one paragraph that says how to read what follows, and HTML."""
+def render(template: str, **values: object) -> str:
+    """A page of a template of this package.
 
-    anchor: str
-    title: str
-    about: str
-    body: str
+    Raises:
+        InputError: a package that pages need is not installed.
+    """
+    vega.check()
+    return _environment().get_template(template).render(values)
 
 
-def page(title: str, lead: str, sections: Iterable[Section]) -> str:
-    """The whole file. ``title`` and ``lead`` are plain text."""
-    body = "".join(
-        f'<section id="{safe(s.anchor)}"><h2>{safe(s.title)}</h2>{paragraph(s.about)}{s.body}'
-        "</section>\n"
-        for s in sections
+@cache
+def _environment() -> "Environment":
+    """Templates with escaping; text loses characters that a terminal or a page would obey."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def plain(value: object) -> object:
+        return printable(value) if isinstance(value, str) and type(value) is not Markup else value
+
+    made = Environment(
+        loader=PackageLoader("infer_jax.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=plain,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{safe(title)}</title><style>{STYLE}</style></head>\n<body><h1>{safe(title)}</h1>"
-        f'<p class="lead">{safe(lead)}</p>\n{body}</body></html>\n'
-    )
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    made.filters |= {"drawn": _drawn, "short": _short, "script": _script, "style": Markup}
+    return made
 
 
-def safe(text: object) -> str:
-    """Text for a page: nothing in it can become an element or an attribute."""
-    return escape(clean(text))
+def _drawn(spec: vega.Spec, name: str) -> str:
+    """A chart as SVG, whose texts its writer has escaped; ``name`` keeps its parts apart."""
+    from markupsafe import Markup
+
+    clean = cleaned(spec)
+    assert isinstance(clean, dict)
+    svg = vega.svg(clean)
+    found = dict.fromkeys(re.findall(r' id="([^"]+)"', svg))  # numbered through the process
+    own = {old: f"{name}-{i}" for i, old in enumerate(found)}
+    return Markup(re.sub(r'( id="|url\(#)([^")]+)', lambda x: x[1] + own.get(x[2], x[2]), svg))
 
 
-def paragraph(text: str) -> str:
-    """A paragraph; nothing for an empty text."""
-    return f"<p>{safe(text)}</p>" if text else ""
+def _short(value: float) -> str:
+    return digits(value, 3) if abs(value) < 100.0 else f"{value:.5g}"
 
 
-def heading(text: str) -> str:
-    """A heading within a section."""
-    return f"<h3>{safe(text)}</h3>"
+def _script(text: str) -> str:
+    """A script of this package, or of a library, as it stands.
+
+    Raises:
+        ValueError: it would end the element that it stands in.
+    """
+    from markupsafe import Markup
+
+    if "</script" in text.lower() or "<!--" in text:
+        raise ValueError("a script that ends its own element")
+    return Markup(text)
 
 
-def items(texts: Iterable[str]) -> str:
-    """A list, one item a sentence, each once."""
-    listed = "".join(f"<li>{safe(text)}</li>" for text in dict.fromkeys(texts))
-    return f"<ul>{listed}</ul>" if listed else ""
+def digest(script: str) -> str:
+    """What a page's policy calls a script that may run: no other is."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def code(text: str) -> str:
-    """Lines to be copied as they stand."""
-    lines = "\n".join(safe(line) for line in text.split("\n"))
-    return f"<pre>{lines}</pre>"
+def cleaned(value: object) -> object:
+    """Plain data whose texts have no characters that a terminal or a page would obey."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(name)): cleaned(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    return value
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]], words: Sequence[int]) -> str:
-    """A table; the columns numbered in ``words`` are text, the others numbers."""
-
-    def cells(row: Sequence[object], tag: str) -> str:
-        return "".join(
-            f"<{tag}{' class=w' * (i in words)}>{safe(x)}</{tag}>" for i, x in enumerate(row)
-        )
-
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f"<table><tr>{cells(heads, 'th')}</tr>{body}</table>"
-
-
-def folded(title: str, body: str) -> str:
-    """What is shown when it is asked for."""
-    return f"<details><summary>{safe(title)}</summary>{body}</details>"
+@cache
+def own(name: str) -> str:
+    """A file among the templates of this package, as it stands."""
+    return files("infer_jax.pages").joinpath("templates", name).read_text(encoding="utf-8")

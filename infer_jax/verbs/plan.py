@@ -71,7 +71,7 @@ def plan(
     ('1 x TP2', 2.0)
     """
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
-    systems, decoding = _systems(hardware, decode_hardware)
+    systems, decoding = systems_of(hardware, decode_hardware)
     limits = checks.read(ttft), checks.read(tpot), checks.read(p99_ttft)
     asked = _asked((total_gpus, concurrency, request_rate), limits, frontier)
     tried = _tried(mode, asked, chunk, max_num_seqs, engine, top)
@@ -90,7 +90,7 @@ def plan(
     return PlanResult(question, answer)
 
 
-def _systems(
+def systems_of(
     hardware: HardwareLike | Sequence[HardwareLike], decoding: HardwareLike | None
 ) -> tuple[list[System], System | None]:
     """The systems to compare, each once and under a name of its own, and the one that decodes."""

@@ -1,6 +1,7 @@
 """One plan as a row of JSON, and the GPUs it leaves idle."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ class Row(NamedTuple):
     borrowed: str | None
     intervals: Mapping[str, Sequence[float]]
     values: Mapping[Output, float | None]
-    replayed: Mapping[str, float | str | None]
+    replayed: Mapping[str, float | str | None] = MappingProxyType({})
 
     @property
     def others(self) -> Mapping[Output, float | None]:
@@ -96,14 +97,19 @@ def row(c: Choice, plans: Plans) -> Row:
     names = c.system.split(" > ")
     whole = c.mode != "disaggregated"
     intervals = inputs.bands(plans.systems[c.system], c.ttft, c.tpot) if whole else {}
-    known = numbers.known(min(float(plans.systems[name].hardware.power) for name in names))
+    power = min(float(plans.systems[name].hardware.power) for name in names)
     lenders = dict.fromkeys(plans.trusted[name].borrowed_from for name in names)
     borrowed = " and ".join(name for name in lenders if name) or None
-    values = {
+    return Row(c, borrowed, intervals, values(c, power), _replayed(c, plans))
+
+
+def values(c: Choice, power: float) -> dict[Output, float | None]:
+    """The outputs of a plan as they are printed; None where a chip's ``power`` is not known."""
+    known = numbers.known(power)
+    return {
         output: known(output.factor * x) if output.drawn else output.factor * x
         for output, x in c.outputs.items()
     }
-    return Row(c, borrowed, intervals, values, _replayed(c, plans))
 
 
 def _replayed(c: Choice, plans: Plans) -> Mapping[str, float | str | None]:

@@ -96,7 +96,8 @@ class Plans:
 
     ``usual``: whether plans were kept within the usual TTFT, for want of a limit; ``systems``,
     ``trusted``: by name; ``formats``: the options by what they came to; ``pools``: one or two
-    systems of each search; ``replayed``: the first plans, where that was asked.
+    systems of each search, ``searched``: what it came to, by its label; ``replayed``: the first
+    plans, where that was asked.
     """
 
     model: Model
@@ -108,6 +109,7 @@ class Plans:
     trusted: dict[str, Trust] = field(default_factory=dict)
     formats: dict[str, str | None] = field(default_factory=dict)
     pools: dict[str, Sequence[Pool]] = field(default_factory=dict)
+    searched: dict[str, Searched] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     replayed: Sequence["Replayed"] = ()
 
@@ -126,7 +128,7 @@ def plans(question: Question) -> Plans:
     within: dict[bool, list[Choice]] = {True: [], False: []}
     missed: list[Choice] = []
     answer: Plans | None = None
-    for label, form, pools in _considered(question):
+    for label, form, pools in considered(question):
         first = pools[0]
         answer = answer or Plans(first.given.model)
         _note(answer, question, pools)
@@ -137,6 +139,7 @@ def plans(question: Question) -> Plans:
             answer.notes.append(f"No two pools of {first.side.name} fit what is asked.")
         stored = first.given.model.quantisation
         answer.formats[stored], answer.pools[label] = form, pools
+        answer.searched[label] = searched
         within[searched.usual] += [replace(c, formats=stored) for c in searched.met]
         missed += [replace(c, formats=stored) for c in searched.missed]
     assert answer is not None, "a question names at least one system"
@@ -154,7 +157,7 @@ def fronts(question: Question, pools: Mapping[str, Sequence[Pool]]) -> dict[str,
         return {label: _search(question, each, wanted).met for label, each in pools.items()}
 
 
-def _considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[Pool]]]:
+def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[Pool]]]:
     """What is searched: its label, its format, and one system or one for each pool."""
     for system, form in product(question.systems, question.target.formats):
         pools = [_pool(question, system, form)]

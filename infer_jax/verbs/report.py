@@ -1,27 +1,30 @@
-"""``ij.report``: one HTML page about one plan, with the source of each number."""
+"""``ij.report``: one HTML page that answers which system and plan to take, and why."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, SupportsFloat, cast
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
+from infer_jax.pages import vega
 from infer_jax.results import Part, Result
-from infer_jax.verbs import inputs, pictures
+from infer_jax.specs import Hardware
+from infer_jax.verbs import checks, inputs, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.plan import systems_of
 from infer_jax.verbs.plan_rows import degrees
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.report_answers import Answers, Limits, lead
+from infer_jax.verbs.report_answers import Answers, Costs, Limits, lead
+from infer_jax.verbs.report_choice import Options, choose
 from infer_jax.verbs.report_page import page
-from infer_jax.verbs.report_plan import Options, answers_of, choose
+from infer_jax.verbs.report_plan import answers_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,9 +40,9 @@ class ReportResult(Result):
     out: str | None
 
     def fields(self) -> Mapping[str, object]:
-        """The plan with its times and cost, the frontier, launch commands and notes."""
-        answers = self.answers
-        chosen, estimate = answers.chosen, answers.estimate
+        """The plan with its times and costs, every system, their frontiers, launch commands."""
+        answers, (ttft, tpot) = self.answers, self.limits
+        chosen, estimate, picked = answers.chosen, answers.estimate, answers.picked
         return {
             **answers.asked.names,
             "report": self.out,
@@ -53,6 +56,14 @@ class ReportResult(Result):
             "tpot_ms": 1e3 * estimate.tpot,
             "speed_tokens_per_s": estimate.speed,
             "output_cost_per_mtok_usd": estimate.cost,
+            **answers.intervals,
+            "limits": {
+                "ttft_ms": None if ttft is None else 1e3 * ttft,
+                "tpot_ms": None if tpot is None else 1e3 * tpot,
+            },
+            "costs": costs(answers.costs),
+            "systems": [candidate.fields() for candidate in picked.candidates],
+            "frontiers": [] if picked.frontiers is None else picked.frontiers.fields(),
             "frontier": answers.rows,
             "launch": {launch.engine: launch.to_dict() for launch in answers.launches},
             "notes": answers.notes,
@@ -67,49 +78,32 @@ class ReportResult(Result):
             yield f"Report: {self.out}."
 
     def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Speed against cost of the frontier and of the plan; written to ``out`` if given.
+        """Speed against dollars of every frontier, with the plan; written to ``out`` if given.
 
         Raises:
             InputError: matplotlib is not installed; a file that cannot be written.
         """
-        from infer_jax.plots import Curve, Points, plot_frontier
-        from infer_jax.plots.style import words
+        from infer_jax.verbs.report_picture import plot
 
-        answers = self.answers
-        estimate, names = answers.estimate, ("speed_tokens_per_s", "output_cost_per_mtok_usd")
-        said = words(f"{answers.chosen.words}, batch {answers.chosen.batch:g}")
-        mine = Points(*(np.array([float(x)]) for x in (estimate.speed, estimate.cost)))
-        curves = {f"the plan, by {answers.name}": Curve(mine, 0, said)}
-        if rows := answers.rows:
-            columns = ([float(cast(SupportsFloat, row[name])) for row in rows] for name in names)
-            ideal = Curve(Points(*map(np.array, columns)))
-            curves = {"frontier, by economics.planned": ideal, **curves}
-        caption = pictures.caption(
-            answers.asked,
-            answers.work,
-            answers.name,
-            "The frontier is of ideal hardware: no layout and batch beats its points in both.",
-        )
-        title = words(f"{answers.asked.model.name} on {answers.asked.system.title}")
-        return plot_frontier(curves, out, title=title, caption=caption)
+        return plot(out, self.answers, self.limits)
 
     def _repr_html_(self) -> str:
-        """The page itself, in a frame of its own that runs none of its scripts."""
-        frame = "width:100%;height:80vh;border:0"
-        return f'<iframe sandbox srcdoc="{escape(self.page)}" style="{frame}"></iframe>'
+        """The page itself, in a frame whose scripts reach nothing outside of it."""
+        frame = 'sandbox="allow-scripts" style="width:100%;height:80vh;border:0"'
+        return f'<iframe {frame} srcdoc="{escape(self.page)}"></iframe>'
 
 
 @verb
 def report(
     config: ModelLike,
-    hardware: HardwareLike,
+    hardware: HardwareLike | Sequence[HardwareLike],
     *,
     tp: float | None = None,
     pp: float | None = None,
     ep: float | None = None,
     dp: float = 1,
     total_gpus: float | None = None,
-    quant: str | None = None,
+    quant: str | Sequence[str] | None = None,
     kv_dtype: str | None = None,
     isl: float = 4096,
     osl: float = 512,
@@ -122,33 +116,65 @@ def report(
     out: str | os.PathLike[str] | None = None,
     set: str | Sequence[str] | None = None,
 ) -> ReportResult:
-    """One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.
+    """One HTML page: which plan to take, what it costs, how to start it, why, and what is unknown.
 
+    Several systems and formats are compared, and the plan is the cheapest within the limits.
     ``ttft`` and ``tpot`` are limits: seconds, or a text with a unit such as "30ms"; ``out``: the
     file of the page; none is written where none is given.
 
     Raises:
         InputError: a model or system that cannot be read, a plan that no engine runs, a file that
-            cannot be written.
+            cannot be written, a package that is not installed.
 
     >>> import infer_jax as ij
     >>> report = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16)
     >>> report.page[:15], bool(report.answers.estimate.feasible)
     ('<!doctype html>', True)
     """
+    vega.check()
     if out is not None:
         pictures.check(out, (".html",), "")
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
-    options = Options(config, hardware, quant, kv_dtype, price, total_gpus, estimator, set)
-    if inputs.estimator(options.name, asked).searches:
-        allowed = "one that takes a split: serving, economics.planned"
-        raise refuse("--estimator", options.name, allowed)
+    systems, _ = systems_of(hardware, None)
+    options = Options(
+        config=config,
+        systems=systems,
+        named=all(isinstance(x, str | os.PathLike) for x in (config, *_each(hardware))),
+        formats=checks.texts(quant) or [None],
+        kv_dtype=kv_dtype,
+        price=price,
+        total_gpus=total_gpus,
+        estimator=estimator,
+        set=set,
+    )
+    for _, _, asked in options.each():
+        if inputs.estimator(options.name, asked).searches:
+            allowed = "one that takes a split: serving, economics.planned"
+            raise refuse("--estimator", options.name, allowed)
     limits = read(ttft), read(tpot)
-    chosen = choose(asked, options, (tp, pp, ep, dp, batch), (isl, osl, prefix), limits)
-    work = inputs.workload(isl, osl, prefix, chosen.batch)
+    picked = choose(options, (tp, pp, ep, dp, batch), (isl, osl, prefix), limits)
+    work = inputs.workload(isl, osl, prefix, picked.chosen.batch)
     with busy("compiling and evaluating"):
-        answers = answers_of(asked, options, work, chosen)
+        answers = answers_of(options, work, picked, limits)
     html = page(answers, limits)
     if out is not None:
         write_text(Path(out), html)
     return ReportResult(answers, limits, html, None if out is None else str(out))
+
+
+def _each(hardware: HardwareLike | Sequence[HardwareLike]) -> Sequence[HardwareLike]:
+    """The systems as they are given."""
+    single = isinstance(hardware, str | os.PathLike | System | Hardware)
+    return [hardware] if single else hardware  # pyright: ignore[reportReturnType]
+
+
+def costs(costs: Costs) -> dict[str, object]:
+    """What the plan costs, for JSON."""
+    return {
+        "per_hour_usd": costs.hour,
+        "per_month_usd": costs.month,
+        "blended_per_mtok_usd": costs.blended,
+        "input_per_mtok_usd": costs.into,
+        "cached_input_per_mtok_usd": costs.cached,
+        "cached_input_tokens": costs.held,
+        "output_per_mtok_usd": costs.out,
+    }

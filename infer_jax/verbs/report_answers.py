@@ -1,8 +1,7 @@
-"""The answers behind a report, its summary, and the commands that give them."""
+"""The answers behind a report, and its summary."""
 
-import shlex
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, SupportsFloat, cast
+from typing import TYPE_CHECKING, NamedTuple, SupportsFloat
 
 from infer_jax import planning
 from infer_jax.design.sensitivity import Elasticity
@@ -10,15 +9,17 @@ from infer_jax.estimators import Estimate, Estimator, Phase, Trust
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.footprint import Engine, Memory
 from infer_jax.launch import Launch
-from infer_jax.pages import page
-from infer_jax.results import numbers
+from infer_jax.pages.tradeoff import Tradeoff
+from infer_jax.results.numbers import digits
 from infer_jax.specs import Plan, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.kernel_rows import KernelRow
+from infer_jax.verbs.report_commands import Words, command
+
+if TYPE_CHECKING:
+    from infer_jax.verbs.report_choice import Picked
 
 Limits = tuple[float | None, float | None]  # seconds to the first token, and per token
-NONE: Limits = (None, None)
-WIDE = 76  # letters of a command's line, which the page does not break
 
 
 class Pool(NamedTuple):
@@ -59,48 +60,102 @@ class Chosen(NamedTuple):
         return {"prefill": first, "decode": {**mine, "instances": self.copies}}
 
 
-class Answers(NamedTuple):
-    """What the verbs answer about one plan; ``reported`` and ``pictured`` show it."""
+class Costs(NamedTuple):
+    """USD per hour and month (730 h) of all GPUs, and per million tokens.
 
-    asked: inputs.Given
-    given: Mapping[str, object]
+    ``cached``: what a prompt token in the cache adds, measured with ``held`` tokens of the prompt
+    cached and the plan as it is; ``into``: of one that is not. ``tokens``: in and out, a second.
+    """
+
+    hour: float
+    month: float
+    blended: float
+    into: float
+    out: float
+    cached: float
+    held: float
+    tokens: tuple[float, float]
+
+
+class Answers(NamedTuple):
+    """What the verbs answer about one plan, and the plans that it was chosen among."""
+
+    picked: "Picked"
+    words: Words
     name: str  # the estimator's
-    trusted: Trust
     estimator: Estimator
     work: Workload
-    chosen: Chosen
     plan: Plan | Pools
     estimate: Estimate
+    costs: Costs
+    intervals: Mapping[str, Sequence[float]]
     rows: Sequence[Mapping[str, object]]
-    nothing: str
     held: Memory
     engine: Engine
     elasticities: list[Elasticity]
     kernels: Mapping[str, Sequence[KernelRow]]
     launches: list[Launch]
+    tradeoff: Tradeoff
     notes: list[str]
+
+    @property
+    def asked(self) -> inputs.Given:
+        """The model and the system of the plan."""
+        return self.picked.given
+
+    @property
+    def chosen(self) -> Chosen:
+        """The plan."""
+        return self.picked.chosen
+
+    @property
+    def trusted(self) -> Trust:
+        """How far its estimator is trusted on its system."""
+        return self.picked.candidate.trusted
 
 
 def lead(answers: Answers, limits: Limits) -> str:
-    """The answer in one paragraph."""
-    estimate = answers.estimate
-    pools = answers.chosen.prefill is not None
-    gpus = float(estimate.chips) * (1.0 if pools else answers.chosen.copies)
-    times, mark = [], answers.trusted.mark
-    for value, limit, what in (
-        (float(estimate.ttft), limits[0], "to the first token"),
-        (float(estimate.tpot), limits[1], "per output token"),
-    ):
-        kept = "" if limit is None else f" (limit {ms(limit)}: {met(value, limit)})"
-        times.append(f"{mark}{ms(value)} {what}{kept}")
-    rate = float(estimate.throughput) * gpus
-    fits = "" if estimate.feasible else " It does not fit: see the limits below."
+    """The answer in one sentence, with what is next to it in another."""
+    estimate, costs, mark = answers.estimate, answers.costs, answers.trusted.mark
+    candidate = answers.picked.candidate
+    rate = candidate.throughput * candidate.gpus
+    between = answers.intervals.get("tpot_interval80_ms")
+    known = ""
+    if between:
+        slow, fast = (digits(1e3 / x) for x in reversed(between))
+        known = f" (80 % of measured servers: {slow} to {fast})"
+    title = answers.asked.system.title.partition(" (")[0]
+    paid = f"{mark}${digits(costs.blended)} per million tokens, in and out, and "
+    paid += f"${costs.month:,.0f} a month"
     return (
-        f"{answers.asked.model.name} on {gpus:g} {answers.asked.system.name} as "
-        f"{answers.chosen.words}, {answers.chosen.batch:g} requests in flight in "
-        f"each: {times[0]}, {times[1]}, {mark}{numbers.digits(rate, 4)} tokens/s in all, "
-        f"{mark}${numbers.digits(estimate.cost)} per million output tokens.{fits}"
+        f"{candidate.gpus:g} x {title} ({answers.asked.system.name}) as "
+        f"{answers.chosen.words}, {answers.chosen.batch:.4g} requests in flight in each, serve "
+        f"{answers.asked.model.name} for {paid}: {mark}{digits(estimate.speed)} tokens/s to each "
+        f"request{known}, the first after {mark}{ms(estimate.ttft)}, "
+        f"{mark}{digits(rate, 4)} output tokens/s in all. {_verdict(answers, limits)}"
     )
+
+
+def _verdict(answers: Answers, limits: Limits) -> str:
+    """Whether the plan meets the limits, and what the next system would cost."""
+    picked, mine = answers.picked, answers.picked.candidate
+    said = [f"{name} {ms(x)}" for name, x in zip(("TTFT", "TPOT"), limits, strict=True) if x]
+    if picked.usual:
+        said.insert(0, f"TTFT {planning.USUAL_TTFT:g} s, the usual")
+    within = f"the limits ({', '.join(said)})" if said else "what fits"
+    if mine.excess:
+        return f"No plan meets every limit: the nearest breaks {mine.broken}."
+    others = sorted((c for c in picked.candidates if c is not mine), key=lambda c: c.rank)
+    if not others:
+        return f"It is within {within}."
+    able = [c for c in others if not c.excess]
+    count = len(picked.candidates)
+    text = f"Of {count} systems and formats it is the cheapest within {within}"
+    if able and mine.usd > 0.0:
+        more = able[0].usd / mine.usd - 1.0
+        text += f"; next is {able[0].label} at ${digits(able[0].usd)} ({more:+.0%})"
+    unable = [f"{c.label} breaks {c.broken}" for c in others if c.excess]
+    return "; ".join([text, *unable]) + "."
 
 
 def met(value: SupportsFloat, limit: SupportsFloat) -> str:
@@ -110,7 +165,7 @@ def met(value: SupportsFloat, limit: SupportsFloat) -> str:
 
 def ms(seconds: SupportsFloat) -> str:
     """Milliseconds with their unit."""
-    return f"{numbers.digits(1e3 * float(seconds))} ms"
+    return f"{digits(1e3 * float(seconds))} ms"
 
 
 def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:
@@ -120,34 +175,22 @@ def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:
 
 def again(answers: Answers, verb: str) -> str:
     """The command that answers this section alone, where a plain plan says it."""
-    layout, work, asked = answers.chosen.layout, answers.work, answers.given
-    if not asked:  # a model or a system that no command can name
+    layout, work = answers.chosen.layout, answers.work
+    if not answers.words:  # a model or a system that no command can name
         return ""
-    named: dict[str, object] = {
-        "hardware": asked["hardware"],
-        "quant": asked["quant"],
-        "kv-dtype": asked["kv-dtype"],
-    }
+    given = dict(answers.words)
+    config, total, price = given.pop("config"), given.pop("total-gpus"), given.pop("price")
     split = {"tp": layout.tp, "pp": layout.pp, "ep": layout.attention_dp}
     if verb == "memory":
         engine = answers.engine
-        named |= split | {"max-model-len": engine.context, "max-num-seqs": engine.sequences}
-    else:
-        named |= {"isl": work.isl, "osl": work.osl, "price": asked["price"]}
+        given |= split | {"max-model-len": engine.context, "max-num-seqs": engine.sequences}
+        return command(verb, config, given)
+    given |= {"isl": work.isl, "osl": work.osl, "price": price}
     if verb in ("estimate", "sensitivity"):
         if layout.ep != layout.attention_dp or answers.chosen.prefill is not None:
             return ""
-        named |= {**split, "batch": answers.chosen.batch, "estimator": answers.name}
-        named |= {"prefix": work.prefix} if float(work.prefix) else {}
+        given |= {**split, "batch": answers.chosen.batch, "estimator": answers.name}
+        given |= {"prefix": work.prefix} if float(work.prefix) else {}
     if verb == "frontier":
-        named["total-gpus"] = asked["total-gpus"]
-    lines = [shlex.join(("infer-jax", verb, str(asked["config"])))]
-    for name, value in named.items():
-        if value is not None:
-            word = value if isinstance(value, str) else f"{float(cast(SupportsFloat, value)):.12g}"
-            option = shlex.join((f"--{name}", word))
-            if len(lines[-1]) + len(option) < WIDE:
-                lines[-1] += f" {option}"
-            else:
-                lines.append(f"  {option}")
-    return page.code(" \\\n".join(lines))
+        given["total-gpus"] = total
+    return command(verb, config, given)

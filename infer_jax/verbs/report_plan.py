@@ -1,162 +1,83 @@
-"""The plan that a report is about, and the verbs' answers for it."""
+"""Every verb's answer about the plan of a report."""
 
-import math
 from collections.abc import Mapping, Sequence
-from os import PathLike
-from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
-from infer_jax import planning
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import analyser, outputs
-from infer_jax.estimators import Estimator
-from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.estimate import decode_context, fresh_tokens
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
-from infer_jax.estimators.serving import Deployment
 from infer_jax.footprint import memory as held_by
 from infer_jax.launch import launches, service
-from infer_jax.specs import UNBOUNDED, Architecture, ForwardPass, Hardware, Plan, Workload
+from infer_jax.pages.tradeoff import Plotted, Tradeoff
+from infer_jax.planning import USUAL_TTFT
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, kernel_rows
-from infer_jax.verbs.checks import either
 from infer_jax.verbs.frontier import frontier
-from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
+from infer_jax.verbs.frontier_result import FrontierResult
+from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.kernel_rows import KernelRow
 from infer_jax.verbs.memory import started
-from infer_jax.verbs.plan_search import Money, Question, Target, Tried, plans
-from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.report_answers import Answers, Chosen, Limits, Pool
-from infer_jax.verbs.requests import requested
-from infer_jax.verbs.split import plan_of
-
-GPUS = 8.0  # among which a plan is looked for where nothing is given: one server
-Split = tuple[float | None, float | None, float | None, float, float | None]  # tp pp ep dp batch
+from infer_jax.verbs.report_answers import Answers, Chosen, Costs, Limits
+from infer_jax.verbs.report_choice import GPUS, Options, Picked, plans_of
+from infer_jax.verbs.report_commands import command, of_plan
+from infer_jax.verbs.report_systems import HOURS, ends, latency, tradeoff
 
 
-class Options(NamedTuple):
-    """What a report is asked about, as its options have it."""
-
-    config: ModelLike
-    hardware: HardwareLike
-    quant: str | None
-    kv_dtype: str | None
-    price: float | None
-    total_gpus: float | None
-    estimator: str | None
-    set: str | Sequence[str] | None
-
-    @property
-    def name(self) -> str:
-        """The estimator's name."""
-        return self.estimator or inputs.BEST
-
-    @property
-    def named(self) -> Mapping[str, object]:
-        """Options of the commands that a page names; empty where no command says the same."""
-        if not all(isinstance(x, str | PathLike) for x in (self.config, self.hardware)):
-            return {}
-        return {
-            "config": str(self.config),
-            "hardware": str(self.hardware),
-            "quant": self.quant,
-            "kv-dtype": self.kv_dtype,
-            "price": self.price,
-            "total-gpus": self.total_gpus,
-        }
-
-
-def choose(
-    asked: Given,
-    options: Options,
-    split: Split,
-    lengths: tuple[float, float, float],
-    limits: Limits,
-) -> Chosen:
-    """The plan as it is given, or the one that ``plan`` puts first."""
-    tp, pp, ep, dp, batch = split
-    name, total = options.name, options.total_gpus
-    inputs.check_context(asked.model, inputs.workload(*lengths))
-    if tp is None and pp is None and ep is None:
-        _searchable(name, dp, batch)
-        return _first(asked, options, lengths, limits)
-    plan, _ = plan_of(asked.model.architecture, tp, pp, ep, dp, total, name)
-    t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
-    layout = planning.Layout(tp=t, attention_dp=e, ep=e, pp=p)
-    return Chosen(layout, dp, either(batch, 1.0), "The plan is as given.")
-
-
-def _searchable(name: str, dp: float, batch: float | None) -> None:
-    """Raise InputError where a plan is to be searched and an option fixes a part of it."""
-    if not name.startswith("serving"):
-        raise refuse("--tp", "missing", "--tp (with --pp, --ep), or --estimator serving")
-    if dp > 1:
-        raise refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
-    if batch is not None:
-        raise refuse("--batch", batch, "with --tp: a plan that is looked for has its own")
-
-
-def _first(
-    asked: Given, options: Options, lengths: tuple[float, float, float], limits: Limits
-) -> Chosen:
-    """The plan that ``plan`` puts first, or the nearest miss."""
-    ttft, tpot = limits
-    wanted = planning.Asked(
-        ttft=either(ttft, math.inf),
-        tpot=either(tpot, math.inf),
-        chips=either(options.total_gpus, GPUS),
-        usual_ttft=ttft is None,
-    )
-    target = Target(options.config, [options.quant], options.kv_dtype, options.set)
-    tried = Tried(planning.MODES, [UNBOUNDED], Deployment.of(), options.name, 3)
-    requests, money = requested(*lengths, None, None), Money(options.price)
-    answer = plans(Question(target, [asked.system], None, money, requests, wanted, tried, None))
-    first = min(answer.met or answer.missed, key=lambda c: c.rank, default=None)
-    gpus = f"{wanted.chips:g} GPUs"
-    if first is None:
-        raise refuse("--total-gpus", f"{wanted.chips:g}", "more: no layout fits so few GPUs")
-    if answer.met:
-        limited = np.isfinite((wanted.ttft, wanted.tpot)).any() or answer.usual
-        why = f"The cheapest of {answer.configurations} layouts and batches on {gpus}"
-        why += " that meet the limits." if limited else "."
-        why += f" TTFT is kept within {planning.USUAL_TTFT:g} s." if answer.usual else ""
-    else:
-        broken = ", ".join(f"{name} by {share:.1%}" for name, share in first.excess.items())
-        why = f"No plan on {gpus} meets every limit; the nearest breaks {broken}."
-    pools = planning.pools_of(first.degrees)
-    if len(pools) == 1:
-        layout, copies = _layout(pools[0], "replicas")
-        return Chosen(layout, copies, first.batch, why)
-    prompt, decode = pools
-    layout, copies = _layout(decode, "instances")
-    return Chosen(
-        layout, copies, first.batch, why, Pool(*_layout(prompt, "instances"), prompt["batch"])
-    )
-
-
-def _layout(degrees: Mapping[str, float], count: str) -> tuple[planning.Layout, float]:
-    """Degrees of an instance, and how many there are of it."""
-    names = planning.Layout._fields
-    layout = planning.Layout(**{name: x for name, x in degrees.items() if name in names})
-    return layout, degrees[count]
-
-
-def answers_of(asked: Given, options: Options, work: Workload, chosen: Chosen) -> Answers:
+def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits) -> Answers:
     """Every verb's answer about one plan."""
-    arch, hardware, name = asked.model.architecture, asked.hardware, options.name
-    ideal = inputs.estimator(name, asked)
-    trusted = inputs.trust(name, ideal, asked)
-    estimator, plan, prompts, common = _plans(name, ideal, chosen)
+    asked, chosen, name = picked.given, picked.chosen, options.name
+    arch, hardware = asked.model.architecture, asked.hardware
+    fitted = inputs.estimator(name, asked)
+    estimator, plan, prompts, common = plans_of(name, fitted, chosen)
     engine, overheads = started(asked.system)
     engine = engine.with_(context=float(work.isl + work.osl))
-    fastest = frontier(
+    point = Point(estimator, arch, hardware, work, plan)
+    estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
+    fastest = _fastest(options, work, asked, picked.form)
+    intervals = _intervals(name, fitted, picked, estimate)
+    wanted = service(
         options.config,
-        options.hardware,
-        quant=options.quant,
+        asked.model,
+        [asked.system],
+        chosen.degrees,
+        chosen.batch,
+        (float(work.isl), float(work.osl)),
+        (picked.form, options.kv_dtype),
+    )
+    pools = [] if chosen.prefill is None else [trust_of_pools()]
+    return Answers(
+        picked=picked,
+        words=options.words(asked.system, picked.form),
+        name=name,
+        estimator=estimator,
+        work=work,
+        plan=plan,
+        estimate=estimate,
+        costs=_costs(point, estimate, picked, chosen),
+        intervals=intervals,
+        rows=fastest.rows(),
+        held=once(held_by, arch, hardware, common, engine, overheads),
+        engine=engine,
+        elasticities=analyser(outputs, point)(point),
+        kernels=_profiles(asked, work, prompts, common),
+        launches=launches(wanted),
+        tradeoff=_tradeoff(options, work, picked, limits, intervals, fastest),
+        notes=[chosen.why, *pools, *asked.notes, *([fastest.why] if fastest.why else [])],
+    )
+
+
+def _fastest(options: Options, work: Workload, asked: Given, form: str | None) -> FrontierResult:
+    """The frontier of ideal hardware on one system."""
+    return frontier(
+        options.config,
+        asked.system,
+        quant=form,
         kv_dtype=options.kv_dtype,
         isl=float(work.isl),
         osl=float(work.osl),
@@ -165,64 +86,164 @@ def answers_of(asked: Given, options: Options, work: Workload, chosen: Chosen) -
         price=options.price,
         set=options.set,
     )
-    wanted = service(
-        options.config,
-        asked.model,
-        [asked.system],
-        chosen.degrees,
-        chosen.batch,
-        (float(work.isl), float(work.osl)),
-        (options.quant, options.kv_dtype),
-    )
-    point = Point(estimator, arch, hardware, work, plan)
-    return Answers(
-        asked=asked,
-        given=options.named,
-        name=name,
-        trusted=trusted,
-        estimator=estimator,
-        work=work,
-        chosen=chosen,
-        plan=plan,
-        estimate=once(Estimator.estimate_once, estimator, arch, hardware, work, plan),
-        rows=fastest.rows(),
-        nothing=fastest.why,
-        held=once(held_by, arch, hardware, common, engine, overheads),
-        engine=engine,
-        elasticities=analyser(outputs, point)(point),
-        kernels=_profiles(asked, work, prompts, common),
-        launches=launches(wanted),
-        notes=[
-            chosen.why,
-            *([] if chosen.prefill is None else [trust_of_pools()]),
-            *asked.notes,
-        ],
-    )
 
 
-def _plans(
-    name: str, estimator: Estimator, chosen: Chosen
-) -> tuple[Estimator, Plan | Pools, Plan, Plan]:
-    """The estimator with its plan, and plain plans of what prefills and of what decodes.
+def _intervals(
+    name: str, fitted: Estimator, picked: Picked, estimate: Estimate
+) -> Mapping[str, Sequence[float]]:
+    """What 80 % of measured servers are in, ms; none of two pools, whose errors no fit knows."""
+    if not name.startswith("serving") or picked.chosen.prefill is not None:
+        return {}
+    shipped = inputs.shipped_errors(name, fitted, picked.given)
+    return inputs.bands(picked.given.system, float(estimate.ttft), float(estimate.tpot), shipped)
 
-    Memory and kernels know groups of tp GPUs, over which experts are dealt: the same bytes.
+
+def _costs(point: Point, estimate: Estimate, picked: Picked, chosen: Chosen) -> Costs:
+    """What the plan costs, a prompt token in the cache included.
+
+    The cached token's price is what makes fresh and cached tokens add up to what is paid for a
+    prompt of which half, or what ``--prefix`` says, is in the cache.
     """
-    layout, pool = chosen.layout, chosen.prefill
-    common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)
-    if pool is None:
-        whole = name.startswith("serving")
-        plan = Deployment.of(**layout._asdict(), dp=chosen.copies) if whole else common
-        return estimator, plan, common, common
-    first = pool.layout
-    prompts = Plan.of(tp=first.tp, pp=first.pp, ep=first.attention_dp, dp=pool.copies)
-    plan = Pools.of(
-        prefill=Deployment.of(**first._asdict()),
-        decode=Deployment.of(**layout._asdict()),
-        prefill_copies=pool.copies,
-        decode_copies=chosen.copies,
-        prefill_batch=pool.batch,
+    work, candidate = point.workload, picked.candidate
+    isl, osl, prefix = (float(x) for x in (work.isl, work.osl, work.prefix))
+    held = prefix or float(int(isl / 2))
+
+    def paid(tokens: float) -> float:
+        """USD per million prompts of which that many tokens are cached."""
+        there = estimate
+        if tokens != prefix:
+            given = point.estimator, point.arch, point.hardware, work.with_(prefix=tokens)
+            there = once(Estimator.estimate_once, *given, point.plan)
+        input_cost = float(there.input_cost) * max(isl - tokens, 1.0)
+        return _seconds(there) if chosen.prefill is not None else input_cost
+
+    none, some = paid(0.0), paid(held)
+    if chosen.prefill is not None:  # a pool is rented, however busy: what it is rented for, by time
+        pool = float(estimate.input_cost) * max(isl - prefix, 1.0) / _seconds(estimate)
+        none, some = none * pool, some * pool
+    into = none / max(isl, 1.0)
+    rate = candidate.throughput * candidate.gpus
+    return Costs(
+        hour=candidate.hourly,
+        month=HOURS * candidate.hourly,
+        blended=candidate.usd,
+        into=into,
+        out=float(estimate.cost),
+        cached=(some - (isl - held) * into) / held if held else into,
+        held=held,
+        tokens=(rate / osl * isl, rate),
     )
-    return Disaggregated.of(target=estimator), plan, prompts, common
+
+
+def _seconds(estimate: Estimate) -> float:
+    """Seconds of the pass of a pool that prefills."""
+    first = estimate.prefill
+    return float(first.time) - sum(float(first.terms[x]) for x in ("front", "transfer", "queue"))
+
+
+def _tradeoff(
+    options: Options,
+    work: Workload,
+    picked: Picked,
+    limits: Limits,
+    intervals: Mapping[str, Sequence[float]],
+    fastest: FrontierResult,
+) -> Tradeoff:
+    """The chart of every system and format, with the plan."""
+    systems = {c.label: c.given.system.name for c in picked.candidates}
+    fronts, hidden, runs = picked.frontiers, [], []
+    if fronts is not None:
+        plans = fronts.points()
+        ideal = f"{picked.label}, ideal server"
+        hidden, systems = [ideal], {**systems, ideal: picked.given.system.name}
+        plans += _ideal(ideal, options, work, picked.given, picked.form, fastest)
+    else:
+        plans = []
+        for label, form, given in options.each():
+            mine = label == picked.label
+            points = fastest if mine else _fastest(options, work, given, form)
+            plans += _ideal(label, options, work, given, form, points)
+    names = ", ".join(dict.fromkeys(systems.values()))
+    title = f"Speed of a request against cost: plans of {picked.given.model.name} on {names}"
+    chosen = plotted(options, picked, work, intervals)
+    ttft, tpot = limits
+    bounds = USUAL_TTFT if picked.usual else ttft, tpot
+    return tradeoff(plans, systems, chosen, bounds, runs, hidden, title)
+
+
+def plotted(
+    options: Options, picked: Picked, work: Workload, intervals: Mapping[str, Sequence[float]]
+) -> Plotted:
+    """The plan of the report as the chart shows it."""
+    plan, words = picked.candidate, options.words(picked.given.system, picked.form)
+    layout = picked.chosen.layout
+    if picked.choice is not None:
+        alone = of_plan(picked.choice, words, work, options.name, options.total_gpus or GPUS)
+    elif words:
+        degrees = {"tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "dp": picked.chosen.copies}
+        given = {k: x for k, x in words.items() if k not in ("config", "total-gpus")}
+        more = {"isl": work.isl, "osl": work.osl, "batch": plan.batch, "estimator": options.name}
+        alone = command("estimate", words["config"], {**given, **degrees, **more})
+    else:
+        alone = ""
+    osl = float(work.osl)
+    times = plan.ttft, plan.tpot, osl
+    return Plotted(
+        series=plan.label,
+        layout=plan.layout,
+        gpus=plan.gpus,
+        batch=plan.batch,
+        numbers={
+            "speed": 1.0 / plan.tpot,
+            "latency": latency(*times),
+            "ttft": 1e3 * plan.ttft,
+            "tpot": 1e3 * plan.tpot,
+            "usd": plan.usd,
+            "usd_out": plan.out,
+            "rate": plan.throughput,
+        },
+        bands=ends(intervals, times, (plan.usd, plan.throughput)),
+        pools=picked.chosen.prefill is not None,
+        command=alone,
+    )
+
+
+def _ideal(
+    label: str,
+    options: Options,
+    work: Workload,
+    given: Given,
+    form: str | None,
+    fastest: FrontierResult,
+) -> list[Plotted]:
+    """The frontier of ideal hardware, of decode alone."""
+    words = dict(options.words(given.system, form))
+    asked = ""
+    if words:
+        more = {"isl": work.isl, "osl": work.osl, "estimator": "economics.planned"}
+        asked = command("frontier", words.pop("config"), {**words, **more, "out": None})
+    front = fastest.points
+    degrees = {name: front.layout[name] for name in ("tp", "pp", "ep") if name in front.layout}
+    return [
+        Plotted(
+            series=label,
+            layout=" ".join(f"{k.upper()}{float(x[i]):g}" for k, x in degrees.items() if x[i] > 1)
+            or "TP1",
+            gpus=float(front.chips[i]),
+            batch=float(front.batch[i]),
+            numbers={
+                "speed": float(front.speed[i]),
+                "latency": None,
+                "ttft": None,
+                "tpot": 1e3 * float(front.time[i]),
+                "usd": None,
+                "usd_out": float(front.cost[i]),
+                "rate": float(front.batch[i] / front.time[i] / front.chips[i]),
+            },
+            command=asked,
+        )
+        for i in range(len(front))
+    ]
 
 
 def _profiles(

@@ -39,6 +39,7 @@ ORDER = (
     "cli",
 )
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
+OPTIONAL |= {"jinja2", "vl_convert"}
 # kinds of attention, their laws and cores by name
 CORES = {name: x for name, x in vars(kind).items() if isinstance(x, kind.Core)}
 KINDS = {one.__name__ for row in attention.KINDS.items() for one in row} | {"KINDS"} | set(CORES)

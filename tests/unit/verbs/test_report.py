@@ -36,13 +36,14 @@ def test_it_is_the_page_and_the_answer_of_the_command(report, tmp_path):
     assert mine == theirs  # but for the name of the file
 
 
-def test_its_picture_has_the_plan_and_the_frontier(report, tmp_path):
+def test_its_picture_has_the_plan_and_every_frontier(report, tmp_path):
     pytest.importorskip("matplotlib")
     (axes,) = report.plot(tmp_path / "plan.png").axes
     seen = {(float(x), float(y)) for line in axes.lines for x, y in line.get_xydata()}
-    estimate, rows = report.answers.estimate, report.answers.rows
-    assert (float(estimate.speed), float(estimate.cost)) in seen
-    assert {(r["speed_tokens_per_s"], r["output_cost_per_mtok_usd"]) for r in rows} <= seen
+    mine, rows = report.answers.picked.candidate, report.to_dict()["frontiers"]
+    assert (1.0 / mine.tpot, mine.usd) in seen
+    columns = ("speed_tokens_per_s", "blended_cost_per_mtok_usd")
+    assert {tuple(row[name] for name in columns) for row in rows} <= seen
     assert report.answers.chosen.words in axes.texts[0].get_text()
     assert (tmp_path / "plan.png").exists()
 
@@ -51,6 +52,10 @@ def test_profiles_answer_as_names_do_and_name_no_command(report):
     system, model = ij.load_system(SYSTEM), ij.load_model(MODEL)
     given = ij.report(model, system, tp=1, batch=16)
     theirs, mine = given.to_dict(), report.to_dict()
+    lists = theirs.pop("frontiers"), mine.pop("frontiers")
+    assert isinstance(lists[0], list) and isinstance(lists[1], list)
+    commands = [[row.pop("command") for row in rows] for rows in lists]
+    assert not any(commands[0]) and all(commands[1]) and lists[0] == lists[1]
     assert {**theirs, "launch": None} == {**mine, "launch": None}
     assert "its name or config.json" in given.page and "infer-jax memory" not in given.page
     assert "infer-jax memory" in report.page
@@ -77,6 +82,8 @@ def test_it_writes_only_where_it_is_asked_to_and_shows_its_page(report, tmp_path
     assert ij.report(MODEL, SYSTEM, tp=1, batch=16).page == report.page
     assert not list(tmp_path.iterdir())
     shown = report._repr_html_()
-    frame = re.fullmatch(r'<iframe sandbox srcdoc="([^"]*)" style="[^"<>]*"></iframe>', shown)
+    frame = re.fullmatch(
+        r'<iframe sandbox="allow-scripts" style="[^"<>]*" srcdoc="([^"]*)"></iframe>', shown
+    )
     assert frame and html.unescape(frame[1]) == report.page
     assert report.to_dict()["plan"]["chunk"] is None, "prompts are not cut"

@@ -1,0 +1,55 @@
+"""The picture of a report: the chart of its page as a file."""
+
+import os
+from typing import TYPE_CHECKING
+
+from infer_jax.results.numbers import digits
+from infer_jax.verbs import pictures
+from infer_jax.verbs.report_answers import Answers, Limits
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot(out: str | os.PathLike[str] | None, answers: Answers, limits: Limits) -> "Figure":
+    """Speed against dollars of every system and format, the plan and the limit of TPOT.
+
+    Raises:
+        InputError: matplotlib is missing, or the place cannot be written.
+    """
+    from infer_jax.plots import Dot, plot_plans
+    from infer_jax.plots.style import words
+
+    shown, picked, (_, tpot) = answers.tradeoff, answers.picked, limits
+    up = shown.up()[0]
+    series = {
+        words(one.label): [
+            Dot(plan.numbers["speed"] or 0.0, plan.numbers[up.key] or 0.0, plan.pools)
+            for plan in shown.plans
+            if plan.series == one.label and plan.line
+        ]
+        for one in shown.series
+        if one.shown
+    }
+    assert shown.chosen is not None
+    plan = shown.plans[shown.chosen]
+    dot = Dot(plan.numbers["speed"] or 0.0, plan.numbers[up.key] or 0.0, plan.pools)
+    said = (
+        f"{words(picked.label)}: {answers.chosen.words}\n{digits(dot.speed)} tokens/s, "
+        f"{digits(dot.cost)} {up.short}"
+    )
+    return plot_plans(
+        series,
+        out,
+        chosen=(dot, said),
+        least=None if tpot is None else (1.0 / tpot, f"TPOT of {1e3 * tpot:g} ms"),
+        cost=up.title,
+        title=words(f"{answers.asked.model.name}: what serves how fast for how much"),
+        caption=pictures.caption(
+            answers.asked,
+            answers.work,
+            answers.name,
+            "Every mark is a plan that no other of its system and kind beats in both; hollow: "
+            "pools that prefill and decode.",
+        ),
+    )

@@ -1,0 +1,239 @@
+"""The systems and formats of a report: the plan to take on each, and the frontier of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from infer_jax.estimators import Trust
+from infer_jax.pages.tradeoff import Plotted, Run, Series, Tradeoff
+from infer_jax.planning import USUAL_TTFT, Choice
+from infer_jax.verbs import inputs, plan_rows
+from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.plan_search import Plans, Pool, Question, fronts
+from infer_jax.verbs.report_commands import Words, of_plan
+
+HOURS = 730.0  # of a month: 365 x 24 / 12
+
+
+class Candidate(NamedTuple):
+    """The plan to take on one system in one format.
+
+    Times in seconds; ``usd``: per million tokens in and out, ``out``: per million of output,
+    ``hourly``: the rent of all its GPUs; ``excess``: by limit, the share by which it is exceeded.
+    """
+
+    label: str
+    given: Given
+    trusted: Trust
+    layout: str
+    gpus: float
+    batch: float
+    ttft: float
+    tpot: float
+    throughput: float
+    usd: float
+    out: float
+    hourly: float
+    excess: Mapping[str, float]
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """Sort key, the one to take first: excess, dollars, latency."""
+        return max(self.excess.values(), default=0.0), self.usd, self.tpot
+
+    @property
+    def broken(self) -> str:
+        """The limits that it breaks and by how much, in words; "" where it meets all."""
+        worst = sorted(self.excess.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} by {share:.1%}" for name, share in worst)
+
+    def fields(self) -> dict[str, object]:
+        """The plan for JSON."""
+        return {
+            "hardware": self.given.system.name,
+            "formats": self.given.model.quantisation,
+            "feasible": not self.excess,
+            "broken": dict(self.excess),
+            "layout": self.layout,
+            "gpus": self.gpus,
+            "batch": self.batch,
+            "ttft_ms": 1e3 * self.ttft,
+            "tpot_ms": 1e3 * self.tpot,
+            "throughput_per_gpu_tokens_per_s": self.throughput,
+            "blended_cost_per_mtok_usd": self.usd,
+            "cost_per_hour_usd": self.hourly,
+            "cost_per_month_usd": HOURS * self.hourly,
+            "trust": self.trusted.fields(),
+        }
+
+
+def candidates(plans: Plans, *, usual: bool) -> dict[str, tuple[Candidate, Choice]]:
+    """The plan to take on each system in each format, by label; none where no layout exists.
+
+    ``usual``: TTFT is kept within the usual one, which a system may not reach.
+    """
+    found: dict[str, tuple[Candidate, Choice]] = {}
+    for label, searched in plans.searched.items():
+        pool, choice = plans.pools[label][0], searched.first
+        if choice is not None:
+            late = choice.ttft / USUAL_TTFT - 1.0
+            excess = {"TTFT": late, **choice.excess} if usual and late > 0.0 else choice.excess
+            formats = pool.given.model.quantisation
+            choice = replace(choice, formats=formats, excess=excess)
+            found[label] = _candidate(label, pool, choice), choice
+    return found
+
+
+def _candidate(label: str, pool: Pool, choice: Choice) -> Candidate:
+    return Candidate(
+        label=label,
+        given=pool.given,
+        trusted=pool.trusted,
+        layout=choice.layout,
+        gpus=choice.chips,
+        batch=choice.batch,
+        ttft=choice.ttft,
+        tpot=choice.tpot,
+        throughput=choice.throughput,
+        usd=choice.usd_per_mtok,
+        out=choice.value("cost"),
+        hourly=choice.usd_per_hour,
+        excess=choice.excess,
+    )
+
+
+class Frontiers(NamedTuple):
+    """The plans that no other beats in both speed and dollars, by label, with their bands."""
+
+    question: Question
+    pools: Mapping[str, Sequence[Pool]]
+    plans: Mapping[str, Sequence[Choice]]
+    words: Mapping[str, Words]
+
+    @classmethod
+    def of(
+        cls,
+        question: Question,
+        pools: Mapping[str, Sequence[Pool]],
+        words: Mapping[str, Words],
+    ) -> "Frontiers":
+        """Search them, also beyond the limit of TPOT."""
+        return cls(question, pools, fronts(question, pools), words)
+
+    def points(self) -> list[Plotted]:
+        """Every plan as the chart shows it."""
+        return [
+            self.plotted(label, choice) for label, each in self.plans.items() for choice in each
+        ]
+
+    def plotted(self, label: str, choice: Choice, *, line: bool = True) -> Plotted:
+        """One plan as the chart shows it."""
+        return Plotted(
+            series=label,
+            layout=choice.layout,
+            gpus=choice.chips,
+            batch=choice.batch,
+            numbers={
+                "speed": 1.0 / choice.tpot,
+                "latency": latency(choice.ttft, choice.tpot, choice.osl),
+                "ttft": 1e3 * choice.ttft,
+                "tpot": 1e3 * choice.tpot,
+                "usd": choice.usd_per_mtok,
+                "usd_out": choice.value("cost"),
+                "rate": choice.throughput,
+            },
+            bands=ends(
+                intervals(choice, self.pools[label][0], self.question.tried.estimator),
+                (choice.ttft, choice.tpot, choice.osl),
+                (choice.usd_per_mtok, choice.throughput),
+            ),
+            pools=choice.mode == "disaggregated",
+            line=line,
+            command=self._command(label, choice),
+        )
+
+    def _command(self, label: str, choice: Choice) -> str:
+        tried, work = self.question.tried, self.question.requests.work
+        words, total = self.words.get(label, {}), self.question.total
+        return of_plan(choice, words, work, tried.estimator, total)
+
+    def fields(self) -> list[dict[str, object]]:
+        """Every plan for JSON, with what it is a point of and the command that answers it."""
+        rows = []
+        for label, each in self.plans.items():
+            pool = self.pools[label][0]
+            for choice in each:
+                row = plan_rows.Row(
+                    replace(choice, formats=pool.given.model.quantisation),
+                    pool.trusted.borrowed_from,
+                    intervals(choice, pool, self.question.tried.estimator),
+                    plan_rows.values(choice, float(pool.given.hardware.power)),
+                )
+                fields = row.fields("USD", self.question.total)
+                fields["speed_tokens_per_s"] = 1.0 / choice.tpot
+                fields["command"] = self._command(label, choice)
+                rows.append({"series": label, **fields})
+        return rows
+
+
+def intervals(choice: Choice, pool: Pool, estimator: str) -> Mapping[str, Sequence[float]]:
+    """What 80 % of measured runs are in, ms; none of two pools, whose errors no fit knows."""
+    if choice.mode == "disaggregated":
+        return {}
+    shipped = inputs.shipped_errors(estimator, pool.side.serving, pool.given)
+    return inputs.bands(pool.given.system, choice.ttft, choice.tpot, shipped)
+
+
+def latency(ttft: float, tpot: float, osl: float) -> float:
+    """Seconds of a whole request."""
+    return ttft + (osl - 1.0) * tpot
+
+
+def ends(
+    known: Mapping[str, Sequence[float]],
+    times: tuple[float, float, float],
+    worth: tuple[float, float],
+) -> dict[str, tuple[float, float]]:
+    """What 80 % of measured servers are in: (fast, slow); none where errors are not known.
+
+    ``known``: intervals of TTFT and TPOT, ms; ``times``: TTFT, TPOT, seconds, and output tokens;
+    ``worth``: dollars and tokens/s. A server whose times are both at one end of their intervals
+    has throughput and dollars by its latency, for its requests in flight are the same.
+    """
+    if len(known) < 2:
+        return {}
+    ttft, tpot = known["ttft_interval80_ms"], known["tpot_interval80_ms"]
+    whole = [latency(a / 1e3, b / 1e3, times[2]) for a, b in zip(ttft, tpot, strict=True)]
+    fast, slow = (end / latency(*times) for end in whole)
+    usd, rate = worth
+    return {
+        "speed": (1e3 / tpot[0], 1e3 / tpot[1]),
+        "tpot": (tpot[0], tpot[1]),
+        "ttft": (ttft[0], ttft[1]),
+        "latency": (whole[0], whole[1]),
+        "usd": (usd * fast, usd * slow),
+        "rate": (rate / fast, rate / slow),
+    }
+
+
+def tradeoff(
+    plans: Sequence[Plotted],
+    systems: Mapping[str, str],
+    chosen: Plotted,
+    limits: tuple[float | None, float | None],
+    runs: Sequence[Run] = (),
+    hidden: Sequence[str] = (),
+    label: str = "",
+) -> Tradeoff:
+    """What the chart shows; ``systems`` by label, in tones of their own; limits in seconds."""
+    tones = {name: i for i, name in enumerate(dict.fromkeys(systems.values()))}
+    series = [Series(each, tones[name], each not in hidden) for each, name in systems.items()]
+    alike = ("series", "layout", "batch", "pools")
+    at = next(
+        (i for i, p in enumerate(plans) if all(getattr(p, k) == getattr(chosen, k) for k in alike)),
+        None,
+    )
+    every = [*plans] if at is not None else [*plans, chosen._replace(line=False)]
+    ttft, tpot = (None if x is None else 1e3 * x for x in limits)
+    place = len(every) - 1 if at is None else at
+    return Tradeoff(series, every, place, runs, ttft, tpot, label)
