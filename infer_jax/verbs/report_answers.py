@@ -142,15 +142,15 @@ def _verdict(answers: Answers, limits: Limits) -> str:
     said = [f"{name} {ms(x)}" for name, x in zip(("TTFT", "TPOT"), limits, strict=True) if x]
     if picked.usual:
         said.insert(0, f"TTFT {planning.USUAL_TTFT:g} s, the usual")
-    within = f"the limits ({', '.join(said)})" if said else "what fits"
+    limits_said = f" within the limits ({', '.join(said)})" if said else ""
     if mine.excess:
         return f"No plan meets every limit: the nearest breaks {mine.broken}."
     others = sorted((c for c in picked.candidates if c is not mine), key=lambda c: c.rank)
     if not others:
-        return f"It is within {within}."
+        return f"It is{limits_said}." if said else "It fits."
     able = [c for c in others if not c.excess]
     count = len(picked.candidates)
-    text = f"Of {count} systems and formats it is the cheapest within {within}"
+    text = f"Of {count} systems and formats it is the cheapest{limits_said}"
     if able and mine.usd > 0.0:
         more = able[0].usd / mine.usd - 1.0
         text += f"; next is {able[0].label} at ${digits(able[0].usd)} ({more:+.0%})"

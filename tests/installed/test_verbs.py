@@ -156,7 +156,8 @@ def is_whole(out: str, folder: Path) -> None:
     reader.handle_starttag = lambda tag, attrs: ids.extend(v for k, v in attrs if k == "id" and v)
     reader.feed(text)
     assert {"plan", "flags", "frontier", "time", "memory", "sensitivity"} <= set(ids)
-    assert "http-equiv" not in text and "Traceback" not in text
+    assert {"cost", "trust", "sources"} <= set(ids)
+    assert text.count("http-equiv") == 1 and "Traceback" not in text  # its policy
 
 
 def is_dear(out: str, folder: Path) -> None:
