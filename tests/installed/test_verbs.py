@@ -155,7 +155,7 @@ def is_whole(out: str, folder: Path) -> None:
     reader = HTMLParser()
     reader.handle_starttag = lambda tag, attrs: ids.extend(v for k, v in attrs if k == "id" and v)
     reader.feed(text)
-    assert {"plan", "flags", "frontier", "time", "memory", "sensitivity"} <= set(ids)
+    assert {"plan", "flags", "tradeoff", "time", "memory", "sensitivity"} <= set(ids)
     assert {"cost", "trust", "sources"} <= set(ids)
     assert text.count("http-equiv") == 1 and "Traceback" not in text  # its policy
 
