@@ -4,13 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
-from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
+from infer_jax.catalog import Model, System, list_models, list_systems
 from infer_jax.cli import options as opt, show
 from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import VARIANTS
 from infer_jax.physics import decoder
 from infer_jax.results import numbers
 from infer_jax.specs import UNBOUNDED, Hierarchy, leaves
+from infer_jax.verbs.inputs import named_model, named_system
 
 One = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="One of them, with all that is known of it.")
@@ -20,7 +21,7 @@ One = Annotated[
 def models(name: One = None, as_json: opt.Json = False) -> None:
     """The bundled models: layers, parameters in all and per token, longest context."""
     prepare()
-    rows = [_model(load_model(one)) for one in ([name] if name else list_models())]
+    rows = [_model(named_model("NAME", one)) for one in ([name] if name else list_models())]
     if as_json:
         show.as_json({"models": rows})
         return
@@ -69,7 +70,7 @@ def _model(model: Model) -> dict[str, Any]:
 
 def hardware(name: One = None, as_json: opt.Json = False) -> None:
     """The shipped systems: matmul rates, memory, network, price; of one, every source."""
-    rows = [_system(load_system(one)) for one in ([name] if name else list_systems())]
+    rows = [_system(named_system("NAME", one)) for one in ([name] if name else list_systems())]
     if as_json:
         show.as_json({"hardware": rows})
         return

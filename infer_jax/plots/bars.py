@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from infer_jax.estimators import Phase
 from infer_jax.plots.style import INK, TONES, WIDE, blank, save, style
 from infer_jax.results.numbers import digits
+from infer_jax.results.terms import term
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +53,7 @@ class Panel(NamedTuple):
 def milliseconds(passes: Mapping[str, Phase]) -> tuple[dict[str, Numbers], Numbers]:
     """Bars of passes by their labels: terms in ms, and the time of those whose terms overlap."""
     bars: dict[str, Numbers] = {
-        label: {name: 1e3 * float(term) for name, term in phase.terms.items()}
+        label: {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
         for label, phase in passes.items()
     }
     return bars, overlapping(bars, {k: 1e3 * float(phase.time) for k, phase in passes.items()})

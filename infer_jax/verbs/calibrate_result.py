@@ -217,7 +217,7 @@ class CalibrateResult(Result):
             Column("before"),
             Column("fitted"),
             Column("80 % interval"),
-            Column("these runs", left=True),
+            Column("by these runs", left=True),
         )
         return Table(columns, [self._parameter(p) for p in self.server.identified.parameters])
 
@@ -233,7 +233,7 @@ class CalibrateResult(Result):
             digits(factor * before),
             digits(factor * self.server.fit.values[one.name]),
             f"{low} to {high}",
-            "tell it" if one.verdict == "identified" else "do not tell it",
+            "identified" if one.verdict == "identified" else "not identified",
         ]
 
     def _worst_predicted(self) -> Table:

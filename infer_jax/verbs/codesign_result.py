@@ -144,7 +144,7 @@ class DesignResult(Result):
         yield (
             f"{self.keep.by} is better by a factor of {one.gain:.3f}. "
             f"{one.counts['restarts']} restarts, {one.counts['gradients']:,} gradients, "
-            f"{one.counts['lattice']:,} lattice points, {one.seconds:.1f} s."
+            f"{one.counts['lattice']:,} rounded designs, {one.seconds:.1f} s."
         )
         yield Notes(self.notes)
 

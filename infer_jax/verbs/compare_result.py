@@ -13,6 +13,7 @@ from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, or_unknown
+from infer_jax.results.terms import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
 
@@ -197,7 +198,7 @@ class RunsCompared(Result):
         ):
             terms = sorted(_milliseconds(phase).items(), key=lambda item: -item[1])
             least = 1e-4 * sum(x for _, x in terms)
-            said = [f"{k} {digits(x)} ms" for k, x in terms if x > least]
+            said = [f"{term(k)} {digits(x)} ms" for k, x in terms if x > least]
             yield f"Predicted {title}: {', '.join(said)}."
 
     def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
@@ -276,7 +277,9 @@ def _terms(passes: Sequence[Phase]) -> list[list[str]]:
     """One row a term that is not nothing in both passes, the longest first."""
     one, two = (_milliseconds(x) for x in passes)
     names = sorted({**one, **two}, key=lambda name: -max(one.get(name, 0.0), two.get(name, 0.0)))
-    return [[name, *_both(one, two, name)] for name in names if one.get(name) or two.get(name)]
+    return [
+        [term(name), *_both(one, two, name)] for name in names if one.get(name) or two.get(name)
+    ]
 
 
 def _milliseconds(phase: Phase) -> dict[str, float]:

@@ -11,6 +11,7 @@ from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits, or_unknown, size
+from infer_jax.results.terms import term
 from infer_jax.specs import Output, outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import inputs, limits, pictures
@@ -220,7 +221,7 @@ class EstimateResult(Result):
         names = sorted({**both[0].terms, **both[1].terms}, key=lambda name: -largest(name))
         if isinstance(self.estimate, ServerEstimate):
             names = [n for n in names if any(p.terms.get(n, 0.0) >= LEAST for p in both)]
-        rows = [[name, *(cell for p in both for cell in _cells(p, name))] for name in names]
+        rows = [[term(name), *(cell for p in both for cell in _cells(p, name))] for name in names]
         times = (cell for x in (self.estimate.ttft, self.estimate.tpot) for cell in (_ms(x), "100"))
         shares = (cell for p in both for cell in ("", _of(100 * p.mfu)))
         mfu = "MFU, waits included" if isinstance(self.estimate, ServerEstimate) else "MFU"

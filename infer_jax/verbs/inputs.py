@@ -135,12 +135,21 @@ def system_of(hardware: HardwareLike) -> System:
         raise refuse("--hardware", hardware, "a system by name or file, a System or a Hardware")
     if isinstance(hardware, System):
         return replace(hardware, hardware=fresh(hardware.hardware))
+    return named_system("--hardware", str(hardware))
+
+
+def named_system(option: str, name: str) -> System:
+    """The system that an option names.
+
+    Raises:
+        InputError: an unknown or unreadable profile.
+    """
     try:
-        return load_system(str(hardware))
+        return load_system(name)
     except InputError as error:
         if error.where != "hardware profile":  # of a file
             raise
-        raise refuse("--hardware", error.value, error.allowed) from None
+        raise refuse(option, error.value, error.allowed) from None
 
 
 def as_numbers(system: System) -> bool:

@@ -10,7 +10,7 @@ from infer_jax.estimators import make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
 from infer_jax.results import Column, Notes, Part, Result, Table
-from infer_jax.results.numbers import digits, size
+from infer_jax.results.numbers import counted, digits, size
 from infer_jax.specs import Architecture, Dense, Torus
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.asking import verb
@@ -71,7 +71,7 @@ class LayoutResult(Result):
         tokens = f"{self.new_tokens:g} new tokens over {self.cached_tokens:g} cached"
         yield (
             f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.name}: {self.phase} "
-            f"of {self.batch:g} sequences, {tokens}"
+            f"of {counted(self.batch, 'sequence')}, {tokens}"
         )
         yield ""
         yield self._table()
@@ -117,7 +117,7 @@ class LayoutResult(Result):
         times = {x: row["time_ms"] for x, row in zip(labels, self.layouts, strict=True)}
         panels = [Panel("", "ms", bars, overlapping(bars, times))]
         tokens = f"{self.new_tokens:,.12g} new tokens over {self.cached_tokens:,.12g} cached"
-        load = f"A pass of {self.batch:g} sequences, {tokens}."
+        load = f"A pass of {counted(self.batch, 'sequence')}, {tokens}."
         axes = "x cuts the model width, y and z the hidden width."
         caption = pictures.caption(self.asked, None, "partitioning.planned", load, axes)
         name = f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.title}"

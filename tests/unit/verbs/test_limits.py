@@ -20,3 +20,11 @@ def test_usual_limits_are_not_noted():
     found = ij.estimate(*POINT, tp=1, batch=16, tpot=0.03, ttft="30s")
     assert "with a unit" not in str(found)
     assert "with a unit" not in run(*ONE, "--tpot", "30", "--ttft", "300").out
+
+
+def test_terms_are_said_in_the_fields_words_and_keep_their_short_names_in_json():
+    found = ij.estimate(*POINT, tp=1, batch=16)
+    fields = found.to_dict()
+    assert isinstance(fields["prefill"], dict) and "admission_ms" in fields["prefill"]["terms"]
+    assert "network and tokeniser" in str(found) and "wait until scheduled" in str(found)
+    assert "admission" not in str(found) and "MFU, waits included" in str(found)
