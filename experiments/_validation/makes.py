@@ -1,6 +1,7 @@
 """AMD's generations fitted: what the make shares, each generation's ratio to it, and builds.
 
-The rows are InferenceX's closed loops without drafts (TPOT) and ROCm's batches of vLLM (latency),
+The rows are InferenceX's closed loops without drafts (TPOT), ROCm's batches of vLLM (latency) and
+offline throughput, and MLPerf's,
 of MI300X (CDNA 3) and MI355X (CDNA 4). All other coefficients stay as they were fitted to
 NVIDIA's rows. A value of a generation is the make's times its ratio (a share: to the power of
 it), so that a third generation would be the make's with the spread of the ratios. Shares of
@@ -26,15 +27,16 @@ from infer_jax.specs import Spec, number, spec
 
 GENERATIONS = ("cdna3", "cdna4")
 CHIPS = ("mi300x", "mi325x", "mi355x")
-OUTPUT = {"loop": "tpot", "batch": "latency"}
+OUTPUTS = ("tpot", "latency", "throughput")  # the first that a row has is fitted
 SHARES = ("gemm_16", "gemm_8", "gemm_4")
-FIELDS = ("gap", *SHARES)
+FIELDS = ("gap", "grouped", *SHARES)
 SHARED = 3 * len(FIELDS)  # parameters before those of builds
 SCALE, STEPS, TOLERANCE = 0.08, 20, 1e-6
 # what is believed of the make before its rows: Hopper's shares and launches, within what Hopper and
 # Blackwell differ by and more; of a generation beside its make; of a build beside the others
 MAKE = {
     "gap": Prior(1.0, 0.5),
+    "grouped": Prior(1.0, 0.5),
     "gemm_16": Prior(0.6, 0.3),
     "gemm_8": Prior(0.44, 0.3),
     "gemm_4": Prior(0.4, 0.3),
@@ -49,6 +51,7 @@ class Chip(Spec):
     """The coefficients of a make, those of ``Generation`` that are fitted."""
 
     gap: Array = number("launch gaps over Hopper's", kind="size")
+    grouped: Array = number("products of experts over dense ones, over Hopper's", kind="size")
     gemm_16: Array = number("share of the 16-bit peak", kind="fraction", high=1)
     gemm_8: Array = number("share of the 8-bit peak", kind="fraction", high=1)
     gemm_4: Array = number("share of the 4-bit peak", kind="fraction", high=1)
@@ -56,9 +59,10 @@ class Chip(Spec):
 
 @spec
 class Ratio(Spec):
-    """A generation's own, over its make's: a factor of gaps, an exponent of shares."""
+    """A generation's own, over its make's: factors, and exponents of shares."""
 
     gap: Array = number("factor", kind="size", default=1.0)
+    grouped: Array = number("factor", kind="size", default=1.0)
     gemm_16: Array = number("exponent", kind="size", default=1.0)
     gemm_8: Array = number("exponent", kind="size", default=1.0)
     gemm_4: Array = number("exponent", kind="size", default=1.0)
@@ -81,9 +85,14 @@ def build_of(row: Row) -> str:
 
 def fitted(row: Row) -> bool:
     """Whether a row is fitted: AMD's, in one pool without drafts, with the time that is fitted."""
-    if row.system not in CHIPS or OUTPUT.get(row.asked) not in row.measured:
+    if row.system not in CHIPS or row.asked not in ("loop", "batch"):
         return False
     return isinstance(row.plan, Deployment) and float(row.plan.drafts) == 0.0
+
+
+def output(row: Row) -> str:
+    """The metric of a row that is fitted."""
+    return next(name for name in OUTPUTS if name in row.measured)
 
 
 def start(builds: int) -> Tree:
@@ -124,7 +133,7 @@ def problem(rows: Sequence[Row], builds: Sequence[str]) -> FitProblem:
     priors |= {f"{3 + i}.gap": BUILD for i in range(len(builds))}
     return Linearised.of(
         predictor(rows, builds),
-        [row.measured[OUTPUT[row.asked]] for row in rows],
+        [row.measured[output(row)] for row in rows],
         tree,
         names,
         priors=priors,
@@ -147,6 +156,8 @@ def predictor(rows: Sequence[Row], builds: Sequence[str]) -> Any:
         for index, given in stacked(rows, base())
     ]
 
+    which = np.asarray([OUTPUTS.index(output(row)) for row in rows])
+
     def predict(tree: Tree) -> Array:
         model = placed(base(), tree)
         factors = jnp.stack([jnp.ones_like(tree[0].gap), *(build.gap for build in tree[3:])])
@@ -156,14 +167,16 @@ def predictor(rows: Sequence[Row], builds: Sequence[str]) -> Any:
                 cdna3=model.cdna3.replace(gap=model.cdna3.gap * factors[build]),
                 cdna4=model.cdna4.replace(gap=model.cdna4.gap * factors[build]),
             )
-            return LAWS[asked](own, given)[OUTPUT[asked]]
+            found = LAWS[asked](own, given)
+            return jnp.stack([found.get(name, jnp.asarray(1.0)) for name in OUTPUTS])
 
         times = [
             jax.vmap(lambda g, b, asked=asked: one(asked, g, b))(given, build)
             for _, asked, given, build in parts
         ]
         order = np.argsort(np.concatenate([index for index, *_ in parts]))
-        return jnp.concatenate(times)[order]
+        every = jnp.concatenate(times)[order]
+        return jnp.take_along_axis(every, which[:, None], axis=1)[:, 0]
 
     return predict
 

@@ -11,7 +11,9 @@ from experiments._validation import makes
 from experiments._validation.estimates import answers
 from experiments._validation.row import Row
 from infer_jax.calibration import at, covariance, identifiability, interval
+from infer_jax.catalog import list_models
 from infer_jax.catalog.files import write_text
+from infer_jax.estimators.serving import Serving
 
 FOLDS = 5
 SHARES = (0.5, 0.8, 0.95)
@@ -20,8 +22,9 @@ WAYS = ("groups", "servers")
 HEAD = """\
 # Coefficients of AMD's generations, with all others as serving.toml has them, and how wrong they
 # are. Source: our fit to {rows} rows: DeepSeek-R1 of InferenceX (SemiAnalysis, Apache-2.0; fixtures
-# of vngcloud/InferenceX-app @7fe6d62), without drafts, up to {last}, and Llama 3.1 in ROCm/vllm
-# docs/dev-docker/README.md @040de12; by `python experiments/makes.py --ship FILE`.
+# of vngcloud/InferenceX-app @7fe6d62), without drafts, up to {last}; Llama 3.1 in ROCm/vllm
+# docs/dev-docker/README.md @040de12; Llama 2 70B of MLPerf Inference v5.1; by
+# `python experiments/makes.py --ship FILE`.
 # value: of software from {mature} on and of AMD's own images. low, high: 80 % interval by the
 # jackknife over the {clusters} groups of model, system, engine and format. prior: of the make.
 # learnt: standard deviation after the fit over that before it; near 1 the data say nothing.
@@ -74,12 +77,12 @@ def as_answers(
 ) -> dict[str, np.ndarray]:
     """The held-out times of AMD's rows among ``rows``, by metric."""
     places = [i for i, row in enumerate(rows) if makes.fitted(row)]
-    found = {m: np.full(len(rows), np.nan) for m in ("tpot", "latency")}
+    found = {m: np.full(len(rows), np.nan) for m in makes.OUTPUTS}
     if len({rows[i].group for i in places}) < 2:
         return found
     times = pick(held_out([rows[i] for i in places], way))
     for i, seconds in zip(places, times, strict=True):
-        found[makes.OUTPUT[rows[i].asked]][i] = seconds
+        found[makes.output(rows[i])][i] = seconds
     return found
 
 
@@ -97,7 +100,7 @@ def ship(path: Path, rows: Sequence[Row]) -> None:
     for i, name in enumerate(makes.GENERATIONS, 1):
         for field in makes.FIELDS:
             lines.append(_coefficient(name, field, i, fit.values, bounds, learnt))
-    lines += _measured(rows)
+    lines += _measured(rows, makes.placed(makes.base(), fit.tree))
     write_text(path, "".join(lines))
 
 
@@ -124,7 +127,7 @@ def _coefficient(name: str, field: str, i: int, values, bounds, learnt) -> str:
     )
 
 
-def _measured(rows: Sequence[Row]) -> list[str]:
+def _measured(rows: Sequence[Row], model: Serving) -> list[str]:
     """Rows and errors of each system and engine; ATOM's rows are of no engine that is offered."""
     own = [row for row in rows if row.group.split()[2] != "atom"]
     counts: dict[str, Counter] = {}
@@ -132,7 +135,7 @@ def _measured(rows: Sequence[Row]) -> list[str]:
     for row in own:
         assert row.served is not None
         counts.setdefault(row.system, Counter())[row.engine] += 1
-        models.setdefault(row.system, set()).add(row.served.model)
+        models.setdefault(row.system, set()).update({row.served.model} & set(list_models()))
     lines = ["\n[measured.own]  # models of systems that were fitted apart\n"]
     lines += [
         f"{s} = [{', '.join(f'{chr(34)}{m}{chr(34)}' for m in sorted(x))}]\n"
@@ -148,7 +151,7 @@ def _measured(rows: Sequence[Row]) -> list[str]:
         "\n# was left out and whose build is not known; TTFT, which was not fitted, of all rows\n"
     )
     times = held_out(rows, "groups").of_mature
-    first = answers(rows, makes.base())["ttft"]
+    first = answers(rows, model)["ttft"]
     for system, engines in sorted(counts.items()):
         for engine in sorted(engines):
             lines += _errors(rows, times, first, system, engine)
@@ -162,6 +165,7 @@ def _errors(
         i
         for i, row in enumerate(rows)
         if (row.system, row.engine, row.asked) == (system, engine, "loop")
+        and "ttft" in row.measured
         and row.group.split()[2] != "atom"
     ]
     if len(among) < LEAST:

@@ -121,6 +121,6 @@ def _row(cells: Mapping[str, str | None]) -> Row:
         work=Requests.of(isl=isl, osl=output_tokens(cells, name), batch=batch),
         plan=plan,
         measured={"throughput": number(cells, "result") / (chips * nodes)},
-        group=f"{model} {profile} {formats.feedforward} {engine}",
+        group=f"{model} {profile} {engine} {cells.get('weights')}",
         date="2025-09",
     )

@@ -55,8 +55,8 @@ class Engine(Spec):
 class Generation(Spec):
     """A generation of chips: the share of its peak that a dense product reaches, by class.
 
-    ``gap`` and ``quantising`` are over Hopper's. CDNA's were fitted apart, to rows of AMD's
-    chips, with all else as fitted to NVIDIA's.
+    ``gap``, ``quantising`` and ``grouped`` are over Hopper's. CDNA's were fitted apart, to rows
+    of AMD's chips, with all else as fitted to NVIDIA's.
     """
 
     gemm_16: Array = number("eta_c of 16-bit products", kind="fraction", high=1)
@@ -65,6 +65,11 @@ class Generation(Spec):
     gap: Array = number("g: launch gaps over those of Hopper", kind="size", default=1.0)
     quantising: Array = number(
         "q_g: launches of quantising activations over those of Hopper", kind="size", default=1.0
+    )
+    grouped: Array = number(
+        "e_g: share of a dense product's rate that products of experts reach, over Hopper's",
+        kind="size",
+        default=1.0,
     )
 
     @classmethod

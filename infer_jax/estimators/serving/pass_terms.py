@@ -111,7 +111,7 @@ def products(c: Context, rows: Array) -> Spent:
             jnp.where(mixture, hit, 1.0),
             jnp.where(mixture, uses * crowd, uses),
             chips,
-            jnp.where(mixture, model.grouped, 1.0),
+            jnp.where(mixture, model.grouped * c.generation.grouped, 1.0),
         ),
         "shared experts": (layer.shared, one, rows * one, plan.tp * one, one),
     }
