@@ -242,10 +242,10 @@ def test_no_row_is_fitted_with_its_group_or_its_server(read):
     (amd,) = (row for row in read["inferencex.csv"].rows if makes.fitted(row))
     rows = [amd, *(row for row in read["rocm.csv"].rows if makes.fitted(row))]
     rows += [Row(**{**amd.__dict__, "work": amd.work.with_(isl=8192.0), "date": "2025-12-14"})]
-    assert len(rows) == 3  # throughput is not fitted
-    for way, parts in (("groups", 3), ("servers", 2)):
+    assert [makes.output(row) for row in rows] == ["tpot", "throughput", "latency", "tpot"]
+    for way, parts in (("groups", 4), ("servers", 3)):
         folds = [inside for inside in makes_folds.folds(rows, way) if inside.any()]
-        assert len(folds) == parts and np.sum(folds, axis=0).tolist() == [1, 1, 1]
+        assert len(folds) == parts and np.sum(folds, axis=0).tolist() == [1, 1, 1, 1]
     assert makes.early(rows) == ["mi355x sglang 2025-12-14"]
 
 
