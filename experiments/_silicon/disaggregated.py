@@ -146,5 +146,6 @@ def _plan(workers: Workers) -> Deployment:
 
 
 def _estimate(theory: Disaggregated, arch: Any, hardware: Any, workload: Any, plan: Any) -> Any:
-    life = theory.estimate(arch, hardware, workload, plan)
+    decoding = theory.decoding(arch, hardware, workload, plan)
+    life = theory.estimate(arch, hardware, workload.replace(batch=decoding), plan)
     return life.tpot, life.ttft

@@ -7,7 +7,8 @@ from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context
 from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder, pipelining, switch_collectives
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.physics.queueing import single_server_wait
+from infer_jax.physics.queueing import closed_wait, single_server_wait
+from infer_jax.physics.root import crossing
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -82,6 +83,21 @@ class Disaggregated(Wrapper):
         high=1,
         default=0.92,
     )
+    router: Array = number(
+        "from a request's arrival at the router to its place in the queue of a prefill instance",
+        unit="s",
+        kind="time",
+        default=0.0,
+    )
+    handover: Array = number(
+        "from the end of a prompt's pass to its first token at the pool that decodes, without the "
+        "bytes: the median of what InferenceX measured of DeepSeek-R1 beyond the pass, 52 runs of "
+        "14 kinds of server with at most one request in flight a decode instance (quartiles 0.05 "
+        "and 0.15 s; vngcloud/InferenceX-app at 7fe6d62)",
+        unit="s",
+        kind="time",
+        default=0.07,
+    )
 
     @checked
     def estimate(
@@ -91,9 +107,10 @@ class Disaggregated(Wrapper):
 
         Requests per second: the least of what prefill, decode and the link between them take,
         or the arrivals where there are any. TTFT is what the estimator knows of the time before a
-        prompt's first pass, the prefill, what of the transfer it does not hide, and the wait for a
-        prefill instance; in a closed loop requests are handed over as places get free, and none
-        wait. TPOT is a decode step with no prefills in it.
+        prompt's first pass, the prefill, what of the transfer it does not hide, router and
+        hand-over, and the wait for a prefill instance: of arrivals, or of the requests that go
+        around between both pools (``queueing.closed_wait``). TPOT is a decode step with no
+        prefills in it.
         """
         fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
         first = self.target.step(
@@ -128,21 +145,21 @@ class Disaggregated(Wrapper):
         second_hardware = self.decode_hardware or hardware
         fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
         sent = decoder.cache_bytes(arch, workload.isl)
-        link = self.link(hardware, second_hardware, plan)
         copies = plan.prefill_copies, plan.decode_copies
         streams = jnp.minimum(copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance)
-        each = jnp.minimum(plan.prefill.instance, plan.decode.instance)
-        moving = plan.prefill_batch * sent / (each * link)
-        hidden = pipelining.exposed(moving, first.time, decoder.layers(arch))
-        transfer = jnp.where(self.layered > 0.5, hidden, moving)
+        around = self.around(arch, hardware, workload, plan, first)
 
         prompts = copies[0] * plan.prefill_batch / first.time * self.prefill_share
         outputs = jnp.maximum(workload.osl - 1.0, 1.0)
         tokens = copies[1] * workload.batch / second.time * self.decode_share
-        most = jnp.minimum(jnp.minimum(prompts, tokens / outputs), streams * link / sent)
-        rate, wait = most, jnp.zeros_like(first.time)
+        link = streams * self.link(hardware, second_hardware, plan) / sent
+        most = jnp.minimum(jnp.minimum(prompts, tokens / outputs), link)
+        alone = first.time + sum(around.values())
         limits: dict[str, Limit] = {}
-        if workload.arrivals is not None:
+        if workload.arrivals is None:
+            rate, flight = most, copies[1] * workload.batch + most * alone
+            wait = self._wait(flight, outputs * second.time, first, around, plan)
+        else:
             asked = workload.arrivals.rate
             rate = jnp.minimum(most, asked)
             limits["arrivals"] = Limit(need=asked, capacity=most)
@@ -150,15 +167,14 @@ class Disaggregated(Wrapper):
             wait = single_server_wait(
                 asked, served, served**2, asked * served, workload.arrivals.variability
             )
-        front = self.target.front_time(plan.prefill)
-        ttft = front + first.time + transfer + wait
+        ttft = alone + wait
         chips = plan.chips
         shares = copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance
         into = usd_per_million_tokens(shares[0], hardware.price, 1.0 / rate, fresh)
         out = usd_per_million_tokens(shares[1], second_hardware.price, 1.0 / rate, workload.osl)
         prefill = first.replace(
             time=ttft,
-            terms={**first.terms, "front": front, "transfer": transfer, "queue": wait},
+            terms={**first.terms, **around, "queue": wait},
             limits={**first.limits, **limits},
             mfu=first.mfu * first.time / ttft,
         )
@@ -172,6 +188,66 @@ class Disaggregated(Wrapper):
             prefill=prefill,
             decode=second,
         )
+
+    def around(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools, first: Phase
+    ) -> dict[str, Array]:
+        """Seconds of TTFT besides the prompt's pass ``first`` and the wait for it, by name."""
+        sent = decoder.cache_bytes(arch, workload.isl)
+        link = self.link(hardware, self.decode_hardware or hardware, plan)
+        each = jnp.minimum(plan.prefill.instance, plan.decode.instance)
+        moving = plan.prefill_batch * sent / (each * link)
+        hidden = pipelining.exposed(moving, first.time, decoder.layers(arch))
+        return {
+            "front": self.target.front_time(plan.prefill),
+            "router": self.router,
+            "transfer": jnp.where(self.layered > 0.5, hidden, moving),
+            "hand-over": self.handover,
+        }
+
+    def _wait(
+        self, flight: Array, decoding: Array, first: Phase, around: dict[str, Array], plan: Pools
+    ) -> Array:
+        """Wait for a prefill instance, of ``flight`` requests that each decode for some seconds.
+
+        Every prompt of a pass counts as a server of its own.
+        """
+        servers = plan.prefill_copies * plan.prefill_batch
+        between = sum(around.values()) + decoding + first.time * (1.0 - 1.0 / servers)
+        return closed_wait(flight, first.time / servers, between)
+
+    @checked
+    def decoding(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools
+    ) -> Array:
+        """Requests that decode in each decode instance, of ``workload.batch`` in flight for each.
+
+        The others are in front of a prefill instance, in one or between the pools. By Little's law
+        for both pools: N + X (TTFT) = C, with X = N / ((O - 1) TPOT) requests a second.
+        """
+        fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
+        prompts = ForwardPass(
+            sequences=plan.prefill_batch, new_tokens=fresh, cached_tokens=workload.prefix
+        )
+        first = self.target.step(arch, hardware, prompts, plan.prefill)
+        around = self.around(arch, hardware, workload, plan, first)
+        alone = first.time + sum(around.values())
+        outputs = jnp.maximum(workload.osl - 1.0, 1.0)
+        flight, context = plan.decode_copies * workload.batch, decode_context(workload)
+
+        def over(each: Array) -> Array:
+            tokens = ForwardPass(
+                sequences=each, new_tokens=jnp.ones_like(each), cached_tokens=context
+            )
+            second = (self.decoder or self.target).step(
+                arch, self.decode_hardware or hardware, tokens, plan.decode
+            )
+            spent = outputs * second.time
+            wait = self._wait(flight, spent, first, around, plan)
+            running = plan.decode_copies * each
+            return running + running / spent * (alone + wait) - flight
+
+        return crossing(over, jnp.minimum(1.0, workload.batch), workload.batch)
 
     def link(self, hardware: Hardware, other: Hardware, plan: Pools) -> Array:
         """Bytes/s of a chip's link between the pools: the slower end's.

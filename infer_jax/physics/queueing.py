@@ -54,6 +54,27 @@ def single_server_wait(
     return rate * jnp.maximum(varied, 0.0) * times * pole(load)
 
 
+def closed_wait(requests: Array, demand: Array, elsewhere: Array) -> Array:
+    """Mean wait (s) before a server of ``requests`` that go around, by mean-value analysis.
+
+    (v + sqrt(v^2 + 2 (C - 1) D^2)) / 2, v = (C - 2) D - Z: C requests each ask D seconds of one
+    server that serves in order, and are Z seconds ``elsewhere`` in between. It solves
+    R = D + (C - 1) / C (Q D - U D / 2), with Q = C R / (Z + R) there and U = C D / (Z + R) busy:
+    an arrival finds what a loop of one request fewer has in the mean (Reiser and Lavenberg 1980,
+    Journal of the ACM 27, 2), which is about (C - 1) / C of what C have (Schweitzer 1979; Bard
+    1979), and services of one length are half done (Reiser 1979, IEEE Transactions on
+    Communications 27, 8). Of m servers D = S / m, and S (1 - 1 / m) are elsewhere (Seidmann,
+    Schweitzer and Shalev-Oren 1987, Large Scale Systems 12). With few requests it is U D / 2, and
+    once they fill the server C D - Z - D.
+
+    >>> float(closed_wait(jnp.asarray(1.0), jnp.asarray(0.1), jnp.asarray(1.0)))
+    0.0
+    """
+    others = jnp.maximum(requests - 1.0, 0.0)
+    v = (others - 1.0) * demand - elsewhere
+    return 0.5 * (v + square_root(v**2 + 2.0 * others * demand**2))
+
+
 def bursts(load: Array, variability: Array) -> Array:
     """Mean wait before an exponential server over that of Poisson arrivals, gaps being gamma.
 

@@ -73,6 +73,42 @@ def test_a_prompt_comes_in_through_the_front_end():
     assert float(Economics.as_planned().front_time(plan)) == 0.0
 
 
+@jax.jit
+def loop(wrapper, arch, hardware, workload, plan):
+    decoding = wrapper.decoding(arch, hardware, workload, plan)
+    asked = workload.replace(batch=decoding)
+    return decoding, wrapper.estimate(arch, hardware, asked, plan)
+
+
+def test_in_a_closed_loop_prompts_wait_for_a_prefill_worker(x64):
+    """By Little: where prefill is the slower pool it is full, and the others wait for it."""
+    made = Disaggregated.of(target=Economics.as_planned())
+    for copies, load in ((8, 40), (1, 40), (1, 400)):
+        work = WORK.replace(batch=jnp.asarray(1.0 * load))
+        decoding, found = loop(made, dense(), nodes(), work, pools(prefill_copies=copies))
+        terms = {name: float(x) for name, x in found.prefill.terms.items()}
+        alone = float(found.ttft) - terms["queue"]
+        work_of_prefill = alone - sum(terms[x] for x in ("front", "transfer", "hand-over"))
+        rate = float(decoding) / (299 * float(found.tpot))
+        assert rate * work_of_prefill / copies < 1.0 + 1.0 / load
+        if copies == 8:  # nearly all decode, and a prompt seldom waits
+            assert terms["queue"] < 0.1 * alone and float(decoding) > 0.9 * load
+        if load == 400:
+            assert rate * work_of_prefill == pytest.approx(1.0, rel=0.01)
+            assert float(decoding) < 0.5 * load
+            wait = (load - float(decoding)) / rate - alone  # what Little's law leaves
+            assert wait > 50 * work_of_prefill
+
+
+def test_seconds_of_router_and_hand_over_are_in_the_first_token():
+    base, slow = (life(Disaggregated.of(target=Economics.as_planned(), handover=h, router=h / 2))
+                  for h in (0.0, 0.1))  # fmt: skip
+    terms = slow.prefill.terms
+    assert float(terms["hand-over"]) == pytest.approx(0.1)
+    assert float(slow.ttft) > float(base.ttft) + 0.15 - 1e-3
+    assert float(slow.tpot) == float(base.tpot)
+
+
 def test_arrivals_wait_and_are_refused_beyond_capacity():
     waits = []
     for rate in (0.1, 5.0, 20.0, 1e5):

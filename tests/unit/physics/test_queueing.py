@@ -1,6 +1,8 @@
 """Laws of waiting against exact results, and against what must hold of any server."""
 
+import heapq
 import math
+from collections import deque
 from contextlib import nullcontext
 from functools import cache
 
@@ -346,3 +348,52 @@ def test_more_room_finds_more_and_slopes_are_right():
     assert ratios == sorted(ratios)
     finite(found, *numbers(0.5, 20.0, 0.0))
     finite(found, *numbers(0.5, 20.0, 1e12))
+
+
+def goes_around(requests, servers, elsewhere, count, seed=0):
+    """Mean wait before ``servers`` of one second, exponential times elsewhere: event by event."""
+    random, events, queue, waits = np.random.default_rng(seed), [], deque(), []
+    for _ in range(requests):
+        heapq.heappush(events, (random.exponential(elsewhere), True))
+    free = servers
+    while len(waits) < count:
+        now, comes = heapq.heappop(events)
+        if comes:
+            queue.append(now)
+        else:
+            free += 1
+            heapq.heappush(events, (now + random.exponential(elsewhere), True))
+        while free and queue:
+            free -= 1
+            waits.append(now - queue.popleft())
+            heapq.heappush(events, (now + 1.0, False))
+    return np.mean(waits[count // 4 :])
+
+
+@pytest.mark.parametrize(
+    ("requests", "servers", "load", "off"),
+    [(2, 1, 0.7, 0.02), (8, 1, 0.3, 0.02), (64, 1, 0.6, 0.05), (64, 1, 1.4, 0.02),
+     (16, 4, 0.7, 0.12), (8, 2, 1.4, 0.12), (256, 2, 1.3, 0.06)],
+)  # fmt: skip
+def test_who_goes_around_waits_as_replayed(requests, servers, load, off):
+    """Of wait and service together; of several servers the law's queue is too long by a little."""
+    elsewhere = requests / servers / load
+    around = elsewhere + 1.0 - 1.0 / servers
+    law = queueing.closed_wait(*map(jnp.asarray, (1.0 * requests, 1.0 / servers, around)))
+    expected = 1.0 + goes_around(requests, servers, elsewhere, 12000)
+    assert 1.0 + float(law) == pytest.approx(expected, rel=off)
+
+
+def test_a_full_server_makes_wait_whom_it_cannot_serve():
+    """C D - Z - D, within half a service; and slopes at one request, none and no time."""
+    law = queueing.closed_wait(*map(jnp.asarray, (500.0, 0.2, 30.0)))
+    assert float(law) == pytest.approx(500 * 0.2 - 30.0 - 0.2, abs=0.2)
+    slopes = jax.vmap(jax.grad(queueing.closed_wait, (0, 1, 2)))
+    edges = jnp.array([[1.0, 0.1, 1.0], [0.5, 0.1, 1.0], [3.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    assert np.all(np.isfinite(slopes(*edges.T)))
+    assert np.all(np.asarray(jax.vmap(queueing.closed_wait)(*edges.T)) == 0.0)
+    point = (40.0, 0.2, 9.0)
+    for i, slope in enumerate(jax.grad(queueing.closed_wait, (0, 1, 2))(*point)):
+        step = np.eye(3)[i] * 1e-5
+        up, down = (queueing.closed_wait(*jnp.asarray(point + x)) for x in (step, -step))
+        assert float(slope) == pytest.approx(float(up - down) / 2e-5, rel=1e-6)
