@@ -1,0 +1,95 @@
+"""How often the laws of batching are within 10 and 25 % of the replay, on random workloads.
+
+Machines, engines, lengths and loads are those of the referee (``tests/referee/serving.py``), half
+of them closed loops. The replay is that of whole lives, which equals the referee event for event.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import Partial
+
+from infer_jax.replays import Requests, Rules, WholeLife, replay
+from infer_jax.replays.server import sizes_of
+from tests.referee import serving
+from tests.referee.serving import SHAPES, Case, Machine, step_time
+
+NAMES = ("TTFT", "TPOT", "throughput", "p50 of TTFT", "p90 of TTFT", "p99 of TTFT")
+ALLOWED = np.array([0.10, 0.10, 0.10, 0.25, 0.25, 0.25])
+CLAIMS = {"TTFT": 0.95, "TPOT": 0.95, "p90 of TTFT": 0.95, "p99 of TTFT": 0.90}
+FIRST, LAST = 0.2, 0.97  # shares of the requests between which times are counted
+LONGER = 3  # requests of an open loop over those of a closed one: its queue moves slowly
+
+
+class Errors(NamedTuple):
+    """Errors of the laws, a row a workload; which of them are closed loops."""
+
+    table: np.ndarray
+    closed: np.ndarray
+    cases: list[Case]
+
+    def shares(self, chosen: np.ndarray | None = None) -> dict[str, float]:
+        """By name, the share of workloads within what is allowed."""
+        rows = self.table if chosen is None else self.table[chosen]
+        return dict(zip(NAMES, np.mean(np.abs(rows) <= ALLOWED, axis=0).tolist(), strict=True))
+
+
+def errors(count: int, requests: int, seed: int = 0) -> Errors:
+    """Relative errors on ``count`` workloads of ``requests`` requests, open loops of more."""
+    cases = serving.cases(count, seed)
+    table = np.array([_of_one(case, requests, i) for i, case in enumerate(cases)])
+    return Errors(table, np.array([case.concurrency is not None for case in cases]), cases)
+
+
+def _of_one(case: Case, requests: int, seed: int) -> list[float]:
+    law = serving.law(case)
+    count = requests if case.concurrency is not None else LONGER * requests
+    times = _replayed(case, float(law.rate), count, seed)
+    ours = map(float, (law.ttft, law.tpot, law.rate, *law.ttft_at))
+    return [a / b - 1.0 for a, b in zip(ours, times, strict=True)]
+
+
+def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ...]:
+    """What the replay says: mean TTFT and TPOT, requests a second, percentiles of TTFT."""
+    rng, lengths = np.random.default_rng(seed), []
+    for shape, mean in zip(case.shapes, (case.prompt, case.output), strict=True):
+        whole = SHAPES[shape]((np.arange(4000) + 0.5) / 4000).mean()
+        values = SHAPES[shape](rng.uniform(1e-4, 1 - 1e-4, count)) * mean / whole
+        lengths.append(np.maximum(np.round(values), 1))
+    arrival, loop = np.zeros(count), case.concurrency
+    if loop is None:
+        arrival = np.cumsum(rng.gamma(1 / case.variability, case.variability / rate, count))
+    e = case.engine
+    rules = WholeLife.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
+    asked = Requests.of(arrival, *lengths)
+    machine = Machine(*map(jnp.asarray, case.machine))
+    in_flight = None if loop is None else jnp.asarray(loop, jnp.int32)
+    turns = max(sizes_of(rules, asked)[1], 2**16)
+    found = _ends(machine, rules, asked, in_flight, width=256, turns=turns)
+    came, first, last = (np.asarray(x)[:count] for x in found[:3])
+    assert found[3], "there was room for the path"
+    kept = slice(int(FIRST * count), int(LAST * count))
+    came, first, last, output = (x[kept] for x in (came, first, last, lengths[1]))
+    ttft, more = first - came, output > 1
+    tpot = (last - first)[more] / (output[more] - 1)
+    finished = (len(last) - 1) / float(np.ptp(last))
+    return ttft.mean(), tpot.mean(), finished, *np.percentile(ttft, (50, 90, 99))
+
+
+@partial(jax.jit, static_argnames=("width", "turns"))
+def _ends(
+    machine: Machine,
+    rules: Rules,
+    requests: Requests,
+    concurrency: Array | None,
+    *,
+    width: int,
+    turns: int,
+) -> tuple[Array, ...]:
+    step = Partial(step_time, machine)
+    log = replay(step, rules, requests, concurrency, width=width, turns=turns)
+    return log.arrival, log.first, log.last, log.complete
