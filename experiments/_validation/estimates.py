@@ -109,12 +109,14 @@ def pools(model: Serving, given: Loop) -> Answers:
     work = given.work.replace(isl=given.work.isl * scale, osl=given.work.osl * scale)
     one = jnp.ones_like(work.batch)
     prompt = ForwardPass(sequences=plan.prefill_batch, new_tokens=work.isl, cached_tokens=0.0 * one)
-    token = ForwardPass(sequences=work.batch, new_tokens=one, cached_tokens=decode_context(work))
+    both = Disaggregated.of(target=own)
+    decoding = both.decoding(given.arch, given.hardware, work, plan)
+    token = ForwardPass(sequences=decoding, new_tokens=one, cached_tokens=decode_context(work))
     # drafts are of decoding alone
     first = own.step(given.arch, given.hardware, prompt, plan.prefill)
     second = own.token(given.shape, given.hardware, token, plan.decode)
-    both = Disaggregated.of(target=own)
-    found = both.joined(given.arch, given.hardware, work, plan, (first, second))
+    passes = work.replace(batch=decoding)
+    found = both.joined(given.arch, given.hardware, passes, plan, (first, second))
     latency = found.ttft + (work.osl - 1.0) * found.tpot
     requests = work.batch * plan.decode_copies
     most = found.throughput * found.chips / work.osl

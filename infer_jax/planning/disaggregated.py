@@ -26,6 +26,8 @@ PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are
 KEPT = 4  # rows of a pool that are combined, of every number of chips
 SPEEDS = 32  # limits of TPOT at which a frontier looks for the best pairs
 SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances over the least that carry arrivals
+# instances that prefill over those that a closed loop asks for: prompts wait less
+MORE = (1.0, 1.2, 1.5, 2.0)
 EVERY = 1024.0  # instances of a pool up to which every number is tried
 FILLED = 0.9  # share of the requests in flight that a plan holds at least
 
@@ -226,12 +228,15 @@ def _combined(
 ) -> list[Pair]:
     """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer.
 
-    ``apart``: one of each prefill row, for only the transfer decides which of them keep TTFT.
+    ``apart``: one of each prefill row and its spare instances, for only transfer and wait decide
+    which of them keep TTFT.
     """
     first, second = pools
     tried: list[tuple[Column, ...]] = []
-    for j in range(len(second.chips)):
+    spares = MORE if asked.rate is None else MORE[:1]
+    for j, spare in itertools.product(range(len(second.chips)), spares):
         x, y = _copies(first, second, j, asked)
+        x = np.ceil(x * spare)
         fits = x * first.chips[:, None] + y * second.chips[j] <= asked.chips
         rate = np.minimum(x * first.rate[:, None], y * second.rate[j])
         rent = x * first.chips[:, None] * first.price + y * second.chips[j] * second.price
@@ -241,13 +246,14 @@ def _combined(
             least = cost.argmin(axis=1)[:, None]
             cost, x, y = (np.take_along_axis(v, least, axis=1) for v in (cost, x, y))
         i, k = np.nonzero(np.isfinite(cost))
-        tried.append((cost[i, k], i, np.full(i.shape, j), x[i, k], y[i, k]))
+        each = i * len(MORE) + MORE.index(spare)
+        tried.append((cost[i, k], i, np.full(i.shape, j), x[i, k], y[i, k], each))
     if not tried:
         return []
-    cost, *pair = (np.concatenate(column) for column in zip(*tried, strict=True))
+    cost, *pair, each = (np.concatenate(column) for column in zip(*tried, strict=True))
     order = np.lexsort((*pair[::-1], cost))
     if apart:
-        order = order[np.sort(np.unique(pair[0][order], return_index=True)[1])]
+        order = order[np.sort(np.unique(each[order], return_index=True)[1])]
     i, j, x, y = (column[order[:most]].tolist() for column in pair)
     return list(zip(i, j, x, y, strict=True))
 

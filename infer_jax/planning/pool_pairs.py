@@ -25,7 +25,7 @@ from infer_jax.planning.choose import (
 from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.specs import Architecture, Hardware, Plan, Workload, output, trees
 
-EXACT = 1024  # combinations that are evaluated with the transfer between the pools
+EXACT = 4096  # combinations that are evaluated with the transfer between the pools
 
 
 class Side(NamedTuple):

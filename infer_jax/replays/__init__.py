@@ -2,6 +2,11 @@
 
 from infer_jax.replays.log import Log as Log
 from infer_jax.replays.many_servers import lanes as lanes
+from infer_jax.replays.pools import (
+    Pool as Pool,
+    Pooled as Pooled,
+    serve_pools as serve_pools,
+)
 from infer_jax.replays.preempting import Preempting as Preempting
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replays.requests import Requests as Requests

@@ -1,0 +1,153 @@
+"""Replays two pools: prompts wait for a prefill instance, caches cross, outputs are decoded."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from infer_jax.errors import InputError
+from infer_jax.replays.log import Log
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.rules import Rules
+from infer_jax.replays.server import serve
+from infer_jax.replays.stretch import StepTime
+
+# seconds between the end of a prompt's last pass and the pool that decodes: of its tokens, and of
+# the seconds that it took to compute
+Crossing = Callable[[np.ndarray, np.ndarray], ArrayLike]
+MOST = 10_000  # rounds of a closed loop
+
+
+class Pool(NamedTuple):
+    """Equal instances: the time of a pass, the scheduler's rules, and how many there are."""
+
+    step: StepTime
+    rules: Rules
+    copies: int = 1
+
+
+class Pooled(NamedTuple):
+    """Seconds of every request in order of arrival, and the logs of all instances.
+
+    ``fed``: the end of its prompt; ``handed``: when it reaches the pool that decodes; ``first``
+    and ``last``: of its tokens, which that pool yields. ``prefill`` and ``decode``: the instance
+    of each request. ``rounds``: replays of all instances, 1 where requests arrive by themselves.
+    """
+
+    arrival: Float[np.ndarray, " n"]
+    admitted: Float[np.ndarray, " n"]
+    fed: Float[np.ndarray, " n"]
+    handed: Float[np.ndarray, " n"]
+    first: Float[np.ndarray, " n"]
+    last: Float[np.ndarray, " n"]
+    preempted: Int[np.ndarray, " n"]
+    prefill: Int[np.ndarray, " n"]
+    decode: Int[np.ndarray, " n"]
+    logs: tuple[list[Log], list[Log]]
+    rounds: int
+
+    @property
+    def ttft(self) -> Float[np.ndarray, " n"]:
+        """Seconds from arrival to the first token."""
+        return self.first - self.arrival
+
+
+def serve_pools(
+    prefill: Pool,
+    decode: Pool,
+    requests: Requests,
+    crossing: Crossing,
+    *,
+    router: float = 0.0,
+    concurrency: int | None = None,
+) -> Pooled:
+    """Serve all requests in two pools; a closed loop keeps ``concurrency`` of them in flight.
+
+    A router deals requests to the prefill instances in turn, ``router`` seconds after their
+    arrival; each computes its prompts by its rules, as requests of a single token. After
+    ``crossing`` seconds the pools' router deals them, in order, to the instances that decode, which
+    have all of the prompt but its last token in the cache and yield every token. So vLLM's
+    NixlConnector does (docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage: the prefill
+    instance is asked for one token, the proxy forwards the request).
+
+    A pool that decodes does not act on the one before it but through arrivals, so that each
+    instance is replayed by itself. In a closed loop arrivals are the ends of other requests: rounds
+    of replays follow each other until every arrival is such an end (waveform relaxation:
+    Lelarasmee, Ruehli and Sangiovanni-Vincentelli 1982, IEEE Transactions on CAD 1). That is the
+    loop itself: what happens until a time is decided by what happened before it. It takes about
+    as many rounds as requests follow each other.
+
+    Raises:
+        InputError: a request that an instance never holds.
+    """
+    count = int(requests.count)
+    prompt, output, cached = (np.asarray(x)[:count] for x in (requests.prompt, requests.output,
+                                                              requests.cached))  # fmt: skip
+    given = _Given(prefill, decode, prompt, output, cached, crossing, router)
+    if concurrency is None:
+        return given.round(np.asarray(requests.arrival, float)[:count])
+    if concurrency < 1:
+        raise InputError("serve_pools", "concurrency", concurrency, "a whole number of at least 1")
+    first, rounds = min(concurrency, count), 0
+    arrival = np.zeros(count)
+    done = given.round(arrival)
+    while rounds < MOST:
+        rounds += 1
+        ends = np.sort(done.last)[: count - first]
+        after = np.concatenate([np.zeros(first), ends])
+        if np.array_equal(after, arrival):
+            return done._replace(rounds=rounds)
+        arrival = after
+        done = given.round(arrival)
+    raise InputError("serve_pools", "concurrency", concurrency, "a loop that settles")
+
+
+class _Given(NamedTuple):
+    """What stays from round to round."""
+
+    prefill: Pool
+    decode: Pool
+    prompt: np.ndarray
+    output: np.ndarray
+    cached: np.ndarray
+    crossing: Crossing
+    router: float
+
+    def round(self, arrival: np.ndarray) -> Pooled:
+        """Both pools with these arrivals."""
+        count = len(arrival)
+        ones = np.ones(count, int)
+        asked = (arrival + self.router, self.prompt, ones, self.cached)
+        first, one, early = _dealt(self.prefill, *asked)
+        fed = first["last"]
+        handed = fed + np.asarray(self.crossing(self.prompt, fed - first["admitted"]))
+        order = np.argsort(handed, kind="stable")
+        there = (x[order] for x in (handed, self.prompt, self.output, self.prompt - 1))
+        second, two, late = _dealt(self.decode, *there)
+        back = np.empty(count, int)
+        back[order] = np.arange(count)
+        return Pooled(
+            arrival, first["admitted"], fed, handed, second["first"][back], second["last"][back],
+            first["preempted"].astype(int) + second["preempted"].astype(int)[back],
+            one, two[back], (early, late), 1,
+        )  # fmt: skip
+
+
+def _dealt(
+    pool: Pool, arrival: np.ndarray, prompt: np.ndarray, output: np.ndarray, cached: np.ndarray
+) -> tuple[dict[str, np.ndarray], np.ndarray, list[Log]]:
+    """What the instances of a pool do with requests in order, which they get in turn."""
+    names = ("admitted", "first", "last", "preempted")
+    columns = {name: np.zeros(len(arrival)) for name in names}
+    logs: list[Log] = []
+    for copy in range(min(pool.copies, len(arrival))):
+        own = slice(copy, None, pool.copies)
+        given = Requests.of(arrival[own], prompt[own], output[own], cached[own])
+        log: Log = jax.device_get(serve(pool.step, pool.rules, given))
+        for name, column in columns.items():
+            column[own] = np.asarray(getattr(log, name))[: int(log.count)]
+        logs.append(log)
+    return columns, np.arange(len(arrival)) % pool.copies, logs
