@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.cli import memory, options as opt, parsers, show
+from infer_jax.cli import memory, options as opt, parsers, pools, show
 from infer_jax.cli.runtime import loops_in_one_piece
 from infer_jax.verbs.replay import replay as ask
 
@@ -161,6 +161,10 @@ def replay(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.Dp = 1,  # pyright: ignore[reportArgumentType]
+    prefill_tp: pools.PrefillTp = None,
+    prefill_instances: pools.PrefillInstances = None,
+    decode_tp: pools.DecodeTp = None,
+    decode_instances: pools.DecodeInstances = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     engine: EngineName = None,

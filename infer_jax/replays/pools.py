@@ -64,7 +64,7 @@ def serve_pools(
     router: float = 0.0,
     concurrency: int | None = None,
 ) -> Pooled:
-    """Serve all requests in two pools; a closed loop keeps ``concurrency`` of them in flight.
+    """Serve all requests in two pools, with at most ``concurrency`` of them in flight.
 
     A router deals requests to the prefill instances in turn, ``router`` seconds after their
     arrival; each computes its prompts by its rules, as requests of a single token. After
@@ -74,8 +74,9 @@ def serve_pools(
     instance is asked for one token, the proxy forwards the request).
 
     A pool that decodes does not act on the one before it but through arrivals, so that each
-    instance is replayed by itself. In a closed loop arrivals are the ends of other requests: rounds
-    of replays follow each other until every arrival is such an end (waveform relaxation:
+    instance is replayed by itself. With ``concurrency`` a request is sent when it arrives or an
+    earlier one ends, whichever is later (in a closed loop all arrive at 0): rounds of replays
+    follow each other until every arrival is such a time (waveform relaxation:
     Lelarasmee, Ruehli and Sangiovanni-Vincentelli 1982, IEEE Transactions on CAD 1). That is the
     loop itself: what happens until a time is decided by what happened before it. It takes about
     as many rounds as requests follow each other.
@@ -87,17 +88,18 @@ def serve_pools(
     prompt, output, cached = (np.asarray(x)[:count] for x in (requests.prompt, requests.output,
                                                               requests.cached))  # fmt: skip
     given = _Given(prefill, decode, prompt, output, cached, crossing, router)
+    asked = np.asarray(requests.arrival, float)[:count]
     if concurrency is None:
-        return given.round(np.asarray(requests.arrival, float)[:count])
+        return given.round(asked)
     if concurrency < 1:
         raise InputError("serve_pools", "concurrency", concurrency, "a whole number of at least 1")
     first, rounds = min(concurrency, count), 0
-    arrival = np.zeros(count)
+    arrival = asked
     done = given.round(arrival)
     while rounds < MOST:
         rounds += 1
         ends = np.sort(done.last)[: count - first]
-        after = np.concatenate([np.zeros(first), ends])
+        after = np.maximum(asked, np.concatenate([np.zeros(first), ends]))
         if np.array_equal(after, arrival):
             return done._replace(rounds=rounds)
         arrival = after

@@ -31,6 +31,8 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("tp", "pp", "ep", "dp", "batch", "concurrency", "osl"), checks.whole),
     **dict.fromkeys(("max_num_seqs", "top", "nodes", "prefill_tokens", "gpus"), checks.whole),
     **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "block_size"), checks.whole),
+    **dict.fromkeys(("prefill_tp", "decode_tp"), checks.whole),
+    **dict.fromkeys(("prefill_instances", "decode_instances"), checks.whole),
     "memory": checks.whole,
     "prompts": partial(checks.whole, high=1e6),
     "seeds": partial(checks.whole, high=1000.0),

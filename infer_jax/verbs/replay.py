@@ -1,20 +1,23 @@
 """``ij.replay``: what happens to every request of a trace or a benchmark on a server."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from infer_jax import legal
 from infer_jax.catalog import Model
 from infer_jax.errors import InputError
-from infer_jax.replays import Log, Requests
-from infer_jax.specs import Plan
+from infer_jax.estimators.serving import Serving
+from infer_jax.replays import Requests
+from infer_jax.specs import Architecture, Hardware, Plan
 from infer_jax.verbs import inputs, pictures, progress
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, either, one_of, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.replay_pools import Split, check_pools, pair_of, run_pools, split_of
 from infer_jax.verbs.replay_requests import (
     PROMPTS,
     TURNS,
@@ -27,8 +30,8 @@ from infer_jax.verbs.replay_requests import (
     randomly,
 )
 from infer_jax.verbs.replay_result import ReplayResult
-from infer_jax.verbs.replay_runs import Gaps, Run, Series, gaps_of
-from infer_jax.verbs.replay_server import ENGINES, Server, Sizes, server_of
+from infer_jax.verbs.replay_runs import Gaps, Run, gaps_of
+from infer_jax.verbs.replay_server import ENGINES, Server, Sizes, series_of, server_of
 from infer_jax.verbs.split import check_split
 
 KINDS = (*pictures.KINDS, ".csv")
@@ -43,6 +46,10 @@ def replay(
     pp: float | None = None,
     ep: float | None = None,
     dp: float = 1,
+    prefill_tp: float | None = None,
+    prefill_instances: float | None = None,
+    decode_tp: float | None = None,
+    decode_instances: float | None = None,
     quant: str | None = None,
     kv_dtype: str | None = None,
     engine: str | None = None,
@@ -91,8 +98,8 @@ def replay(
     if out is not None:
         pictures.check(out, KINDS, "")
     arch = asked.model.architecture
-    plan = _plan(tp, pp, ep, dp)
-    check_split(arch, float(plan.tp), 1.0, 1.0)
+    pools = split_of((prefill_tp, prefill_instances), (decode_tp, decode_instances), (tp, dp))
+    plan = _plan(arch, tp, pp, ep, dp, pools)
     name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
     model = inputs.serving(name, asked)
     its = inputs.engine(model)
@@ -110,18 +117,20 @@ def replay(
         raise refuse("--dp", dp, "at most as many copies as requests")
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling)  # fmt: skip
-    mean = lengths.mean_tokens
-    server = server_of(its, model, arch, asked.hardware, {"tp": float(plan.tp)}, sizes, mean)
-    runs = []
-    with progress.steps("replaying", int(seeds * dp)) as done:
+    given = (its, model, arch, asked.hardware)
+    server, one = _server(given, float(plan.tp), pools, sizes, lengths.mean_tokens)
+    counted, runs = np.arange(count) >= warmup, []
+    with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
             requests = drawn(load, lengths, count, (int(seed), i))
-            runs.append(_run(server, requests, int(dp), concurrency, int(warmup), done))
+            runs.append(one(requests, int(dp), concurrency, counted))
+            done()
     result = ReplayResult(
         asked=asked,
         estimator=name,
         trust=inputs.trust(name, model, asked),
         plan=plan,
+        pools=pools,
         server=server,
         load=load,
         lengths=lengths,
@@ -133,12 +142,40 @@ def replay(
     return result
 
 
-def _plan(tp: float | None, pp: float | None, ep: float | None, dp: float) -> Plan:
-    """The plan, if it is one whose scheduler is replayed.
+One = Callable[[Arriving, int, float | None, np.ndarray], Run]  # a run of copies of a server
+
+
+def _server(
+    given: tuple[str, Serving, Architecture, Hardware],
+    tp: float,
+    pools: Split | None,
+    sizes: Sizes,
+    mean_tokens: float,
+) -> tuple[Server, One]:
+    """An instance that yields tokens, and what runs all of them."""
+    if pools is None:
+        server = server_of(*given, {"tp": tp}, sizes, mean_tokens)
+        return server, partial(_run, server)
+    pair = pair_of(pools, *given, sizes, mean_tokens)
+    return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
+
+
+def _plan(
+    arch: Architecture,
+    tp: float | None,
+    pp: float | None,
+    ep: float | None,
+    dp: float,
+    pools: Split | None,
+) -> Plan:
+    """The plan, if it is one whose scheduler is replayed; of pools the one that decodes.
 
     Raises:
         InputError: several stages, or several attention groups in one instance.
     """
+    if pools is not None:
+        check_pools(pools, arch)
+        tp, dp = pools.decode_tp, pools.decode_instances
     if tp is None:
         raise ask("--tp", "On how many GPUs?", "--tp")
     if either(pp, 1.0) > 1:
@@ -146,6 +183,7 @@ def _plan(tp: float | None, pp: float | None, ep: float | None, dp: float) -> Pl
     if either(ep, 1.0) > 1:
         allowed = "1: attention groups that share experts, each with a queue, are not replayed"
         raise refuse("--ep", ep, allowed)
+    check_split(arch, tp, 1.0, 1.0)
     return Plan.of(tp=tp, dp=dp)
 
 
@@ -189,12 +227,10 @@ def _run(
     requests: Arriving,
     copies: int,
     concurrency: float | None,
-    warmup: int,
-    done: progress.Step,
+    counted: np.ndarray,
 ) -> Run:
     """One run: requests are dealt to the copies in turn, and each copy serves its own."""
     count, parts = len(requests.prompt), []
-    counted = np.arange(count) >= warmup
     table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
     table |= {"preempted": np.zeros(count), "cached": np.zeros(count)}
     for copy in range(copies):
@@ -208,8 +244,7 @@ def _run(
         for name, column in table.items():
             values = cached if name == "cached" else np.asarray(getattr(log, name))[there]
             column[copy::copies] = values
-        parts.append((gaps_of(log, counted[copy::copies]), _series(server, log)))
-        done()
+        parts.append((gaps_of(log, counted[copy::copies]), series_of(server, log)))
     # a request spends the time in front before the scheduler sees it
     table["arrival"] = table["arrival"] - server.front
     gaps = Gaps(*(np.concatenate(x) for x in zip(*(part[0] for part in parts), strict=True)))
@@ -221,16 +256,4 @@ def _run(
         counted=counted,
         gaps=gaps,
         series=tuple(part[1] for part in parts),
-    )
-
-
-def _series(server: Server, log: Log) -> Series:
-    turns = int(log.turns)
-    watts = server.power(log)
-    return Series(
-        time=np.asarray(log.path.time)[:turns],
-        queue=np.asarray(log.queue)[:turns],
-        running=np.asarray(log.path.running)[:turns],
-        cache=np.asarray(log.path.blocks)[:turns] / float(server.rules.blocks),
-        power=watts[:turns],
     )

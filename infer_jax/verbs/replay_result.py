@@ -18,6 +18,7 @@ from infer_jax.results.numbers import digits, plain
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs
 from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.replay_pools import Split
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
 from infer_jax.verbs.replay_runs import Run, Statistic, names, statistic
 from infer_jax.verbs.replay_server import Server
@@ -45,6 +46,14 @@ IN_TIMES = (
 STEPS = (
     "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted, and "
     "prefill and decode share the GPUs."
+)
+DECODED = (
+    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted. The "
+    "pool that decodes computes a prompt's last token again and yields every token."
+)
+POOLS = (
+    "Prompts are dealt to the prefill instances in turn, caches to those that decode; a cache goes "
+    "layer by layer behind its prompt and is handed over after 0.07 s, alone on its link."
 )
 CACHED = (
     "A prompt begins with what an earlier one left in the cache, by the hashes of the trace; "
@@ -82,6 +91,7 @@ class ReplayResult(Result):
     lengths: Lengths
     runs: Sequence[Run]
     limits: Mapping[str, float]
+    pools: Split | None = None
 
     @cached_property
     def times(self) -> dict[str, Statistic]:
@@ -167,7 +177,8 @@ class ReplayResult(Result):
             "engine": self.server.engine,
             "tp": self.plan.tp,
             "copies": self.plan.dp,
-            "total_gpus": self.plan.chips,
+            **(self.pools.fields() if self.pools else {}),
+            "total_gpus": self.pools.gpus if self.pools else self.plan.chips,
             "max_num_seqs": rules.slots,
             "max_num_batched_tokens": rules.budget,
             "block_size_tokens": rules.block,
@@ -222,7 +233,8 @@ class ReplayResult(Result):
     def notes(self) -> list[str]:
         """What was replayed, what times hold, and what is not modelled."""
         runs, load, trace = self.runs, self.load, self.lengths.trace
-        said = [ERRORS, IN_TIMES.format(digits(1e3 * self.server.front)), STEPS]
+        times = IN_TIMES.format(digits(1e3 * self.server.front))
+        said = [ERRORS, times, DECODED if self.pools else STEPS]
         said.append(CACHED if self.lengths.caching else "No prefix is cached.")
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
@@ -232,7 +244,9 @@ class ReplayResult(Result):
             said.append(IN_FLIGHT)
             if (~runs[0].counted).sum() < load.concurrency < len(runs[0].prompt):
                 said.append(BURST.format(load.concurrency))
-        if float(self.plan.dp) > 1:
+        if self.pools:
+            said.append(POOLS)
+        elif float(self.plan.dp) > 1:
             said.append("Requests are dealt to the copies in turn, each with its own queue.")
         if len(runs) > 1:
             said.append(SEVERAL.format(len(runs)))
@@ -247,8 +261,10 @@ class ReplayResult(Result):
         """Server and load, times with percentiles, rates and what was full."""
         copies = float(self.plan.dp)
         many = f" x {copies:g} copies" if copies > 1 else ""
-        gpus = f"{float(self.plan.tp):g} {self.asked.system.name}"
-        yield f"{self.asked.model.name} on {gpus}{many}, {self.server.engine}: {self._load()}"
+        gpus = f"{float(self.plan.tp):g} {self.asked.system.name}{many}"
+        if self.pools:
+            gpus = f"{self.pools} {self.asked.system.name}, prefill > decode"
+        yield f"{self.asked.model.name} on {gpus}, {self.server.engine}: {self._load()}"
         yield f"Lengths: {self.lengths.words}."
         yield f"Server: {self.server.words}."
         yield self.trust.says

@@ -19,6 +19,7 @@ from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.replay_runs import Series
 
 ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 BLOCKS = {"vllm": 16.0, "sglang": 1.0, "trtllm": 32.0}  # tokens of a block where not given
@@ -85,6 +86,19 @@ class Server(NamedTuple):
         points = path.time.shape[0]
         watts = once(_watts, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
         return np.asarray(watts)
+
+
+def series_of(server: Server, log: Log) -> Series:
+    """One instance over time."""
+    turns = int(log.turns)
+    watts = server.power(log)
+    return Series(
+        time=np.asarray(log.path.time)[:turns],
+        queue=np.asarray(log.queue)[:turns],
+        running=np.asarray(log.path.running)[:turns],
+        cache=np.asarray(log.path.blocks)[:turns] / float(server.rules.blocks),
+        power=watts[:turns],
+    )
 
 
 def _watts(
