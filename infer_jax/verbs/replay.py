@@ -11,7 +11,7 @@ from infer_jax.catalog import Model
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.replays import Requests
-from infer_jax.specs import Architecture, Hardware, Plan
+from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs, pictures, progress
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, either, one_of, read
@@ -97,9 +97,8 @@ def replay(
     one_of("--engine", engine, ENGINES)
     if out is not None:
         pictures.check(out, KINDS, "")
-    arch = asked.model.architecture
     pools = split_of((prefill_tp, prefill_instances), (decode_tp, decode_instances), (tp, dp))
-    plan = _plan(arch, tp, pp, ep, dp, pools)
+    plan = _plan(asked.model.architecture, tp, pp, ep, dp, pools)
     name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
     model = inputs.serving(name, asked)
     its = inputs.engine(model)
@@ -117,8 +116,7 @@ def replay(
         raise refuse("--dp", dp, "at most as many copies as requests")
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling)  # fmt: skip
-    given = (its, model, arch, asked.hardware)
-    server, one = _server(given, float(plan.tp), pools, sizes, lengths.mean_tokens)
+    server, one = _server(asked, model, float(plan.tp), pools, sizes, lengths.mean_tokens)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
@@ -146,13 +144,15 @@ One = Callable[[Arriving, int, float | None, np.ndarray], Run]  # a run of copie
 
 
 def _server(
-    given: tuple[str, Serving, Architecture, Hardware],
+    asked: inputs.Given,
+    model: Serving,
     tp: float,
     pools: Split | None,
     sizes: Sizes,
     mean_tokens: float,
 ) -> tuple[Server, One]:
     """An instance that yields tokens, and what runs all of them."""
+    given = inputs.engine(model), model, asked.model.architecture, asked.hardware
     if pools is None:
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens)
         return server, partial(_run, server)
