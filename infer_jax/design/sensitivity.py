@@ -7,7 +7,7 @@ which differ at a maximum or a ceiling, and what +10 % and twice the number real
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -20,6 +20,7 @@ from infer_jax.compiling import once
 from infer_jax.design.quality_wrapper import energy
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
+from infer_jax.estimators.estimate import DECLARING
 from infer_jax.specs import Output, leaves, outputs as declared
 from infer_jax.sweeps.paths import Point, by_path, look
 
@@ -87,15 +88,8 @@ def outputs(point: Point) -> dict[str, Array]:
 
 def known_outputs() -> dict[str, Output]:
     """The outputs that estimates declare, by name, as they are shown: TPOT first."""
-    every = {x.name: x for x in declared(*_kinds(Estimate))}
+    every = {x.name: x for x in declared(Estimate, *DECLARING)}
     return {name: every[name] for name in (*FIRST, *(x for x in every if x not in FIRST))}
-
-
-def _kinds(kind: type[Estimate]) -> Iterator[type[Estimate]]:
-    """A class of estimates, and those below it."""
-    yield kind
-    for below in kind.__subclasses__():
-        yield from _kinds(below)
 
 
 def named(*names: str) -> Outputs[Point]:

@@ -79,6 +79,8 @@ ENERGY = Output(
     views=("estimate", "plan", "sensitivity"),
 )
 
+DECLARING: list[type["Estimate"]] = []  # the classes below ``Estimate``, which declare more outputs
+
 
 @spec
 class Estimate(Spec):
@@ -132,6 +134,9 @@ class Estimate(Spec):
     )
     prefill: Phase = part("the pass over the prompt of one request")
     decode: Phase = part("one token for each running request, half way through the output")
+
+    def __init_subclass__(cls) -> None:
+        DECLARING.append(cls)
 
     def __post_init__(self) -> None:
         derive(self)

@@ -33,6 +33,11 @@ class Derived:
     law: Callable[..., object]
     names: tuple[str, ...]
 
+    @property
+    def reads(self) -> set[str]:
+        """The fields of the spec that the law takes, or takes parts of."""
+        return {name.partition(".")[0] for name in self.names}
+
     def of(self, spec: object) -> object:
         """The number of one spec."""
         return self.law(*(attrgetter(name)(spec) for name in self.names))
@@ -70,8 +75,8 @@ def number(
         return dataclasses.field(default=default, metadata=metadata)
     if default is not dataclasses.MISSING:
         # an array of its own for every spec: JAX keeps a constant as wide as it was first traced
-        made = partial(np.array, default, np.float64)
-        return dataclasses.field(default_factory=made, metadata=metadata)
+        array = partial(np.array, default, np.float64)
+        return dataclasses.field(default_factory=array, metadata=metadata)
     return dataclasses.field(metadata=metadata)
 
 
@@ -109,10 +114,10 @@ def static(doc: str, *, default: object = dataclasses.MISSING) -> Any:
 )
 def spec(cls: type[T]) -> type[T]:
     """A frozen keyword-only dataclass registered as a pytree, with ``replace`` and ``of``."""
-    made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    fixed = [f.name for f in dataclasses.fields(made) if f.metadata.get("kind") == "static"]
-    numbers = [f.name for f in dataclasses.fields(made) if f.name not in fixed]
-    return jax.tree_util.register_dataclass(made, numbers, fixed)
+    data: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    fixed = [f.name for f in dataclasses.fields(data) if f.metadata.get("kind") == "static"]
+    numbers = [f.name for f in dataclasses.fields(data) if f.name not in fixed]
+    return jax.tree_util.register_dataclass(data, numbers, fixed)
 
 
 class Spec:
@@ -135,7 +140,14 @@ class Spec:
         return _checked(cls, values, cls.__name__)
 
     def replace(self, **changes: object) -> Self:
-        """A copy with some fields changed; nothing is checked or converted."""
+        """A copy with some fields changed; nothing is checked or converted.
+
+        Numbers that follow from changed ones (``Derived``) are computed anew.
+        """
+        for field in dataclasses.fields(self):
+            law = field.default
+            if isinstance(law, Derived) and field.name not in changes and law.reads & set(changes):
+                changes[field.name] = law
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
     def with_(self, **changes: object) -> Self:

@@ -50,6 +50,17 @@ def estimated(carbon):
     return answer("estimate", *WORDS, "--batch", "16", "--estimator", NAME)
 
 
+def test_an_output_that_follows_from_others_follows_their_changes():
+    model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
+    work, plan = ij.Workload.of(isl=1024, osl=128, batch=16), ij.Plan.of(tp=1)
+    one = Economics.as_planned().estimate(model.architecture, system.hardware, work, plan)
+    assert float(one.speed * one.tpot) == pytest.approx(1.0)
+    assert float(one.replace(tpot=0.04).speed) == pytest.approx(25.0)
+    # what is given stays, and so does what follows from something else
+    assert one.replace(tpot=0.04, speed=7.0).speed == 7.0
+    assert one.replace(tpot=0.04, speed=7.0).replace(cost=1.0).speed == 7.0
+
+
 def test_estimate_has_the_new_output(carbon, estimated):
     hardware = ij.load_system("h100_sxm").hardware
     joules = 1e6 * float(hardware.power) * 1e-3 * estimated["tpot_ms"] / 16
