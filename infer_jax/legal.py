@@ -208,6 +208,6 @@ def heads(arch: Architecture) -> list[tuple[Number, Number]]:
 
 def _divisors(count: Number, of: str) -> str:
     whole = int(count)
-    found = [d for d in range(1, min(whole, MOST_SHOWN) + 1) if whole % d == 0]
+    divisors = [d for d in range(1, min(whole, MOST_SHOWN) + 1) if whole % d == 0]
     more = " ..." if whole > MOST_SHOWN else ""
-    return f"{', '.join(map(str, found))}{more}, which divide the {of}"
+    return f"{', '.join(map(str, divisors))}{more}, which divide the {of}"

@@ -100,14 +100,14 @@ class Linearised(FitProblem):
             ended, _ = solve(here.point, here._replace(hold=hold), logs)
             move = np.clip(np.asarray(ended) - here.point, -REACH, REACH)
             there = self._at(here.point + move, weight)
-            found, moved = float(cost(there, logs)), float(np.max(np.abs(move)))
-            if not found <= least:  # or not finite
+            lower, moved = float(cost(there, logs)), float(np.max(np.abs(move)))
+            if not lower <= least:  # or not finite
                 hold *= MORE
                 if moved < CLOSE:
                     break
                 continue
-            gain, here, least = least - found, there, found
-            if moved < CLOSE or (gain < self.tolerance * found and hold <= HOLD):
+            gain, here, least = least - lower, there, lower
+            if moved < CLOSE or (gain < self.tolerance * lower and hold <= HOLD):
                 break
             hold *= LESS
         return np.asarray(here.point), least if np.isfinite(least) else np.inf

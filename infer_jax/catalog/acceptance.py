@@ -76,8 +76,8 @@ def falling(steps: list[float]) -> tuple[float, ...]:
             before, more = pools.pop()
             total, count = total + before, count + more
         pools.append((total, count))
-    found = [min(max(total / count, 0.0), 1.0) for total, count in pools for _ in range(count)]
-    return tuple(found)
+    rates = [min(max(total / count, 0.0), 1.0) for total, count in pools for _ in range(count)]
+    return tuple(rates)
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]:

@@ -114,14 +114,14 @@ def json_lines(where: str, text: str, largest: int = LARGEST) -> list[tuple[int,
         return [(0, json_of(where, text, largest))]
     except MalformedError:
         lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    found = []
+    objects = []
     for number, line in lines:
         try:
-            found.append((number, json_of(where, line, largest)))
+            objects.append((number, json_of(where, line, largest)))
         except MalformedError as error:
             allowed = "JSON, or one object to a line"
             raise InputError(where, f"line {number}", error.value, allowed) from None
-    return found
+    return objects
 
 
 def csv_rows(where: str, text: str) -> Iterator[tuple[int, list[str]]]:

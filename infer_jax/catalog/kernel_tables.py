@@ -106,14 +106,14 @@ def _many(folder: Path, family: str, headless: dict[tuple[str, tuple[float, ...]
     kind, stage = family.split(".")
     keys = KEYS[kind]
     columns = (SCANNED[stage],) if kind == "gdn" else CORE[stage]
-    found = []
+    tables = []
     for path in sorted(folder.glob("*.csv")) if folder.is_dir() else ():
         shape = _shape(path, keys)
         try:
-            found.append((path, shape, _cells(path, columns)))
+            tables.append((path, shape, _cells(path, columns)))
         except HeaderError as error:
             headless[family, shape] = error
-    return _rows(found, columns, stage, keys)
+    return _rows(tables, columns, stage, keys)
 
 
 def _shape(path: Path, keys: int) -> tuple[float, ...]:
@@ -134,7 +134,7 @@ Cells = list[tuple[int, dict[str, str]]]
 def _cells(path: Path, columns: tuple[str, ...], header: tuple[str, ...] | None = None) -> Cells:
     """(line, cells by column) of every row below the header, which must name ``columns``."""
     where = str(path)
-    found: Cells = []
+    numbers: Cells = []
     for line, cells in csv_rows(where, read_text(path)):
         if header is None:
             header = tuple(cells)
@@ -146,8 +146,8 @@ def _cells(path: Path, columns: tuple[str, ...], header: tuple[str, ...] | None 
         if len(cells) != len(header):
             at = f"line {line}, number of cells"
             raise InputError(where, at, len(cells), f"{len(header)}, as the header has")
-        found.append((line, dict(zip(header, cells, strict=True))))
-    return found
+        numbers.append((line, dict(zip(header, cells, strict=True))))
+    return numbers
 
 
 def _rows(

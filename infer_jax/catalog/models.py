@@ -94,8 +94,8 @@ def load_model(
         name = path.absolute().parent.name
     else:
         name = path.name.removesuffix(".json").removesuffix("_config")
-    made = _model(name, str(path), config, published, quant, kv_dtype)
-    return replace(made, repository=str(path.parent))
+    model = _model(name, str(path), config, published, quant, kv_dtype)
+    return replace(model, repository=str(path.parent))
 
 
 def _config_path(name_or_path: str | os.PathLike[str]) -> Path | None:
@@ -119,10 +119,10 @@ def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
     if shape is None:
         allowed = "a name that `infer-jax models` lists, a config.json, or a folder that holds one"
         raise InputError("load_model", "model", name, f"{nearest(name, known)}{allowed}")
-    made = _bundled(BUNDLED / f"{shape}.json", quant or stored, kv_dtype)
+    model = _bundled(BUNDLED / f"{shape}.json", quant or stored, kv_dtype)
     said = f", in {stored} by its name" if stored and quant is None else ""
-    notes = (*made.notes, f"{name} has the shape of {shape}{said}")
-    return replace(made, notes=notes, repository=_asked(name, made.repository))
+    notes = (*model.notes, f"{name} has the shape of {shape}{said}")
+    return replace(model, notes=notes, repository=_asked(name, model.repository))
 
 
 def _asked(name: str, bundled: str) -> str:
@@ -141,10 +141,10 @@ def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
     facts = _json(path)
     config = Facts(facts["config"], f"{path.stem} (bundled)")
     source = facts["source"]
-    made = _model(facts["name"], source, config, None, quant, kv_dtype, facts["published"])
+    model = _model(facts["name"], source, config, None, quant, kv_dtype, facts["published"])
     if not source.startswith(HUB):
-        return made
-    return replace(made, repository="/".join(source.removeprefix(HUB).split("/")[:2]))
+        return model
+    return replace(model, repository="/".join(source.removeprefix(HUB).split("/")[:2]))
 
 
 def _model(
@@ -156,10 +156,10 @@ def _model(
     kv_dtype: str | None,
     published: Mapping[str, float | str] | None = None,
 ) -> Model:
-    made, model_type, formats = architecture(config, beside, quant=quant, kv_dtype=kv_dtype)
+    arch, model_type, formats = architecture(config, beside, quant=quant, kv_dtype=kv_dtype)
     return Model(
         name=name,
-        architecture=made,
+        architecture=arch,
         model_type=model_type,
         source=source,
         quantisation=formats,

@@ -52,8 +52,8 @@ def format_of(name: str) -> str | None:
     ('fp8_block', 'nvfp4', None)
     """
     words = name.rpartition("/")[2].casefold().split("-")
-    found = next((FORMATS[word] for word in words if word in FORMATS), None)
-    return "fp8_block" if found == "fp8" and name.casefold().startswith(BY_BLOCK) else found
+    named = next((FORMATS[word] for word in words if word in FORMATS), None)
+    return "fp8_block" if named == "fp8" and name.casefold().startswith(BY_BLOCK) else named
 
 
 def chip_of(name: str, known: Collection[str]) -> str | None:

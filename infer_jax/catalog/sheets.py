@@ -86,13 +86,13 @@ def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: 
         if isinstance(entry, dict) and entry and all(isinstance(x, dict) for x in entry.values()):
             take_coefficients(entry, f"{table}.{key}", sheet, where)
             continue
-        found = units.split(key)
-        if found is None:
+        parts = units.split(key)
+        if parts is None:
             rates = ", ".join(x for group in units.SUFFIXES.values() for x in group if "_per_" in x)
             raise InputError(
                 where, f"{table}.{key}", "in an unknown unit", f"names ending in {rates}"
             )
-        name, factor = found
+        name, factor = parts
         if name in seen:
             raise InputError(where, f"{table}.{key}", f"a second {name}", "one key for one number")
         seen.add(name)

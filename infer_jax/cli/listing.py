@@ -120,19 +120,19 @@ def hardware(name: One = None, as_json: opt.Json = False) -> None:
 
 
 def _system(system: System) -> dict[str, Any]:
-    made = system.hardware
-    network = made.network
+    hardware = system.hardware
+    network = hardware.network
     return {
         "name": system.name,
         "title": system.title,
         "released": system.released,
-        "flops_16": float(made.chip.flops_16),
-        "flops_8": float(made.chip.flops_8),
-        "flops_4": float(made.chip.flops_4),
-        "memory_bytes": float(made.chip.memory),
-        "memory_bandwidth_bytes_per_s": float(made.chip.memory_bandwidth),
+        "flops_16": float(hardware.chip.flops_16),
+        "flops_8": float(hardware.chip.flops_8),
+        "flops_4": float(hardware.chip.flops_4),
+        "memory_bytes": float(hardware.chip.memory),
+        "memory_bandwidth_bytes_per_s": float(hardware.chip.memory_bandwidth),
         "domain": float(network.domain) if isinstance(network, Hierarchy) else None,
-        "price_per_hour_usd": float(made.price),
+        "price_per_hour_usd": float(hardware.price),
         "numbers": [
             {
                 "field": path,
@@ -140,7 +140,7 @@ def _system(system: System) -> dict[str, Any]:
                 "unit": meta["unit"],
                 "source": system.sources.get(path, ""),
             }
-            for path, meta, value in leaves(made)
+            for path, meta, value in leaves(hardware)
         ],
         "coefficients": system.coefficients,
         "filled": list(system.filled),

@@ -61,10 +61,10 @@ def once(
 
 def _loaded(key: str) -> Program | None:
     """The program of that name from the folder, where it is there and can be read."""
-    found = kept.load(key)
-    if found is None:
+    stored = kept.load(key)
+    if stored is None:
         return None
-    (answer, used), code = found
+    (answer, used), code = stored
     try:
         tree = jax.tree.structure(rebuilt(answer))
         device = jax.devices()[0]

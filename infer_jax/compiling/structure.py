@@ -79,19 +79,19 @@ def _named(text: str) -> object:
     module, name = text.split(":")
     if not module.startswith("infer_jax."):
         raise UndescribableError(f"{text!r} is not of this package")
-    found: object = import_module(module)
+    here: object = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        here = getattr(here, part, None)
+    return here
 
 
 def _class(text: str, base: type) -> Any:
-    found = _named(text)
-    if not isinstance(found, type) or not issubclass(found, base):
+    named = _named(text)
+    if not isinstance(named, type) or not issubclass(named, base):
         raise UndescribableError(f"{text!r} is no {base.__name__}")
-    if not dataclasses.is_dataclass(found) and not hasattr(found, "_fields"):
+    if not dataclasses.is_dataclass(named) and not hasattr(named, "_fields"):
         raise UndescribableError(f"{text!r} is neither a spec nor a named tuple")
-    return found
+    return named
 
 
 def plain(value: object) -> object:

@@ -40,14 +40,14 @@ def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> 
     bounds = {"sharpness": (1.0, SHARPEST)} if "sharpness" in family.names else None
     how: dict[str, Any] = {"scale": SCALE, "restarts": restarts, "spread": SPREAD}
     how["bounds"] = bounds
-    found = fit(*problem, **how)
+    result = fit(*problem, **how)
     clusters = family.shapes.tolist() if len(set(family.shapes)) > 1 else None
     folds = (family.shapes % min(FOLDS, len(set(family.shapes)))).tolist()
     left = np.zeros(0)
     if unseen and clusters is not None:
         left = held_out(*problem, folds, **how) / family.seconds - 1.0
-    spans = interval(found, covariance(found, clusters), SHARE) if len(found.errors) > 1 else {}
-    return Fitted(family, found.tree, spans, found.errors, left)
+    spans = interval(result, covariance(result, clusters), SHARE) if len(result.errors) > 1 else {}
+    return Fitted(family, result.tree, spans, result.errors, left)
 
 
 def spread(errors: np.ndarray) -> tuple[float, float]:

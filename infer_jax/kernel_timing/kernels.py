@@ -81,8 +81,8 @@ def timed(sizes: Sizes = FULL) -> Iterator[Timed]:
     cases = [_products, _grouped, _decodes, _prompts, _copies]
     if jax.device_count() > 1:
         cases.append(_collectives)
-    for made in cases:
-        for family, given, run, operands in made(sizes):
+    for case in cases:
+        for family, given, run, operands in case(sizes):
             yield Timed(family, given, _spent(run, operands, sizes))
 
 

@@ -68,12 +68,12 @@ def link_of(timed: Sequence[Timed]) -> float:
 
 def families_of(timed: Sequence[Timed], chip: Chip) -> list[Family]:
     """What was timed, as families to fit."""
-    made = []
+    families = []
     for name in dict.fromkeys(t.family for t in timed):
         rows = [t for t in timed if t.family == name and math.isfinite(t.seconds)]
         columns = {key: np.array([float(r.given[key]) for r in rows]) for key in rows[0].given}
-        made.append(_family(name, columns, np.array([r.seconds for r in rows]), chip))
-    return made
+        families.append(_family(name, columns, np.array([r.seconds for r in rows]), chip))
+    return families
 
 
 def _family(name: str, x: dict[str, np.ndarray], seconds: np.ndarray, chip: Chip) -> Family:
@@ -98,8 +98,8 @@ def text(curves: Sequence[Fitted], device: Device) -> str:
     """The TOML text of a profile of this machine's devices."""
     kind, count = jax.devices()[0].device_kind, jax.device_count()
     today = datetime.date.today().isoformat()
-    made = {one.family.name: one for one in curves if one.family.name not in LINKS}
-    known = filled(made, FAMILIES, FILLS, "measured")
+    by_name = {one.family.name: one for one in curves if one.family.name not in LINKS}
+    known = filled(by_name, FAMILIES, FILLS, "measured")
     chip, wire = device.chip, device.link or float(device.chip.memory_bandwidth)
     lone = "" if device.link else "one device: its memory bandwidth stands for a link"
     facts = [

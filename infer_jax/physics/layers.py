@@ -104,24 +104,26 @@ def table(arch: Architecture, blocks: int = 0) -> Layer:
 
 def row(arch: Architecture, block: Block) -> Layer:
     """One layer of a block in numbers."""
-    made = nothing()
-    made = made._replace(count=block.count, space=made.space._replace(vectors=block.vectors))
+    layer_row = nothing()
+    layer_row = layer_row._replace(
+        count=block.count, space=layer_row.space._replace(vectors=block.vectors)
+    )
     if block.attention is not None:
         layer = att.of(block.attention)
         elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
-        made = made._replace(
+        layer_row = layer_row._replace(
             mixes=jnp.asarray(1.0),
             projections=Weights(elements, stored.bytes, stored.bits),
             attention=layer.row(arch),
-            space=made.space._replace(
+            space=layer_row.space._replace(
                 dealt=layer.dealt(arch.width),
                 convolution=layer.convolution,
                 mixing=layer.output_width,
             ),
         )
     if block.feedforward is not None:
-        made = _feeding(made, arch, block.feedforward)
-    return made
+        layer_row = _feeding(layer_row, arch, block.feedforward)
+    return layer_row
 
 
 def nothing() -> Layer:
@@ -132,21 +134,21 @@ def nothing() -> Layer:
     return Layer(zero, zero, zero, blank(), none, zero, one, one, none, none, none, space)
 
 
-def _feeding(made: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
+def _feeding(one_row: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
     one, stored = jnp.asarray(1.0), feedforward.weights
     elements = ffn.matrices(feedforward) * ffn.matrix(feedforward, arch.width).elements
     dense = feedforward.shared if isinstance(feedforward, Experts) else feedforward
-    space = made.space._replace(feeding=(dense.inward + 1.0) * dense.width)
-    made = made._replace(feeds=one, routed=Weights(elements, stored.bytes, stored.bits))
+    space = one_row.space._replace(feeding=(dense.inward + 1.0) * dense.width)
+    one_row = one_row._replace(feeds=one, routed=Weights(elements, stored.bytes, stored.bits))
     if not isinstance(feedforward, Experts):
-        return made._replace(space=space)
+        return one_row._replace(space=space)
     common = feedforward.shared.weights
-    return made._replace(
+    return one_row._replace(
         mixture=one,
         experts=feedforward.experts,
         active=feedforward.active,
         shared=Weights(ffn.common_elements(feedforward, arch.width), common.bytes, common.bits),
-        router=made.router._replace(elements=ffn.router_elements(feedforward, arch.width)),
+        router=one_row.router._replace(elements=ffn.router_elements(feedforward, arch.width)),
         space=space._replace(
             outer=ffn.matrix(feedforward, arch.width).inputs,
             inner=feedforward.width,

@@ -85,9 +85,9 @@ def minimise(cost: ArrayLike, rows: ArrayLike, bounds: ArrayLike, relax: ArrayLi
     active = (end.columns[:, None] == n + 1 + jnp.arange(m)).astype(kind)
     vertex = basic.T @ constants
     slope = (basic.T @ body @ active) / scale
-    found, excess = vertex[:n], vertex[n]
-    residual = bounds - rows @ found - relax * excess
-    x = found + slope[:n] @ residual
+    point, excess = vertex[:n], vertex[n]
+    residual = bounds - rows @ point - relax * excess
+    x = point + slope[:n] @ residual
     # a pivot on nothing but rounding would show here
     missed = jnp.max((bounds - rows @ x) / scale)
     return Optimum(

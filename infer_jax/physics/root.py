@@ -41,8 +41,8 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
         inside = (a < 0) & (b > 0)
         # without a bracket the loop runs between signs of its own, and an end is the answer
         start = (left, jnp.where(inside, a, -1.0), right, jnp.where(inside, b, 1.0))
-        found = lax.fori_loop(0, TURNS, turn, start)[2]
-        return jnp.where(inside, found, jnp.where(a >= 0, left, right))
+        root = lax.fori_loop(0, TURNS, turn, start)[2]
+        return jnp.where(inside, root, jnp.where(a >= 0, left, right))
 
     def tangent(slope: Callable[[Array], Array], y: Array) -> Array:
         rise = slope(jnp.ones_like(y))

@@ -44,8 +44,8 @@ class Requests(NamedTuple):
                 an engine computes its last token at least.
         """
         times = np.asarray(arrival, float)
-        found = np.zeros(times.shape) if cached is None else cached
-        sizes = [np.asarray(x) for x in (prompt, output, found)]
+        prefixes = np.zeros(times.shape) if cached is None else cached
+        sizes = [np.asarray(x) for x in (prompt, output, prefixes)]
         if times.ndim != 1 or not len(times) or any(x.shape != times.shape for x in sizes):
             shapes = (times.shape, *(x.shape for x in sizes))
             raise InputError("Requests", "lengths", shapes, "three lists of one length, not empty")

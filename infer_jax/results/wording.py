@@ -38,13 +38,13 @@ def keywords(text: str) -> str:
     return OPTION.sub(_keyword, text)
 
 
-def _keyword(found: re.Match[str]) -> str:
-    if found[1] is None:
-        return "to_dict()" if found[0] == "--json" else found[0]
-    name = found[1].replace("-", "_")
-    if found[2] is None:
+def _keyword(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return "to_dict()" if match[0] == "--json" else match[0]
+    name = match[1].replace("-", "_")
+    if match[2] is None:
         return name
-    value = found[2].strip()
+    value = match[2].strip()
     return f"{name}={value}" if NUMBER.fullmatch(value) else f'{name}="{value}"'
 
 

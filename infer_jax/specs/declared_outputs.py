@@ -111,15 +111,15 @@ def outputs(*estimates: "Data | type[Data]", view: str | None = None) -> list[Ou
     >>> [x.json_key for x in outputs(Estimate)][:2]
     ['ttft_ms', 'tpot_ms']
     """
-    found: dict[str, Output] = {}
+    named: dict[str, Output] = {}
     for field in (field for estimate in estimates for field in dataclasses.fields(estimate)):
         declared = field.metadata.get("output")
         if declared is not None and (view is None or view in declared.views):
             said = {key: field.metadata[key] for key in ("unit", "kind", "doc")}
             said["title"] = declared.title or said["doc"]
             said["short"] = declared.short or said["title"]
-            found.setdefault(field.name, dataclasses.replace(declared, name=field.name, **said))
-    return sorted(found.values(), key=lambda output: output.kind != "time")
+            named.setdefault(field.name, dataclasses.replace(declared, name=field.name, **said))
+    return sorted(named.values(), key=lambda output: output.kind != "time")
 
 
 def output(estimate: "Data | type[Data]", name: str) -> Output:

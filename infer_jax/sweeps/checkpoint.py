@@ -90,7 +90,7 @@ def load(path: Path, mark: str) -> Checkpoint | None:
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays) - 1)]
         intact = facts["format"] == FORMAT and facts.pop("sum") == _sum(facts, leaves)
         position, since, decided = (int(facts[k]) for k in ("position", "since", "decided"))
-        found = Checkpoint(position, facts["counts"], since, decided, leaves)
+        checkpoint = Checkpoint(position, facts["counts"], since, decided, leaves)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"a file that is damaged or no checkpoint ({type(error).__name__})"
         raise InputError(str(path), "checkpoint", reason, "delete it to start anew") from None
@@ -101,7 +101,7 @@ def load(path: Path, mark: str) -> Checkpoint | None:
             str(path), "checkpoint", "of another sweep (other points, program, or versions)",
             "the same sweep, another checkpoint file, or delete it to start anew",
         )  # fmt: skip
-    return found
+    return checkpoint
 
 
 def _facts(point: Checkpoint) -> dict[str, object]:

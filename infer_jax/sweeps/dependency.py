@@ -38,8 +38,8 @@ def read(program: Program, group: Group, dtype: DTypeLike) -> Reading:
     paths = list(by_path(group.base))
     axes = [c.path for c in group.columns if not c.is_spec]
     units = {path: unit_of(path, group.base, None) for path in axes} | trace.units
-    found = dict(zip(paths, reads, strict=True))
-    return Reading(found, steps, trace.signs, trace.counts, units, trace.drawn, text)
+    answers = dict(zip(paths, reads, strict=True))
+    return Reading(answers, steps, trace.signs, trace.counts, units, trace.drawn, text)
 
 
 @lru_cache(maxsize=256)

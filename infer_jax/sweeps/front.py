@@ -125,12 +125,12 @@ def _below_stairs(rows: Front, by: Front) -> np.ndarray:
     at = np.searchsorted(_paired(owner, first), _paired(mine, x), side="right") - 1
     last = np.maximum(at, 0)
     within = (at >= 0) & (owner[last] == mine) & (second[last] <= y)
-    found = np.flatnonzero(within)
-    who = row[last[found]]
-    same = (by.columns[1][who] == x[found]) & (by.columns[2][who] == y[found])
-    mine_ties = [c[found] for c in rows.columns[3:]]
+    inside = np.flatnonzero(within)
+    who = row[last[inside]]
+    same = (by.columns[1][who] == x[inside]) & (by.columns[2][who] == y[inside])
+    mine_ties = [c[inside] for c in rows.columns[3:]]
     first_comes = _later(mine_ties, [c[who] for c in by.columns[3:]])
-    within[found] = ~same | first_comes
+    within[inside] = ~same | first_comes
     return within
 
 

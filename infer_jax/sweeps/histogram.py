@@ -114,14 +114,14 @@ class Quantiles(Summary):
         """For each q the bounds between which the quantile lies."""
         counts = _numbers(state)
         total = np.cumsum(counts)
-        found: list[dict[str, float]] = []
+        bins: list[dict[str, float]] = []
         for q in self.q if len(total) and total[-1] else ():
             rank = min(int(np.ceil(q * float(total[-1]))), int(total[-1]))
             at = int(np.searchsorted(total, max(rank, 1)))
             ends = np.array([at, at + 1], np.uint32) << np.uint32(23 - MANTISSA)
             low, high = ends.view(np.float32)
-            found.append({"q": q, "at_least": float(low), "below": float(high)})
-        return {"term": self.terms[0], "points": int(total[-1]), "quantiles": found}
+            bins.append({"q": q, "at_least": float(low), "below": float(high)})
+        return {"term": self.terms[0], "points": int(total[-1]), "quantiles": bins}
 
 
 def _counted(state: Counts, bins: Array, value: Array, ok: Mask) -> Counts:

@@ -93,8 +93,8 @@ class States:
         if self.devices.mesh.size == 1:
             return jax.tree.map(itemgetter(0), self.held)
         with precise(self.devices.dtype):
-            found = collect(self.reducer, self.devices.mesh, self.devices.place(self.held))
-        return jax.tree.map(_copied, found)
+            state = collect(self.reducer, self.devices.mesh, self.devices.place(self.held))
+        return jax.tree.map(_copied, state)
 
     def leaves(self) -> list[np.ndarray]:
         """What a checkpoint holds."""
@@ -170,8 +170,8 @@ class Frontier:
 
     def _gathered(self, size: int, rows: State) -> State:
         with precise(self.devices.dtype):
-            found = gather(self.devices.mesh, size, rows)
-        return jax.tree.map(_copied, found)
+            gathered = gather(self.devices.mesh, size, rows)
+        return jax.tree.map(_copied, gathered)
 
     def pace(self, count: int) -> float:
         """Points of the next segment at most: what fits the room, and is compared in time."""

@@ -119,10 +119,10 @@ class Stream:
         return Outcome(self.reducer, self.kept.merged(), self.counts, seconds, self.notes, decided)
 
     def _begin(self) -> None:
-        found = held.load(self.path, self.mark) if self.path else None
-        if found is not None:
-            self.position, self.counts = found.position, dict(found.counts)
-            self.kept.restore(found.leaves, found.since, found.decided)
+        checkpoint = held.load(self.path, self.mark) if self.path else None
+        if checkpoint is not None:
+            self.position, self.counts = checkpoint.position, dict(checkpoint.counts)
+            self.kept.restore(checkpoint.leaves, checkpoint.since, checkpoint.decided)
             self.notes.append(f"carried on at point {self.position}")
         self.last_save, self.guarded, self.wish = time.monotonic(), False, QUIET
 

@@ -96,12 +96,12 @@ class ReplayResult(Result):
     @cached_property
     def times(self) -> dict[str, Statistic]:
         """TTFT, TPOT, the time between tokens and latency, s: means, percentiles, their errors."""
-        found = {}
+        statistics = {}
         for name in MEASURED:
-            found[name] = statistic([run.of(name) for run in self.runs], sure=self._random)
+            statistics[name] = statistic([run.of(name) for run in self.runs], sure=self._random)
         gaps = [run.gaps for run in self.runs]
-        found["itl"] = statistic([g.seconds for g in gaps], [g.count for g in gaps])
-        return {name: found[name] for name in TIMES}
+        statistics["itl"] = statistic([g.seconds for g in gaps], [g.count for g in gaps])
+        return {name: statistics[name] for name in TIMES}
 
     @property
     def _random(self) -> bool:
@@ -295,12 +295,12 @@ class ReplayResult(Result):
         """Rows of times; below each what was measured, and by how much it is missed."""
         mark = self.trust.mark
         for name, title in TIMES.items():
-            found = self.times[name]
-            cells = [mark + _with_error(found, level) for level in names()]
+            times = self.times[name]
+            cells = [mark + _with_error(times, level) for level in names()]
             yield [title, *cells]
             if name in self.measured:
                 real = self.measured[name].values
-                off = [found.values[level] / real[level] - 1.0 for level in names()]
+                off = [times.values[level] / real[level] - 1.0 for level in names()]
                 yield ["  measured", *(digits(1e3 * real[level]) for level in names())]
                 yield ["  error", *(f"{100.0 * x:+.1f} %" for x in off)]
 
@@ -365,7 +365,7 @@ def _ms(values: Mapping[str, float]) -> dict[str, float]:
     return {name: 1e3 * x for name, x in values.items()}
 
 
-def _with_error(found: Statistic, level: str) -> str:
-    error = found.errors[level]
-    said = digits(1e3 * found.values[level])
+def _with_error(times: Statistic, level: str) -> str:
+    error = times.errors[level]
+    said = digits(1e3 * times.values[level])
     return said if not np.isfinite(error) else f"{said} ±{digits(1e3 * error, 2)}"

@@ -60,31 +60,31 @@ def architecture(
         values = {"tie_word_embeddings": config.values.get("tie_word_embeddings"), **text.values}
         text = Facts(values, text.where, text.prefix, text.notes)
     formats = quantisation.override(quantisation.read(text, config, published), quant, kv_dtype)
-    made = FAMILIES[name](text)
-    if made.drafts:
-        text.note(f"{made.drafts} multi-token-prediction layers are not counted as layers")
-    return _assemble(made, formats), config.text("model_type", default=name), formats.sentence()
+    model = FAMILIES[name](text)
+    if model.drafts:
+        text.note(f"{model.drafts} multi-token-prediction layers are not counted as layers")
+    return _assemble(model, formats), config.text("model_type", default=name), formats.sentence()
 
 
-def _assemble(made: Decoder, formats: Quantisation) -> Architecture:
+def _assemble(model: Decoder, formats: Quantisation) -> Architecture:
     wide = formats.unquantised.format()
     counts: dict[Key, int] = {}
     blocks: dict[Key, Block] = {}
-    for i, layer in enumerate(made.layers):
+    for i, layer in enumerate(model.layers):
         block = _block(layer, formats, f"layers.{i}.")
         key = tuple((path, float(value)) for path, _, value in leaves(block))
         counts[key] = counts.get(key, 0) + 1
         blocks.setdefault(key, block)
-    head = formats.scheme("lm_head") if formats.head and not made.tied else formats.unquantised
+    head = formats.scheme("lm_head") if formats.head and not model.tied else formats.unquantised
     return Architecture.of(
-        width=made.width,
-        vocabulary=made.vocabulary,
-        tied=float(made.tied),
+        width=model.width,
+        vocabulary=model.vocabulary,
+        tied=float(model.tied),
         blocks=tuple(block.with_(count=counts[key]) for key, block in blocks.items()),
-        vectors=made.vectors,
-        parallel=float(made.parallel),
-        max_positions=made.max_positions or UNBOUNDED,
-        draft_layers=made.drafts,
+        vectors=model.vectors,
+        parallel=float(model.parallel),
+        max_positions=model.max_positions or UNBOUNDED,
+        draft_layers=model.drafts,
         embedding=wide,
         head=head.format(),
         activations=wide,
@@ -101,8 +101,8 @@ def _block(layer: Layer, formats: Quantisation, prefix: str) -> Block:
         weights = formats.format(piece.matrices, prefix)
         if isinstance(piece.spec, Sparse):
             return piece.spec.with_(base=piece.spec.base.with_(weights=weights))
-        made = piece.spec.with_(weights=weights)
-        return made if piece.shared is None else made.with_(shared=spec(piece.shared))
+        stored = piece.spec.with_(weights=weights)
+        return stored if piece.shared is None else stored.with_(shared=spec(piece.shared))
 
     inner = sum(piece.vectors for piece in (layer.attention, layer.feedforward) if piece)
     return Block.of(

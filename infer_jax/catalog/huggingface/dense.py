@@ -140,8 +140,8 @@ def _plain(
             vectors=2 * shape[2] * norm,
         )
 
-    made = stack(facts, attention, lambda i: mlp, layers, norms)
-    return decoder(facts, made, tied=tied, drafts=drafts)
+    in_order = stack(facts, attention, lambda i: mlp, layers, norms)
+    return decoder(facts, in_order, tied=tied, drafts=drafts)
 
 
 def opt(facts: Facts) -> Decoder:
@@ -192,8 +192,8 @@ def falcon(facts: Facts) -> Decoder:
     norms = facts.count("num_ln_in_parallel_attn", default=2 if new else 1, high=2, silent=True)
     vectors = 2 * width * (norms if parallel else 2)
     layer = Layer(attention, dense(width, hidden, gated=False, bias=bias), vectors)
-    made = [layer] * depth(facts)
-    return decoder(facts, made, tied=True, vectors=2 * width, parallel=parallel)
+    in_order = [layer] * depth(facts)
+    return decoder(facts, in_order, tied=True, vectors=2 * width, parallel=parallel)
 
 
 def nemotron_nas(facts: Facts) -> Decoder:

@@ -168,10 +168,10 @@ class Name:
         taken = {op.ANY: lambda c: c != "\n", op.NOT_LITERAL: lambda c: ord(c) != given}.get(
             kind, lambda c: _in(given, c)
         )
-        found = sum(places for letter, places in self.places.items() if taken(letter))
+        matching = sum(places for letter, places in self.places.items() if taken(letter))
         if kind is op.IN:
-            self.taken[id(given)] = found
-        return found
+            self.taken[id(given)] = matching
+        return matching
 
     def at(self, place: object) -> int:
         """The places, one more than characters, where ``^``, ``$`` or a word's edge is."""
@@ -187,13 +187,13 @@ class Name:
 
 def _in(items: Parts, letter: str) -> bool:
     """Whether a class, ``[a-z]`` or ``\\d``, has a character."""
-    code, found = ord(letter), False
+    code, inside = ord(letter), False
     for kind, given in items:
         if kind is op.LITERAL:
-            found |= code == given
+            inside |= code == given
         elif kind is op.RANGE:
-            found |= given[0] <= code <= given[1]
+            inside |= given[0] <= code <= given[1]
         elif kind is op.CATEGORY:
             opposite = given in OPPOSITES
-            found |= CATEGORIES[OPPOSITES.get(given, given)](letter) != opposite
-    return found != (items[0][0] is op.NEGATE)
+            inside |= CATEGORIES[OPPOSITES.get(given, given)](letter) != opposite
+    return inside != (items[0][0] is op.NEGATE)

@@ -130,12 +130,12 @@ class Facts:
 
     def names(self, *keys: str) -> list[str]:
         """A list of strings, empty where it is missing."""
-        found: list[str] = []
+        strings: list[str] = []
         for item in self.items(*keys) or []:
             if not isinstance(item, str):
                 raise self.error(keys[0], item, "a list of strings")
-            found.append(item)
-        return found
+            strings.append(item)
+        return strings
 
     def section(self, key: str) -> "Facts | None":
         """The object under ``key``, or None where it is missing."""

@@ -75,9 +75,9 @@ def qwen3_next(facts: Facts) -> Decoder:
         def feedforward(i: int) -> Piece:
             return mlp
 
-    made = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
+    in_order = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
     drafts = facts.count("mtp_num_hidden_layers", default=0, low=0, silent=True)
-    return decoder(facts, made, drafts=drafts)
+    return decoder(facts, in_order, drafts=drafts)
 
 
 def llama4(facts: Facts) -> Decoder:
@@ -115,8 +115,8 @@ def llama4(facts: Facts) -> Decoder:
         kind: grouped_query(width, shape, window=window, qkv_bias=bias, output_bias=bias)
         for kind, window in ((FULL, UNBOUNDED), (CHUNKED, chunk))
     }
-    made = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
-    return decoder(facts, made)
+    in_order = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
+    return decoder(facts, in_order)
 
 
 def gemma4(facts: Facts) -> Decoder:
@@ -144,7 +144,7 @@ def gemma4(facts: Facts) -> Decoder:
     )
     double = facts.flag("use_double_wide_mlp", default=False)
     mixture = facts.flag("enable_moe_block", default=False)
-    made = []
+    in_order = []
     for i, window in enumerate(windows(facts, periodic(layers, 6))):
         sliding, reuse = window < UNBOUNDED, i >= reusing
         shape = (queries, shared, head) if sliding else (queries, few, wide)
@@ -170,8 +170,8 @@ def gemma4(facts: Facts) -> Decoder:
                 vectors=width + count,  # scales of the router
             )
             norms = 7
-        made.append(Layer(attention, feedforward, norms * width))
-    return decoder(facts, made, tied=True)
+        in_order.append(Layer(attention, feedforward, norms * width))
+    return decoder(facts, in_order, tied=True)
 
 
 def nemotron_h(facts: Facts) -> Decoder:
@@ -231,9 +231,9 @@ def nemotron_h(facts: Facts) -> Decoder:
         "mlp": mlp,
         "moe": moe,
     }
-    made = {kind: makers[kind]() for kind in dict.fromkeys(MIXERS[kind] for kind in kinds)}
+    by_kind = {kind: makers[kind]() for kind in dict.fromkeys(MIXERS[kind] for kind in kinds)}
     drafts = facts.count("num_nextn_predict_layers", default=0, low=0, silent=True)
-    return decoder(facts, [made[MIXERS[kind]] for kind in kinds], drafts=drafts)
+    return decoder(facts, [by_kind[MIXERS[kind]] for kind in kinds], drafts=drafts)
 
 
 def mimo_v2_flash(facts: Facts) -> Decoder:
@@ -270,8 +270,8 @@ def mimo_v2_flash(facts: Facts) -> Decoder:
         deepseek_experts(facts, correction=True),
         lambda: dense(width, facts.count("intermediate_size")),
     )
-    made = [Layer(mixers[int(flag)], feedforward(i), 2 * width) for i, flag in enumerate(flags)]
-    return decoder(facts, made)
+    in_order = [Layer(mixers[int(flag)], feedforward(i), 2 * width) for i, flag in enumerate(flags)]
+    return decoder(facts, in_order)
 
 
 def jamba(facts: Facts) -> Decoder:
@@ -292,7 +292,7 @@ def jamba(facts: Facts) -> Decoder:
         active = facts.count("num_experts_per_tok", default=2)
         module = "feed_forward.experts"
         mixture = experts(facts, width, hidden, count=count, active=active, module=module)
-    made = [
+    in_order = [
         Layer(
             attention if i % period == offset else recurrent,
             mixture if i % step == first else plain,
@@ -300,7 +300,7 @@ def jamba(facts: Facts) -> Decoder:
         )
         for i in range(layers)
     ]
-    return decoder(facts, made)
+    return decoder(facts, in_order)
 
 
 def selective(facts: Facts, width: int) -> Piece:

@@ -70,8 +70,10 @@ def stack(
 ) -> list[Layer]:
     """Attention then feedforward in every layer, with ``norms`` norms of the model's width."""
     width = facts.count("hidden_size")
-    made = {window: attention(window) for window in dict.fromkeys(windows)}
-    return [Layer(made[window], feedforward(i), norms * width) for i, window in enumerate(windows)]
+    by_window = {window: attention(window) for window in dict.fromkeys(windows)}
+    return [
+        Layer(by_window[window], feedforward(i), norms * width) for i, window in enumerate(windows)
+    ]
 
 
 def depth(facts: Facts) -> int:
@@ -134,13 +136,13 @@ def sparse_after_first(facts: Facts) -> Callable[[int], bool]:
 
 def either(sparse: Callable[[int], bool], experts: Piece, dense: Callable[[], Piece]):
     """The feedforward of layer i: ``experts`` where ``sparse(i)``, else a dense one."""
-    made: list[Piece] = []
+    once: list[Piece] = []
 
     def feedforward(i: int) -> Piece:
         if sparse(i):
             return experts
-        if not made:
-            made.append(dense())
-        return made[0]
+        if not once:
+            once.append(dense())
+        return once[0]
 
     return feedforward

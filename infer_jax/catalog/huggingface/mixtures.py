@@ -162,9 +162,9 @@ def deepseek_v32(facts: Facts) -> Decoder:
     width = facts.count("hidden_size")
     base = latent(facts, width)
     kinds = facts.items("indexer_types", length=depth(facts), allowed=("full", "shared"))
-    made = {full: sparse(facts, base, width, full) for full in (True, False)}
+    indexed = {full: sparse(facts, base, width, full) for full in (True, False)}
     layers = [
-        Layer(made[kinds is None or kinds[i] == "full"], layer.feedforward, layer.vectors)
+        Layer(indexed[kinds is None or kinds[i] == "full"], layer.feedforward, layer.vectors)
         for i, layer in enumerate(_deepseek(facts, base, correction=True))
     ]
     return decoder(facts, layers, drafts=_drafts(facts))
@@ -192,9 +192,9 @@ def deepseek_v4(facts: Facts) -> Decoder:
     streams = facts.count("hc_mult", default=4)
     mixing = (2 + streams) * streams
     vectors = 2 * width + 2 * (mixing * streams * width + mixing + 3)
-    made = [Layer(kinds[ratio], mixture, vectors) for ratio in ratios[:layers]]
+    in_order = [Layer(kinds[ratio], mixture, vectors) for ratio in ratios[:layers]]
     facts.note("the traffic of the residual streams (mHC) is not counted")
-    return decoder(facts, made, drafts=_drafts(facts))
+    return decoder(facts, in_order, drafts=_drafts(facts))
 
 
 def glm4_moe(facts: Facts) -> Decoder:
@@ -304,8 +304,8 @@ def minimax_m2(facts: Facts) -> Decoder:
         each = facts.count("mtp_transformer_layers", default=1, low=0, silent=True)
         drafts = each * facts.count("num_mtp_modules", low=0)
     whole = [UNBOUNDED] * layers
-    made = stack(facts, lambda window: attention, lambda i: mixture, whole)
-    return decoder(facts, made, drafts=drafts)
+    in_order = stack(facts, lambda window: attention, lambda i: mixture, whole)
+    return decoder(facts, in_order, drafts=drafts)
 
 
 FAMILIES: dict[str, Family] = {

@@ -41,17 +41,17 @@ class Quantisation:
 
         Convolutions, and modules of under ``SLIGHT`` of the others, do not set the latter two.
         """
-        found = {name: self.scheme(prefix + name) for name, count in matrices.items() if count}
-        if not found:
+        schemes = {name: self.scheme(prefix + name) for name, count in matrices.items() if count}
+        if not schemes:
             return self.unquantised.format()
-        products = [name for name in found if not name.endswith("conv1d")]
+        products = [name for name in schemes if not name.endswith("conv1d")]
         least = SLIGHT * sum(matrices[name] for name in products)
-        sizes = {scheme.bytes for scheme in found.values()}
+        sizes = {scheme.bytes for scheme in schemes.values()}
         # a mean of equal numbers need not be that number
-        mean = sum(scheme.bytes * matrices[name] for name, scheme in found.items()) / sum(
+        mean = sum(scheme.bytes * matrices[name] for name, scheme in schemes.items()) / sum(
             matrices.values()
         )
-        large = [found[name] for name in products if matrices[name] >= least]
+        large = [schemes[name] for name in products if matrices[name] >= least]
         rows, columns = (max(scheme.block[side] for scheme in large) for side in (0, 1))
         size = sizes.pop() if len(sizes) == 1 else mean
         bits = max(scheme.bits for scheme in large)
@@ -80,9 +80,9 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
     facts = config.section("quantization_config") or outer.section("quantization_config")
     inner = published.section("quantization") if published is not None else None
     if inner is not None:
-        found = _modelopt(inner, base)
-        cache = found.cache or (_cache(facts) if facts is not None else None)
-        return Quantisation(base, found.stored, found.excluded, found.head, cache)
+        formats = _modelopt(inner, base)
+        cache = formats.cache or (_cache(facts) if facts is not None else None)
+        return Quantisation(base, formats.stored, formats.excluded, formats.head, cache)
     if facts is None:
         return Quantisation(base)
     method = facts.text("quant_method", default="modelopt" if "quant_algo" in facts else REQUIRED)
@@ -114,7 +114,7 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
     return Quantisation(base, stored, skipped)
 
 
-def override(found: Quantisation, quant: str | None, kv_dtype: str | None) -> Quantisation:
+def override(own: Quantisation, quant: str | None, kv_dtype: str | None) -> Quantisation:
     """``found`` with all matrices in format ``quant`` and the cache in ``kv_dtype``.
 
     Embedding and head stay as the checkpoint's unquantised numbers.
@@ -122,7 +122,7 @@ def override(found: Quantisation, quant: str | None, kv_dtype: str | None) -> Qu
     Raises:
         InputError: a name that is not one of the choices.
     """
-    stored, excluded, head, cache = found.stored, found.excluded, found.head, found.cache
+    stored, excluded, head, cache = own.stored, own.excluded, own.head, own.cache
     if quant is not None:
         if quant not in schemes.CHOICES:
             raise InputError("load_model", "quant", quant, ", ".join(schemes.CHOICES))
@@ -132,7 +132,7 @@ def override(found: Quantisation, quant: str | None, kv_dtype: str | None) -> Qu
             allowed = ", ".join((*schemes.CACHES, "auto"))
             raise InputError("load_model", "kv_dtype", kv_dtype, allowed)
         cache = schemes.CACHES[kv_dtype]
-    return Quantisation(found.unquantised, stored, excluded, head, cache)
+    return Quantisation(own.unquantised, stored, excluded, head, cache)
 
 
 def _dtype(config: Facts, outer: Facts) -> Scheme:

@@ -117,8 +117,8 @@ def of_group(group: Facts) -> Scheme:
         return Scheme(f"{'fp' if kind == 'float' else 'int'}{bits}", bits / 8.0, multiplied)
     if kind == "float":
         name = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}.get((bits, size))
-        made = padded if name == "mxfp4" else grouped
-        return made(name or f"fp{bits} in groups of {size}", bits, size, 8, multiplied)
+        stored = padded if name == "mxfp4" else grouped
+        return stored(name or f"fp{bits} in groups of {size}", bits, size, 8, multiplied)
     symmetric = weights.flag("symmetric", default=True)
     return grouped(
         f"int{bits} in groups of {size}", bits, size, 16 + (0 if symmetric else bits), multiplied

@@ -62,14 +62,14 @@ def read(cells: Cells) -> Run:
     if cells.flag("was_cancelled"):
         raise cells.error("was_cancelled", "true", "a run that went to its end")
     metrics = cells.part("records") if "records" in cells.values else cells
-    found = {name: _metric(metrics.part(_key(metrics, name)), name) for name in (*TIMES, *COUNTS)}
+    times = {name: _metric(metrics.part(_key(metrics, name)), name) for name in (*TIMES, *COUNTS)}
     config = cells.part("input_config")
     models = config.part("endpoint").values.get("model_names") or config.values.get("model_names")
     named = models[0] if isinstance(models, list) and models else None
     if models and not isinstance(named, str):
         raise config.error("model_names", models, "a list of texts")
     load = [config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config]
-    run = _run(cells, found)
+    run = _run(cells, times)
     failed, limited = _errors(cells)
     return run.replace(
         failed=max(run.failed, failed),
@@ -88,7 +88,7 @@ def read_table(file: str, text: str) -> Run:
         InputError: as ``read``; a metric's name without a unit.
     """
     header: list[str] = []
-    found: dict[str, Statistic] = {}
+    statistics: dict[str, Statistic] = {}
     for line, row in csv_rows(file, text):
         if row[0].lower() == "metric":
             header = row[1:]
@@ -103,9 +103,9 @@ def read_table(file: str, text: str) -> Run:
                 for key, x in zip(header, row[1:], strict=False)
             }
             inside = {"unit": unit.rstrip(") ").strip() or "count"} | named
-            found[name] = _metric(Cells(file, line, inside), name)
+            statistics[name] = _metric(Cells(file, line, inside), name)
     return _run(
-        Cells(file, 0, {}), {name: found.get(name, Statistic()) for name in (*TIMES, *COUNTS)}
+        Cells(file, 0, {}), {name: statistics.get(name, Statistic()) for name in (*TIMES, *COUNTS)}
     )
 
 
@@ -127,16 +127,18 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]])
             one = cells.part("metrics").part(name)
             if not one.values:
                 continue
-            found = _metric(Cells(file, line, {**one.values, "avg": one.values.get("value")}), name)
-            if found.mean is not None:
-                values[name].append(found.mean)
+            metric = _metric(
+                Cells(file, line, {**one.values, "avg": one.values.get("value")}), name
+            )
+            if metric.mean is not None:
+                values[name].append(metric.mean)
         starts.append(cells.part("metadata").number("request_start_ns"))
         ends.append(cells.part("metadata").number("request_end_ns"))
     if not starts:
         raise Cells(file, 0, {}).error("requests completed", 0, "at least one")
     span = [x for x in (*starts, *ends) if x is not None]
     duration = (max(span) - min(span)) * 1e-9 if span else 0.0
-    run = _run(Cells(file, 0, {}), {name: _over(found) for name, found in values.items()})
+    run = _run(Cells(file, 0, {}), {name: _over(metric) for name, metric in values.items()})
     outputs = tuple(values["output_sequence_length"])
     return run.replace(
         completed=float(len(starts)),
@@ -159,17 +161,17 @@ def _errors(cells: Cells) -> tuple[float, float]:
     return sum(n for n, _ in counts), sum(n for n, said in counts if "429" in said)
 
 
-def _run(cells: Cells, found: Mapping[str, Statistic]) -> Run:
-    times = {ours: found[theirs] for theirs, ours in TIMES.items()}
+def _run(cells: Cells, statistics: Mapping[str, Statistic]) -> Run:
+    times = {ours: statistics[theirs] for theirs, ours in TIMES.items()}
     run = Run(
         **cells.place,
         source="aiperf",
-        isl=found["input_sequence_length"].mean,
-        osl=found["output_sequence_length"].mean,
-        request_throughput=found["request_throughput"].mean,
-        output_throughput=found["output_token_throughput"].mean,
-        completed=found["request_count"].mean,
-        failed=found["error_request_count"].mean or 0.0,
+        isl=statistics["input_sequence_length"].mean,
+        osl=statistics["output_sequence_length"].mean,
+        request_throughput=statistics["request_throughput"].mean,
+        output_throughput=statistics["output_token_throughput"].mean,
+        completed=statistics["request_count"].mean,
+        failed=statistics["error_request_count"].mean or 0.0,
     )
     return run.replace(**times)
 

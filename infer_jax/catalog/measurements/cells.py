@@ -127,35 +127,35 @@ class Cells:
         Raises:
             InputError: one of them is not a number.
         """
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for key in self.values:
             head, _, tail = key.partition("_")
             if tail == name and NAMED.fullmatch(head):
                 value = self.number(key, scale)
                 if value is not None:
-                    found[head] = value
-        return gathered(found)
+                    values[head] = value
+        return gathered(values)
 
     def _number(self, name: str, value: object) -> float:
         allowed = f"a number of at least 0, below {MOST:g}"
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self.error(name, value, allowed)
         try:
-            found = float(value)
+            number = float(value)
         except (ValueError, OverflowError):
             raise self.error(name, value, allowed) from None
-        if not 0.0 <= found < MOST:
+        if not 0.0 <= number < MOST:
             raise self.error(name, value, allowed)
-        return found if found > LEAST else 0.0
+        return number if number > LEAST else 0.0
 
 
-def gathered(found: Mapping[str, float]) -> Statistic:
+def gathered(values: Mapping[str, float]) -> Statistic:
     """A statistic from values named mean (or avg), std, median and p50, p99 ..."""
-    ranks = {50.0: found["median"]} if "median" in found else {}
-    given = {float(key[1:]): value for key, value in found.items() if PERCENTILE.fullmatch(key)}
+    ranks = {50.0: values["median"]} if "median" in values else {}
+    given = {float(key[1:]): value for key, value in values.items() if PERCENTILE.fullmatch(key)}
     ranks |= {rank: value for rank, value in given.items() if rank <= 100.0}
-    mean = found.get("mean", found.get("avg"))
-    return Statistic(mean, found.get("std"), tuple(sorted(ranks.items())))
+    mean = values.get("mean", values.get("avg"))
+    return Statistic(mean, values.get("std"), tuple(sorted(ranks.items())))
 
 
 def contents(path: str | os.PathLike[str]) -> str:

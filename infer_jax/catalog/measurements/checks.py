@@ -96,7 +96,7 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
     """
     seen: set[tuple] = set()
     ends: dict[tuple, tuple[Run, Run]] = {}  # the fastest and the slowest of a configuration
-    found = []
+    kept = []
     for run in runs:
         same = _configuration(run)
         if (entry := (same, _times(run))) in seen:
@@ -107,8 +107,8 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
             _agree(run, fast)
             _agree(run, slow)
             ends[same] = min(run, fast, key=_tpot), max(run, slow, key=_tpot)
-        found.append(run)
-    return tuple(found)
+        kept.append(run)
+    return tuple(kept)
 
 
 def _tpot(run: Run) -> float:

@@ -23,7 +23,7 @@ def checked(where: str, given: Mapping[str, object]) -> dict[str, object]:
     Raises:
         InputError: an unknown name or a malformed value.
     """
-    found: dict[str, object] = {}
+    facts: dict[str, object] = {}
     for name, value in given.items():
         if value is None:
             continue
@@ -32,12 +32,12 @@ def checked(where: str, given: Mapping[str, object]) -> dict[str, object]:
         if name in TEXTS:
             if not isinstance(value, str) or not value:
                 raise InputError(where, name, value, "a text")
-            found[name] = value
+            facts[name] = value
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
             raise InputError(where, name, value, "a number of at least 0")
-        found[name] = float(value)
-    return found
+        facts[name] = float(value)
+    return facts
 
 
 def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, object]]:
@@ -49,11 +49,11 @@ def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, object]]:
     table = (read_json if Path(path).suffix.lower() == ".json" else read_toml)(path)
     where = str(path)
     own = {name: value for name, value in table.items() if not isinstance(value, dict)}
-    found = {"": checked(where, own)}
+    facts = {"": checked(where, own)}
     for name, value in table.items():
         if isinstance(value, dict):
-            found[name] = checked(f"{where}, table {name}", value)
-    return found
+            facts[name] = checked(f"{where}, table {name}", value)
+    return facts
 
 
 def complete(

@@ -64,10 +64,10 @@ def read(file: str, text: str) -> Run:
 
 
 def _statistic(cells: Cells, pattern: re.Pattern[str], mean: str) -> Statistic:
-    found = {
+    values = {
         f"p{float(m[1]):g}": cells.number(m[0], 1e-9)
         for m in map(pattern.fullmatch, cells.values)
         if m
     }
-    found["mean"] = cells.number(mean, 1e-9)
-    return gathered({name: value for name, value in found.items() if value is not None})
+    values["mean"] = cells.number(mean, 1e-9)
+    return gathered({name: value for name, value in values.items() if value is not None})

@@ -63,17 +63,17 @@ def _files(paths: Paths) -> Iterator[Path]:
         if path.is_dir():
             kinds = (".json", ".jsonl", ".csv", ".txt")
             try:
-                found = sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
+                files = sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
             except OSError as error:
                 reason = (error.strerror or type(error).__name__).lower()
                 raise InputError(str(path), "", reason, "a readable folder") from None
         elif any(mark in str(given) for mark in "*?[") and not path.exists():
-            found = [Path(name) for name in sorted(glob.glob(str(given)))]
+            files = [Path(name) for name in sorted(glob.glob(str(given)))]
         else:
-            found = [path]
-        if not found:
+            files = [path]
+        if not files:
             raise InputError(str(given), "", "no file", FORMATS)
-        yield from found
+        yield from files
 
 
 def _of_file(path: Path) -> Iterator[Run]:
@@ -93,12 +93,12 @@ def _of_file(path: Path) -> Iterator[Run]:
         raise InputError(file, "", kind, FORMATS)
 
 
-def _of_documents(file: str, found: list[tuple[int, object]]) -> Iterator[Run]:
-    records = [(n, x) for n, x in found if isinstance(x, dict) and aiperf.recognises_record(x)]
-    if found and len(records) == len(found):
+def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Run]:
+    records = [(n, x) for n, x in documents if isinstance(x, dict) and aiperf.recognises_record(x)]
+    if documents and len(records) == len(documents):
         yield aiperf.read_records(file, records)
         return
-    for line, value in found:
+    for line, value in documents:
         if isinstance(value, list):
             places = [(number, "entry", entry) for number, entry in enumerate(value, 1)]
         else:

@@ -66,8 +66,8 @@ class Published:
 
     def fact(self, key: str) -> str:
         """What the provenance says after ``key=``, or ""."""
-        found = re.search(rf"\b{key}=([^;]*)", self.provenance)
-        return found[1].strip() if found else ""
+        match = re.search(rf"\b{key}=([^;]*)", self.provenance)
+        return match[1].strip() if match else ""
 
 
 def package_folder() -> Path:
@@ -76,11 +76,11 @@ def package_folder() -> Path:
     Raises:
         InputError: the package is not installed.
     """
-    found = find_spec("aiconfigurator_core")
-    if found is None or found.origin is None:
+    package = find_spec("aiconfigurator_core")
+    if package is None or package.origin is None:
         allowed = "pip install 'infer_jax[silicon]'"
         raise InputError("measured serving rows", "aiconfigurator-core", "not installed", allowed)
-    return Path(found.origin).parent / "systems"
+    return Path(package.origin).parent / "systems"
 
 
 def published_rows(path: str | os.PathLike[str] | None = None) -> tuple[Published, ...]:

@@ -23,8 +23,8 @@ def kernel_tables(system: str) -> tuple[str, ...]:
         InputError: the package is not installed, or has no such system.
     """
     root = _system(system)
-    found = (path.relative_to(root).with_suffix("") for path in root.rglob("*.parquet"))
-    return tuple(sorted(str(path) for path in found))
+    names = (path.relative_to(root).with_suffix("") for path in root.rglob("*.parquet"))
+    return tuple(sorted(str(path) for path in names))
 
 
 def kernel_columns(system: str, table: str, **equal: object) -> dict[str, np.ndarray]:

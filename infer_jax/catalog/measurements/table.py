@@ -62,25 +62,25 @@ def _run(cells: Cells) -> Run:
             value = cells.number(column, SCALES[parts[2]] if len(parts) == 3 else 1.0)
             if value is not None:
                 times.setdefault(name, {})[statistic] = value
-    found = {name: gathered(values) for name, values in times.items()}
-    each, origin = _tpot(cells, found)
+    statistics = {name: gathered(values) for name, values in times.items()}
+    each, origin = _tpot(cells, statistics)
     facts: dict[str, object] = {name: cells.text(name) for name in TEXTS}
     facts |= {name: cells.number(name) for name in NUMBERS}
     facts |= {name: cells.number(name) or 0.0 for name in COUNTS}
     facts |= {ours: cells.number(theirs) for theirs, ours in MEASURED.items()}
-    facts |= {name: found.get(name, Statistic()) for name in ("ttft", "itl", "e2el")}
+    facts |= {name: statistics.get(name, Statistic()) for name in ("ttft", "itl", "e2el")}
     run = Run(**cells.place, source="csv", tpot=each, tpot_from=origin)
     return run.replace(**facts)
 
 
-def _tpot(cells: Cells, found: dict[str, Statistic]) -> tuple[Statistic, str]:
+def _tpot(cells: Cells, statistics: dict[str, Statistic]) -> tuple[Statistic, str]:
     """TPOT without the first token, and what it was."""
-    given, ttft = found.get("tpot", Statistic()), found.get("ttft", Statistic())
+    given, ttft = statistics.get("tpot", Statistic()), statistics.get("ttft", Statistic())
     definition = cells.text("tpot_definition") or tpot.EXCLUDES
     if definition not in tpot.DEFINITIONS:
         raise cells.error("tpot_definition", definition, " or ".join(tpot.DEFINITIONS))
     if definition == tpot.INTERACTIVITY:
-        return tpot.of_interactivity(found.get("intvty", Statistic())), "interactivity"
+        return tpot.of_interactivity(statistics.get("intvty", Statistic())), "interactivity"
     if definition == tpot.EXCLUDES:
         return given, Run.tpot_from
     osl = cells.number("osl")

@@ -58,11 +58,11 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
     >>> serving_errors()["b200_sxm", "vllm"].median["tpot"] < 10
     True
     """
-    found = {}
+    errors = {}
     for system, engines in _fit()["errors"].items():
         for engine, row in engines.items():
             both = {name: row[name] for name in ("tpot", "ttft")}
-            found[system, engine] = Errors(
+            errors[system, engine] = Errors(
                 rows=row["rows"],
                 median={name: cells["median_error"] for name, cells in both.items()},
                 within={
@@ -70,7 +70,7 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
                     for name, cells in both.items()
                 },
             )
-    return found
+    return errors
 
 
 class Measured(NamedTuple):

@@ -29,15 +29,15 @@ def cached_tokens(
     [0.0, 1024.0, 0.0]
     """
     kept: OrderedDict[int, None] = OrderedDict()
-    found = np.zeros(len(prompts))
+    cached = np.zeros(len(prompts))
     for index, (blocks, tokens) in enumerate(zip(hashes, prompts, strict=True)):
         hits = 0
         while hits < len(blocks) and blocks[hits] in kept:
             hits += 1
-        found[index] = min(hits * block, float(tokens))
+        cached[index] = min(hits * block, float(tokens))
         for one in reversed(blocks):  # the first block last: it is the most shared
             kept[one] = None
             kept.move_to_end(one)
         while capacity is not None and len(kept) > capacity:
             kept.popitem(last=False)
-    return found
+    return cached

@@ -65,14 +65,14 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     """
     file, text = str(path), contents(path)
     if text.lstrip()[:1] in "{[":
-        found = json_lines(file, text, LARGEST)
-        values = [value for _, value in found]
+        lines = json_lines(file, text, LARGEST)
+        values = [value for _, value in lines]
         if _is_text(values):
             allowed = "a trace with token counts: conversations are text and need a tokenizer"
             raise InputError(file, "", "ShareGPT's conversations", allowed)
         if any(isinstance(value, dict) and "input_lens" in value for value in values):
-            return _detailed(file, found)
-        rows = [Cells(file, line, _object(file, line, value)) for line, value in found]
+            return _detailed(file, lines)
+        rows = [Cells(file, line, _object(file, line, value)) for line, value in lines]
     else:
         table = csv_rows(file, text)
         _, header = next(table)
@@ -189,11 +189,11 @@ def _hashes(file: str, rows: list[Cells], requests: list[_Request]) -> tuple[tup
     return tuple(request.hashes for request in requests)
 
 
-def _detailed(file: str, found: list[tuple[int, object]]) -> Trace:
+def _detailed(file: str, lines: list[tuple[int, object]]) -> Trace:
     """The lengths in detailed results of vLLM's or SGLang's benchmark, one run or more."""
     starts, prompts, outputs, waits, gaps = [], [], [], [], []
     source = "vllm"
-    for line, value in found:
+    for line, value in lines:
         cells = Cells(file, line, _object(file, line, value))
         source = "sglang" if "dataset_name" in cells.values else "vllm"
         sent, lengths = cells.numbers("input_lens"), cells.numbers("output_lens")
@@ -210,7 +210,7 @@ def _detailed(file: str, found: list[tuple[int, object]]) -> Trace:
         outputs += lengths
         waits += cells.numbers("ttfts")
         gaps += _gaps(cells)
-    timed = len(found) == 1 and len(starts) == len(prompts)  # clocks of several runs differ
+    timed = len(lines) == 1 and len(starts) == len(prompts)  # clocks of several runs differ
     order = np.argsort(starts, kind="stable") if timed else np.arange(len(prompts))
     arrivals = np.array(starts)[order] if timed else np.zeros(0)
     arrivals = arrivals - arrivals[:1].sum()

@@ -25,7 +25,7 @@ def corrected(
 ) -> Answer:
     """One pass of the corrected assembly."""
     rank = corrected_layers.Rank(model, arch, hardware, forward, plan)
-    found: list[dict[str, Kernel]] = []
+    kernels_of: list[dict[str, Kernel]] = []
     kinds = ("attention", "feedforward", "network")
     terms: dict[str, Array] = {kind: jnp.asarray(0.0) for kind in kinds}
     time, useful = jnp.asarray(0.0), jnp.asarray(0.0)
@@ -35,19 +35,19 @@ def corrected(
         time = time + block.count * seconds
         terms = {name: terms[name] + block.count * parts[name] for name in terms}
         useful = useful + block.count * total(k.flops / k.peak for k in kernels.values())
-        found.append(kernels)
+        kernels_of.append(kernels)
     last = corrected_layers.head(rank)
     batches = 1.0 + plan.two_batch
     terms["head"] = batches * last.seconds
     terms["scheduling"] = jnp.where(rank.decodes, model.schedule_decode, model.schedule_prefill)
     time = time + terms["head"] + terms["scheduling"]
     useful = batches * (useful + last.flops / last.peak)
-    found.append({"head": last})
-    limits = {"memory": _room(model, arch, hardware, forward, plan)} | _measured(model, found)
+    kernels_of.append({"head": last})
+    limits = {"memory": _room(model, arch, hardware, forward, plan)} | _measured(model, kernels_of)
     phase = Phase(
         time=time, terms=terms, limits=limits, mfu=useful / time, layout=_layout(plan, rank.nodes)
     )
-    return phase, found
+    return phase, kernels_of
 
 
 def _account(
@@ -86,13 +86,13 @@ def largest_batch(
     return plan.ep * jnp.floor(jnp.maximum(room, 0.0) / each)
 
 
-def _measured(model: Coefficients, found: list[dict[str, Kernel]]) -> dict[str, Limit]:
+def _measured(model: Coefficients, in_order: list[dict[str, Kernel]]) -> dict[str, Limit]:
     """Kernels that a look-up found no row for: none may lack one, where tables are the source."""
     if model.published or not isinstance(model.efficiency, Tables):
         return {}
     lacking = total(
         jnp.where((k.lack != MEASURED) & (k.flops > 0), 1.0, 0.0)
-        for kernels in found
+        for kernels in in_order
         for k in kernels.values()
     )
     return {"kernels without a measurement": Limit(need=lacking, capacity=jnp.asarray(0.0))}
@@ -152,14 +152,14 @@ def published(
         need = held.weights + model.reserve + forward.sequences / plan.ep * each
         ideal = total(k.flops / k.peak for k in kernels.values())
         layers = total(b.count for b in arch.blocks)
-        made = Phase(
+        whole = Phase(
             time=time,
             terms=terms | {"scheduling": scheduling * jnp.ones_like(time)},
             limits={"memory": Limit(need=need, capacity=hardware.chip.memory * model.byte_giga)},
             mfu=layers * ideal / time,
             layout=_layout(plan, job.nodes),
         )
-        return made, kernels
+        return whole, kernels
 
     decodes = forward.new_tokens <= model.decode_tokens
     answer, kernels = trees.where(decodes, phase("decode"), phase("prefill"))

@@ -90,9 +90,9 @@ class Rank(NamedTuple):
     def bounded(self, flops: Array, moved: Array, peak: Array, rating: Rating) -> Kernel:
         """A kernel at its efficiency, but no faster than memory; none where there is no work."""
         moved = jnp.where(flops > 0, moved, 0.0)
-        made = rated(flops, moved, peak, rating)
+        kernel = rated(flops, moved, peak, rating)
         least = moved / (self.hardware.chip.memory_bandwidth * self.model.memory_share)
-        return made.replace(seconds=jnp.maximum(made.seconds, least))
+        return kernel.replace(seconds=jnp.maximum(kernel.seconds, least))
 
     def core_work(self, mine: Mine) -> tuple[Array, Array]:
         """FLOP of the core of a layer, and bytes that it moves."""
@@ -122,18 +122,18 @@ class Rank(NamedTuple):
         stepped, here = source.linear(chip, mine.attention, self.tokens, "decode", held)
         scanned, there = source.linear(chip, mine.attention, self.tokens, "prefill", held)
         work, moved = self.core_work(mine)
-        made = rated(work, moved, chip.flops_16, trees.where(self.decodes, here, there))
+        kernel = rated(work, moved, chip.flops_16, trees.where(self.decodes, here, there))
         least = moved / (chip.memory_bandwidth * self.model.memory_share)
         spent = jnp.where(self.decodes, stepped, scanned)
-        return made.replace(seconds=jnp.maximum(spent, least))
+        return kernel.replace(seconds=jnp.maximum(spent, least))
 
 
 def projections(r: Rank, attention: Attention) -> Kernelled:
     """The projections of an attention layer on one rank."""
     layer = att.of(attention)
     mine = att.of(layer.of_rank(r.plan.tp))
-    made = mine.matrices(r.arch.width)
-    return {name: r.gemm(m, layer.weights) for name, m in zip(mine.names, made, strict=True)}
+    matrices = mine.matrices(r.arch.width)
+    return {name: r.gemm(m, layer.weights) for name, m in zip(mine.names, matrices, strict=True)}
 
 
 def core(r: Rank, attention: Attention) -> Kernelled:
@@ -168,8 +168,8 @@ def feedforward(r: Rank, layer: Feedforward) -> Kernelled:
     moved = read * layer.weights.bytes + 2.0 * r.tokens * layer.active * 2.0 * outer
     experts = r.bounded(flops, moved, rate(chip, layer.weights.bits), rating)
     plain = Format(bytes=2.0 * jnp.ones_like(width), bits=16.0 * jnp.ones_like(width))
-    made = {"router": r.gemm(Matrix(layer.router * layer.experts, width), plain)}
-    return made | {"experts": experts} | dense(layer.shared, "shared")
+    router = {"router": r.gemm(Matrix(layer.router * layer.experts, width), plain)}
+    return router | {"experts": experts} | dense(layer.shared, "shared")
 
 
 class Wires(NamedTuple):

@@ -194,19 +194,19 @@ def feedforward(job: Job, layer: Feedforward) -> dict[str, Kernel]:
         routed = Routed(layer.replace(width=inner), width, job.tokens, job.world, job.groups)
         rating = job.model.efficiency.routed(job.hardware.chip, routed, job.stage)
         moved = held * layer.experts / job.groups
-    made = {"moe": job.kernel(flops, moved, weights.bits, rating), "moe_load": job.load(moved)}
+    mixture = {"moe": job.kernel(flops, moved, weights.bits, rating), "moe_load": job.load(moved)}
     if isinstance(layer, Experts):
         common = inner * layer.shared.width / layer.width
         exists = jnp.where(common > 0, 1.0, 0.0)
         up = job.gemm(width, 2.0 * common, weights)
         down = job.gemm(common, width, weights)
-        made["shared"] = up.replace(
+        mixture["shared"] = up.replace(
             seconds=exists * (up.seconds + down.seconds),
             flops=up.flops + down.flops,
             bytes=up.bytes + down.bytes,
             lack=exists * jnp.maximum(up.lack, down.lack),
         )
-    return made
+    return mixture
 
 
 def communication(job: Job) -> dict[str, Array]:
@@ -276,14 +276,14 @@ def layers(job: Job) -> tuple[dict[str, Kernel], Layer]:
     kernels: dict[str, Kernel] = {}
     attention, spent = jnp.asarray(0.0), jnp.asarray(0.0)
     for block in job.arch.blocks:
-        made, seconds = _block(job, block)
-        kernels |= made
+        timed, seconds = _block(job, block)
+        kernels |= timed
         attention = attention + block.count * seconds
         if block.feedforward is not None:
-            made = feedforward(job, block.feedforward)
-            kernels |= made
-            both = jnp.maximum(made["moe"].seconds, made["moe_load"].seconds)
-            shared = made["shared"].seconds if "shared" in made else 0.0
+            timed = feedforward(job, block.feedforward)
+            kernels |= timed
+            both = jnp.maximum(timed["moe"].seconds, timed["moe_load"].seconds)
+            shared = timed["shared"].seconds if "shared" in timed else 0.0
             spent = spent + block.count * (both + shared)
     count = total(b.count for b in job.arch.blocks)
     sent = {name: count * seconds for name, seconds in communication(job).items()}

@@ -147,10 +147,10 @@ class Tables(Spec):
         rows = self.rows[family]
         i = _nearest(rows, shape, lambda row: jnp.abs(row[5] - count))
         row = rows[jnp.maximum(i, 0)]
-        found = i >= 0
-        seconds = jnp.where(found, row[6] * 1e-6 * count / jnp.where(found, row[5], 1.0), 0.0)
+        there = i >= 0
+        seconds = jnp.where(there, row[6] * 1e-6 * count / jnp.where(there, row[5], 1.0), 0.0)
         absent = self._absent(family, shape)
-        lack = jnp.where(found, MEASURED, jnp.where(absent == HEADLESS, absent, NO_DTYPE))
+        lack = jnp.where(there, MEASURED, jnp.where(absent == HEADLESS, absent, NO_DTYPE))
         return seconds, Rating(self.default, 1.0 * lack, 1.0 * i)
 
     def _has(self, family: str, shape: Array) -> Array:
@@ -162,9 +162,9 @@ class Tables(Spec):
 
     def _rating(self, rows: Array, column: int, index: Array, lack: Array) -> Rating:
         """The MFU in a row, or the default where there is no row or its MFU is zero."""
-        mfu, found = rows[jnp.maximum(index, 0), column], index >= 0
-        lack = jnp.where(found, jnp.where(mfu > 0, MEASURED, ZERO), lack)
-        rated = jnp.where(found & (mfu > 0), mfu, self.default)
+        mfu, there = rows[jnp.maximum(index, 0), column], index >= 0
+        lack = jnp.where(there, jnp.where(mfu > 0, MEASURED, ZERO), lack)
+        rated = jnp.where(there & (mfu > 0), mfu, self.default)
         return Rating(rated, 1.0 * lack, 1.0 * index)
 
 
@@ -187,8 +187,8 @@ def _scan(
     kept = [jnp.asarray(x, rows.dtype if isinstance(x, float) else None) for x in first]
 
     def turn(kept: list[Array], at: tuple[Array, Array]) -> tuple[list[Array], None]:
-        found = step(tuple(kept), *at)
-        return [jnp.asarray(x, k.dtype) for x, k in zip(found, kept, strict=True)], None
+        after = step(tuple(kept), *at)
+        return [jnp.asarray(x, k.dtype) for x, k in zip(after, kept, strict=True)], None
 
     return tuple(lax.scan(turn, kept, (numbers, rows), unroll=8)[0])
 

@@ -119,14 +119,14 @@ def _with_times(rows: Array, prefill: Array | float, decode: Array | float) -> A
 
 def best_placement(model: Coefficients, job: Job) -> Placed:
     """The placement that takes the least time for a block; its derivatives are the vertex's."""
-    made, of = program(model, job)
-    found = minimise(*made)
-    first = made.rows.shape[0] - len(of) - 3
-    proven = found.proof[first : first + len(of)]
+    problem, of = program(model, job)
+    vertex = minimise(*problem)
+    first = problem.rows.shape[0] - len(of) - 3
+    proven = vertex.proof[first : first + len(of)]
     binding = jnp.stack(
         [jnp.any(proven[jnp.asarray([i for i, m in enumerate(of) if m == k])]) for k in range(3)]
     )
     # rounding may leave a fraction a hair off 0, which no disk of 0 bytes holds
-    hair = 32.0 * np.finfo(found.x.dtype).eps
-    inside = found.x - lax.stop_gradient(jnp.where(found.x > hair, 0.0, found.x))
-    return Placed(placement(model, inside), found.feasible, binding, found)
+    hair = 32.0 * np.finfo(vertex.x.dtype).eps
+    inside = vertex.x - lax.stop_gradient(jnp.where(vertex.x > hair, 0.0, vertex.x))
+    return Placed(placement(model, inside), vertex.feasible, binding, vertex)

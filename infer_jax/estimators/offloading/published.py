@@ -118,9 +118,9 @@ def _intermediate(job: Job, tokens: Array, keys: Array) -> tuple[Array, ...]:
 
     Attention of ``tokens`` queries over ``keys`` keys: both, and the scores of every head.
     """
-    g, made = job.gpu_batch, job.layer.buffers
-    attend = made.query * tokens + made.cache * keys + made.score * tokens * keys
-    sizes = (made.inner * tokens, attend, 2.0 * made.hidden * tokens, made.mlp * tokens)
+    g, buffers = job.gpu_batch, job.layer.buffers
+    attend = buffers.query * tokens + buffers.cache * keys + buffers.score * tokens * keys
+    sizes = (buffers.inner * tokens, attend, 2.0 * buffers.hidden * tokens, buffers.mlp * tokens)
     return tuple(g * x for x in sizes)
 
 
@@ -136,11 +136,11 @@ def _homes(job: Job, tokens: Array) -> tuple[Moved, Moved]:
 def _cpu_work(job: Job, at: Placement) -> tuple[Array, Array]:
     """Working buffers of the CPU in prefill and decode: staged weights, hidden states, scores."""
     layer, g, end = job.layer, job.gpu_batch, job.end
-    made, prompted = layer.buffers, job.prompt * job.layer.buffers.hidden * job.gpu_batch
+    buffers, prompted = layer.buffers, job.prompt * job.layer.buffers.hidden * job.gpu_batch
     prefill = at.away.weights * layer.weights + at.away.hidden * prompted
     decode = (
         at.disk.weights * layer.weights
-        + 2.0 * at.disk.hidden * made.hidden * g
+        + 2.0 * at.disk.hidden * buffers.hidden * g
         + 2.0 * at.disk.cache * layer.cache(end) * g
         + cpu_scratch(job)
     )
@@ -149,17 +149,17 @@ def _cpu_work(job: Job, at: Placement) -> tuple[Array, Array]:
 
 def cpu_scratch(job: Job) -> Array:
     """Bytes of scores and results of attention on the CPU, for a GPU batch."""
-    made = job.layer.buffers
-    return (made.score * job.end + made.hidden) * job.gpu_batch
+    buffers = job.layer.buffers
+    return (buffers.score * job.end + buffers.hidden) * job.gpu_batch
 
 
 def paper_memory(job: Job, at: Placement) -> Peaks:
     """Peak bytes by Appendix A.3: of the intermediate results of a layer the largest counts."""
-    layer, g, made = job.layer, job.gpu_batch, job.layer.buffers
+    layer, g, buffers = job.layer, job.gpu_batch, job.layer.buffers
     prompted, resident = job.prompt, job.resident
     before, after = _homes(job, resident)
     staged = 2.0 * at.away.weights * layer.weights
-    staged = staged + at.away.hidden * prompted * made.hidden * g
+    staged = staged + at.away.hidden * prompted * buffers.hidden * g
     one = jnp.ones_like(prompted)
 
     def results(tokens: Array, keys: Array) -> tuple[Array, ...]:
@@ -180,20 +180,20 @@ def paper_memory(job: Job, at: Placement) -> Peaks:
 def released_memory(job: Job, at: Placement) -> Peaks:
     """Peak bytes by the released model: intermediate results add up, keys of a step are held
     twice more on the GPU, and the prompt's cache alone counts on the CPU in prefill."""
-    layer, g, made = job.layer, job.gpu_batch, job.layer.buffers
+    layer, g, buffers = job.layer, job.gpu_batch, job.layer.buffers
     prompted, end, resident = job.prompt, job.end, job.resident
     one = jnp.ones_like(prompted)
     before, after = _homes(job, resident)
     staged = 2.0 * at.away.weights * layer.weights
     inner, attend, embed, mlp = _intermediate(job, one, end)
     # scores are counted once, queries, keys, values and results each
-    attend = 2.0 * attend - g * made.score * end
+    attend = 2.0 * attend - g * buffers.score * end
     decode = inner + at.gpu.cache * attend + embed + mlp
-    kept = 2.0 * at.gpu.cache * g * made.cache * end
+    kept = 2.0 * at.gpu.cache * g * buffers.cache * end
     first = sum(_intermediate(job, prompted, prompted), start=jnp.asarray(0.0))
     work_before, work_after = _cpu_work(job, at)
     short = _homes(job, jnp.minimum(prompted, resident))[0]
-    hidden = at.away.hidden * made.hidden * g
+    hidden = at.away.hidden * buffers.hidden * g
     return Peaks(
         gpu_prefill=Peak(at.gpu.times(before).whole, staged + hidden * prompted, (first,)),
         gpu_decode=Peak(at.gpu.times(after).whole, staged + hidden + kept, (decode,)),

@@ -122,10 +122,10 @@ def _solve(
 
     def one(g: Array, k: Array) -> tuple[Array, ...]:
         job = model.job(arch, hardware, work, plan.replace(gpu_batch=g, batches=k))
-        found = best_placement(model, job)
-        life = model.priced(model.answer(job, found.placement), hardware)
+        best = best_placement(model, job)
+        life = model.priced(model.answer(job, best.placement), hardware)
         answer = life.time, life.throughput, life.decode_throughput
-        return *answer, found.feasible, found.binding
+        return *answer, best.feasible, best.binding
 
     return jax.vmap(one)(gpu_batches, batches)
 
@@ -151,5 +151,5 @@ def search(
         pad = (0, CHUNK - len(g[at : at + CHUNK]))
         pairs = [np.pad(x[at : at + CHUNK], pad, mode="edge") for x in (g, k)]
         parts.append(once(_solve, model, arch, hardware, work, plan, *pairs, points=MANY))
-    found = [np.concatenate(x)[: len(g)] for x in zip(*parts, strict=True)]
-    return Blocks(g, k, *found)
+    columns = [np.concatenate(x)[: len(g)] for x in zip(*parts, strict=True)]
+    return Blocks(g, k, *columns)

@@ -57,9 +57,9 @@ def loops(step: Step, kinds: Kinds, server: Server, most: Array) -> Loops:
         return Loops(running, running * decode_time / c.cycle, running / c.cycle, own)
 
     few = jnp.log(jnp.minimum(FEWEST, most / 2.0))
-    found = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
+    rates = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
     # chances need speeds that never fall: more that run are not served at a lower rate
-    return found._replace(rate=lax.cummax(found.rate))
+    return rates._replace(rate=lax.cummax(rates.rate))
 
 
 class Occupancy(NamedTuple):
