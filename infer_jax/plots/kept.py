@@ -2,15 +2,18 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.plots.style import INK, line, panels, readable, save, style
+from infer_jax.plots.style import INK, WIDE, blank, line, panels, readable, save, style
 from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 CELLS = 12  # columns of a map up to which each cell has its number
@@ -59,8 +62,46 @@ def plot_points(
     return figure
 
 
-def plot_map(
-    shown: Map,
+def plot_cloud(
+    every: tuple[Numbers, Numbers],
+    fronts: Mapping[str, tuple[Numbers, Numbers]],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    labels: tuple[str, str],
+    title: str = "",
+    caption: str = "",
+) -> "Figure":
+    """A picture of how many points lie where, with frontiers before them; written to ``path``.
+
+    Raises:
+        InputError: matplotlib is missing, or the path cannot be written.
+    """
+    with style():
+        figure, (axes, *_) = panels(1, title, caption)
+        scales: list[Any] = []
+        for column, scale in zip(every, (axes.set_xscale, axes.set_yscale), strict=True):
+            wide = column.min() > 0 and column.max() / column.min() > WIDEST
+            scales.append("log" if wide else "linear")
+            scale(scales[-1])
+        image = axes.hexbin(
+            *every, gridsize=48, bins="log", mincnt=1, cmap="Greys", linewidths=0.1,
+            xscale=scales[0], yscale=scales[1],
+        )  # fmt: skip
+        for i, (label, (x, y)) in enumerate(fronts.items()):
+            look: Any = {**line(i), "markevery": max(1, len(x) // FEW)}
+            axes.plot(x, y, **look, label=f"frontier of {label}")
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
+        readable(axes, 200.0)
+        axes.legend(loc="best")
+        figure.colorbar(image, ax=axes, label="configurations in a cell")
+        if path is not None:
+            save(figure, path)
+    return figure
+
+
+def plot_maps(
+    maps: Mapping[str, Map],
     path: str | os.PathLike[str] | None = None,
     *,
     labels: tuple[str, str],
@@ -68,34 +109,47 @@ def plot_map(
     title: str = "",
     caption: str = "",
 ) -> "Figure":
-    """A picture of a term over two axes, darker where it is less; written to ``path`` if given.
+    """A picture of a term over two axes, a panel for each system, darker where it is less.
 
-    ``labels``: of rows and columns. Each cell has its number where there are few columns.
+    ``labels``: of rows and columns. Each cell has its number where there are few columns. Written
+    to ``path`` if given.
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
     with style():
+        from matplotlib.cm import ScalarMappable
         from matplotlib.colors import LogNorm, Normalize
 
-        figure, (axes, *_) = panels(1, title, caption)
-        values = np.ma.masked_invalid(shown.values)
-        low, high = float(values.min()), float(values.max())
+        every = np.concatenate([one.values.ravel() for one in maps.values()])
+        low, high = float(np.nanmin(every)), float(np.nanmax(every))
         kind = LogNorm if low > 0 and high / low > WIDEST else Normalize
-        image = axes.pcolormesh(values, cmap="cividis", norm=kind(low, high), edgecolors="white")
-        if len(shown.columns) <= CELLS:
-            for (i, j), x in np.ndenumerate(shown.values):
-                if np.isfinite(x):
-                    dark = float(np.asarray(image.norm(x))) < 0.5
-                    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
-                    axes.text(j + 0.5, i + 0.5, digits(x), color="white" if dark else INK, **look)
-        for ticks, names in ((axes.set_yticks, shown.rows), (axes.set_xticks, shown.columns)):
-            at = range(0, len(names), 1 + (len(names) - 1) // CELLS)
-            ticks([i + 0.5 for i in at], [digits(names[i]) for i in at])
-        axes.grid(visible=False)
-        axes.set_ylabel(labels[0])
-        axes.set_xlabel(labels[1])
-        figure.colorbar(image, ax=axes, label=term)
+        image = ScalarMappable(kind(low, high), cmap="cividis")
+        high = 4.6 if len(maps) == 1 else 3.2 * len(maps)
+        figure, _ = blank(WIDE, high, title, caption)
+        panel = figure.subplots(len(maps), 1, squeeze=False, sharex=True)[:, 0]
+        for axes, (name, one) in zip(panel, maps.items(), strict=True):
+            _draw_map(axes, one, image)
+            axes.set_ylabel(labels[0])
+            if len(maps) > 1:
+                axes.set_title(name)
+        panel[-1].set_xlabel(labels[1])
+        figure.colorbar(image, ax=list(panel), label=term)
         if path is not None:
             save(figure, path)
     return figure
+
+
+def _draw_map(axes: "Axes", shown: Map, image: "ScalarMappable") -> None:
+    values, norm = np.ma.masked_invalid(shown.values), cast("Normalize", image.norm)
+    axes.pcolormesh(values, cmap=image.get_cmap(), norm=norm, edgecolors="white")
+    if len(shown.columns) <= CELLS:
+        for (i, j), x in np.ndenumerate(shown.values):
+            if np.isfinite(x):
+                dark = float(np.asarray(norm(x))) < 0.5
+                look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
+                axes.text(j + 0.5, i + 0.5, digits(x), color="white" if dark else INK, **look)
+    for ticks, names in ((axes.set_yticks, shown.rows), (axes.set_xticks, shown.columns)):
+        at = range(0, len(names), 1 + (len(names) - 1) // CELLS)
+        ticks([i + 0.5 for i in at], [digits(names[i]) for i in at])
+    axes.grid(visible=False)

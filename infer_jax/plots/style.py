@@ -19,6 +19,7 @@ WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
 Dash = str | tuple[int, tuple[float, ...]]
 # Dark to light, each with a dash and a marker of its own: none is told by its colour alone.
 TONES = ("#15133c", "#6a176e", "#bc3754", "#ea7b18", "#9aa000", "#3f9fb5")
+APART = (0, 3, 2, 5, 1, 4)  # tones of curves: the first ones differ most
 DASHES: tuple[Dash, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)), "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -69,7 +70,7 @@ def style() -> Iterator[None]:
 def line(i: int) -> dict[str, Any]:
     """Colour, dash and marker of the curve number ``i`` of a panel."""
     return {
-        "color": TONES[i % len(TONES)],
+        "color": TONES[APART[i % len(APART)]],
         "linestyle": DASHES[i % len(DASHES)],
         "marker": MARKERS[i % len(MARKERS)],
     }

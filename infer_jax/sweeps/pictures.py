@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.physics.pareto import undominated
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps.best import Best
@@ -22,10 +24,37 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from infer_jax.plots.kept import Map
+    from infer_jax.sweeps.preparing import Prepared
 
 PRINTED = {output.name: output for output in outputs(Estimate, ServerEstimate)}
+MOST = ("rate", "fraction")  # kinds of which more is better
 BARS = 12  # rows that are drawn as bars
 ALLOWED = "rows of a sweep (pareto, top, best, everything), or a histogram"
+
+
+def asked(ready: "Prepared", kept: "Kept") -> str:
+    """What a sweep was of, for its caption: models and formats, lengths, rents, estimators."""
+    work = ready.groups[0].base.workload
+    lengths: list[str] = []
+    for name, end in (("isl", "in"), ("osl", "out")):
+        axis = kept.columns.get(f"workload.{name}") if f"workload.{name}" in kept.axes else None
+        ends = [float(getattr(work, name))] if axis is None else [axis.min(), axis.max()]
+        tokens = "" if lengths else " tokens"
+        lengths.append(f"{' to '.join(f'{x:,.12g}' for x in dict.fromkeys(ends))}{tokens} {end}")
+    models = [x for x in ready.named.values() if isinstance(x, Model)]
+    systems = [x for x in ready.named.values() if isinstance(x, System)]
+    formats = [*dict.fromkeys(x.quantisation for x in models)]
+    rents = [f"{x.name} ${float(x.hardware.price):g}" for x in systems]
+    priced = "hardware.price" not in kept.axes and rents
+    estimators = [*dict.fromkeys(one.innermost.table for one in ready.estimators)]
+    parts: list[str] = [
+        ", ".join(x.name for x in models),
+        formats[0] if len(formats) == 1 else "",
+        ", ".join(lengths),
+        f"{', '.join(rents)} an hour and GPU" if priced else "",
+        f"estimator {', '.join(estimators)}",
+    ]
+    return "; ".join(part for part in parts if part)
 
 
 class Kept(NamedTuple):
@@ -41,9 +70,9 @@ class Kept(NamedTuple):
 def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: str) -> "Figure":
     """The picture that suits the terms and axes of what was kept.
 
-    Speed and cost: frontiers. A whole grid of two axes: a map of the first term. The best along
-    an axis: lines. Two terms: points. One term: bars of the first rows. A histogram: bars of its
-    counts.
+    Speed and cost: frontiers. A whole grid: a map of the first term over two axes, one for each
+    system, or of two terms all points and their frontiers. The best along an axis: lines. Two
+    terms: points. One term: bars of the first rows. A histogram: bars of its counts.
 
     Raises:
         InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot be
@@ -56,12 +85,14 @@ def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: st
         raise InputError("plot", "kept", repr(kept.reducer), ALLOWED)
     if isinstance(kept.reducer, Pareto) and {"speed", "cost"} <= set(terms):
         return _frontier(kept, out, title, caption)
-    if isinstance(kept.reducer, Everything) and (whole := _map(kept, terms[0])):
-        from infer_jax.plots.kept import plot_map
+    if isinstance(kept.reducer, Everything) and (maps := _maps(kept, terms[0])):
+        from infer_jax.plots.kept import plot_maps
 
         labels = tuple(_labelled(kept, name) for name in _numeric(kept))
         named = {"title": title, "caption": caption, "term": _labelled(kept, terms[0])}
-        return plot_map(whole, out, labels=(labels[0], labels[1]), **named)
+        return plot_maps(maps, out, labels=(labels[0], labels[1]), **named)
+    if isinstance(kept.reducer, Everything) and len(terms) > 1:
+        return _cloud(kept, (terms[0], terms[1]), out, title, caption)
     if isinstance(kept.reducer, Best) and (axis := _along(kept)):
         return _lines(kept, axis, terms[0], out, title, caption)
     if len(terms) > 1:
@@ -122,19 +153,49 @@ def _numeric(kept: Kept) -> list[str]:
     return [name for name in _several(kept) if kept.columns[name].dtype.kind in "iuf"]
 
 
-def _map(kept: Kept, term: str) -> "Map | None":
-    """The term over the only two axes; None where there are others, or most cells are empty."""
+def _maps(kept: Kept, term: str) -> "dict[str, Map] | None":
+    """The term over the only two axes of numbers, for each system.
+
+    None where other axes vary, or most cells are empty.
+    """
     from infer_jax.plots.kept import Map
 
-    several = _several(kept)
-    if len(several) != 2 or several != _numeric(kept):
+    numeric = _numeric(kept)
+    if len(numeric) != 2 or {*_several(kept)} - {*numeric, "hardware"}:
         return None
-    sides = [np.unique(kept.columns[name], return_inverse=True) for name in several]
-    values = np.full([len(names) for names, _ in sides], np.nan)
-    if len(kept.columns[term]) < 0.5 * values.size or min(values.shape) < 2:
-        return None
-    values[sides[0][1], sides[1][1]] = _printed(kept, term)
-    return Map(sides[0][0].tolist(), sides[1][0].tolist(), values)
+    sides = [np.unique(kept.columns[name], return_inverse=True) for name in numeric]
+    rows, columns = (names.tolist() for names, _ in sides)
+    printed = _printed(kept, term)
+    maps: dict[str, Map] = {}
+    for name, mine in _systems(kept).items():
+        values = np.full((len(rows), len(columns)), np.nan)
+        values[sides[0][1][mine], sides[1][1][mine]] = printed[mine]
+        maps[name] = Map(rows, columns, values)
+    cells = len(rows) * len(columns) * len(maps)
+    return maps if min(len(rows), len(columns)) > 1 and len(printed) >= 0.5 * cells else None
+
+
+def _cloud(
+    kept: Kept,
+    terms: tuple[str, str],
+    out: str | os.PathLike[str] | None,
+    title: str,
+    caption: str,
+) -> "Figure":
+    """How many points lie where, and the frontier of each system before them."""
+    from infer_jax.plots.kept import plot_cloud
+
+    columns = [_printed(kept, term) for term in terms]
+    most = [PRINTED[term].kind in MOST if term in PRINTED else False for term in terms]
+    fronts: dict[str, tuple[Column, Column]] = {}
+    for name, mine in _systems(kept).items():
+        x, y = (column[mine] for column in columns)
+        ends = [-c if m else c for c, m in zip((x, y), most, strict=True)]
+        at = undominated(ends[0], ends[1])
+        fronts[name] = x[at], y[at]
+    named = (_labelled(kept, terms[0]), _labelled(kept, terms[1]))
+    every = columns[0], columns[1]
+    return plot_cloud(every, fronts, out, labels=named, title=title, caption=caption)
 
 
 def _labelled(kept: Kept, name: str) -> str:
@@ -142,9 +203,11 @@ def _labelled(kept: Kept, name: str) -> str:
     from infer_jax.plots.names import named
 
     declared = PRINTED.get(name)
+    if declared is not None and declared.kind == "price":  # of what, and in which money
+        return declared.doc
     words = named(name) if declared is None else declared.title
     unit = kept.units.get(name, "") if declared is None else declared.printed_unit
-    return f"{words}, {unit}" if unit and unit != "1" else words
+    return f"{words}, {unit}" if unit and unit != "1" and unit not in words else words
 
 
 def _printed(kept: Kept, name: str) -> Column:

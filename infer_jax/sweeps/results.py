@@ -213,10 +213,8 @@ class SweepResult(Result):
         what = "All" if isinstance(self.ready.reducer, Everything) else what
         what = "The distribution" if self.answer is not None else what
         title = f"{what} of {self.ready.size:,} configurations"
-        estimators = ", ".join(type(one).__name__ for one in self.ready.estimators)
-        names = ", ".join(name for name, x in self.ready.named.items() if isinstance(x, Model))
         many = f" {len(self):,} {'row' if len(self) == 1 else 'rows'} kept." if len(self) else ""
-        caption = words(f"{names}.{many} Estimator: {estimators}.")
+        caption = words(f"{pictures.asked(self.ready, kept)}.{many}")
         return pictures.plot(kept, out, title, caption)
 
 

@@ -19,7 +19,8 @@ def reader(folder: Path) -> None:
         (folder / name).symlink_to(ROOT / name)
     (folder / "docs" / "pictures").mkdir(parents=True)
     (folder / "SPACE.toml").write_text(block("docs/sweeps.md", "toml", "[keep]"))
-    (folder / "MAP.toml").write_text(block("docs/gallery.md", "toml", "[keep]"))
+    (folder / "MAP.toml").write_text(block("docs/gallery.md", "toml", "tpot"))
+    (folder / "ALL.toml").write_text(block("docs/gallery.md", "toml", "speed"))
     (folder / "SPEC.toml").write_text(block("docs/codesign.md", "toml", "[free]"))
     write_runs(folder / "runs")
 

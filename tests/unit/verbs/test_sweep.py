@@ -176,3 +176,47 @@ def test_a_point_again(swept, file):
     assert f"infer-jax sweep {file} --at {swept.index[0]}" in str(one)
     said = answer("sweep", str(file), "--at", str(swept.index[0]))
     assert {"schema": said["schema"], **as_command(one)[0]} == said
+
+
+def test_a_grid_of_several_systems_is_a_map_of_each():
+    """On one scale; a cell without a feasible point is empty."""
+    pytest.importorskip("matplotlib")
+    cells = [(s, i, b) for s in ("one", "two") for i in (1.0, 2.0) for b in (1.0, 4.0, 8.0)][:-1]
+    system, isl, batch = (np.array(x) for x in zip(*cells, strict=True))
+    columns = {"hardware": system, "workload.isl": isl, "workload.batch": batch}
+    columns["tpot"] = 1e-3 * isl * batch
+    axes = ("hardware", "workload.isl", "workload.batch")
+    figure: Any = plot(Kept(Everything("tpot"), columns, {}, axes, None), None, "", "")
+    one, two, _ = figure.axes
+    assert [x.get_title(loc="left") for x in (one, two)] == ["one", "two"]
+    assert [x.get_text() for x in one.texts] == ["1", "4", "8", "2", "8", "16"]
+    assert len(two.texts) == 5 and two.collections[0].get_array().mask.sum() == 1
+    assert one.collections[0].norm.vmax == two.collections[0].norm.vmax == 16.0
+
+
+def test_all_points_lie_behind_the_frontier_of_each_system():
+    """Faster and cheaper is better: the frontier is what brute force says."""
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    speed, cost = rng.uniform(10, 100, 200), rng.uniform(1, 5, 200)
+    columns = {"hardware": np.repeat(["one", "two"], 100), "speed": speed, "cost": cost}
+    columns["a"], columns["b"], columns["c"] = (rng.uniform(size=200) for _ in range(3))
+    kept = Kept(Everything("speed", "cost"), columns, {}, ("hardware", "a", "b", "c"), None)
+    axes: Any = plot(kept, None, "", "").axes[0]
+    assert axes.collections[0].get_array().sum() == 200
+    for line, mine in zip(axes.lines, (slice(0, 100), slice(100, 200)), strict=True):
+        points = list(zip(speed[mine], cost[mine], strict=True))
+        best = {p for p in points if not any(q[0] > p[0] and q[1] < p[1] for q in points)}
+        assert set(map(tuple, line.get_xydata())) == best
+    assert axes.get_ylabel() == "USD per million output tokens"
+
+
+def test_the_best_along_an_axis_is_a_line_for_each_system():
+    pytest.importorskip("matplotlib")
+    columns = {"hardware": np.repeat(["one", "two"], 3), "workload.isl": np.tile([1.0, 2, 4], 2)}
+    columns["tpot"] = np.arange(6) / 1e3
+    keep = Best("tpot", per=("hardware", "workload.isl"))
+    kept = Kept(keep, columns, {}, ("hardware", "workload.isl"), None)
+    axes: Any = plot(kept, None, "", "").axes[0]
+    assert [x.get_ydata().tolist() for x in axes.lines] == [[0, 1, 2], [3, 4, 5]]
+    assert axes.get_xlabel() == "prompt tokens"
