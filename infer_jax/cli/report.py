@@ -9,7 +9,10 @@ from infer_jax.cli import options as opt, show
 from infer_jax.verbs.report import report as ask
 
 Out = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="The page, a name that ends in .html.")
+    str,
+    typer.Option(
+        "--out", metavar="FILE", help="The page, .html, or its first chart alone, .png or .svg."
+    ),
 ]
 Systems = Annotated[
     list[str],

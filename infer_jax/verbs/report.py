@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
 from infer_jax.pages import vega
+from infer_jax.pages.tradeoff import still
 from infer_jax.results import Part, Result
 from infer_jax.specs import Hardware
 from infer_jax.verbs import checks, inputs, pictures
@@ -24,10 +25,13 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.report_answers import Answers, Costs, Limits, lead
 from infer_jax.verbs.report_choice import Options, choose
 from infer_jax.verbs.report_page import page
+from infer_jax.verbs.report_picture import picture_words, plot
 from infer_jax.verbs.report_plan import answers_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+KINDS = (".html", ".png", ".svg")  # of the file: the page, or its first chart alone
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +50,7 @@ class ReportResult(Result):
         return {
             **answers.asked.names,
             "report": self.out,
+            "answer": lead(answers, self.limits),
             "estimator": answers.name,
             "trust": answers.trusted.fields(),
             "layout": chosen.words,
@@ -83,8 +88,6 @@ class ReportResult(Result):
         Raises:
             InputError: matplotlib is not installed; a file that cannot be written.
         """
-        from infer_jax.verbs.report_picture import plot
-
         return plot(out, self.answers, self.limits)
 
     def _repr_html_(self) -> str:
@@ -120,7 +123,8 @@ def report(
 
     Several systems and formats are compared, and the plan is the cheapest within the limits.
     ``ttft`` and ``tpot`` are limits: seconds, or a text with a unit such as "30ms"; ``out``: the
-    file of the page; none is written where none is given.
+    file of the page, .html, or of its first chart alone, .png or .svg; none is written where none
+    is given.
 
     Raises:
         InputError: a model or system that cannot be read, a plan that no engine runs, a file that
@@ -133,7 +137,7 @@ def report(
     """
     vega.check()
     if out is not None:
-        pictures.check(out, (".html",), "")
+        pictures.check(out, KINDS, "")
     systems, _ = systems_of(hardware, None)
     options = Options(
         config=config,
@@ -157,8 +161,16 @@ def report(
         answers = answers_of(options, work, picked, limits)
     html = page(answers, limits)
     if out is not None:
-        write_text(Path(out), html)
+        _write(Path(out), html, answers)
     return ReportResult(answers, limits, html, None if out is None else str(out))
+
+
+def _write(out: Path, html: str, answers: Answers) -> None:
+    """Write the page, or its first chart alone."""
+    if out.suffix.lower() == ".html":
+        write_text(out, html)
+    else:
+        vega.save(still(answers.tradeoff), out, *picture_words(answers))
 
 
 def _each(hardware: HardwareLike | Sequence[HardwareLike]) -> Sequence[HardwareLike]:

@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING
 
 from infer_jax.results.numbers import digits
-from infer_jax.verbs import pictures
 from infer_jax.verbs.report_answers import Answers, Limits
 
 if TYPE_CHECKING:
@@ -38,18 +37,32 @@ def plot(out: str | os.PathLike[str] | None, answers: Answers, limits: Limits) -
         f"{words(picked.label)}: {answers.chosen.words}\n{digits(dot.speed)} tokens/s, "
         f"{digits(dot.cost)} {up.short}"
     )
+    title, caption = picture_words(answers)
     return plot_plans(
         series,
         out,
         chosen=(dot, said),
         least=None if tpot is None else (1.0 / tpot, f"TPOT of {1e3 * tpot:g} ms"),
         cost=up.title,
-        title=words(f"{answers.asked.model.name}: what serves how fast for how much"),
-        caption=pictures.caption(
-            answers.asked,
-            answers.work,
-            answers.name,
-            "Every mark is a plan that no other of its system and kind beats in both; hollow: "
-            "pools that prefill and decode.",
-        ),
+        title=words(title),
+        caption=words(caption),
     )
+
+
+def picture_words(answers: Answers) -> tuple[str, str]:
+    """Title and caption of the picture, for all systems: requests, formats, rents, estimator."""
+    every = [candidate.given for candidate in answers.picked.candidates]
+    work, plans = answers.work, answers.tradeoff.plans
+    formats = "; ".join(dict.fromkeys(each.model.quantisation for each in every))
+    rents = {each.system.name: f"${float(each.hardware.price):g}" for each in every}
+    rent = ", ".join(f"{name} {price}" for name, price in rents.items())
+    caption = (
+        f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; {formats}; an hour of a "
+        f"GPU: {rent}; estimator {answers.name}. Every mark is a plan that no other of its system "
+        "and kind beats in both"
+    )
+    if answers.tradeoff.ttft is not None:
+        caption += f" within a TTFT of {answers.tradeoff.ttft:g} ms"
+    caption += "; hollow: pools that prefill and decode" * any(plan.pools for plan in plans)
+    caption += "; shaded: 80 % of measured servers" * any(bool(plan.bands) for plan in plans)
+    return f"{answers.asked.model.name}: what serves how fast for how much", f"{caption}."

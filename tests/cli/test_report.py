@@ -267,8 +267,8 @@ def test_a_system_that_cannot_meet_the_limits_is_said_and_no_error(found):
     assert (able["hardware"], able["feasible"]) == ("h100_sxm", True)
     assert (unable["hardware"], unable["feasible"]) == ("l4", False)
     (share,) = (unable["broken"][name] for name in ("TPOT",))
-    lead = " ".join(re.findall(r'id="answer">(.*?)</p>', text, re.DOTALL)[0].split())
-    assert lead.endswith(f"l4 breaks {', '.join(broken(unable))}.")
+    lead = unescape(re.findall(r'id="answer">(.*?)</p>', text, re.DOTALL)[0])
+    assert lead == told["answer"] and lead.endswith(f"l4 breaks {', '.join(broken(unable))}.")
     assert share == pytest.approx(unable["tpot_ms"] / 20.0 - 1.0)
 
 
@@ -278,13 +278,15 @@ def broken(system):
 
 
 def test_where_no_system_meets_the_limits_the_nearest_is_said():
-    told = answer("report", *ASKED, "--tpot", "0.5ms")
+    told = answer("report", *ASKED, "--tpot", "0.5ms", "--out", "chart.svg")
     assert not any(system["feasible"] for system in told["systems"])
     nearest = min(told["systems"], key=lambda system: max(system["broken"].values()))
     assert told["hardware"] == nearest["hardware"]
-    ran = run("report", *ASKED, "--tpot", "0.5ms")
-    said = " ".join(ran.out.split())
-    assert f"No plan meets every limit: the nearest breaks {broken(nearest)[0]}" in said
+    said = f"No plan meets every limit: the nearest breaks {broken(nearest)[0]}"
+    assert said in told["answer"]
+    # the chart alone, with its title and caption, also for readers of the screen
+    (title, caption) = [*ET.parse("chart.svg").getroot()][:2]
+    assert title.text and "4,096 tokens in, 512 out" in (caption.text or "")
 
 
 def test_frontiers_are_those_of_the_verb_plan_on_every_system(found):
