@@ -21,7 +21,7 @@ from infer_jax.errors import InputError
 from tests.unit.catalog.mutations import damaged
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-FEW, MANY = 2_000, 20_000
+FEW, MANY = 800, 20_000
 SECONDS = 2.0  # of the processor, for one file of some kilobytes
 MEMORY = 512 * 1024  # kB above what the process had: nothing swells
 

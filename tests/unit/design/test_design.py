@@ -49,7 +49,7 @@ def test_it_is_the_exhaustive_optimum(search):
     assert path.values[0, 0] == pytest.approx([2048.0, 4.0, 1.0], rel=0.1)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     st.floats(0.5, 20.0),
     st.sampled_from(range(128, 4097, 64)),

@@ -96,7 +96,7 @@ def test_all_micro_batches_count_in_the_corrected_capacity():
 
 
 def test_speculation_without_acceptance_changes_nothing():
-    target, draft = Economics.level4(), economics_model("Llama_3_8B")
+    target, draft = Economics.as_planned(), economics_model("Llama_3_8B")
     arch, plan = economics_model("Llama_3_70B"), Plan.of(tp=8)
     never = Speculative.economics(target, draft, acceptance=0.0)
     always = Speculative.economics(target, draft, acceptance=1.0)
