@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SPEED, COST = (output(Estimate, name).doc for name in ("speed", "cost"))
-ROOM = 60.0  # times the dearest curve's least cost: beyond it curves only rise
+ROOM = 2000.0  # times the dearest curve's least cost: beyond it curves only rise
 
 
 class Front(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.plots.style import line, panels, save, style
+from infer_jax.plots.style import line, panels, readable, save, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,6 +40,7 @@ def plot_tradeoff(
             if log:
                 axes.set_xscale("log")
                 axes.set_yscale("log")
+                readable(axes, 200.0)
             axes.set_xlabel(LATENCY)
             axes.set_title(name)
             axes.legend(loc="best")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
+from infer_jax.results.numbers import counted
 from infer_jax.specs import Plan
 from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
@@ -124,7 +125,11 @@ def _estimators(
         check_search(model, name, total)
         trusted = inputs.trust(name, model, asked)
         answers.append(Answer(trusted, evaluated(model, asked, work, plan, name)))
-    return EstimatorsCompared(asked, work, answers)
+    degrees = {"TP": tp, "PP": pp, "EP": ep}
+    layout = " ".join(f"{k}{x:g}" for k, x in degrees.items() if x is not None and x > 1) or "TP1"
+    if total is not None:
+        layout = f"the best layout of {counted(total, 'GPU')}"
+    return EstimatorsCompared(asked, work, layout, answers)
 
 
 def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompared:

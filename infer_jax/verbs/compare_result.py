@@ -44,6 +44,7 @@ class EstimatorsCompared(Result):
 
     asked: inputs.Given
     work: Workload
+    layout: str
     answers: Sequence[Answer]
 
     def fields(self) -> Mapping[str, object]:
@@ -51,6 +52,7 @@ class EstimatorsCompared(Result):
         work = self.work
         return {
             **self.asked.names,
+            "layout": self.layout,
             "isl_tokens": work.isl,
             "osl_tokens": work.osl,
             "batch": work.batch,
@@ -76,8 +78,8 @@ class EstimatorsCompared(Result):
         """Outputs side by side, then the terms of both passes."""
         work, heads = self.work, [_marked(x.trust.estimator, x.trust) for x in self.answers]
         yield (
-            f"{self.asked.model.name} on {self.asked.system.name}: isl {float(work.isl):g}, osl "
-            f"{float(work.osl):g}, batch {float(work.batch):g}"
+            f"{self.asked.model.name} on {self.asked.system.name}, {self.layout}: isl "
+            f"{float(work.isl):g}, osl {float(work.osl):g}, batch {float(work.batch):g}"
         )
         yield from (answer.trust.says for answer in self.answers)
         yield ""
@@ -118,7 +120,7 @@ class EstimatorsCompared(Result):
             bars, marks = milliseconds(each)
             panels.append(Panel(title, "ms", bars, marks))
         names = " and ".join(answer.trust.estimator for answer in self.answers)
-        batch = f"{float(self.work.batch):.6g} requests in flight."
+        batch = f"{float(self.work.batch):.6g} requests in flight, {self.layout}."
         caption = pictures.caption(self.asked, self.work, names, batch)
         title = words(f"{self.asked.model.name} on {self.asked.system.title}")
         return plot_bars(panels, out, mark=OVERLAP, title=title, caption=caption)

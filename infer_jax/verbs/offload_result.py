@@ -107,8 +107,13 @@ class OffloadResult(Result):
 
         front = self.grid.frontier()
         curve = {"": {"best blocks": (self.grid.time[front], self.grid.throughput[front])}}
-        title = words(f"{self.asked.model.name} on {self.asked.system.name}")
-        return plot_tradeoff(curve, out, title=title)
+        gpus = f"{float(self.gpus):g} {self.asked.system.title}"
+        title = words(f"{self.asked.model.name} on {gpus}")
+        more = (
+            "A point is a block of requests with its best placement of weights, cache and states."
+        )
+        caption = pictures.caption(self.asked, self.workload, self.estimator, more)
+        return plot_tradeoff(curve, out, title=title, caption=caption)
 
     @property
     def why(self) -> str:

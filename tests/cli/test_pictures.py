@@ -92,6 +92,8 @@ def test_compare_draws_estimators_and_runs_side_by_side():
         name: pytest.approx(sum(1e3 * float(x) for x in phase.terms.values()))
         for name, phase in want.items()
     }
+    caption = found.plot().texts[-1].get_text()
+    assert "TP1" in caption and found.to_dict()["layout"] == "TP1"
     runs = ij.compare(*POINT, tp=1, measured=str(RUNS))
     shown = runs.rows()[:8]
     for axes, name in zip(runs.plot().axes, ("ttft_ms", "tpot_ms"), strict=True):

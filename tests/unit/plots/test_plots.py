@@ -113,3 +113,11 @@ def test_a_design_is_drawn_beside_its_start():
     said = [text.get_text() for text in second.texts]
     assert said == ["2 \N{RIGHTWARDS ARROW} 1 $/Mtok"] and search.get_ylabel() == "cost ($)"
     assert len(plot_path(track).axes) == 2
+
+
+def test_a_frontier_shows_its_fastest_point_though_it_is_dear():
+    cost = np.array([0.2, 1.0, 150.0])
+    front: Any = SimpleNamespace(speed=np.array([50.0, 300.0, 440.0]), cost=cost)
+    axes = plot_frontier({"frontier": Curve(front, 1, "")}).axes[0]
+    low, high = axes.get_ylim()
+    assert low < cost.min() and high > cost.max()
