@@ -18,11 +18,15 @@ SPEED = output(Estimate, "speed").doc
 
 
 class Dot(NamedTuple):
-    """A plan: tokens/s of a request, money per million tokens, whether it has two pools."""
+    """A plan: tokens/s of a request, money per million tokens, whether it has two pools.
+
+    ``band``: the speeds between which 80 % of measured runs are, where that is known.
+    """
 
     speed: float
     cost: float
     pools: bool = False
+    band: tuple[float, float] | None = None
 
 
 def plot_plans(
@@ -54,6 +58,10 @@ def plot_plans(
                 where = [d.speed for d in mine], [d.cost for d in mine]
                 axes.plot(*where, **{**look, "linewidth": 1.2})
                 axes.plot(*where, marker, color=tone, markerfacecolor=face, markersize=5)
+                known = [(*d.band, d.cost) for d in mine if d.band is not None]
+                if known:
+                    slow, fast, cost_of = zip(*known, strict=True)
+                    axes.fill_betweenx(cost_of, slow, fast, color=tone, alpha=0.13, linewidth=0)
             axes.plot([], [], marker=marker, label=label, **look)
         axes.set_yscale("log")
         axes.set_xlim(left=0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from infer_jax.planning import Asked, Choice
 from infer_jax.results.numbers import digits
+from infer_jax.verbs import inputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +30,13 @@ def plot(
     from infer_jax.plots import Dot, plot_plans
     from infer_jax.plots.style import words
 
+    factors = _bands(plans)
+
     def dot(c: Choice) -> Dot:
-        return Dot(1.0 / c.tpot, c.usd_per_mtok, c.mode == "disaggregated")
+        pools = c.mode == "disaggregated"  # bands are of whole servers
+        ends = None if pools else factors.get(c.system)
+        band = None if ends is None else (1.0 / (c.tpot * ends[1]), 1.0 / (c.tpot * ends[0]))
+        return Dot(1.0 / c.tpot, c.usd_per_mtok, pools, band)
 
     asked, best, currency = question.asked, plans.best, question.money.currency
     chosen = None
@@ -50,11 +56,24 @@ def plot(
         least=least,
         cost=f"{currency} per million tokens, in and out",
         title=words(f"{plans.model.name}: what serves how fast for how much"),
-        caption=words(_caption(asked, question, plans)),
+        caption=words(_caption(asked, question, plans, banded=bool(factors))),
     )
 
 
-def _caption(asked: Asked, question: "Question", plans: "Plans") -> str:
+def _bands(plans: "Plans") -> dict[str, Sequence[float]]:
+    """Measured over predicted TPOT of 80 % of runs, by system: the profile's, or of its kind."""
+    found: dict[str, Sequence[float]] = {}
+    for pools in plans.pools.values():
+        if len({pool.side.name for pool in pools}) == 1:
+            side, given = pools[0].side, pools[0].given
+            shipped = inputs.shipped_errors("serving", side.serving, given)
+            ends = inputs.bands(plans.systems[side.name], 1e-3, 1e-3, shipped)
+            if ends:
+                found[side.name] = ends["tpot_interval80_ms"]
+    return found
+
+
+def _caption(asked: Asked, question: "Question", plans: "Plans", *, banded: bool) -> str:
     """What was asked, in a sentence or two."""
     work = question.requests.work
     load = [
@@ -64,9 +83,12 @@ def _caption(asked: Asked, question: "Question", plans: "Plans") -> str:
         *([f"TTFT of {1e3 * asked.ttft:g} ms at most"] if np.isfinite(asked.ttft) else []),
     ]
     formats = "; ".join(text.partition(";")[0].partition(" (")[0] for text in plans.formats)
+    sides = {pool.side.name: pool.side for pools in plans.pools.values() for pool in pools}
+    rents = ", ".join(f"{name} {float(x.hardware.price):.4g}" for name, x in sides.items())
     return (
         f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
-        f"{', '.join(load)}; weights in {formats}; estimator {question.tried.estimator}. Every "
-        "mark is a plan that no other of its kind and system beats in both; hollow: pools that "
-        "prefill and decode."
+        f"{', '.join(load)}; weights in {formats}; {question.money.currency} an hour and GPU: "
+        f"{rents}; estimator {question.tried.estimator}. Every mark is a plan that no other of its "
+        "kind and system beats in both; hollow: pools that prefill and decode."
+        f"{' Shaded: where 80 % of measured runs are.' if banded else ''}"
     )

@@ -14,7 +14,7 @@ from infer_jax.plots.names import named
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.specs import Architecture, Experts
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -170,6 +170,7 @@ class SensitivityResult(Result):
 
     def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
         """A tornado of the first point: what 10 % more of each number does to each output."""
+        from infer_jax.plots.style import words
         from infer_jax.plots.tornado import Bar, plot_tornado
 
         slopes = worth(self.points[0].slopes, self.points[0].point.arch)
@@ -180,13 +181,19 @@ class SensitivityResult(Result):
                 panels[output.short] = [
                     Bar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
                 ]
-        name = f"{self.asked.model.name} on {self.asked.system.name}"
-        caption = (
-            "Bars: 10 times the elasticity at the point; diamonds: 10 % more, evaluated; hatched: "
-            f"a maximum or a whole number at the point itself. Estimator: {self.estimator}, "
-            "whose own coefficients are left out."
+        point = self.points[0].point
+        work, plan = point.workload, point.plan
+        gpus = float(plan.tp * plan.pp * plan.ep)
+        caption = pictures.caption(
+            self.asked,
+            work,
+            self.estimator,
+            f"{float(work.batch):.6g} requests in flight. Bars: 10 times the elasticity at the "
+            "point; diamonds: 10 % more, evaluated; hatched: a maximum or a whole number at the "
+            "point itself. The estimator's own coefficients are left out.",
         )
-        title = f"{name}: 10 % more of each number"
+        name = f"{self.asked.model.name} on {gpus:g} {self.asked.system.title}"
+        title = words(f"{name}: what 10 % more of each number changes")
         return plot_tornado(panels, out, title=title, caption=caption)
 
 

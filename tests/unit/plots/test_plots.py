@@ -121,3 +121,11 @@ def test_a_frontier_shows_its_fastest_point_though_it_is_dear():
     axes = plot_frontier({"frontier": Curve(front, 1, "")}).axes[0]
     low, high = axes.get_ylim()
     assert low < cost.min() and high > cost.max()
+
+
+def test_where_measured_runs_are_is_shaded_beside_plans():
+    dots = [Dot(50.0, 1.0, band=(45.0, 60.0)), Dot(40.0, 0.8, band=(36.0, 48.0)), Dot(30.0, 0.5)]
+    figure = plot_plans({"one": dots, "two": DOTS})
+    (shaded,) = (x for x in figure.axes[0].collections)
+    corners: Any = shaded.get_paths()[0].vertices
+    assert {(45.0, 1.0), (60.0, 1.0), (36.0, 0.8), (48.0, 0.8)} <= set(map(tuple, corners))

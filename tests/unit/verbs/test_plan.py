@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import infer_jax as ij
-from infer_jax.verbs.plan import _systems
+from infer_jax.verbs.plan import systems_of
 from infer_jax.verbs.plan_replay import Replayed, Times
 from infer_jax.verbs.texts import tokens
 from tests.cli.running import answer, as_command, run
@@ -80,7 +80,7 @@ def test_systems_that_share_a_name_are_told_apart():
     plans = ij.plan(MODEL, [system, cheap, SYSTEM, SYSTEM], **FEW, top=1)
     assert plans.best is not None and plans.best.system == "h100_sxm (2)"
     assert {c.system for c in plans.plans} == {"h100_sxm", "h100_sxm (2)", "h100_sxm (3)"}
-    names = [one.name for one in _systems([SYSTEM, "h200_sxm"], "h200_sxm")[0]]
+    names = [one.name for one in systems_of([SYSTEM, "h200_sxm"], "h200_sxm")[0]]
     assert names == [SYSTEM, "h200_sxm"]
 
 
@@ -177,3 +177,13 @@ def test_it_says_where_law_and_replay_are_apart(plans):
     assert [row["not_replayed"] for row in table] == [None, None, "two pools"]
     assert any("50 % longer" in note for note in both.to_dict()["notes"])
     assert "replay_ttft_ms" not in plans.rows()[0]
+
+
+def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
+    """The factors of the interval of TPOT are those that ``estimate`` has for this system."""
+    from infer_jax.verbs.plan_picture import _bands
+
+    low, high = _bands(plans.searched)[SYSTEM]
+    one = ij.estimate(MODEL, SYSTEM, tp=1, batch=16)
+    want = [x / (1e3 * float(one.estimate.tpot)) for x in one.intervals["tpot_interval80_ms"]]
+    assert [low, high] == pytest.approx(want) and low < 1.0 < high
