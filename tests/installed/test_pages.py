@@ -56,6 +56,8 @@ SLOW = {
     "python experiments/offloading.py figures": "a search for every point",
     "python experiments/partitioning.py": "a minute of compiling; tests/golden has the tables",
     "python experiments/silicon.py": "a fit for each fold of the measured rows",
+    "python experiments/makes.py": "a fit for each fold of AMD's rows",
+    "python experiments/validation.py": "two minutes of CPU; tests/golden has its parts",
 }
 # what a command needs that not every machine has
 NEEDS = {"python experiments/silicon.py": "aiconfigurator_core"}
