@@ -33,6 +33,9 @@ def silicon(
     by_rules: Annotated[
         bool, typer.Option("--by-rules", help="Passes shared by a scheduler's laws, not as fitted.")
     ] = False,
+    confidence: Annotated[
+        bool, typer.Option("--confidence", help="Also choices by the probability of limits.")
+    ] = False,
     ship: Annotated[
         Path | None, typer.Option(help="TOML to write the fit of all rows to, with intervals.")
     ] = None,
@@ -62,11 +65,11 @@ def silicon(
             if mode == "agg":
                 from experiments._silicon import aggregated
 
-                headline = aggregated.run(cv, folds, out, ship, more, learned, by_rules)
+                headline = aggregated.run(cv, folds, out, ship, more, learned, by_rules, confidence)
             else:
                 from experiments._silicon import disaggregated
 
-                headline = disaggregated.run(cv, folds, out)
+                headline = disaggregated.run(cv, folds, out, confidence)
     _report.finish(True, headline, as_json)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._silicon import (
+    believed,
     calibrated,
     decisions,
     fit as fitting,
@@ -32,6 +33,7 @@ def run(
     more: bool,
     learned: bool,
     by_rules: bool = False,
+    confidence: bool = False,
 ) -> dict[str, Any]:
     """Score the serving theory by folds; print tables, and return the headline."""
     every = reading.aggregated()
@@ -54,6 +56,8 @@ def run(
     if more:
         headline |= _more(found, rows)
         headline["five_rows"] = _few(calibrated.five_rows(problem, rows, used))
+    if confidence:
+        headline["belief"] = believed.decided(found, rows)
     if learned:
         headline["learned_residual"] = _learned(found, rows)
     if ship is not None:
@@ -180,20 +184,7 @@ def _decisions(
         )
     made["always the whole node"] = decisions.judge(rows, decisions.whole_node(rows), among)
     made["most load per GPU"] = decisions.judge(rows, decisions.most_load(rows), among)
-    shown = [
-        (
-            name,
-            c.made,
-            f"{c.broken:.1f}",
-            " / ".join(f"{x:.0f}" for x in c.broken_at),
-            f"{c.regret:.1f}",
-            " / ".join(f"{x:.0f}" for x in c.regret_at),
-        )
-        for name, c in made.items()
-    ]
-    columns = ("chosen by", "choices", "broken %", "at 25/50/75 %", "regret %", "at 25/50/75 %")
-    note = "limit: quartiles of the measured TPOT; regret: throughput forgone where it is kept"
-    _report.show("Choice of layout and load under a limit on TPOT", columns, shown, note)
+    decisions.show("Choice of layout and load under a limit on TPOT", made)
     return {name: c._asdict() for name, c in made.items()}
 
 

@@ -5,12 +5,13 @@ row of the highest predicted throughput per GPU among those predicted within the
 is made where none is predicted to be.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
+from experiments import _report
 from experiments._silicon.rows import Row
 
 QUARTILES = (0.25, 0.5, 0.75)
@@ -77,6 +78,24 @@ def most_load(rows: Sequence[Row]) -> Chooser:
         return int(group[np.argmax(load[group])])
 
     return choose
+
+
+def show(title: str, made: Mapping[str, Choices]) -> None:
+    """Print how well each way of choosing does."""
+    shown = [
+        (
+            name,
+            c.made,
+            f"{c.broken:.1f}",
+            " / ".join(f"{x:.0f}" for x in c.broken_at),
+            f"{c.regret:.1f}",
+            " / ".join(f"{x:.0f}" for x in c.regret_at),
+        )
+        for name, c in made.items()
+    ]
+    columns = ("chosen by", "choices", "broken %", "at 25/50/75 %", "regret %", "at 25/50/75 %")
+    note = "limit: quartiles of the measured TPOT; regret: throughput forgone where it is kept"
+    _report.show(title, columns, shown, note)
 
 
 def judge(rows: Sequence[Row], choose: Chooser, among: np.ndarray) -> Choices:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from experiments import _report
-from experiments._silicon import clean, folds as folding, score, split
+from experiments._silicon import clean, folds as folding, quantiles, score, split
 from experiments._silicon.aggregated import UNDRAWN, figures, table
 from experiments._silicon.predictions import OUTPUTS, Held
 from experiments._silicon.split import Split, Workers
@@ -28,7 +28,9 @@ MORE = 4  # further parameters: an offset of TPOT, and one of TTFT for each engi
 LIKENESS = {"engine": 4.0, "system": 2.0}
 
 
-def run(cv: str | None, file: Path | None, out: Path | None) -> dict[str, Any]:
+def run(
+    cv: str | None, file: Path | None, out: Path | None, confidence: bool = False
+) -> dict[str, Any]:
     """Score the rows whose workers are known; print tables, and return the headline."""
     every, left = split.disaggregated()
     rows = [r for r in every if r.unique]
@@ -41,6 +43,9 @@ def run(cv: str | None, file: Path | None, out: Path | None) -> dict[str, Any]:
     entries = folding.entries(every, asked)
     times = predicted(Serving.of(), rows)
     headline: dict[str, Any] = {"rows": len(rows), "further_parameters": MORE}
+    if confidence:
+        said = {name: [getattr(r, name) for r in rows] for name in OUTPUTS}
+        headline["within"] = quantiles.shown(np.log([said[n] for n in OUTPUTS]) - np.log(times))
     found = {
         "aggregated rows alone": held(times, rows, inside, shifts=False),
         "and four offsets": held(times, rows, inside, shifts=True),

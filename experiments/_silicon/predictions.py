@@ -63,9 +63,9 @@ def predicted(
 
 
 def spread(
-    fit: Fit, rows: Sequence[Row], index: np.ndarray, counted: np.ndarray
+    fit: Fit, rows: Sequence[Row], index: np.ndarray, counted: np.ndarray, share: float = 0.8
 ) -> tuple[np.ndarray, np.ndarray]:
-    """80 % bounds of measured over predicted of the rows of ``index``, outputs x rows.
+    """Bounds of a ``share`` of measured over predicted of the rows of ``index``, outputs x rows.
 
     Errors are of predictions without what the asked row is new in: its group where other groups
     of its model and system were fitted, else its system, else its model.
@@ -85,6 +85,7 @@ def spread(
                 {n: labels[n][seen].tolist() for n in likeness},
                 {n: labels[n][index[among]].tolist() for n in likeness},
                 likeness,
+                share,
                 clusters=clusters[seen].tolist(),
             )
             factor[0, output, among], factor[1, output, among] = np.exp(band.low), np.exp(band.high)

@@ -9,6 +9,10 @@ from infer_jax.calibration.cross_validation import (
     random_groups as random_groups,
 )
 from infer_jax.calibration.error_bands import Band as Band, bands as bands, left_out as left_out
+from infer_jax.calibration.expected_value import (
+    perfect_information as perfect_information,
+    shadow_price as shadow_price,
+)
 from infer_jax.calibration.fitted_leaves import Parameters as Parameters, parameters as parameters
 from infer_jax.calibration.fitting import Fit as Fit, at as at, fit as fit
 from infer_jax.calibration.group_offsets import Offsets as Offsets, offsets as offsets

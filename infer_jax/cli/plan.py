@@ -114,6 +114,14 @@ Frontier = Annotated[
         help="Every plan within the limits that no other beats in both speed and dollars.",
     ),
 ]
+Confidence = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.real("a probability from 0.5 to 0.999", math.nextafter(0.5, 0.0), 0.999),
+        metavar="P",
+        help="Choose the cheapest plan whose limits hold with that probability, such as 0.9.",
+    ),
+]
 Replay = Annotated[
     bool,
     typer.Option(
@@ -153,6 +161,7 @@ def plan(
     currency: Currency = None,
     region_factor: Region = 1.0,  # pyright: ignore[reportArgumentType]
     pue: Pue = None,
+    confidence: Confidence = None,
     top: Top = 3,
     frontier: Frontier = False,
     replay: Replay = False,

@@ -101,14 +101,14 @@ def _searched(
     with ThreadPoolExecutor() as beside:
         if "disaggregated" in modes:
             drafts = dict.fromkeys(extra["drafts"] for extra in extras)
-            decoding = _each(legal[-1], [{"drafts": d} for d in drafts])
+            decoding = each_with(legal[-1], [{"drafts": d} for d in drafts])
             mean = work.replace(lengths=())
             both = (first, second), arch, mean, (legal[0], decoding)
             pair = beside.submit(as_wide_here(splits), *both, common, asked, count, draft)
         if "aggregated" in modes:
             if known is None:
-                known = _aggregated(
-                    first, arch, work, _each(legal[0], extras), common, asked, draft
+                known = instances(
+                    first, arch, work, each_with(legal[0], extras), common, asked, draft
                 )
             rent, lengths = float(first.hardware.price), (float(work.isl), float(work.osl))
             met, missed = choices(first.name, rent, known, asked, *lengths, count)
@@ -132,7 +132,7 @@ def largest(hardware: Hardware, total: float) -> float:
     return max(LARGEST, float(network.domain)) if isinstance(network, Hierarchy) else LARGEST
 
 
-def _aggregated(
+def instances(
     side: Side,
     arch: Architecture,
     work: Workload,
@@ -151,6 +151,6 @@ def _aggregated(
     return arriving(serving, arch, hardware, work, every, common, asked.rate, draft)
 
 
-def _each(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:
+def each_with(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:
     """Every layout with each of ``extras``."""
     return [layout._replace(**extra) for extra in extras for layout in legal]

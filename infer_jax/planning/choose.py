@@ -51,7 +51,7 @@ class Choice:
     show them, in the units that they declare; ``binds``: the longest term of a token; ``memory``:
     bytes of a chip, needed and there; ``tiers``: the same of host and disk; ``excess``: by limit,
     the share by which it is exceeded, empty where all are met; ``formats``: of the model, where
-    the caller says which.
+    the caller says which; ``holds``: the probability that all limits hold, where it was asked for.
     """
 
     mode: str
@@ -71,6 +71,7 @@ class Choice:
     p99_ttft: float | None = None
     excess: Mapping[str, float] = field(default_factory=dict[str, float])
     formats: str = ""
+    holds: float | None = None
 
     def __repr__(self) -> str:
         wait, token = 1e3 * self.ttft, 1e3 * self.tpot
@@ -131,6 +132,48 @@ class _Rows(NamedTuple):
     excess: Mapping[str, Column]
 
 
+class Priced(NamedTuple):
+    """Every row of a table as a plan of a system; ``order``: within the limits, cheapest first.
+
+    Rows that exceed limits come after those that do not, by how much they do.
+    """
+
+    system: str
+    price: float
+    table: Table
+    rows: _Rows
+    lengths: tuple[float, float]
+    order: Positions
+
+    @property
+    def within(self) -> Positions:
+        """The rows within the limits, cheapest first."""
+        return self.order[worst_of(self.rows.excess)[self.order] <= 0.0]
+
+    def choice(self, i: int) -> Choice:
+        """Row ``i`` as a plan."""
+        return _choice(self.system, self.price, self.table, self.rows, self.lengths, i)
+
+    def frontier(self, rows: Positions) -> list[int]:
+        """Those of ``rows`` that no other beats in both TPOT and dollars, fastest first."""
+        return rows[single(np.asarray(self.table.served.tpot)[rows], self.rows.cost[rows])].tolist()
+
+
+def priced(system: str, price: float, table: Table, asked: Asked, isl: float, osl: float) -> Priced:
+    """The rows of a table as plans: as many replicas as the traffic needs, or the chips allow."""
+    each = table.rate / osl
+    replicas = _replicas(table, asked, each)
+    requests = replicas * each
+    carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
+    cost = replicas * table.chips * price / carried
+    rows = _Rows(replicas, carried, cost, _excess(table, asked, replicas, requests))
+    # least rent per token at full use; of equal ones the faster, of alike ones the usual
+    unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
+    keys = (np.asarray(x, np.float32) for x in (table.served.tpot, cost, worst_of(rows.excess)))
+    order = np.lexsort((unusual, *keys))
+    return Priced(system, price, table, rows, (isl, osl), order)
+
+
 def choices(
     system: str,
     price: float,
@@ -145,28 +188,11 @@ def choices(
     Or all plans within the limits that no other beats in both TPOT and dollars, fastest first. A
     plan is as many replicas as the traffic needs, or as the chips allow.
     """
-    each = table.rate / osl
-    replicas = _replicas(table, asked, each)
-    requests = replicas * each
-    carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
-    cost = replicas * table.chips * price / carried
-    rows = _Rows(replicas, carried, cost, _excess(table, asked, replicas, requests))
-    worst = worst_of(rows.excess)
-    # least rent per token at full use; of equal ones the faster, of alike ones the usual
-    unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
-    keys = (np.asarray(x, np.float32) for x in (table.served.tpot, cost, worst))
-    order = np.lexsort((unusual, *keys))
-    fits = order[worst[order] <= 0.0]
-    if asked.frontier:
-        met = fits[single(np.asarray(table.served.tpot)[fits], cost[fits])].tolist()
-    else:
-        met = _first_of_each(table, fits, count)
-    missed = [] if met else _first_of_each(table, order, count)
-
-    def chosen(index: Iterable[int]) -> list[Choice]:
-        return [_choice(system, price, table, rows, (isl, osl), i) for i in index]
-
-    return chosen(met), chosen(missed)
+    every = priced(system, price, table, asked, isl, osl)
+    fits = every.within
+    met = every.frontier(fits) if asked.frontier else first_of_each(table, fits, count)
+    missed = [] if met else first_of_each(table, every.order, count)
+    return [every.choice(i) for i in met], [every.choice(i) for i in missed]
 
 
 def _excess(table: Table, asked: Asked, replicas: Column, requests: Column) -> dict[str, Column]:
@@ -286,7 +312,7 @@ def _replicas(table: Table, asked: Asked, each: Column) -> Column:
     return np.maximum(np.floor(asked.chips / table.chips), 1.0)
 
 
-def _first_of_each(table: Table, order: Positions, count: int) -> list[int]:
+def first_of_each(table: Table, order: Iterable[int], count: int) -> list[int]:
     """The first rows of ``order``, one per layout, and one of layouts with equal results.
 
     A layout that answers as one before it does not come back with another batch.

@@ -52,6 +52,7 @@ RULES: Mapping[str, Rule] = {
         ("sm_share", "values_read", "gpu_memory_utilization"), partial(checks.above, high=1.0)
     ),
     "acceptance": partial(checks.between, low=0.0, high=1.0, what="a probability"),
+    "confidence": partial(checks.between, low=0.5, high=0.999),
     "pue": partial(checks.between, low=1.0, high=checks.MOST),
     "every": partial(checks.between, low=0.0, high=checks.MOST),
     **dict.fromkeys(("ttft", "tpot", "p99_ttft", "latency"), checks.seconds),

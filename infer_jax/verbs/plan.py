@@ -16,7 +16,7 @@ from infer_jax.verbs.asking import verb
 from infer_jax.verbs.drafts import drafting
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.plan_result import PlanResult
-from infer_jax.verbs.plan_search import Money, Question, Target, Tried, plans
+from infer_jax.verbs.plan_search import Money, Plans, Question, Target, Tried, plans
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import requested
 
@@ -50,6 +50,7 @@ def plan(
     currency: str | None = None,
     region_factor: float = 1.0,
     pue: float | None = None,
+    confidence: float | None = None,
     top: int = 3,
     frontier: bool = False,
     replay: bool = False,
@@ -60,6 +61,8 @@ def plan(
     Limits are in seconds, or texts with a unit such as "30ms"; ``ttft="none"`` takes the usual
     one away.
 
+    ``confidence``: the cheapest plan whose limits hold with that probability is chosen, and not
+    the cheapest whose predicted times keep them.
     ``replay``: the first plans are replayed by their engine's scheduler, and shown by both.
 
     Raises:
@@ -82,12 +85,21 @@ def plan(
     drafts = drafting(model, draft, accepted, heads=heads)
     target = Target(config, checks.texts(quant) or [None], kv_dtype, set)
     question = Question(target, systems, decoding, money, requests, asked, tried, drafts, draft)
-    answer = plans(question)
+    answer = _answered(question, confidence)
     if replay:
         from infer_jax.verbs.plan_replay import replayed  # which other plans need not load
 
         answer.replayed = replayed(question, answer)
     return PlanResult(question, answer)
+
+
+def _answered(question: Question, confidence: float | None) -> Plans:
+    """The plans, chosen by the mean or with a confidence."""
+    if confidence is None:
+        return plans(question)
+    from infer_jax.verbs.plan_belief import decided  # which other plans need not load
+
+    return decided(question, confidence)
 
 
 def systems_of(

@@ -77,6 +77,7 @@ class PlanResult(Result):
             "usual_ttft_ms": 1e3 * USUAL_TTFT if plans.usual else None,
             "configurations": plans.configurations,
             "feasible": self.feasible,
+            **(plans.decision.fields() if plans.decision else {}),
             "frontier" if question.asked.frontier else "plans": self._fields_of(plans.met),
             "near_misses": self._fields_of(plans.missed),
             **picture,
@@ -102,12 +103,14 @@ class PlanResult(Result):
         if any(row.choice.mode == "disaggregated" for row in rows):
             yield trust_of_pools()
         yield ""
-        if not plans.met:
+        if not plans.met and not plans.decision:
             yield from ("No plan meets every limit. The nearest, and what they break:", "")
         currency, formats = question.money.currency, len(plans.formats) > 1
         sign = "$" if currency == "USD" else currency
         met = bool(plans.met)
         yield from plan_tables.tables(rows, met=met, frontier=frontier, formats=formats, sign=sign)
+        if plans.decision:
+            yield from ("", *plans.decision.says(best, sign))
         if plans.replayed:
             if any(x.times for x in plans.replayed):
                 yield from ("", "By law and by replay, ms:", plan_tables.replayed(plans.replayed))

@@ -74,6 +74,7 @@ class Row(NamedTuple):
             "tier_need_bytes": {name: need for name, (need, _) in c.tiers.items()},
             "binds": c.binds,
             "broken": dict(c.excess),
+            **({} if c.holds is None else {"limits_hold": c.holds}),
             **self.intervals,
             **self.replayed,
             "idle_gpus": idle(c, total),

@@ -1,7 +1,7 @@
 """Searches plans over every system and format."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +22,7 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.requests import Requested
 
 if TYPE_CHECKING:
+    from infer_jax.verbs.plan_belief import Decision
     from infer_jax.verbs.plan_replay import Replayed
 
 
@@ -90,6 +91,9 @@ class Pool(NamedTuple):
     trusted: Trust
 
 
+Search = Callable[[Question, Sequence[Pool], Asked], Searched]
+
+
 @dataclass
 class Plans:
     """Plans within the limits, else the nearest misses, and what they were searched among.
@@ -97,7 +101,8 @@ class Plans:
     ``usual``: whether plans were kept within the usual TTFT, for want of a limit; ``systems``,
     ``trusted``: by name; ``formats``: the options by what they came to; ``pools``: one or two
     systems of each search, ``searched``: what it came to, by its label; ``replayed``: the first
-    plans, where that was asked.
+    plans, where that was asked; ``decision``: how plans were chosen, where that was by a
+    confidence.
     """
 
     model: Model
@@ -112,6 +117,7 @@ class Plans:
     searched: dict[str, Searched] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     replayed: Sequence["Replayed"] = ()
+    decision: "Decision | None" = None
 
     @property
     def best(self) -> Choice | None:
@@ -119,8 +125,8 @@ class Plans:
         return min(self.met, key=lambda c: c.rank, default=None)
 
 
-def plans(question: Question) -> Plans:
-    """The plans of every system and format.
+def plans(question: Question, search: Search | None = None) -> Plans:
+    """The plans of every system and format; ``search``: another one than that by the mean.
 
     Raises:
         InputError: a name or file that cannot be read; no layout that an engine runs.
@@ -133,7 +139,7 @@ def plans(question: Question) -> Plans:
         answer = answer or Plans(first.given.model)
         _note(answer, question, pools)
         with busy(f"evaluating every layout on {first.side.name}"):
-            searched = _search(question, pools, question.asked)
+            searched = (search or _search)(question, pools, question.asked)
         answer.configurations += searched.configurations
         if not searched.pooled:
             answer.notes.append(f"No two pools of {first.side.name} fit what is asked.")

@@ -78,6 +78,7 @@ def _answers(
     # a frontier shows the speed in place of TPOT
     times = [x for x in TIMES if any(getattr(row.choice, x) for row in rows)]
     times = [x for x in times if not (frontier and x == "tpot")]
+    believed = any(row.choice.holds is not None for row in rows)
     columns = (
         Column("plan", "prefill > decode" if pools else "", left=True),
         *([Column("system", left=True)] if systems else []),
@@ -87,6 +88,7 @@ def _answers(
         *([Column("speed", "tok/s")] if frontier else []),
         Column("output", "tok/s/GPU"),
         Column("blended", f"{sign}/Mtok"),
+        *([Column("limits", "hold")] if believed else []),
         Column("binds" if met else "breaks", left=True),
     )
     lines = [
@@ -99,6 +101,7 @@ def _answers(
             *([numbers.digits(1.0 / row.choice.tpot)] if frontier else []),
             numbers.digits(row.choice.throughput),
             numbers.digits(row.choice.usd_per_mtok),
+            *([_holds(row.choice)] if believed else []),
             row.choice.binds if met else _breaks(row.choice),
         ]
         for row, name in zip(rows, names, strict=True)
@@ -137,6 +140,11 @@ def _memory(c: Choice) -> str:
     used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
     words = {n: f"{a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items()}
     return ", ".join(f"{n} {x}" for n, x in words.items()) if len(words) > 1 else words["GPU"]
+
+
+def _holds(c: Choice) -> str:
+    """The probability that all limits hold."""
+    return "" if c.holds is None else f"{100.0 * c.holds:.3g} %"
 
 
 def _breaks(c: Choice) -> str:

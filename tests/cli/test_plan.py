@@ -296,3 +296,27 @@ def test_plans_are_drawn(tmp_path, more):
     for said in (b"4,096 tokens in, 512 out", b"2 GPUs", b"weights in bfloat16"):
         assert said in data  # the caption goes with the file
     assert run(*words, "--out", "plans.txt").code == 2
+
+
+def test_a_confidence_chooses_plans_whose_limits_hold():
+    """Dearer than by the mean, and surer; without it nothing is said of probabilities."""
+    limits = (*ASKED, "--total-gpus", "2", "--ttft", "0.4s", "--tpot", "12ms")
+    alone = (*limits, "--mode", "aggregated")
+    plain, sure = answer(*alone), answer(*alone, "--confidence", "0.9")
+    assert "confidence" not in plain and "limits_hold" not in plain["plans"][0]
+    assert sure["confidence"] == 0.9 and sure["feasible"] and sure["highest_confidence"] is None
+    assert all(0.9 <= p["limits_hold"] <= 1.0 for p in sure["plans"])
+    cost = "blended_cost_per_mtok_usd"
+    assert sure["plans"][0][cost] > plain["plans"][0][cost]
+    assert sure["by_mean"]["layout"] == plain["plans"][0]["layout"]
+    assert sure["by_mean"]["limits_hold"] < 0.9
+    run_next = sure["measure_next"]
+    assert run_next["hardware"] == "h100_sxm" and 0.0 < run_next["share_of_certainty"] <= 1.0
+    assert answer(*alone, "--confidence", "0.9") == sure  # seeded draws
+    printed = run(*alone, "--confidence", "0.9").out
+    assert "limits" in printed and "Measure the" in printed and " %" in printed
+    hard = run(*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--ttft", "60ms", "--tpot",
+               "6ms", "--confidence", "0.9")  # fmt: skip
+    assert hard.code == 1 and "the highest that any plan" in " ".join(hard.out.split())
+    refused = run(*alone, "--confidence", "1")
+    assert refused.code == 2 and "0.5 to 0.999" in refused.err

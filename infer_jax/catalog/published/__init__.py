@@ -29,3 +29,7 @@ from infer_jax.catalog.published.serving import (
     serving_form as serving_form,
     serving_measured as serving_measured,
 )
+from infer_jax.catalog.published.spreads import (
+    COMMON as COMMON,
+    UNSEEN_WITHIN as UNSEEN_WITHIN,
+)

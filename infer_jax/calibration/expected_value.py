@@ -1,0 +1,58 @@
+"""What it is worth to know a number before choosing: by regression of benefits on draws of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+KNOTS = 8
+
+
+def perfect_information(
+    benefits: Float[np.ndarray, "draws options"],
+    parameter: Float[np.ndarray, " draws"],
+    steps: Sequence[float] = (),
+) -> float:
+    """Expected value of knowing a parameter, in the unit of the benefits; at least 0.
+
+    E[max_k E(b_k | x)] - max_k E(b_k), the inner mean the regression of each option's benefit on
+    the parameter: straight pieces between quantiles, with jumps at ``steps``, where a limit breaks.
+    Source: Strong, Oakley and Brennan 2014, Medical Decision Making 34 (whose regressions are
+    additive models and Gaussian processes).
+
+    >>> draws = np.random.default_rng(0).normal(size=4000)
+    >>> known = perfect_information(np.stack([0.0 * draws, draws], axis=1), draws)
+    >>> round(known, 2)  # E max(0, x) = 1 / sqrt(2 pi)
+    0.4
+    """
+    x = np.asarray(parameter, float)
+    knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, KNOTS)))
+    if len(knots) < 2:
+        return 0.0
+    hats = np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
+    jumps = [np.where(x > step, 1.0, 0.0) for step in steps if x.min() < step < x.max()]
+    basis = np.concatenate([hats, *(jump[:, None] for jump in jumps)], axis=1)
+    fitted = basis @ np.linalg.lstsq(basis, benefits, rcond=None)[0]
+    # residuals average to 0, so both terms are of the same regression
+    return max(float(np.max(fitted, axis=1).mean() - np.max(fitted.mean(axis=0))), 0.0)
+
+
+def shadow_price(
+    costs: Float[np.ndarray, " options"],
+    chances: Float[np.ndarray, " options"],
+    asked: float,
+) -> float:
+    """Cost that a unit of probability of breaking limits is worth where ``asked`` is kept.
+
+    The multiplier k of the least expected cost whose probability is ``asked`` or more, over
+    mixtures of options: the one of greatest min_j (cost_j + k (asked - chance_j)), 0 where the
+    cheapest option keeps it, the steepest finite one where none does. Source: Boyd and Vandenberghe
+    2004, 5.6.3.
+    """
+    most = min(asked, float(chances.max()) - 1e-9)
+    rise = costs[:, None] - costs[None, :]
+    run = chances[:, None] - chances[None, :]
+    slopes = rise[run > 1e-9] / run[run > 1e-9]
+    tried = np.unique(np.concatenate([[0.0], np.maximum(slopes, 0.0)]))
+    dual = np.min(costs[None, :] + tried[:, None] * (most - chances[None, :]), axis=1)
+    return float(tried[int(np.argmax(dual))])

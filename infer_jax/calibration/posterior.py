@@ -1,0 +1,103 @@
+"""Draws of the coefficients of a serving model from their intervals.
+
+The draws are stratified and antithetic, from a seed, so that the same question has the same answer
+and their mean is that of the intervals' laws to first order.
+"""
+
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from infer_jax.calibration.fitted_leaves import parameters
+from infer_jax.calibration.uncertainty import QUANTILES
+from infer_jax.catalog.published import serving_coefficients
+from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
+from infer_jax.specs import leaves
+
+DRAWS = 256
+FARTHEST = 1.959963984540054  # the score of 95 % intervals
+SAME = 1e-9  # share by which a coefficient differs from the fitted one at most
+_QUANTILE = np.vectorize(NormalDist().inv_cdf, otypes=[float])
+
+
+class Interval(NamedTuple):
+    """The 80 % interval of a coefficient; coefficients of one ``symbol`` are drawn alike."""
+
+    symbol: str
+    low: float
+    high: float
+
+
+def normal_scores(
+    names: int, draws: int = DRAWS, seed: int = 0
+) -> Float[np.ndarray, "draws names"]:
+    """Standard normal draws: a Latin hypercube of half of them, and its mirror image.
+
+    Source: McKay, Beckman and Conover 1979, Technometrics 21; antithetic: Hammersley and Morton
+    1956, Proceedings of the Cambridge Philosophical Society 52.
+
+    >>> drawn = normal_scores(3, 64)
+    >>> drawn.shape, bool(abs(drawn.sum(axis=0)).max() < 1e-9)
+    ((64, 3), True)
+    """
+    random, half = np.random.default_rng(seed), draws // 2
+    cells = np.stack([random.permutation(half) for _ in range(names)], axis=1)
+    share = (cells + random.uniform(size=cells.shape)) / half
+    half_scores = _QUANTILE(np.clip(share, 1e-9, 1.0 - 1e-9))
+    return np.concatenate([half_scores, -half_scores])
+
+
+def shipped(serving: Serving) -> dict[str, Interval]:
+    """The intervals of the fit to many servers, of coefficients that are as fitted.
+
+    Those of other engines and generations than the chosen ones say nothing of them; one that a
+    profile or an option set is known.
+    """
+    others = {*ENGINES, *GENERATIONS} - {
+        ENGINES[int(serving.engine)],
+        GENERATIONS[int(serving.generation)],
+    }
+    values = {path: float(x) for path, _, x in leaves(serving) if not np.ndim(x)}
+    return {
+        path: Interval(one.symbol, one.low, one.high)
+        for path, one in serving_coefficients().items()
+        if abs(values.get(path, np.nan) - one.value) <= SAME * abs(one.value)
+        and path.partition(".")[0] not in others
+    }
+
+
+def drawn(
+    serving: Serving,
+    intervals: Mapping[str, Interval],
+    scores: Mapping[str, Float[np.ndarray, " draws"]],
+    draws: int,
+) -> Serving:
+    """The model as it is and then at each draw: every leaf has 1 + ``draws`` rows.
+
+    In log a coefficient lies a score times a deviation off its value, within its bounds; the
+    interval's upper end gives the deviation above the value, its lower end that below. An interval
+    says nothing of what is far outside: scores go to ``FARTHEST``. ``scores``: normal ones by
+    symbol.
+    """
+
+    def repeated(x: object) -> np.ndarray:
+        return np.repeat(np.asarray(x)[None], 1 + draws, axis=0)
+
+    flat, structure = jax.tree.flatten(jax.tree.map(repeated, serving))
+    if intervals:
+        fitted = parameters(serving, list(intervals))
+        value = np.array([float(np.asarray(flat[places[0]])[0]) for places in fitted.places])
+        low, high = np.array([(one.low, one.high) for one in intervals.values()]).T
+        z = np.stack([scores[one.symbol] for one in intervals.values()], axis=1)
+        z = np.clip(z, -FARTHEST, FARTHEST) / QUANTILES[0.8]
+        sides = np.maximum(high / value, 1.0), np.minimum(low / value, 1.0)
+        moved = value * np.where(z > 0.0, sides[0] ** np.abs(z), sides[1] ** np.abs(z))
+        values = np.clip(moved, fitted.low, fitted.high)
+        for places, column in zip(fitted.places, values.T, strict=True):
+            for place in places:
+                flat[place][1:] = column
+    return jax.tree.unflatten(structure, flat)

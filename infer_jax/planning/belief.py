@@ -1,0 +1,235 @@
+"""The cheapest plans whose limits hold with an asked probability.
+
+That probability of a plan is at most that of each of its limits by itself, and so at most that of
+the band of the limit's error: plans are searched within limits that the bands tighten, cheapest
+first, and each is evaluated at every draw until enough of them hold.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.physics.chance import ratio
+from infer_jax.planning.aggregated import Table
+from infer_jax.planning.chances import ROWS, TIMED, Belief, Space, chances
+from infer_jax.planning.cheapest import MODES, Searched, each_with, instances, largest
+from infer_jax.planning.choose import (
+    USUAL_TTFT,
+    Asked,
+    Choice,
+    Priced,
+    first_of_each,
+    front,
+    priced,
+)
+from infer_jax.planning.disaggregated import splits
+from infer_jax.planning.legal_layouts import Layout, layouts
+from infer_jax.specs import UNBOUNDED, Workload
+
+MARGIN = 0.02  # by which bands of one limit may differ from what draws of coefficients say
+SHARES = (0.1, 0.5, 0.9)  # of an asked doubt that pools leave to TPOT, the rest to TTFT
+LEVELS = (0.99, 0.75, 0.5, 0.25, 0.1)  # of the plans that a measurement could lead to
+RIVALS = 2  # layouts of each level
+PAIRS = 8  # layouts of pools at each share
+HOPEFUL = 2 * ROWS  # rows that are evaluated where no plan holds with the asked confidence
+
+
+class Believed(NamedTuple):
+    """Plans that hold as asked, each with its probability, else those that hold most probably.
+
+    ``rivals``: plans that a measurement could lead to; ``by_mean``: the choice without doubts;
+    ``reached``: the highest probability of any plan, where none holds as asked; ``asked``: the
+    limits that were kept.
+    """
+
+    searched: Searched
+    rivals: list[Choice]
+    by_mean: Choice | None
+    reached: float | None
+    asked: Asked
+
+
+class Tried(NamedTuple):
+    """Modes, chunks and drafts of the plans that are tried, and how many are wanted."""
+
+    modes: Sequence[str] = MODES
+    chunks: Sequence[float] = (UNBOUNDED,)
+    drafts: Sequence[float] = (0.0,)
+    shown: int = 3
+
+
+def believed(space: Space, belief: Belief, confidence: float, tried: Tried) -> Believed:
+    """The cheapest plans on one system, or on two, whose limits hold with that probability.
+
+    The rest is as in ``cheapest.search``.
+    """
+    asked = space.asked
+    if not asked.usual_ttft or asked.ttft < np.inf:
+        return _Search(space, belief, confidence, tried).answer()
+    kept = space._replace(asked=replace(asked, ttft=USUAL_TTFT))
+    usual = _Search(kept, belief, confidence, tried)
+    answer = usual.answer()
+    if answer.searched.met:
+        return answer._replace(searched=answer.searched._replace(usual=True))
+    return _Search(space, belief, confidence, tried, usual.table).answer()
+
+
+def tightened(asked: Asked, belief: Belief, mode: str, tpot: float, ttft: float) -> Asked:
+    """Limits on the means at which measured times keep ``asked`` with these probabilities."""
+    factors = [
+        float(jnp.exp(ratio(NormalDist().inv_cdf(p), doubt.spread)))
+        for p, doubt in zip((tpot, ttft), belief.doubts[mode], strict=True)
+    ]
+    return replace(
+        asked,
+        tpot=asked.tpot / factors[0],
+        ttft=asked.ttft / factors[1],
+        p99_ttft=asked.p99_ttft / factors[1],
+    )
+
+
+class _Search:
+    """One search: its tables are evaluated once."""
+
+    def __init__(
+        self,
+        space: Space,
+        belief: Belief,
+        confidence: float,
+        tried: Tried,
+        table: Table | None = None,
+    ) -> None:
+        self.space, self.belief, self.confidence, self.tried = space, belief, confidence, tried
+        self.extras = [{"chunk": c, "drafts": d} for c, d in product(tried.chunks, tried.drafts)]
+        self.legal = [
+            layouts(space.arch, int(largest(side.hardware, space.asked.chips)), size=side.machine)
+            for side in space.sides
+        ]
+        self.table = table or (self._evaluated() if "aggregated" in tried.modes else None)
+        self.pairs = self._pairs() if "disaggregated" in tried.modes else []
+        self.configurations = 0 if self.table is None else len(self.table.batch)
+
+    def answer(self) -> Believed:
+        """Plans that hold as asked, else those that hold most probably."""
+        tried, asked = self.tried, self.space.asked
+        met = [c for c in (*self._surest(), *self.pairs) if _sure(c, self.confidence)]
+        met = front(met) if asked.frontier else sorted(met, key=lambda c: c.rank)
+        missed = [] if met else self._likeliest()
+        reached = None if met else max((c.holds or 0.0 for c in missed), default=0.0)
+        near = self._near(asked, 1)
+        mean = min(near, key=lambda c: c.rank, default=None)
+        pools = any(c.mode == "disaggregated" for c in (*self.pairs, *near))
+        pooled = pools or "disaggregated" not in tried.modes
+        searched = Searched(met, missed[: tried.shown], self.configurations, pooled)
+        return Believed(searched, self._rivals(), mean, reached, asked)
+
+    def _evaluated(self) -> Table:
+        space = self.space
+        legal = each_with(self.legal[0], self.extras)
+        side, arch, work = space.sides[0], space.arch, space.work
+        return instances(side, arch, work, legal, space.common, space.asked, space.draft)
+
+    def _priced(self, asked: Asked) -> Priced | None:
+        """The rows of the table within limits; None where pools alone are tried."""
+        if self.table is None:
+            return None
+        side, work = self.space.sides[0], self.space.work
+        lengths = float(work.isl), float(work.osl)
+        return priced(side.name, float(side.hardware.price), self.table, asked, *lengths)
+
+    def _surest(self) -> Iterator[Choice]:
+        """The cheapest row of each layout that holds as asked, or every such row of a frontier."""
+        least = max(self.confidence - MARGIN, 0.5)
+        asked = tightened(self.space.asked, self.belief, "aggregated", least, least)
+        rows = self._priced(asked)
+        if rows is None:
+            return
+        left: list[int] = [int(i) for i in rows.within]
+        first, known = list[int](), dict[int, Choice]()
+        wanted = np.inf if self.space.asked.frontier else self.tried.shown
+        while left and len(first) < wanted:
+            some, left = left[:ROWS], left[ROWS:]
+            plans = self._with_chances([rows.choice(i) for i in some])
+            known |= {i: c for i, c in zip(some, plans, strict=True) if _sure(c, self.confidence)}
+            if not self.space.asked.frontier:
+                # the first of each layout by cost, as the search by the mean takes it
+                first = first_of_each(rows.table, known, self.tried.shown)
+                taken = {rows.table.at(i).plain for i in known}
+                left = [i for i in left if rows.table.at(i).plain not in taken]
+        yield from (known[i] for i in (known if self.space.asked.frontier else first))
+
+    def _likeliest(self) -> list[Choice]:
+        """Plans that hold most probably, one of each layout."""
+        rows, plans = self._priced(self.space.asked), list(self.pairs)
+        if rows is not None:
+            certain = [x for name, x in rows.rows.excess.items() if name not in TIMED]
+            worst = np.max([np.maximum(x, 0.0) for x in certain], axis=0)
+            over = [x for name, x in rows.rows.excess.items() if name in TIMED]
+            order = np.lexsort((np.max(over, axis=0), worst))[:HOPEFUL]
+            plans += self._with_chances([rows.choice(int(i)) for i in order])
+        plans.sort(key=lambda c: (-(c.holds or 0.0), c.usd_per_mtok))
+        best: dict[str, Choice] = {}
+        for c in plans:
+            best.setdefault(c.layout, c)
+        return list(best.values())
+
+    def _pairs(self) -> list[Choice]:
+        """Pairs of pools within limits that leave more or less of the doubt to TPOT."""
+        asked = self.space.asked
+        both = asked.tpot < np.inf and min(asked.ttft, asked.p99_ttft) < np.inf
+        shares = SHARES if both else (1.0 if asked.tpot < np.inf else 0.0,)
+        met: dict[tuple[str, float], Choice] = {}
+        for share in shares:
+            each = self.confidence**share, self.confidence ** (1.0 - share)
+            limits = tightened(asked, self.belief, "disaggregated", *(min(p, 0.999) for p in each))
+            for c in self._pools(limits, max(PAIRS, self.tried.shown)):
+                met.setdefault((c.layout, c.batch), c)
+        return self._with_chances(list(met.values()))
+
+    def _pools(self, asked: Asked, count: int) -> list[Choice]:
+        space = self.space
+        drafts = dict.fromkeys(extra["drafts"] for extra in self.extras)
+        decoding = each_with(self.legal[-1], [{"drafts": d} for d in drafts])
+        ends = space.sides[0], space.sides[-1]
+        mean: Workload = space.work.replace(lengths=())
+        legal: tuple[list[Layout], list[Layout]] = self.legal[0], decoding
+        found = splits(ends, space.arch, mean, legal, space.common, asked, count, space.draft)
+        return [replace(c, excess={}) for c in found.met]
+
+    def _near(self, asked: Asked, count: int) -> list[Choice]:
+        """The cheapest plans within limits by the mean."""
+        rows, alone = self._priced(asked), replace(asked, frontier=False)
+        found = [] if rows is None else first_of_each(rows.table, rows.within, count)
+        plans = [] if rows is None else [rows.choice(i) for i in found]
+        if "disaggregated" in self.tried.modes:
+            plans += self._pools(alone, count)
+        return self._with_chances(plans)
+
+    def _rivals(self) -> list[Choice]:
+        """The cheapest rows at other probabilities of their limits, and pairs of pools."""
+        plans: list[Choice] = []
+        for level in (self.confidence, *LEVELS):
+            each = tightened(self.space.asked, self.belief, "aggregated", level, level)
+            rows = self._priced(each)
+            if rows is not None:
+                plans += [rows.choice(i) for i in first_of_each(rows.table, rows.within, RIVALS)]
+        return self._with_chances(plans) + self.pairs[:RIVALS]
+
+    def _with_chances(self, plans: list[Choice]) -> list[Choice]:
+        """The plans, each with the probability that its limits hold."""
+        known: dict[int, float] = {}
+        for mode in MODES:
+            own = [i for i, c in enumerate(plans) if c.mode == mode]
+            if own:
+                answer = chances([plans[i] for i in own], self.space, self.belief).holds
+                known |= dict(zip(own, map(float, answer), strict=True))
+        return [replace(c, holds=known[i]) for i, c in enumerate(plans)]
+
+
+def _sure(c: Choice, confidence: float) -> bool:
+    return c.holds is not None and c.holds >= confidence

@@ -1,0 +1,281 @@
+"""The probability that the limits of plans hold: every plan at every draw, in one program."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from infer_jax.compiling import once
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.estimate import Estimate, decode_context
+from infer_jax.estimators.serving import Deployment, Serving, Shape
+from infer_jax.physics.chance import FAR, Spread, apart, chance, holds, room, score
+from infer_jax.planning.aggregated import models
+from infer_jax.planning.choose import Asked, Choice, pools_of
+from infer_jax.planning.legal_layouts import Layout
+from infer_jax.planning.pool_pairs import Side
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload, trees
+
+# plans of one evaluation, and draws: one program serves any number of plans; arrivals at random
+# take their laws a thousand times as long
+ROWS, ARRIVING_ROWS, ARRIVING_DRAWS = 256, 16, 32
+TIMED = {"TTFT", "TPOT", "p99 of TTFT", "arrivals", "prefill arrivals", "requests/s"}
+
+
+class Doubt(NamedTuple):
+    """The law of errors of TPOT or TTFT, and the part of its variance that plans share.
+
+    ``settled``: by a calibration to the plans' own server, so that nothing is shared but what is
+    unsure of its coefficients.
+    """
+
+    spread: Spread
+    common: float
+    settled: float = 0.0
+
+
+class Belief(NamedTuple):
+    """What is uncertain of plans on one system, or on two.
+
+    ``servings``: of each, every leaf as it is and then at each draw; ``doubts``: of TPOT and TTFT,
+    by mode; ``offsets``: normal scores of TPOT's and TTFT's offset, by mode.
+    """
+
+    servings: Sequence[Serving]
+    doubts: Mapping[str, tuple[Doubt, Doubt]]
+    offsets: Mapping[str, Float[np.ndarray, "2 draws"]]
+
+
+class Space(NamedTuple):
+    """Systems, model, requests and limits of a search, and what all plans of it have."""
+
+    sides: Sequence[Side]
+    arch: Architecture
+    work: Workload
+    asked: Asked
+    common: Deployment
+    draft: Architecture | None = None
+
+
+class Chances(NamedTuple):
+    """Of each plan (first axis): the probability that its limits hold, and what it comes from.
+
+    ``room``: normal scores of TPOT's and TTFT's error up to which limits hold; ``shared``: what
+    plans share of these scores, by draw; ``own``: deviation of the rest.
+    """
+
+    holds: Array
+    room: Array
+    shared: Array
+    own: Array
+
+
+class _Times(NamedTuple):
+    """Seconds of a plan, and its capacity over the arrivals; infinite where there are none."""
+
+    tpot: Array
+    ttft: Array
+    p99: Array
+    spare: Array
+
+
+def chances(plans: Sequence[Choice], space: Space, belief: Belief) -> Chances:
+    """The probability of each plan of one mode that all its limits hold.
+
+    A plan that exceeds a limit which is certain (memory, GPUs) holds with probability 0.
+    """
+    mode = plans[0].mode
+    asked = space.asked
+    limits = [np.float64(x) for x in (asked.tpot, asked.ttft, asked.p99_ttft)]
+    doubts, offsets = belief.doubts[mode], belief.offsets[mode]
+    known = (tuple(belief.servings), models(space.arch, space.draft), space.common)
+    parts: list[Chances] = []
+    size = ROWS if asked.rate is None or mode == "disaggregated" else ARRIVING_ROWS
+    for start in range(0, len(plans), size):
+        rows = plans[start : start + size]
+        filled = [*rows, *[rows[-1]] * (size - len(rows))]
+        columns = jax.tree.map(lambda *x: np.array(x), *(_columns(c, asked) for c in filled))
+        if mode == "disaggregated":
+            fixed = (*known, _wrapper(space), space.arch, _hardware(space), _mean(space))
+            part = once(_of_pairs, *fixed, limits, doubts, offsets, *columns)
+        else:
+            fixed = (*known, space.sides[0].hardware, _loaded(space))
+            part = once(_of_instances, *fixed, limits, doubts, offsets, *columns)
+        parts.append(trees.take(part, slice(len(rows))))
+    every = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    certain = np.array([not set(c.excess) - TIMED for c in plans])
+    return every._replace(holds=np.where(certain, every.holds, 0.0))
+
+
+def _columns(c: Choice, asked: Asked) -> tuple[object, ...]:
+    """Degrees and load of an instance, or of each pool."""
+
+    def layout(given: Mapping[str, float]) -> dict[str, float]:
+        usual = Layout(1.0, 1.0, 1.0, 1.0)._asdict()
+        return {name: float(given.get(name, x)) for name, x in usual.items()}
+
+    first, *second = pools_of(c.degrees)
+    if second:
+        counts = first["instances"], second[0]["instances"]
+        return layout(first), layout(second[0]), counts, first["batch"], c.batch
+    rate = None if asked.rate is None else asked.rate / first["replicas"]
+    return layout(first), c.batch if rate is None else rate
+
+
+def _loaded(space: Space) -> Workload:
+    """Requests of an instance: kept in flight, or arriving."""
+    work, rate = space.work, space.asked.rate
+    if rate is None:
+        return work.replace(arrivals=None, lengths=())
+    return work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
+
+
+def _mean(space: Space) -> Workload:
+    """Requests of two pools, all of the mean lengths."""
+    work, rate = space.work.replace(lengths=()), space.asked.rate
+    if rate is None:
+        return work
+    return work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
+
+
+def _wrapper(space: Space) -> Disaggregated:
+    first, last = space.sides[0], space.sides[-1]
+    wrapper = Disaggregated.of(target=first.serving)
+    if last is first:
+        return wrapper
+    return wrapper.replace(decoder=last.serving, decode_hardware=last.hardware)
+
+
+def _hardware(space: Space) -> tuple[Hardware, Hardware]:
+    return space.sides[0].hardware, space.sides[-1].hardware
+
+
+def _of_instances(
+    servings: tuple[Serving, ...],
+    models: tuple[Shape, Shape | None],
+    common: Deployment,
+    hardware: Hardware,
+    work: Workload,
+    limits: Sequence[Array],
+    doubts: tuple[Doubt, Doubt],
+    offsets: Array,
+    layout: dict[str, Array],
+    load: Array,
+) -> Chances:
+    """Chances of instances of one kind, each with its requests in flight or per second."""
+    arch, draft = models
+
+    def at(serving: Serving, degrees: dict[str, Array], each: Array) -> _Times:
+        asked = work.replace(batch=each)
+        if work.arrivals is not None:
+            asked = work.replace(arrivals=work.arrivals.replace(rate=each))
+        return _times(serving.serve(arch, hardware, asked, common.replace(**degrees), draft))
+
+    def one(degrees: dict[str, Array], each: Array) -> Chances:
+        times = jax.vmap(at, in_axes=(0, None, None))(servings[0], degrees, each)
+        return _judged(times, limits, doubts, offsets)
+
+    return jax.vmap(one)(layout, load)
+
+
+def _of_pairs(
+    servings: tuple[Serving, ...],
+    models: tuple[Shape, Shape | None],
+    common: Deployment,
+    wrapper: Disaggregated,
+    arch: Architecture,
+    hardware: tuple[Hardware, Hardware],
+    work: Workload,
+    limits: Sequence[Array],
+    doubts: tuple[Doubt, Doubt],
+    offsets: Array,
+    first: dict[str, Array],
+    second: dict[str, Array],
+    copies: tuple[Array, Array],
+    prompts: Array,
+    batch: Array,
+) -> Chances:
+    """Chances of pairs of pools, with the transfer between them."""
+    shape, draft = models
+    fresh, ones = jnp.maximum(work.isl - work.prefix, 1.0), jnp.ones_like(work.isl)
+
+    def at(serving: Serving, decoder: Serving, pools: Pools, load: Array) -> _Times:
+        prompt = ForwardPass(
+            sequences=pools.prefill_batch, new_tokens=fresh, cached_tokens=work.prefix
+        )
+        token = ForwardPass(sequences=load, new_tokens=ones, cached_tokens=decode_context(work))
+        passes = (
+            serving.token(shape, hardware[0], prompt, pools.prefill, draft),
+            decoder.token(shape, hardware[1], token, pools.decode, draft),
+        )
+        own = wrapper.replace(target=serving)
+        if wrapper.decoder is not None:
+            own = own.replace(decoder=decoder)
+        return _times(own.joined(arch, hardware[0], work.replace(batch=load), pools, passes))
+
+    def one(
+        first: dict[str, Array],
+        second: dict[str, Array],
+        copies: tuple[Array, Array],
+        prompts: Array,
+        load: Array,
+    ) -> Chances:
+        pools = Pools(
+            prefill=common.replace(**first),
+            decode=common.replace(**second),
+            prefill_copies=copies[0],
+            decode_copies=copies[1],
+            prefill_batch=prompts,
+        )
+        ends = servings[0], servings[-1]
+        times = jax.vmap(at, in_axes=(0, 0, None, None))(*ends, pools, load)
+        return _judged(times, limits, doubts, offsets)
+
+    return jax.vmap(one)(first, second, copies, prompts, batch)
+
+
+def _times(estimate: Estimate) -> _Times:
+    """What limits are on."""
+    p99 = getattr(estimate, "percentiles", {}).get("p99", estimate.ttft)
+    both = {**estimate.prefill.limits, **estimate.decode.limits}
+    arrivals = both.get("arrivals")
+    far = jnp.full_like(estimate.tpot, np.exp(FAR))
+    spare = far if arrivals is None else arrivals.capacity / arrivals.need
+    return _Times(estimate.tpot, estimate.ttft, p99, spare)
+
+
+def _judged(
+    times: _Times, limits: Sequence[Array], doubts: tuple[Doubt, Doubt], offsets: Array
+) -> Chances:
+    """The chances of one plan from its times as they are and then at each draw."""
+    tpot, ttft, p99 = limits
+    now = trees.take(times, 0)
+    # a server that is slower by a factor takes as many requests fewer: a room like that of TPOT
+    sides = [doubt.spread for doubt in doubts]
+    rooms = jnp.stack(
+        [
+            jnp.minimum(room(tpot, now.tpot, sides[0]), score(jnp.log(now.spare), sides[0])),
+            jnp.minimum(room(ttft, now.ttft, sides[1]), room(p99, now.p99, sides[1])),
+        ]
+    )
+    moved = jnp.stack(
+        [
+            (jnp.log(x[1:]) - jnp.log(x[0])) / spread.width
+            for x, spread in zip((times.tpot, times.ttft), sides, strict=True)
+        ]
+    )
+    common = jnp.stack([jnp.asarray(doubt.common) for doubt in doubts])
+    settled = jnp.stack([jnp.asarray(doubt.settled) for doubt in doubts])
+    common = jnp.where(settled > 0.5, jnp.minimum(common, jnp.var(moved, axis=1)), common)
+    shared, own = apart(moved, common, offsets)
+    return Chances(chance(rooms, shared, own), rooms, shared, own)
+
+
+def by_draw(known: Chances) -> Float[np.ndarray, "plans draws"]:
+    """The probability of each plan at each draw that all its limits hold."""
+    each = holds(known.room[:, :, None], known.shared, known.own[:, :, None])
+    return np.asarray(jnp.prod(each, axis=1))

@@ -1,0 +1,197 @@
+"""Plans by the probability that their limits hold: what is uncertain, and the search."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.calibration.posterior import DRAWS, Interval, drawn, normal_scores, shipped
+from infer_jax.catalog.published import COMMON, UNSEEN_WITHIN, serving_errors, serving_measured
+from infer_jax.estimators.known_errors import NAMES
+from infer_jax.estimators.serving import GENERATIONS, Serving
+from infer_jax.physics.chance import Spread
+from infer_jax.planning import Asked, Choice, Searched
+from infer_jax.planning.belief import Tried, believed
+from infer_jax.planning.chances import ARRIVING_DRAWS, Belief, Doubt, Space
+from infer_jax.specs import leaves
+from infer_jax.verbs import inputs
+from infer_jax.verbs.plan_measure import Answered, Measure, next_run
+from infer_jax.verbs.plan_search import Plans, Pool, Question, plans
+
+OUTPUTS = ("tpot", "ttft")
+Within = Mapping[str, Mapping[int, tuple[float, float]]]  # by output; by share, factors
+NOTHING = "No single measurement is expected to change this choice."
+INTERVAL = re.compile(r"80 % interval (\S+) to ([^\s;)]+)")
+
+
+class Doubts:
+    """What is uncertain of the plans of a question: one set of draws for all its systems.
+
+    A coefficient is drawn alike for all systems that have it; an offset is of one engine on one
+    system, and of one mode.
+    """
+
+    def __init__(self, draws: int) -> None:
+        self.draws, self.scores = draws, dict[str, np.ndarray]()
+
+    def score(self, name: str) -> np.ndarray:
+        """Normal draws of an unknown, the same ones whenever it is asked for."""
+        if name not in self.scores:
+            seed = int.from_bytes(name.encode(), "little") % 2**61
+            self.scores[name] = normal_scores(1, self.draws, seed)[:, 0]
+        return self.scores[name]
+
+    def belief(self, pools: Sequence[Pool], model: str) -> Belief:
+        """What is uncertain of plans on one system, or on two."""
+        where = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
+        settled = bool(pools[0].given.system.bands())
+        whole = _within(pools[0], model)
+        doubts = {
+            "aggregated": _doubts(whole, settled=settled),
+            "disaggregated": _doubts(UNSEEN_WITHIN["pools"], settled=False),
+        }
+        offsets = {
+            mode: np.stack([self.score(offset(where, pools, mode, name)) for name in OUTPUTS])
+            for mode in doubts
+        }
+        return Belief([self._drawn(pool) for pool in pools], doubts, offsets)
+
+    def _drawn(self, pool: Pool) -> Serving:
+        intervals = _intervals(pool)
+        scores = {one.symbol: self.score(one.symbol) for one in intervals.values()}
+        return drawn(pool.side.serving, intervals, scores, self.draws)
+
+
+def offset(where: str, pools: Sequence[Pool], mode: str, output: str) -> str:
+    """The name of an offset: of TPOT or TTFT, of an engine on a system, of a mode."""
+    engine = NAMES[inputs.engine(pools[0].side.serving)]
+    kind = " of two pools" if mode == "disaggregated" else ""
+    return f"the offset of the {output.upper()}{kind} of {engine} on {where}"
+
+
+def _intervals(pool: Pool) -> dict[str, Interval]:
+    """Intervals of coefficients: of the profile's calibration, else of the fit to many servers."""
+    system, serving = pool.given.system, pool.side.serving
+    if not system.bands():
+        return shipped(serving)
+    units = {path: meta["unit"] for path, meta, _ in leaves(serving)}
+    known = {}
+    for source, says in system.sources.items():
+        path = source.removeprefix("serving.")
+        ends = INTERVAL.search(says)
+        if path in units and path != source and ends:
+            # profiles have times in microseconds
+            low, high = (float(x) * (1e-6 if units[path] == "s" else 1.0) for x in ends.groups())
+            known[path] = Interval(path, low, high)
+    return known
+
+
+def _within(pool: Pool, model: str) -> Within:
+    """Between which factors of the prediction shares of measured runs are, by output."""
+    system, trusted = pool.given.system, pool.trusted
+    if trusted.calibrated:
+        return {name: {80: band} for name, band in system.bands().items()}
+    apart = GENERATIONS[int(pool.side.serving.generation)].startswith("cdna")
+    errors = serving_errors().get((system.name, trusted.engine or ""))
+    if errors is None or trusted.borrowed_from or not trusted.median:
+        return _widest() if apart else UNSEEN_WITHIN["system"]
+    if model not in serving_measured().models_of(system.name):
+        return _widest() if apart else UNSEEN_WITHIN["model"]
+    return errors.within
+
+
+def _widest() -> Within:
+    """The outer ends of what is known of systems that were fitted apart, AMD's."""
+    own = serving_measured().own
+    known = [x.within for (system, _), x in serving_errors().items() if system in own]
+    return {
+        name: {
+            share: (
+                min(x[name][share][0] for x in known),
+                max(x[name][share][1] for x in known),
+            )
+            for share in known[0][name]
+        }
+        for name in OUTPUTS
+    }
+
+
+def _doubts(within: Within, *, settled: bool) -> tuple[Doubt, Doubt]:
+    tpot, ttft = (Doubt(Spread.of(within[name]), COMMON[name], float(settled)) for name in OUTPUTS)
+    return tpot, ttft
+
+
+class Decision(NamedTuple):
+    """How plans were chosen: at which confidence, and what the mean alone would have chosen.
+
+    ``reached``: the highest probability of any plan, where none holds as asked; ``measure``: the
+    run that is worth most before choosing.
+    """
+
+    confidence: float
+    by_mean: Choice | None
+    reached: float | None
+    measure: Measure | None
+
+    def fields(self) -> dict[str, object]:
+        """For JSON."""
+        mean, measure = self.by_mean, self.measure
+        return {
+            "confidence": self.confidence,
+            "highest_confidence": self.reached,
+            "by_mean": None
+            if mean is None
+            else {"layout": mean.layout, "hardware": mean.system, "limits_hold": mean.holds},
+            "measure_next": None if measure is None else measure.fields(),
+        }
+
+    def says(self, best: Choice | None, sign: str) -> list[str]:
+        """What the choice rests on, in sentences."""
+        mean, share = self.by_mean, f"{100 * self.confidence:g} %"
+        said = []
+        if best is None:
+            said.append(
+                f"No plan keeps its limits with {share} probability; the highest that any plan "
+                f"reaches is {100 * (self.reached or 0.0):.3g} %."
+            )
+        elif mean is not None and (mean.layout, mean.batch) != (best.layout, best.batch):
+            said.append(
+                f"Without --confidence the choice is {mean.layout} at batch {mean.batch:.4g} for "
+                f"{sign}{mean.usd_per_mtok:.3g}/Mtok, whose limits hold with "
+                f"{100 * (mean.holds or 0.0):.3g} %."
+            )
+        return [*said, self.measure.says if self.measure else NOTHING]
+
+
+def decided(question: Question, confidence: float) -> Plans:
+    """The plans of every system and format whose limits hold with that probability."""
+    draws = DRAWS if question.asked.rate is None else ARRIVING_DRAWS
+    doubts, answers = Doubts(draws), list[Answered]()
+    drafts, tried = question.drafts, question.tried
+
+    def search(question: Question, pools: Sequence[Pool], asked: Asked) -> Searched:
+        given = pools[0].given.model
+        draft = drafts.draft if drafts else None
+        sides, work = [pool.side for pool in pools], question.requests.work
+        space = Space(sides, given.architecture, work, asked, tried.common, draft)
+        belief = doubts.belief(pools, given.name)
+        counts = drafts.counts if drafts else (0.0,)
+        wanted = Tried(tried.modes, tried.chunks, counts, tried.count)
+        answer = believed(space, belief, confidence, wanted)
+        answers.append(Answered(space._replace(asked=answer.asked), belief, answer))
+        return answer.searched
+
+    answer = plans(question, search)
+    answer.missed.sort(key=lambda c: -(c.holds or 0.0))
+    means = [x.believed.by_mean for x in answers if x.believed.by_mean]
+    reached = [x.believed.reached for x in answers]
+    known = [x for x in reached if x is not None]
+    best = answer.best or (answer.missed[0] if answer.missed else None)
+    answer.decision = Decision(
+        confidence,
+        min(means, key=lambda c: c.rank, default=None),
+        max(known) if len(known) == len(reached) and known else None,
+        None if best is None else next_run(best, answers, doubts.scores, confidence),
+    )
+    return answer

@@ -1,0 +1,128 @@
+"""Plans whose limits hold with a probability: the search against all rows, draw by draw."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from infer_jax.calibration.posterior import drawn, normal_scores, shipped
+from infer_jax.catalog import load_model, load_system
+from infer_jax.catalog.published import COMMON, serving_errors
+from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.physics.chance import Spread
+from infer_jax.planning import Asked, Side
+from infer_jax.planning.belief import Tried, believed
+from infer_jax.planning.chances import Belief, Doubt, Space, chances
+from infer_jax.planning.cheapest import each_with, instances
+from infer_jax.planning.choose import first_of_each, priced
+from infer_jax.planning.legal_layouts import layouts
+from infer_jax.specs import UNBOUNDED, Workload
+
+DRAWS, GPUS = 256, 2
+ASKED = Asked(chips=GPUS, ttft=0.4, tpot=0.012)
+
+
+@pytest.fixture(scope="module")
+def asking():
+    """llama-3.1-8b on two H100, and what is uncertain of vLLM there."""
+    with jax.enable_x64(True):
+        system, serving = load_system("h100_sxm"), Serving.vllm_engine()
+        known = shipped(serving)
+        names = sorted({one.symbol for one in known.values()})
+        scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
+        within = serving_errors()["h100_sxm", "vllm"].within
+        doubts = tuple(Doubt(Spread.of(within[n]), COMMON[n]) for n in ("tpot", "ttft"))
+        both = dict.fromkeys(("aggregated", "disaggregated"), doubts)
+        offsets = dict.fromkeys(both, normal_scores(2, DRAWS, seed=1).T)
+        belief = Belief([drawn(serving, known, scores, DRAWS)], both, offsets)
+        arch = load_model("llama-3.1-8b").architecture
+        work = Workload.of(isl=2000, osl=200)
+        sides = [Side("h100_sxm", system.hardware, serving, 8)]
+        yield Space(sides, arch, work, ASKED, Deployment.of()), belief
+
+
+def rows_of(space):
+    """All rows of the small space as plans, cheapest first, whatever their limits."""
+    side, asked = space.sides[0], space.asked
+    legal = each_with(layouts(space.arch, GPUS, size=8), [{"chunk": UNBOUNDED, "drafts": 0.0}])
+    table = instances(side, space.arch, space.work, legal, space.common, asked, None)
+    every = priced(side.name, float(side.hardware.price), table, asked, 2000.0, 200.0)
+    return every, np.lexsort((np.float32(table.served.tpot), np.float32(every.rows.cost)))
+
+
+@pytest.mark.parametrize("confidence", [0.6, 0.9])
+def test_the_search_is_that_of_a_loop_over_all_rows(asking, confidence):
+    """Every row is evaluated at every draw; the cheapest of each layout that hold are the plans."""
+    space, belief = asking
+    answer = believed(space, belief, confidence, Tried(("aggregated",)))
+    every, order = rows_of(space)
+    plans = [every.choice(int(i)) for i in order]
+    holds = np.asarray(chances(plans, space, belief).holds)
+    assert np.all((holds >= 0.0) & (holds <= 1.0)) and holds.min() == 0.0  # memory is too small
+    sure = [int(i) for i, p in zip(order, holds, strict=True) if p >= confidence]
+    best = first_of_each(every.table, sure, 3)
+    assert [(c.layout, c.batch) for c in answer.searched.met] == [
+        (every.choice(i).layout, every.choice(i).batch) for i in best
+    ]
+    known = dict(zip(order.tolist(), holds, strict=True))
+    for i, c in zip(best, answer.searched.met, strict=True):
+        assert c.holds == pytest.approx(float(known[i]))
+    mean, first = answer.by_mean, answer.searched.met[0]
+    assert mean is not None and mean.holds is not None
+    if confidence == 0.9:  # what the mean chooses is cheaper, and its limits hold less probably
+        assert mean.usd_per_mtok < first.usd_per_mtok and mean.holds < confidence
+
+
+def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_it(asking):
+    """Servers are drawn whole: coefficients, offsets, each plan's own error, through the band."""
+    space, belief = asking
+    plan = believed(space, belief, 0.9, Tried(("aggregated",), shown=1)).searched.met[0]
+    random, many = np.random.default_rng(5), 200
+    kept = []
+    model = space.arch
+    deployed = space.common.replace(
+        **{
+            name: np.float64(plan.degrees.get(name, 1.0))
+            for name in ("tp", "attention_dp", "ep", "pp")
+        }
+    )
+    work = space.work.replace(batch=np.float64(plan.batch))
+
+    @jax.jit
+    def times(serving):
+        estimate = serving.estimate(model, space.sides[0].hardware, work, deployed)
+        return estimate.tpot, estimate.ttft
+
+    tpot, ttft = jax.vmap(times)(belief.servings[0])
+    for logs, limit, doubt, offset in zip(
+        (np.log(tpot), np.log(ttft)),
+        (ASKED.tpot, ASKED.ttft),
+        belief.doubts["aggregated"],
+        belief.offsets["aggregated"],
+        strict=True,
+    ):
+        scores, edges = doubt.spread
+        moved = (logs[1:] - logs[0]) / ((edges[-2] - edges[1]) / (scores[-2] - scores[1]))
+        part = float(np.var(moved))
+        shared = (moved - moved.mean()) * min(1.0, np.sqrt(doubt.common / part))
+        shared += np.sqrt(max(doubt.common - part, 0.0)) * offset
+        own = np.sqrt(1.0 - doubt.common) * random.normal(size=(DRAWS, many))
+        error = shared[:, None] + own
+        slopes = [(edges[i + 1] - edges[i]) / (scores[i + 1] - scores[i]) for i in (0, -2)]
+        beyond = np.minimum(error - scores[0], 0.0) * slopes[0]
+        beyond += np.maximum(error - scores[-1], 0.0) * slopes[1]
+        measured = logs[0] + np.interp(error, scores, edges) + beyond
+        kept.append(measured <= np.log(limit))
+    assert plan.holds == pytest.approx(float(np.mean(kept[0] & kept[1])), abs=0.01)
+
+
+def test_the_highest_probability_is_said_where_no_plan_holds(asking):
+    space, belief = asking
+    tight = space._replace(asked=replace(ASKED, ttft=0.06, tpot=0.006))
+    answer = believed(tight, belief, 0.9, Tried(("aggregated",)))
+    every, order = rows_of(tight)
+    holds = chances([every.choice(int(i)) for i in order], tight, belief).holds
+    assert not answer.searched.met and 0.0 < float(holds.max()) < 0.9
+    assert answer.reached == pytest.approx(float(holds.max()))
+    assert answer.searched.missed[0].holds == answer.reached
