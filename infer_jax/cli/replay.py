@@ -51,7 +51,7 @@ Overlap = Annotated[
     bool | None,
     typer.Option(
         "--async-scheduling/--no-async-scheduling",
-        help="vLLM puts a pass together while the one before it runs, as since 0.14.",
+        help="A pass is put together while the one before it runs: vLLM, since 0.14, TensorRT-LLM.",
     ),
 ]
 PrefixCaching = Annotated[

@@ -12,15 +12,21 @@ def trtllm(
     block: float = 32,
     chunked: bool = False,
     evicts: bool = False,
+    overlap: bool = True,
 ) -> WholeLife | Preempting:
     """TensorRT-LLM: in-flight batching; no eviction, or (``evicts``) the last request is paused.
 
     The names are ``max_num_tokens``, ``max_batch_size``, ``tokens_per_block``,
-    ``enable_chunked_prefill`` and ``capacity_scheduler_policy``. Sources: NVIDIA/TensorRT-LLM,
-    cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp at 02a10fe and microBatchScheduler.cpp at
-    0a949d3: first come, first served; a prompt that is cut is cut at a multiple of a block. Left
-    out: reuse of blocks, prompts in equal progress, adapters, drafts, micro-batches of a pipeline,
-    and prompts that would fit what is left of a unit after one was cut.
+    ``enable_chunked_prefill``, ``capacity_scheduler_policy`` and ``disable_overlap_scheduler``
+    (false by default). Sources: NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/batch_manager/
+    capacityScheduler.cpp at 02a10fe and microBatchScheduler.cpp at 0a949d3: first come, first
+    served; a prompt that is cut is cut at a multiple of a block. Overlap: tensorrt_llm/_torch/
+    pyexecutor/py_executor.py at 4b7d719, ``_executor_loop_overlap``: a pass is scheduled and
+    launched before the results of the one before it are read; a request whose last token is in
+    flight is in no further pass (``GENERATION_TO_COMPLETE``), and counts as active until then.
+    Left out: overlap where requests are paused, reuse of blocks, prompts in equal progress,
+    adapters, drafts, micro-batches of a pipeline, and prompts that would fit what is left of a
+    unit after one was cut.
 
     >>> type(trtllm(blocks=1000)).__name__, type(trtllm(blocks=1000, evicts=True)).__name__
     ('WholeLife', 'Preempting')
@@ -29,4 +35,6 @@ def trtllm(
         "budget": budget, "slots": slots, "blocks": blocks, "block": block,
         "chunked": float(chunked), "unit": block,
     }  # fmt: skip
-    return Preempting.of(**sizes, hold=1) if evicts else WholeLife.of(**sizes)
+    if evicts:
+        return Preempting.of(**sizes, hold=1)
+    return WholeLife.of(**sizes, overlap=float(overlap))

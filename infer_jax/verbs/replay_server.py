@@ -24,7 +24,10 @@ from infer_jax.verbs.replay_runs import Series
 ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 BLOCKS = {"vllm": 16.0, "sglang": 1.0, "trtllm": 32.0}  # tokens of a block where not given
 
-SETTINGS = {"chunked": ("vllm", "trtllm"), "overlap": ("vllm",)}  # engines whose rules have them
+SETTINGS = {
+    "chunked": ("vllm", "trtllm"),
+    "overlap": ("vllm", "trtllm"),
+}  # engines whose rules have them
 OPTIONS = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
 
 

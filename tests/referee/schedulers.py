@@ -144,7 +144,7 @@ class Trtllm(Engine):
         fitting = self._utilised() if self.evicts else self._guaranteed()
         budget, fed = self.budget, Pass([], [])
         for r in fitting:
-            if r.decodes():
+            if r.decodes() and r.made < r.output:  # else its last token is in flight
                 fed.decodes.append(r)
         budget -= len(fed.decodes)
         for r in fitting:

@@ -191,6 +191,18 @@ def test_trtllm_that_guarantees():
     assert check(30, 40, make) == 0
 
 
+def test_trtllm_that_guarantees_and_overlaps():
+    """Slots and whole lives stay taken for a pass; with room for few, and for all."""
+
+    def make(i, sizes):
+        rules = WholeLife.of(**sizes, unit=sizes["block"], overlap=1)
+        engine = schedulers.Trtllm(**sizes, overlap=True)
+        return rules, engine, sizes["blocks"] * sizes["block"]
+
+    assert check(80, 20, make) == 0
+    assert check(90, 20, make, blocks=(30.0, 40.0)) == 0
+
+
 def test_sglang():
     """Prompts first, room by estimate, and requests taken back when that was too hopeful."""
 
