@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infer_jax.catalog import units
+from infer_jax.catalog.measured_points import Measured
 from infer_jax.catalog.sense import sensible, sensible_coefficient
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, Spec, value_of
@@ -30,6 +31,7 @@ class Sheet:
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     citations: dict[str, str] = dataclasses.field(default_factory=dict)
+    measured: tuple[Measured, ...] = ()  # of the last file that has any
     unchecked: tuple[str, ...] = ()  # of the file that is being read
 
 
@@ -151,7 +153,7 @@ def _unknown(
         unit = fields[owner]["unit"]
         wrong = f"not in a unit of {owner} ({'a plain number' if unit == '1' else unit})"
         return InputError(where, dot + key, wrong, " or ".join(units.keys(owner, unit)))
-    texts = [] if dot else [*TEXTS, "base", "sources", "unchecked"]
+    texts = [] if dot else [*TEXTS, "base", "sources", "unchecked", "measured"]
     near = difflib.get_close_matches(key[:80], [*known, *texts], n=1)
     allowed = f"did you mean {near[0]}? " if near else ""
     allowed += f"{', '.join(fields)}, each with its unit"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from infer_jax.catalog import units
 from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.measured_points import Measured, read_measured
 from infer_jax.catalog.names import chip_of, nearest
 from infer_jax.catalog.sheets import (
     TEXTS,
@@ -46,6 +47,7 @@ class System:
     filled: tuple[str, ...]  # what the file left open and what was put there
     path: Path
     notes: str
+    measured: tuple[Measured, ...] = ()  # runs that its coefficients were calibrated to
 
     def __repr__(self) -> str:
         """Name and title; the hardware's own repr has every number."""
@@ -122,6 +124,7 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
         filled=filled,
         path=path,
         notes=sheet.texts.get("notes", ""),
+        measured=sheet.measured,
     )
 
 
@@ -154,6 +157,8 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
                 where, "base", base, f"at most {BASES} files, each the base of the last"
             )
         sheet = _read(_locate(base, path), (*chain, path.resolve()))
+    if "measured" in table:
+        sheet.measured = read_measured(where, table.pop("measured"))
     sheet.unchecked = _unchecked(where, table.pop("unchecked", []))
     sheet.texts = {key: text_of(where, key, table.pop(key)) for key in TEXTS if key in table}
     for key, citation in table_of(where, "sources", table.pop("sources", {})).items():

@@ -120,6 +120,8 @@ def still(shown: Tradeoff) -> Row:
         layers = [one for one in layers if not str(one.get("name")).startswith("limit")]
     if not any(plan.bands for plan in shown.plans):
         layers = [one for one in layers if one.get("name") != "band"]
+    if not any(run.numbers.get(shown.up()[0].key) is not None for run in shown.runs):
+        layers = [one for one in layers if one.get("name") != "runs"]
     ring = {**layers[-2], "transform": [{"filter": "datum.chosen"}]}
     layers = [*layers[:-2], ring]  # nothing can be picked
     return {**whole, "layer": layers}
@@ -128,8 +130,8 @@ def still(shown: Tradeoff) -> Row:
 def chart(shown: Tradeoff) -> Row:
     """The chart in Vega-Lite; its parameters say which axes, limits and series are shown.
 
-    Layers whose names begin with "limit" are for an axis and a limit that go together, "band" is
-    for plans that have one.
+    Layers whose names begin with "limit" are for an axis and a limit that go together, "band" and
+    "runs" are for axes that they have numbers of.
     """
     x, y = shown.across()[0], shown.up()[0]
     labels = [one.label for one in shown.series]
@@ -323,8 +325,9 @@ def _points(tone: Row, shape: Row, up: list[Axis]) -> Row:
 def _runs() -> Row:
     """Measured runs as crosses."""
     return {
+        "name": "runs",
         "data": {"name": "runs"},
-        "transform": _axes(),
+        "transform": [*_axes(), {"filter": "indexof(shown, datum.series) >= 0"}],
         "mark": {"type": "point", "shape": "cross", "angle": 45, "size": 90, "filled": True,
                  "color": look.INK},
         "encoding": {"tooltip": [{"field": "what", "title": "measured"}]},

@@ -2,13 +2,16 @@
 
 import datetime
 import json
+import math
 import os
 from pathlib import Path
 from typing import NamedTuple
 
-from infer_jax.calibration.runs import OUTPUTS
+from infer_jax.calibration.runs import OUTPUTS, in_flight, load_of, measured
 from infer_jax.calibration.server import Calibrated
 from infer_jax.catalog import list_systems
+from infer_jax.catalog.measured_points import Measured, entry as entry_of
+from infer_jax.catalog.measurements import Run
 from infer_jax.errors import printable
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 from infer_jax.kernel_timing.entries import entry
@@ -74,7 +77,21 @@ def text(asked: Given, server: Calibrated, errors: str, out: Path) -> str:
     ]
     for name, entries in tables.items():
         lines += ["", f"[{name}]", *entries]
+    for run in server.runs:
+        if (known := _measured(asked, run)) is not None:
+            lines += ["", "[[measured]]", f"model = {_quoted(known.model)}", *entry_of(known)]
     return "\n".join([*lines, "", "[sources]", f"{SOURCE} = {_quoted(source)}", ""])
+
+
+def _measured(asked: Given, run: Run) -> Measured | None:
+    """A run as a point of a chart; None where it does not tell both times, or arrivals wait."""
+    tpot, ttft = (float(x) for x in measured([run])[:, 0])
+    if not (math.isfinite(tpot) and math.isfinite(ttft)):
+        return None
+    work, plan = load_of(run)
+    gpus = run.chips or float(plan.instance)
+    isl, osl = float(work.isl), float(work.osl)
+    return Measured(asked.model.name, gpus, in_flight(run), isl, osl, ttft, tpot)
 
 
 def _base(asked: Given, out: Path) -> str:

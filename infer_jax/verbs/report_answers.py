@@ -124,11 +124,12 @@ def lead(answers: Answers, limits: Limits) -> str:
     if between:
         slow, fast = (digits(1e3 / x) for x in reversed(between))
         known = f" (80 % of measured servers: {slow} to {fast})"
-    title = answers.asked.system.title.partition(" (")[0]
+    title, name = answers.asked.system.title.partition(" (")[0], answers.asked.system.name
+    title = title if title == name else f"{title} ({name})"
     paid = f"{mark}${digits(costs.blended)} per million tokens, in and out, and "
     paid += f"${costs.month:,.0f} a month"
     return (
-        f"{candidate.gpus:g} x {title} ({answers.asked.system.name}) as "
+        f"{candidate.gpus:g} x {title} as "
         f"{answers.chosen.words}, {answers.chosen.batch:.4g} requests in flight in each, serve "
         f"{answers.asked.model.name} for {paid}: {mark}{digits(estimate.speed)} tokens/s to each "
         f"request{known}, the first after {mark}{ms(estimate.ttft)}, "

@@ -26,7 +26,7 @@ from infer_jax.verbs.memory import started
 from infer_jax.verbs.report_answers import Answers, Chosen, Costs, Limits
 from infer_jax.verbs.report_choice import GPUS, Options, Picked, plans_of
 from infer_jax.verbs.report_commands import command, of_plan
-from infer_jax.verbs.report_systems import HOURS, ends, latency, tradeoff
+from infer_jax.verbs.report_systems import HOURS, ends, latency, runs_of, tradeoff
 
 
 def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits) -> Answers:
@@ -151,7 +151,7 @@ def _tradeoff(
 ) -> Tradeoff:
     """The chart of every system and format, with the plan."""
     systems = {c.label: c.given.system.name for c in picked.candidates}
-    fronts, hidden, runs = picked.frontiers, [], []
+    fronts, hidden = picked.frontiers, []
     if fronts is not None:
         plans = fronts.points()
         ideal = f"{picked.label}, ideal server"
@@ -168,6 +168,7 @@ def _tradeoff(
     chosen = plotted(options, picked, work, intervals)
     ttft, tpot = limits
     bounds = USUAL_TTFT if picked.usual else ttft, tpot
+    runs = runs_of(picked.candidates, work)
     return tradeoff(plans, systems, chosen, bounds, runs, hidden, title)
 
 

@@ -4,14 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from infer_jax.catalog.measured_points import Measured
 from infer_jax.estimators import Trust
 from infer_jax.pages.tradeoff import Plotted, Run, Series, Tradeoff
 from infer_jax.planning import USUAL_TTFT, Choice
+from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, plan_rows
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.plan_search import Plans, Pool, Question, fronts
 from infer_jax.verbs.report_commands import Words, of_plan
 
+ALIKE = 0.1  # share by which lengths of a measured run may differ from those asked for
 HOURS = 730.0  # of a month: 365 x 24 / 12
 
 
@@ -214,6 +217,38 @@ def ends(
         "usd": (usd * fast, usd * slow),
         "rate": (rate / fast, rate / slow),
     }
+
+
+def runs_of(candidates: Sequence[Candidate], work: Workload) -> list[Run]:
+    """Measured runs of this model whose lengths are these within a tenth, each system's once."""
+    systems = {c.given.system.name: c for c in reversed(candidates)}
+    found = []
+    for candidate in reversed(systems.values()):
+        given = candidate.given
+        for run in given.system.measured:
+            pairs = (run.isl, float(work.isl)), (run.osl, float(work.osl))
+            if run.model == given.model.name and all(abs(a / b - 1.0) <= ALIKE for a, b in pairs):
+                found.append(_run(candidate.label, run, float(given.hardware.price)))
+    return found
+
+
+def _run(label: str, run: Measured, price: float) -> Run:
+    """A measured run as the chart shows it; dollars by the rent of today."""
+    requests = run.concurrency / run.latency
+    paid = run.gpus * price / 3600.0
+    what = (
+        f"{run.model} on {label}: {run.concurrency:.4g} requests in flight on {run.gpus:g} GPUs, "
+        f"TTFT {1e3 * run.ttft:.4g} ms, TPOT {1e3 * run.tpot:.4g} ms"
+    )
+    numbers = {
+        "speed": 1.0 / run.tpot,
+        "latency": run.latency,
+        "ttft": 1e3 * run.ttft,
+        "tpot": 1e3 * run.tpot,
+        "usd": 1e6 * paid / (requests * (run.isl + run.osl)),
+        "rate": requests * run.osl / run.gpus,
+    }
+    return Run(label, what, numbers)
 
 
 def tradeoff(

@@ -35,6 +35,14 @@ def test_runs_become_a_profile_that_estimate_takes(tmp_path):
     for name, value in fitted.items():
         assert system.coefficients["serving"][name] == pytest.approx(value, rel=1e-3)
 
+    # the runs stand in it, each a point of a report's chart
+    names = ("concurrency", "isl", "osl", "ttft_mean_ms", "tpot_mean_ms")
+    with RUNS.open() as rows:
+        runs = [[float(row[name]) for name in names] for row in csv.DictReader(rows)]
+    kept = [(m.concurrency, m.isl, m.osl, 1e3 * m.ttft, 1e3 * m.tpot) for m in system.measured]
+    assert kept == [pytest.approx(row) for row in runs]
+    assert {(m.model, m.gpus) for m in system.measured} == {("llama-3.1-8b", 1.0)}
+
     # every other verb reads it; estimate shows the interval that the profile holds
     plain = answer("estimate", *POINT, "--hardware", "h100_sxm", "--estimator", "serving")
     told = answer("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving")

@@ -71,6 +71,11 @@
     }
     const banded = (plan) => finite(plan, `${now.xkey}_fast`) && finite(plan, `${now.ykey}_fast`);
     if (!seen(now).some(banded)) chart.layer = chart.layer.filter((one) => one.name !== "band");
+    const there = (run) =>
+      now.shown.includes(run.series) && finite(run, now.xkey) && finite(run, now.ykey);
+    if (!spec.datasets.runs.some(there)) {
+      chart.layer = chart.layer.filter((one) => one.name !== "runs");
+    }
     if ({ speed: now.tpot, ttft: now.ttft }[now.xkey] == null) {
       chart.layer = chart.layer.filter((one) => !(one.name || "").startsWith("limit"));
     }
