@@ -74,7 +74,7 @@ def calibrated(rows: Sequence[Row], programs: dict[tuple, dict] | None = None) -
     loads = [Load(g.work, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
     names = chosen(base, first.served.architecture(), loads, times)
     problem = Linearised.of(
-        lambda model: model.front,  # asked for its slopes alone, which are given below
+        lambda model: model.vllm.layer_gap,  # asked for its slopes alone, which are given below
         times.ravel(),
         base,
         names,

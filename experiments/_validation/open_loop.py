@@ -43,8 +43,9 @@ class Experiment:
 
     def answers(self, model: Serving) -> dict[str, np.ndarray]:
         """Means of the requests of each stage."""
-        times = served(self.server, model.replace(engine=np.asarray(2.0)), self.requests)
-        front = float(model.front)
+        own = model.replace(engine=np.asarray(2.0))
+        times = served(self.server, own, self.requests)
+        front = float(own.front_time(self.server.plan))
         stages = [times.of(self.stage == i) for i in range(len(self.rows))]
         first = np.asarray([float(np.mean(s.ttft)) + front for s in stages])
         whole = np.asarray([float(np.mean(s.e2e)) + front for s in stages])

@@ -24,9 +24,9 @@ class Run:
 
     def answers(self, model: Serving) -> dict[str, np.ndarray]:
         """Times of every request."""
-        facts = {"engine": np.asarray(2.0), "generation": np.asarray(1.0)}
-        times = served(self.server, model.replace(**facts), self.requests)
-        front = float(model.front)
+        own = model.replace(engine=np.asarray(2.0), generation=np.asarray(1.0))
+        times = served(self.server, own, self.requests)
+        front = float(own.front_time(self.server.plan))
         return {"tpot": times.tpot, "ttft": times.ttft + front, "e2e": times.e2e + front}
 
 
