@@ -74,12 +74,12 @@ def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
         known = errors.get((row.system, row.engine))
         if known is None or row.asked != "loop":
             continue
-        for name in TIMES:
+        for name in found.keys() & set(TIMES):
             for end, factor in enumerate(known.within[name][SHARE]):
                 edges[end][name][i] = found[name][i] * factor
     for bound in edges.values():
         bound["ttft_mean"] = bound["ttft_median"] = bound["ttft"]
-    if "e2e" in found:
+    if {"tpot", "ttft", "e2e", "throughput"} <= set(found):
         first, whole = found["ttft"], found["e2e"]
         for end, bound in edges.items():
             rest = (whole - first) * bound["tpot"] / found["tpot"]
