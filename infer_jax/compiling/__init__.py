@@ -12,4 +12,3 @@ from infer_jax.compiling.options import (
 )
 from infer_jax.compiling.programs import MANY as MANY, once as once
 from infer_jax.compiling.threads import as_wide_here as as_wide_here
-from infer_jax.compiling.typed_jit import jit as jit

@@ -1,8 +1,6 @@
 """XLA options for programs that run once, over millions of points, and for gradients."""
 
-from typing import Any
-
-Options = dict[str, Any]  # of the compiler
+from infer_jax.typed_jax import Options
 
 # Unoptimised, without the costly passes, by the older of XLA's two writers of fused loops, which
 # takes a third of the time of the newer one, and as one module: options of ``jax.jit`` on a CPU.

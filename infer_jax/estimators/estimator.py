@@ -16,8 +16,8 @@ from infer_jax.specs import (
     Spec,
     Workload,
     checked,
-    trees,
 )
+from infer_jax.typed_jax import trees
 
 # what a pass or a request is laid out by: mostly a Plan, or a spec of plans (Pools, Halves)
 Layout = Any

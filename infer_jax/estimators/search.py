@@ -10,7 +10,7 @@ from jax import Array, lax
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.jaxpr_split import factor, function_of, only, reads
 from infer_jax.physics.numerics import soft_weights
-from infer_jax.specs import trees
+from infer_jax.typed_jax import trees
 
 Numbered = Callable[
     [*tuple[Array, ...]], Phase

@@ -25,8 +25,8 @@ from infer_jax.specs import (
     part,
     spec,
     static,
-    trees,
 )
+from infer_jax.typed_jax import trees
 
 
 @spec

@@ -12,7 +12,8 @@ from jaxtyping import Int
 from infer_jax.compiling import once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
 from infer_jax.planning.legal_layouts import Column, Layout
-from infer_jax.specs import Architecture, Arrivals, Hardware, Workload, trees
+from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
+from infer_jax.typed_jax import trees
 
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart

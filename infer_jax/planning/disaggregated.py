@@ -20,7 +20,8 @@ from infer_jax.planning.aggregated import Positions, batches, by_rows, degrees, 
 from infer_jax.planning.choose import Asked, Choice, exceeded, single
 from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.planning.pool_pairs import EXACT, Pair, Rows, Side, choices, evaluated
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload, trees
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
+from infer_jax.typed_jax import trees
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
 KEPT = 4  # rows of a pool that are combined, of every number of chips

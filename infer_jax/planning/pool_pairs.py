@@ -23,7 +23,8 @@ from infer_jax.planning.choose import (
     worst_of,
 )
 from infer_jax.planning.legal_layouts import Column, Layout
-from infer_jax.specs import Architecture, Hardware, Plan, Workload, output, trees
+from infer_jax.specs import Architecture, Hardware, Plan, Workload, output
+from infer_jax.typed_jax import trees
 
 EXACT = 4096  # combinations that are evaluated with the transfer between the pools
 

@@ -25,7 +25,7 @@ from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, key, parse
-from infer_jax.sweeps.typed_lax import fori_loop
+from infer_jax.typed_jax import fori_loop
 
 BLOCK = 128  # known rows compared with the lanes at a time
 START = 2048  # known rows that the first program has room for

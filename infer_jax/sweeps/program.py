@@ -13,14 +13,14 @@ from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike, DTypeLike
 
-from infer_jax.compiling import jit, wide
+from infer_jax.compiling import wide
 from infer_jax.sweeps import digits as radix
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.lawful import place
 from infer_jax.sweeps.paths import Point, is_table
 from infer_jax.sweeps.point import Program, answers
 from infer_jax.sweeps.reducers import Chunk, Monoid, Rows, State, fold, parse
-from infer_jax.sweeps.typed_lax import all_gather, pmax, pmin, psum
+from infer_jax.typed_jax import all_gather, jit, pmax, pmin, psum
 
 Carry = tuple[Array, State, Array]  # the step, the state, the counts
 Segment = tuple[State, Array, Array, Array]  # states, counts, the steps done, wishes

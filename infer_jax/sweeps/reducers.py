@@ -18,7 +18,7 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt32
 
-from infer_jax.sweeps.typed_lax import cond, fori_loop
+from infer_jax.typed_jax import cond, fori_loop
 
 BATCH = 1024  # survivors of a chunk that are inserted together
 LAST = 0xFFFFFFFF

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax import Array, Device
 
-from infer_jax.compiling import jit, quick
+from infer_jax.compiling import quick
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.group import Group, spread
@@ -18,6 +18,7 @@ from infer_jax.sweeps.program import precise
 from infer_jax.sweeps.reducers import Reducer, parse
 from infer_jax.sweeps.stream import Part
 from infer_jax.sweeps.topk import TopK
+from infer_jax.typed_jax import jit
 
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
 

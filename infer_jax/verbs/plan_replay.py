@@ -17,7 +17,8 @@ from infer_jax.launch.servers import budget
 from infer_jax.planning import USUAL_TTFT, Choice, pools_of
 from infer_jax.replays import Requests, Rules, lanes, replay
 from infer_jax.replays.server import checked, sizes_of
-from infer_jax.specs import Workload, trees
+from infer_jax.specs import Workload
+from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_search import Plans, Pool, Question

@@ -11,7 +11,8 @@ from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.search import chosen
 from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
-from infer_jax.specs import Architecture, Hardware, Plan, Workload, trees
+from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import drafting
 from infer_jax.verbs.problems import ask, refuse

@@ -16,6 +16,7 @@ PACKAGE = Path(infer_jax.__file__).parent
 # a room may import from those before it
 ORDER = (
     "errors",
+    "typed_jax",
     "compiling",
     "bibtex",
     "results",

@@ -22,8 +22,8 @@ from infer_jax.specs import (
     Torus,
     number,
     spec,
-    trees,
 )
+from infer_jax.typed_jax import trees
 
 
 @spec

@@ -25,8 +25,8 @@ from infer_jax.specs import (
     Plan,
     Workload,
     check_arguments,
-    trees,
 )
+from infer_jax.typed_jax import trees
 
 POINTS = 400  # per axis of the paper's grid
 CHUNK = 8192  # pairs evaluated together

@@ -15,7 +15,8 @@ from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import Engine, Overheads
 from infer_jax.physics.decoder import total
 from infer_jax.physics.resident import Ranks, resident
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload, trees
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
+from infer_jax.typed_jax import trees
 
 Answer = tuple[Phase, list[dict[str, Kernel]]]
 

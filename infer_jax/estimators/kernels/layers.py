@@ -30,8 +30,8 @@ from infer_jax.specs import (
     ForwardPass,
     Hardware,
     Torus,
-    trees,
 )
+from infer_jax.typed_jax import trees
 
 Kernelled = dict[str, Kernel]
 Mine = att.Kind[Attention]  # a layer as one rank computes it

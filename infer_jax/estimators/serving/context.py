@@ -13,7 +13,8 @@ from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.physics import matmul, stages, switch_collectives
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.switch_collectives import Wire
-from infer_jax.specs import Hardware, trees
+from infer_jax.specs import Hardware
+from infer_jax.typed_jax import trees
 
 Option = TypeVar("Option")
 

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from infer_jax.physics import attention as att
 from infer_jax.physics.layers import Layer, Weights, table
 from infer_jax.physics.resident import Resident, Tables, tables
-from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format, trees
+from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format
+from infer_jax.typed_jax import trees
 
 
 class Shape(NamedTuple):

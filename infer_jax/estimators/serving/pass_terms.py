@@ -17,7 +17,7 @@ from infer_jax.physics import matmul, routing, switch_collectives
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.numerics import maximum
-from infer_jax.specs import trees
+from infer_jax.typed_jax import trees
 
 Terms = dict[str, Array]
 Layers = Float[Array, " layers"]  # a number for each row of the table of layers

@@ -15,7 +15,8 @@ from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.pass_terms import Spent
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield
-from infer_jax.specs import ForwardPass, number, spec, trees
+from infer_jax.specs import ForwardPass, number, spec
+from infer_jax.typed_jax import trees
 
 FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
 

@@ -12,7 +12,7 @@ MODEL = ij.load_model("llama-3.1-8b").architecture
 HARDWARE, PLAN = ij.load_system("h100_sxm").hardware, ij.Plan.of(tp=2)
 WORK = ij.Workload.of(isl=1000, osl=100, batch=8)
 MOST = 25
-LEFT_OUT = ("specs/arguments.py", "specs/trees.py")
+LEFT_OUT = ("specs/arguments.py", "typed_jax/trees.py")
 Place = tuple[str, str]
 ACCOUNT = ("estimators/serving/memory.py", "room")
 
@@ -32,7 +32,7 @@ def stack(equation: Any) -> tuple[Place, ...]:
 
     What is written inside a function (a lambda, a comprehension) is a part of it. ``estimate``
     itself, where the way begins, the check of its arguments, and ``jax.tree.map`` under the typed
-    names of specs/trees.py are left out.
+    names of typed_jax/trees.py are left out.
     """
     found: list[Place] = []
     for frame in equation.source_info.traceback.frames:

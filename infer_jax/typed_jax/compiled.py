@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from infer_jax.compiling.options import Options
-
 P = ParamSpec("P")
 T = TypeVar("T")
+Options = dict[str, Any]  # of the compiler
 
 
 def jit(
-    *, static: tuple[int, ...] = (), donate: tuple[int, ...] = (), options: Options | None = None
+    *,
+    static: tuple[int, ...] = (),
+    donate: tuple[int, ...] = (),
+    options: Options | None = None,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Compile a function: numbers of its static and of its donated arguments, and XLA's options.
 
