@@ -18,7 +18,8 @@ from infer_jax.planning.aggregated import models
 from infer_jax.planning.choose import Asked, Choice, pools_of
 from infer_jax.planning.legal_layouts import Layout
 from infer_jax.planning.pool_pairs import Side
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload, trees
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
+from infer_jax.typed_jax import trees
 
 # plans of one evaluation, and draws: one program serves any number of plans; arrivals at random
 # take their laws a thousand times as long
