@@ -249,27 +249,29 @@ class EstimateResult(Result):
         return rows
 
     def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Both times as bars of their terms, in ms; written to ``out`` if given.
+        """Both times as timelines of their terms, in ms; written to ``out`` if given.
 
         Raises:
             InputError: matplotlib is not installed; a file that cannot be written.
         """
-        from infer_jax.plots.bars import OVERLAP, Panel, milliseconds, plot_bars
         from infer_jax.plots.style import words
+        from infer_jax.plots.timeline import Timed, plot_timeline
 
         estimate, load = self.estimate, self.load
-        panels: list[Panel] = []
+        passes: list[Timed] = []
         times = zip(outputs(estimate), (estimate.prefill, estimate.decode), strict=False)
         for time, phase in times:
-            bars, marks = milliseconds({"": phase})
             asked = self.limits.get(time.name)
             limits = {} if asked is None else {f"limit, {_of(1e3 * asked)} ms": 1e3 * asked}
-            panels.append(Panel(time.title, "ms", bars, marks, limits))
+            terms = {name: 1e3 * float(x) for name, x in phase.terms.items()}
+            passes.append(Timed(time.title, 1e3 * float(phase.time), terms, limits))
         gpus = f"{float(estimate.chips):g} {self.asked.system.title}"
         title = words(f"{self.asked.model.name} on {gpus}")
-        batch = f"{load.batch:.6g} requests in flight in an instance."
-        caption = pictures.caption(self.asked, load.requests.work, self.estimator, batch)
-        return plot_bars(panels, out, mark=OVERLAP, title=title, caption=caption)
+        said = [f"{load.batch:.6g} requests in flight in an instance."]
+        if any(one.overlaps for one in passes):
+            said.append("Terms of a pass overlap: all begin at 0.")
+        caption = pictures.caption(self.asked, load.requests.work, self.estimator, *said)
+        return plot_timeline(passes, out, title=title, caption=caption)
 
 
 def _phase(phase: Phase) -> dict[str, object]:

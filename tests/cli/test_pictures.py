@@ -44,8 +44,15 @@ def test_estimate_draws_both_times_by_term():
     for axes, phase in zip(
         figure.axes, (found.estimate.prefill, found.estimate.decode), strict=True
     ):
-        total = sum(1e3 * float(x) for x in phase.terms.values())
-        assert sums(axes) == {"": pytest.approx(total)} and axes.get_xlabel() == "ms"
+        drawn = sums(axes)
+        assert drawn.pop("in all") == pytest.approx(1e3 * float(phase.time))
+        for name, x in drawn.items():
+            assert name == "all else" or x == pytest.approx(1e3 * float(phase.terms[name]))
+        assert sum(drawn.values()) == pytest.approx(1e3 * float(phase.time))  # they do not overlap
+        bars: Any = axes.patches
+        ends = [bar.get_x() + bar.get_width() for bar in bars[:-1]]
+        begins = [bar.get_x() for bar in bars[1:-1]]
+        assert begins == pytest.approx(ends[:-1]) and axes.get_xlabel() == "ms"
     assert [x.get_title(loc="left") for x in figure.axes] == [
         "time to first token",
         "time per output token",
@@ -58,14 +65,18 @@ def test_estimate_draws_both_times_by_term():
     assert "llama-3.1-8b on 1 NVIDIA H100" in figure.get_suptitle()
 
 
-def test_terms_that_overlap_are_marked_with_the_time():
+def test_terms_that_overlap_begin_together():
     found = ij.estimate(*POINT, tp=1, batch=8, estimator="economics.planned")
-    times = [1e3 * float(x) for x in (found.estimate.ttft, found.estimate.tpot)]
-    seen = [marks(axes) for axes in found.plot().axes]
-    for axes, mark, time in zip(found.plot().axes, seen, times, strict=True):
-        overlaps = sums(axes)[""] > 1.001 * time
-        assert mark == ([pytest.approx(time)] if overlaps else [])
-    assert any(seen)
+    figure, seen = found.plot(), []
+    for axes, phase in zip(
+        figure.axes, (found.estimate.prefill, found.estimate.decode), strict=True
+    ):
+        drawn: Any = axes.patches
+        overlaps = sum(map(float, phase.terms.values())) > 1.001 * float(phase.time)
+        assert all(bar.get_x() == 0 for bar in drawn) == overlaps
+        assert sums(axes)["in all"] == pytest.approx(1e3 * float(phase.time))
+        seen.append(overlaps)
+    assert any(seen) and "all begin at 0" in caption(figure)
 
 
 def test_memory_draws_what_fills_the_budget():

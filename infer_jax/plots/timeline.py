@@ -1,0 +1,99 @@
+"""Draws passes as timelines: each term begins where the one before it ends, the largest first."""
+
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from infer_jax.plots.bars import LONG, OTHER, OVERLAPPING
+from infer_jax.plots.style import INK, QUIET, TONES, WIDE, blank, save, style
+from infer_jax.results.numbers import digits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROW = 0.25  # inches of a term
+SMALL = 0.01  # share of the time below which a term joins the small ones
+NONE: Mapping[str, float] = MappingProxyType({})
+
+
+class Timed(NamedTuple):
+    """A time in ms, the terms that it is made of, and limits on it by their words."""
+
+    title: str
+    time: float
+    terms: Mapping[str, float]
+    limits: Mapping[str, float] = NONE
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether terms overlap, so that they add up to more than the time."""
+        return sum(self.terms.values()) > (1.0 + OVERLAPPING) * self.time
+
+
+def plot_timeline(
+    passes: Sequence[Timed],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str = "",
+    caption: str = "",
+) -> "Figure":
+    """A picture of passes one below the other; written to ``path`` if given, by its suffix.
+
+    Terms that overlap all begin at 0, because an estimator does not say which of them wait.
+
+    Raises:
+        InputError: matplotlib is missing, or the path cannot be written.
+    """
+    rows = [_rows(one) for one in passes]
+    with style():
+        shares = [ROW * (len(each) + 1) + 0.1 for each in rows]
+        figure, _ = blank(WIDE, sum(shares) + 0.75 * len(shares) + 0.3, title, caption)
+        every = figure.subplots(len(shares), 1, squeeze=False, height_ratios=shares)[:, 0]
+        for axes, one, each in zip(every, passes, rows, strict=True):
+            _draw(axes, one, each)
+        if path is not None:
+            save(figure, path)
+    return figure
+
+
+def _rows(one: Timed) -> dict[str, float]:
+    """The terms to draw, the largest first, and the small ones together."""
+    seen = {name: x for name, x in one.terms.items() if x > SMALL * one.time}
+    rest = sum(one.terms.values()) - sum(seen.values())
+    ordered = dict(sorted(seen.items(), key=lambda item: -item[1]))
+    return {**ordered, OTHER: rest} if rest > 0.0 else ordered
+
+
+def _draw(axes: "Axes", one: Timed, rows: Mapping[str, float]) -> None:
+    scale, unit = (1e-3, "s") if one.time >= LONG else (1.0, "ms")
+    begins = 0.0
+    for y, (name, x) in enumerate(rows.items()):
+        tone = "#c9c9c9" if name == OTHER else TONES[3]
+        axes.barh(y, scale * x, left=scale * begins, height=0.72, color=tone, edgecolor="white")
+        share = f"{100.0 * x / one.time:.0f} %" if x >= SMALL * one.time else "below 1 %"
+        said = f"{digits(scale * x)}, {share}"
+        _say(axes, scale * (begins + x), y, said, color=QUIET)
+        begins += 0.0 if one.overlaps else x
+    axes.barh(len(rows), scale * one.time, height=0.72, color=TONES[0], edgecolor="white")
+    _say(axes, scale * one.time, len(rows), digits(scale * one.time), color=INK, weight="bold")
+    for words, x in one.limits.items():
+        axes.axvline(scale * x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
+        axes.annotate(
+            words, (scale * x, 1.0), (-3, 3), xycoords=("data", "axes fraction"), ha="right",
+            va="bottom", textcoords="offset points", fontsize=8.5, color=INK,
+        )  # fmt: skip
+    longest = max([one.time, *rows.values(), *one.limits.values()])
+    axes.set_xlim(0.0, 1.22 * scale * longest)  # room for the numbers at the ends
+    axes.set_ylim(len(rows) + 0.5, -0.5)
+    axes.set_yticks(range(len(rows) + 1), [*rows, "in all"])
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)
+    axes.set_title(one.title, pad=16 if one.limits else 6)
+    axes.set_xlabel(unit, fontsize=9, labelpad=1)
+
+
+def _say(axes: "Axes", x: float, y: float, said: str, **look: Any) -> None:
+    axes.annotate(said, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=9, **look)
