@@ -78,7 +78,7 @@ def load_model(
         InputError: an unknown name, an unreadable file, or a config that is not understood.
 
     >>> load_model("Llama-3.1-8B", quant="fp8").quantisation
-    'fp8 (1 bytes, 8-bit products); the rest bfloat16; KV cache bfloat16'
+    'fp8 (1 byte, 8-bit products); the rest bfloat16; KV cache bfloat16'
     """
     if isinstance(name_or_path, str) and name_or_path.casefold() in list_models():
         return _bundled(BUNDLED / f"{name_or_path.casefold()}.json", quant, kv_dtype)

@@ -5,11 +5,15 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """A column: its title, its unit (printed under the title) and where its text stands."""
+    """A column: its title, its unit (printed under the title) and where its text stands.
+
+    ``spare``: it is left out where the terminal is too narrow for all.
+    """
 
     title: str
     unit: str = ""
     left: bool = False
+    spare: bool = False
 
 
 class Table(NamedTuple):

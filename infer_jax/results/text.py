@@ -46,6 +46,7 @@ def _notes(part: Notes, console: "Console") -> None:
 
 def _table(table: Table, console: "Console") -> None:
     """A table, or records where the console is too narrow for its numbers and words."""
+    table, dropped = _narrowed(table, console.width)
     columns, rows, mark = table
     if _least(columns, rows) > console.width:
         _records(columns, rows, console)
@@ -55,17 +56,42 @@ def _table(table: Table, console: "Console") -> None:
     from rich.text import Text
 
     drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for column in columns:
+    named = _named_least(columns, rows) <= console.width
+    for i, column in enumerate(columns):
         drawn.add_column(
             Text(printable(f"{column.title}\n{column.unit}".rstrip())),
             justify="left" if column.left else "right",
-            # where a terminal is narrow words give way, numbers do not
-            no_wrap=not column.left,
+            # where a terminal is narrow words give way, numbers do not, the row's name last
+            no_wrap=not column.left or (i == 0 and named),
             overflow="fold",
         )
     for i, row in enumerate(rows):
         drawn.add_row(*(Text(printable(cell)) for cell in row), style="bold" if i == mark else None)
     console.print(drawn)
+    if dropped:
+        console.print(printable(f"Too narrow for: {', '.join(dropped)}."), markup=False)
+
+
+def _narrowed(table: Table, width: int) -> tuple[Table, list[str]]:
+    """The table without as many spare columns, from the right, as are too wide; their titles."""
+    columns, rows, mark = table
+    kept, dropped = list(range(len(columns))), list[str]()
+    for i in reversed(range(1, len(columns))):
+        there = [columns[k] for k in kept]
+        if (
+            columns[i].spare
+            and _named_least(there, [[row[k] for k in kept] for row in rows]) > width
+        ):
+            kept.remove(i)
+            dropped.insert(0, columns[i].title)
+    return Table(
+        [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], mark
+    ), dropped
+
+
+def _named_least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """Letters of the narrowest table whose rows have their names, the first column, in one line."""
+    return _least([columns[0]._replace(left=False), *columns[1:]], rows)
 
 
 def _least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:

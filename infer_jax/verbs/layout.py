@@ -131,7 +131,7 @@ class LayoutResult(Result):
             Column("attn.", left=True),
             Column("x y z"),
             Column("time", "ms"),
-            *(Column(name.removesuffix("_ms"), "ms") for name in names),
+            *(Column(name.removesuffix("_ms"), "ms", spare=True) for name in names),
             Column("MFU", "%"),
             Column("memory", "a chip"),
             Column("fits", left=True),

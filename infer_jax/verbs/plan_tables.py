@@ -82,7 +82,7 @@ def _answers(
     columns = (
         Column("plan", "prefill > decode" if pools else "", left=True),
         *([Column("system", left=True)] if systems else []),
-        Column("GPUs"),
+        Column("GPUs", spare=True),
         Column("batch"),
         *(Column(TIMES[name], "ms") for name in times),
         *([Column("speed", "tok/s")] if frontier else []),

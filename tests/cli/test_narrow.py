@@ -50,3 +50,20 @@ def test_no_verb_prints_a_column_of_single_letters(words, width, monkeypatch):
     stacked = [a + b for a, b in pairwise(shortest)
                if 0 < len(a) <= 2 and 0 < len(b) <= 2 and (a + b).isalpha()]  # fmt: skip
     assert not stacked
+
+
+def test_a_spare_column_gives_way_to_width_and_is_named(monkeypatch, capsys):
+    columns = [COLUMNS[0], COLUMNS[1]._replace(spare=True), *COLUMNS[2:]]
+    monkeypatch.setenv("COLUMNS", "62")
+    show.table(columns, ROWS)
+    folded = capsys.readouterr().out
+    assert "2 x TP4 > 1 x TP8" in folded and "other prefills" not in folded, "its name folds last"
+    assert "Too narrow" not in folded
+    monkeypatch.setenv("COLUMNS", "60")
+    show.table(columns, ROWS)
+    whole = capsys.readouterr().out
+    assert "2 x TP4 > 1 x TP8" in whole and "other prefills" in whole
+    assert whole.endswith("Too narrow for: GPUs.\n") and "GPUs" not in whole.splitlines()[0]
+    monkeypatch.setenv("COLUMNS", "100")
+    show.table(columns, ROWS)
+    assert "Too narrow" not in capsys.readouterr().out

@@ -61,7 +61,8 @@ class Quantisation:
         """The checkpoint's formats in words."""
         formats = " and ".join(
             dict.fromkeys(
-                f"{scheme.name} ({scheme.bytes:.6g} bytes, {scheme.bits}-bit products)"
+                f"{scheme.name} ({scheme.bytes:.6g} byte{'' if scheme.bytes == 1 else 's'}, "
+                f"{scheme.bits}-bit products)"
                 for _, scheme in self.stored
             )
         )
