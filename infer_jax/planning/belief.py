@@ -117,8 +117,12 @@ class _Search:
     def answer(self) -> Believed:
         """Plans that hold as asked, else those that hold most probably."""
         tried, asked = self.tried, self.space.asked
-        met = [c for c in (*self._surest(), *self.pairs) if _sure(c, self.confidence)]
-        met = front(met) if asked.frontier else sorted(met, key=lambda c: c.rank)
+        pairs = [c for c in self.pairs if _sure(c, self.confidence)]
+        if asked.frontier:
+            met = front([*self._surest(), *pairs])
+        else:
+            pairs = sorted(pairs, key=lambda c: c.rank)[: tried.shown]
+            met = sorted([*self._surest(), *pairs], key=lambda c: c.rank)
         missed = [] if met else self._likeliest()
         reached = None if met else max((c.holds or 0.0 for c in missed), default=0.0)
         near = self._near(asked, 1)
@@ -218,7 +222,7 @@ class _Search:
             rows = self._priced(each)
             if rows is not None:
                 plans += [rows.choice(i) for i in first_of_each(rows.table, rows.within, RIVALS)]
-        return self._with_chances(plans) + self.pairs[:RIVALS]
+        return self._with_chances(plans) + self.pairs[:PAIRS]
 
     def _with_chances(self, plans: list[Choice]) -> list[Choice]:
         """The plans, each with the probability that its limits hold."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -38,8 +39,7 @@ class Doubts:
     def score(self, name: str) -> np.ndarray:
         """Normal draws of an unknown, the same ones whenever it is asked for."""
         if name not in self.scores:
-            seed = int.from_bytes(name.encode(), "little") % 2**61
-            self.scores[name] = normal_scores(1, self.draws, seed)[:, 0]
+            self.scores[name] = normal_scores(1, self.draws, crc32(name.encode()))[:, 0]
         return self.scores[name]
 
     def belief(self, pools: Sequence[Pool], model: str) -> Belief:

@@ -162,4 +162,6 @@ def _percent(share: float) -> str:
 def _words(unknown: str) -> str:
     """The name of an offset, or a coefficient by its path."""
     paths = [path for path, one in serving_coefficients().items() if one.symbol == unknown]
-    return f"the coefficient {paths[0]}" if paths else unknown
+    return (
+        unknown if unknown.startswith("the offset") else f"the coefficient {[*paths, unknown][0]}"
+    )

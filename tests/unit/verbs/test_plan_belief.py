@@ -1,0 +1,75 @@
+"""What is uncertain of a system: the fit's intervals, a calibration's own, and which bands."""
+
+import numpy as np
+import pytest
+
+from infer_jax.catalog.published import UNSEEN_WITHIN, serving_errors
+from infer_jax.estimators.serving import Deployment
+from infer_jax.physics.chance import ratio
+from infer_jax.planning import Asked
+from infer_jax.verbs.inputs import system_of
+from infer_jax.verbs.plan_belief import Doubts
+from infer_jax.verbs.plan_search import Money, Question, Target, Tried, _pool
+from infer_jax.verbs.requests import requested
+
+MINE = """
+title = "mine"
+base = "h100_sxm"
+[serving]
+decode_factor = { value = 1.1, source = "me", note = "80 % interval 1.05 to 1.16; well known" }
+[serving.vllm]
+layer_gap_us = { value = 80.0, source = "me", note = "80 % interval 70 to 90; known" }
+[serving_bands]
+tpot_low = { value = 0.9, source = "me" }
+tpot_high = { value = 1.2, source = "me" }
+ttft_low = { value = 0.8, source = "me" }
+ttft_high = { value = 1.5, source = "me" }
+[sources]
+me = "a test"
+"""
+
+
+def pool_of(hardware, model="llama-3.1-8b"):
+    target = Target(model, [None], None)
+    tried = Tried(("aggregated",), (np.inf,), Deployment.of(), "serving", 3)
+    requests = requested(None, None, 0.0, None, None)
+    asked = Asked(chips=1.0)
+    question = Question(target, [], None, Money(), requests, asked, tried, None)
+    return _pool(question, system_of(hardware), None)
+
+
+def upper(belief, mode, output):
+    """The factor below which nine tenths of measured runs are."""
+    return float(np.exp(ratio(1.2815515655446004, belief.doubts[mode][output].spread)))
+
+
+def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE)
+    doubts = Doubts(64)
+    belief = doubts.belief([pool_of(tmp_path / "mine.toml")], "llama-3.1-8b")
+    serving = belief.servings[0]
+    factor, gap = np.asarray(serving.decode_factor), np.asarray(serving.vllm.layer_gap)
+    assert factor[0] == 1.1 and gap[0] == pytest.approx(80e-6)
+    assert np.mean(factor[1:] > 1.16) == pytest.approx(0.1, abs=0.03)
+    assert np.mean(gap[1:] < 70e-6) == pytest.approx(0.1, abs=0.03)
+    # nothing else is drawn: a calibration takes up what coefficients it leaves are wrong by
+    assert np.ptp(serving.weight_read) == 0.0 and np.ptp(serving.vllm.eager) == 0.0
+    assert upper(belief, "aggregated", 0) == pytest.approx(1.2)
+    assert belief.doubts["aggregated"][0].settled == 1.0
+
+
+def test_bands_are_of_the_system_else_of_systems_or_models_left_out():
+    doubts = Doubts(64)
+    known = doubts.belief([pool_of("h100_sxm")], "llama-3.1-8b")
+    measured = serving_errors()["h100_sxm", "vllm"].within
+    assert upper(known, "aggregated", 0) == pytest.approx(measured["tpot"][80][1])
+    assert upper(known, "disaggregated", 1) == pytest.approx(UNSEEN_WITHIN["pools"]["ttft"][80][1])
+    strange = doubts.belief([pool_of("h100_sxm", "gemma-3-27b")], "gemma-3-27b")
+    assert upper(strange, "aggregated", 1) == pytest.approx(UNSEEN_WITHIN["model"]["ttft"][80][1])
+    borrowed = doubts.belief([pool_of("l40s")], "llama-3.1-8b")
+    assert upper(borrowed, "aggregated", 0) == pytest.approx(UNSEEN_WITHIN["system"]["tpot"][80][1])
+    # a coefficient is drawn alike wherever it is; an offset is of one system
+    assert np.array_equal(known.servings[0].cache_read, borrowed.servings[0].cache_read)
+    every = [*known.offsets["aggregated"], *borrowed.offsets["aggregated"]]
+    every += [doubts.score("eta_c_hop_bf16"), doubts.score("eta_c_hop_fp8")]
+    assert np.abs(np.corrcoef(every) - np.eye(len(every))).max() < 0.5
