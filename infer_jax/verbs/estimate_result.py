@@ -263,7 +263,7 @@ class EstimateResult(Result):
         for time, phase in times:
             asked = self.limits.get(time.name)
             limits = {} if asked is None else {f"limit, {_of(1e3 * asked)} ms": 1e3 * asked}
-            terms = {name: 1e3 * float(x) for name, x in phase.terms.items()}
+            terms = {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
             passes.append(Timed(time.title, 1e3 * float(phase.time), terms, limits))
         gpus = f"{float(estimate.chips):g} {self.asked.system.title}"
         title = words(f"{self.asked.model.name} on {gpus}")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import infer_jax as ij
+from infer_jax.results.terms import term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.compare_result import EstimatorsCompared
 from tests.cli.running import answer, run
@@ -46,8 +47,9 @@ def test_estimate_draws_both_times_by_term():
     ):
         drawn = sums(axes)
         assert drawn.pop("in all") == pytest.approx(1e3 * float(phase.time))
+        terms = {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
         for name, x in drawn.items():
-            assert name == "all else" or x == pytest.approx(1e3 * float(phase.terms[name]))
+            assert name == "all else" or x == pytest.approx(terms[name])
         assert sum(drawn.values()) == pytest.approx(1e3 * float(phase.time))  # they do not overlap
         bars: Any = axes.patches
         ends = [bar.get_x() + bar.get_width() for bar in bars[:-1]]
