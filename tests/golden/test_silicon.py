@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments._silicon import decisions, folds, score
+from experiments._silicon import decisions, folds, quantiles, score
+from experiments._silicon.believed import by_confidence
 from experiments._silicon.rows import Row
 from infer_jax.catalog.measurements.silicon_runs import Layout
 from infer_jax.errors import InputError
+from infer_jax.physics.chance import Spread
 
 
 def row(name, *, first="", family="Llama", system="h100_sxm", tpot=0.01, load=8.0, tp=1.0, **more):
@@ -191,6 +193,27 @@ def test_choices_are_judged_by_what_was_measured():
     rule = decisions.judge(GROUP, decisions.whole_node(GROUP), ALL)
     assert rule.broken_at == (100.0, 0.0, 0.0)
     assert decisions.judge(GROUP, decisions.most_load(GROUP), ALL).broken == 100.0
+
+
+def test_a_confidence_keeps_a_limit_with_room_for_the_band():
+    """Nine tenths of runs are below 1.3 times the prediction: limits count as 1.3 times less."""
+    tpot, ttft = (np.asarray([getattr(r, n) for r in GROUP]) for n in ("tpot", "ttft"))
+    laws = [Spread.of({80: (1 / 1.3, 1.3)})] * 4
+    times, every = np.stack([tpot, ttft]), np.arange(4)
+    for confidence, factor in ((0.9, 1.3), (0.5, 1.0)):
+        sure = by_confidence(GROUP, times, laws, confidence - 1e-9)
+        mean = decisions.by_model(GROUP, tpot, ttft)
+        for limit in (0.005, 0.0125, 0.0131, 0.021, 0.0265, 0.0389, 0.0391, 0.1):
+            assert sure(every, limit) == mean(every, limit / factor), (confidence, limit)
+
+
+def test_the_shared_part_of_errors_is_that_of_the_groups():
+    """Variance 0.36 between 300 groups of 10 and 0.64 within: 0.36 of it is shared."""
+    random = np.random.default_rng(0)
+    of = np.repeat(np.arange(300), 10)
+    left = 0.6 * random.normal(size=(2, 300))[:, of] + 0.8 * random.normal(size=(2, 3000))
+    shares = quantiles.common(left, ["all"] * 3000, of.tolist())
+    assert all(share == pytest.approx(0.36, abs=0.06) for share in shares.values())
 
 
 def test_a_server_looks_for_requests_as_its_script_says():
