@@ -17,10 +17,12 @@ from infer_jax.launch.servers import budget
 from infer_jax.planning import USUAL_TTFT, Choice, pools_of
 from infer_jax.replays import Requests, Rules, lanes, replay
 from infer_jax.replays.server import checked, sizes_of
+from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload
 from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
+from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
 from infer_jax.verbs.plan_search import Plans, Pool, Question
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
@@ -32,8 +34,9 @@ FEWEST = 200
 SETTLING = 0.1  # share of the requests that comes first and is not counted
 APART = 0.25  # share from which a difference is worth a sentence
 ABOUT = (
-    f"Replays are of one instance with its share of the load, {ARRIVALS} requests that arrive at "
-    f"random or {WAVES} for each one in flight; the first {100 * SETTLING:.0f} % are not counted."
+    f"Replays are of one instance with its share of the load, or of both pools: {ARRIVALS} "
+    f"requests that arrive at random, or {WAVES} for each one in flight; the first "
+    f"{100 * SETTLING:.0f} % are not counted."
 )
 NAMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
 
@@ -82,8 +85,11 @@ def replayed(question: Question, plans: Plans) -> list[Replayed]:
     most = max((c.batch for c in best[:COUNT]), default=1.0)
     with busy("replaying the best plans"):
         for choice in best[:COUNT]:
-            lane = _lane(question, plans, choice, most)
-            if isinstance(lane, str):
+            pooled = choice.mode == "disaggregated"
+            lane = (_pooled if pooled else _lane)(question, plans, choice, most)
+            if isinstance(lane, Times):
+                answers.append(Replayed(choice, lane))
+            elif isinstance(lane, str):
                 answers.append(Replayed(choice, None, lane))
             else:
                 waiting.append((choice, lane))
@@ -103,8 +109,6 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     ``most``: the largest batch of the plans, which sets the number of requests for all of them.
     """
     given = pools_of(choice.degrees)[0]
-    if choice.mode == "disaggregated":
-        return "two pools"
     for name, what in (
         ("pp", "micro-batches of a pipeline"),
         ("attention_dp", "attention groups that wait for each other"),
@@ -135,6 +139,29 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     except InputError as error:
         return f"{error.field} {error.value}, where allowed is {error.allowed}"
     return Lane(server, requests, loop)
+
+
+def _pooled(question: Question, plans: Plans, choice: Choice, most: float) -> Times | str:
+    """The times of two pools, all instances of both, or why they are not replayed."""
+    pools = next(x for x in plans.pools.values() if _are_of(x, choice))
+    pair = pair_or_why(question, plans, choice, list(pools))
+    if isinstance(pair, str):
+        return pair
+    loop = None if question.asked.rate is not None else in_flight(choice)
+    count = ARRIVALS if loop is None else max(WAVES * loop, FEWEST)
+    asked = _drawn(question, count, loop, 1.0)
+    cached = asked.cached(pair.prefill.tokens) + _prefix(question.requests.work, asked)
+    try:
+        found = seconds_of(pair, asked, cached, loop)
+    except InputError as error:
+        return f"{error.field} {error.value}, where allowed is {error.allowed}"
+    return _times(*found, asked.output)
+
+
+def _are_of(pools: Sequence[Pool], choice: Choice) -> bool:
+    names = dict.fromkeys(x.side.name for x in pools)
+    formats = pools[0].given.model.quantisation
+    return (" > ".join(names), formats) == (choice.system, choice.formats)
 
 
 PREFILL = 16384  # SGLang's max_prefill_tokens, which alone bounds a pass of whole prompts
@@ -197,7 +224,7 @@ def served(many: Sequence[Lane]) -> list[Times]:
         if np.all(ends.complete):
             break
         turns *= 2  # requests that are preempted take more of them
-    return [_times(trees.take(ends, i), x) for i, x in enumerate(many)]
+    return [_of_lane(trees.take(ends, i), x) for i, x in enumerate(many)]
 
 
 def _lanes(
@@ -211,15 +238,20 @@ def _lanes(
     return lanes(one, pass_, rules, requests, loops)
 
 
-def _times(ends: Ends, lane: Lane) -> Times:
-    """Means and percentiles of the requests that are counted."""
+def _of_lane(ends: Ends, lane: Lane) -> Times:
     count = int(lane.requests.count)
-    kept = slice(int(SETTLING * count), count)
-    arrival, first, last = (np.asarray(x)[kept] for x in ends[:3])
-    ttft, more = first - arrival + lane.server.front, lane.requests.output[kept] - 1
+    arrival, first, last = (np.asarray(x)[:count] for x in ends[:3])
+    output = np.asarray(lane.requests.output)[:count]
+    return _times(arrival - lane.server.front, first, last, output)
+
+
+def _times(arrival: np.ndarray, first: np.ndarray, last: np.ndarray, output: np.ndarray) -> Times:
+    """Means and percentiles of the requests that are counted."""
+    kept = slice(int(SETTLING * len(arrival)), None)
+    arrival, first, last, more = (x[kept] for x in (arrival, first, last, output - 1))
     tpot = ((last - first) / np.maximum(more, 1))[more > 0]
     tpot = tpot if len(tpot) else np.zeros(1)
-    return Times(*(float(f(x)) for x in (ttft, tpot) for f in (np.mean, _p99)))
+    return Times(*(float(f(x)) for x in (first - arrival, tpot) for f in (np.mean, _p99)))
 
 
 def _p99(values: np.ndarray) -> np.floating:
@@ -248,5 +280,5 @@ def differences(question: Question, plans: Plans) -> Iterator[str]:
                 keeps, breaks = ("law", "replay") if a <= limits[name] else ("replay", "law")
                 yield (
                     f"{choice.layout} keeps {NAMES[name]} within {1e3 * limits[name]:.6g} ms by "
-                    f"{keeps} and not by {breaks}: {1e3 * max(a, b):.3g} ms."
+                    f"{keeps} and not by {breaks}: {digits(1e3 * max(a, b))} ms."
                 )

@@ -156,7 +156,7 @@ def _server(
     if pools is None:
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens)
         return server, partial(_run, server)
-    pair = pair_of(pools, *given, sizes, mean_tokens)
+    pair = pair_of(pools, *given, (sizes, sizes), mean_tokens)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
 
 

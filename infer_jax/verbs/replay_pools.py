@@ -89,10 +89,10 @@ def pair_of(
     model: Serving,
     arch: Architecture,
     hardware: Hardware,
-    sizes: Sizes,
+    sizes: tuple[Sizes, Sizes],
     mean_tokens: float,
 ) -> Pair:
-    """A server of each pool and the link between them.
+    """A server of each pool, of sizes of its own, and the link between them.
 
     Raises:
         InputError: an engine whose hand-over is not replayed, or an instance without room.
@@ -100,8 +100,10 @@ def pair_of(
     if engine != ENGINE:
         raise refuse("--engine", engine, f"{ENGINE}: hand-overs of other engines are not replayed")
     both = (split.prefill_tp, split.decode_tp)
-    first, second = (server_of(engine, model, arch, hardware, {"tp": tp}, sizes, mean_tokens)
-                     for tp in both)  # fmt: skip
+    first, second = (
+        server_of(engine, model, arch, hardware, {"tp": tp}, own, mean_tokens)
+        for tp, own in zip(both, sizes, strict=True)
+    )
     plans = [Deployment.of(tp=tp) for tp in both]
     copies = {"prefill_copies": split.prefill_instances, "decode_copies": split.decode_instances}
     wrapper = Disaggregated.of(target=model)
@@ -122,6 +124,19 @@ def crossing(pair: Pair, prompt: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return np.asarray(left) + pair.handover
 
 
+def pools_in(pair: Pair) -> tuple[Pool, Pool]:
+    """Both pools as the replay takes them."""
+    split = pair.split
+    first, second = (
+        Pool(Partial(mixed_time, server.pass_), server.rules, int(copies))
+        for server, copies in (
+            (pair.prefill, split.prefill_instances),
+            (pair.decode, split.decode_instances),
+        )
+    )
+    return first, second
+
+
 def run_pools(
     pair: Pair, requests: Arriving, concurrency: float | None, counted: np.ndarray
 ) -> Run:
@@ -135,16 +150,11 @@ def run_pools(
     cached = np.zeros(count)
     for copy in range(min(many, count)):
         cached[copy::many] = requests.of_one(copy, many).cached(pair.prefill.tokens)
-    first, second = (
-        Pool(Partial(mixed_time, server.pass_), server.rules, int(copies))
-        for server, copies in ((pair.prefill, many), (pair.decode, split.decode_instances))
-    )
     given = Requests.of(requests.arrival, requests.prompt, requests.output, cached)
     loop = None if concurrency is None else int(concurrency)
     try:
         done = serve_pools(
-            first,
-            second,
+            *pools_in(pair),
             given,
             lambda prompt, seconds: crossing(pair, prompt, seconds),
             concurrency=loop,

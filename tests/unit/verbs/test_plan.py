@@ -1,5 +1,6 @@
 """`ij.plan`: what the command prints, as a result; names, profiles and specs alike."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -187,3 +188,22 @@ def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
     one = ij.estimate(MODEL, SYSTEM, tp=1, batch=16)
     want = [x / (1e3 * float(one.estimate.tpot)) for x in one.intervals["tpot_interval80_ms"]]
     assert [low, high] == pytest.approx(want) and low < 1.0 < high
+
+
+def test_two_pools_are_replayed_with_all_their_instances():
+    """As the verb replays them: decoding requests, and by Little's law those in front of them."""
+    few = {"total_gpus": 3, "mode": "disaggregated", "isl": 2000, "osl": 20, "tpot": 0.008}
+    plans = ij.plan(MODEL, SYSTEM, **few, ttft=1.0, replay=True, top=1)
+    best, row = plans.best, plans.rows()[0]
+    assert best is not None
+    first, second = best.degrees["prefill"], best.degrees["decode"]
+    loop = math.ceil(best.batch * second["instances"] + best.requests_per_s * best.ttft)
+    given = {"prefill_tp": first["tp"], "prefill_instances": first["instances"]}
+    given |= {"decode_tp": second["tp"], "decode_instances": second["instances"]}
+    count = max(10 * loop, 200)
+    asked = {"isl": 2000, "osl": 20, "concurrency": loop, "prompts": count, "warmup": count // 10}
+    run = ij.replay(MODEL, SYSTEM, **given, **asked)
+    # sizes of the launch command, which hold more than there is, in place of the engine's
+    assert row["replay_tpot_ms"] == pytest.approx(1e3 * run.times["tpot"].values["mean"], rel=0.05)
+    assert row["replay_ttft_ms"] == pytest.approx(1e3 * run.times["ttft"].values["mean"], rel=0.35)
+    assert row["not_replayed"] is None
