@@ -11,13 +11,17 @@ gptq.py and modelopt.py (slices of inputs are whole groups), ``MoeWNA16Method`` 
 
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.physics import attention as att
 from infer_jax.specs import Architecture, Dense, Experts, Workload
 
-Number = Any  # an array, a traced value or a plain number: operators alone are used
+Number = Array | np.ndarray | float  # operators alone are used
+Truth = Array | np.ndarray | np.bool_ | bool
 LEAST_GROUP = 32.0  # columns that share a scale of an expert at least
 MOST_SHOWN = 1024  # divisors that a sentence names
 
@@ -38,7 +42,7 @@ class Rule(NamedTuple):
 
     field: str
     value: Number
-    holds: Number
+    holds: Truth
     allowed: Callable[[], str]
 
 
@@ -65,7 +69,7 @@ class Degrees(NamedTuple):
         return self.tp * self.groups / self.ep
 
 
-def holds(arch: Architecture, plan: Split, work: Workload | None = None) -> Number:
+def holds(arch: Architecture, plan: Split, work: Workload | None = None) -> Truth:
     """Whether every rule holds: of one plan and workload, or of each of arrays of them."""
     return reduce(lambda a, b: a & b, (rule.holds for rule in rules(arch, plan, work)))
 

@@ -62,9 +62,9 @@ def masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
     return kept, left
 
 
-def lawful(point: Point) -> Array | bool:
+def lawful(point: Point) -> legal.Truth:
     """Whether an engine runs one point."""
-    held: Array | bool = True
+    held: legal.Truth = True
     for rule in _rules(point):
         held = held & rule.holds
     return held
