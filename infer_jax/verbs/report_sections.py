@@ -90,19 +90,16 @@ def costs(answers: Answers) -> Table:
     """Rent by the hour and the month, and per million tokens."""
     costs, mark = answers.costs, answers.trusted.mark
     into, out = (f"{730.0 * 3600.0 * x / 1e9:,.4g}" for x in costs.tokens)
+    held = f"{costs.held:g} tokens of each prompt in the cache, the plan as it is"
     return Table(
-        ("", "USD", ""),
+        ("", "", ""),
         [
-            ("an hour", digits(costs.hour, 4), "rent of all GPUs"),
-            ("a month", f"{costs.month:,.0f}", "730 hours"),
-            ("per million tokens, in and out", mark + digits(costs.blended), "at full use"),
-            ("per million input tokens", mark + digits(costs.into), "not in the cache"),
-            (
-                "per million cached input tokens",
-                mark + digits(costs.cached),
-                f"{costs.held:g} tokens of each prompt in the cache, the plan as it is",
-            ),
-            ("per million output tokens", mark + digits(costs.out), ""),
+            ("an hour", f"${digits(costs.hour, 4)}", "rent of all GPUs"),
+            ("a month", f"${costs.month:,.0f}", "730 hours"),
+            ("a million tokens, in and out", f"{mark}${digits(costs.blended)}", "at full use"),
+            ("a million input tokens", f"{mark}${digits(costs.into)}", "not in the cache"),
+            ("a million cached input tokens", f"{mark}${digits(costs.cached)}", held),
+            ("a million output tokens", f"{mark}${digits(costs.out)}", ""),
             ("tokens a month", f"{into} in, {out} out", "thousand millions, at full use"),
         ],
         (0, 2),
