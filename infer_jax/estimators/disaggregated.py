@@ -22,6 +22,9 @@ from infer_jax.specs import (
     spec,
 )
 
+# terms of TTFT besides those of the prompt's pass
+OUTSIDE = ("front", "router", "transfer", "hand-over", "queue")
+
 
 def _none() -> None:
     return None

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import analyser, outputs
 from infer_jax.estimators import Estimate, Estimator
+from infer_jax.estimators.disaggregated import OUTSIDE
 from infer_jax.estimators.estimate import decode_context, fresh_tokens
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.known_errors import pools as trust_of_pools
@@ -138,7 +139,7 @@ def _costs(point: Point, estimate: Estimate, picked: Picked, chosen: Chosen) -> 
 def _seconds(estimate: Estimate) -> float:
     """Seconds of the pass of a pool that prefills."""
     first = estimate.prefill
-    return float(first.time) - sum(float(first.terms[x]) for x in ("front", "transfer", "queue"))
+    return float(first.time) - sum(float(first.terms[name]) for name in OUTSIDE)
 
 
 def _tradeoff(

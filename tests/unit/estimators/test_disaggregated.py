@@ -7,7 +7,7 @@ import pytest
 
 from infer_jax.estimators import Economics
 from infer_jax.estimators.attention_feedforward import AttentionFeedforward, Halves
-from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.disaggregated import OUTSIDE, Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.specs import Arrivals, ForwardPass, Hardware, Hierarchy, Plan, Workload
 from tests.contract.cases import dense, mixture, nodes
@@ -47,6 +47,8 @@ def test_the_slower_pool_sets_the_rate():
     # the pool that bounds, by hand
     forward = ForwardPass.of(sequences=1, new_tokens=3000)
     alone = step(Economics.as_planned(), dense(), nodes(), forward, Plan.of(tp=4))
+    outside = sum(float(base.prefill.terms[name]) for name in OUTSIDE)
+    assert float(base.ttft) - outside == pytest.approx(float(alone.time), rel=1e-5)
     token = ForwardPass.of(sequences=40, cached_tokens=3000 + 299 / 2)
     decode = step(Economics.as_planned(), dense(), nodes(), token, Plan.of(tp=4))
     least = min(2 * 0.9 / float(alone.time), 0.92 * 40 / float(decode.time) / 299)
