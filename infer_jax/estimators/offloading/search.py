@@ -62,7 +62,7 @@ class Blocks:
     def why(self) -> str:
         """Where nothing fits: the memories that rule out the smallest block."""
         names = [m for m, b in zip(MEMORIES, self.binding[0], strict=True) if b]
-        return f"infeasible: {' and '.join(names)} memory cannot hold even a block of one sample"
+        return f"{' and '.join(names)} memory cannot hold even a block of one sample"
 
 
 def check_system(hardware: Hardware, where: str) -> None:
