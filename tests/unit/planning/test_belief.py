@@ -11,7 +11,7 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published import COMMON, serving_errors
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.chance import Spread
-from infer_jax.planning import Asked, Side
+from infer_jax.planning import MODES, Asked, Side, pools_of
 from infer_jax.planning.belief import Tried, believed
 from infer_jax.planning.chances import Belief, Doubt, Space, chances
 from infer_jax.planning.cheapest import each_with, instances
@@ -32,9 +32,9 @@ def asking():
         names = sorted({one.symbol for one in known.values()})
         scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
         within = serving_errors()["h100_sxm", "vllm"].within
-        doubts = tuple(Doubt(Spread.of(within[n]), COMMON[n]) for n in ("tpot", "ttft"))
-        both = dict.fromkeys(("aggregated", "disaggregated"), doubts)
-        offsets = dict.fromkeys(both, normal_scores(2, DRAWS, seed=1).T)
+        tpot, ttft = (Doubt(Spread.of(within[n]), COMMON[n]) for n in ("tpot", "ttft"))
+        both = dict.fromkeys(MODES, (tpot, ttft))
+        offsets = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
         belief = Belief([drawn(serving, known, scores, DRAWS)], both, offsets)
         arch = load_model("llama-3.1-8b").architecture
         work = Workload.of(isl=2000, osl=200)
@@ -83,7 +83,7 @@ def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_i
     model = space.arch
     deployed = space.common.replace(
         **{
-            name: np.float64(plan.degrees.get(name, 1.0))
+            name: np.float64(pools_of(plan.degrees)[0].get(name, 1.0))
             for name in ("tp", "attention_dp", "ep", "pp")
         }
     )
