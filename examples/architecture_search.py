@@ -44,18 +44,15 @@ def main(restarts: int = 24, steps: int = 80) -> None:
             Constraint(ratio=(f"{LAYER}.feedforward.width", "arch.width"), at_most=4),
         ],
     )
-    theory = QualityWrapper.of(target=ij.make("economics.planned", system.coefficients))
+    estimator = QualityWrapper.of(target=ij.make("economics.planned", system.coefficients))
     best = Best("cost", under={"tpot": 0.030})  # seconds
-    found = optimise(theory, space, best, start=START, restarts=restarts, steps=steps)
+    found = optimise(estimator, space, best, start=START, restarts=restarts, steps=steps)
     for path, value in found.values.items():
         print(f"{path:34}{START[path]:8.0f} ->{value:8.0f}")
     for name in ("cost", "tpot", "parameters", "kv_bytes"):
         print(f"{name:34}{found.start_terms[name]:8.3g} ->{found.terms[name]:8.3g}")
-    counts = found.counts
-    print(
-        f"{found.gain:.2f} times cheaper: {counts['gradients']:,} gradients, "
-        f"{counts['lattice']:,} rounded designs, {counts['restarts']} restarts"
-    )
+    counts = "{gradients:,} gradients, {lattice:,} rounded designs, {restarts} restarts"
+    print(f"{found.gain:.2f} times cheaper: {counts.format(**found.counts)}")
 
 
 if __name__ == "__main__":
