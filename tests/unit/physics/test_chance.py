@@ -22,7 +22,9 @@ def test_a_limit_at_a_bands_end_holds_with_the_bands_share(spread):
     """Nine tenths of measured runs are below the upper end of an 80 % band."""
     for share, (low, high) in WITHIN.items():
         for side, edge in ((-1.0, low), (1.0, high)):
-            known = float(holds(room(2.0 * edge, 2.0, spread), jnp.zeros(()), 1.0))
+            known = float(
+                holds(room(jnp.array(2.0 * edge), jnp.array(2.0), spread), jnp.zeros(()), 1.0)
+            )
             assert known == pytest.approx(0.5 + side * share / 200.0, abs=1e-12)
 
 
@@ -40,14 +42,14 @@ def test_shared_and_own_parts_add_up_to_the_band(spread):
     draws = np.array([NORMAL.inv_cdf((i + 0.5) / 4000) for i in range(4000)])
     random = np.random.default_rng(0)
     for moved in (0.0, 0.3, 0.5):  # coefficients' part is 0, 0.09 or 0.25 of the 0.4
-        at = np.stack([moved * random.permutation(draws)] * 2)
+        at = jnp.array([moved * random.permutation(draws)] * 2)
         common = jnp.array([0.4, 0.4])
-        shared, own = apart(at, common, np.stack([random.permutation(draws)] * 2))
+        shared, own = apart(at, common, jnp.array([random.permutation(draws)] * 2))
         for a in (-1.0, 0.5, 1.2816):
             one = chance(jnp.array([a, 50.0]), shared, own)
             assert float(one) == pytest.approx(NORMAL.cdf(a), abs=0.006)
     # coefficients that say more than what is shared are held to it
-    shared, own = apart(np.stack([1.2 * draws] * 2), jnp.array([0.4, 0.4]), np.zeros((2, 4000)))
+    shared, own = apart(jnp.array([1.2 * draws] * 2), jnp.array([0.4, 0.4]), jnp.zeros((2, 4000)))
     assert float(jnp.var(shared[0])) == pytest.approx(0.4) and own[0] == pytest.approx(0.6**0.5)
 
 
@@ -57,7 +59,7 @@ def test_the_slope_by_a_limit_is_its_difference_and_finite_where_there_is_none(s
 
     @jax.jit
     def of(limits):
-        rooms = jnp.stack([room(limit, 0.01, spread) for limit in limits])
+        rooms = jnp.stack([room(limit, jnp.array(0.01), spread) for limit in limits])
         return chance(rooms, shared, own)
 
     with jax.enable_x64(True):

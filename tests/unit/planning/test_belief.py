@@ -33,8 +33,8 @@ def asking():
         scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
         within = serving_errors()["h100_sxm", "vllm"].within
         tpot, ttft = (Doubt(Spread.of(within[n]), COMMON[n]) for n in ("tpot", "ttft"))
-        both = dict.fromkeys(MODES, (tpot, ttft))
-        offsets = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
+        both: dict[str, tuple[Doubt, Doubt]] = dict.fromkeys(MODES, (tpot, ttft))
+        offsets: dict[str, np.ndarray] = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
         belief = Belief([drawn(serving, known, scores, DRAWS)], both, offsets)
         arch = load_model("llama-3.1-8b").architecture
         work = Workload.of(isl=2000, osl=200)
