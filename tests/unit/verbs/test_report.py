@@ -55,7 +55,7 @@ def test_profiles_answer_as_names_do_and_name_no_command(report):
     their_rows, rows = theirs.pop("frontiers"), mine.pop("frontiers")
     assert isinstance(their_rows, list) and isinstance(rows, list)
     assert not any(row.pop("command") for row in their_rows)
-    assert all([row.pop("command") for row in rows]) and their_rows == rows
+    assert all(row.pop("command") for row in rows) and their_rows == rows
     assert {**theirs, "launch": None} == {**mine, "launch": None}
     assert "its name or config.json" in given.page and "infer-jax memory" not in given.page
     assert "infer-jax memory" in report.page
