@@ -16,6 +16,11 @@ settings.register_profile("fixed", derandomize=True, deadline=None, database=Non
 settings.load_profile("fixed")
 
 
+def pytest_addoption(parser):
+    """``--rewrite`` brings what pages print up to date (tests/installed/test_pages.py)."""
+    parser.addoption("--rewrite", action="store_true", help="write what commands print into pages")
+
+
 def pytest_configure(config):
     """Keep every program, however quickly it was compiled; processes that tests start do, too.
 

@@ -1,12 +1,14 @@
 """Which commands do README and docs print, and what do they say comes out?
 
 Read are fenced blocks, blocks that are indented by four spaces, and code in a line. A block
-without a language that follows a command is what the command prints.
+without a language that follows a command is what the command prints. ``rewritten`` brings such a
+block up to date: ``pytest tests/installed/test_pages.py --rewrite``.
 """
 
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ class Command(NamedTuple):
     page: str
     line: int
     shown: tuple[str, ...] = ()
+    begins: int = 0  # the first of these lines
 
     @property
     def text(self) -> str:
@@ -55,7 +58,7 @@ def commands(page: Path) -> list[Command]:
     for piece, after in _followed(_pieces(page.read_text(encoding="utf-8").splitlines())):
         here = [Command(tuple(words), name, line) for words, line in _read(piece)]
         if here and after is not None and (piece.kind != "text" or _leads(piece)):
-            here[-1] = here[-1]._replace(shown=tuple(after.lines))
+            here[-1] = here[-1]._replace(shown=tuple(after.lines), begins=after.line)
         found += here
     return found
 
@@ -160,6 +163,43 @@ def difference(shown: Sequence[str], out: str) -> str:
         nearest = printed[at] if at < len(printed) else "the end"
         return f"the page has\n  {group[most]}\nwhere the command prints\n  {nearest}"
     return ""
+
+
+LIKE = 0.4  # how alike a line must be to what stands in its place, numbers apart
+
+
+def rewritten(shown: Sequence[str], out: str) -> list[str] | None:
+    """A page's lines with what was printed in their place; None where no place is found.
+
+    Lines between two cuts (`...`) keep their number and take the run of printed lines that they are
+    most like, numbers apart, after those of the cut before; blank lines and rules stay.
+    """
+    printed = [line for line in out.splitlines() if _says(line)]
+    fresh, begin = list(shown), 0
+    cuts = [i for i, line in enumerate(shown) if line.strip() == "..."]
+    for low, high in zip([-1, *cuts], [*cuts, len(shown)], strict=True):
+        group = [i for i in range(low + 1, high) if _says(shown[i])]
+        if not group:
+            continue
+        places = range(begin, len(printed) - len(group) + 1)
+        likes = [
+            sum(_like(shown[i], printed[at + k]) for k, i in enumerate(group)) for at in places
+        ]
+        if not likes or max(likes) < LIKE * len(group):
+            return None
+        at = begin + likes.index(max(likes))
+        for k, i in enumerate(group):
+            indent = len(shown[i]) - len(shown[i].lstrip())
+            own = len(printed[at + k]) - len(printed[at + k].lstrip())
+            fresh[i] = " " * max(indent - own, 0) + printed[at + k].rstrip()
+        begin = at + len(group)
+    return fresh
+
+
+def _like(one: str, other: str) -> float:
+    """How alike two lines are, numbers and spaces apart: 1 where only these differ."""
+    a, b = (" ".join(NUMBER.sub("0", line).split()) for line in (one, other))
+    return 1.0 if a == b else SequenceMatcher(None, a, b, autojunk=False).ratio() - 0.1
 
 
 def _says(line: str) -> bool:
