@@ -1,5 +1,7 @@
 """Two pools, replayed, against the referee that runs all instances on one clock."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -36,7 +38,7 @@ def test_as_the_referee_has_them(loop):
         prompt, output = rng.integers(100, 900, MANY), rng.integers(20, 90, MANY)
         cached = np.floor(rng.choice([0.0, 0.5], MANY) * prompt).astype(int)
         arrival = np.zeros(MANY) if loop else np.cumsum(rng.exponential(0.05, MANY))
-        common = {"slots": 16, "blocks": 180, "block": 16}
+        common: dict[str, Any] = {"slots": 16, "blocks": 180, "block": 16}
         sides = []
         for own, budget, copies in ((first, 512, COPIES[0]), (second, 256, COPIES[1])):
             rules = Preempting.of(**common, budget=budget)

@@ -1,6 +1,7 @@
 """What the shipped fit says beyond single terms: each leaf does what its doc line says."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -152,7 +153,7 @@ def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
 
     def seconds(model):
         c = model.context(seen, hardware, Deployment.of(tp=1))
-        return pass_terms.gaps(c) + pass_terms.through_layers(c, np.asarray(4096.0)).time
+        return pass_terms.gaps(c) + pass_terms.through_layers(c, jnp.asarray(4096.0)).time
 
     at = Serving.of(engine="sglang", generation="cdna4")
     own = jax.grad(seconds)(at)

@@ -141,17 +141,19 @@ def test_it_draws_what_the_command_draws(plans, tmp_path):
 
 def test_the_first_plans_are_replayed_as_the_verb_replays_them():
     """The server that the launch command starts, its share of the load, a tenth not counted."""
-    plans = ij.plan(MODEL, SYSTEM, **FEW | {"total_gpus": None}, concurrency=20, replay=True, top=2)
-    table = plans.rows()
+    few: dict[str, Any] = FEW | {"total_gpus": None}
+    plans = ij.plan(MODEL, SYSTEM, **few, concurrency=20, replay=True, top=2)
+    table: list[dict[str, Any]] = [dict(row) for row in plans.rows()]
     for row, choice in zip(table, plans.plans, strict=True):
-        tp, loop = choice.degrees["tp"], round(choice.batch)
-        if choice.degrees["pp"] > 1:
+        degrees: dict[str, Any] = dict(choice.degrees)
+        tp, loop = degrees["tp"], round(choice.batch)
+        if degrees["pp"] > 1:
             assert row["replay_ttft_ms"] is None and "pipeline" in row["not_replayed"]
             continue
         sizes = {"max_num_seqs": loop, "max_num_batched_tokens": 2000 + loop}
         most = max(round(c.batch) for c in plans.plans)
         requests = {"prompts": max(10 * most, 200), "warmup": max(most, 20), "concurrency": loop}
-        asked = {"isl": 2000, "osl": 200, **requests, **sizes}
+        asked: dict[str, Any] = {"isl": 2000, "osl": 200, **requests, **sizes}
         run = ij.replay(MODEL, SYSTEM, tp=tp, **asked)
         for name, time in (("ttft", run.times["ttft"]), ("tpot", run.times["tpot"])):
             assert row[f"replay_{name}_ms"] == pytest.approx(1e3 * time.values["mean"])
@@ -196,12 +198,19 @@ def test_two_pools_are_replayed_with_all_their_instances():
     plans = ij.plan(MODEL, SYSTEM, **few, ttft=1.0, replay=True, top=1)
     best, row = plans.best, plans.rows()[0]
     assert best is not None
-    first, second = best.degrees["prefill"], best.degrees["decode"]
+    degrees: dict[str, Any] = dict(best.degrees)
+    first, second = degrees["prefill"], degrees["decode"]
     loop = math.ceil(best.batch * second["instances"] + best.requests_per_s * best.ttft)
-    given = {"prefill_tp": first["tp"], "prefill_instances": first["instances"]}
+    given: dict[str, Any] = {"prefill_tp": first["tp"], "prefill_instances": first["instances"]}
     given |= {"decode_tp": second["tp"], "decode_instances": second["instances"]}
     count = max(10 * loop, 200)
-    asked = {"isl": 2000, "osl": 20, "concurrency": loop, "prompts": count, "warmup": count // 10}
+    asked: dict[str, Any] = {
+        "isl": 2000,
+        "osl": 20,
+        "concurrency": loop,
+        "prompts": count,
+        "warmup": count // 10,
+    }
     run = ij.replay(MODEL, SYSTEM, **given, **asked)
     # sizes of the launch command, which hold more than there is, in place of the engine's
     assert row["replay_tpot_ms"] == pytest.approx(1e3 * run.times["tpot"].values["mean"], rel=0.05)

@@ -335,14 +335,15 @@ def test_the_command_lets_loops_be_one_piece_and_leaves_the_environment(monkeypa
     assert seen[1:] == [f"--xla_cpu_use_fusion_emitters=false {ONE_PIECE}", own]
 
 
-SPLIT = {"prefill_tp": 1, "prefill_instances": 2, "decode_tp": 2}
+SPLIT: dict[str, Any] = {"prefill_tp": 1, "prefill_instances": 2, "decode_tp": 2}
 
 
 def test_a_request_alone_goes_through_two_pools():
     """Its prompt's pass, the cache over the link, the hand-over, then a pass for its last token."""
-    few = {k: x for k, x in DRAWN.items() if k not in ("tp", "range_ratio")}
+    few: dict[str, Any] = {k: x for k, x in DRAWN.items() if k not in ("tp", "range_ratio")}
     one = ij.replay(*SERVER, **few, **SPLIT, concurrency=1)
-    alone = ij.replay(*SERVER, **few | {"osl": 1}, tp=1, concurrency=1).times["ttft"].values["mean"]
+    single: dict[str, Any] = {**few, "osl": 1}
+    alone = ij.replay(*SERVER, **single, tp=1, concurrency=1).times["ttft"].values["mean"]
     sent, link = 32 * 2 * 8 * 128 * 2 * 400, 0.8 * 450e9  # bytes of the cache, NVLink one way
     crossing = 0.07 + sent / link / 32  # all but one layer's behind the prompt's pass
     tpot = one.times["tpot"].values["mean"]
