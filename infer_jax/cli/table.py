@@ -60,7 +60,7 @@ VERBS = {
     ),
     "report": Verb(
         "report",
-        "One HTML page: frontier, time, memory, sensitivity, roofline, launch commands, sources.",
+        "One HTML page: which plan to take, its cost, its commands, why, and what is unknown.",
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",
     ),
     "models": Verb(

@@ -118,6 +118,11 @@ class Overheads(Spec):
         return cls.of(context=0.13 * GIB, collectives=0.42 * GIB, logits=38.4, graphs=0.0)
 
     @classmethod
+    def vllm_0_17(cls) -> Self:
+        """vLLM 0.17: no sort any more (Qwen3-14B in llm-d-planner: 5.64, then 2.23 GiB)."""
+        return cls.of(context=0.13 * GIB, collectives=0.42 * GIB, graphs=0.0)
+
+    @classmethod
     def vllm_0_18(cls) -> Self:
         """vLLM 0.18 to 0.20, which set nothing aside for CUDA graphs."""
         return cls.of(graphs=0.0)
