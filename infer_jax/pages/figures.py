@@ -59,7 +59,7 @@ def bars(label: str, rows: Sequence[Bar], axis: str) -> Row:
     x["axis"] = {"tickCount": 5, "labelExpr": "format(datum.value, ',.6~g')"}
     y = {"field": "label", "type": "nominal", "title": None, "sort": None}
     y["axis"] = {"labelLimit": 230, "ticks": False, "domain": False, "labelColor": look.INK}
-    told = [{"field": "label", "title": " "}, {"field": "note", "title": " "}]
+    tooltip = [{"field": "label", "title": " "}, {"field": "note", "title": " "}]
     faint = {"condition": {"test": "datum.faint", "value": 0.45}, "value": 1}
     right, left = "datum.value >= 0", "datum.value < 0"
     words = {"type": "text", "baseline": "middle", "color": look.QUIET}
@@ -67,7 +67,7 @@ def bars(label: str, rows: Sequence[Bar], axis: str) -> Row:
         label,
         [row._asdict() for row in rows],
         height=24 * max(len(rows), 1),
-        encoding={"x": x, "y": y, "tooltip": told},
+        encoding={"x": x, "y": y, "tooltip": tooltip},
         layer=[
             {"mark": {"type": "bar", "color": look.TONES[0], "height": {"band": 0.7}},
              "encoding": {"opacity": faint}},
@@ -86,7 +86,7 @@ def filled(label: str, parts: Sequence[Part], unit: float = 1e9) -> Row:
         for i, p in enumerate(parts)
     ]
     labels = [p.label for p in parts]
-    told = [{"field": name, "title": " "} for name in ("part", "said", "note")]
+    tooltip = [{"field": name, "title": " "} for name in ("part", "said", "note")]
     scale = {
         "domain": labels,
         "range": [look.TONES[i % len(look.TONES)] for i in range(len(labels))],
@@ -101,7 +101,7 @@ def filled(label: str, parts: Sequence[Part], unit: float = 1e9) -> Row:
             "x": {"field": "gb", "type": "quantitative", "stack": True, "title": "GB of a GPU"},
             "color": {"field": "part", "type": "nominal", "scale": scale, "legend": legend},
             "order": {"field": "place", "type": "quantitative"},
-            "tooltip": told,
+            "tooltip": tooltip,
         },
     )
 

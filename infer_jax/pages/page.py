@@ -35,7 +35,7 @@ def _environment() -> "Environment":
     def plain(value: object) -> object:
         return printable(value) if isinstance(value, str) and type(value) is not Markup else value
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("infer_jax.pages"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -43,9 +43,9 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    made.filters |= {"drawn": _drawn, "short": _short, "script": _script, "style": Markup}
-    return made
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters |= {"drawn": _drawn, "short": _short, "script": _script, "style": Markup}
+    return environment
 
 
 def _drawn(spec: vega.Spec, name: str) -> str:
@@ -55,8 +55,8 @@ def _drawn(spec: vega.Spec, name: str) -> str:
     clean = cleaned(spec)
     assert isinstance(clean, dict)
     svg = vega.svg(clean)
-    found = dict.fromkeys(re.findall(r' id="([^"]+)"', svg))  # numbered through the process
-    own = {old: f"{name}-{i}" for i, old in enumerate(found)}
+    ids = dict.fromkeys(re.findall(r' id="([^"]+)"', svg))  # numbered through the process
+    own = {old: f"{name}-{i}" for i, old in enumerate(ids)}
     return Markup(re.sub(r'( id="|url\(#)([^")]+)', lambda x: x[1] + own.get(x[2], x[2]), svg))
 
 

@@ -96,15 +96,20 @@ class Tradeoff(NamedTuple):
     label: str = ""
 
     def up(self) -> list[Axis]:
-        """Axes upwards that every series which is shown has numbers for, the first the first."""
-        first = {x.label for x in self.series if x.shown}
-        mine = [plan.numbers for plan in self.plans if plan.line and plan.series in first]
-        return [a for a in UP if mine and all(n.get(a.key) is not None for n in mine)]
+        """Axes upwards that every plan which is shown has numbers for, the first the first."""
+        mine = self._numbers()
+        return [a for a in UP if all(n.get(a.key) is not None for n in mine)]
 
     def across(self) -> list[Axis]:
-        """Axes to the right, likewise."""
-        mine = [plan.numbers for plan in self.plans if plan.line]
+        """Axes to the right that some plan which is shown has numbers for."""
+        mine = self._numbers()
         return [a for a in ACROSS if any(n.get(a.key) is not None for n in mine)]
+
+    def _numbers(self) -> list[Mapping[str, float | None]]:
+        """Numbers of the plans of frontiers that are shown; of the others where there are none."""
+        first = {x.label for x in self.series if x.shown}
+        mine = [plan for plan in self.plans if plan.series in first]
+        return [plan.numbers for plan in mine if plan.line] or [plan.numbers for plan in mine]
 
     def rows(self) -> list[Row]:
         """The plans as the chart's data; the chosen one says so."""
@@ -194,8 +199,9 @@ def _axes() -> list[Row]:
 
 def channel(name: str, axis: Axis, shown: Tradeoff) -> Row:
     """An axis, as the page shows it where it is chosen; decades alike where numbers span some."""
-    values = [plan.numbers.get(axis.key) for plan in shown.plans if plan.line]
-    known = [x for x in values if x is not None]
+    every = [(plan.line, plan.numbers.get(axis.key)) for plan in shown.plans]
+    known = [x for line, x in every if line and x is not None]
+    known = known or [x for _, x in every if x is not None]
     log = axis.log and min(known) > 0.0 and max(known) > DECADES * min(known)
     written = "format(datum.value, ',.6~g')"
     if log:  # 1, 2 and 5 of each decade are numbered
@@ -305,7 +311,7 @@ def _points(tone: Row, shape: Row, up: list[Axis]) -> Row:
         ("tpot", "TPOT, ms", ",.3~r"),
         *((axis.key, axis.title, ",.3~r") for axis in up),
     ]
-    told = [
+    tooltip = [
         {"field": key, "title": title, **({"format": form, "type": "quantitative"} if form else {})}
         for key, title, form in words
     ]
@@ -317,7 +323,7 @@ def _points(tone: Row, shape: Row, up: list[Axis]) -> Row:
             "fill": {"condition": {"test": "datum.pools", "value": "transparent"}, **tone},
             "shape": shape,
             "opacity": {"condition": {"test": "datum.within", "value": 1}, "value": 0.25},
-            "tooltip": told,
+            "tooltip": tooltip,
         },
     }
 

@@ -74,11 +74,11 @@ def room(limit: Array, time: Array, spread: Spread) -> Array:
     """Normal score up to which a measured time is within its limit.
 
     score(log(limit / predicted)). An infinite limit has all the room there is and a gradient of 0;
-    so has a limit of 0, on the other side.
+    so has a limit of 0, on the other side, and a time of 0 within a limit above 0.
     """
     limit, time = jnp.asarray(limit), jnp.asarray(time)
-    some = (limit > 0.0) & jnp.isfinite(limit)
-    known = jnp.log(jnp.where(some, limit, 1.0)) - jnp.log(time)
+    some = (limit > 0.0) & jnp.isfinite(limit) & (time > 0.0)
+    known = jnp.log(jnp.where(some, limit, 1.0)) - jnp.log(jnp.where(some, time, 1.0))
     none = jnp.where(limit > 0.0, FAR, -FAR)
     return score(jnp.where(some, known, none), spread)
 

@@ -84,12 +84,12 @@ def _trusts(answers: Answers) -> list[str]:
 
 def _sources(answers: Answers) -> Table:
     asked = answers.asked
-    told = shlex.join(["infer-jax", *sys.argv[1:]]) if by_command() else "ij.report"
+    command = shlex.join(["infer-jax", *sys.argv[1:]]) if by_command() else "ij.report"
     used = "the plan, time and sensitivity"
     used = "every plan, time and sensitivity" if answers.picked.frontiers else used
     versions = f"jax {jax.__version__}, Python {platform.python_version()}, 64-bit numbers"
     rows = [
-        ("command", told),
+        ("command", command),
         ("infer_jax", f"{infer_jax.__version__}, {versions}"),
         ("model", f"{asked.model.name}: {asked.model.source}"),
         ("formats", asked.model.quantisation),

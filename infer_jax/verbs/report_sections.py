@@ -12,6 +12,7 @@ from infer_jax.results import numbers
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.verbs.report_answers import Answers, met, ms, phases
+from infer_jax.verbs.report_systems import HOURS
 from infer_jax.verbs.sensitivity_result import worth
 
 TOP = 10  # bars of each output's sensitivity
@@ -75,7 +76,7 @@ def systems(answers: Answers) -> Table:
             digits(1.0 / c.tpot),
             digits(c.throughput),
             digits(c.usd),
-            f"{730.0 * c.hourly:,.0f}",
+            f"{HOURS * c.hourly:,.0f}",
             f"breaks {c.broken}" if c.excess else "met",
         )
         for c in every
@@ -89,13 +90,13 @@ def systems(answers: Answers) -> Table:
 def costs(answers: Answers) -> Table:
     """Rent by the hour and the month, and per million tokens."""
     costs, mark = answers.costs, answers.trusted.mark
-    into, out = (f"{730.0 * 3600.0 * x / 1e9:,.4g}" for x in costs.tokens)
+    into, out = (f"{HOURS * 3600.0 * x / 1e9:,.4g}" for x in costs.tokens)
     held = f"{costs.held:g} tokens of each prompt in the cache, the plan as it is"
     return Table(
         ("", "", ""),
         [
             ("an hour", f"${digits(costs.hour, 4)}", "rent of all GPUs"),
-            ("a month", f"${costs.month:,.0f}", "730 hours"),
+            ("a month", f"${costs.month:,.0f}", f"{HOURS:g} hours"),
             ("a million tokens, in and out", f"{mark}${digits(costs.blended)}", "at full use"),
             ("a million input tokens", f"{mark}${digits(costs.into)}", "not in the cache"),
             ("a million cached input tokens", f"{mark}${digits(costs.cached)}", held),

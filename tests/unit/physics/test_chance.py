@@ -75,6 +75,11 @@ def test_the_slope_by_a_limit_is_its_difference_and_finite_where_there_is_none(s
             limits = jnp.array([bad, bad])
             assert float(of(limits)) == pytest.approx(chances, abs=1e-12)
             assert np.all(np.asarray(slopes_of(limits)) == 0.0)
+        by_time = jax.grad(lambda time: room(jnp.array(0.01), time, spread))
+        for bad, side in ((0.0, 1.0), (jnp.inf, -1.0)):
+            far = room(jnp.array(0.01), jnp.array(bad), spread)
+            assert np.isfinite(far) and side * float(far) > 30.0
+            assert float(by_time(jnp.array(bad))) == 0.0
 
         # coefficients that say nothing or too much, nothing shared: no root without a slope
         def parts(common, moved):
