@@ -36,19 +36,21 @@ def main() -> None:
         file = Path(folder, "runs.csv")  # yours: any file that docs/formats.md names
         file.write_text(RUNS)
         runs = read_runs(file)
-    theory = Serving.of(engine="vllm").fitted(system.coefficients.get("serving", {}))
-    made = calibrate_server(theory, model.architecture, system.hardware, runs)
-    for name, (low, high) in made.interval(0.8).items():
-        print(f"{name:24}{made.fit.values[name]:10.3g}   80 % within {low:.3g} and {high:.3g}")
+    estimator = Serving.of(engine="vllm").fitted(system.coefficients.get("serving", {}))
+    calibrated = calibrate_server(estimator, model.architecture, system.hardware, runs)
+    for name, (low, high) in calibrated.interval(0.8).items():
+        print(
+            f"{name:24}{calibrated.fit.values[name]:10.3g}   80 % within {low:.3g} and {high:.3g}"
+        )
 
     load, ttft, tpot = UNSEEN
-    answer = jax.jit(type(theory).estimate)
+    answer = jax.jit(type(estimator).estimate)
     print(f"{'a load not measured':24}{'TTFT, s':>10}{'TPOT, ms':>10}")
-    for title, one in (("shipped profile", theory), ("calibrated", made.fit.tree)):
-        life = answer(
+    for title, one in (("shipped profile", estimator), ("calibrated", calibrated.fit.tree)):
+        estimate = answer(
             one, model.architecture, system.hardware, Requests.of(**load), Deployment.of(tp=8)
         )
-        print(f"{title:24}{float(life.ttft):10.3f}{1e3 * float(life.tpot):10.2f}")
+        print(f"{title:24}{float(estimate.ttft):10.3f}{1e3 * float(estimate.tpot):10.2f}")
     print(f"{'measured':24}{ttft:10.3f}{1e3 * tpot:10.2f}")
 
 

@@ -32,7 +32,7 @@ OUTPUTS = ("tpot", "ttft")
 def five_runs(rows: Sequence[Row], seed: int = 0) -> dict[str, np.ndarray]:
     """Each metric of the rows that were not seen, NaN of the five that were and of other servers.
 
-    UnusableError out are drafts, whose acceptance an offset would stand for, as the command does.
+    Left out are drafts, whose acceptance an offset would stand for, as the command does.
     """
     random, programs = np.random.default_rng(seed), {}
     found: dict[str, np.ndarray] = {}

@@ -32,8 +32,8 @@ rows = np.linspace(1.0, 2.0, 5)
 GOOD = """
 system, model = ij.load_system("h100_sxm"), ij.load_model("deepseek-v3")
 work, plan = ij.Workload.of(isl=512, osl=64, batch=4), ij.Plan.of(tp=8)
-theory = ij.make("serving", system.coefficients)
-jax.eval_shape(theory.estimate, model.architecture, system.hardware, work, plan)
+estimator = ij.make("serving", system.coefficients)
+jax.eval_shape(estimator.estimate, model.architecture, system.hardware, work, plan)
 assert pareto.undominated(rows, rows[::-1]).shape == (5,)
 assert scores.score(rows, rows, rows, rows).cover80 == 100.0
 assert np.allclose(np.diag(uncertainty.correlation(np.eye(3))), 1.0)
