@@ -1,6 +1,6 @@
 """Damaged files of every format are read or refused in one sentence, quickly and without a crash.
 
-2,000 mutations for every reader; 20,000 with the slow tests.
+800 mutations for every reader; 20,000 with the slow tests.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Damaged SPACE and SPEC files are read or refused in one sentence, and nothing is compiled.
 
-2,000 mutations of each; 20,000 with the slow tests.
+500 mutations of each; 20,000 with the slow tests.
 """
 
 import random
@@ -128,8 +128,8 @@ def test_mutations(reader, tmp_path):
     for whole in good:
         (tmp_path / "x.toml").write_text(whole)
         load(tmp_path / "x.toml")
-    counts = Counter(said == "read" for said in tried(reader, 2_000, tmp_path / "x.toml", 0))
-    assert counts[False] > 1_000 and counts[True] > 20, counts
+    counts = Counter(said == "read" for said in tried(reader, 500, tmp_path / "x.toml", 0))
+    assert counts[False] > 250 and counts[True] > 5, counts
 
 
 @pytest.mark.slow
