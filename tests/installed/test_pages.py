@@ -63,6 +63,7 @@ SLOW = {
     "python experiments/offloading.py tables": "a search for every cell; tests/golden has most",
     "python experiments/offloading.py figures": "a search for every point",
     "python experiments/partitioning.py": "a minute of compiling; tests/golden has the tables",
+    "python experiments/scheduler.py claims": "1,000 replays of thousands of requests: minutes",
     "python experiments/silicon.py": "a fit for each fold of the measured rows",
     "python experiments/makes.py": "a fit for each fold of AMD's rows",
     "python experiments/validation.py": "two minutes of CPU; tests/golden has its parts",
