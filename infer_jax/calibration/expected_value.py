@@ -22,7 +22,7 @@ def perfect_information(
 
     >>> draws = np.random.default_rng(0).normal(size=4000)
     >>> known = perfect_information(np.stack([0.0 * draws, draws], axis=1), draws)
-    >>> round(known, 2)  # E max(0, x) = 1 / sqrt(2 pi)
+    >>> round(known, 1)  # E max(0, x) = 1 / sqrt(2 pi)
     0.4
     """
     x = np.asarray(parameter, float)

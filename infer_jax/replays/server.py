@@ -24,8 +24,8 @@ def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | N
     >>> from infer_jax.replays import Requests, serve, vllm
     >>> step = Partial(lambda c, decoding, context, new, pairs: c + 1e-6 * new, 0.01)
     >>> log = serve(step, vllm(blocks=100, slots=8), Requests.of([0.0, 0.005], [100, 100], [3, 3]))
-    >>> [round(float(x), 4) for x in log.ttft[:2]]
-    [0.0101, 0.0152]
+    >>> [round(float(x), 4) for x in log.ttft[:2]]  # the second waits for two passes in flight
+    [0.0101, 0.0252]
 
     Raises:
         InputError: a request that the cache or, whole, the budget never holds; more slots than

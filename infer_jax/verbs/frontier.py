@@ -68,8 +68,8 @@ def frontier(
 
     >>> import infer_jax as ij
     >>> best = ij.frontier("llama-3.1-8b", "h100_sxm", total_gpus=8)
-    >>> bool((best.points.cost[1:] < best.points.cost[:-1]).all()), best.points.chips.max()
-    (True, np.float64(8.0))
+    >>> bool((best.points.cost[1:] < best.points.cost[:-1]).all()), int(best.points.chips.max())
+    (True, 8)
     """
     if out is not None:
         pictures.check(out)
