@@ -50,6 +50,7 @@ REAL = {
 }
 # those of a minute and more, which run with --slow, by how they begin
 SLOW = {
+    "infer-jax codesign --model deepseek-v3": "a loop of designs of a large model; the files run",
     "infer-jax measure": "times kernels for a minute, as test_verbs.py does",
     "python benchmarks/": "measures speed for minutes",
     "python experiments/chapter.py": "a search of pools at every speed, on four machines",
