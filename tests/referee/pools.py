@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from .schedulers import Engine, Pass, Request, StepTime
+from .schedulers import Engine, Pass, Request, StepTime, began, ended
 
 
 @dataclass
@@ -28,31 +28,14 @@ class Instance:
         if not fed.decodes and not fed.parts:
             self.engine.rests()
             return None
-        for r in self.engine.running:
-            r.admitted = now if r.admitted is None else r.admitted
         self.runs = fed
-        new = sum(n for _, n in fed.parts)
-        pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
-        context = sum(r.tokens for r in fed.decodes)
-        return now + float(self.step(len(fed.decodes), context, new, pairs))
+        return now + began(self.step, self.engine, fed, now)
 
     def end(self, now: float) -> list[Request]:
         """Those that have their last token."""
         assert self.runs is not None
         fed, self.runs = self.runs, None
-        for r in fed.decodes:
-            r.computed, r.made = r.computed + 1, r.made + 1
-        for r, n in fed.parts:
-            r.computed += n
-            if r.computed == r.prompt + r.lost:
-                r.made += 1
-                r.first = min(r.first, now)
-        gone = [r for r in self.engine.running if r.made == r.output]
-        for r in gone:
-            r.last = now
-            self.engine.running.remove(r)
-        self.engine.left(gone, fed)
-        return gone
+        return ended(self.engine, fed, now)
 
 
 def serve(

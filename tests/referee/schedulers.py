@@ -311,34 +311,51 @@ def serve(
         if passes % engine.poll == 0 or not (engine.running or engine.waiting):
             engine.waiting.extend(pending)
             pending.clear()
-        begun = now
         fed = engine.compose()
         if not fed.decodes and not fed.parts:
             engine.rests()
             if not pending and not engine.waiting:
                 now = max(now, coming[0].arrival)
             continue
-        for r in engine.running:
-            r.admitted = begun if r.admitted is None else r.admitted
-        new = sum(n for _, n in fed.parts)
-        pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
-        context = sum(r.tokens for r in fed.decodes)
-        now += float(step(len(fed.decodes), context, new, pairs))
+        now += began(step, engine, fed, now)
         passes += 1
-        for r in fed.decodes:
-            r.computed, r.made = r.computed + 1, r.made + 1
-        for r, n in fed.parts:
-            r.computed += n
-            if r.computed == r.prompt + r.lost:
-                r.made += 1
-                r.first = min(r.first, now)
-        gone = [r for r in engine.running if r.made == r.output]
-        for r in gone:
-            r.last = now
-            engine.running.remove(r)
-        ends += [now] * len(gone)
-        engine.left(gone, fed)
+        ends += [now] * len(ended(engine, fed, now))
     return requests
+
+
+def began(step: StepTime, engine: Engine, fed: Pass, now: float) -> float:
+    """Admit those who run as a pass begins; its seconds."""
+    for r in engine.running:
+        r.admitted = now if r.admitted is None else r.admitted
+    new = sum(n for _, n in fed.parts)
+    pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
+    context = sum(r.tokens for r in fed.decodes)
+    return float(step(len(fed.decodes), context, new, pairs))
+
+
+def computed(fed: Pass) -> list[Request]:
+    """Count the tokens of a pass; the requests whose prompt it ends."""
+    for r in fed.decodes:
+        r.computed, r.made = r.computed + 1, r.made + 1
+    firsts: list[Request] = []
+    for r, n in fed.parts:
+        r.computed += n
+        if r.computed == r.prompt + r.lost:
+            r.made += 1
+            firsts.append(r)
+    return firsts
+
+
+def ended(engine: Engine, fed: Pass, now: float) -> list[Request]:
+    """End a pass; those that have their last token, which leave."""
+    for r in computed(fed):
+        r.first = min(r.first, now)
+    gone = [r for r in engine.running if r.made == r.output]
+    for r in gone:
+        r.last = now
+        engine.running.remove(r)
+    engine.left(gone, fed)
+    return gone
 
 
 def _sent(
@@ -369,20 +386,8 @@ def _overlapped(
         fed = engine.compose()
         if fed.decodes or fed.parts:
             begun = max(now, free)
-            for r in engine.running:
-                r.admitted = begun if r.admitted is None else r.admitted
-            new = sum(n for _, n in fed.parts)
-            pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
-            context = sum(r.tokens for r in fed.decodes)
-            free = begun + float(step(len(fed.decodes), context, new, pairs))
-            for r in fed.decodes:
-                r.computed, r.made = r.computed + 1, r.made + 1
-            firsts = []
-            for r, n in fed.parts:
-                r.computed += n
-                if r.computed == r.prompt + r.lost:
-                    r.made += 1
-                    firsts.append(r)
+            free = begun + began(step, engine, fed, begun)
+            firsts = computed(fed)
             gone = [r for r in (*fed.decodes, *firsts) if r.made == r.output]
             flight.append((free, firsts, gone))
             if len(flight) < 2:
