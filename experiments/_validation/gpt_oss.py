@@ -7,10 +7,10 @@ one at which the mean of 7 positions is what the row says.
 """
 
 import re
-from collections.abc import Mapping
 
 from experiments._validation.row import (
     BF16,
+    Cells,
     Formats,
     Read,
     Row,
@@ -45,7 +45,7 @@ def acceptance(rate: float, drafts: float = DRAFTS) -> float:
     return low
 
 
-def _row(cells: Mapping[str, str | None]) -> Row:
+def _row(cells: Cells) -> Row:
     label = (cells.get("label") or "").strip()
     found = re.search(r"(?:^|_)c(\d+)(?:_|$)", label)
     if found is None or not float(found[1]):

@@ -10,13 +10,12 @@ How many tokens the rows of ``spec_method`` mtp draft is not said: 3 are taken, 
 data parallelism, as the fit of such rows takes it (experiments/_silicon/served.py).
 """
 
-from collections.abc import Mapping
-
 from experiments._validation.row import (
     BF16,
     FP8,
     MXFP4,
     NVFP4,
+    Cells,
     Formats,
     Read,
     Row,
@@ -61,7 +60,6 @@ ENGINES = {"sglang": "sglang", "trt": "trtllm", "vllm": "vllm", "atom": "vllm"}
 AMD = ("mi300x", "mi325x", "mi355x")
 DRAFTS = {False: 3.0, True: 1.0}  # without and with attention data parallelism
 POLLING = (10.0, 30.0)  # passes between two looks for new requests: below 16 in flight, from 16 on
-Cells = Mapping[str, str | None]
 
 
 def read(lines: list[dict[str, str | None]]) -> Read:

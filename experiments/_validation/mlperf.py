@@ -8,11 +8,11 @@ TOKENS_PER_SAMPLE.
 """
 
 import re
-from collections.abc import Mapping
 
 from experiments._validation.row import (
     FP8,
     NVFP4,
+    Cells,
     Formats,
     Read,
     Row,
@@ -61,7 +61,7 @@ def read(lines: list[dict[str, str | None]]) -> Read:
     return rows_of(lines, _row)
 
 
-def output_tokens(cells: Mapping[str, str | None], model: str) -> float:
+def output_tokens(cells: Cells, model: str) -> float:
     """Mean output tokens: TOKENS_PER_SAMPLE of the accuracy run.
 
     Raises:
@@ -92,7 +92,7 @@ def ranks(served: Served, name: str, chips: float) -> Deployment:
     return Deployment.of(tp=tp, max_sequences=SEQUENCES)
 
 
-def _row(cells: Mapping[str, str | None]) -> Row:
+def _row(cells: Cells) -> Row:
     scenario = (cells.get("scenario") or "").strip()
     if scenario != "Offline":
         raise UnusableError(

@@ -4,14 +4,13 @@ What the rows do not say of their generator is in experiments/_replay/open_loop.
 the requests. A row is a stage of an experiment.
 """
 
-from collections.abc import Mapping
 from itertools import groupby
 
 import numpy as np
 
 from experiments._replay import open_loop
 from experiments._replay.server import Arguments, served, server
-from experiments._validation.row import Read, Row, UnusableError, number, system
+from experiments._validation.row import Cells, Read, Row, UnusableError, number, system
 from infer_jax.catalog import list_models
 from infer_jax.catalog.measurements.names import model_named
 from infer_jax.estimators.serving import Serving
@@ -19,7 +18,6 @@ from infer_jax.footprint import Overheads
 
 COLUMNS = ("experiment", "model", "rates_req_s", "seconds", "isl_mean", "osl_mean", "shared_prefix")
 NEEDED = ("tp", "max_num_batched_tokens", "max_num_seqs", *COLUMNS[2:])
-Cells = Mapping[str, str | None]
 
 
 class Experiment:

@@ -5,10 +5,9 @@ Quark with a scale a tensor. Throughput: all prompts at once, ``--max-num-seqs``
 cache; in output tokens a second of all GPUs. Latency: one batch from start to end, 16-bit cache.
 """
 
-from collections.abc import Mapping
-
 from experiments._validation.row import (
     FP8,
+    Cells,
     Formats,
     Read,
     Row,
@@ -28,7 +27,7 @@ def read(lines: list[dict[str, str | None]]) -> Read:
     return rows_of(lines, _row)
 
 
-def _row(cells: Mapping[str, str | None]) -> Row:
+def _row(cells: Cells) -> Row:
     kind = (cells.get("kind") or "").strip()
     if kind not in ("thr", "lat"):
         raise UnusableError(f"kind {kind!r} is neither thr nor lat")

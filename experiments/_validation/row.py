@@ -16,6 +16,7 @@ from infer_jax.specs import Architecture, Experts, Format
 
 BLOCKS = 3  # kinds of layers that a model has at most; one with more is left out
 METRICS = ("tpot", "ttft", "ttft_mean", "ttft_median", "throughput", "e2e", "latency", "power")
+Cells = Mapping[str, str | None]  # of a row, by column
 Asked = Literal["loop", "batch", "pools", "replay"]
 # models that are not bundled and differ from one that is in these numbers alone
 ALIKE = {"llama-2-70b": ("llama-3.1-70b", {"vocabulary": 32000})}
@@ -172,7 +173,7 @@ def rows_of(items: Iterable[Item], read: Callable[[Item], Row | None]) -> Read:
     return out
 
 
-def number(cells: Mapping[str, str | None], name: str, least: float = 0.0) -> float:
+def number(cells: Cells, name: str, least: float = 0.0) -> float:
     """A cell that must be a finite number above ``least``.
 
     Raises:
@@ -184,7 +185,7 @@ def number(cells: Mapping[str, str | None], name: str, least: float = 0.0) -> fl
     return value
 
 
-def optional(cells: Mapping[str, str | None], name: str, least: float = 0.0) -> float | None:
+def optional(cells: Cells, name: str, least: float = 0.0) -> float | None:
     """A cell that may be empty; otherwise as ``number``.
 
     Raises:
@@ -202,7 +203,7 @@ def optional(cells: Mapping[str, str | None], name: str, least: float = 0.0) -> 
     return value
 
 
-def known(table: Mapping[str, Item], cells: Mapping[str, str | None], name: str) -> Item:
+def known(table: Mapping[str, Item], cells: Cells, name: str) -> Item:
     """What a word in a cell stands for.
 
     Raises:

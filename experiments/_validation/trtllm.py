@@ -7,19 +7,20 @@ transcription), by the options that the page prints for mixtures.
 """
 
 import re
-from collections.abc import Mapping
 
 from experiments._validation.row import (
     BF16,
     BLOCKS,
     FP8,
     NVFP4,
+    Cells,
     Formats,
     Read,
     Row,
     Served,
     UnusableError,
     bundled,
+    known,
     mixture,
     number,
     rows_of,
@@ -35,7 +36,6 @@ SYSTEMS = {
     "gb200": "gb200_nvl72",
     "rtx": "rtx_pro_6000",
 }
-Cells = Mapping[str, str | None]
 
 
 def read(lines: list[dict[str, str | None]]) -> Read:
@@ -85,9 +85,7 @@ def layout(shown: str, gpus: float) -> Deployment:
 
 def _row(cells: Cells) -> Row:
     model = model_of(cells)
-    name = (cells.get("system") or "").strip()
-    if name not in SYSTEMS:
-        raise UnusableError(f"system {name!r} is not known here" if name else "system is missing")
+    system = known(SYSTEMS, cells, "system")
     weights = (cells.get("weights") or "").strip()
     gpus = number(cells, "gpus")
     work = Requests.of(
@@ -100,11 +98,11 @@ def _row(cells: Cells) -> Row:
         id=" ".join(str(cells.get(k)) for k in ("model", "system", "shown_layout", "isl", "osl")),
         dataset="trtllm max throughput",
         served=Served(model, formats(model, weights)),
-        system=SYSTEMS[name],
+        system=system,
         engine="trtllm",
         work=work,
         plan=layout((cells.get("shown_layout") or "").strip(), gpus),
         measured={"throughput": number(cells, "output_tok_s_per_gpu")},
-        group=f"{model} {name} {cells.get('shown_layout')}",
+        group=f"{model} {system} {cells.get('shown_layout')}",
         date="2025-09",
     )
