@@ -8,6 +8,11 @@ from infer_jax.errors import InputError
 MILLI = 1e-3
 
 
+def latency(ttft: float, tpot: float, osl: float) -> float:
+    """Seconds of a whole request: TTFT and a TPOT for each later token."""
+    return ttft + max(osl - 1.0, 0.0) * tpot
+
+
 class Measured(NamedTuple):
     """A measured run of a server: its model, GPUs, requests in flight, tokens, and times in s."""
 
@@ -22,7 +27,7 @@ class Measured(NamedTuple):
     @property
     def latency(self) -> float:
         """Seconds of a whole request."""
-        return self.ttft + max(self.osl - 1.0, 0.0) * self.tpot
+        return latency(self.ttft, self.tpot, self.osl)
 
 
 KEYS = {

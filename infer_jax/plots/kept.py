@@ -50,12 +50,8 @@ def plot_points(
             look: Any = {**line(i), "linewidth": 1.0, "markevery": max(1, len(x) // FEW)}
             axes.plot(x[order], y[order], **look, label=label)
         every: Any = [np.concatenate(list(column)) for column in zip(*series.values(), strict=True)]
-        for scale, column in zip((axes.set_xscale, axes.set_yscale), every, strict=True):
-            if column.min() > 0 and column.max() / column.min() > WIDEST:
-                scale("log")
+        _scaled(axes, every, labels)
         readable(axes, 200.0)
-        axes.set_xlabel(labels[0])
-        axes.set_ylabel(labels[1])
         axes.legend(loc="best")
         if path is not None:
             save(figure, path)
@@ -78,26 +74,33 @@ def plot_cloud(
     """
     with style():
         figure, (axes, *_) = panels(1, title, caption)
-        scales: list[Any] = []
-        for column, scale in zip(every, (axes.set_xscale, axes.set_yscale), strict=True):
-            wide = column.min() > 0 and column.max() / column.min() > WIDEST
-            scales.append("log" if wide else "linear")
-            scale(scales[-1])
+        _scaled(axes, every, labels)
         image = axes.hexbin(
             *every, gridsize=48, bins="log", mincnt=1, cmap="Greys", linewidths=0.1,
-            xscale=scales[0], yscale=scales[1],
+            xscale=cast(Any, axes.get_xscale()), yscale=cast(Any, axes.get_yscale()),
         )  # fmt: skip
         for i, (label, (x, y)) in enumerate(fronts.items()):
             look: Any = {**line(i), "markevery": max(1, len(x) // FEW)}
             axes.plot(x, y, **look, label=f"frontier of {label}")
-        axes.set_xlabel(labels[0])
-        axes.set_ylabel(labels[1])
         readable(axes, 200.0)
         axes.legend(loc="best")
         figure.colorbar(image, ax=axes, label="configurations in a cell")
         if path is not None:
             save(figure, path)
     return figure
+
+
+def _wide(low: float, high: float) -> bool:
+    """Whether numbers between these ends need a logarithmic scale."""
+    return low > 0 and high / low > WIDEST
+
+
+def _scaled(axes: "Axes", columns: Sequence[Numbers], labels: tuple[str, str]) -> None:
+    """Label both axes, and make those logarithmic whose numbers are far apart."""
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    for scale, column in zip((axes.set_xscale, axes.set_yscale), columns, strict=True):
+        if _wide(column.min(), column.max()):
+            scale("log")
 
 
 def plot_maps(
@@ -123,7 +126,7 @@ def plot_maps(
 
         every = np.concatenate([one.values.ravel() for one in maps.values()])
         low, high = float(np.nanmin(every)), float(np.nanmax(every))
-        kind = LogNorm if low > 0 and high / low > WIDEST else Normalize
+        kind = LogNorm if _wide(low, high) else Normalize
         image = ScalarMappable(kind(low, high), cmap="cividis")
         high = 4.6 if len(maps) == 1 else 3.2 * len(maps)
         figure, _ = blank(WIDE, high, title, caption)

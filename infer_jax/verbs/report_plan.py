@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 
+from infer_jax.catalog.measured_points import latency
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import analyser, outputs
 from infer_jax.estimators import Estimate, Estimator
@@ -27,7 +28,7 @@ from infer_jax.verbs.memory import started
 from infer_jax.verbs.report_answers import Answers, Chosen, Costs, Limits
 from infer_jax.verbs.report_choice import GPUS, Options, Picked, plans_of
 from infer_jax.verbs.report_commands import command, of_plan
-from infer_jax.verbs.report_systems import HOURS, ends, latency, runs_of, tradeoff
+from infer_jax.verbs.report_systems import HOURS, ends, runs_of, tradeoff
 
 
 def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits) -> Answers:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from infer_jax.catalog.measured_points import Measured
+from infer_jax.catalog.measured_points import Measured, latency
 from infer_jax.estimators import Trust
 from infer_jax.pages.tradeoff import Plotted, Run, Series, Tradeoff
 from infer_jax.planning import USUAL_TTFT, Choice
@@ -185,11 +185,6 @@ def intervals(choice: Choice, pool: Pool, estimator: str) -> Mapping[str, Sequen
         return {}
     shipped = inputs.shipped_errors(estimator, pool.side.serving, pool.given)
     return inputs.bands(pool.given.system, choice.ttft, choice.tpot, shipped)
-
-
-def latency(ttft: float, tpot: float, osl: float) -> float:
-    """Seconds of a whole request."""
-    return ttft + (osl - 1.0) * tpot
 
 
 def ends(
