@@ -18,7 +18,7 @@ class Bar(NamedTuple):
     faint: bool = False
 
 
-class Part(NamedTuple):
+class MemoryPart(NamedTuple):
     """A part of a memory: what it is, its bytes, and more about it."""
 
     label: str
@@ -27,7 +27,7 @@ class Part(NamedTuple):
     note: str
 
 
-class Kernel(NamedTuple):
+class KernelPoint(NamedTuple):
     """A kernel: FLOP per byte, TFLOP/s, which pass it is of, and what it is in words."""
 
     intensity: float
@@ -79,7 +79,7 @@ def bars(label: str, rows: Sequence[Bar], axis: str) -> Row:
     )  # fmt: skip
 
 
-def filled(label: str, parts: Sequence[Part], unit: float = 1e9) -> Row:
+def filled(label: str, parts: Sequence[MemoryPart], unit: float = 1e9) -> Row:
     """One bar, as long as a memory is full; ``unit``: bytes of a step of its axis, GB."""
     rows = [
         {"part": p.label, "gb": p.size / unit, "said": p.said, "note": p.note, "place": i}
@@ -107,7 +107,7 @@ def filled(label: str, parts: Sequence[Part], unit: float = 1e9) -> Row:
 
 
 def roofline(
-    label: str, kernels: Sequence[Kernel], bandwidth: float, peaks: Mapping[str, float]
+    label: str, kernels: Sequence[KernelPoint], bandwidth: float, peaks: Mapping[str, float]
 ) -> Row:
     """Kernels under the roofs of a data sheet; ``bandwidth`` in bytes/s, ``peaks`` in FLOP/s."""
     low = min((k.intensity for k in kernels), default=1.0) / 2.0

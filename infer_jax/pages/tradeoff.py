@@ -8,7 +8,7 @@ from infer_jax.pages import look, vega
 Row = dict[str, object]
 
 
-class Axis(NamedTuple):
+class ChartAxis(NamedTuple):
     """A number of a plan: its name in the data, what it is with its unit, its short name."""
 
     key: str
@@ -17,16 +17,16 @@ class Axis(NamedTuple):
     log: bool = True
 
 
-SPEED = Axis("speed", "speed of a request, output tokens/s", "tokens/s per user", log=False)
+SPEED = ChartAxis("speed", "speed of a request, output tokens/s", "tokens/s per user", log=False)
 ACROSS = (
     SPEED,
-    Axis("latency", "time of a whole request, s", "s per request"),
-    Axis("ttft", "time to first token, ms", "TTFT, ms"),
+    ChartAxis("latency", "time of a whole request, s", "s per request"),
+    ChartAxis("ttft", "time to first token, ms", "TTFT, ms"),
 )
 UP = (
-    Axis("usd", "USD per million tokens, in and out", "$/Mtok"),
-    Axis("usd_out", "USD per million output tokens", "$/Mtok out"),
-    Axis("rate", "output tokens/s per GPU", "tokens/s/GPU", log=False),
+    ChartAxis("usd", "USD per million tokens, in and out", "$/Mtok"),
+    ChartAxis("usd_out", "USD per million output tokens", "$/Mtok out"),
+    ChartAxis("rate", "output tokens/s per GPU", "tokens/s/GPU", log=False),
 )
 DECADES = 4.0  # ratio of the ends of an axis from which it is logarithmic
 BANDED = ("speed", "latency", "ttft", "usd", "rate")  # with an end of fast and one of slow servers
@@ -68,7 +68,7 @@ class Plotted(NamedTuple):
         }
 
 
-class Run(NamedTuple):
+class RunPoint(NamedTuple):
     """A measured run: where it was measured, what it is in words, its numbers."""
 
     series: str
@@ -76,7 +76,7 @@ class Run(NamedTuple):
     numbers: Mapping[str, float | None]
 
 
-class Series(NamedTuple):
+class PlanSeries(NamedTuple):
     """The plans of one system and format; ``shown``: from the start; ``tone``: of its system."""
 
     label: str
@@ -87,20 +87,20 @@ class Series(NamedTuple):
 class Tradeoff(NamedTuple):
     """What the chart shows: plans, which of them is chosen, measured runs, limits in ms."""
 
-    series: Sequence[Series]
+    series: Sequence[PlanSeries]
     plans: Sequence[Plotted]
     chosen: int | None
-    runs: Sequence[Run] = ()
+    runs: Sequence[RunPoint] = ()
     ttft: float | None = None
     tpot: float | None = None
     label: str = ""
 
-    def up(self) -> list[Axis]:
+    def up(self) -> list[ChartAxis]:
         """Axes upwards that every plan which is shown has numbers for, the first the first."""
         mine = self._numbers()
         return [a for a in UP if all(n.get(a.key) is not None for n in mine)]
 
-    def across(self) -> list[Axis]:
+    def across(self) -> list[ChartAxis]:
         """Axes to the right that some plan which is shown has numbers for."""
         mine = self._numbers()
         return [a for a in ACROSS if any(n.get(a.key) is not None for n in mine)]
@@ -173,7 +173,7 @@ def chart(shown: Tradeoff) -> Row:
     }
 
 
-def _params(shown: Tradeoff, x: Axis, y: Axis) -> list[Row]:
+def _params(shown: Tradeoff, x: ChartAxis, y: ChartAxis) -> list[Row]:
     """What the controls of the page set."""
     return [
         {"name": "xkey", "value": x.key},
@@ -197,7 +197,7 @@ def _axes() -> list[Row]:
     ]
 
 
-def channel(name: str, axis: Axis, shown: Tradeoff) -> Row:
+def channel(name: str, axis: ChartAxis, shown: Tradeoff) -> Row:
     """An axis, as the page shows it where it is chosen; decades alike where numbers span some."""
     every = [(plan.line, plan.numbers.get(axis.key)) for plan in shown.plans]
     known = [x for line, x in every if line and x is not None]
@@ -299,7 +299,7 @@ def _lines(stroke: Row) -> Row:
     }  # fmt: skip
 
 
-def _points(tone: Row, shape: Row, up: list[Axis]) -> Row:
+def _points(tone: Row, shape: Row, up: list[ChartAxis]) -> Row:
     """Every plan, hollow with two pools, faint beyond the limits; words beside the pointer."""
     words = [
         ("group", "system", None),

@@ -18,7 +18,7 @@ SPEED, COST = (output(Estimate, name).doc for name in ("speed", "cost"))
 ROOM = 2000.0  # times the dearest curve's least cost: beyond it curves only rise
 
 
-class Front(Protocol):
+class DrawnFront(Protocol):
     """What is drawn: a ``Grid`` of chosen rows, or anything with these two columns."""
 
     @property
@@ -42,7 +42,7 @@ class Points(NamedTuple):
 class Curve(NamedTuple):
     """A frontier, the row of it to mark as the preferred point (None: no mark), and what it is."""
 
-    front: Front
+    front: DrawnFront
     marked: int | None = None
     said: str = ""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Series(Protocol):
+class SeriesLike(Protocol):
     """One copy of the server, at the ends of its passes: seconds, and what there is from then on.
 
     ``cache``: share of the blocks that are taken; ``power``: watts of a chip until then, empty
@@ -33,7 +33,7 @@ class Series(Protocol):
 
 
 def plot_replay(
-    series: Sequence[Series],
+    series: Sequence[SeriesLike],
     times: Mapping[str, Sequence[np.ndarray]],
     path: str | os.PathLike[str] | None = None,
     *,
@@ -61,7 +61,7 @@ def plot_replay(
     return figure
 
 
-def _over_time(axes: "Sequence[Axes]", series: Sequence[Series]) -> None:
+def _over_time(axes: "Sequence[Axes]", series: Sequence[SeriesLike]) -> None:
     """Running and waiting requests of all copies; cache of each; power of a GPU of each."""
     ends = np.unique(np.concatenate([s.time for s in series]))
     for name, label, tone in (("running", "running", TONES[0]), ("queue", "waiting", TONES[2])):
@@ -84,7 +84,7 @@ def _over_time(axes: "Sequence[Axes]", series: Sequence[Series]) -> None:
     axes[2].set_xlabel("time, s")
 
 
-def _at(series: Series, values: np.ndarray, times: np.ndarray) -> np.ndarray:
+def _at(series: SeriesLike, values: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Values at these times: each holds from the end of its pass on."""
     at = np.searchsorted(series.time, times, side="right") - 1
     return np.where(at >= 0, values[np.maximum(at, 0)], 0)

@@ -18,7 +18,7 @@ SMALL = 0.01  # share of the time below which a term joins the small ones
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
-class Timed(NamedTuple):
+class StackedTime(NamedTuple):
     """A time in ms, the terms that it is made of, and limits on it by their words."""
 
     title: str
@@ -33,7 +33,7 @@ class Timed(NamedTuple):
 
 
 def plot_timeline(
-    passes: Sequence[Timed],
+    passes: Sequence[StackedTime],
     path: str | os.PathLike[str] | None = None,
     *,
     title: str = "",
@@ -58,7 +58,7 @@ def plot_timeline(
     return figure
 
 
-def _rows(one: Timed) -> dict[str, float]:
+def _rows(one: StackedTime) -> dict[str, float]:
     """The terms to draw, the largest first, and the small ones together."""
     seen = {name: x for name, x in one.terms.items() if x > SMALL * one.time}
     rest = sum(one.terms.values()) - sum(seen.values())
@@ -66,7 +66,7 @@ def _rows(one: Timed) -> dict[str, float]:
     return {**ordered, OTHER: rest} if rest > 0.0 else ordered
 
 
-def _draw(axes: "Axes", one: Timed, rows: Mapping[str, float]) -> None:
+def _draw(axes: "Axes", one: StackedTime, rows: Mapping[str, float]) -> None:
     scale, unit = (1e-3, "s") if one.time >= LONG else (1.0, "ms")
     begins = 0.0
     for y, (name, x) in enumerate(rows.items()):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 HEIGHT = 0.26  # inches of a bar
 
 
-class Bar(NamedTuple):
+class TornadoBar(NamedTuple):
     """One number: what 10 % more of it changes at its slope, and what it really changes, in %."""
 
     label: str
@@ -22,7 +22,7 @@ class Bar(NamedTuple):
 
 
 def plot_tornado(
-    panels: Mapping[str, Sequence[Bar]],
+    panels: Mapping[str, Sequence[TornadoBar]],
     path: str | os.PathLike[str] | None = None,
     *,
     title: str = "",

@@ -255,16 +255,16 @@ class EstimateResult(Result):
             InputError: matplotlib is not installed; a file that cannot be written.
         """
         from infer_jax.plots.style import words
-        from infer_jax.plots.timeline import Timed, plot_timeline
+        from infer_jax.plots.timeline import StackedTime, plot_timeline
 
         estimate, load = self.estimate, self.load
-        passes: list[Timed] = []
+        passes: list[StackedTime] = []
         times = zip(outputs(estimate), (estimate.prefill, estimate.decode), strict=False)
         for time, phase in times:
             asked = self.limits.get(time.name)
             limits = {} if asked is None else {f"limit, {_of(1e3 * asked)} ms": 1e3 * asked}
             terms = {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
-            passes.append(Timed(time.title, 1e3 * float(phase.time), terms, limits))
+            passes.append(StackedTime(time.title, 1e3 * float(phase.time), terms, limits))
         gpus = f"{float(estimate.chips):g} {self.asked.system.title}"
         title = words(f"{self.asked.model.name} on {gpus}")
         said = [f"{load.batch:.6g} requests in flight in an instance."]

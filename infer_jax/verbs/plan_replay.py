@@ -26,7 +26,7 @@ from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
 from infer_jax.verbs.plan_search import Plans, Pool, Question
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
-from infer_jax.verbs.replay_server import Server, Sizes, server_of
+from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
 COUNT = 5  # plans that are replayed
 ARRIVALS, WAVES = 2000, 10  # requests of a replay: that arrive; for each one in flight
@@ -61,7 +61,7 @@ class Replayed(NamedTuple):
 class Lane(NamedTuple):
     """One instance of a plan with its requests; ``loop``: kept in flight, where none arrive."""
 
-    server: Server
+    server: ReplayedInstance
     requests: Requests
     loop: int | None
 

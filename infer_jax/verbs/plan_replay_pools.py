@@ -11,7 +11,7 @@ from infer_jax.replays import Requests, serve_pools
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_search import Plans, Pool, Question
-from infer_jax.verbs.replay_pools import ENGINE, Pair, Split, crossing, pair_of, pools_in
+from infer_jax.verbs.replay_pools import ENGINE, Pair, PoolSplit, crossing, pair_of, pools_in
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.replay_server import Sizes
 
@@ -34,7 +34,7 @@ def pair_or_why(question: Question, plans: Plans, choice: Choice, pools: list[Po
         return "drafts"
     service, work = service_of(choice, question, plans), question.requests.work
     sizes = [Sizes(float(x.each), float(budget(x, service)), None, None) for x in service.instances]
-    split = Split(prefill["tp"], prefill["instances"], decode["tp"], decode["instances"])
+    split = PoolSplit(prefill["tp"], prefill["instances"], decode["tp"], decode["instances"])
     try:
         return pair_of(
             split, ENGINE, first.serving, pools[0].given.model.architecture, first.hardware,

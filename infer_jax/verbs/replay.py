@@ -17,7 +17,7 @@ from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, either, one_of, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import ask, refuse
-from infer_jax.verbs.replay_pools import Split, check_pools, pair_of, run_pools, split_of
+from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
 from infer_jax.verbs.replay_requests import (
     PROMPTS,
     TURNS,
@@ -30,8 +30,8 @@ from infer_jax.verbs.replay_requests import (
     randomly,
 )
 from infer_jax.verbs.replay_result import ReplayResult
-from infer_jax.verbs.replay_runs import Gaps, Run, gaps_of
-from infer_jax.verbs.replay_server import ENGINES, Server, Sizes, series_of, server_of
+from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
+from infer_jax.verbs.replay_server import ENGINES, ReplayedInstance, Sizes, series_of, server_of
 from infer_jax.verbs.split import check_split
 
 KINDS = (*pictures.KINDS, ".csv")
@@ -140,17 +140,17 @@ def replay(
     return result
 
 
-One = Callable[[Arriving, int, float | None, np.ndarray], Run]  # a run of copies of a server
+One = Callable[[Arriving, int, float | None, np.ndarray], ReplayRun]  # a run of copies of a server
 
 
 def _server(
     asked: inputs.Given,
     model: Serving,
     tp: float,
-    pools: Split | None,
+    pools: PoolSplit | None,
     sizes: Sizes,
     mean_tokens: float,
-) -> tuple[Server, One]:
+) -> tuple[ReplayedInstance, One]:
     """An instance that yields tokens, and what runs all of them."""
     given = inputs.engine(model), model, asked.model.architecture, asked.hardware
     if pools is None:
@@ -166,7 +166,7 @@ def _plan(
     pp: float | None,
     ep: float | None,
     dp: float,
-    pools: Split | None,
+    pools: PoolSplit | None,
 ) -> Plan:
     """The plan, if it is one whose scheduler is replayed; of pools the one that decodes.
 
@@ -223,12 +223,12 @@ def _check_context(model: Model, lengths: Lengths, count: int) -> None:
 
 
 def _run(
-    server: Server,
+    server: ReplayedInstance,
     requests: Arriving,
     copies: int,
     concurrency: float | None,
     counted: np.ndarray,
-) -> Run:
+) -> ReplayRun:
     """One run: requests are dealt to the copies in turn, and each copy serves its own."""
     count, parts = len(requests.prompt), []
     table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
@@ -248,7 +248,7 @@ def _run(
     # a request spends the time in front before the scheduler sees it
     table["arrival"] = table["arrival"] - server.front
     gaps = Gaps(*(np.concatenate(x) for x in zip(*(part[0] for part in parts), strict=True)))
-    return Run(
+    return ReplayRun(
         **table,
         prompt=requests.prompt,
         output=requests.output,

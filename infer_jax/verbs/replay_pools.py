@@ -17,13 +17,13 @@ from infer_jax.specs import Architecture, Hardware
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_requests import Arriving
-from infer_jax.verbs.replay_runs import Gaps, Run, gaps_of
-from infer_jax.verbs.replay_server import OPTIONS, Server, Sizes, series_of, server_of
+from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
+from infer_jax.verbs.replay_server import OPTIONS, ReplayedInstance, Sizes, series_of, server_of
 
 ENGINE = "vllm"  # whose hand-over is replayed
 
 
-class Split(NamedTuple):
+class PoolSplit(NamedTuple):
     """GPUs of an instance of each pool, and instances."""
 
     prefill_tp: float
@@ -51,9 +51,9 @@ class Split(NamedTuple):
 class Pair(NamedTuple):
     """A server of each pool, and what is between them."""
 
-    split: Split
-    prefill: Server
-    decode: Server
+    split: PoolSplit
+    prefill: ReplayedInstance
+    decode: ReplayedInstance
     arch: Architecture
     link: float  # bytes a second
     handover: float  # seconds beside the bytes
@@ -63,7 +63,7 @@ def split_of(
     prefill: tuple[float | None, float | None],
     decode: tuple[float | None, float | None],
     others: tuple[float | None, float],
-) -> Split | None:
+) -> PoolSplit | None:
     """The pools that options ask for, as (GPUs, instances) of each; ``others``: tp and dp.
 
     Raises:
@@ -80,11 +80,11 @@ def split_of(
         if value is not None:
             raise refuse(option, value, "without --prefill-tp and --decode-tp, which are two pools")
     assert prefill[0] is not None and decode[0] is not None
-    return Split(prefill[0], either(prefill[1], 1.0), decode[0], either(decode[1], 1.0))
+    return PoolSplit(prefill[0], either(prefill[1], 1.0), decode[0], either(decode[1], 1.0))
 
 
 def pair_of(
-    split: Split,
+    split: PoolSplit,
     engine: str,
     model: Serving,
     arch: Architecture,
@@ -139,7 +139,7 @@ def pools_in(pair: Pair) -> tuple[Pool, Pool]:
 
 def run_pools(
     pair: Pair, requests: Arriving, concurrency: float | None, counted: np.ndarray
-) -> Run:
+) -> ReplayRun:
     """One run: prompts are dealt to prefill instances in turn, caches to those that decode.
 
     Raises:
@@ -166,7 +166,7 @@ def run_pools(
 
 def _as_run(
     pair: Pair, requests: Arriving, cached: np.ndarray, done: Pooled, counted: np.ndarray
-) -> Run:
+) -> ReplayRun:
     order = np.argsort(done.handed, kind="stable")
     gaps = [gaps_of(log, counted[order[done.decode[order] == i]])
             for i, log in enumerate(done.logs[1])]  # fmt: skip
@@ -176,7 +176,7 @@ def _as_run(
     for log in done.logs[0]:
         one = series_of(pair.prefill, log)
         series.append(one._replace(power=one.power * share))
-    return Run(
+    return ReplayRun(
         arrival=done.arrival - pair.prefill.front,
         admitted=done.admitted,
         first=done.first,
@@ -192,7 +192,7 @@ def _as_run(
     )
 
 
-def check_pools(split: Split, arch: Architecture) -> None:
+def check_pools(split: PoolSplit, arch: Architecture) -> None:
     """Do nothing where engines cut the model over the GPUs of both pools.
 
     Raises:

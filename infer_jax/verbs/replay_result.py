@@ -18,10 +18,10 @@ from infer_jax.results.numbers import digits, plain
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs
 from infer_jax.verbs.limits import long_times
-from infer_jax.verbs.replay_pools import Split
+from infer_jax.verbs.replay_pools import PoolSplit
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
-from infer_jax.verbs.replay_runs import Run, Statistic, names, statistic
-from infer_jax.verbs.replay_server import Server
+from infer_jax.verbs.replay_runs import ReplayRun, TimeStatistic, names, statistic
+from infer_jax.verbs.replay_server import ReplayedInstance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,15 +86,15 @@ class ReplayResult(Result):
     estimator: str
     trust: Trust
     plan: Plan
-    server: Server
+    server: ReplayedInstance
     load: Load
     lengths: Lengths
-    runs: Sequence[Run]
+    runs: Sequence[ReplayRun]
     limits: Mapping[str, float]
-    pools: Split | None = None
+    pools: PoolSplit | None = None
 
     @cached_property
-    def times(self) -> dict[str, Statistic]:
+    def times(self) -> dict[str, TimeStatistic]:
         """TTFT, TPOT, the time between tokens and latency, s: means, percentiles, their errors."""
         statistics = {}
         for name in MEASURED:
@@ -108,7 +108,7 @@ class ReplayResult(Result):
         return randomly(self.load, self.lengths)
 
     @cached_property
-    def measured(self) -> dict[str, Statistic]:
+    def measured(self) -> dict[str, TimeStatistic]:
         """The same as a server had them, where the trace says so and is replayed as it was."""
         run = self._real
         if run is None:
@@ -116,7 +116,7 @@ class ReplayResult(Result):
         return {name: statistic([run.of(name)]) for name in MEASURED}
 
     @property
-    def _real(self) -> Run | None:
+    def _real(self) -> ReplayRun | None:
         """The requests as the server of the trace had them."""
         trace, run = self.lengths.trace, self.runs[0]
         if trace is None or not len(trace.first) or self.load.given:
@@ -155,7 +155,7 @@ class ReplayResult(Result):
             lambda run: 100.0 * run.cached[run.counted].sum() / run.prompt[run.counted].sum()
         )
 
-    def _mean(self, of: Callable[[Run], float]) -> float:
+    def _mean(self, of: Callable[[ReplayRun], float]) -> float:
         """The mean over runs."""
         return float(np.mean([of(run) for run in self.runs]))
 
@@ -212,7 +212,7 @@ class ReplayResult(Result):
         """One row a request."""
         return [row for i, run in enumerate(self.runs) for row in self._rows_of(i, run)]
 
-    def _rows_of(self, index: int, run: Run) -> Iterator[Mapping[str, object]]:
+    def _rows_of(self, index: int, run: ReplayRun) -> Iterator[Mapping[str, object]]:
         columns = {
             "copy": run.copy,
             "arrival_s": run.arrival,
@@ -365,7 +365,7 @@ def _ms(values: Mapping[str, float]) -> dict[str, float]:
     return {name: 1e3 * x for name, x in values.items()}
 
 
-def _with_error(times: Statistic, level: str) -> str:
+def _with_error(times: TimeStatistic, level: str) -> str:
     error = times.errors[level]
     said = digits(1e3 * times.values[level])
     return said if not np.isfinite(error) else f"{said} ±{digits(1e3 * error, 2)}"

@@ -42,7 +42,7 @@ class Gaps(NamedTuple):
     count: np.ndarray
 
 
-class Run(NamedTuple):
+class ReplayRun(NamedTuple):
     """One run: of every request in order of arrival, seconds and tokens; of every copy, a series.
 
     ``counted``: which requests statistics are of (not those of the warm-up).
@@ -114,7 +114,7 @@ class Run(NamedTuple):
         return float(kept.sum()) / self.duration
 
 
-class Statistic(NamedTuple):
+class TimeStatistic(NamedTuple):
     """The mean and percentiles of a time, s, and the standard error of each; NaN: not known."""
 
     values: dict[str, float]
@@ -128,7 +128,7 @@ def names() -> tuple[str, ...]:
 
 def statistic(
     samples: list[np.ndarray], counts: list[np.ndarray] | None = None, *, sure: bool = False
-) -> Statistic:
+) -> TimeStatistic:
     """Mean and percentiles, each averaged over runs.
 
     Standard errors are those of a mean over runs; of one run that was drawn (``sure``: say how sure
@@ -144,7 +144,7 @@ def statistic(
         means = [batch.mean() for batch in np.array_split(samples[0], BATCHES)]
         errors[0] = np.std(means, ddof=1) / np.sqrt(BATCHES)
     pairs = (table.mean(axis=0), errors)
-    return Statistic(*(dict(zip(names(), map(float, x), strict=True)) for x in pairs))
+    return TimeStatistic(*(dict(zip(names(), map(float, x), strict=True)) for x in pairs))
 
 
 def _of_one(sample: np.ndarray, count: np.ndarray | None) -> dict[str, float]:

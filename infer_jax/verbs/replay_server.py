@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
     overlap: bool | None = None
 
 
-class Server(NamedTuple):
+class ReplayedInstance(NamedTuple):
     """One instance: its rules, its pass by a table, seconds before a request reaches it."""
 
     engine: str
@@ -91,7 +91,7 @@ class Server(NamedTuple):
         return np.asarray(watts)
 
 
-def series_of(server: Server, log: Log) -> Series:
+def series_of(server: ReplayedInstance, log: Log) -> Series:
     """One instance over time."""
     turns = int(log.turns)
     watts = server.power(log)
@@ -128,7 +128,7 @@ def server_of(
     degrees: Mapping[str, float],
     sizes: Sizes,
     mean_tokens: float,
-) -> Server:
+) -> ReplayedInstance:
     """One instance that serves requests of ``mean_tokens`` tokens on average.
 
     ``degrees``: how it is cut over chips, one attention group in one stage: tp, and ep.
@@ -161,7 +161,7 @@ def server_of(
         rules = sglang(tokens=tokens, page=block, **names)
     else:
         rules = ENGINES[engine](blocks=tokens / block, block=block, **names)
-    return Server(engine, rules, pass_, float(front), tokens)
+    return ReplayedInstance(engine, rules, pass_, float(front), tokens)
 
 
 def _settings(engine: str, sizes: Sizes) -> dict[str, bool]:

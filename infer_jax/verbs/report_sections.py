@@ -6,7 +6,7 @@ from typing import NamedTuple
 from infer_jax.design.sensitivity import Elasticity, known_outputs
 from infer_jax.estimators import Limit
 from infer_jax.pages import figures, vega
-from infer_jax.pages.figures import Bar, Kernel, Part
+from infer_jax.pages.figures import Bar, KernelPoint, MemoryPart
 from infer_jax.plots.names import named
 from infer_jax.results import numbers
 from infer_jax.results.numbers import digits
@@ -139,7 +139,9 @@ def memory(answers: Answers) -> Figure:
             said = numbers.size(size)
             rows.append((f"{name} for one GPU", f"{float(size):,.0f}", said, "not used"))
     title = f"GPU memory, {numbers.size(held.visible)}"
-    spec = figures.filled("Memory", [Part(k, x, numbers.size(x), note) for k, x, note in parts])
+    spec = figures.filled(
+        "Memory", [MemoryPart(k, x, numbers.size(x), note) for k, x, note in parts]
+    )
     return Figure("memory-chart", title, spec, Table(("", "bytes", "", ""), rows, (0, 3)))
 
 
@@ -190,7 +192,7 @@ def roofline(answers: Answers) -> Figure:
                 mfu = digits(100 * row["mfu"])
                 what = f"{stage}, {row['kernel']}, {float(row['layers']):g} layers"
                 said = f"{what}: {digits(row['time_us'])} us each, MFU {mfu} %"
-                kernels.append(Kernel(intensity, rate, stage, said))
+                kernels.append(KernelPoint(intensity, rate, stage, said))
                 rows.append((what, digits(row["time_us"]), digits(intensity), digits(rate), mfu))
     roofs = {f"{' and '.join(bits)} bits": peak for peak, bits in peaks.items()}
     spec = figures.roofline("Roofline", kernels, float(chip.memory_bandwidth), roofs)

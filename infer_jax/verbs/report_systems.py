@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from infer_jax.catalog.measured_points import Measured, latency
 from infer_jax.estimators import Trust
-from infer_jax.pages.tradeoff import Plotted, Run, Series, Tradeoff
+from infer_jax.pages.tradeoff import PlanSeries, Plotted, RunPoint, Tradeoff
 from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, plan_rows
@@ -214,7 +214,7 @@ def ends(
     }
 
 
-def runs_of(candidates: Sequence[Candidate], work: Workload) -> list[Run]:
+def runs_of(candidates: Sequence[Candidate], work: Workload) -> list[RunPoint]:
     """Measured runs of this model whose lengths are these within a tenth, each system's once."""
     systems = {c.given.system.name: c for c in reversed(candidates)}
     found = []
@@ -227,7 +227,7 @@ def runs_of(candidates: Sequence[Candidate], work: Workload) -> list[Run]:
     return found
 
 
-def _run(label: str, run: Measured, price: float) -> Run:
+def _run(label: str, run: Measured, price: float) -> RunPoint:
     """A measured run as the chart shows it; dollars by the rent of today."""
     requests = run.concurrency / run.latency
     paid = run.gpus * price / 3600.0
@@ -243,7 +243,7 @@ def _run(label: str, run: Measured, price: float) -> Run:
         "usd": 1e6 * paid / (requests * (run.isl + run.osl)),
         "rate": requests * run.osl / run.gpus,
     }
-    return Run(label, what, numbers)
+    return RunPoint(label, what, numbers)
 
 
 def tradeoff(
@@ -251,13 +251,13 @@ def tradeoff(
     systems: Mapping[str, str],
     chosen: Plotted,
     limits: tuple[float | None, float | None],
-    runs: Sequence[Run] = (),
+    runs: Sequence[RunPoint] = (),
     hidden: Sequence[str] = (),
     label: str = "",
 ) -> Tradeoff:
     """What the chart shows; ``systems`` by label, in tones of their own; limits in seconds."""
     tones = {name: i for i, name in enumerate(dict.fromkeys(systems.values()))}
-    series = [Series(each, tones[name], each not in hidden) for each, name in systems.items()]
+    series = [PlanSeries(each, tones[name], each not in hidden) for each, name in systems.items()]
     alike = ("series", "layout", "batch", "pools")
     at = next(
         (i for i, p in enumerate(plans) if all(getattr(p, k) == getattr(chosen, k) for k in alike)),

@@ -171,7 +171,7 @@ class SensitivityResult(Result):
     def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
         """A tornado of the first point: what 10 % more of each number does to each output."""
         from infer_jax.plots.style import words
-        from infer_jax.plots.tornado import Bar, plot_tornado
+        from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
         slopes = worth(self.points[0].slopes, self.points[0].point.arch)
         seen, panels = {e.output for e in slopes}, {}
@@ -179,7 +179,7 @@ class SensitivityResult(Result):
             if output.name in seen and not output.drawn:
                 rows = [e for e in slopes if e.output == output.name and e.weight > 1e-3][:BARS]
                 panels[output.short] = [
-                    Bar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
+                    TornadoBar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
                 ]
         point = self.points[0].point
         work, plan = point.workload, point.plan

@@ -17,7 +17,7 @@ import pytest
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.launch import Checkpoint, Instance, Service, launches
 from infer_jax.pages import decision, figures, look, page, tradeoff, vega
-from infer_jax.pages.tradeoff import Plotted, Series, Tradeoff
+from infer_jax.pages.tradeoff import PlanSeries, Plotted, Tradeoff
 from tests.cli.running import answer, run
 
 WORDS = ("report", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--batch", "32")
@@ -357,7 +357,7 @@ def test_no_text_of_the_user_becomes_an_element():
     numbers = dict.fromkeys(("speed", "tpot", "ttft", "latency", "usd", "usd_out", "rate"), 2.0)
     plans = [Plotted(HOSTILE, HOSTILE, 1.0, 1.0, numbers, command=launch.steps[0].command)]
     plans += [plans[0]._replace(numbers=dict.fromkeys(numbers, 3.0))]
-    series = Tradeoff([Series(HOSTILE, 0)], plans, 0, label=HOSTILE)
+    series = Tradeoff([PlanSeries(HOSTILE, 0)], plans, 0, label=HOSTILE)
     bars = figures.bars(HOSTILE, [figures.Bar(HOSTILE, 1.0, HOSTILE, HOSTILE)], "ms")
     text = decision.alone(series, title=HOSTILE, lead=HOSTILE, notes=[HOSTILE])
     text += page.render("macros.html")

@@ -6,7 +6,7 @@ from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.pages import tradeoff as chart
-from infer_jax.pages.tradeoff import Plotted, Series, Tradeoff
+from infer_jax.pages.tradeoff import PlanSeries, Plotted, Tradeoff
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.report_systems import Candidate, runs_of
@@ -74,6 +74,6 @@ def test_a_report_draws_the_runs_of_its_model_and_lengths(tmp_path):
     assert run.numbers["usd"] == pytest.approx(1e6 * 0.002 * 2.1 / (8 * 1201))
     assert "8 requests in flight on 2 GPUs" in run.what
     numbers: dict[str, float | None] = {"speed": 50.0, "tpot": 20.0, "usd": 1.0}
-    shown = Tradeoff([Series("mine", 0)], [Plotted("mine", "TP1", 1, 1, numbers)], 0, [run])
+    shown = Tradeoff([PlanSeries("mine", 0)], [Plotted("mine", "TP1", 1, 1, numbers)], 0, [run])
     layers = chart.still(shown)["layer"]
     assert isinstance(layers, list) and "runs" in [layer.get("name") for layer in layers]

@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib")
 from infer_jax.plots import Curve, Dot, plot_frontier, plot_plans
 from infer_jax.plots.names import NAMES, named
 from infer_jax.plots.path import Change, Track, plot_path
-from infer_jax.plots.tornado import Bar, plot_tornado
+from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
 DOTS = [Dot(20.0, 0.4), Dot(50.0, 0.8), Dot(90.0, 3.0), Dot(40.0, 0.5, pools=True)]
 
@@ -88,7 +88,7 @@ def test_a_frontier_says_which_dot_is_which():
 
 
 def test_bars_are_named_in_words_of_the_field():
-    bars = [Bar(named("hardware.chip.memory_bandwidth"), -0.5, -4.0, False)]
+    bars = [TornadoBar(named("hardware.chip.memory_bandwidth"), -0.5, -4.0, False)]
     figure = plot_tornado({"TPOT": bars, "$/Mtok": bars})
     names = [tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()]
     assert names == ["memory bandwidth"] * 2
