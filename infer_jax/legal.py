@@ -26,7 +26,7 @@ LEAST_GROUP = 32.0  # columns that share a scale of an expert at least
 MOST_SHOWN = 1024  # divisors that a sentence names
 
 
-class Split(Protocol):
+class HasDegrees(Protocol):
     """Whatever has degrees: a plan of any estimator, or arrays of them."""
 
     @property
@@ -58,7 +58,7 @@ class Degrees(NamedTuple):
     pp: Number
 
     @classmethod
-    def of(cls, plan: Split) -> "Degrees":
+    def of(cls, plan: HasDegrees) -> "Degrees":
         """The degrees of a plan, at least 1."""
         named = (plan.tp, getattr(plan, "attention_dp", plan.ep), plan.ep, plan.pp)
         return cls(*(x + (x < 1) * (1 - x) for x in named))
@@ -69,18 +69,18 @@ class Degrees(NamedTuple):
         return self.tp * self.groups / self.ep
 
 
-def holds(arch: Architecture, plan: Split, work: Workload | None = None) -> Truth:
+def holds(arch: Architecture, plan: HasDegrees, work: Workload | None = None) -> Truth:
     """Whether every rule holds: of one plan and workload, or of each of arrays of them."""
     return reduce(lambda a, b: a & b, (rule.holds for rule in rules(arch, plan, work)))
 
 
-def broken(arch: Architecture, plan: Split, work: Workload | None = None) -> Rule | None:
+def broken(arch: Architecture, plan: HasDegrees, work: Workload | None = None) -> Rule | None:
     """The first rule that one plan, with its workload, breaks; None where an engine runs it."""
     return next((rule for rule in rules(arch, plan, work) if not rule.holds), None)
 
 
 def check(
-    arch: Architecture, plan: Split, work: Workload | None = None, where: str = "plan"
+    arch: Architecture, plan: HasDegrees, work: Workload | None = None, where: str = "plan"
 ) -> None:
     """Do nothing where an engine runs one plan of a model.
 
@@ -92,12 +92,12 @@ def check(
         raise InputError(where, rule.field, f"{float(rule.value):.12g}", rule.allowed())
 
 
-def rules(arch: Architecture, plan: Split, work: Workload | None = None) -> list[Rule]:
+def rules(arch: Architecture, plan: HasDegrees, work: Workload | None = None) -> list[Rule]:
     """Every rule, the simplest first."""
     return [*_whole(plan), *_dealt(arch, plan), *_cut(arch, plan), *_asked(arch, plan, work)]
 
 
-def _whole(plan: Split) -> Iterator[Rule]:
+def _whole(plan: HasDegrees) -> Iterator[Rule]:
     for name in ("tp", "attention_dp", "ep", "pp", "dp", "drafts"):
         value, least = getattr(plan, name, None), 0 if name == "drafts" else 1
         if value is not None:
@@ -105,7 +105,7 @@ def _whole(plan: Split) -> Iterator[Rule]:
             yield Rule(name, value, good, lambda n=least: f"a whole number of at least {n}")
 
 
-def _dealt(arch: Architecture, plan: Split) -> Iterator[Rule]:
+def _dealt(arch: Architecture, plan: HasDegrees) -> Iterator[Rule]:
     """Heads, experts and layers over ranks."""
     d = Degrees.of(plan)
     for query, cached in heads(arch):
@@ -127,7 +127,7 @@ def _dealt(arch: Architecture, plan: Split) -> Iterator[Rule]:
         yield Rule("ep", d.ep, chips % d.ep == 0, lambda: _divisors(chips, "GPUs of a stage"))
 
 
-def _cut(arch: Architecture, plan: Split) -> Iterator[Rule]:
+def _cut(arch: Architecture, plan: HasDegrees) -> Iterator[Rule]:
     """Matrices over ranks, in whole columns and whole blocks of their format."""
     d = Degrees.of(plan)
     for block in arch.blocks:
@@ -187,7 +187,7 @@ def context(arch: Architecture, work: Workload) -> Rule:
     return Rule("isl", work.isl, work.isl + work.osl <= arch.max_positions, allowed)
 
 
-def _asked(arch: Architecture, plan: Split, work: Workload | None) -> Iterator[Rule]:
+def _asked(arch: Architecture, plan: HasDegrees, work: Workload | None) -> Iterator[Rule]:
     """Requests that are there to be served."""
     if work is None:
         return

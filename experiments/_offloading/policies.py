@@ -14,7 +14,7 @@ from experiments._columns import Input, Output, at_least_zero, flag, positive, q
 from experiments._offloading.machine import opt, t4
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
-from infer_jax.estimators.offloading.model import Answer as Job
+from infer_jax.estimators.offloading.model import PlacedJob
 from infer_jax.estimators.offloading.published import Measured, cpu_efficiency
 from infer_jax.physics.tiers import Moved, Placement
 from infer_jax.specs import Workload
@@ -26,7 +26,7 @@ PHASES = (("p", "prefill"), ("g", "decode"))
 LINKS = {"ctog": "to_gpu", "gtoc": "to_cpu", "dtoc": "read", "ctod": "written"}
 
 
-def _named(answer: Job, samples: Any, time: Any) -> dict[str, Any]:
+def _named(answer: PlacedJob, samples: Any, time: Any) -> dict[str, Any]:
     """One row's numbers under the names of the file."""
     job, peaks = answer.job, answer.peaks._asdict()
     values = {"T": time, "throughput": samples * job.tokens / time}

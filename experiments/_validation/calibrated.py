@@ -20,7 +20,7 @@ from experiments._validation.row import Row
 from infer_jax.calibration.ladder import SCALES, chosen, priors
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem
-from infer_jax.calibration.runs import Load
+from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.server import STEPS, TOLERANCE
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
 
@@ -71,7 +71,7 @@ def calibrated(rows: Sequence[Row], programs: dict[tuple, dict] | None = None) -
     base = shipped().with_(engine=ENGINES.index(first.engine), generation=float(facts.generation))
     times = np.asarray([[row.measured[name] for row in rows] for name in OUTPUTS])
     assert first.served is not None
-    loads = [Load(g.work, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
+    loads = [InstanceLoad(g.work, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
     names = chosen(base, first.served.architecture(), loads, times)
     problem = Linearised.of(
         lambda model: model.vllm.layer_gap,  # asked for its slopes alone, which are given below

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from infer_jax.calibration.problem import Prior
-from infer_jax.calibration.runs import Load
+from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.uncertainty import QUANTILES
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.errors import InputError
@@ -47,7 +47,7 @@ MIXTURE = ("expert_kernels", "grouped")
 
 
 def chosen(
-    serving: Serving, arch: Architecture, loads: Sequence[Load], times: np.ndarray
+    serving: Serving, arch: Architecture, loads: Sequence[InstanceLoad], times: np.ndarray
 ) -> tuple[str, ...]:
     """The factors of what was measured, then as many of ``LADDER`` as there are ``times``.
 

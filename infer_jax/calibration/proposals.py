@@ -10,7 +10,7 @@ import numpy as np
 from infer_jax.calibration.fitting import Fit
 from infer_jax.calibration.information import next_measurements
 from infer_jax.calibration.ladder import SCALES
-from infer_jax.calibration.runs import Load
+from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.specs import Architecture
 
 LENGTHS = ((1024.0, 1024.0), (8192.0, 1024.0), (1024.0, 8192.0))  # prompts and outputs proposed
@@ -20,12 +20,12 @@ SUGGESTED = 3
 class Proposal(NamedTuple):
     """A run worth measuring: bits it adds, and by which share it narrows the predictions."""
 
-    load: Load
+    load: InstanceLoad
     bits: float
     narrows: float
 
 
-def candidates(arch: Architecture, loads: Sequence[Load]) -> tuple[Load, ...]:
+def candidates(arch: Architecture, loads: Sequence[InstanceLoad]) -> tuple[InstanceLoad, ...]:
     """Closed-loop runs that could be measured: layouts of the runs, lengths, concurrencies."""
     first = loads[0].workload
     plans = {tuple(map(float, jax.tree.leaves(x.plan))): x.plan for x in loads}
@@ -35,7 +35,7 @@ def candidates(arch: Architecture, loads: Sequence[Load]) -> tuple[Load, ...]:
     batches = 2.0 ** np.arange(math.ceil(math.log2(max(most, 1.0))) + 3)
     known = {_key(load) for load in loads}
     possible = [
-        Load(first.with_(isl=i, osl=o, prefix=0.0, batch=b), plan)
+        InstanceLoad(first.with_(isl=i, osl=o, prefix=0.0, batch=b), plan)
         for plan in list(plans.values())[:2]
         for i, o in list(lengths)[-6:]
         for b in batches
@@ -44,13 +44,13 @@ def candidates(arch: Architecture, loads: Sequence[Load]) -> tuple[Load, ...]:
     return tuple(load for load in possible if _key(load) not in known)
 
 
-def _key(load: Load) -> tuple:
+def _key(load: InstanceLoad) -> tuple:
     work = load.workload
     return tuple(map(float, (work.isl, work.osl, work.batch, load.plan.tp, load.plan.attention_dp)))
 
 
 def proposed(
-    fit: Fit, covered: np.ndarray, possible: Sequence[Load], runs: int
+    fit: Fit, covered: np.ndarray, possible: Sequence[InstanceLoad], runs: int
 ) -> tuple[Proposal, ...]:
     """The possible runs that would narrow the predictions of all possible runs most."""
     slope = fit.jacobian.reshape(2, runs + len(possible), -1)[:, runs:]

@@ -19,7 +19,7 @@ CLIENTS = ("vllm", "sglang")  # clients whose synthetic requests are all of one 
 NOMINAL = ("inferencex",)  # formats that tell the largest length, not the mean
 
 
-class Load(NamedTuple):
+class InstanceLoad(NamedTuple):
     """Requests of one instance and how it is laid out."""
 
     workload: Requests
@@ -48,7 +48,7 @@ def engine_of(runs: Sequence[Run]) -> str:
     return next(iter(engines))
 
 
-def load_of(run: Run) -> Load:
+def load_of(run: Run) -> InstanceLoad:
     """The load and layout of one instance in a run, as a closed loop.
 
     Raises:
@@ -73,7 +73,7 @@ def load_of(run: Run) -> Load:
         fixed=float(alike(run)),
         nominal=float(run.source in NOMINAL),
     )
-    return Load(work, Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep))
+    return InstanceLoad(work, Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep))
 
 
 def in_flight(run: Run) -> float:
@@ -118,14 +118,14 @@ def measured(runs: Sequence[Run]) -> np.ndarray:
 
 
 def predictor(
-    arch: Architecture, hardware: Hardware, loads: Sequence[Load]
+    arch: Architecture, hardware: Hardware, loads: Sequence[InstanceLoad]
 ) -> Callable[[Serving], Array]:
     """TPOT of all loads, then TTFT of all loads, in seconds, of a serving model."""
     seen = jax.tree.map(np.asarray, shape(arch))
     stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
 
     def predict(model: Serving) -> Array:
-        def one(load: Load) -> Array:
+        def one(load: InstanceLoad) -> Array:
             estimate = model.serve(seen, hardware, load.workload, load.plan)
             return jnp.stack([estimate.tpot, estimate.ttft])
 

@@ -19,7 +19,7 @@ from infer_jax.calibration.ladder import SCALES, chosen, priors
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.proposals import Proposal, candidates, proposed
-from infer_jax.calibration.runs import OUTPUTS, Load, load_of, measured, predictor
+from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, load_of, measured, predictor
 from infer_jax.calibration.uncertainty import QUANTILES, covariance, interval
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
@@ -44,7 +44,7 @@ class Calibrated:
     """
 
     runs: tuple[Run, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[InstanceLoad, ...]
     fit: Fit
     start: Serving
     measured: np.ndarray
@@ -113,10 +113,10 @@ def _fitted(
     arch: Architecture,
     hardware: Hardware,
     runs: Sequence[Run],
-    loads: tuple[Load, ...],
+    loads: tuple[InstanceLoad, ...],
     times: np.ndarray,
     wanted: tuple[str, ...],
-    possible: tuple[Load, ...],
+    possible: tuple[InstanceLoad, ...],
 ) -> Calibrated:
     """``wanted`` fitted to the ``times`` of ``runs``, and which of ``possible`` ones tell most."""
     # what could be measured next is a row of weight 0: one program serves both

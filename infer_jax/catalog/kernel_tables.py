@@ -35,7 +35,7 @@ SCANNED = {"prefill": "seq_len", "decode": "batchsize"}
 KEYS = {"mha": 3, "mla": 3, "gdn": 5}
 
 
-class Rows(NamedTuple):
+class MeasuredRows(NamedTuple):
     """Measured rows as numbers, one column a name; attention rows begin with their file's shape.
 
     ``places`` has the file and line of each row, ``shapes`` the shape in each file's name.
@@ -52,7 +52,7 @@ class KernelTables:
     """All tables of one device. ``headless`` are files without a header, by family and shape."""
 
     device: str
-    families: dict[str, Rows]
+    families: dict[str, MeasuredRows]
     headless: dict[tuple[str, tuple[float, ...]], InputError] = field(default_factory=dict)
 
 
@@ -85,7 +85,7 @@ def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTab
     return KernelTables(device, families, headless)
 
 
-def read_headless(path: str | os.PathLike[str], stage: str) -> Rows:
+def read_headless(path: str | os.PathLike[str], stage: str) -> MeasuredRows:
     """The rows of an attention table that begins without a header, in the usual columns.
 
     Raises:
@@ -96,9 +96,9 @@ def read_headless(path: str | os.PathLike[str], stage: str) -> Rows:
     return _rows([(place, shape, _cells(place, CORE[stage], header))], CORE[stage], stage, 3)
 
 
-def _one(path: Path, columns: tuple[str, ...]) -> Rows:
+def _one(path: Path, columns: tuple[str, ...]) -> MeasuredRows:
     if not path.exists():
-        return Rows(np.zeros((0, len(columns))), (), np.zeros((0, 0)), exists=False)
+        return MeasuredRows(np.zeros((0, len(columns))), (), np.zeros((0, 0)), exists=False)
     return _rows([(path, (), _cells(path, columns))], columns, "", 0)
 
 
@@ -155,7 +155,7 @@ def _rows(
     columns: tuple[str, ...],
     stage: str,
     keys: int,
-) -> Rows:
+) -> MeasuredRows:
     """Rows of files of one family as one array: shape, then columns."""
     values, places = [], []
     for path, shape, cells in files:
@@ -170,7 +170,9 @@ def _rows(
             places.append((str(path), line))
     width = keys + (2 if keys == KEYS["gdn"] else len(columns))
     shapes = np.array([shape for _, shape, _ in files], np.float64).reshape(len(files), keys)
-    return Rows(np.array(values, np.float64).reshape(len(values), width), tuple(places), shapes)
+    return MeasuredRows(
+        np.array(values, np.float64).reshape(len(values), width), tuple(places), shapes
+    )
 
 
 @dataclass(frozen=True)

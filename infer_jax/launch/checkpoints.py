@@ -27,7 +27,7 @@ NO_NAME = "the model is given as numbers: its name or config.json says which wei
 CODE = ("moonshotai/", "XiaomiMiMo/MiMo-V2-Flash")
 
 
-class Checkpoint(NamedTuple):
+class ModelCheckpoint(NamedTuple):
     """The weights that a server loads: a repository or folder, and casts while loading.
 
     ``cast``: the format to which 16-bit weights are cast while they are loaded, or "".
@@ -47,7 +47,7 @@ def checkpoint(
     config: str | os.PathLike[str] | Model | Architecture,
     quant: str | None = None,
     kv_dtype: str | None = None,
-) -> Checkpoint:
+) -> ModelCheckpoint:
     """The weights of a model (a name, or a config.json) in the formats of a plan.
 
     The repository is the one that the name asks for: another stands in its place only where its
@@ -63,15 +63,15 @@ def checkpoint(
     'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in nvfp4 is known here'
     """  # noqa: E501
     if isinstance(config, Model | Architecture):
-        return Checkpoint("", missing=NO_NAME)
+        return ModelCheckpoint("", missing=NO_NAME)
     own, given = load_model(config), load_model(config, quant=quant, kv_dtype=kv_dtype)
     name = own.repository
     if not name:
-        return Checkpoint("", missing=_unknown(own, str(config)))
+        return ModelCheckpoint("", missing=_unknown(own, str(config)))
     stored, cached = own.quantisation.split(CACHE)
     wanted, cache = given.quantisation.split(CACHE)
     coded = any(word.startswith(CODE) for word in (name, own.source.removeprefix(HUB)))
-    asked = Checkpoint(name, cache="" if cache == cached else cache, code=coded)
+    asked = ModelCheckpoint(name, cache="" if cache == cached else cache, code=coded)
     if quant is None or _same(wanted, stored):
         return asked
     known = STORED.get(name, {}).get(quant)

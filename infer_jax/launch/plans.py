@@ -1,4 +1,4 @@
-"""A plan as the servers it needs: degrees of ``planning.Choice`` as a ``Service``."""
+"""A plan as the servers it needs: degrees of ``planning.Choice`` as a ``LaunchedService``."""
 
 import math
 import os
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from infer_jax.catalog import Model, System
 from infer_jax.estimators.serving.open_loop import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
-from infer_jax.launch.servers import Instance, Service, traits
+from infer_jax.launch.servers import Instance, LaunchedService, traits
 from infer_jax.planning import Degrees, machine, pools_of
 from infer_jax.specs import UNBOUNDED, Architecture
 
@@ -25,7 +25,7 @@ def service(
     draft: str | None = None,
     most: float | None = None,
     longest: tuple[float, str] | None = None,
-) -> Service:
+) -> LaunchedService:
     """A plan as the model, lengths and instances that servers need.
 
     ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``: see
@@ -43,7 +43,7 @@ def service(
     context = int(min(tokens, known["limit"])) if within else tokens
     running = instances(degrees, batch, machines, most)
     running = _sharing(running) if len(systems) == 1 else running
-    return Service(
+    return LaunchedService(
         load,
         running,
         isl=math.ceil(lengths[0]),

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypedDict
 
 from infer_jax.compiling import once
-from infer_jax.launch.checkpoints import Checkpoint
+from infer_jax.launch.checkpoints import ModelCheckpoint
 from infer_jax.physics import attention as att
 from infer_jax.planning import machines
 from infer_jax.specs import UNBOUNDED, Architecture, Experts
@@ -62,7 +62,7 @@ class Instance(NamedTuple):
         return self.most or math.ceil(self.requests / self.groups)
 
 
-class Service(NamedTuple):
+class LaunchedService(NamedTuple):
     """A model, the lengths of its requests, and the instances that serve it: one kind or two pools.
 
     ``heads``: whether the model drafts by heads of its own; ``draft``: the repository of the model
@@ -71,7 +71,7 @@ class Service(NamedTuple):
     ``comments``: where ``context`` and ``Instance.most`` are from, if not from the plan.
     """
 
-    checkpoint: Checkpoint
+    checkpoint: ModelCheckpoint
     instances: tuple[Instance, ...]
     isl: int
     context: int
@@ -118,7 +118,7 @@ class Launch(NamedTuple):
 
 
 class Traits(TypedDict):
-    """What an engine's options depend on; see ``Service``."""
+    """What an engine's options depend on; see ``LaunchedService``."""
 
     heads: bool
     experts: bool
@@ -138,7 +138,7 @@ def traits(arch: Architecture) -> Traits:
     }
 
 
-def missing(service: Service) -> list[str]:
+def missing(service: LaunchedService) -> list[str]:
     """Why no engine can run the plan, if so."""
     load = service.checkpoint
     reasons = [load.missing] if load.missing else []
@@ -161,7 +161,7 @@ def missing(service: Service) -> list[str]:
 
 
 def formats_missing(
-    engine: str, load: Checkpoint, casts: Collection[str], caches: Collection[str]
+    engine: str, load: ModelCheckpoint, casts: Collection[str], caches: Collection[str]
 ) -> list[str]:
     """Formats of weights that ``engine`` does not cast to while it loads, and of cache it lacks."""
     reasons: list[str] = []
@@ -175,7 +175,7 @@ def formats_missing(
     return reasons
 
 
-def budget(one: Instance, service: Service) -> int:
+def budget(one: Instance, service: LaunchedService) -> int:
     """Tokens of a pass of one attention group: of prompts, and those of all that decode."""
     if one.tokens:
         return max(one.tokens, one.each)

@@ -9,7 +9,7 @@ from infer_jax.launch.servers import (
     PORTS,
     Instance,
     Launch,
-    Service,
+    LaunchedService,
     Step,
     formats_missing,
     missing,
@@ -25,7 +25,7 @@ CASTS = {"fp8": "fp8"}
 CACHES = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
 
 
-def sglang(service: Service) -> Launch:
+def sglang(service: LaunchedService) -> Launch:
     """SGLang's commands: ``--tp-size`` counts the GPUs of a stage, all attention groups."""
     reasons = [*missing(service), *_missing(service)]
     if reasons:
@@ -34,7 +34,7 @@ def sglang(service: Service) -> Launch:
     return Launch("SGLang", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
 
 
-def _missing(service: Service) -> list[str]:
+def _missing(service: LaunchedService) -> list[str]:
     reasons = formats_missing("SGLang", service.checkpoint, CASTS, CACHES)
     first = service.instances[0]
     for one in service.instances:
@@ -61,7 +61,7 @@ def _fits(one: Instance, nodes: int) -> bool:
     return one.ranks % (nodes // one.pp) == 0
 
 
-def _steps(one: Instance, service: Service) -> list[Step]:
+def _steps(one: Instance, service: LaunchedService) -> list[Step]:
     program = "python -m sglang.launch_server"
     flags = _flags(one, service)
     nodes = machines(one, lambda n: _fits(one, n))
@@ -80,7 +80,7 @@ def _together(one: Instance) -> list[object]:
     return ["--dp-size", one.copies] if fits and not alone else []
 
 
-def _flags(one: Instance, service: Service) -> list[object]:
+def _flags(one: Instance, service: LaunchedService) -> list[object]:
     load = service.checkpoint
     flags: list[object] = ["--model-path", load.repository, "--tp-size", one.ranks]
     if one.pp > 1:
@@ -112,7 +112,7 @@ def _flags(one: Instance, service: Service) -> list[object]:
     return [*flags, "--trust-remote-code"] if load.code else flags
 
 
-def _notes(service: Service) -> list[str]:
+def _notes(service: LaunchedService) -> list[str]:
     notes: list[str] = []
     if len(service.instances) > 1:
         notes.append(

@@ -6,7 +6,7 @@ YAML file are fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/refer
 
 import shlex
 
-from infer_jax.launch.servers import PORTS, Instance, Launch, Service, Step, budget, missing
+from infer_jax.launch.servers import PORTS, Instance, Launch, LaunchedService, Step, budget, missing
 from infer_jax.launch.shell import line, machines, undivided, visible, where
 
 VERSION = "at commit 00209af149e7"
@@ -18,7 +18,7 @@ SOURCE = (
 NAME = "TensorRT-LLM"
 
 
-def trtllm(service: Service) -> Launch:
+def trtllm(service: LaunchedService) -> Launch:
     """TensorRT-LLM's commands: attention is split over a stage, or a group is one GPU."""
     reasons = [*missing(service), *_missing(service)]
     if reasons:
@@ -35,7 +35,7 @@ def trtllm(service: Service) -> Launch:
     return Launch(NAME, VERSION, SOURCE, tuple(steps), files, tuple(notes))
 
 
-def _missing(service: Service) -> list[str]:
+def _missing(service: LaunchedService) -> list[str]:
     load = service.checkpoint
     reasons: list[str] = []
     if load.cast:
@@ -59,7 +59,7 @@ def _missing(service: Service) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def _step(one: Instance, service: Service, files: dict[str, str]) -> Step:
+def _step(one: Instance, service: LaunchedService, files: dict[str, str]) -> Step:
     load = service.checkpoint
     flags: list[object] = ["--tp_size", one.ranks]
     if one.pp > 1:
@@ -86,7 +86,7 @@ def _file(one: Instance) -> str:
     return f"{one.role or 'plan'}.yaml"
 
 
-def _yaml(one: Instance, service: Service) -> str:
+def _yaml(one: Instance, service: LaunchedService) -> str:
     """The settings that have no command-line option, as YAML."""
     lines = ["enable_attention_dp: true"] if one.groups > 1 else []
     if one.chunk < service.isl:
@@ -103,7 +103,7 @@ def _yaml(one: Instance, service: Service) -> str:
     return "\n".join(lines)
 
 
-def _pools(service: Service) -> str:
+def _pools(service: LaunchedService) -> str:
     """Where requests come in, and the addresses of both pools."""
     lines = ["hostname: localhost", "port: 8000"]
     for one, title in zip(service.instances, ("context", "generation"), strict=True):

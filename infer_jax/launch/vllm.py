@@ -12,7 +12,7 @@ from infer_jax.launch.servers import (
     PORTS,
     Instance,
     Launch,
-    Service,
+    LaunchedService,
     Step,
     budget,
     formats_missing,
@@ -31,7 +31,7 @@ CACHES = {"fp8": "fp8", "bfloat16": "bfloat16", "float16": "float16"}
 KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
-def vllm(service: Service) -> Launch:
+def vllm(service: LaunchedService) -> Launch:
     """vLLM's commands: attention groups are data-parallel ranks, EP is always TP x DP."""
     reasons = [*missing(service), *_missing(service)]
     if reasons:
@@ -40,7 +40,7 @@ def vllm(service: Service) -> Launch:
     return Launch("vLLM", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
 
 
-def _missing(service: Service) -> list[str]:
+def _missing(service: LaunchedService) -> list[str]:
     reasons = formats_missing("vLLM", service.checkpoint, CASTS, CACHES)
     for one in service.instances:
         if one.ep not in (1, one.ranks):
@@ -65,7 +65,7 @@ def _fits(one: Instance, nodes: int) -> bool:
     return local % group == 0 or group % local == 0
 
 
-def _steps(one: Instance, service: Service) -> list[Step]:
+def _steps(one: Instance, service: LaunchedService) -> list[Step]:
     """The commands of one kind of instance: one, or one for each kind of machine."""
     program = f"vllm serve {shlex.quote(service.checkpoint.repository)}"
     flags = _flags(one, service)
@@ -78,14 +78,14 @@ def _steps(one: Instance, service: Service) -> list[Step]:
     return per_machine(one, program, flags, nodes, head, ["--headless"])
 
 
-def _together(one: Instance, service: Service) -> list[object]:
+def _together(one: Instance, service: LaunchedService) -> list[object]:
     """Instances of a dense model that one command starts: they fit in one machine."""
     alone = service.experts or one.role or one.copies == 1
     fits = one.copies * one.gpus <= one.machine
     return ["--data-parallel-size", one.copies] if fits and not alone else []
 
 
-def _flags(one: Instance, service: Service) -> list[object]:
+def _flags(one: Instance, service: LaunchedService) -> list[object]:
     load = service.checkpoint
     flags: list[object] = ["--tensor-parallel-size", one.tp]
     if one.pp > 1:
@@ -113,7 +113,7 @@ def _flags(one: Instance, service: Service) -> list[object]:
     return [*flags, "--trust-remote-code"] if load.code else flags
 
 
-def _notes(service: Service) -> list[str]:
+def _notes(service: LaunchedService) -> list[str]:
     notes: list[str] = []
     if len(service.instances) > 1:
         notes.append(

@@ -28,7 +28,7 @@ class Weights(NamedTuple):
         return self.elements * self.bytes
 
 
-class Space(NamedTuple):
+class OtherSizes(NamedTuple):
     """Other sizes that a layer's memory depends on, beside matrices, cache and state.
 
     ``dealt``: elements of the projections by how tensor ranks deal them. Numbers of a
@@ -66,7 +66,7 @@ class Layer(NamedTuple):
     routed: Weights
     shared: Weights
     router: Weights
-    space: Space
+    space: OtherSizes
 
     @property
     def held(self) -> Numbers:
@@ -130,7 +130,7 @@ def nothing() -> Layer:
     """A row of no layers, whose numbers divide safely."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     none = Weights(zero, jnp.asarray(2.0), jnp.asarray(16.0))
-    space = Space(att.Dealt(zero, zero, zero), *(zero for _ in Space._fields[1:]))
+    space = OtherSizes(att.Dealt(zero, zero, zero), *(zero for _ in OtherSizes._fields[1:]))
     return Layer(zero, zero, zero, blank(), none, zero, one, one, none, none, none, space)
 
 

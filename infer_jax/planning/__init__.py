@@ -1,7 +1,7 @@
 """Planning: which layout, batch and pools of chips serve a model within limits for least?"""
 
 from infer_jax.planning.aggregated import (
-    Table as Table,
+    LayoutEstimates as LayoutEstimates,
     arriving as arriving,
     shares as shares,
     table as table,
@@ -9,9 +9,9 @@ from infer_jax.planning.aggregated import (
 from infer_jax.planning.cheapest import MODES as MODES, Searched as Searched, search as search
 from infer_jax.planning.choose import (
     USUAL_TTFT as USUAL_TTFT,
-    Asked as Asked,
     Choice as Choice,
     Degrees as Degrees,
+    Requirements as Requirements,
     choices as choices,
     front as front,
     pools_of as pools_of,

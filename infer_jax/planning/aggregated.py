@@ -22,7 +22,7 @@ Positions = Int[np.ndarray, " rows"]
 
 
 @dataclass(frozen=True)
-class Table:
+class LayoutEstimates:
     """Rows of (layout, batch of one instance) with the estimate of each."""
 
     layouts: Sequence[Layout]
@@ -67,7 +67,7 @@ def table(
     common: Deployment,
     tried: Column | None = None,
     draft: Architecture | None = None,
-) -> Table:
+) -> LayoutEstimates:
     """Every layout at every batch; ``common`` gives the rest of the plan.
 
     ``draft``: the model that drafts where a layout has drafts, else the model's own heads do.
@@ -86,7 +86,7 @@ def table(
         given = {name: x[kept] for name, x in given.items()}
     fixed = (serving, *models(arch, draft), hardware, work, common)
     served = by_rows(_served, fixed, given, batch)
-    return Table(legal, index, batch, served)
+    return LayoutEstimates(legal, index, batch, served)
 
 
 def arriving(
@@ -94,11 +94,11 @@ def arriving(
     arch: Architecture,
     hardware: Hardware,
     work: Workload,
-    closed: Table,
+    closed: LayoutEstimates,
     common: Deployment,
     rate: float,
     draft: Architecture | None = None,
-) -> Table:
+) -> LayoutEstimates:
     """Every layout of a table with enough replicas for ``rate`` requests/s, and with more.
 
     An open loop: requests come at random, and waits have percentiles. The least number of
@@ -129,7 +129,7 @@ def arriving(
         arrivals,
     )
     served = by_rows(_arrived, fixed, given, rate / replicas)
-    return Table(closed.layouts, index, np.asarray(served.running), served)
+    return LayoutEstimates(closed.layouts, index, np.asarray(served.running), served)
 
 
 def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:

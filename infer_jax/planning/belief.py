@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.physics.chance import ratio
-from infer_jax.planning.aggregated import Table
-from infer_jax.planning.chances import ROWS, TIMED, Belief, Space, chances
+from infer_jax.planning.aggregated import LayoutEstimates
+from infer_jax.planning.chances import ROWS, TIMED, Belief, PlanSpace, chances
 from infer_jax.planning.cheapest import MODES, Searched, each_with, instances, largest
 from infer_jax.planning.choose import (
     USUAL_TTFT,
-    Asked,
     Choice,
-    Priced,
+    PricedTable,
+    Requirements,
     first_of_each,
     front,
     priced,
@@ -51,10 +51,10 @@ class Believed(NamedTuple):
     rivals: list[Choice]
     by_mean: Choice | None
     reached: float | None
-    asked: Asked
+    asked: Requirements
 
 
-class Tried(NamedTuple):
+class Variations(NamedTuple):
     """Modes, chunks and drafts of the plans that are tried, and how many are wanted."""
 
     modes: Sequence[str] = MODES
@@ -63,7 +63,7 @@ class Tried(NamedTuple):
     shown: int = 3
 
 
-def believed(space: Space, belief: Belief, confidence: float, tried: Tried) -> Believed:
+def believed(space: PlanSpace, belief: Belief, confidence: float, tried: Variations) -> Believed:
     """The cheapest plans on one system, or on two, whose limits hold with that probability.
 
     The rest is as in ``cheapest.search``.
@@ -79,7 +79,9 @@ def believed(space: Space, belief: Belief, confidence: float, tried: Tried) -> B
     return _Search(space, belief, confidence, tried, usual.table).answer()
 
 
-def tightened(asked: Asked, belief: Belief, mode: str, tpot: float, ttft: float) -> Asked:
+def tightened(
+    asked: Requirements, belief: Belief, mode: str, tpot: float, ttft: float
+) -> Requirements:
     """Limits on the means at which measured times keep ``asked`` with these probabilities."""
     factors = [
         float(jnp.exp(ratio(NormalDist().inv_cdf(p), doubt.spread)))
@@ -98,11 +100,11 @@ class _Search:
 
     def __init__(
         self,
-        space: Space,
+        space: PlanSpace,
         belief: Belief,
         confidence: float,
-        tried: Tried,
-        table: Table | None = None,
+        tried: Variations,
+        table: LayoutEstimates | None = None,
     ) -> None:
         self.space, self.belief, self.confidence, self.tried = space, belief, confidence, tried
         self.extras = [{"chunk": c, "drafts": d} for c, d in product(tried.chunks, tried.drafts)]
@@ -132,13 +134,13 @@ class _Search:
         searched = Searched(met, missed[: tried.shown], self.configurations, pooled)
         return Believed(searched, self._rivals(), mean, reached, asked)
 
-    def _evaluated(self) -> Table:
+    def _evaluated(self) -> LayoutEstimates:
         space = self.space
         legal = each_with(self.legal[0], self.extras)
         side, arch, work = space.sides[0], space.arch, space.work
         return instances(side, arch, work, legal, space.common, space.asked, space.draft)
 
-    def _priced(self, asked: Asked) -> Priced | None:
+    def _priced(self, asked: Requirements) -> PricedTable | None:
         """The rows of the table within limits; None where pools alone are tried."""
         if self.table is None:
             return None
@@ -195,7 +197,7 @@ class _Search:
                 met.setdefault((c.layout, c.batch), c)
         return self._with_chances(list(met.values()))
 
-    def _pools(self, asked: Asked, count: int) -> list[Choice]:
+    def _pools(self, asked: Requirements, count: int) -> list[Choice]:
         space = self.space
         drafts = dict.fromkeys(extra["drafts"] for extra in self.extras)
         decoding = each_with(self.legal[-1], [{"drafts": d} for d in drafts])
@@ -205,7 +207,7 @@ class _Search:
         found = splits(ends, space.arch, mean, legal, space.common, asked, count, space.draft)
         return [replace(c, excess={}) for c in found.met]
 
-    def _near(self, asked: Asked, count: int) -> list[Choice]:
+    def _near(self, asked: Requirements, count: int) -> list[Choice]:
         """The cheapest plans within limits by the mean."""
         rows, alone = self._priced(asked), replace(asked, frontier=False)
         found = [] if rows is None else first_of_each(rows.table, rows.within, count)

@@ -15,7 +15,7 @@ from infer_jax.estimators.estimate import Estimate, decode_context
 from infer_jax.estimators.serving import Deployment, Serving, Shape
 from infer_jax.physics.chance import FAR, Spread, apart, chance, holds, room, score
 from infer_jax.planning.aggregated import models
-from infer_jax.planning.choose import Asked, Choice, pools_of
+from infer_jax.planning.choose import Choice, Requirements, pools_of
 from infer_jax.planning.legal_layouts import Layout
 from infer_jax.planning.pool_pairs import Side
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
@@ -51,13 +51,13 @@ class Belief(NamedTuple):
     offsets: Mapping[str, Float[np.ndarray, "2 draws"]]
 
 
-class Space(NamedTuple):
+class PlanSpace(NamedTuple):
     """Systems, model, requests and limits of a search, and what all plans of it have."""
 
     sides: Sequence[Side]
     arch: Architecture
     work: Workload
-    asked: Asked
+    asked: Requirements
     common: Deployment
     draft: Architecture | None = None
 
@@ -84,7 +84,7 @@ class _Times(NamedTuple):
     spare: Array
 
 
-def chances(plans: Sequence[Choice], space: Space, belief: Belief) -> Chances:
+def chances(plans: Sequence[Choice], space: PlanSpace, belief: Belief) -> Chances:
     """The probability of each plan of one mode that all its limits hold.
 
     A plan that exceeds a limit which is certain (memory, GPUs) holds with probability 0.
@@ -112,7 +112,7 @@ def chances(plans: Sequence[Choice], space: Space, belief: Belief) -> Chances:
     return every._replace(holds=np.where(certain, every.holds, 0.0))
 
 
-def _columns(c: Choice, asked: Asked) -> tuple[object, ...]:
+def _columns(c: Choice, asked: Requirements) -> tuple[object, ...]:
     """Degrees and load of an instance, or of each pool."""
 
     def layout(given: Mapping[str, float]) -> dict[str, float]:
@@ -127,7 +127,7 @@ def _columns(c: Choice, asked: Asked) -> tuple[object, ...]:
     return layout(first), c.batch if rate is None else rate
 
 
-def _loaded(space: Space) -> Workload:
+def _loaded(space: PlanSpace) -> Workload:
     """Requests of an instance: kept in flight, or arriving."""
     work, rate = space.work, space.asked.rate
     if rate is None:
@@ -135,7 +135,7 @@ def _loaded(space: Space) -> Workload:
     return work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
 
 
-def _mean(space: Space) -> Workload:
+def _mean(space: PlanSpace) -> Workload:
     """Requests of two pools, all of the mean lengths."""
     work, rate = space.work.replace(lengths=()), space.asked.rate
     if rate is None:
@@ -143,7 +143,7 @@ def _mean(space: Space) -> Workload:
     return work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
 
 
-def _wrapper(space: Space) -> Disaggregated:
+def _wrapper(space: PlanSpace) -> Disaggregated:
     first, last = space.sides[0], space.sides[-1]
     wrapper = Disaggregated.of(target=first.serving)
     if last is first:
@@ -151,7 +151,7 @@ def _wrapper(space: Space) -> Disaggregated:
     return wrapper.replace(decoder=last.serving, decode_hardware=last.hardware)
 
 
-def _hardware(space: Space) -> tuple[Hardware, Hardware]:
+def _hardware(space: PlanSpace) -> tuple[Hardware, Hardware]:
     return space.sides[0].hardware, space.sides[-1].hardware
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from infer_jax.compiling import as_wide_here
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning.aggregated import Table, arriving, shares, table
-from infer_jax.planning.choose import USUAL_TTFT, Asked, Choice, choices
+from infer_jax.planning.aggregated import LayoutEstimates, arriving, shares, table
+from infer_jax.planning.choose import USUAL_TTFT, Choice, Requirements, choices
 from infer_jax.planning.disaggregated import splits
 from infer_jax.planning.legal_layouts import Layout, layouts
 from infer_jax.planning.pool_pairs import Side
@@ -43,7 +43,7 @@ def search(
     sides: Sequence[Side],
     arch: Architecture,
     work: Workload,
-    asked: Asked,
+    asked: Requirements,
     common: Deployment,
     *,
     modes: Sequence[str] = MODES,
@@ -62,7 +62,9 @@ def search(
         InputError: no layout that an engine runs.
     """
 
-    def within(asked: Asked, table: Table | None = None) -> tuple[Searched, Table | None]:
+    def within(
+        asked: Requirements, table: LayoutEstimates | None = None
+    ) -> tuple[Searched, LayoutEstimates | None]:
         return _searched(sides, arch, work, asked, common, modes, extras, draft, count, table)
 
     extras = [{"chunk": c, "drafts": d} for c, d in product(chunks, drafts)]
@@ -78,14 +80,14 @@ def _searched(
     sides: Sequence[Side],
     arch: Architecture,
     work: Workload,
-    asked: Asked,
+    asked: Requirements,
     common: Deployment,
     modes: Sequence[str],
     extras: list[dict[str, float]],
     draft: Architecture | None,
     count: int,
-    known: Table | None,
-) -> tuple[Searched, Table | None]:
+    known: LayoutEstimates | None,
+) -> tuple[Searched, LayoutEstimates | None]:
     """Plans within limits, and the table of instances: ``known``, or evaluated here."""
     first, second = sides[0], sides[-1]
     legal = [
@@ -138,9 +140,9 @@ def instances(
     work: Workload,
     legal: list[Layout],
     common: Deployment,
-    asked: Asked,
+    asked: Requirements,
     draft: Architecture | None,
-) -> Table:
+) -> LayoutEstimates:
     """Every layout at every batch, share of the concurrency, or replica."""
     tried = None if asked.concurrency is None else shares(asked.concurrency)
     closed = work.replace(arrivals=None, lengths=())

@@ -9,7 +9,7 @@ import numpy as np
 
 from infer_jax.estimators.estimate import Estimate, Limit
 from infer_jax.physics.pareto import undominated
-from infer_jax.planning.aggregated import Positions, Table
+from infer_jax.planning.aggregated import LayoutEstimates, Positions
 from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.specs import Output, outputs
 
@@ -21,7 +21,7 @@ Degrees = Mapping[str, float | Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requirements:
     """The requirements of a plan: limits in seconds, chips in all, and the load.
 
     ``usual_ttft``: without a limit of TTFT, a search keeps it within ``USUAL_TTFT`` if any plan
@@ -132,7 +132,7 @@ class _Rows(NamedTuple):
     excess: Mapping[str, Column]
 
 
-class Priced(NamedTuple):
+class PricedTable(NamedTuple):
     """Every row of a table as a plan of a system; ``order``: within the limits, cheapest first.
 
     Rows that exceed limits come after those that do not, by how much they do.
@@ -140,7 +140,7 @@ class Priced(NamedTuple):
 
     system: str
     price: float
-    table: Table
+    table: LayoutEstimates
     rows: _Rows
     lengths: tuple[float, float]
     order: Positions
@@ -159,7 +159,9 @@ class Priced(NamedTuple):
         return rows[single(np.asarray(self.table.served.tpot)[rows], self.rows.cost[rows])].tolist()
 
 
-def priced(system: str, price: float, table: Table, asked: Asked, isl: float, osl: float) -> Priced:
+def priced(
+    system: str, price: float, table: LayoutEstimates, asked: Requirements, isl: float, osl: float
+) -> PricedTable:
     """The rows of a table as plans: as many replicas as the traffic needs, or the chips allow."""
     each = table.rate / osl
     replicas = _replicas(table, asked, each)
@@ -171,14 +173,14 @@ def priced(system: str, price: float, table: Table, asked: Asked, isl: float, os
     unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
     keys = (np.asarray(x, np.float32) for x in (table.served.tpot, cost, worst_of(rows.excess)))
     order = np.lexsort((unusual, *keys))
-    return Priced(system, price, table, rows, (isl, osl), order)
+    return PricedTable(system, price, table, rows, (isl, osl), order)
 
 
 def choices(
     system: str,
     price: float,
-    table: Table,
-    asked: Asked,
+    table: LayoutEstimates,
+    asked: Requirements,
     isl: float,
     osl: float,
     count: int = 5,
@@ -195,7 +197,9 @@ def choices(
     return [every.choice(i) for i in met], [every.choice(i) for i in missed]
 
 
-def _excess(table: Table, asked: Asked, replicas: Column, requests: Column) -> dict[str, Column]:
+def _excess(
+    table: LayoutEstimates, asked: Requirements, replicas: Column, requests: Column
+) -> dict[str, Column]:
     """By limit, the share by which each row exceeds it; 0 or less where it does not."""
     served = table.served
     excess = {
@@ -219,7 +223,12 @@ def worst_of(excess: Mapping[str, Column]) -> Column:
 
 
 def _choice(
-    system: str, price: float, table: Table, rows: _Rows, lengths: tuple[float, float], i: int
+    system: str,
+    price: float,
+    table: LayoutEstimates,
+    rows: _Rows,
+    lengths: tuple[float, float],
+    i: int,
 ) -> Choice:
     """Row ``i`` as a plan."""
     served, layout, replicas = table.served, table.at(i), float(rows.replicas[i])
@@ -241,7 +250,7 @@ def _choice(
     )
 
 
-class Answers(TypedDict):
+class PlanOutputs(TypedDict):
     """The outputs of an estimate and the limits it exceeds, as a ``Choice`` has them."""
 
     outputs: dict[Output, float]
@@ -255,7 +264,7 @@ def answers(
     excess: Mapping[str, Column],
     row: int,
     more: Mapping[Output, float] = MappingProxyType({}),
-) -> Answers:
+) -> PlanOutputs:
     """The outputs of one row of an estimate, with ``more``, and the limits it exceeds."""
     terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
     memory = estimate.decode.limits["memory"]
@@ -302,7 +311,7 @@ def tiers(limits: Mapping[str, Limit], row: int) -> dict[str, tuple[float, float
     }
 
 
-def _replicas(table: Table, asked: Asked, each: Column) -> Column:
+def _replicas(table: LayoutEstimates, asked: Requirements, each: Column) -> Column:
     """Replicas of each row's instance, which serves ``each`` requests per second."""
     if asked.concurrency is not None:
         return np.round(asked.concurrency / table.batch)
@@ -312,7 +321,7 @@ def _replicas(table: Table, asked: Asked, each: Column) -> Column:
     return np.maximum(np.floor(asked.chips / table.chips), 1.0)
 
 
-def first_of_each(table: Table, order: Iterable[int], count: int) -> list[int]:
+def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> list[int]:
     """The first rows of ``order``, one per layout, and one of layouts with equal results.
 
     A layout that answers as one before it does not come back with another batch.

@@ -17,9 +17,9 @@ from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import Deployment, Pass, Serving, Shape
 from infer_jax.planning.aggregated import Positions, batches, by_rows, degrees, models
-from infer_jax.planning.choose import Asked, Choice, exceeded, single
+from infer_jax.planning.choose import Choice, Requirements, exceeded, single
 from infer_jax.planning.legal_layouts import Column, Layout
-from infer_jax.planning.pool_pairs import EXACT, Pair, Rows, Side, choices, evaluated
+from infer_jax.planning.pool_pairs import EXACT, Pair, PoolRows, Side, choices, evaluated
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.typed_jax import trees
 
@@ -47,7 +47,7 @@ def splits(
     work: Workload,
     legal: tuple[Sequence[Layout], Sequence[Layout]],
     common: Deployment,
-    asked: Asked,
+    asked: Requirements,
     count: int = 5,
     draft: Architecture | None = None,
 ) -> Paired:
@@ -158,8 +158,8 @@ def _at_speeds(
     asking: tuple[_Asking, _Asking],
     phases: list[Pass],
     shares: tuple[float, float],
-    asked: Asked,
-) -> tuple[tuple[Rows, Rows], list[Pair]]:
+    asked: Requirements,
+) -> tuple[tuple[PoolRows, PoolRows], list[Pair]]:
     """The best pairs at TPOT limits from the fastest pass to the one with most tokens per chip."""
     fits = _fits(phases[1])
     index, _, forward = asking[1].rows
@@ -168,7 +168,7 @@ def _at_speeds(
     time = time[single(time, time * chips / np.asarray(forward.sequences))]
     slowest = max(time[0], min(time[-1], asked.tpot))
     first = _best(asking[0], phases[0], asked.ttft, shares[0], asked)
-    seconds: list[Rows] = []
+    seconds: list[PoolRows] = []
     pairs: list[Pair] = []
     rows = 0
     for limit in np.asarray(np.geomspace(time[0], slowest, SPEEDS), np.float64):
@@ -180,17 +180,22 @@ def _at_speeds(
     return (first, _all_of(seconds)), pairs
 
 
-def _all_of(pools: Sequence[Rows]) -> Rows:
+def _all_of(pools: Sequence[PoolRows]) -> PoolRows:
     """The rows of several searches of one pool, one after the other."""
     columns = [(one.sequences, one.chips, one.phase, one.rate) for one in pools]
     sequences, chips, phase, rate = jax.tree.map(_joined, *columns)
     layout = list(itertools.chain(*(one.layout for one in pools)))
-    return Rows(layout, sequences, chips, phase, rate, pools[0].price)
+    return PoolRows(layout, sequences, chips, phase, rate, pools[0].price)
 
 
 def _best(
-    asking: _Asking, phase: Pass, longest: float, share: float, asked: Asked, kept: int = KEPT
-) -> Rows:
+    asking: _Asking,
+    phase: Pass,
+    longest: float,
+    share: float,
+    asked: Requirements,
+    kept: int = KEPT,
+) -> PoolRows:
     """For each number of chips, the rows with most requests/s whose pass is within ``longest``.
 
     Else those that exceed it least. Of layouts that answer alike the usual one is taken, and the
@@ -221,11 +226,13 @@ def _best(
             alike.add(index[row])
     price = float(asking.side.hardware.price)
     layout = [legal[int(index[row])] for row in rows]
-    return Rows(layout, sequences[rows], chips[rows], trees.take(phase, rows), rate[rows], price)
+    return PoolRows(
+        layout, sequences[rows], chips[rows], trees.take(phase, rows), rate[rows], price
+    )
 
 
 def _combined(
-    pools: tuple[Rows, Rows], asked: Asked, most: int = EXACT, *, apart: bool = False
+    pools: tuple[PoolRows, PoolRows], asked: Requirements, most: int = EXACT, *, apart: bool = False
 ) -> list[Pair]:
     """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer.
 
@@ -259,7 +266,9 @@ def _combined(
     return list(zip(i, j, x, y, strict=True))
 
 
-def _copies(first: Rows, second: Rows, j: int, asked: Asked) -> tuple[Column, Column]:
+def _copies(
+    first: PoolRows, second: PoolRows, j: int, asked: Requirements
+) -> tuple[Column, Column]:
     """Instances of each pool that are worth trying with each prefill row, NaN where none is.
 
     Balanced, within the chips, for the traffic.

@@ -58,7 +58,7 @@ class Layout(NamedTuple):
         return {n: x for n, x in self._asdict().items() if x != usual.get(n)}
 
 
-class Degrees(NamedTuple):
+class DegreeColumns(NamedTuple):
     """The degrees of many layouts, as columns."""
 
     tp: Column
@@ -87,7 +87,7 @@ def layouts(
             stages = [pp for pp in range(1, most + 1) if _even(layers, pp)]
             for ep in _divisors(ranks, ranks) if mixture else (1,):
                 tried += [(tp, groups, ep, pp) for pp in stages]
-    each = Degrees(*np.asarray(tried, np.float64).reshape(-1, 4).T)
+    each = DegreeColumns(*np.asarray(tried, np.float64).reshape(-1, 4).T)
     fits = legal.holds(arch, each) & whole(each.tp * each.attention_dp * each.pp, size)
     runs = np.broadcast_to(fits, len(tried))
     return [Layout(*row) for row, good in zip(tried, runs, strict=True) if good]

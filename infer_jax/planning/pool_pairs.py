@@ -15,8 +15,8 @@ from infer_jax.physics.energy import Draw, power
 from infer_jax.planning.aggregated import Positions, by_rows
 from infer_jax.planning.choose import (
     MILLION,
-    Asked,
     Choice,
+    Requirements,
     answers,
     exceeded,
     single,
@@ -38,7 +38,7 @@ class Side(NamedTuple):
     machine: int = 1
 
 
-class Rows(NamedTuple):
+class PoolRows(NamedTuple):
     """A pool's best rows, by instance: layout, sequences, chips, its pass, requests/s."""
 
     layout: Sequence[Layout]
@@ -67,7 +67,7 @@ def evaluated(
     sides: tuple[Side, Side],
     work: Workload,
     common: Deployment,
-    pools: tuple[Rows, Rows],
+    pools: tuple[PoolRows, PoolRows],
     pairs: Sequence[Pair],
 ) -> PairEstimates:
     """Every pair of pools with its transfer."""
@@ -77,7 +77,7 @@ def evaluated(
     return by_rows(_pairs, (wrapper, arch, sides[0].hardware, work, common, boards), *ends)
 
 
-def _end(pool: Rows, row: Positions, copies: Column) -> tuple[object, ...]:
+def _end(pool: PoolRows, row: Positions, copies: Column) -> tuple[object, ...]:
     """One pool of each pair: degrees, instances, sequences in one, its pass."""
     degrees = np.asarray(pool.layout, np.float64)[row].T
     named = dict(zip(Layout._fields, degrees, strict=True))
@@ -125,7 +125,7 @@ class _Priced(NamedTuple):
     """Pairs with their pools, requests/s, dollars per hour, and joules per request by side."""
 
     sides: tuple[Side, Side]
-    pools: tuple[Rows, Rows]
+    pools: tuple[PoolRows, PoolRows]
     pairs: Sequence[Pair]
     estimate: Estimate
     rate: Column
@@ -171,11 +171,11 @@ class _Priced(NamedTuple):
 
 def choices(
     sides: tuple[Side, Side],
-    pools: tuple[Rows, Rows],
+    pools: tuple[PoolRows, PoolRows],
     pairs: Sequence[Pair],
     answered: PairEstimates,
     work: Workload,
-    asked: Asked,
+    asked: Requirements,
     count: int,
 ) -> tuple[list[Choice], list[Choice]]:
     """The cheapest pairs within the limits, one a layout, and the nearest misses otherwise.
@@ -199,7 +199,7 @@ def choices(
     return (plans, []) if worst.min() <= 0.0 else ([], plans)
 
 
-def _excess(estimate: Estimate, asked: Asked) -> dict[str, Column]:
+def _excess(estimate: Estimate, asked: Requirements) -> dict[str, Column]:
     """By limit, the share by which each pair exceeds it; 0 or less where it does not."""
     prefill = {f"prefill {name}": limit for name, limit in estimate.prefill.limits.items()}
     limits = {**estimate.decode.limits, **prefill}

@@ -12,7 +12,7 @@ from infer_jax.specs import outputs
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.group import locate, spread
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.refine import KEPT, SHORT, Rows
+from infer_jax.sweeps.refine import KEPT, SHORT, RefinedPoints
 
 HEAD = ("feasible", *(output.name for output in outputs(Estimate)))  # the first columns
 Column = Shaped[np.ndarray, " rows"]  # numbers, or names and sentences
@@ -21,7 +21,7 @@ Column = Shaped[np.ndarray, " rows"]  # numbers, or names and sentences
 class Columns:
     """The columns of rows by dotted path, and their units."""
 
-    def __init__(self, ready: Prepared, rows: Rows, units: Mapping[str, str]):
+    def __init__(self, ready: Prepared, rows: RefinedPoints, units: Mapping[str, str]):
         self.ready, self.rows, self.units = ready, rows, dict(units)
         self.systems = {n: x for n, x in ready.named.items() if isinstance(x, System)}
         self.all = self._all()

@@ -23,7 +23,7 @@ from infer_jax.typed_jax import jit
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
 
 
-class Rows:
+class RefinedPoints:
     """Points in float64: index, terms by path, whether they are feasible, and their excess."""
 
     def __init__(self, index: Sequence[int], terms: dict[str, np.ndarray], group: np.ndarray):
@@ -32,12 +32,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, order: Sequence[int] | np.ndarray) -> "Rows":
+    def take(self, order: Sequence[int] | np.ndarray) -> "RefinedPoints":
         """The chosen rows, in that order."""
         chosen = np.asarray(order, int)
         numbers: list[int] = chosen.tolist()
         terms = {k: v[chosen] for k, v in self.terms.items()}
-        return Rows([self.index[i] for i in numbers], terms, self.group[chosen])
+        return RefinedPoints([self.index[i] for i in numbers], terms, self.group[chosen])
 
 
 KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
@@ -54,7 +54,7 @@ def _compiled(platform: str) -> Callable[..., Whole]:
 
 def evaluate(
     parts: Sequence[Part], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
-) -> Rows:
+) -> RefinedPoints:
     """All numbers of the estimates at these global indices, in float64."""
     terms: dict[str, np.ndarray] = {}
     owner = np.zeros(len(index), np.int64)
@@ -64,7 +64,7 @@ def evaluate(
         for name, column in _terms(part, digits).items():
             full = terms.setdefault(name, np.full(len(index), np.nan, column.dtype))
             full[at] = column
-    return Rows(index, terms, owner)
+    return RefinedPoints(index, terms, owner)
 
 
 def warm(part: Part) -> None:
@@ -115,7 +115,7 @@ def _cpu() -> list[Device]:
         return []
 
 
-def select(reducer: Reducer, rows: Rows, signs: dict[str, float]) -> Rows:
+def select(reducer: Reducer, rows: RefinedPoints, signs: dict[str, float]) -> RefinedPoints:
     """What the reducer keeps of these points, exactly, in the reducer's order."""
     if not len(rows):
         return rows
@@ -131,7 +131,9 @@ def select(reducer: Reducer, rows: Rows, signs: dict[str, float]) -> Rows:
     return rows
 
 
-def judged(reducer: Pareto, rows: Rows, signs: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+def judged(
+    reducer: Pareto, rows: RefinedPoints, signs: dict[str, float]
+) -> tuple[np.ndarray, np.ndarray]:
     """Which points count, and of all of them the objectives to be minimised."""
     if not len(rows):
         return np.zeros(0, int), np.zeros((0, len(reducer.objectives)))
@@ -139,16 +141,16 @@ def judged(reducer: Pareto, rows: Rows, signs: dict[str, float]) -> tuple[np.nda
     return np.flatnonzero(_counting(rows) & np.all(np.isfinite(keys), axis=1)), keys
 
 
-def _counting(rows: Rows) -> np.ndarray:
+def _counting(rows: RefinedPoints) -> np.ndarray:
     return rows.terms["feasible"].astype(bool) & rows.terms[KEPT].astype(bool)
 
 
-def _key(rows: Rows, term: str, signs: dict[str, float]) -> np.ndarray:
+def _key(rows: RefinedPoints, term: str, signs: dict[str, float]) -> np.ndarray:
     name, sign = parse(term)
     return rows.terms[name] * (signs[name] if sign is None else sign)
 
 
-def _ranked(rows: Rows, value: np.ndarray, alive: np.ndarray, k: int) -> list[int]:
+def _ranked(rows: RefinedPoints, value: np.ndarray, alive: np.ndarray, k: int) -> list[int]:
     order = sorted(np.flatnonzero(alive), key=lambda i: (rows.group[i], value[i], rows.index[i]))
     taken: dict[int, int] = {}
     kept: list[int] = []
@@ -159,7 +161,9 @@ def _ranked(rows: Rows, value: np.ndarray, alive: np.ndarray, k: int) -> list[in
     return kept
 
 
-def _best(reducer: Best, rows: Rows, signs: dict[str, float], ok: np.ndarray) -> Rows:
+def _best(
+    reducer: Best, rows: RefinedPoints, signs: dict[str, float], ok: np.ndarray
+) -> RefinedPoints:
     excess = np.maximum(rows.terms[SHORT], 0.0)
     meets = ok.copy()
     for name, limit in reducer.under:

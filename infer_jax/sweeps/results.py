@@ -23,7 +23,7 @@ from infer_jax.sweeps.explanation import Explanation, explain
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Answer
-from infer_jax.sweeps.refine import Rows
+from infer_jax.sweeps.refine import RefinedPoints
 from infer_jax.sweeps.stream import Outcome
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class SweepResult(Result):
     """
 
     ready: Prepared
-    kept: Rows | None
+    kept: RefinedPoints | None
     declared: Mapping[str, str]
     answer: Answer | None
     provenance: Provenance

@@ -37,7 +37,7 @@ AXES: dict[str, tuple[Callable[..., Axis], int, int | None]] = {  # maker, least
 }
 
 
-class Asked(NamedTuple):
+class SweepFile(NamedTuple):
     """A sweep as a file describes it."""
 
     estimator: Estimator | list[Estimator]
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
     names: tuple[str, ...]  # of the estimators
 
 
-def load_space(path: str | Path, keep: Reducer | None = None) -> Asked:
+def load_space(path: str | Path, keep: Reducer | None = None) -> SweepFile:
     """The sweep of a file; ``keep`` in place of what the file keeps.
 
     Raises:
@@ -57,7 +57,7 @@ def load_space(path: str | Path, keep: Reducer | None = None) -> Asked:
     return space_of(str(path), read_toml(path), keep)
 
 
-def space_of(where: str, table: Table, keep: Reducer | None = None) -> Asked:
+def space_of(where: str, table: Table, keep: Reducer | None = None) -> SweepFile:
     """The sweep of the tables of a file; ``keep`` in place of what they keep."""
     known(where, "", table, KEYS)
     if keep is None and not is_table(table.get("keep")):
@@ -65,7 +65,7 @@ def space_of(where: str, table: Table, keep: Reducer | None = None) -> Asked:
     estimator, space, feasible = read_space(where, table)
     names = table.get("estimator", DEFAULT)
     names = (names,) if isinstance(names, str) else tuple(names)
-    return Asked(estimator, space, keep or _keep(where, table["keep"]), feasible, names)
+    return SweepFile(estimator, space, keep or _keep(where, table["keep"]), feasible, names)
 
 
 def read_space(

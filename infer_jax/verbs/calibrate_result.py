@@ -33,7 +33,7 @@ TITLES = {
 }
 
 
-class Errors(NamedTuple):
+class OutputErrors(NamedTuple):
     """Median and worst |predicted / measured - 1| of one output, in percent."""
 
     median: float
@@ -68,7 +68,7 @@ class CalibrateResult(Result):
         return self.server.interval(0.8)
 
     @cached_property
-    def errors(self) -> dict[str, dict[str, Errors | None]]:
+    def errors(self) -> dict[str, dict[str, OutputErrors | None]]:
         """Errors of every prediction (``sheet``, ``before``, ``after``, ``held_out``) by output."""
         server = self.server
         predictions = {"sheet": server.sheet, "before": server.before, "after": server.after}
@@ -260,11 +260,13 @@ class CalibrateResult(Result):
         return Table(columns, rows)
 
 
-def _errors(times: np.ndarray, measured: np.ndarray) -> dict[str, Errors | None]:
+def _errors(times: np.ndarray, measured: np.ndarray) -> dict[str, OutputErrors | None]:
     """Errors by output; None where nothing was measured."""
     wrong = 100.0 * np.abs(times / measured - 1.0)
     return {
-        name: None if np.isnan(row).all() else Errors(float(np.nanmedian(row)), np.nanmax(row))
+        name: None
+        if np.isnan(row).all()
+        else OutputErrors(float(np.nanmedian(row)), np.nanmax(row))
         for name, row in zip(OUTPUTS, wrong, strict=True)
     }
 
@@ -329,7 +331,7 @@ def _caveats(server: Calibrated) -> list[str]:
     return notes
 
 
-def _cells(errors: Errors | None) -> tuple[str, str]:
+def _cells(errors: OutputErrors | None) -> tuple[str, str]:
     return ("-", "-") if errors is None else (digits(errors.median), digits(errors.worst))
 
 

@@ -47,7 +47,7 @@ CAPTION = (
 )
 
 
-class Priced(NamedTuple):
+class SecondEstimate(NamedTuple):
     """A point under the second estimator: its answers, and the limits that it breaks."""
 
     answers: dict[str, float]
@@ -70,7 +70,7 @@ class DesignResult(Result):
     asked: DesignSpec
     design: Design
     keep: Best
-    second: tuple[Priced, Priced] | None
+    second: tuple[SecondEstimate, SecondEstimate] | None
     config: Mapping[str, object] | None
     notes: tuple[str, ...]
 
@@ -256,7 +256,9 @@ def track_of(design: Design) -> "Track":
     )
 
 
-def priced(asked: DesignSpec, design: Design, keep: Best) -> tuple[Priced, Priced] | None:
+def priced(
+    asked: DesignSpec, design: Design, keep: Best
+) -> tuple[SecondEstimate, SecondEstimate] | None:
     """The start and the design under the second estimator, where the spec names one."""
     if asked.second is None:
         return None
@@ -264,11 +266,11 @@ def priced(asked: DesignSpec, design: Design, keep: Best) -> tuple[Priced, Price
     return _priced(keep, start), _priced(keep, end)
 
 
-def _priced(keep: Best, point: Point) -> Priced:
+def _priced(keep: Best, point: Point) -> SecondEstimate:
     estimate = estimate_of(point)
     broken = _broken(keep, point, estimate)
     answers = {name: float(getattr(estimate, name)) for name in ANSWERS}
-    return Priced(answers, broken, bool(estimate.feasible) and not broken)
+    return SecondEstimate(answers, broken, bool(estimate.feasible) and not broken)
 
 
 def _broken(keep: Best, point: Point, estimate: Estimate) -> list[str]:
@@ -313,7 +315,7 @@ def _row(name: str, before: object, after: object) -> list[str]:
     return [name, _cell(before), _cell(after), _ratio(before, after)]
 
 
-def _beside(start: Priced, design: Priced) -> Table:
+def _beside(start: SecondEstimate, design: SecondEstimate) -> Table:
     """The answers of both, and whether they are feasible."""
     before = {**start.answers, "feasible": start.feasible}
     after = {**design.answers, "feasible": design.feasible}

@@ -9,7 +9,7 @@ from infer_jax.results.numbers import counted
 from infer_jax.specs import Plan
 from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.compare_result import Answer, EstimatorsCompared, RunsCompared
+from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import ISL, OSL
@@ -124,7 +124,7 @@ def _estimators(
         model = inputs.estimator(name, asked)
         check_search(model, name, total)
         trusted = inputs.trust(name, model, asked)
-        answers.append(Answer(trusted, evaluated(model, asked, work, plan, name)))
+        answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name)))
     degrees = {"TP": tp, "PP": pp, "EP": ep}
     layout = " ".join(f"{k}{x:g}" for k, x in degrees.items() if x is not None and x > 1) or "TP1"
     if total is not None:

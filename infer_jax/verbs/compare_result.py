@@ -31,7 +31,7 @@ OVERLAP = (
 )
 
 
-class Answer(NamedTuple):
+class Prediction(NamedTuple):
     """An estimator's estimate, and how far it is trusted."""
 
     trust: Trust
@@ -45,7 +45,7 @@ class EstimatorsCompared(Result):
     asked: inputs.Given
     work: Workload
     layout: str
-    answers: Sequence[Answer]
+    answers: Sequence[Prediction]
 
     def fields(self) -> Mapping[str, object]:
         """The question, and each estimator's outputs and terms."""

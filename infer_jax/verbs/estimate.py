@@ -9,11 +9,11 @@ from infer_jax.estimators.serving import ServerEstimate, Serving
 from infer_jax.specs import Architecture, Experts
 from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.estimate_result import EstimateResult, Load
+from infer_jax.verbs.estimate_result import EstimateLoad, EstimateResult
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested, requested
-from infer_jax.verbs.speculation import Answer, DraftOptions, answered
+from infer_jax.verbs.speculation import DraftedEstimate, DraftOptions, answered
 from infer_jax.verbs.split import check_search, plan_of
 
 OF_FIT, OF_PROFILE = "rows left out of the fit", "the calibration of this profile"
@@ -61,7 +61,7 @@ def estimate(
     >>> bool(answer.estimate.feasible), 15e-3 < float(answer.estimate.tpot) < 25e-3
     (True, True)
     """
-    load = Asked(request_rate, batch, concurrency, dp)
+    load = LoadOptions(request_rate, batch, concurrency, dp)
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     plan, name = plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, estimator)
     model = inputs.estimator(name, asked)
@@ -77,7 +77,7 @@ def estimate(
     return _result(asked, (name, model), load, requests._replace(work=work), answer, limits)
 
 
-class Asked(NamedTuple):
+class LoadOptions(NamedTuple):
     """Requests a second, requests running in one instance or in all ``copies``, as options."""
 
     rate: float | None
@@ -96,9 +96,9 @@ class Asked(NamedTuple):
 def _result(
     asked: inputs.Given,
     named: tuple[str, Estimator],
-    load: Asked,
+    load: LoadOptions,
     requests: Requested,
-    drafted: Answer,
+    drafted: DraftedEstimate,
     limits: Mapping[str, float],
 ) -> EstimateResult:
     """The answer with what is known of its errors, and the requests that run at once."""
@@ -114,7 +114,7 @@ def _result(
         asked=asked,
         estimator=name,
         trust=inputs.trust(name, model, asked),
-        load=Load(requests, load.rate, load.copies, batch, drafted.drafts, drafted.notes),
+        load=EstimateLoad(requests, load.rate, load.copies, batch, drafted.drafts, drafted.notes),
         estimate=answer,
         intervals=bands,
         interval_source=OF_FIT if shipped else OF_PROFILE,
@@ -134,7 +134,7 @@ def _of_this(arch: Architecture, estimate: Estimate) -> Estimate:
     return estimate.replace(prefill=left(estimate.prefill), decode=left(estimate.decode))
 
 
-def _arriving(requests: Requested, estimator: Estimator, load: Asked) -> Requested:
+def _arriving(requests: Requested, estimator: Estimator, load: LoadOptions) -> Requested:
     """The requests of one of the copies."""
     arrivals = requests.work.arrivals
     if arrivals is None:

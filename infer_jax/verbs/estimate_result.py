@@ -26,7 +26,7 @@ LEAST = 1e-9  # seconds: what rounding leaves of a term, such as a queue that is
 
 
 @dataclass(frozen=True)
-class Load:
+class EstimateLoad:
     """The requests of one of ``copies`` instances, how many run in it, and the drafts of a pass.
 
     ``rate``: requests a second in all; None where ``batch`` is kept in flight.
@@ -51,7 +51,7 @@ class EstimateResult(Result):
     asked: inputs.Given
     estimator: str
     trust: Trust
-    load: Load
+    load: EstimateLoad
     estimate: Estimate
     intervals: Mapping[str, Sequence[float]]
     interval_source: str

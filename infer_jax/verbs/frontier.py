@@ -24,7 +24,7 @@ from infer_jax.verbs.progress import busy
 PAPERS = "economics.level4"  # the estimator of the economics paper
 
 
-class Tried(NamedTuple):
+class FrontierGrid(NamedTuple):
     """Every point that was evaluated, and of which layouts and batches they are."""
 
     grid: Grid
@@ -124,7 +124,7 @@ def _tried(
     *,
     whole: bool,
     paper: bool,
-) -> Tried:
+) -> FrontierGrid:
     """Every point that is looked at, evaluated."""
     if whole:
         layouts, batches = points.engine_layouts(asked, total), points.BATCHES
@@ -134,10 +134,10 @@ def _tried(
         )
         layouts = points.searched_layouts(chips)
     grid = points.evaluate(estimator, asked, work, layouts, batches)
-    return Tried(grid, len(layouts), len(batches), whole)
+    return FrontierGrid(grid, len(layouts), len(batches), whole)
 
 
-def _searched(tried: Tried, work: Workload) -> list[str]:
+def _searched(tried: FrontierGrid, work: Workload) -> list[str]:
     """What every point is of, and which points there are."""
     kind = "layouts" if tried.whole else "numbers of GPUs"
     degrees = "degrees that engines run" if tried.whole else "real numbers that its search finds"

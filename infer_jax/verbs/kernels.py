@@ -21,7 +21,7 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import check_split
 
 
-class Answer(NamedTuple):
+class KernelEstimate(NamedTuple):
     """The estimate, tokens of a prefill, the largest batch, kernels of both passes."""
 
     estimate: Estimate
@@ -75,7 +75,7 @@ def kernels(
     work = inputs.workload(isl, osl, 0.0, either(batch, ep))
     inputs.check_context(asked.model, work)
     with busy("compiling and evaluating"):
-        answer: Answer = once(_answer, estimator, arch, asked.hardware, work, plan)
+        answer: KernelEstimate = once(_answer, estimator, arch, asked.hardware, work, plan)
     return KernelsResult(
         asked=asked,
         estimator=name,
@@ -91,7 +91,7 @@ def kernels(
 
 def _answer(
     estimator: Kernels, arch: Architecture, hardware: Hardware, work: Workload, plan: Serving
-) -> Answer:
+) -> KernelEstimate:
     prompts = _prompts(work, plan)
     passes = {
         "prefill": ForwardPass(
@@ -103,7 +103,7 @@ def _answer(
             cached_tokens=decode_context(work),
         ),
     }
-    return Answer(
+    return KernelEstimate(
         estimator.estimate(arch, hardware, work, plan),
         prompts * work.isl,
         estimator.largest_batch(arch, hardware, work, plan),

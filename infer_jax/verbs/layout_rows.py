@@ -42,7 +42,7 @@ class LayoutRow(TypedDict):
 Change = TypedDict("Change", {"from": float, "to": float, "fastest": str, "time_ms": float})
 
 
-class Passes(NamedTuple):
+class LayoutPasses(NamedTuple):
     """The pass of every row, whether it fits, and by how much it does not."""
 
     phase: Phase
@@ -50,11 +50,11 @@ class Passes(NamedTuple):
     shortfall: Array
 
 
-class Tried(NamedTuple):
+class LayoutTable(NamedTuple):
     """Rows of (chips, batch, x, y, z, layout, attention), and what a pass of each takes."""
 
     table: np.ndarray
-    passes: Passes
+    passes: LayoutPasses
 
     def best(self, chosen: np.ndarray) -> list[LayoutRow]:
         """The best axes of every layout among rows ``chosen``, the fastest feasible first."""
@@ -116,7 +116,7 @@ def tried(
     chips: float,
     batch: float,
     axes: int | None,
-) -> Tried:
+) -> LayoutTable:
     """Every layout of ``codes`` at ``chips`` and ``batch``, at other batches and on other slices.
 
     ``tokens``: new and cached ones of a sequence. ``axes``: of the torus; None: any divisor is x.
@@ -136,7 +136,7 @@ def tried(
         ]
     )
     passes = once(_passes, estimator, arch, hardware, table, *tokens, points=len(table))
-    return Tried(table, passes)
+    return LayoutTable(table, passes)
 
 
 def _sizes(chips: int, axes: int | None) -> list[int]:
@@ -167,14 +167,14 @@ def _passes(
     table: Array,
     new: Array,
     cached: Array,
-) -> Passes:
-    def one(row: Array) -> Passes:
+) -> LayoutPasses:
+    def one(row: Array) -> LayoutPasses:
         _, batch, x, y, z, code, by = row
         plan = Slice.of().replace(x=x, y=y, z=z, layout=code, attention=by)
         forward = ForwardPass(
             sequences=batch, new_tokens=new + 0.0 * batch, cached_tokens=cached + 0.0 * batch
         )
         phase = estimator.step(arch, hardware, forward, plan)
-        return Passes(phase, phase.feasible, phase.shortfall)
+        return LayoutPasses(phase, phase.feasible, phase.shortfall)
 
     return jax.vmap(one)(table)

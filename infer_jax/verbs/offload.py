@@ -13,7 +13,7 @@ from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
-from infer_jax.verbs.offload_result import KINDS, TIERS, Block, OffloadResult
+from infer_jax.verbs.offload_result import KINDS, TIERS, BestBlock, OffloadResult
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
@@ -99,14 +99,14 @@ def _stages(arch: Architecture, gpus: float) -> None:
 
 def _block(
     model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
-) -> Block:
+) -> BestBlock:
     """The block of ``plan`` with its tensors placed at their best, and FlexGen's flags for it."""
     answer: JobEstimate = once(_estimate, model, arch, hardware, work, plan)
     layout = answer.decode.layout
     shares = {f"{kind}_{tier}" for kind in KINDS for tier in TIERS[:2]}
     placed = plan.replace(**{share: layout[share] for share in shares})
     flags = rounded(model, arch, hardware, work, placed, float(answer.throughput))
-    return Block(answer, flags)
+    return BestBlock(answer, flags)
 
 
 def _estimate(

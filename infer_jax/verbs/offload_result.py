@@ -25,7 +25,7 @@ KINDS = ("weights", "cache", "hidden")
 PHASES = ("prefill", "decode")
 
 
-class Block(NamedTuple):
+class BestBlock(NamedTuple):
     """The best block: its estimate, and FlexGen's flags for it where a rounding fits."""
 
     estimate: JobEstimate
@@ -48,7 +48,7 @@ class OffloadResult(Result):
     gpus: float
     latency: float | None
     grid: Blocks
-    block: Block | None
+    block: BestBlock | None
     picture: str | None = None
     pictured: bool = False
 
@@ -140,7 +140,7 @@ class OffloadResult(Result):
     def _drawn(self) -> bool:
         return self.pictured and self.block is not None
 
-    def _answers(self, block: Block) -> dict[str, object]:
+    def _answers(self, block: BestBlock) -> dict[str, object]:
         answer, flags = block.estimate, block.flags
         phases = {name: getattr(answer, name) for name in PHASES}
         flexgen = None
@@ -174,7 +174,7 @@ class OffloadResult(Result):
         }
 
 
-def _rates(block: Block) -> Table:
+def _rates(block: BestBlock) -> Table:
     answer = block.estimate
     layout = answer.decode.layout
     samples = f"{float(layout['gpu_batch']):g} x {float(layout['batches']):g}"
@@ -192,7 +192,7 @@ def _rates(block: Block) -> Table:
     return Table(columns, rows)
 
 
-def _placement(block: Block) -> Table:
+def _placement(block: BestBlock) -> Table:
     columns = (Column("kept on", left=True), *(Column(t, "%") for t in ("GPU", "CPU", "disk")))
     rows = [
         [kind, *(digits(100 * float(at[tier])) for tier in TIERS)]

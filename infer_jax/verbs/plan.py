@@ -9,14 +9,14 @@ import numpy as np
 
 from infer_jax.catalog import System
 from infer_jax.estimators.serving import ENGINES, Deployment
-from infer_jax.planning import MODES, Asked
+from infer_jax.planning import MODES, Requirements
 from infer_jax.specs import UNBOUNDED, Hardware
 from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.drafts import drafting
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.plan_result import PlanResult
-from infer_jax.verbs.plan_search import Money, Plans, Question, Target, Tried, plans
+from infer_jax.verbs.plan_search import Candidates, Money, Plans, Question, Target, plans
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import requested
 
@@ -133,7 +133,7 @@ def _asked(
     load: tuple[float | None, float | None, float | None],
     limits: tuple[float | None, float | None, float | None],
     frontier: bool,
-) -> Asked:
+) -> Requirements:
     """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT and the 99 % of TTFT."""
     (total, concurrency, rate), (ttft, tpot, p99) = load, limits
     if concurrency is not None and rate is not None:
@@ -141,7 +141,7 @@ def _asked(
     if total is None and concurrency is None and rate is None:
         question = "How many GPUs are there, or how much traffic is to be served?"
         raise ask("--total-gpus", question, "--total-gpus, --concurrency or --request-rate")
-    return Asked(
+    return Requirements(
         ttft=checks.either(ttft, math.inf),
         usual_ttft=ttft is None,
         tpot=checks.either(tpot, math.inf),
@@ -155,12 +155,12 @@ def _asked(
 
 def _tried(
     mode: str | None,
-    asked: Asked,
+    asked: Requirements,
     chunk: float | Sequence[float] | None,
     places: float | None,
     engine: str | None,
     top: int,
-) -> Tried:
+) -> Candidates:
     """Which plans are tried; pools know the mean of their wait only, not the 99 % of TTFT."""
     checks.one_of("--mode", mode, MODES)
     checks.one_of("--engine", engine, ENGINES)
@@ -169,10 +169,12 @@ def _tried(
     modes = (mode,) if mode else MODES[:1] if alone else MODES
     common = Deployment.of() if places is None else Deployment.of(max_sequences=places)
     estimator = f"serving.{engine}" if engine else inputs.BEST
-    return Tried(modes, chunks or [UNBOUNDED], common, estimator, int(top), alone)
+    return Candidates(modes, chunks or [UNBOUNDED], common, estimator, int(top), alone)
 
 
-def _agree(mode: str | None, asked: Asked, tried: Tried, decoding: HardwareLike | None) -> None:
+def _agree(
+    mode: str | None, asked: Requirements, tried: Candidates, decoding: HardwareLike | None
+) -> None:
     """Raise InputError where an option is of another mode than the one asked for."""
     p99, chunk = asked.p99_ttft, tried.chunks[0]
     if math.isfinite(p99) and asked.rate is None:

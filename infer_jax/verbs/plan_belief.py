@@ -12,13 +12,13 @@ from infer_jax.catalog.published import COMMON, UNSEEN_WITHIN, serving_errors, s
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.estimators.serving import GENERATIONS, Serving
 from infer_jax.physics.chance import Spread
-from infer_jax.planning import Asked, Choice, Searched
-from infer_jax.planning.belief import Tried, believed
-from infer_jax.planning.chances import ARRIVING_DRAWS, Belief, Doubt, Space
+from infer_jax.planning import Choice, Requirements, Searched
+from infer_jax.planning.belief import Variations, believed
+from infer_jax.planning.chances import ARRIVING_DRAWS, Belief, Doubt, PlanSpace
 from infer_jax.specs import leaves
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_measure import Answered, Measure, next_run
-from infer_jax.verbs.plan_search import Plans, Pool, Question, plans
+from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, plans
 
 OUTPUTS = ("tpot", "ttft")
 Within = Mapping[str, Mapping[int, tuple[float, float]]]  # by output; by share, factors
@@ -42,7 +42,7 @@ class Doubts:
             self.scores[name] = normal_scores(1, self.draws, crc32(name.encode()))[:, 0]
         return self.scores[name]
 
-    def belief(self, pools: Sequence[Pool], model: str) -> Belief:
+    def belief(self, pools: Sequence[ConsideredSystem], model: str) -> Belief:
         """What is uncertain of plans on one system, or on two."""
         where = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
         settled = bool(pools[0].given.system.bands())
@@ -57,20 +57,20 @@ class Doubts:
         }
         return Belief([self._drawn(pool) for pool in pools], doubts, offsets)
 
-    def _drawn(self, pool: Pool) -> Serving:
+    def _drawn(self, pool: ConsideredSystem) -> Serving:
         intervals = _intervals(pool)
         scores = {one.symbol: self.score(one.symbol) for one in intervals.values()}
         return drawn(pool.side.serving, intervals, scores, self.draws)
 
 
-def offset(where: str, pools: Sequence[Pool], mode: str, output: str) -> str:
+def offset(where: str, pools: Sequence[ConsideredSystem], mode: str, output: str) -> str:
     """The name of an offset: of TPOT or TTFT, of an engine on a system, of a mode."""
     engine = NAMES[inputs.engine(pools[0].side.serving)]
     kind = " of two pools" if mode == "disaggregated" else ""
     return f"the offset of the {output.upper()}{kind} of {engine} on {where}"
 
 
-def _intervals(pool: Pool) -> dict[str, Interval]:
+def _intervals(pool: ConsideredSystem) -> dict[str, Interval]:
     """Intervals of coefficients: of the profile's calibration, else of the fit to many servers."""
     system, serving = pool.given.system, pool.side.serving
     if not system.bands():
@@ -87,7 +87,7 @@ def _intervals(pool: Pool) -> dict[str, Interval]:
     return known
 
 
-def _within(pool: Pool, model: str) -> Within:
+def _within(pool: ConsideredSystem, model: str) -> Within:
     """Between which factors of the prediction shares of measured runs are, by output."""
     system, trusted = pool.given.system, pool.trusted
     if trusted.calibrated:
@@ -170,14 +170,16 @@ def decided(question: Question, confidence: float) -> Plans:
     doubts, answers = Doubts(draws), list[Answered]()
     drafts, tried = question.drafts, question.tried
 
-    def search(question: Question, pools: Sequence[Pool], asked: Asked) -> Searched:
+    def search(
+        question: Question, pools: Sequence[ConsideredSystem], asked: Requirements
+    ) -> Searched:
         given = pools[0].given.model
         draft = drafts.draft if drafts else None
         sides, work = [pool.side for pool in pools], question.requests.work
-        space = Space(sides, given.architecture, work, asked, tried.common, draft)
+        space = PlanSpace(sides, given.architecture, work, asked, tried.common, draft)
         belief = doubts.belief(pools, given.name)
         counts = drafts.counts if drafts else (0.0,)
-        wanted = Tried(tried.modes, tried.chunks, counts, tried.count)
+        wanted = Variations(tried.modes, tried.chunks, counts, tried.count)
         answer = believed(space, belief, confidence, wanted)
         answers.append(Answered(space._replace(asked=answer.asked), belief, answer))
         return answer.searched

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from infer_jax.launch import ENGINES, Launch, Service, launches, service
+from infer_jax.launch import ENGINES, Launch, LaunchedService, launches, service
 from infer_jax.planning import Choice
 from infer_jax.results import Lines, Part
 from infer_jax.specs import UNBOUNDED
@@ -13,7 +13,7 @@ from infer_jax.verbs.plan_search import Plans, Question
 NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
 
 
-def service_of(choice: Choice, question: Question, plans: Plans) -> Service:
+def service_of(choice: Choice, question: Question, plans: Plans) -> LaunchedService:
     """The servers of a plan, with the sizes that they are started with."""
     systems = [plans.systems[name] for name in choice.system.split(" > ")]
     most = float(question.tried.common.max_sequences)

@@ -13,7 +13,7 @@ from infer_jax.catalog.published import serving_coefficients
 from infer_jax.physics.chance import holds
 from infer_jax.planning import MODES, Choice
 from infer_jax.planning.belief import Believed
-from infer_jax.planning.chances import Belief, Chances, Space, chances
+from infer_jax.planning.chances import Belief, Chances, PlanSpace, chances
 from infer_jax.results import numbers
 
 OUTPUTS = ("tpot", "ttft")
@@ -24,7 +24,7 @@ LEAST = 0.002  # of the plan's cost that a measurement is worth at least to be n
 class Answered(NamedTuple):
     """One search: where, what is uncertain, and its answer."""
 
-    space: Space
+    space: PlanSpace
     belief: Belief
     believed: Believed
 

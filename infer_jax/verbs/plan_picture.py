@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infer_jax.planning import Asked, Choice
+from infer_jax.planning import Choice, Requirements
 from infer_jax.results.numbers import digits
 from infer_jax.verbs import inputs
 
@@ -73,7 +73,7 @@ def _bands(plans: "Plans") -> dict[str, Sequence[float]]:
     return found
 
 
-def _caption(asked: Asked, question: "Question", plans: "Plans", *, banded: bool) -> str:
+def _caption(asked: Requirements, question: "Question", plans: "Plans", *, banded: bool) -> str:
     """What was asked, in a sentence or two."""
     work = question.requests.work
     load = [

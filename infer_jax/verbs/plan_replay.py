@@ -23,7 +23,7 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
-from infer_jax.verbs.plan_search import Plans, Pool, Question
+from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
 from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
@@ -158,7 +158,7 @@ def _pooled(question: Question, plans: Plans, choice: Choice, most: float) -> Ti
     return _times(*found, asked.output)
 
 
-def _are_of(pools: Sequence[Pool], choice: Choice) -> bool:
+def _are_of(pools: Sequence[ConsideredSystem], choice: Choice) -> bool:
     names = dict.fromkeys(x.side.name for x in pools)
     formats = pools[0].given.model.quantisation
     return (" > ".join(names), formats) == (choice.system, choice.formats)
@@ -167,7 +167,7 @@ def _are_of(pools: Sequence[Pool], choice: Choice) -> bool:
 PREFILL = 16384  # SGLang's max_prefill_tokens, which alone bounds a pass of whole prompts
 
 
-def _is_of(pool: Pool, choice: Choice) -> bool:
+def _is_of(pool: ConsideredSystem, choice: Choice) -> bool:
     system, formats = pool.side.name, pool.given.model.quantisation
     return (system, formats) == (choice.system, choice.formats)
 

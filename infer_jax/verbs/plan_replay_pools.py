@@ -10,13 +10,15 @@ from infer_jax.planning import Choice, pools_of
 from infer_jax.replays import Requests, serve_pools
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
-from infer_jax.verbs.plan_search import Plans, Pool, Question
+from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
 from infer_jax.verbs.replay_pools import ENGINE, Pair, PoolSplit, crossing, pair_of, pools_in
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.replay_server import Sizes
 
 
-def pair_or_why(question: Question, plans: Plans, choice: Choice, pools: list[Pool]) -> Pair | str:
+def pair_or_why(
+    question: Question, plans: Plans, choice: Choice, pools: list[ConsideredSystem]
+) -> Pair | str:
     """Both pools as servers, or why they are not replayed."""
     prefill, decode = (dict(x) for x in pools_of(choice.degrees))
     first, last = pools[0].side, pools[-1].side

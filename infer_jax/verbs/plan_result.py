@@ -12,7 +12,7 @@ from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.results import Notes, Part, Result
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import limits, plan_launch, plan_picture, plan_rows, plan_tables
-from infer_jax.verbs.plan_rows import Row
+from infer_jax.verbs.plan_rows import PlanRow
 from infer_jax.verbs.plan_search import Plans, Question, fronts
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PlanResult(Result):
             notes += plan_launch.notes(launched, engine)
         yield Notes(notes)
 
-    def _shown(self) -> list[Row]:
+    def _shown(self) -> list[PlanRow]:
         """The rows that are printed: of a frontier some, of near misses the nearest."""
         plans, asked = self.searched, self.question.asked
         shown = plans.met or plans.missed[: self.question.tried.count]
@@ -133,7 +133,7 @@ class PlanResult(Result):
             shown = [plans.met[i] for i in plan_tables.spread(plans.met)]
         return [plan_rows.row(c, plans) for c in shown]
 
-    def _head(self, rows: Sequence[Row]) -> str:
+    def _head(self, rows: Sequence[PlanRow]) -> str:
         systems = list(dict.fromkeys(row.choice.system for row in rows))
         where = f" on {systems[0]}" if len(systems) == 1 else ""
         work = self.question.requests.work

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.planning import Asked, Choice, Degrees
+from infer_jax.planning import Choice, Degrees, Requirements
 from infer_jax.results import numbers
 from infer_jax.specs import UNBOUNDED, Output
 from infer_jax.verbs import inputs
@@ -18,7 +18,7 @@ REPLAYED = ("ttft", "p99_ttft", "tpot", "p99_tpot")
 PLACED = {"ttft", "tpot", *COSTS, *ENERGIES}  # outputs with a column of their own
 
 
-class Row(NamedTuple):
+class PlanRow(NamedTuple):
     """A plan with what is known of its system.
 
     ``borrowed``: the generations whose coefficients stand for its chips, where these have none;
@@ -93,7 +93,7 @@ def degrees(of: Degrees) -> dict[str, object]:
     }
 
 
-def row(c: Choice, plans: Plans) -> Row:
+def row(c: Choice, plans: Plans) -> PlanRow:
     """A plan with what is known of its system. Calibrations are of whole servers, not of pools."""
     names = c.system.split(" > ")
     whole = c.mode != "disaggregated"
@@ -101,7 +101,7 @@ def row(c: Choice, plans: Plans) -> Row:
     power = min(float(plans.systems[name].hardware.power) for name in names)
     lenders = dict.fromkeys(plans.trusted[name].borrowed_from for name in names)
     borrowed = " and ".join(name for name in lenders if name) or None
-    return Row(c, borrowed, intervals, values(c, power), _replayed(c, plans))
+    return PlanRow(c, borrowed, intervals, values(c, power), _replayed(c, plans))
 
 
 def values(c: Choice, power: float) -> dict[Output, float | None]:
@@ -136,7 +136,7 @@ def idle(c: Choice, total: float | None) -> float | None:
     return None if total is None else max(total - c.chips, 0.0)
 
 
-def free(c: Choice, asked: Asked) -> list[str]:
+def free(c: Choice, asked: Requirements) -> list[str]:
     """What a plan leaves free of the GPUs there are, and how often it fits on them."""
     left = idle(c, asked.chips) if np.isfinite(asked.chips) else None
     if not left:

@@ -12,7 +12,7 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning import Asked, Choice, Side, front, machine, search
+from infer_jax.planning import Choice, Requirements, Side, front, machine, search
 from infer_jax.planning.cheapest import Searched, largest
 from infer_jax.planning.machines import rule
 from infer_jax.verbs import inputs
@@ -44,7 +44,7 @@ class Target(NamedTuple):
     set: str | Sequence[str] | None = None
 
 
-class Tried(NamedTuple):
+class Candidates(NamedTuple):
     """Which plans are tried: modes, prompt tokens of a pass, and what all of them have.
 
     ``estimator``: its name; ``count``: plans shown of each system; ``alone``: pools are left out,
@@ -71,8 +71,8 @@ class Question(NamedTuple):
     decoding: System | None
     money: Money
     requests: Requested
-    asked: Asked
-    tried: Tried
+    asked: Requirements
+    tried: Candidates
     drafts: Drafting | None
     draft: str | None = None
 
@@ -82,7 +82,7 @@ class Question(NamedTuple):
         return self.asked.chips if math.isfinite(self.asked.chips) else None
 
 
-class Pool(NamedTuple):
+class ConsideredSystem(NamedTuple):
     """A system that is considered, and what was assumed."""
 
     given: inputs.Given
@@ -91,7 +91,7 @@ class Pool(NamedTuple):
     trusted: Trust
 
 
-Search = Callable[[Question, Sequence[Pool], Asked], Searched]
+Search = Callable[[Question, Sequence[ConsideredSystem], Requirements], Searched]
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Plans:
     systems: dict[str, System] = field(default_factory=dict)
     trusted: dict[str, Trust] = field(default_factory=dict)
     formats: dict[str, str | None] = field(default_factory=dict)
-    pools: dict[str, Sequence[Pool]] = field(default_factory=dict)
+    pools: dict[str, Sequence[ConsideredSystem]] = field(default_factory=dict)
     searched: dict[str, Searched] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     replayed: Sequence["Replayed"] = ()
@@ -156,14 +156,16 @@ def plans(question: Question, search: Search | None = None) -> Plans:
     return answer
 
 
-def fronts(question: Question, pools: Mapping[str, Sequence[Pool]]) -> dict[str, list[Choice]]:
+def fronts(
+    question: Question, pools: Mapping[str, Sequence[ConsideredSystem]]
+) -> dict[str, list[Choice]]:
     """The frontier of every search, also of plans that break the limit of TPOT, by its label."""
     wanted = replace(question.asked, frontier=True, tpot=np.inf)
     with jax.enable_x64(True):
         return {label: _search(question, each, wanted).met for label, each in pools.items()}
 
 
-def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[Pool]]]:
+def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[ConsideredSystem]]]:
     """What is searched: its label, its format, and one system or one for each pool."""
     for system, form in product(question.systems, question.target.formats):
         pools = [_pool(question, system, form)]
@@ -173,7 +175,7 @@ def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[P
         yield label + (f", {form}" if len(question.target.formats) > 1 else ""), form, pools
 
 
-def _note(answer: Plans, question: Question, pools: Sequence[Pool]) -> None:
+def _note(answer: Plans, question: Question, pools: Sequence[ConsideredSystem]) -> None:
     """Add what is assumed of pools, and by which systems they are."""
     for pool in pools:
         answer.notes += pool.notes
@@ -181,7 +183,7 @@ def _note(answer: Plans, question: Question, pools: Sequence[Pool]) -> None:
         answer.trusted[pool.side.name] = pool.trusted
 
 
-def _search(question: Question, pools: Sequence[Pool], asked: Asked) -> Searched:
+def _search(question: Question, pools: Sequence[ConsideredSystem], asked: Requirements) -> Searched:
     drafts, tried = question.drafts, question.tried
     return search(
         [pool.side for pool in pools],
@@ -197,7 +199,7 @@ def _search(question: Question, pools: Sequence[Pool], asked: Asked) -> Searched
     )
 
 
-def _pool(question: Question, system: System, form: str | None) -> Pool:
+def _pool(question: Question, system: System, form: str | None) -> ConsideredSystem:
     price, _, region, pue = question.money
     name, total, target = question.tried.estimator, question.total, question.target
     given = inputs.given(target.config, system, form, target.kv_dtype, price, target.set)
@@ -219,4 +221,4 @@ def _pool(question: Question, system: System, form: str | None) -> Pool:
         notes.append(f"{side.name}: {rule(size)}.")
     if total is not None and most < total:
         notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
-    return Pool(given, side, notes, trusted)
+    return ConsideredSystem(given, side, notes, trusted)

@@ -8,7 +8,7 @@ import numpy as np
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.planning import Choice
 from infer_jax.results import Column, Part, Table, numbers
-from infer_jax.verbs.plan_rows import COSTS, ENERGIES, Row
+from infer_jax.verbs.plan_rows import COSTS, ENERGIES, PlanRow
 
 if TYPE_CHECKING:
     from infer_jax.verbs.plan_replay import Replayed
@@ -18,7 +18,7 @@ TIMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
 
 
 def tables(
-    rows: Sequence[Row], *, met: bool, frontier: bool, formats: bool, sign: str
+    rows: Sequence[PlanRow], *, met: bool, frontier: bool, formats: bool, sign: str
 ) -> Iterator[Part]:
     """The rows as tables: plans that are ``met``, of a ``frontier``, or else what they break.
 
@@ -62,7 +62,7 @@ def spread(plans: Sequence[Choice]) -> list[int]:
     return np.unique([np.abs(times - t).argmin() for t in wanted]).tolist()
 
 
-def _name(row: Row, formats: bool) -> str:
+def _name(row: PlanRow, formats: bool) -> str:
     """The layout, the format of the matrices where several are compared, and a mark."""
     c = row.choice
     weights = c.formats.partition(";")[0].partition(" (")[0].replace("bfloat", "bf")
@@ -71,7 +71,7 @@ def _name(row: Row, formats: bool) -> str:
 
 
 def _answers(
-    rows: Sequence[Row], names: Sequence[str], *, met: bool, frontier: bool, sign: str
+    rows: Sequence[PlanRow], names: Sequence[str], *, met: bool, frontier: bool, sign: str
 ) -> Table:
     pools = any(row.choice.mode == "disaggregated" for row in rows)
     systems = len({row.choice.system for row in rows}) > 1
@@ -109,7 +109,7 @@ def _answers(
     return Table(columns, lines, mark=0 if met and not frontier else -1)
 
 
-def _bills(rows: Sequence[Row], names: Sequence[str], sign: str) -> Table:
+def _bills(rows: Sequence[PlanRow], names: Sequence[str], sign: str) -> Table:
     sides, others = ("input", "output", "blended"), dict.fromkeys(x for r in rows for x in r.others)
     columns = (
         Column("per million tokens", left=True),
@@ -128,7 +128,7 @@ def _bills(rows: Sequence[Row], names: Sequence[str], sign: str) -> Table:
     return Table(columns, lines)
 
 
-def _time(row: Row, name: str) -> str:
+def _time(row: PlanRow, name: str) -> str:
     """Milliseconds, with the interval that 80 % of measured runs are in where that is known."""
     seconds, ends = getattr(row.choice, name), row.intervals.get(f"{name}_interval80_ms")
     between = f" ({numbers.digits(ends[0])} to {numbers.digits(ends[1])})" if ends else ""

@@ -22,7 +22,7 @@ from infer_jax.verbs.plan import systems_of
 from infer_jax.verbs.plan_rows import degrees
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.report_answers import Answers, Costs, Limits, lead
+from infer_jax.verbs.report_answers import Costs, Limits, ReportData, lead
 from infer_jax.verbs.report_choice import Options, choose
 from infer_jax.verbs.report_page import page
 from infer_jax.verbs.report_picture import picture_words, plot
@@ -38,7 +38,7 @@ KINDS = (".html", ".png", ".svg")  # of the file: the page, or its first chart a
 class ReportResult(Result):
     """The answers about one plan, and the page that holds them, also as a file ``out``."""
 
-    answers: Answers
+    answers: ReportData
     limits: Limits
     page: str
     out: str | None
@@ -165,7 +165,7 @@ def report(
     return ReportResult(answers, limits, html, None if out is None else str(out))
 
 
-def _write(out: Path, html: str, answers: Answers) -> None:
+def _write(out: Path, html: str, answers: ReportData) -> None:
     """Write the page, or its first chart alone."""
     if out.suffix.lower() == ".html":
         write_text(out, html)

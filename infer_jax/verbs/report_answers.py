@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Limits = tuple[float | None, float | None]  # seconds to the first token, and per token
 
 
-class Pool(NamedTuple):
+class PrefillPool(NamedTuple):
     """Instances that prefill: their layout, how many, and the prompts of a pass."""
 
     layout: planning.Layout
@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
     copies: float
     batch: float
     why: str
-    prefill: Pool | None = None
+    prefill: PrefillPool | None = None
 
     @property
     def words(self) -> str:
@@ -77,7 +77,7 @@ class Costs(NamedTuple):
     tokens: tuple[float, float]
 
 
-class Answers(NamedTuple):
+class ReportData(NamedTuple):
     """What the verbs answer about one plan, and the plans that it was chosen among."""
 
     picked: "Picked"
@@ -114,7 +114,7 @@ class Answers(NamedTuple):
         return self.picked.candidate.trusted
 
 
-def lead(answers: Answers, limits: Limits) -> str:
+def lead(answers: ReportData, limits: Limits) -> str:
     """The answer in one sentence, with what is next to it in another."""
     estimate, costs, mark = answers.estimate, answers.costs, answers.trusted.mark
     candidate = answers.picked.candidate
@@ -137,7 +137,7 @@ def lead(answers: Answers, limits: Limits) -> str:
     )
 
 
-def _verdict(answers: Answers, limits: Limits) -> str:
+def _verdict(answers: ReportData, limits: Limits) -> str:
     """Whether the plan meets the limits, and what the next system would cost."""
     picked, mine = answers.picked, answers.picked.candidate
     said = [f"{name} {ms(x)}" for name, x in zip(("TTFT", "TPOT"), limits, strict=True) if x]
@@ -169,12 +169,12 @@ def ms(seconds: SupportsFloat) -> str:
     return f"{digits(1e3 * float(seconds))} ms"
 
 
-def phases(answers: Answers) -> tuple[tuple[str, Phase], ...]:
+def phases(answers: ReportData) -> tuple[tuple[str, Phase], ...]:
     """Both passes with their names."""
     return ("prefill", answers.estimate.prefill), ("decode", answers.estimate.decode)
 
 
-def again(answers: Answers, verb: str) -> str:
+def again(answers: ReportData, verb: str) -> str:
     """The command that answers this section alone, where a plain plan says it."""
     layout, work = answers.chosen.layout, answers.work
     if not answers.words:  # a model or a system that no command can name

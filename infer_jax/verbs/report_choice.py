@@ -19,9 +19,9 @@ from infer_jax.specs import UNBOUNDED, Plan, Workload
 from infer_jax.verbs import inputs, report_systems as systems
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import Given, ModelLike
-from infer_jax.verbs.plan_search import Money, Question, Target, Tried, considered, plans
+from infer_jax.verbs.plan_search import Candidates, Money, Question, Target, considered, plans
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.report_answers import Chosen, Limits, Pool
+from infer_jax.verbs.report_answers import Chosen, Limits, PrefillPool
 from infer_jax.verbs.report_commands import Words
 from infer_jax.verbs.report_systems import Candidate, Frontiers
 from infer_jax.verbs.requests import requested
@@ -123,14 +123,14 @@ def _searchable(name: str, dp: float, batch: float | None) -> None:
 def _question(options: Options, lengths: Lengths, limits: Limits, chips: float) -> Question:
     """What ``plan`` is asked."""
     ttft, tpot = limits
-    wanted = planning.Asked(
+    wanted = planning.Requirements(
         ttft=either(ttft, math.inf),
         tpot=either(tpot, math.inf),
         chips=chips,
         usual_ttft=ttft is None,
     )
     target = Target(options.config, options.formats, options.kv_dtype, options.set)
-    tried = Tried(planning.MODES, [UNBOUNDED], Deployment.of(), options.name, 3)
+    tried = Candidates(planning.MODES, [UNBOUNDED], Deployment.of(), options.name, 3)
     requests, money = requested(*lengths, None, None), Money(options.price)
     return Question(target, options.systems, None, money, requests, wanted, tried, None)
 
@@ -177,7 +177,7 @@ def _chosen(choice: Choice, why: str) -> Chosen:
         return Chosen(layout, copies, choice.batch, why)
     prompt, decode = pools
     layout, copies = _layout(decode, "instances")
-    first = Pool(*_layout(prompt, "instances"), prompt["batch"])
+    first = PrefillPool(*_layout(prompt, "instances"), prompt["batch"])
     return Chosen(layout, copies, choice.batch, why, first)
 
 

@@ -17,13 +17,13 @@ from infer_jax.results import numbers
 from infer_jax.results.wording import by_command
 from infer_jax.specs import leaves
 from infer_jax.verbs import inputs, report_sections as sections
-from infer_jax.verbs.report_answers import Answers, Limits, again, lead
-from infer_jax.verbs.report_sections import Figure, Table
+from infer_jax.verbs.report_answers import Limits, ReportData, again, lead
+from infer_jax.verbs.report_sections import Figure, PageTable
 
 AGAIN = ("frontier", "estimate", "memory", "sensitivity")  # verbs whose commands it names
 
 
-def page(answers: Answers, limits: Limits) -> str:
+def page(answers: ReportData, limits: Limits) -> str:
     """The page."""
     model, work, held = answers.asked.model.name, answers.work, answers.held
     systems = {c.given.system.name: c.given.system.title for c in answers.picked.candidates}
@@ -72,7 +72,7 @@ def _drawn(
     return {x.name: x.spec for x in every if isinstance(x, Figure)}
 
 
-def _trusts(answers: Answers) -> list[str]:
+def _trusts(answers: ReportData) -> list[str]:
     """What is known of the errors on each system, and what is borrowed."""
     says = [c.trusted.says for c in answers.picked.candidates]
     if any(plan.pools for plan in answers.tradeoff.plans):
@@ -82,7 +82,7 @@ def _trusts(answers: Answers) -> list[str]:
     return list(dict.fromkeys(says))
 
 
-def _sources(answers: Answers) -> Table:
+def _sources(answers: ReportData) -> PageTable:
     asked = answers.asked
     command = shlex.join(["infer-jax", *sys.argv[1:]]) if by_command() else "ij.report"
     used = "the plan, time and sensitivity"
@@ -111,25 +111,25 @@ def _sources(answers: Answers) -> Table:
         ("memory", "vLLM's own accounting; infer_jax.footprint, docs/memory.md"),
         ("charts", vega.credit()),
     ]
-    return Table(("", ""), rows, (0, 1))
+    return PageTable(("", ""), rows, (0, 1))
 
 
-def _facts(answers: Answers) -> Table:
+def _facts(answers: ReportData) -> PageTable:
     """Every number of the hardware with its source."""
     rows = [
         (path, f"{float(value):.6g}", meta["unit"], _source(answers.asked, path))
         for path, meta, value in leaves(answers.asked.hardware)
     ]
-    return Table(("number", "value", "unit", "source"), rows, (0, 2, 3))
+    return PageTable(("number", "value", "unit", "source"), rows, (0, 2, 3))
 
 
-def _coefficients(answers: Answers) -> Table:
+def _coefficients(answers: ReportData) -> PageTable:
     """Every number of the estimator with its source."""
     rows = [
         (path, f"{float(value):.6g}", meta["unit"], _coefficient(answers, path, meta))
         for path, meta, value in leaves(answers.estimator)
     ]
-    return Table(("number", "value", "unit", "source"), rows, (0, 2, 3))
+    return PageTable(("number", "value", "unit", "source"), rows, (0, 2, 3))
 
 
 def _source(asked: inputs.Given, path: str) -> str:
@@ -138,7 +138,7 @@ def _source(asked: inputs.Given, path: str) -> str:
     return asked.system.sources.get(path, "not in the profile")
 
 
-def _coefficient(answers: Answers, path: str, meta: Mapping[str, object]) -> str:
+def _coefficient(answers: ReportData, path: str, meta: Mapping[str, object]) -> str:
     table = answers.name.partition(".")[0]
     cited = answers.asked.system.sources.get(f"{table}.{path}")
     return cited or f"{meta['doc']}; {variant(answers.name).source}"

@@ -4,13 +4,13 @@ import os
 from typing import TYPE_CHECKING
 
 from infer_jax.results.numbers import digits
-from infer_jax.verbs.report_answers import Answers, Limits
+from infer_jax.verbs.report_answers import Limits, ReportData
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plot(out: str | os.PathLike[str] | None, answers: Answers, limits: Limits) -> "Figure":
+def plot(out: str | os.PathLike[str] | None, answers: ReportData, limits: Limits) -> "Figure":
     """Speed against dollars of every system and format, the plan and the limit of TPOT.
 
     Raises:
@@ -49,7 +49,7 @@ def plot(out: str | os.PathLike[str] | None, answers: Answers, limits: Limits) -
     )
 
 
-def picture_words(answers: Answers) -> tuple[str, str]:
+def picture_words(answers: ReportData) -> tuple[str, str]:
     """Title and caption of the picture, for all systems: requests, formats, rents, estimator."""
     every = [candidate.given for candidate in answers.picked.candidates]
     work, plans = answers.work, answers.tradeoff.plans

@@ -25,13 +25,13 @@ from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.kernel_rows import KernelRow
 from infer_jax.verbs.memory import started
-from infer_jax.verbs.report_answers import Answers, Chosen, Costs, Limits
+from infer_jax.verbs.report_answers import Chosen, Costs, Limits, ReportData
 from infer_jax.verbs.report_choice import GPUS, Options, Picked, plans_of
 from infer_jax.verbs.report_commands import command, of_plan
 from infer_jax.verbs.report_systems import HOURS, ends, runs_of, tradeoff
 
 
-def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits) -> Answers:
+def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits) -> ReportData:
     """Every verb's answer about one plan."""
     asked, chosen, name = picked.given, picked.chosen, options.name
     arch, hardware = asked.model.architecture, asked.hardware
@@ -53,7 +53,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
         (picked.form, options.kv_dtype),
     )
     pools = [] if chosen.prefill is None else [trust_of_pools()]
-    return Answers(
+    return ReportData(
         picked=picked,
         words=options.words(asked.system, picked.form),
         name=name,

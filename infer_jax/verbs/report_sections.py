@@ -11,14 +11,14 @@ from infer_jax.plots.names import named
 from infer_jax.results import numbers
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
-from infer_jax.verbs.report_answers import Answers, met, ms, phases
+from infer_jax.verbs.report_answers import ReportData, met, ms, phases
 from infer_jax.verbs.report_systems import HOURS
 from infer_jax.verbs.sensitivity_result import worth
 
 TOP = 10  # bars of each output's sensitivity
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """A table of a page: heads, rows, which columns are words, and the row that stands out."""
 
     heads: tuple[str, ...]
@@ -33,10 +33,10 @@ class Figure(NamedTuple):
     name: str
     title: str
     spec: vega.Spec
-    table: Table
+    table: PageTable
 
 
-def plan(answers: Answers) -> tuple[Table, Table]:
+def plan(answers: ReportData) -> tuple[PageTable, PageTable]:
     """Outputs of the plan, and its limits."""
     mark = answers.trusted.mark
     rows = []
@@ -53,8 +53,8 @@ def plan(answers: Answers) -> tuple[Table, Table]:
     ]
     heads = ("answer", "value", "unit", "80 % of measured servers")
     return (
-        Table(heads, rows, (0, 2)),
-        Table(("limit", "need", "capacity", ""), limits, (0, 3)),
+        PageTable(heads, rows, (0, 2)),
+        PageTable(("limit", "need", "capacity", ""), limits, (0, 3)),
     )
 
 
@@ -63,7 +63,7 @@ def _sizes(name: str, limit: Limit) -> tuple[str, str]:
     return said(limit.need), said(limit.capacity)
 
 
-def systems(answers: Answers) -> Table:
+def systems(answers: ReportData) -> PageTable:
     """The plan to take on each system in each format, the cheapest first."""
     every = sorted(answers.picked.candidates, key=lambda c: c.rank)
     rows = [
@@ -84,15 +84,15 @@ def systems(answers: Answers) -> Table:
     heads = ("system", "plan", "GPUs", "TTFT ms", "TPOT ms", "tokens/s per user",
              "tokens/s/GPU", "$/Mtok", "$/month", "limits")  # fmt: skip
     mark = next(i for i, c in enumerate(every) if c.label == answers.picked.label)
-    return Table(heads, rows, (0, 1, 9), mark)
+    return PageTable(heads, rows, (0, 1, 9), mark)
 
 
-def costs(answers: Answers) -> Table:
+def costs(answers: ReportData) -> PageTable:
     """Rent by the hour and the month, and per million tokens."""
     costs, mark = answers.costs, answers.trusted.mark
     into, out = (f"{HOURS * 3600.0 * x / 1e9:,.4g}" for x in costs.tokens)
     held = f"{costs.held:g} tokens of each prompt in the cache, the plan as it is"
-    return Table(
+    return PageTable(
         ("", "", ""),
         [
             ("an hour", f"${digits(costs.hour, 4)}", "rent of all GPUs"),
@@ -107,7 +107,7 @@ def costs(answers: Answers) -> Table:
     )
 
 
-def time(answers: Answers) -> Iterator[Figure]:
+def time(answers: ReportData) -> Iterator[Figure]:
     """Every term of both passes."""
     for title, phase in phases(answers):
         whole = float(phase.time)
@@ -117,10 +117,10 @@ def time(answers: Answers) -> Iterator[Figure]:
         rows = [(name, digits(1e3 * t), f"{100 * t / whole:.3g}") for name, t in kept]
         said = f"{title}: {ms(whole)}, MFU {100 * float(phase.mfu):.3g} %"
         spec = figures.bars(f"Time of {title} by term", bars, "milliseconds")
-        yield Figure(f"time-{title}", said, spec, Table(("term", "ms", "% of the whole"), rows))
+        yield Figure(f"time-{title}", said, spec, PageTable(("term", "ms", "% of the whole"), rows))
 
 
-def memory(answers: Answers) -> Figure:
+def memory(answers: ReportData) -> Figure:
     """What fills the memory of a GPU."""
     held, host = answers.held, answers.asked.hardware.host
     weights = {k: float(x) for k, x in held.weights.items() if float(x)}
@@ -142,10 +142,10 @@ def memory(answers: Answers) -> Figure:
     spec = figures.filled(
         "Memory", [MemoryPart(k, x, numbers.size(x), note) for k, x, note in parts]
     )
-    return Figure("memory-chart", title, spec, Table(("", "bytes", "", ""), rows, (0, 3)))
+    return Figure("memory-chart", title, spec, PageTable(("", "bytes", "", ""), rows, (0, 3)))
 
 
-def sensitivity(answers: Answers) -> Iterator[Figure | str]:
+def sensitivity(answers: ReportData) -> Iterator[Figure | str]:
     """Elasticities of the outputs that are known without the power of a chip."""
     shown = {x.name for x in outputs(answers.estimate, view="sensitivity") if not x.drawn}
     for output in (x for x in known_outputs().values() if x.name in shown):
@@ -166,7 +166,7 @@ def sensitivity(answers: Answers) -> Iterator[Figure | str]:
         spec = figures.bars(f"Elasticities of the {title}", bars, "% for 1 % more of the number")
         heads = ("number", "is", "% for 1 % more", "10 % more", "twice")
         head = title[0].upper() + title[1:]
-        yield Figure(f"sensitivity-{output.name}", head, spec, Table(heads, rows))
+        yield Figure(f"sensitivity-{output.name}", head, spec, PageTable(heads, rows))
 
 
 def _about(e: Elasticity) -> str:
@@ -177,7 +177,7 @@ def _change(x: float) -> str:
     return "beyond its bounds" if x != x else f"{100 * x:+.3g} %"
 
 
-def roofline(answers: Answers) -> Figure:
+def roofline(answers: ReportData) -> Figure:
     """Kernels against what the data sheet allows."""
     chip = answers.asked.hardware.chip
     peaks: dict[float, list[str]] = {}
@@ -197,4 +197,4 @@ def roofline(answers: Answers) -> Figure:
     roofs = {f"{' and '.join(bits)} bits": peak for peak, bits in peaks.items()}
     spec = figures.roofline("Roofline", kernels, float(chip.memory_bandwidth), roofs)
     heads = ("kernel", "us", "FLOP/byte", "TFLOP/s", "MFU %")
-    return Figure("roofline-chart", "Kernels of a layer on one GPU", spec, Table(heads, rows))
+    return Figure("roofline-chart", "Kernels of a layer on one GPU", spec, PageTable(heads, rows))

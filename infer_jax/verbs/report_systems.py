@@ -11,7 +11,7 @@ from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, plan_rows
 from infer_jax.verbs.inputs import Given
-from infer_jax.verbs.plan_search import Plans, Pool, Question, fronts
+from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, fronts
 from infer_jax.verbs.report_commands import Words, of_plan
 
 ALIKE = 0.1  # share by which lengths of a measured run may differ from those asked for
@@ -87,7 +87,7 @@ def candidates(plans: Plans, *, usual: bool) -> dict[str, tuple[Candidate, Choic
     return found
 
 
-def _candidate(label: str, pool: Pool, choice: Choice) -> Candidate:
+def _candidate(label: str, pool: ConsideredSystem, choice: Choice) -> Candidate:
     return Candidate(
         label=label,
         given=pool.given,
@@ -109,7 +109,7 @@ class Frontiers(NamedTuple):
     """The plans that no other beats in both speed and dollars, by label, with their bands."""
 
     question: Question
-    pools: Mapping[str, Sequence[Pool]]
+    pools: Mapping[str, Sequence[ConsideredSystem]]
     plans: Mapping[str, Sequence[Choice]]
     words: Mapping[str, Words]
 
@@ -117,7 +117,7 @@ class Frontiers(NamedTuple):
     def of(
         cls,
         question: Question,
-        pools: Mapping[str, Sequence[Pool]],
+        pools: Mapping[str, Sequence[ConsideredSystem]],
         words: Mapping[str, Words],
     ) -> "Frontiers":
         """Search them, also beyond the limit of TPOT."""
@@ -166,7 +166,7 @@ class Frontiers(NamedTuple):
         for label, each in self.plans.items():
             pool = self.pools[label][0]
             for choice in each:
-                row = plan_rows.Row(
+                row = plan_rows.PlanRow(
                     replace(choice, formats=pool.given.model.quantisation),
                     pool.trusted.borrowed_from,
                     intervals(choice, pool, self.question.tried.estimator),
@@ -179,7 +179,9 @@ class Frontiers(NamedTuple):
         return rows
 
 
-def intervals(choice: Choice, pool: Pool, estimator: str) -> Mapping[str, Sequence[float]]:
+def intervals(
+    choice: Choice, pool: ConsideredSystem, estimator: str
+) -> Mapping[str, Sequence[float]]:
     """What 80 % of measured runs are in, ms; none of two pools, whose errors no fit knows."""
     if choice.mode == "disaggregated":
         return {}

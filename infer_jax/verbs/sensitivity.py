@@ -24,7 +24,7 @@ TOP = 12  # rows of each output's table
 MOST = 1000  # points along a frontier: each is a column of the table
 
 
-class Split(NamedTuple):
+class SplitOptions(NamedTuple):
     """The options that say over how many GPUs a model is dealt out."""
 
     tp: float | None
@@ -71,7 +71,7 @@ def sensitivity(
     1.0
     """
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set, HEADS)
-    split = Split(tp, pp, ep, total_gpus)
+    split = SplitOptions(tp, pp, ep, total_gpus)
     plan, name = _plan(asked.model.architecture, split, batch, estimator, along)
     model = inputs.estimator(name, asked)
     trusted = inputs.trust(name, model, asked)
@@ -90,7 +90,7 @@ def sensitivity(
 
 def _plan(
     arch: Architecture,
-    split: Split,
+    split: SplitOptions,
     batch: float | None,
     estimator: str | None,
     along: float | None,

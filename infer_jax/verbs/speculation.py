@@ -27,7 +27,7 @@ class DraftOptions(NamedTuple):
     heads: bool = False
 
 
-class Answer(NamedTuple):
+class DraftedEstimate(NamedTuple):
     """An estimate, notes on its drafts, and how many there are where any are tried."""
 
     estimate: Estimate
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 def answered(
     estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, wanted: DraftOptions
-) -> Answer:
+) -> DraftedEstimate:
     """The estimate of a plan; of a server with the number of drafts that is the fastest.
 
     Raises:
@@ -46,17 +46,17 @@ def answered(
     arch, hardware = given.model.architecture, given.hardware
     if not isinstance(estimator, Serving):
         estimator, notes = _wrapped(estimator, given, wanted)
-        return Answer(evaluated(estimator, given, work, plan), notes, None)
+        return DraftedEstimate(evaluated(estimator, given, work, plan), notes, None)
     text = None if wanted.acceptance is None else str(wanted.acceptance)
     drafts = drafting(given.model, wanted.draft, text, heads=wanted.heads)
     if drafts is None:
-        return Answer(evaluated(estimator, given, work, plan), [], None)
+        return DraftedEstimate(evaluated(estimator, given, work, plan), [], None)
     with busy("compiling and evaluating"):
         estimator = estimator.with_(acceptance=drafts.acceptance)
         counts = np.array(drafts.counts)
         best, count = once(fastest, estimator, arch, drafts.draft, hardware, work, plan, counts)
     note = f"{float(count):g} drafts a pass, the fastest of 0 to {len(counts) - 1} that fit."
-    return Answer(best, [note, *drafts.notes], float(count))
+    return DraftedEstimate(best, [note, *drafts.notes], float(count))
 
 
 def evaluated(

@@ -20,7 +20,7 @@ from infer_jax.sweeps.reducers import Reducer
 from infer_jax.sweeps.results import SweepResult
 from infer_jax.sweeps.run import MEMORY
 from infer_jax.sweeps.stream import Progress
-from infer_jax.sweeps.toml import DEFAULT, Asked, load_space, space_of
+from infer_jax.sweeps.toml import DEFAULT, SweepFile, load_space, space_of
 from infer_jax.verbs import pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.problems import refuse
@@ -123,13 +123,13 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanatio
 
 def _asked(
     space: SpaceLike, keep: Reducer | None, estimator: Estimators | None, feasible: str | None
-) -> Asked:
+) -> SweepFile:
     """What to sweep: a file's own words, or a space with what stands beside it."""
     if isinstance(space, Space):
         if keep is None:
             raise InputError("sweep", "keep", "missing", KEPT)
         one, names = _estimators(DEFAULT if estimator is None else estimator)
-        return Asked(one, space, keep, feasible or "feasible", names)
+        return SweepFile(one, space, keep, feasible or "feasible", names)
     if isinstance(space, Mapping):
         asked = space_of("sweep", space, keep)
     else:
@@ -148,14 +148,14 @@ def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[s
     return (estimators[0] if isinstance(given, str | Estimator) else estimators), names
 
 
-def _check_picture(asked: Asked, plot: str | os.PathLike[str]) -> None:
+def _check_picture(asked: SweepFile, plot: str | os.PathLike[str]) -> None:
     """Raise InputError unless what is kept can be drawn, and the picture written."""
     pictures.check(plot, otherwise="", option="--plot")
     if isinstance(asked.keep, Quantiles):
         raise refuse("--plot", Path(plot), "a file that keeps rows, such as pareto, or a histogram")
 
 
-def _prepared(asked: Asked, precision: str, legal: bool) -> Prepared:
+def _prepared(asked: SweepFile, precision: str, legal: bool) -> Prepared:
     with busy("reading the space"):
         return prepare(
             asked.estimator,
@@ -167,7 +167,7 @@ def _prepared(asked: Asked, precision: str, legal: bool) -> Prepared:
         )
 
 
-def _trusted(asked: Asked, ready: Prepared) -> list[Trust]:
+def _trusted(asked: SweepFile, ready: Prepared) -> list[Trust]:
     """How far each estimator is trusted on each system, and for a model that was not measured."""
     systems = [x for x in ready.named.values() if isinstance(x, System)]
     models = [x.name for x in ready.named.values() if isinstance(x, Model)]

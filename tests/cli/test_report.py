@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from infer_jax.catalog.systems import profiles_folder
-from infer_jax.launch import Checkpoint, Instance, Service, launches
+from infer_jax.launch import Instance, LaunchedService, ModelCheckpoint, launches
 from infer_jax.pages import decision, figures, look, page, tradeoff, vega
 from infer_jax.pages.tradeoff import PlanSeries, Plotted, Tradeoff
 from tests.cli.running import answer, run
@@ -351,7 +351,7 @@ SPELT = "</script><script>alert(1)</script>\"'&<!--\\x00\\x1b[31m\\u202e"
 
 def test_no_text_of_the_user_becomes_an_element():
     """Names come from files and paths; a shell command quotes them, a page escapes them."""
-    plan = Service(Checkpoint(HOSTILE), (Instance(1),), 1000, 2000)
+    plan = LaunchedService(ModelCheckpoint(HOSTILE), (Instance(1),), 1000, 2000)
     (launch,) = launches(plan, "vllm")
     numbers: dict[str, float | None]
     numbers = dict.fromkeys(("speed", "tpot", "ttft", "latency", "usd", "usd_out", "rate"), 2.0)

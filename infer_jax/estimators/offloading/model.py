@@ -52,7 +52,7 @@ class JobEstimate(Estimate):
     )
 
 
-class Answer(NamedTuple):
+class PlacedJob(NamedTuple):
     """A job with its tensors placed: the layer's times and the peaks of the memories."""
 
     job: Job
@@ -132,10 +132,10 @@ class Offloading(Coefficients, Estimator):
         cache = jnp.where(squeezes, grouped_bytes(self.cache_bits, self.group), 0.0)
         return job(mean_layer(arch, weight, cache, self.group), hardware, workload, plan)
 
-    def answer(self, job: Job, at: Placement) -> Answer:
+    def answer(self, job: Job, at: Placement) -> PlacedJob:
         """The times and peaks of a job whose tensors are placed."""
         prefill, decode = self.laws.terms(self.rates, job, at)
-        return Answer(
+        return PlacedJob(
             job=job,
             at=at,
             prefill=prefill,
@@ -160,7 +160,7 @@ class Offloading(Coefficients, Estimator):
         at = best_placement(self, job).placement if self.solve else block.placement
         return self.priced(self.answer(job, at), hardware)
 
-    def limits(self, answer: Answer) -> tuple[dict[str, Limit], dict[str, Limit]]:
+    def limits(self, answer: PlacedJob) -> tuple[dict[str, Limit], dict[str, Limit]]:
         """What must not be exceeded in prefill and in decode."""
         peaks, chip, host = answer.peaks, answer.job.hardware.chip, answer.job.hardware.host
         both: list[dict[str, Limit]] = []
@@ -181,7 +181,7 @@ class Offloading(Coefficients, Estimator):
             both.append(held)
         return both[0], both[1]
 
-    def priced(self, answer: Answer, hardware: Hardware) -> JobEstimate:
+    def priced(self, answer: PlacedJob, hardware: Hardware) -> JobEstimate:
         """The estimate of a job whose tensors are placed."""
         j, chip = answer.job, hardware.chip
         prefills, decodes = self.weights(j)

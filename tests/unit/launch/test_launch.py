@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.launch import Checkpoint, Instance, Service, launches, service
+from infer_jax.launch import Instance, LaunchedService, ModelCheckpoint, launches, service
 from infer_jax.launch.plans import instances
 from infer_jax.launch.servers import budget
 
@@ -149,11 +149,11 @@ def trtllm(found, one, plan):
 CHECKS = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 LOADS = (
-    Checkpoint("a/b"),
-    Checkpoint("a/b", cast="fp8", cache="fp8"),
-    Checkpoint("a/b", cast="fp8_block"),
-    Checkpoint("a/b", cast="awq"),
-    Checkpoint("a/b", code=True),
+    ModelCheckpoint("a/b"),
+    ModelCheckpoint("a/b", cast="fp8", cache="fp8"),
+    ModelCheckpoint("a/b", cast="fp8_block"),
+    ModelCheckpoint("a/b", cast="awq"),
+    ModelCheckpoint("a/b", code=True),
 )
 
 
@@ -170,7 +170,7 @@ def aggregated():
             ):
                 one = Instance(tp, groups, ep, pp, copies, 100, chunk, drafts, machine=machine)
                 mixture = groups > 1 or ep > 1
-                yield Service(next(loads), (one,), ISL, CONTEXT, True, draft, mixture)
+                yield LaunchedService(next(loads), (one,), ISL, CONTEXT, True, draft, mixture)
 
 
 def pools():
@@ -180,7 +180,9 @@ def pools():
         mixture = g > 1 or h > 1
         first = Instance(a, g, a * g if mixture else 1, p, 2, 2 * g * p, role="prefill")
         second = Instance(b, h, b * h if mixture else 1, q, 1, 64, role="decode")
-        yield Service(LOADS[0], (first, second), ISL, CONTEXT, experts=mixture, hybrid=hybrid)
+        yield LaunchedService(
+            LOADS[0], (first, second), ISL, CONTEXT, experts=mixture, hybrid=hybrid
+        )
 
 
 def test_every_command_of_every_plan_is_one_that_its_engine_takes():
@@ -202,7 +204,7 @@ def why(engine, plan):
     return " ".join(launch.missing)
 
 
-PLAIN = Service(LOADS[0], (Instance(8),), ISL, CONTEXT, experts=True)
+PLAIN = LaunchedService(LOADS[0], (Instance(8),), ISL, CONTEXT, experts=True)
 
 
 def test_what_an_engine_cannot_run_is_not_printed_and_says_why():
@@ -213,7 +215,7 @@ def test_what_an_engine_cannot_run_is_not_printed_and_says_why():
     assert launches(some, "trtllm")[0].steps
     groups = PLAIN._replace(instances=(one._replace(tp=2, groups=4),))
     assert "4 groups of 2" in why("trtllm", groups) and launches(groups, "vllm")[0].steps
-    cast = PLAIN._replace(checkpoint=Checkpoint("a/b", cast="nvfp4"))
+    cast = PLAIN._replace(checkpoint=ModelCheckpoint("a/b", cast="nvfp4"))
     assert all("nvfp4" in why(engine, cast) for engine in NAMES)
     stages = (one._replace(role="prefill"), one._replace(role="decode", pp=2))
     assert "NixlConnector" in why("vllm", PLAIN._replace(instances=stages))

@@ -11,16 +11,16 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published import COMMON, serving_errors
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.chance import Spread
-from infer_jax.planning import MODES, Asked, Side, pools_of
-from infer_jax.planning.belief import Tried, believed
-from infer_jax.planning.chances import Belief, Doubt, Space, chances
+from infer_jax.planning import MODES, Requirements, Side, pools_of
+from infer_jax.planning.belief import Variations, believed
+from infer_jax.planning.chances import Belief, Doubt, PlanSpace, chances
 from infer_jax.planning.cheapest import each_with, instances
 from infer_jax.planning.choose import first_of_each, priced
 from infer_jax.planning.legal_layouts import layouts
 from infer_jax.specs import UNBOUNDED, Workload
 
 DRAWS, GPUS = 256, 2
-ASKED = Asked(chips=GPUS, ttft=0.4, tpot=0.012)
+ASKED = Requirements(chips=GPUS, ttft=0.4, tpot=0.012)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def asking():
         arch = load_model("llama-3.1-8b").architecture
         work = Workload.of(isl=2000, osl=200)
         sides = [Side("h100_sxm", system.hardware, serving, 8)]
-        yield Space(sides, arch, work, ASKED, Deployment.of()), belief
+        yield PlanSpace(sides, arch, work, ASKED, Deployment.of()), belief
 
 
 def rows_of(space):
@@ -55,7 +55,7 @@ def rows_of(space):
 def test_the_search_is_that_of_a_loop_over_all_rows(asking, confidence):
     """Every row is evaluated at every draw; the cheapest of each layout that hold are the plans."""
     space, belief = asking
-    answer = believed(space, belief, confidence, Tried(("aggregated",)))
+    answer = believed(space, belief, confidence, Variations(("aggregated",)))
     every, order = rows_of(space)
     plans = [every.choice(int(i)) for i in order]
     holds = np.asarray(chances(plans, space, belief).holds)
@@ -77,7 +77,7 @@ def test_the_search_is_that_of_a_loop_over_all_rows(asking, confidence):
 def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_it(asking):
     """Servers are drawn whole: coefficients, offsets, each plan's own error, through the band."""
     space, belief = asking
-    plan = believed(space, belief, 0.9, Tried(("aggregated",), shown=1)).searched.met[0]
+    plan = believed(space, belief, 0.9, Variations(("aggregated",), shown=1)).searched.met[0]
     random, many = np.random.default_rng(5), 200
     kept = []
     model = space.arch
@@ -120,7 +120,7 @@ def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_i
 def test_the_highest_probability_is_said_where_no_plan_holds(asking):
     space, belief = asking
     tight = space._replace(asked=replace(ASKED, ttft=0.06, tpot=0.006))
-    answer = believed(tight, belief, 0.9, Tried(("aggregated",)))
+    answer = believed(tight, belief, 0.9, Variations(("aggregated",)))
     every, order = rows_of(tight)
     holds = chances([every.choice(int(i)) for i in order], tight, belief).holds
     assert not answer.searched.met and 0.0 < float(holds.max()) < 0.9

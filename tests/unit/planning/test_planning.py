@@ -14,10 +14,10 @@ from infer_jax.compiling import QUICK
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import (
-    Asked,
     Layout,
+    LayoutEstimates,
+    Requirements,
     Side,
-    Table,
     choices,
     layouts,
     machine,
@@ -50,7 +50,9 @@ def made(arch, system):
 
 
 def chosen(made, count: Any = 3, price: Any = 2.0, **asked: Any):
-    return choices("h100_sxm", price, made, Asked(**{"chips": GPUS, **asked}), ISL, OSL, count)
+    return choices(
+        "h100_sxm", price, made, Requirements(**{"chips": GPUS, **asked}), ISL, OSL, count
+    )
 
 
 def test_layouts_of_a_dense_model_deal_out_its_heads(arch):
@@ -132,7 +134,7 @@ def test_of_layouts_that_answer_alike_one_is_shown(made, frontier, groups, shown
     same = [Layout(tp, groups, ep, 1) for ep in (4, 2, 1, 8)]
     rows = np.flatnonzero(made.layout == made.layout[-1])
     every = np.tile(rows, len(same))
-    alike = Table(
+    alike = LayoutEstimates(
         same,
         np.repeat(np.arange(len(same)), len(rows)),
         made.batch[every],
@@ -192,7 +194,7 @@ def test_pools_leave_chips_to_each_other():
     """A mixture's best decode rows take every chip; a pair is found all the same."""
     arch, system = load_model("qwen3-235b-a22b").architecture, load_system("h200_sxm")
     side, legal = Side("h200_sxm", system.hardware, Serving.of()), layouts(arch, 16)
-    work, asked = Workload.of(isl=ISL, osl=OSL), Asked(tpot=0.05, chips=16)
+    work, asked = Workload.of(isl=ISL, osl=OSL), Requirements(tpot=0.05, chips=16)
     found = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked)
     assert found.met and all(c.chips <= 16 for c in found.met)
 
@@ -201,11 +203,11 @@ def test_pools_have_no_pipeline_stages(arch, system):
     """Engines hand no caches between stages (vLLM, issue 52913)."""
     side, staged = Side("h100_sxm", system.hardware, Serving.of()), [Layout(1, 1, 1, 2)]
     asked = partial(splits, (side, side), arch, Workload.of(isl=ISL, osl=OSL))
-    alone = asked((staged, staged), Deployment.of(), Asked(chips=3))
+    alone = asked((staged, staged), Deployment.of(), Requirements(chips=3))
     assert alone == ([], [], 0)
     legal = [Layout(1, 1, 1, 1), *staged]
-    found = asked((legal, legal), Deployment.of(), Asked(chips=3), count=64)
-    plain = asked((legal[:1], legal[:1]), Deployment.of(), Asked(chips=3), count=64)
+    found = asked((legal, legal), Deployment.of(), Requirements(chips=3), count=64)
+    plain = asked((legal[:1], legal[:1]), Deployment.of(), Requirements(chips=3), count=64)
     assert found == plain and found.met
     assert not any("PP" in c.layout for c in found.met)
 
@@ -214,7 +216,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     """On 3 chips without tensor parallelism: every count of pools and every batch, one by one."""
     work, legal = Workload.of(isl=ISL, osl=OSL), [Layout(1, 1, 1, 1)]
     side = Side("h100_sxm", system.hardware, Serving.of())
-    asked = Asked(ttft=0.4, tpot=0.011, chips=3)
+    asked = Requirements(ttft=0.4, tpot=0.011, chips=3)
     met = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
     wrapper = Disaggregated.of(target=Serving.of())
 

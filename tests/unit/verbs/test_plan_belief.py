@@ -6,10 +6,10 @@ import pytest
 from infer_jax.catalog.published import UNSEEN_WITHIN, serving_errors
 from infer_jax.estimators.serving import Deployment
 from infer_jax.physics.chance import ratio
-from infer_jax.planning import Asked
+from infer_jax.planning import Requirements
 from infer_jax.verbs.inputs import system_of
 from infer_jax.verbs.plan_belief import Doubts
-from infer_jax.verbs.plan_search import Money, Question, Target, Tried, _pool
+from infer_jax.verbs.plan_search import Candidates, Money, Question, Target, _pool
 from infer_jax.verbs.requests import requested
 
 MINE = """
@@ -31,9 +31,9 @@ me = "a test"
 
 def pool_of(hardware, model="llama-3.1-8b"):
     target = Target(model, [None], None)
-    tried = Tried(("aggregated",), (np.inf,), Deployment.of(), "serving", 3)
+    tried = Candidates(("aggregated",), (np.inf,), Deployment.of(), "serving", 3)
     requests = requested(None, None, 0.0, None, None)
-    asked = Asked(chips=1.0)
+    asked = Requirements(chips=1.0)
     question = Question(target, [], None, Money(), requests, asked, tried, None)
     return _pool(question, system_of(hardware), None)
 
