@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.rules import Feed, Rules, evicted
-from infer_jax.replays.state import NEVER, State, get, put, total, where
+from infer_jax.replays.rules import Feed, Rules
+from infer_jax.replays.state import NEVER, State, get, total
 from infer_jax.specs import number, spec
 
 
@@ -56,23 +56,9 @@ class Preempting(Rules):
         wanted = self._decoding(s) + self._part(s, requests, more)
         return (s.fed == 0) & (wanted + s.late_blocks > self.blocks)
 
-    def evict(self, s: State, requests: Requests, arrived: Array) -> State:
-        part = s.part >= 0
-        last = jnp.max(jnp.where(s.ends < NEVER, s.who, -1))
-        slot = (s.who == last) & (s.ends < NEVER)
-        victim = jnp.where(part, s.part, last)
-        left = total(jnp.where(slot, s.ends - s.steps, 0))
-        decoded = evicted(s, slot)._replace(
-            produced=put(s.produced, victim, get(requests.output, victim) - left, ~part),
-            last=put(s.last, victim, jnp.asarray(NEVER), ~part),
-        )
-        begun = s._replace(running=s.running - 1, part=jnp.full_like(s.part, -1))
-        after = where(part, begun, decoded)
-        return after._replace(
-            head=victim,
-            barred=jnp.asarray(True),
-            preempted=put(s.preempted, victim, get(s.preempted, victim) + 1),
-        )
+    def victim(self, s: State, requests: Requests) -> Array:
+        """The last that was admitted."""
+        return jnp.argmax(jnp.where(s.ends < NEVER, s.who, -1)).astype(jnp.int32)
 
     def safe(self, s: State) -> Array:
         free = jnp.maximum(self.blocks - self._decoding(s) - s.late_blocks, 0)

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.rules import Feed, Rules, evicted
-from infer_jax.replays.state import NEVER, State, get, put, total
+from infer_jax.replays.rules import Feed, Rules
+from infer_jax.replays.state import NEVER, State, total
 from infer_jax.specs import number, spec
 
 HAIR = 1e-6  # tokens
@@ -76,30 +76,21 @@ class PrefillFirst(Rules):
         wanted = total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))
         return (s.fed == 0) & (s.decoding > 1) & (wanted > self.blocks)
 
-    def evict(self, s: State, requests: Requests, arrived: Array) -> State:
-        # by tokens so far, then by the longest prompt, then the last to arrive
+    def victim(self, s: State, requests: Requests) -> Array:
+        """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
         there, who = s.ends < NEVER, jnp.maximum(s.who, 0)
-        output, prompt = requests.output[who], requests.prompt[who]
-        tokens = output - (s.ends - s.steps)
+        prompt = requests.prompt[who]
+        tokens = requests.output[who] - (s.ends - s.steps)
         fewest = there & (tokens == jnp.min(jnp.where(there, tokens, NEVER)))
         longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
-        victim = jnp.max(jnp.where(longest, s.who, -1))
-        slot = there & (s.who == victim)
-        rest = there & ~slot
-        so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
+        return jnp.argmax(jnp.where(longest, s.who, -1)).astype(jnp.int32)
+
+    def kept(self, s: State, requests: Requests, slot: Array) -> Array:
+        output = requests.output[jnp.maximum(s.who, 0)]
+        rest = (s.ends < NEVER) & (jnp.arange(s.who.shape[0]) != slot)
+        so_far = total(jnp.where(rest, output - (s.ends - s.steps) + self.ahead, 0.0))
         ratio = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
-        ring = s.back % (s.again.shape[0])
-        return evicted(s, slot)._replace(
-            produced=put(s.produced, victim, total(jnp.where(slot, tokens, 0))),
-            last=put(s.last, victim, jnp.asarray(NEVER)),
-            preempted=put(s.preempted, victim, get(s.preempted, victim) + 1),
-            again=put(s.again, ring, victim),
-            stamp=put(s.stamp, ring, arrived),
-            back=s.back + 1,
-            barred=jnp.asarray(True),
-            full=jnp.asarray(False),
-            ratio=jnp.minimum(ratio, 1.0).astype(s.ratio.dtype),
-        )
+        return jnp.minimum(ratio, 1.0).astype(s.ratio.dtype)
 
     def safe(self, s: State) -> Array:
         wanted = total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))

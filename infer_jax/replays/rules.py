@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.state import NEVER, State, total
+from infer_jax.replays.state import NEVER, State
 from infer_jax.specs import Spec, number, spec
 
 
@@ -109,9 +109,13 @@ class Rules(Spec):
         """Whether a running request must make room before the next pass."""
         return jnp.asarray(False)
 
-    def evict(self, s: State, requests: Requests, arrived: Array) -> State:
-        """The state after one request has made room; ``arrived`` requests had arrived."""
+    def victim(self, s: State, requests: Requests) -> Array:
+        """The slot of the request that makes room."""
         raise NotImplementedError
+
+    def kept(self, s: State, requests: Requests, slot: Array) -> Array:
+        """The share of tokens to come that counts as needed, once ``slot`` has made room."""
+        return s.ratio
 
     def safe(self, s: State) -> Array:
         """Decode steps that surely find room, once the first one does."""
@@ -120,14 +124,3 @@ class Rules(Spec):
     def largest(self, prompt: Array, output: Array) -> Array:
         """Blocks that a request needs in an otherwise empty cache."""
         raise NotImplementedError
-
-
-def evicted(s: State, slot: Array) -> State:
-    """The server without the requests in the slots of a mask, which are to be computed anew."""
-    return s._replace(
-        running=s.running - 1,
-        decoding=s.decoding - 1,
-        context=s.context - total(jnp.where(slot, s.base + s.steps, 0)),
-        who=jnp.where(slot, -1, s.who),
-        ends=jnp.where(slot, NEVER, s.ends),
-    )

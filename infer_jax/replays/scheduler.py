@@ -103,8 +103,8 @@ class Server(NamedTuple):
     def turn(self, s: State) -> State:
         """One turn of the loop: feed, make room, or run what there is to run."""
         s, feed, ok = self.look(self.begin(s))
-        fed = self.fed(s, feed, ok)
         if not self.rules.preempts:
+            fed = self.fed(s, feed, ok)
             return self.run(fed, ~(ok & self.more(fed)))
         short = self.rules.short(s, self.requests, feed)
         passed = jnp.zeros_like(short)
@@ -113,10 +113,51 @@ class Server(NamedTuple):
         else:
             # the place of a request that was preempted and has finished since
             passed = ~short & (get(s.last, s.head) <= s.steps) & (s.head < self.requests.count)
-            fed = where(passed, s._replace(head=s.head + 1), fed)
-        evicted = self.rules.evict(s, self.requests, self.arrived(s))
+        # the arrays of requests are written where they are: a choice between two would copy them
+        ok &= ~(short | passed)
+        fed = self.fed(s, feed, ok)
+        fed = fed._replace(head=fed.head + passed)
         again = ok & self.more(fed) | short | passed
-        return self.run(where(short, evicted, fed), ~again)
+        return self.run(self.evict(fed, short), ~again)
+
+    def evict(self, s: State, short: Array) -> State:
+        """The state after one request has made room, where ``short``."""
+
+        def choose() -> tuple[Array, Array]:
+            slot = self.rules.victim(s, self.requests)
+            return slot, self.rules.kept(s, self.requests, slot)
+
+        # rare, and a look through all slots
+        none = jnp.zeros_like(s.free), s.ratio
+        slot, ratio = lax.cond(short, choose, lambda: none)
+        began = short & (s.part >= 0) if self.rules.beside else jnp.zeros_like(short)
+        there = short & ~began
+        victim = jnp.where(began, s.part, get(s.who, slot))
+        after = s._replace(
+            running=s.running - short,
+            decoding=s.decoding - there,
+            context=s.context - jnp.where(there, get(s.base, slot) + s.steps, 0),
+            produced=put(
+                s.produced, victim,
+                get(self.requests.output, victim) - get(s.ends, slot) + s.steps, there,
+            ),
+            last=put(s.last, victim, jnp.asarray(NEVER), there),
+            preempted=put(s.preempted, victim, get(s.preempted, victim) + 1, short),
+            who=put(s.who, slot, jnp.asarray(-1), there),
+            ends=put(s.ends, slot, jnp.asarray(NEVER), there),
+            part=jnp.where(began, -1, s.part),
+            barred=s.barred | short,
+        )  # fmt: skip
+        if not self.rules.returns:
+            return after._replace(head=jnp.where(short, victim, s.head))
+        ring = s.back % s.again.shape[0]
+        return after._replace(
+            again=put(s.again, ring, victim, short),
+            stamp=put(s.stamp, ring, self.arrived(s), short),
+            back=s.back + short,
+            full=s.full & ~short,
+            ratio=ratio,
+        )
 
     def more(self, s: State) -> Array:
         """Whether another prompt might be fed to the pass: the next turn sees whether it can."""
