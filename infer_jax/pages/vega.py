@@ -3,6 +3,7 @@
 Both come from vl-convert, which holds Vega, Vega-Lite and Vega-Embed and needs no network.
 """
 
+import hashlib
 import struct
 import textwrap
 import zlib
@@ -13,11 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from infer_jax.catalog.files import replacing
+from infer_jax.compiling import kept
 from infer_jax.errors import InputError
 
 Spec = Mapping[str, object]  # a chart in Vega-Lite's grammar
 NEEDED = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}  # modules, and how pip names them
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name; nothing is loaded
+ENTRY = "window.vegaEmbed = vegaEmbed;"  # all that a page calls
 
 
 def check() -> None:
@@ -32,10 +35,21 @@ def check() -> None:
 
 
 def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; ``vegaEmbed`` is its entry."""
+    """Vega, Vega-Lite and Vega-Embed as one script; ``vegaEmbed`` is its entry.
+
+    Putting it together takes more than a second: it is kept beside the compiled programs, where
+    those are kept, under the version of vl-convert. A damaged file counts as absent.
+    """
     import vl_convert
 
-    return vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
+    asked = f"Vega of vl-convert {version('vl-convert-python')}: {ENTRY}"
+    name = hashlib.sha256(asked.encode()).hexdigest()
+    stored = kept.load(name)
+    if stored is not None and stored[0] == asked:
+        return stored[1].decode()
+    script = vl_convert.javascript_bundle(ENTRY)
+    kept.store(name, asked, script.encode())
+    return script
 
 
 def credit() -> str:
