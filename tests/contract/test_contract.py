@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from infer_jax.estimators import Economics
 from infer_jax.estimators.registry import VARIANTS
 from infer_jax.specs import leaves
 from tests.contract.cases import ESTIMATORS, JOBS, MODELS, PASSES, SYSTEMS, numbers, plan, sloped
@@ -231,17 +230,15 @@ def test_rates_alone_scale_the_rate_limited_terms(model):
         np.testing.assert_allclose(after.terms[term], before.terms[term] / 3.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("model", ["mixture"])
 @pytest.mark.parametrize(
-    "make",
-    [Economics.corrected, pytest.param(Economics.level4, marks=SLOW), Economics.as_planned],
+    "name", ["economics", pytest.param("economics.level4", marks=SLOW), "economics.planned"]
 )
-def test_smoothing_is_exact_in_the_limit_with_finite_gradients(make, model):
-    _, *rest = world("economics", model, "nodes")
-    exact = float(step(make(), *rest).time)
+def test_smoothing_is_exact_in_the_limit_with_finite_gradients(name):
+    estimator, *rest = world(name, "mixture", "nodes")
+    exact = float(step(estimator, *rest).time)
     errors = []
     for temperature in (1.0, 0.1, 0.01, 1e-4):
-        soft = make().replace(smoothing=np.asarray(temperature))
+        soft = estimator.replace(smoothing=np.asarray(temperature))
         value, reverse, _ = slopes(numbers((soft, *rest)))
         errors.append(abs(math.exp(value) / exact - 1))
         assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(reverse))
@@ -252,13 +249,13 @@ def test_smoothing_is_exact_in_the_limit_with_finite_gradients(make, model):
 @pytest.mark.parametrize(
     "model", ["mixture", *(pytest.param(x, marks=SLOW) for x in ("dense", "hybrid"))]
 )
-@settings(max_examples=20, deadline=None, derandomize=True)
+@pytest.mark.parametrize("name", ["economics", "economics.level2"])
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(
     tp=st.floats(0.5, 5000),
     sequences=st.floats(1, 1e6),
     cached=st.floats(0, 1e6),
     new=st.floats(0, 1e5),
-    name=st.sampled_from(["economics", "economics.level2"]),
 )
 def test_anything_in_bounds_gives_finite_time_and_gradient(tp, sequences, cached, new, name, model):
     estimator, arch, hardware, forward, layout = world(name, model, "nodes")

@@ -233,11 +233,12 @@ def many(estimator, arch, hardware, work, plan):
     return answers.time, answers.feasible
 
 
+@pytest.mark.parametrize("name", ["offloading"])
 @pytest.mark.parametrize("part", ["GPU", "CPU", "disk"])
 @pytest.mark.parametrize("factor", [1.1, 2.0])
-def test_more_memory_slows_no_job_that_fits(part, factor):
+def test_more_memory_slows_no_job_that_fits(name, part, factor):
     """Of one that fits nowhere the placement is the least infeasible, whatever its time."""
-    theory, (hardware, work, plan) = JOBS["offloading"].make(), drawn()
+    theory, (hardware, work, plan) = JOBS[name].make(), drawn()
     chip, host = hardware.chip, hardware.host
     larger = {
         "GPU": hardware.replace(chip=chip.replace(memory=chip.memory * factor)),
