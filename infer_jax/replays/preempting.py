@@ -5,7 +5,7 @@ from jax import Array
 
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Feed, Rules
-from infer_jax.replays.state import NEVER, State, get, total
+from infer_jax.replays.state import NEVER, State, get
 from infer_jax.specs import number, spec
 
 
@@ -34,6 +34,11 @@ class Preempting(Rules):
     )  # fmt: skip
 
     preempts = True
+    sums = 2
+
+    def watched(self, ends: Array, base: Array, steps: Array) -> tuple[Array, ...]:
+        """Blocks after the last step, and at the next one: a token more."""
+        return self.needed(base + steps - 1), self.needed(base + steps)
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
         spare = jnp.where(s.running + s.late > 0, self.watermark, 0)
@@ -43,17 +48,17 @@ class Preempting(Rules):
         return taken + self.needed(tokens) <= self.blocks - spare
 
     def taken(self, s: State, requests: Requests) -> Array:
-        return self._decoding(s) + self._part(s, requests, s.steps * 0)
+        return s.watched[1] + self._part(s, requests, s.steps * 0)
 
     def leaving(self, s: State, steps: Array) -> Array:
         return self.needed(s.base + steps - 1)
 
     def used(self, s: State, requests: Requests) -> Array:
-        return self._decoding(s._replace(steps=s.steps - 1)) + self._part(s, requests, s.steps * 0)
+        return s.watched[0] + self._part(s, requests, s.steps * 0)
 
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
         more = jnp.where(feed.begun, feed.chunk, 0)
-        wanted = self._decoding(s) + self._part(s, requests, more)
+        wanted = s.watched[1] + self._part(s, requests, more)
         return (s.fed == 0) & (wanted + s.late_blocks > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> Array:
@@ -61,20 +66,14 @@ class Preempting(Rules):
         return jnp.argmax(jnp.where(s.ends < NEVER, s.who, -1)).astype(jnp.int32)
 
     def safe(self, s: State) -> Array:
-        free = jnp.maximum(self.blocks - self._decoding(s) - s.late_blocks, 0)
-        each = jnp.minimum(free // jnp.maximum(s.decoding, 1), NEVER // self.block - 1)
-        return 1 + self.block * each
+        return self.steps_in(self.blocks - s.watched[1] - s.late_blocks, s.decoding)
 
     def largest(self, prompt: Array, output: Array) -> Array:
         return self.needed(prompt + output)
 
-    def _decoding(self, s: State) -> Array:
-        """Blocks of the requests in the slots at the next step: one token more each."""
-        return total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))
-
     def _part(self, s: State, requests: Requests, more: Array) -> Array:
         """Blocks of the prompt that is partly computed."""
         at = jnp.maximum(s.part, 0)
-        whole = get(requests.prompt, at) + get(s.produced, at)
+        whole = get(requests.prompt, at) + s.up_lost
         tokens = jnp.where(self.hold > 0, whole, s.part_done + more)
         return jnp.where(s.part >= 0, self.needed(tokens), 0)

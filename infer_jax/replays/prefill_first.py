@@ -37,6 +37,12 @@ class PrefillFirst(Rules):
     beside = False
     preempts = True
     returns = True
+    sums = 3
+
+    def watched(self, ends: Array, base: Array, steps: Array) -> tuple[Array, ...]:
+        """Blocks after the last step, at the next one, and tokens to come that are counted."""
+        left = jnp.minimum(ends - steps, self.clip.astype(jnp.int32))
+        return self.needed(base + steps - 1), self.needed(base + steps), left
 
     def opened(self, s: State) -> State:
         return s._replace(ratio=jnp.asarray(self.ratio, s.ratio.dtype))
@@ -57,8 +63,7 @@ class PrefillFirst(Rules):
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
         free = (self.blocks - self.taken(s, requests)) * self.block.astype(float)
-        coming = jnp.where(s.ends < NEVER, jnp.minimum(s.ends - s.steps, self.clip), 0.0)
-        rest = free - total(coming) * s.ratio - s.charged
+        rest = free - s.watched[2] * s.ratio - s.charged
         # at a tie no request is admitted, whatever the digits of ``charge`` say
         return feed.whole + jnp.minimum(feed.out, self.clip) < rest - HAIR
 
@@ -69,12 +74,10 @@ class PrefillFirst(Rules):
         return self.block + jnp.where(feed.cut, 0.0, coming - counted)
 
     def taken(self, s: State, requests: Requests) -> Array:
-        decoding = jnp.where(s.ends < NEVER, self.needed(s.base + s.steps - 1), 0)
-        return total(decoding) + jnp.where(s.part >= 0, self.needed(s.part_done), 0)
+        return s.watched[0] + jnp.where(s.part >= 0, self.needed(s.part_done), 0)
 
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
-        wanted = total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))
-        return (s.fed == 0) & (s.decoding > 1) & (wanted > self.blocks)
+        return (s.fed == 0) & (s.decoding > 1) & (s.watched[1] > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
@@ -93,10 +96,7 @@ class PrefillFirst(Rules):
         return jnp.minimum(ratio, 1.0).astype(s.ratio.dtype)
 
     def safe(self, s: State) -> Array:
-        wanted = total(jnp.where(s.ends < NEVER, self.needed(s.base + s.steps), 0))
-        free = jnp.maximum(self.blocks - wanted, 0)
-        each = jnp.minimum(free // jnp.maximum(s.decoding, 1), NEVER // self.block - 1)
-        return 1 + self.block * each
+        return self.steps_in(self.blocks - s.watched[1], s.decoding)
 
     def largest(self, prompt: Array, output: Array) -> Array:
         """With the tokens that its admission wants free beside its own."""

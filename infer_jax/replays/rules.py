@@ -7,7 +7,7 @@ Numbers that every engine has. What differs in kind is a class: ``WholeLife``, `
 from typing import NamedTuple, Self
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.state import NEVER, State
@@ -57,6 +57,7 @@ class Rules(Spec):
     beside = True  # decoding requests are fed in the passes that feed prompts
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
+    sums = 0  # how many ``watched`` has
 
     def whole(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
@@ -67,7 +68,11 @@ class Rules(Spec):
     def needed(self, tokens: Array) -> Array:
         """Blocks that hold ``tokens`` tokens: in real numbers, half a token from any whole one."""
         size = self.block.astype(float)
-        return jnp.floor((tokens + size - 0.5) / size).astype(jnp.int32)
+        return jnp.floor((tokens + size - 0.5) * (1.0 / size)).astype(jnp.int32)
+
+    def watched(self, ends: Array, base: Array, steps: Array) -> tuple[Array, ...]:
+        """Whole numbers of each slot, at step ``steps``, whose sums these rules look at."""
+        return ()
 
     def opened(self, s: State) -> State:
         """A server that has just started."""
@@ -120,6 +125,12 @@ class Rules(Spec):
     def safe(self, s: State) -> Array:
         """Decode steps that surely find room, once the first one does."""
         return jnp.asarray(NEVER, jnp.int32)
+
+    def steps_in(self, free: Array, decoding: Array) -> Array:
+        """Steps of ``decoding`` requests that surely find room, the first in what they have."""
+        each = lax.div(jnp.maximum(free, 0), jnp.maximum(decoding, 1))
+        most = lax.div(jnp.full_like(each, NEVER), self.block) - 1
+        return 1 + self.block * jnp.minimum(each, most)
 
     def largest(self, prompt: Array, output: Array) -> Array:
         """Blocks that a request needs in an otherwise empty cache."""

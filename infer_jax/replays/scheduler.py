@@ -94,7 +94,8 @@ class Server(NamedTuple):
 
     def start(self, width: int, turns: int) -> State:
         kind = jnp.result_type(self.requests.arrival)
-        state = empty(self.requests.prompt.shape[0], width, turns, kind)
+        count = self.requests.prompt.shape[0]
+        state = empty(count, width, turns, kind, self.rules.sums)
         return self.rules.opened(state)
 
     def busy(self, s: State) -> Array:
@@ -104,7 +105,7 @@ class Server(NamedTuple):
         """One turn of the loop: feed, make room, or run what there is to run."""
         s, feed, ok = self.look(self.begin(s))
         if not self.rules.preempts:
-            fed = self.fed(s, feed, ok)
+            fed = self.ahead(self.fed(s, feed, ok))
             return self.run(fed, ~(ok & self.more(fed)))
         short = self.rules.short(s, self.requests, feed)
         passed = jnp.zeros_like(short)
@@ -112,13 +113,13 @@ class Server(NamedTuple):
             short &= ~ok
         else:
             # the place of a request that was preempted and has finished since
-            passed = ~short & (get(s.last, s.head) <= s.steps) & (s.head < self.requests.count)
+            passed = ~short & (s.head_last <= s.steps) & (s.head < self.requests.count)
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
         fed = self.fed(s, feed, ok)
-        fed = fed._replace(head=fed.head + passed)
+        fed = self.ahead(self.evict(fed._replace(head=fed.head + passed), short))
         again = ok & self.more(fed) | short | passed
-        return self.run(self.evict(fed, short), ~again)
+        return self.run(fed, ~again)
 
     def evict(self, s: State, short: Array) -> State:
         """The state after one request has made room, where ``short``."""
@@ -127,7 +128,7 @@ class Server(NamedTuple):
             slot = self.rules.victim(s, self.requests)
             return slot, self.rules.kept(s, self.requests, slot)
 
-        # rare, and a look through all slots
+        # a look through all slots, and rare
         none = jnp.zeros_like(s.free), s.ratio
         slot, ratio = lax.cond(short, choose, lambda: none)
         began = short & (s.part >= 0) if self.rules.beside else jnp.zeros_like(short)
@@ -143,14 +144,14 @@ class Server(NamedTuple):
             ),
             last=put(s.last, victim, jnp.asarray(NEVER), there),
             preempted=put(s.preempted, victim, get(s.preempted, victim) + 1, short),
-            who=put(s.who, slot, jnp.asarray(-1), there),
+            watched=self.summed(s, get(s.ends, slot), get(s.base, slot), there, -1),
             ends=put(s.ends, slot, jnp.asarray(NEVER), there),
             part=jnp.where(began, -1, s.part),
             barred=s.barred | short,
         )  # fmt: skip
         if not self.rules.returns:
             return after._replace(head=jnp.where(short, victim, s.head))
-        ring = s.back % s.again.shape[0]
+        ring = jnp.remainder(s.back, s.again.shape[0])
         return after._replace(
             again=put(s.again, ring, victim, short),
             stamp=put(s.stamp, ring, self.arrived(s), short),
@@ -191,14 +192,8 @@ class Server(NamedTuple):
 
     def next(self, s: State) -> Feed:
         """The part of a prompt that would be fed next: of the one begun, or of the queue."""
-        begun = s.part >= 0
-        waits, at = self.arrives(s) <= 0.0, s.head
-        if self.rules.returns:
-            ring = s.taken % s.again.shape[0]
-            back = (s.taken < s.back) & (get(s.stamp, ring) <= s.head)
-            waits, at = waits | back, jnp.where(back, get(s.again, ring), at)
-        at = jnp.where(begun, s.part, at)
-        lost = get(s.produced, at)
+        begun, at, lost = s.part >= 0, s.up, s.up_lost
+        waits = (self.arrives(s) <= 0.0) | s.up_back
         whole, out = get(self.requests.prompt, at) + lost, get(self.requests.output, at) - lost
         done = jnp.where(begun, s.part_done, get(self.requests.cached, at))
         rest = whole - done
@@ -207,6 +202,34 @@ class Server(NamedTuple):
             self.rules.chunked > 0, lax.div(s.left, self.rules.unit) * self.rules.unit, 0
         )
         return Feed(at, begun, waits, whole, out, done, jnp.where(cut, part, rest), cut)
+
+    def ahead(self, s: State) -> State:
+        """The state with what it needs to know of the next request and of the head of the queue.
+
+        It is read here, once all is written: XLA copies an array that is read beside a write.
+        """
+        at, back = s.head, s.up_back
+        if self.rules.returns:
+            ring = jnp.remainder(s.taken, s.again.shape[0])
+            back = (s.taken < s.back) & (get(s.stamp, ring) <= s.head)
+            at = jnp.where(back, get(s.again, ring), at)
+        s = s._replace(up=jnp.where(s.part >= 0, s.part, at), up_back=back)
+        if not self.rules.preempts:
+            return s
+        return s._replace(
+            up_lost=get(s.produced, s.up),
+            up_again=get(s.preempted, s.up) > 0,
+            head_last=get(s.last, s.head),
+        )
+
+    def summed(
+        self, s: State, end: Array, base: Array, ok: Array, sign: int = 1
+    ) -> tuple[Array, ...]:
+        """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
+        one = self.rules.watched(end, base, s.steps)
+        return tuple(
+            x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True)
+        )
 
     def arrives(self, s: State) -> Array:
         """Seconds until the next request arrives; 0 or less if the engine has seen it."""
@@ -241,13 +264,13 @@ class Server(NamedTuple):
         slot = jnp.minimum(s.free, s.who.shape[0] - 1)
         taken, head = s.taken, s.head
         if self.rules.returns:
-            back = new & (at != head)
-            taken, new_head = taken + back, new & ~back
+            taken, new_head = taken + (new & s.up_back), new & ~s.up_back
         else:
             new_head = new
         grow = feed.done.astype(s.pairs.dtype) + 0.5 * chunk
-        once = new & (get(s.preempted, at) == 0) if self.rules.preempts else new
-        first = all_of_it & (get(s.produced, at) == 0) if self.rules.preempts else all_of_it
+        once = new & ~s.up_again if self.rules.preempts else new
+        first = all_of_it & (s.up_lost == 0) if self.rules.preempts else all_of_it
+        base = feed.whole + 1 - ready
         return s._replace(
             head=head + new_head,
             taken=taken,
@@ -264,7 +287,8 @@ class Server(NamedTuple):
             soonest=jnp.where(all_of_it, jnp.minimum(s.soonest, end), s.soonest),
             who=put(s.who, slot, at, all_of_it),
             ends=put(s.ends, slot, end, all_of_it),
-            base=put(s.base, slot, feed.whole + 1 - ready, all_of_it),
+            base=put(s.base, slot, base, all_of_it),
+            watched=self.summed(s, end, base, all_of_it),
             size=put(s.size, slot, aside, all_of_it),
             admitted=put(s.admitted, at, s.turn, once),
             first=put(s.first, at, s.turn, first),
@@ -373,7 +397,8 @@ class Server(NamedTuple):
     ) -> State:
         """The state at step ``steps``, those that have their last token gone."""
         done = go & (s.ends <= steps)
-        over = swept(s, done, steps, self.rules.leaving(s, steps))
+        watched = self.rules.watched(s.ends, s.base, steps)
+        over = swept(s, done, steps, self.rules.leaving(s, steps), watched)
         lags = self.rules.overlap > 0
         after = s._replace(
             steps=steps,
@@ -387,5 +412,6 @@ class Server(NamedTuple):
             ends=jnp.where(done, NEVER, s.ends),
             soonest=over.soonest,
             free=over.free,
+            watched=over.watched,
         )
         return self.rules.noted(s, after, over.gone, prompts, idle)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
@@ -51,6 +52,7 @@ class State(NamedTuple):
     base: Int[Array, " w"]
     size: Int[Array, " w"]
     soonest: Int[Array, ""]  # of ``ends``
+    watched: tuple[Int[Array, ""], ...]  # sums over the slots that rules look at
     free: Int[Array, ""]  # the first free slot
     # the pass that is put together
     fresh: Bool[Array, ""]
@@ -62,6 +64,12 @@ class State(NamedTuple):
     charged: Float[Array, ""]  # tokens that an estimate of room counts for those admitted
     part: Int[Array, ""]  # the prompt that is partly computed, or -1
     part_done: Int[Array, ""]
+    # the request that is fed next, and what the arrays below have of it and of the queue's head
+    up: Int[Array, ""]
+    up_back: Bool[Array, ""]  # it was taken back
+    up_lost: Int[Array, ""]
+    up_again: Bool[Array, ""]  # it was preempted
+    head_last: Int[Array, ""]
     barred: Bool[Array, ""]  # no request is admitted in this pass
     full: Bool[Array, ""]  # none is admitted until a request leaves
     clearing: Bool[Array, ""]  # one has left
@@ -81,8 +89,8 @@ class State(NamedTuple):
     path: Path
 
 
-def empty(requests: int, width: int, turns: int, kind: jnp.dtype) -> State:
-    """A server at time 0 that has seen nothing yet."""
+def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> State:
+    """A server at time 0 that has seen nothing yet; its rules look at ``sums`` sums of slots."""
 
     def whole(value: int = 0) -> Array:
         return jnp.asarray(value, jnp.int32)
@@ -90,12 +98,13 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype) -> State:
     def many(count: int, value: int = 0) -> Array:
         return jnp.full(count, value, jnp.int32)
 
-    zero, no = jnp.zeros((), kind), jnp.asarray(False)
+    zero, no, watched = jnp.zeros((), kind), jnp.asarray(False), (whole(),) * sums
     path = Path(*(jnp.zeros(turns, kind if f in ("time", "pairs") else jnp.int32)
                   for f in Path._fields))  # fmt: skip
     state = State._make(whole() for _ in State._fields)._replace(
         now=zero, looked=zero - 1.0, pairs=zero, charged=zero, ratio=zero,
-        fresh=~no, barred=no, full=no, clearing=no, part=whole(-1),
+        fresh=~no, barred=no, full=no, clearing=no, up_back=no, up_again=no,
+        part=whole(-1), head_last=whole(NEVER), watched=watched,
         who=many(width, -1), ends=many(width, NEVER), base=many(width), size=many(width),
         soonest=whole(NEVER),
         again=many(requests), stamp=many(requests), produced=many(requests),
@@ -120,8 +129,12 @@ def put(values: Array, index: Array, value: Array, ok: Array | bool = True) -> A
 
 def where(condition: Array, yes: State, no: State) -> State:
     """One of two states; an array that is in both needs no choice, and the path always is."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return a if a is b else jnp.where(condition, a, b)
+
     return State._make(
-        a if a is b or isinstance(a, Path) or isinstance(b, Path) else jnp.where(condition, a, b)
+        a if isinstance(a, Path) else jax.tree.map(choose, a, b)
         for a, b in zip(yes, no, strict=True)
     )
 
@@ -139,12 +152,16 @@ class Swept(NamedTuple):
     blocks: Int[Array, ""]
     soonest: Int[Array, ""]  # end of the others
     free: Int[Array, ""]  # the first slot that is free then
+    watched: tuple[Int[Array, ""], ...]  # sums over the others
 
 
-def swept(s: State, done: Array, steps: Array, blocks: Array) -> Swept:
-    """One reduction of all five: XLA makes one loop of it, where five take twice the time."""
+def swept(
+    s: State, done: Array, steps: Array, blocks: Array, watched: tuple[Array, ...]
+) -> Swept:
+    """One reduction of all of them: XLA makes one loop of it, where five take twice the time."""
     stays = (s.ends < NEVER) & ~done
     given = (
+        *(jnp.where(stays, x, 0) for x in watched),
         done.astype(jnp.int32),
         jnp.where(done, s.base + steps, 0),
         jnp.where(done, blocks, 0),
@@ -152,9 +169,12 @@ def swept(s: State, done: Array, steps: Array, blocks: Array) -> Swept:
         jnp.where(stays, NEVER, jnp.arange(s.ends.shape[0], dtype=jnp.int32)),
     )
 
-    def both(a: Swept, b: Swept) -> tuple[Array, ...]:
-        sums = [x + y for x, y in zip(a[:3], b[:3], strict=True)]
-        return (*sums, *(jnp.minimum(x, y) for x, y in zip(a[3:], b[3:], strict=True)))
+    sums = len(given) - 2
 
-    start = tuple(jnp.asarray(x, jnp.int32) for x in (0, 0, 0, NEVER, NEVER))
-    return Swept(*lax.reduce(given, start, both, (0,)))
+    def both(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+        added = [x + y for x, y in zip(a[:sums], b[:sums], strict=True)]
+        return (*added, *(jnp.minimum(x, y) for x, y in zip(a[sums:], b[sums:], strict=True)))
+
+    start = tuple(jnp.asarray(x, jnp.int32) for x in (*[0] * sums, NEVER, NEVER))
+    found = lax.reduce(given, start, both, (0,))
+    return Swept(*found[len(watched) :], found[: len(watched)])
