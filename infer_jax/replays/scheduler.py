@@ -15,7 +15,7 @@ from jax import Array, lax
 from infer_jax.replays.log import Log, log_of
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.rules import Feed, Rules
-from infer_jax.replays.state import NEVER, State, empty, get, put, swept, where
+from infer_jax.replays.state import NEVER, State, empty, get, note, put, swept, where
 from infer_jax.replays.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
 
 
@@ -138,12 +138,12 @@ class Server(NamedTuple):
             running=s.running - short,
             decoding=s.decoding - there,
             context=s.context - jnp.where(there, get(s.base, slot) + s.steps, 0),
-            produced=put(
+            produced=note(
                 s.produced, victim,
                 get(self.requests.output, victim) - get(s.ends, slot) + s.steps, there,
             ),
-            last=put(s.last, victim, jnp.asarray(NEVER), there),
-            preempted=put(s.preempted, victim, get(s.preempted, victim) + 1, short),
+            last=note(s.last, victim, jnp.asarray(NEVER), there),
+            preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, short),
             watched=self.summed(s, get(s.ends, slot), get(s.base, slot), there, -1),
             ends=put(s.ends, slot, jnp.asarray(NEVER), there),
             part=jnp.where(began, -1, s.part),
@@ -151,10 +151,10 @@ class Server(NamedTuple):
         )  # fmt: skip
         if not self.rules.returns:
             return after._replace(head=jnp.where(short, victim, s.head))
-        ring = jnp.remainder(s.back, s.again.shape[0])
+        ring = jnp.remainder(s.back, s.again.shape[0] - 1)
         return after._replace(
-            again=put(s.again, ring, victim, short),
-            stamp=put(s.stamp, ring, self.arrived(s), short),
+            again=note(s.again, ring, victim, short),
+            stamp=note(s.stamp, ring, self.arrived(s), short),
             back=s.back + short,
             full=s.full & ~short,
             ratio=ratio,
@@ -210,7 +210,7 @@ class Server(NamedTuple):
         """
         at, back = s.head, s.up_back
         if self.rules.returns:
-            ring = jnp.remainder(s.taken, s.again.shape[0])
+            ring = jnp.remainder(s.taken, s.again.shape[0] - 1)
             back = (s.taken < s.back) & (get(s.stamp, ring) <= s.head)
             at = jnp.where(back, get(s.again, ring), at)
         s = s._replace(up=jnp.where(s.part >= 0, s.part, at), up_back=back)
@@ -227,9 +227,7 @@ class Server(NamedTuple):
     ) -> tuple[Array, ...]:
         """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
         one = self.rules.watched(end, base, s.steps)
-        return tuple(
-            x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True)
-        )
+        return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True))
 
     def arrives(self, s: State) -> Array:
         """Seconds until the next request arrives; 0 or less if the engine has seen it."""
@@ -290,10 +288,10 @@ class Server(NamedTuple):
             base=put(s.base, slot, base, all_of_it),
             watched=self.summed(s, end, base, all_of_it),
             size=put(s.size, slot, aside, all_of_it),
-            admitted=put(s.admitted, at, s.turn, once),
-            first=put(s.first, at, s.turn, first),
-            ready=put(s.ready, at, s.turn, all_of_it),
-            last=put(s.last, at, end, all_of_it),
+            admitted=note(s.admitted, at, s.turn, once),
+            first=note(s.first, at, s.turn, first),
+            ready=note(s.ready, at, s.turn, all_of_it),
+            last=note(s.last, at, end, all_of_it),
         )
 
     def run(self, s: State, go: Array) -> State:
@@ -370,7 +368,9 @@ class Server(NamedTuple):
 
         def many() -> tuple[Array, Array, Array]:
             passes = stretch(self.step, decoding, context, s.fed, s.pairs, most)
-            come = steps_until(passes, due)
+            spent = seconds_of(passes, most.astype(kind))
+            soon = wakes & (due < spent)
+            come = lax.cond(soon, lambda: steps_until(passes, due), lambda: most)
             looks = lax.div(s.passes + come + rules.poll - 1, rules.poll) * rules.poll - s.passes
             later = jnp.where(due > jnp.finfo(kind).tiny, come + 1, 1)
             looks = jnp.where(overlap, later, looks)

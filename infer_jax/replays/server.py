@@ -32,7 +32,7 @@ def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | N
             tokens in a pass.
     """
     checked(rules, requests, concurrency)
-    width, turns = sizes_of(rules, requests)
+    width, turns = sizes_of(rules, requests, concurrency)
     loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
     while True:
         log = _program(step, rules, requests, loop, width=width, turns=turns)
@@ -46,9 +46,13 @@ def _program(step, rules, requests, concurrency, *, width, turns):
     return replay(step, rules, requests, concurrency, width=width, turns=turns)
 
 
-def sizes_of(rules: Rules, requests: Requests) -> tuple[int, int]:
-    """Slots and entries of the path that a program has room for, powers of two."""
-    return _power(rules.slots), _power(_turns(rules, requests))
+def sizes_of(rules: Rules, requests: Requests, concurrency: int | None = None) -> tuple[int, int]:
+    """Slots and entries of the path that a program has room for, powers of two.
+
+    No more slots than requests can be in flight: every turn looks through all of them.
+    """
+    most = min(float(rules.slots), float(requests.count), concurrency or float("inf"))
+    return _power(most), _power(_turns(rules, requests))
 
 
 def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:

@@ -127,6 +127,14 @@ def put(values: Array, index: Array, value: Array, ok: Array | bool = True) -> A
     return lax.dynamic_update_slice(values, one, (index,), allow_negative_indices=False)
 
 
+def note(values: Array, index: Array, value: Array, ok: Array) -> Array:
+    """An array of requests with one entry changed where ``ok``, else its last, which is none's.
+
+    Nothing of the array is read, so that XLA need not copy it for another that reads it.
+    """
+    return put(values, jnp.where(ok, index, values.shape[0] - 1), value)
+
+
 def where(condition: Array, yes: State, no: State) -> State:
     """One of two states; an array that is in both needs no choice, and the path always is."""
 
@@ -155,9 +163,7 @@ class Swept(NamedTuple):
     watched: tuple[Int[Array, ""], ...]  # sums over the others
 
 
-def swept(
-    s: State, done: Array, steps: Array, blocks: Array, watched: tuple[Array, ...]
-) -> Swept:
+def swept(s: State, done: Array, steps: Array, blocks: Array, watched: tuple[Array, ...]) -> Swept:
     """One reduction of all of them: XLA makes one loop of it, where five take twice the time."""
     stays = (s.ends < NEVER) & ~done
     given = (

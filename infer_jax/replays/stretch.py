@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, Int
 
 StepTime = Callable[[Array, Array, Array, Array], Array]  # decoding, context, new, pairs -> s
 NODES = 5
 LONGEST = 512  # steps summed at once
+NEAR = 1e-5  # share of a stretch: where Newton's step was shorter, the next would be 1e-10 or less
 
 _POINTS, _ = np.polynomial.legendre.leggauss(NODES)
 _FIT = np.linalg.inv(np.vander(_POINTS, NODES, increasing=True))
@@ -66,9 +67,15 @@ def steps_until(s: Stretch, seconds: Array) -> Int[Array, ""]:
     most = _power_sum(s, 1.0) - begin
     wanted = jnp.clip(seconds, 0.0, most)
     t = 2.0 * wanted / most - 1.0
-    for _ in range(3):
-        slope = _slope(s, t)
-        t = t - (_power_sum(s, t) - begin - wanted) / slope
+
+    def nearer(at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        step = (_power_sum(s, at[0]) - begin - wanted) / _slope(s, at[0])
+        return at[0] - step, jnp.abs(step), at[2] + 1
+
+    def far(at: tuple[Array, Array, Array]) -> Array:
+        return (at[1] > NEAR) & (at[2] < 3)
+
+    t = lax.while_loop(far, nearer, nearer((t, t, jnp.zeros_like(s.count))))[0]
     # an arrival at the very end of a step is seen there: what rounding adds is no step more
     tiny = 1e-9 if kind == jnp.float64 else 1e-4
     whole = jnp.ceil(0.5 * (t + 1.0) * count - tiny).astype(jnp.int32)

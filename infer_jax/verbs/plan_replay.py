@@ -213,7 +213,7 @@ def _kind(lane: Lane) -> str:
 
 def served(many: Sequence[Lane]) -> list[Times]:
     """The times of servers alike in structure, all in one program."""
-    sizes = [sizes_of(x.server.rules, x.requests) for x in many]
+    sizes = [sizes_of(x.server.rules, x.requests, x.loop) for x in many]
     width, turns = (max(x) for x in zip(*sizes, strict=True))
     given = trees.stack(*((x.server.pass_, x.server.rules, x.requests) for x in many))
     loops = None
