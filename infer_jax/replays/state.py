@@ -174,7 +174,6 @@ def swept(s: State, done: Array, steps: Array, blocks: Array, watched: tuple[Arr
         jnp.where(stays, s.ends, NEVER),
         jnp.where(stays, NEVER, jnp.arange(s.ends.shape[0], dtype=jnp.int32)),
     )
-
     sums = len(given) - 2
 
     def both(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -182,5 +181,5 @@ def swept(s: State, done: Array, steps: Array, blocks: Array, watched: tuple[Arr
         return (*added, *(jnp.minimum(x, y) for x, y in zip(a[sums:], b[sums:], strict=True)))
 
     start = tuple(jnp.asarray(x, jnp.int32) for x in (*[0] * sums, NEVER, NEVER))
-    found = lax.reduce(given, start, both, (0,))
-    return Swept(*found[len(watched) :], found[: len(watched)])
+    *looked, gone, tokens, given_back, soonest, free = lax.reduce(given, start, both, (0,))
+    return Swept(gone, tokens, given_back, soonest, free, tuple(looked))
