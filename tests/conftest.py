@@ -57,11 +57,16 @@ def pytest_xdist_make_scheduler(config, log):
     return scheduling
 
 
+TOGETHER = ("tests/cli/report",)  # folders whose files share fixtures that take seconds
+
+
 def group(nodeid: str) -> str:
-    """The file of a test, and in contracts the estimator among its parameters."""
+    """The file of a test, or its folder; and in contracts the estimator among its parameters."""
     from tests.contract.cases import ESTIMATORS, JOBS
 
     file, _, rest = nodeid.partition("::")
+    folder = file.rpartition("/")[0]
+    file = folder if folder in TOGETHER else file
     values = rest.partition("[")[2].rstrip("]").split("-") if "/contract/" in file else ()
     return " ".join([file, *[value for value in values if value in {**ESTIMATORS, **JOBS}][:1]])
 

@@ -13,6 +13,8 @@ def test_a_file_is_a_group_and_so_is_each_estimator_of_the_contract():
     assert group(f"{law}[kernels]") != group(f"{law}[serving]") != group(law)
     other = "tests/cli/test_plan.py::test"
     assert group(f"{other}[kernels]") == group(other)
+    page = "tests/cli/report/test_page.py::test"
+    assert group(page) == group("tests/cli/report/test_browser.py::test") != group(other)
 
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one process runs all")
