@@ -86,6 +86,13 @@ def outputs(point: Point) -> dict[str, Array]:
     return {**shown, "energy": energy(estimate, point.hardware, point.workload)}
 
 
+def undrawn(point: Point) -> dict[str, Array]:
+    """Those of ``outputs`` that are known without the power of a chip: TTFT, TPOT and cost."""
+    estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    shown = (x for x in declared(estimate, view="sensitivity") if not x.drawn)
+    return {x.name: getattr(estimate, x.name) for x in shown}
+
+
 def known_outputs() -> dict[str, Output]:
     """The outputs that estimates declare, by name, as they are shown: TPOT first."""
     every = {x.name: x for x in declared(Estimate, *DECLARING)}
@@ -102,14 +109,20 @@ def named(*names: str) -> Outputs[Point]:
     return terms
 
 
-def analyser(function: Outputs[Tree], tree: Tree) -> Callable[[Tree], list[Elasticity]]:
+def analyser(
+    function: Outputs[Tree], tree: Tree, besides: str = ""
+) -> Callable[[Tree], list[Elasticity]]:
     """A function of trees like ``tree`` that returns all elasticities, compiled once.
+
+    ``besides``: the part of the tree whose numbers are held, such as the estimator; its program is
+    that much smaller.
 
     One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros
     and what no output reads are left out; degrees of the plan of which only the product is read
     are one number, the first of them.
     """
-    every, structure = _leaves(tree), jax.tree.structure(tree)
+    every = [x for x in _leaves(tree) if not besides or not x.path.startswith(f"{besides}.")]
+    structure = jax.tree.structure(tree)
     fixed = (function, tuple(leaf.places for leaf in every))
 
     # the point itself along every direction, then one leaf at a time moved

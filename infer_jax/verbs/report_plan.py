@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from infer_jax.catalog.measured_points import latency
 from infer_jax.compiling import once
-from infer_jax.design.sensitivity import analyser, outputs
+from infer_jax.design.sensitivity import analyser, undrawn
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.disaggregated import OUTSIDE
 from infer_jax.estimators.estimate import decode_context, fresh_tokens
@@ -66,7 +66,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
         rows=fastest.rows(),
         held=once(held_by, arch, hardware, common, engine, overheads),
         engine=engine,
-        elasticities=analyser(outputs, point)(point),
+        elasticities=analyser(undrawn, point, besides="estimator")(point),
         kernels=_profiles(asked, work, prompts, common),
         launches=launches(wanted),
         tradeoff=_tradeoff(options, work, picked, limits, intervals, fastest),

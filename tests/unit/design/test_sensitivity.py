@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.design import changed, elasticities, what_if
+from infer_jax.design import analyser, changed, elasticities, what_if
+from infer_jax.design.sensitivity import outputs, undrawn
 from infer_jax.errors import InputError
 from infer_jax.physics.closed_form import fastest_instance
 from infer_jax.specs import Plan
@@ -99,6 +100,20 @@ def test_a_point_has_units_bounds_and_no_choices():
     u, v = np.log(512.0 / 900.0), np.log(16.0 / 25.0)
     assert told["arch.width"].slope == pytest.approx(2 * u + 0.6 * v, rel=1e-9)
     assert told["arch.width"].below == pytest.approx(told["arch.width"].above, abs=1e-4)
+
+
+def test_numbers_of_a_part_may_be_held():
+    every = elasticities(read, point())
+    rest = analyser(read, point(), besides="arch")(point())
+    slopes = {e.path: e.slope for e in every if not e.path.startswith("arch.")}
+    assert 0 < len(slopes) < len(every)
+    assert {e.path: e.slope for e in rest} == pytest.approx(slopes, rel=1e-12)
+
+
+def test_what_needs_no_power_is_some_of_what_is_looked_at():
+    every, known = outputs(point()), undrawn(point())
+    assert "energy" in every and "energy" not in known and len(known) == 3
+    assert known == {name: every[name] for name in known}
 
 
 def test_degrees_of_which_only_the_product_counts_are_one():
