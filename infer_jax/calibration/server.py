@@ -8,6 +8,7 @@ efficiencies of its own, each held to what was fitted to many servers.
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -34,6 +35,22 @@ STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
 PATTERN = 5  # runs from which on residuals are looked at for patterns
 
 
+class RequestTimes(NamedTuple):
+    """TPOT and TTFT of single requests in seconds, 2 x requests; NaN where not measured.
+
+    As in ``Calibrated``; ``held`` without the batch of requests around each, to first order.
+    ``fitted``: which requests were; ``output``: tokens of each.
+    """
+
+    measured: np.ndarray
+    sheet: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    held: np.ndarray
+    fitted: np.ndarray
+    output: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True)
 class Calibrated:
     """A server's fit. Times are TPOT and TTFT in seconds, 2 x runs; NaN where not measured.
@@ -41,6 +58,8 @@ class Calibrated:
     ``sheet``: at data-sheet rates; ``before``: as the profile had it; ``after``: fitted;
     ``held``: each run by a fit on the others, None with one run. ``covered``: covariance in free
     coordinates. ``spread``: deviation of log(measured / predicted) of a new run, of both times.
+    ``requests``: of a fit to single requests, of which the times of runs are then means; ``held``
+    is then without the batch of requests around each.
     """
 
     runs: tuple[Run, ...]
@@ -56,6 +75,7 @@ class Calibrated:
     spread: np.ndarray
     freedom: float
     proposals: tuple[Proposal, ...]
+    requests: RequestTimes | None = None
 
     @property
     def unseen(self) -> np.ndarray:
@@ -219,8 +239,11 @@ def expected(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, fl
 def each_output(calibrated: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]:
     """TPOT alone and TTFT alone: the fit's rows of it, the spread of a new run, the runs.
 
-    Left out is a time of fewer than ``PATTERN`` runs, which show no pattern.
+    Left out is a time of fewer than ``PATTERN`` runs, which show no pattern, and every time of a
+    fit to single requests, whose errors follow each other.
     """
+    if calibrated.requests is not None:
+        return
     weights = calibrated.fit.weights.reshape(2, -1)
     for k, name in enumerate(OUTPUTS):
         seen = np.flatnonzero(weights[k])

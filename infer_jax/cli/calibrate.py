@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.cli import options as opt, runs, show
+from infer_jax.cli import options as opt, parsers, runs, show
 from infer_jax.verbs.calibrate import calibrate as ask
 
 Model = Annotated[
@@ -18,6 +18,14 @@ Parameter = Annotated[
         "--parameter",
         metavar="NAME",
         help="Fit these alone, such as decode_factor or vllm.layer_gap; repeat for several.",
+    ),
+]
+Prompts = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="N",
+        help="Fit the first N requests of each replayed run; the others are predicted.",
     ),
 ]
 Picture = Annotated[
@@ -41,6 +49,9 @@ def calibrate(
     osl: runs.Osl = None,
     concurrency: opt.Concurrency = None,
     request_rate: runs.Rate = None,
+    max_num_seqs: runs.PassSequences = None,
+    max_num_batched_tokens: runs.PassTokens = None,
+    prompts: Prompts = None,
     sidecar: runs.Sidecar = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,

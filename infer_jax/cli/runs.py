@@ -44,6 +44,22 @@ Rate = Annotated[
         help="Arrivals per second, where not in files.",
     ),
 ]
+PassSequences = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="N",
+        help="Sequences that run at once at most, where not in files.",
+    ),
+]
+PassTokens = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="TOKENS",
+        help="Tokens of one pass at most, where not in files.",
+    ),
+]
 Sidecar = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Facts by file, TOML or JSON (docs/formats.md)."),

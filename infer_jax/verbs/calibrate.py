@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from infer_jax.calibration.replayed import calibrate_requests
 from infer_jax.calibration.runs import engine_of
 from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog import System
@@ -15,6 +16,7 @@ from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Hardware
 from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
 from infer_jax.verbs.asking import verb
+from infer_jax.verbs.calibrate_requests import benches
 from infer_jax.verbs.calibrate_result import CalibrateResult, Written
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import refuse
@@ -40,6 +42,9 @@ def calibrate(
     osl: float | None = None,
     concurrency: float | None = None,
     request_rate: float | None = None,
+    max_num_seqs: float | None = None,
+    max_num_batched_tokens: float | None = None,
+    prompts: float | None = None,
     sidecar: Place | None = None,
     quant: str | None = None,
     kv_dtype: str | None = None,
@@ -55,8 +60,10 @@ def calibrate(
         out: the profile to write, a .toml file; none where not given.
         picture: the parity picture to write with it; ``plot`` draws it at any time.
         parameter: coefficients to fit; by default as many as the runs bear.
+        prompts: requests of each run that are fitted, the first ones; the others are predicted.
 
-    The other options say what was run where the files do not.
+    Runs whose files hold every request are replayed by the engine's scheduler, others are fitted
+    by the estimator's closed form. The other options say what was run where the files do not.
 
     Raises:
         InputError: a file that cannot be read, runs of another model, system or format, a place
@@ -73,6 +80,7 @@ def calibrate(
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
+    facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
     paths = [files] if isinstance(files, str | os.PathLike) else files
     runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)
     agree(runs, asked)
@@ -80,9 +88,16 @@ def calibrate(
     assert isinstance(start, Serving)
     start = start.with_(engine=float(ENGINES.index(engine_of(runs))))
     names = [parameter] if isinstance(parameter, str) else list(parameter or ())
+    arch = asked.model.architecture
+    each = benches(runs, asked, start, prompts)
+    if isinstance(each, str):
+        if prompts is not None:
+            raise refuse("--prompts", prompts, f"with runs that are replayed: {each}")
+        with busy("fitting"):
+            server = calibrate_server(start, arch, asked.hardware, runs, names or None)
+        return write(CalibrateResult(asked, server, why_not=each), out, picture)
     with busy("fitting"):
-        arch = asked.model.architecture
-        server = calibrate_server(start, arch, asked.hardware, runs, names or None)
+        server = calibrate_requests(start, arch, asked.hardware, each, names or None)
     return write(CalibrateResult(asked, server), out, picture)
 
 
@@ -122,4 +137,5 @@ def write(result: CalibrateResult, out: Place | None, picture: Place | None) -> 
 
 def _profile(result: CalibrateResult, out: Place | None) -> None:
     if out is not None:
-        write_text(out, profile.text(result.asked, result.server, result.summary, Path(out)))
+        server, counted, errors = result.server, result.counted, result.summary
+        write_text(out, profile.text(result.asked, server, counted, errors, Path(out)))

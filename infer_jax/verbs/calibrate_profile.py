@@ -34,10 +34,10 @@ def values(estimator: Serving) -> dict[str, Value]:
     return {path: Value(float(x), meta["unit"]) for path, meta, x in leaves(estimator)}
 
 
-def text(asked: Given, server: Calibrated, errors: str, out: Path) -> str:
+def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path) -> str:
     """The TOML text of a profile: the base's facts, the fitted coefficients, the bands.
 
-    ``errors`` tells how good the fit is.
+    ``counted`` says how many times were fitted, ``errors`` how good the fit is.
     """
     engine = ENGINES[int(server.start.engine)]
     units, ends = values(server.start), server.interval(0.8)
@@ -65,7 +65,7 @@ def text(asked: Given, server: Calibrated, errors: str, out: Path) -> str:
     files = sorted({Path(run.file).name for run in server.runs})
     named = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
     source = (
-        f"infer-jax calibrate, {datetime.date.today().isoformat()}, {len(server.runs)} runs of "
+        f"infer-jax calibrate, {datetime.date.today().isoformat()}, {counted} of "
         f"{asked.model.name} under {engine} ({named}): {errors}"
     )
     notes = f"Coefficients of serving are of {asked.model.name} under {engine}; another model or "

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration import predictive_checks
 from infer_jax.calibration.identified import Identified
 from infer_jax.calibration.proposals import Proposal
-from infer_jax.calibration.runs import OUTPUTS, trends
-from infer_jax.calibration.server import Calibrated, each_output
+from infer_jax.calibration.runs import OUTPUTS
+from infer_jax.calibration.server import Calibrated
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.results import Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import digits
 from infer_jax.verbs import calibrate_profile as profile, pictures
+from infer_jax.verbs.calibrate_notes import caveats, how
+from infer_jax.verbs.calibrate_statistics import in_json, said_of, table_of
 from infer_jax.verbs.inputs import Given
 
 if TYPE_CHECKING:
@@ -55,12 +56,14 @@ NOTHING = Written()
 class CalibrateResult(Result):
     """The fit of one server: errors, coefficients with intervals, what to measure next.
 
-    ``server.fit.values`` are the coefficients, ``intervals`` their 80 % intervals, in SI units.
+    ``server.fit.values`` are the coefficients, ``intervals`` their 80 % intervals, in SI units;
+    ``why_not``: why the runs were not replayed, where the closed form was fitted.
     """
 
     asked: Given
     server: Calibrated
     written: Written = NOTHING
+    why_not: str | None = None
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -79,12 +82,13 @@ class CalibrateResult(Result):
     def fields(self) -> Mapping[str, object]:
         """A calibration for JSON, in SI units but for keys that say others."""
         server, out, picture = self.server, self.written.out, self.written.picture
+        requests = server.requests
         return {
             **({"out": out} if out else {}),
             **self.asked.names,
             "engine": ENGINES[int(server.start.engine)],
             "runs": len(server.runs),
-            "measured_times": int(np.isfinite(server.measured).sum()),
+            "measured_times": self._times,
             "errors": {
                 kind: {
                     name: None
@@ -94,6 +98,7 @@ class CalibrateResult(Result):
                 }
                 for kind, by_output in self.errors.items()
             },
+            **({} if requests is None else {"requests": in_json(requests)}),
             "band80": {name: list(ends) for name, ends in self._bands()},
             "parameters": self.rows(),
             "cannot_be_told_apart": [
@@ -124,13 +129,16 @@ class CalibrateResult(Result):
 
     def parts(self) -> Iterator[Part]:
         """Errors of the predictions, coefficients, the worst runs, what to measure next."""
-        asked, runs = self.asked, len(self.server.runs)
-        times = int(np.isfinite(self.server.measured).sum())
+        asked, requests = self.asked, self.server.requests
         yield (
             f"{asked.model.name} under {ENGINES[int(self.server.start.engine)]} on "
-            f"{asked.system.name}: {times} times of {runs} run{'s' if runs > 1 else ''}"
+            f"{asked.system.name}: {self.counted}"
         )
-        for table in (self._predictions(), self._parameters(), self._worst_predicted()):
+        tables = [self._predictions() if requests is None else table_of(requests)]
+        tables.append(self._parameters())
+        if requests is None or len(self.server.runs) > 1:
+            tables.append(self._worst_predicted())
+        for table in tables:
             yield ""
             yield table
         if self.server.proposals:
@@ -161,6 +169,9 @@ class CalibrateResult(Result):
     @property
     def summary(self) -> str:
         """How good the fit is, for the profile."""
+        requests = self.server.requests
+        if requests is not None:
+            return f"replayed, {said_of(requests)}"
         kind = "held_out" if "held_out" in self.errors else "after"
         errors = [
             f"{name.upper()} {one.median:.1f} %"
@@ -176,7 +187,22 @@ class CalibrateResult(Result):
         files = [f"Written to {out}. Use it: --hardware {out} --estimator serving."] if out else []
         if pictured:
             files.append(f"Picture: {picture}." if picture else pictures.missing())
-        return [*files, *_caveats(self.server), *self.asked.notes]
+        return [*files, *how(self.why_not), *caveats(self.server), *self.asked.notes]
+
+    @property
+    def counted(self) -> str:
+        """How many times of how many runs were fitted, in words."""
+        runs, requests = len(self.server.runs), self.server.requests
+        each = "" if requests is None else f"{int(requests.fitted.sum()):,} requests of "
+        return f"{self._times:,} times of {each}{runs} run{'s' if runs > 1 else ''}"
+
+    @property
+    def _times(self) -> int:
+        """Measured times that were fitted."""
+        requests = self.server.requests
+        if requests is None:
+            return int(np.isfinite(self.server.measured).sum())
+        return int(np.isfinite(requests.measured[:, requests.fitted]).sum())
 
     def _bands(self) -> list[tuple[str, np.ndarray]]:
         return list(zip(OUTPUTS, self.server.band(), strict=True))
@@ -300,35 +326,6 @@ def _next(proposals: Sequence[Proposal]) -> Table:
         load = f"concurrency {float(work.batch):g}"
         rows.append([load, *(f"{float(x):.4g}" for x in sizes), digits(100.0 * one.narrows, 2)])
     return Table(columns, rows)
-
-
-def _caveats(server: Calibrated) -> list[str]:
-    """What the runs could not tell, and what the fit leaves unexplained, in sentences."""
-    silent = [one.name for one in server.identified.parameters if one.verdict != "identified"]
-    notes = [
-        s for s in server.identified.sentences if not s.startswith(tuple(f"{n}:" for n in silent))
-    ]
-    if silent:
-        notes.append(
-            f"Of {', '.join(silent)} these runs say little: what was believed before stands."
-        )
-    if any(run.loop == "open" for run in server.runs):
-        notes.append(
-            "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
-            "x latency; their TTFT is left out, as waits of arrivals follow another law."
-        )
-    if server.held is None:
-        notes.append("One run cannot be left out: the errors are of the run that was fitted.")
-    for name, one, scale, runs in each_output(server):
-        checks = predictive_checks(one, server.covered, scale, trends(runs))
-        notes += [
-            f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
-            f"to {c.high:.2g} if the model were right and the errors ordinary."
-            for c in checks
-            # errors smaller than ordinary ones are no complaint
-            if not c.passes and (c.measured > c.high or c.name.startswith("trend"))
-        ]
-    return notes
 
 
 def _cells(errors: OutputErrors | None) -> tuple[str, str]:

@@ -74,6 +74,7 @@ def test_the_verb_is_what_the_command_prints(tmp_path):
     assert {"schema": said["schema"], **as_command(fit)[0]} == said
     command = ("calibrate", str(RUNS), *SERVER, *few, "--out", "a.toml", "--no-picture")
     assert as_command(fit)[1].split() == run(*command).out.split()
+    assert any("closed form" in note and "--save-detailed" in note for note in said["notes"])
     for one in said["parameters"]:
         assert fit.intervals[one["name"]] == tuple(one["interval80"])
     # its error bars are those of the fit, wide where errors of a run belong together
@@ -166,6 +167,10 @@ WORDS = {
     ),
     "a fact contradicted": ("calibrate", str(RUNS), *SERVER, "--out", "m.toml", "--tp", "2"),
     "no such engine": ("calibrate", str(RUNS), *SERVER, "--out", "m.toml", "--engine", "abacus"),
+    "requests of runs without any": (
+        *("calibrate", str(RUNS), *SERVER, "--out", "m.toml"),
+        *("--prompts", "4"),
+    ),
     "no estimators": ("compare", *POINT, "--hardware", "h100_sxm"),
     "one estimator": ("compare", *POINT, "--hardware", "h100_sxm", "--estimator", "serving"),
     "one that searches": (

@@ -6,10 +6,8 @@ latency after the first token over the tokens after it: TPOT as it is meant here
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from infer_jax.catalog.foreign import csv_rows
-from infer_jax.catalog.measurements.cells import Cells, gathered
+from infer_jax.catalog.measurements.cells import Cells, gathered, over
 from infer_jax.catalog.measurements.run import Run, Statistic
 
 UNITS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -26,7 +24,6 @@ COUNTS = {
     "request_count": ("requests", "count"),
     "error_request_count": ("requests", "count"),
 }
-RANKS = (50.0, 90.0, 99.0)
 
 
 def recognises(value: object) -> bool:
@@ -138,7 +135,7 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]])
         raise Cells(file, 0, {}).error("requests completed", 0, "at least one")
     span = [x for x in (*starts, *ends) if x is not None]
     duration = (max(span) - min(span)) * 1e-9 if span else 0.0
-    run = _run(Cells(file, 0, {}), {name: _over(metric) for name, metric in values.items()})
+    run = _run(Cells(file, 0, {}), {name: over(metric) for name, metric in values.items()})
     outputs = tuple(values["output_sequence_length"])
     return run.replace(
         completed=float(len(starts)),
@@ -202,13 +199,6 @@ def _metric(cells: Cells, name: str) -> Statistic:
             if (value := cells.number(key, scale)) is not None
         }
     )
-
-
-def _over(values: Sequence[float]) -> Statistic:
-    if not values:
-        return Statistic()
-    ranks = tuple((rank, float(np.percentile(values, rank))) for rank in RANKS)
-    return Statistic(float(np.mean(values)), float(np.std(values)), ranks)
 
 
 def _first(values: Iterable[float | None]) -> float | None:

@@ -6,9 +6,11 @@ not negative and below ``MOST``, every text of Unicode, every list one of object
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
+
+import numpy as np
 
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.measurements.run import Statistic
@@ -19,6 +21,7 @@ LARGEST = 512 * 2**20  # bytes: detailed results hold every token's time
 # quotients of a few such numbers are finite
 MOST, LEAST = 1e21, 1e-100
 PERCENTILE = re.compile(r"p\d+(?:\.\d+)?")
+RANKS = (50.0, 90.0, 99.0)  # percentiles of values that are known one by one
 NAMED = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
 
 
@@ -156,6 +159,14 @@ def gathered(values: Mapping[str, float]) -> Statistic:
     ranks |= {rank: value for rank, value in given.items() if rank <= 100.0}
     mean = values.get("mean", values.get("avg"))
     return Statistic(mean, values.get("std"), tuple(sorted(ranks.items())))
+
+
+def over(values: Sequence[float]) -> Statistic:
+    """A statistic of single requests' values; empty where there are none."""
+    if not values:
+        return Statistic()
+    ranks = tuple((rank, float(np.percentile(values, rank))) for rank in RANKS)
+    return Statistic(float(np.mean(values)), float(np.std(values)), ranks)
 
 
 def contents(path: str | os.PathLike[str]) -> str:

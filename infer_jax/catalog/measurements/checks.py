@@ -11,6 +11,8 @@ from infer_jax.errors import InputError
 
 # s: no request waits three hours for a token, no chip makes one in a microsecond
 BOUNDS = {"ttft": (1e-4, 10800.0), "tpot": (1e-6, 60.0), "itl": (0.0, 60.0)}
+POSITIVE = ("isl", "osl", "concurrency", "request_rate", "chips", "tp", "dp", "pp", "ep")
+POSITIVE += ("max_num_seqs", "max_num_batched_tokens")
 FAILED = 0.01  # share of failed requests above which a run is refused
 CROWDED, EMPTY = 1.5, 0.05  # requests in flight over the concurrency asked for, at most and least
 CONTRADICTION = 1.5  # ratio between two TPOTs of one configuration on one day
@@ -40,7 +42,7 @@ def believable(run: Run) -> Run:
                 name == "tpot" and value == 0.0 and run.osl == 1.0
             ):
                 raise InputError(run.place, f"{name} (s)", value, f"{low:g} to {high:g} s")
-    for name in ("isl", "osl", "concurrency", "request_rate", "chips", "tp", "dp", "pp", "ep"):
+    for name in POSITIVE:
         if getattr(run, name) == 0.0:
             raise InputError(run.place, name, 0, "a number above 0")
     if run.prefix is not None and run.isl is not None and run.prefix > run.isl:

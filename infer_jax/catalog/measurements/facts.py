@@ -14,6 +14,7 @@ from infer_jax.errors import InputError
 
 TEXTS = ("engine", "version", "model", "system", "date", "precision")
 NUMBERS = ("chips", "tp", "pp", "dp", "ep", "isl", "osl", "prefix", "concurrency", "request_rate")
+NUMBERS += ("max_num_seqs", "max_num_batched_tokens")
 FACTS = (*TEXTS, *NUMBERS)
 
 

@@ -11,6 +11,7 @@ from infer_jax.catalog.measurements import (
     inferencex,
     mlperf,
     nccl_tests,
+    request_log,
     sglang,
     silicon,
     silicon_runs,
@@ -25,8 +26,8 @@ from infer_jax.errors import InputError
 
 OBJECTS = (sglang, vllm, inferencex, aiperf)  # formats of JSON objects, a run each
 FORMATS = (
-    "a result of vLLM's bench serve, SGLang's bench_serving, AIPerf, InferenceX or MLPerf, or a "
-    "CSV with the header of docs/formats.md"
+    "a result of vLLM's bench serve, SGLang's bench_serving, AIPerf, InferenceX or MLPerf, a log "
+    "of requests, or a CSV with the header of docs/formats.md"
 )
 
 
@@ -60,7 +61,9 @@ def read_runs(
 def _files(paths: Paths) -> Iterator[Path]:
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = Path(given)
-        if path.is_dir():
+        if request_log.is_bundle(path):
+            files = [path / request_log.REQUESTS]
+        elif path.is_dir():
             kinds = (".json", ".jsonl", ".csv", ".txt")
             try:
                 files = sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
@@ -97,6 +100,9 @@ def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Ru
     records = [(n, x) for n, x in documents if isinstance(x, dict) and aiperf.recognises_record(x)]
     if documents and len(records) == len(documents):
         yield aiperf.read_records(file, records)
+        return
+    if documents and request_log.recognises(documents[0][1]):
+        yield request_log.read(file)
         return
     for line, value in documents:
         if isinstance(value, list):

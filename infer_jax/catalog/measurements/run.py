@@ -74,13 +74,14 @@ class Run:
     what it was converted from. ``dp`` is attention data parallelism, ``ep`` the expert-parallel
     degree; ``tp`` x ``dp`` x ``pp`` chips make a server. A run of ``concurrency`` keeps that
     many requests in flight (closed loop); one of ``request_rate`` sends that many per second
-    (open loop), whatever limit ``concurrency`` then sets.
+    (open loop), whatever limit ``concurrency`` then sets. ``max_num_seqs`` sequences run at once
+    and ``max_num_batched_tokens`` are fed in a pass, where the server's arguments are known.
     """
 
     file: str
     line: int  # or the number of the entry; 0: the whole file
     unit: str = "line"
-    source: str = ""  # vllm, sglang, aiperf, inferencex, mlperf, csv, silicon
+    source: str = ""  # vllm, sglang, aiperf, inferencex, mlperf, csv, request log, ...
     engine: str | None = None
     version: str | None = None
     model: str | None = None
@@ -101,6 +102,8 @@ class Run:
     concurrency: float | None = None
     request_rate: float | None = None
     burstiness: float | None = None
+    max_num_seqs: float | None = None
+    max_num_batched_tokens: float | None = None
     ttft: Statistic = field(default_factory=Statistic)
     tpot: Statistic = field(default_factory=Statistic)
     itl: Statistic = field(default_factory=Statistic)

@@ -56,8 +56,10 @@ class _Request:
     measured: tuple[float, ...]  # seconds of ``MEASURED``, by a clock of their own; or nothing
 
 
-def read_trace(path: str | os.PathLike[str]) -> Trace:
+def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
     """The requests of a trace in order of arrival, the first at time 0.
+
+    ``line``: that of a run in a file of several detailed results; 0: all that the file has.
 
     Raises:
         InputError: an unknown format, a missing column, a malformed cell, an empty prompt or
@@ -65,7 +67,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     """
     file, text = str(path), contents(path)
     if text.lstrip()[:1] in "{[":
-        lines = json_lines(file, text, LARGEST)
+        lines = [each for each in json_lines(file, text, LARGEST) if line in (0, each[0])]
         values = [value for _, value in lines]
         if _is_text(values):
             allowed = "a trace with token counts: conversations are text and need a tokenizer"

@@ -1,0 +1,88 @@
+"""What does a server's log of requests say? One run, whose server ``meta.json`` beside it names.
+
+The logs are those of LLMServingSim's benchmark of vLLM: a request to a line, with its tokens, when
+it arrived, and when it was queued and had its first and last token by the engine's clock.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from infer_jax.catalog.foreign import json_of
+from infer_jax.catalog.measurements.cells import LARGEST, Cells, contents, over
+from infer_jax.catalog.measurements.run import Run, Speculation
+from infer_jax.errors import InputError
+
+REQUESTS, META = "requests.jsonl", "meta.json"
+COLUMNS = {"input_toks", "output_toks", "arrival_time", "first_token_ts", "last_token_ts"}
+
+
+def is_bundle(folder: Path) -> bool:
+    """True for a folder of one run: its requests, and what its server was started with."""
+    return (folder / REQUESTS).is_file() and (folder / META).is_file()
+
+
+def recognises(value: object) -> bool:
+    """True for a line of such a log."""
+    return isinstance(value, dict) and set(value) >= COLUMNS
+
+
+def read(file: str) -> Run:
+    """The run in a log of requests.
+
+    Raises:
+        InputError: see ``read_trace``; a ``meta.json`` beside it that is not understood, or of
+            another number of requests.
+    """
+    from infer_jax.catalog.traces import read_trace  # which reads cells by this package
+
+    trace = read_trace(file)
+    if not len(trace.first):
+        raise InputError(file, "first_token_ts", "missing in a request", "the times of every one")
+    count, span = float(len(trace)), float(trace.arrivals[-1])
+    after = np.maximum(trace.osl - 1.0, 1.0)
+    run = Run(
+        file=file,
+        line=0,
+        source="request log",
+        isl=float(trace.isl.mean()),
+        osl=float(trace.osl.mean()),
+        input_lens=tuple(trace.isl.tolist()),
+        output_lens=tuple(trace.osl.tolist()),
+        concurrency=None if span > 0.0 else count,
+        request_rate=(count - 1.0) / span if span > 0.0 else None,
+        ttft=over((trace.first - trace.arrivals).tolist()),
+        tpot=over(((trace.last - trace.first) / after)[trace.osl > 1].tolist()),
+        e2el=over((trace.last - trace.arrivals).tolist()),
+        duration=float(trace.last.max()),
+        completed=count,
+    )
+    beside = Path(file).with_name(META)
+    return run.replace(**_facts(beside, count)) if beside.is_file() else run
+
+
+def _facts(path: Path, count: float) -> Mapping[str, object]:
+    """The server of a log by its engine's arguments, as vLLM names them."""
+    file = str(path)
+    values = json_of(file, contents(path), LARGEST)
+    cells = Cells(file, 0, values if isinstance(values, dict) else {})
+    logged = cells.number("num_requests")
+    if logged is not None and logged != count:
+        raise cells.error("num_requests", logged, f"{count:g}, the requests in {REQUESTS}")
+    given, version = cells.part("engine_kwargs"), cells.text("vllm_version")
+    tp, dp = given.number("tensor_parallel_size"), given.number("data_parallel_size")
+    together = given.flag("enable_expert_parallel")
+    drafts = given.values.get("speculative_config")
+    return {
+        "engine": None if version is None else "vllm",
+        "version": version,
+        "model": cells.text("model") or given.text("model"),
+        "tp": tp,
+        "pp": given.number("pipeline_parallel_size"),
+        "dp": dp,
+        "ep": (tp or 1.0) * (dp or 1.0) if together else None,
+        "max_num_seqs": given.number("max_num_seqs"),
+        "max_num_batched_tokens": given.number("max_num_batched_tokens"),
+        "speculation": Speculation() if drafts else None,
+    }
