@@ -6,36 +6,28 @@ A folder of LLMServingSim's bench/examples has ``meta.json`` (engine arguments),
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.tree_util import Partial
 
+import infer_jax as ij
 from experiments._replay.server import Arguments, Server, Times, errors, served, server
 from experiments._report import show, verdict
-from infer_jax.calibration import Prior, fit
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import json_of
-from infer_jax.catalog.published import serving_coefficients
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
-from infer_jax.estimators.serving.mixed import mixed_time
 from infer_jax.footprint import Overheads
-from infer_jax.replays import Requests, replay, retrace
+from infer_jax.replays import Requests
 from infer_jax.specs import Hardware
+from infer_jax.verbs.calibrate_result import CalibrateResult
 
 SYSTEM = "rtx_pro_6000"
 LONGEST = 40960  # tokens of max_model_len where it is null: the shorter of both models'
 SEEN = 100  # requests to calibrate on: the first
-# what is calibrated: seconds a token, a byte of context, a pass, and between two chips
-STEP = ("blackwell.gemm_16", "cache_read", "vllm.layer_gap")
-BETWEEN = "link"
-SCALE = {"ttft": 0.1, "tpot": 0.02}  # an ordinary error of a request, in log
 GOALS = {"tpot mean": 0.03, "ttft mean": 0.10, "ttft p99": 0.15, "tpot p99": 0.15, "e2e p99": 0.15}
 SHOWN = ("ttft mean", "ttft p50", "ttft p90", "ttft p99", "tpot mean", "tpot p90", "tpot p99")
 SHOWN += ("e2e mean", "e2e p99")
@@ -94,37 +86,32 @@ def data_sheet() -> Serving:
     return Serving.roofline().fitted(load_system(SYSTEM).coefficients["serving"])
 
 
-def calibrated(b: Bundle, seen: int = SEEN, steps: int = 30) -> tuple[Serving, dict[str, float]]:
-    """Coefficients fitted to the first ``seen`` requests, and their values.
+class Later(NamedTuple):
+    """Requests that were not fitted, as replayed and as measured, and the fit to the others."""
 
-    All arrivals and lengths are replayed, times are compared of those requests alone. Values are
-    those of the replay, slopes those of its path (``retrace``, arrivals in phase).
+    replayed: Times
+    measured: Times
+    fit: CalibrateResult
+
+
+def calibrated(folder: Path, seen: int = SEEN) -> Later:
+    """What ``calibrate`` and then ``replay`` answer, from the data sheet's machine.
+
+    All arrivals and lengths are replayed; times of the first ``seen`` requests are fitted, and
+    those of the others are what the profile is then tried on.
     """
-    base, turns = shipped(), 2 ** int(np.ceil(np.log2(8 * int(b.requests.count))))
-    width = 2 ** int(np.ceil(np.log2(float(b.server.rules.slots))))
-    names = STEP + ((BETWEEN,) if float(b.server.plan.tp) > 1 else ())
-
-    def predict(model: Serving) -> Array:
-        table = b.server.table(model)
-        held = Partial(mixed_time, jax.lax.stop_gradient(table))
-        log = replay(held, b.server.rules, b.requests, width=width, turns=turns)
-        log = retrace(Partial(mixed_time, table), log, b.requests, phase=True)
-        return jnp.concatenate([log.ttft[:seen], log.tpot[:seen]])
-
-    known = serving_coefficients()
-    priors = {n: Prior(known[n].value, np.log(known[n].high / known[n].low) / 2.56) for n in names}
-    found = fit(
-        predict,
-        np.concatenate([b.measured.ttft[:seen], b.measured.tpot[:seen]]),
-        base,
-        names,
-        priors=priors,
-        scale=np.repeat(list(SCALE.values()), seen),
-        tolerance=1e-4,
-        restarts=1,
-        steps=steps,
-    )
-    return found.tree, found.values
+    meta = json_of(str(folder), read_text(folder / "meta.json"))
+    given, log = meta["engine_kwargs"], folder / "requests.jsonl"
+    sizes = {name: given[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
+    with TemporaryDirectory() as place:
+        profile = Path(place, "calibrated.toml")
+        fit = ij.calibrate(meta["model"], SYSTEM, folder, prompts=seen, out=profile)
+        tp = given["tensor_parallel_size"]
+        again = ij.replay(meta["model"], profile, tp=tp, trace=log, warmup=seen, **sizes)
+    run = again.runs[0]
+    times = Times(run.ttft, run.tpot, run.latency)
+    later = slice(seen, None)
+    return Later(times.of(later), _measured(folder, read_trace(log)).of(later), fit)
 
 
 def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
@@ -133,23 +120,21 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
     for folder in folders:
         b = read(folder, overlap)
         sold = b.server._replace(hardware=b.profile)
-        fitted, values = calibrated(b)
-        later = slice(SEEN, None)
+        later = calibrated(folder)
         cases = (
-            ("data sheet", b.server, data_sheet(), slice(None)),
-            ("shipped, bandwidths of the profile", sold, shipped(), slice(None)),
-            ("shipped", b.server, shipped(), slice(None)),
-            (f"calibrated on {SEEN}: the others", b.server, fitted, later),
+            ("data sheet", served(b.server, data_sheet(), b.requests), b.measured),
+            ("shipped, bandwidths of the profile", served(sold, shipped(), b.requests), b.measured),
+            ("shipped", served(b.server, shipped(), b.requests), b.measured),
+            (f"calibrated on {SEEN}: the others", later.replayed, later.measured),
         )
-        for name, s, model, which in cases:
-            times = served(s, model, b.requests)
-            found = errors(times.of(which), b.measured.of(which))
+        for name, replayed, measured in cases:
+            found = errors(replayed, measured)
             rows.append([b.name, name, *(f"{100 * found[key]:+.1f}" for key in SHOWN), ""])
             headline[f"{b.name} {name}"] = {key: round(found[key], 4) for key in SHOWN}
         within = all(abs(found[key]) <= goal for key, goal in GOALS.items())
         rows[-1][-1] = verdict(within)
         agrees &= within
-        notes.append(f"{b.name}: " + ", ".join(f"{n} {x:.4g}" for n, x in values.items()))
+        notes.append(f"{b.name}, fitted with 80 % intervals: {_words(later.fit)}.")
     goals = ", ".join(f"{key} {100 * goal:.0f} %" for key, goal in GOALS.items())
     show(
         "Replayed over measured, per cent of error",
@@ -158,3 +143,10 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
         "\n".join([*notes, f"Goals of the calibrated: {goals}."]),
     )
     return agrees, json.loads(json.dumps(headline))
+
+
+def _words(fit: CalibrateResult) -> str:
+    values, ends = fit.server.fit.values, fit.intervals
+    return ", ".join(
+        f"{n} {x:.4g} ({ends[n][0]:.4g} to {ends[n][1]:.4g})" for n, x in values.items()
+    )
