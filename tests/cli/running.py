@@ -2,9 +2,12 @@
 
 import io
 import json
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
+from infer_jax.cli import show
 from infer_jax.cli.verbs import app
 from infer_jax.results import Result
 from infer_jax.results.wording import from_command
@@ -38,6 +41,22 @@ def answer(*words: str, code: int = 0) -> dict[str, Any]:
     ran = run(*words, "--json")
     assert (ran.code, ran.err) == (code, ""), ran.err
     return json.loads(ran.out, parse_constant=lambda name: 1 / 0)
+
+
+def answered_once(*words: str) -> tuple[dict[str, Any], str]:
+    """What a command prints with --json, and what without: one answer, computed once."""
+    printed, said = show._shown, []
+
+    def both(result: Result, options: Mapping[str, object], picture: str | None = None) -> None:
+        with redirect_stdout(io.StringIO()) as out:
+            printed(result, {**options, "as_json": True}, picture)
+        said.append(out.getvalue())
+        printed(result, options, picture)
+
+    with patch.object(show, "_shown", both):
+        ran = run(*words)
+    assert (ran.code, ran.err) == (0, ""), ran.err
+    return json.loads(said[0], parse_constant=lambda name: 1 / 0), ran.out
 
 
 def as_command(result: Result) -> tuple[dict[str, Any], str]:

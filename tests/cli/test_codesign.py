@@ -1,18 +1,21 @@
 """`infer-jax sensitivity` and `infer-jax codesign`: answers, files, and mistakes told."""
 
 import json
+import os
 import re
 import tomllib
+from dataclasses import replace
 
 import pytest
 
 import infer_jax as ij
 from infer_jax.catalog import load_model
 from infer_jax.design import load_spec
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answer, answered_once, as_command, run
 
 SPEC = """
 estimator = "economics.planned"
+second = "serving"
 [arch]
 model = "llama-3.2-1b"
 [hardware]
@@ -116,46 +119,58 @@ def test_without_a_file_it_is_a_loop_over_model_split_and_batch():
     assert told["gain"] >= 1.0 or not told["start_keeps_limits"]
 
 
-def test_a_design_and_its_files(tmp_path):
-    (tmp_path / "spec.toml").write_text(SPEC)
-    told = answer("codesign", "spec.toml", "--out", "made")
+@pytest.fixture(scope="module")
+def designed(tmp_path_factory):
+    """(JSON, text, folder) of the design, whose answers are judged by a second estimator, too."""
+    folder = tmp_path_factory.mktemp("design")
+    (folder / "spec.toml").write_text(SPEC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS") or "cpu")
+        return *answered_once("codesign", "spec.toml", "--out", "made"), folder / "made"
+
+
+def test_a_design_and_its_files(designed):
+    told, _, folder = designed
     assert told["gain"] >= 1.0 and told["start_keeps_limits"]
     assert told["terms"]["tpot"] <= 0.002
     assert told["terms"]["parameters"] >= 1.2e9
     assert told["design"]["arch.width"] % 128 == 0
-    read = load_model("made/config.json").architecture
+    read = load_model(str(folder / "config.json")).architecture
     assert float(read.width) == told["design"]["arch.width"]
-    kept = json.loads((tmp_path / "made" / "design.json").read_text())
+    kept = json.loads((folder / "design.json").read_text())
     assert kept["design"] == told["design"]
     law = next(note for note in told["notes"] if "Chinchilla" in note)  # trained for longer
     assert "tokens 9e+12" in law and "5e+09 to 5e+11" in law and "arXiv" in law
-    made = sorted(p.name for p in (tmp_path / "made").iterdir())
+    made = sorted(p.name for p in folder.iterdir())
     assert made == ["config.json", "design.json", "path.png"]
 
 
-def test_the_verb_is_what_the_command_prints(tmp_path):
-    (tmp_path / "spec.toml").write_text(SPEC)
-    said = answer("codesign", "spec.toml")
-    found = ij.codesign(spec=tomllib.loads(SPEC))
-    told = {"schema": said["schema"], **as_command(found)[0]}
-    for table in (told, said):
-        table["searched"].pop("seconds", None)
-    assert told == said
-    text = [
-        re.sub(r"[0-9.]+ s\.", "s.", x)
-        for x in (as_command(found)[1], run("codesign", "spec.toml").out)
-    ]
-    assert text[0].split() == text[1].split()
-    rows = {row["term"]: row for row in found.rows()}
-    assert rows["tpot"]["design"] == said["terms"]["tpot"] and rows["tpot"]["unit"] == "s"
-    assert len(found.plot().axes) == 3
-    along = SPEC.replace('best = "cost"', 'best = "cost"\nalong = { tpot = [0.002, 0.004] }')
-    (tmp_path / "along.toml").write_text(along.replace("steps = 32", "steps = 8"))
-    front = ij.codesign(spec=load_spec("along.toml"))
+def test_the_verb_is_what_the_command_prints(designed, tmp_path):
+    """Of a table, and of several limits, of which the first is the command's."""
+    said, text, _ = designed
+    spec = tomllib.loads(SPEC)
+    spec["objective"]["along"] = {"tpot": [0.002, 0.004]}
+    front = ij.codesign(spec=spec)
     assert [dict(one.keep.under)["tpot"] for one in front.designs] == [0.002, 0.004]
     assert len(front.to_dict()["frontier"]) == len(front.rows()) == 2  # pyright: ignore
     with pytest.raises(ij.InputError, match="designs"):
         front.plot()
+    found = replace(front, designs=front.designs[:1])
+    told = {"schema": said["schema"], **as_command(found)[0]}
+    written = f"Written to {said['notes'][-1].split()[-1]}"
+    told["notes"].append(written)
+    for table in (told, said):
+        table["searched"].pop("seconds", None)
+    assert told == said and written == "Written to made."
+    text = [re.sub(r"[0-9.]+ s\.", "s.", x) for x in (as_command(found)[1], text)]
+    assert text[0].split() == text[1].replace(f"- {written}", "").split()
+    rows = {row["term"]: row for row in found.rows()}
+    assert rows["tpot"]["design"] == said["terms"]["tpot"] and rows["tpot"]["unit"] == "s"
+    assert len(found.plot().axes) == 3
+    (tmp_path / "spec.toml").write_text(SPEC)
+    assert load_spec("spec.toml").keeps[0] == found.designs[0].keep
     with pytest.raises(ij.InputError, match=r"^codesign: tpot is"):
         ij.codesign(spec="spec.toml", tpot=0.03)
 
@@ -181,16 +196,14 @@ def test_a_wrong_file_is_told(words, said, tmp_path):
     assert said in ran.err and ran.err.count("\n") == 1
 
 
-def test_a_design_that_breaks_limits_under_the_second_estimator_says_so_first(tmp_path):
+def test_a_design_that_breaks_limits_under_the_second_estimator_says_so_first(designed):
     """2 ms a token are below the launches of a server: 16 layers of 73 us are 1.2 ms alone."""
-    spec = SPEC.replace("[arch]", 'second = "serving"\n[arch]', 1)
-    (tmp_path / "spec.toml").write_text(spec)
-    told = answer("codesign", "spec.toml")
+    told, text, _ = designed
     second = told["second_estimator"]
     assert second["name"] == "serving" and not second["design"]["feasible"]
     assert second["design"]["tpot"] > 0.002
     assert any("asked for at most 0.002" in text for text in second["design"]["broken"])
     assert [known["rows"] > 0 for known in told["trust"]] == [False, True]
-    out = " ".join(run("codesign", "spec.toml").out.split())
+    out = " ".join(text.split())
     assert "Not feasible by serving, the second estimator: the design: tpot is" in out
     assert out.index("Not feasible") < out.index("free start design")
