@@ -71,6 +71,14 @@ def group(nodeid: str) -> str:
     return " ".join([file, *[value for value in values if value in {**ESTIMATORS, **JOBS}][:1]])
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _every_program():
+    """The folder holds what a user's commands need: tests have more programs, and none may go."""
+    from infer_jax.compiling import kept
+
+    kept.MOST, kept.MOST_BYTES = 100_000, 100_000_000_000
+
+
 @pytest.fixture
 def x64():
     """For tests that make no sense in float32."""

@@ -6,7 +6,7 @@ What `measure` answers takes a minute: tests/installed/test_verbs.py asks it.
 import pytest
 
 import infer_jax as ij
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answer, answered_once, as_command, run
 
 QWEN = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
 
@@ -29,9 +29,9 @@ def test_a_pass_is_a_sum_of_kernels():
 def test_the_verb_is_what_the_command_prints():
     point = ("--ep", "4", "--batch", "400", "--isl", "4096", "--osl", "2048")
     sums = ij.kernels(QWEN[1], QWEN[3], ep=4, batch=400, isl=4096, osl=2048)
-    said = answer(*QWEN, *point)
+    said, text = answered_once(*QWEN, *point)
     assert {"schema": said["schema"], **as_command(sums)[0]} == said
-    assert as_command(sums)[1].split() == run(*QWEN, *point).out.split()
+    assert as_command(sums)[1].split() == text.split()
     assert len(sums.rows()) == len(said["prefill"]) + len(said["decode"])
     model, system = ij.load_model(QWEN[1]), ij.load_system(QWEN[3])
     given = ij.kernels(model, system, ep=4, batch=400, isl=4096, osl=2048)

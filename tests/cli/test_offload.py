@@ -6,14 +6,20 @@ import pytest
 import infer_jax as ij
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.offloading.search import search
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answer, answered_once, as_command, run
 
 WORDS = ("offload", "opt-6.7b", "--isl", "512", "--osl", "32", "--no-picture")
 
 
 @pytest.fixture(scope="module")
-def told():
-    return answer(*WORDS)
+def said():
+    """(JSON, text) of one answer."""
+    return answered_once(*WORDS)
+
+
+@pytest.fixture
+def told(said):
+    return said[0]
 
 
 def test_the_answer_is_the_searchs_best_block(told):
@@ -34,10 +40,11 @@ def test_the_answer_is_the_searchs_best_block(told):
     assert -1e-6 <= flags["lost_to_rounding"] < 0.5
 
 
-def test_the_verb_is_what_the_command_prints(told, tmp_path):
+def test_the_verb_is_what_the_command_prints(said, tmp_path):
+    told, text = said
     best = ij.offload("opt-6.7b", "t4_host")
     assert {"schema": told["schema"], **as_command(best)[0]} == told
-    assert as_command(best)[1].split() == run(*WORDS).out.split()
+    assert as_command(best)[1].split() == text.split()
     assert [row["latency_s"] for row in best.rows()] == [x["latency_s"] for x in told["frontier"]]
     drawn = answer(*WORDS[:-1], "--out", "mine.svg")
     assert drawn["picture"] == "mine.svg" and drawn["notes"][-1] == "Picture: mine.svg."

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 WHEEL = os.environ.get("INFER_JAX_PROGRAM", "")  # another installation's infer-jax
 LONGEST = 600.0  # seconds of one command
-OURS = ("JAX_COMPILATION_CACHE_DIR", "INFER_JAX_X64", "COLUMNS")
+OURS = ("INFER_JAX_X64", "COLUMNS")
 
 
 class Ended(NamedTuple):
@@ -25,10 +25,11 @@ def program() -> Path:
 
 
 def world(home: Path) -> dict[str, str]:
-    """The environment of somebody who has set nothing and whose caches lie in ``home``.
+    """The environment of somebody whose home is ``home``, and whose programs lie with the tests'.
 
-    How quickly programs are compiled stays as the run of the tests has it (XLA_FLAGS): with
-    ``.ci/run --slow`` it is the compiler's default.
+    A program that a test of the same sources has compiled is loaded. How quickly programs are
+    compiled stays as the run of the tests has it (XLA_FLAGS): with ``.ci/run --slow`` it is the
+    compiler's default.
     """
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     if WHEEL:  # it must find its own package

@@ -11,7 +11,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.results import Column, Lines, Notes, Result, Table
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answer, answered_once, as_command
 
 ROOT = Path(__file__).parents[2]
 POINT = ("llama-3.1-8b", "h100_sxm")
@@ -46,12 +46,9 @@ def test_a_result_prints_escapes_and_turns_into_rows():
 
 def test_a_verb_answers_what_its_command_prints():
     held = ij.memory(*POINT, tp=1, batch=8)
-    said = answer("memory", *WORDS, "--tp", "1", "--batch", "8")
+    said, text = answered_once("memory", *WORDS, "--tp", "1", "--batch", "8")
     assert as_command(held)[0] == said
-    assert (
-        as_command(held)[1].split()
-        == run("memory", *WORDS, "--tp", "1", "--batch", "8").out.split()
-    )
+    assert as_command(held)[1].split() == text.split()
 
 
 def test_a_verb_computes_in_64_bits_whatever_the_caller_works_in():
@@ -93,9 +90,9 @@ ESTIMATES = {
 def test_estimate_answers_what_its_command_prints(name):
     options, words = ESTIMATES[name]
     found = ij.estimate(*POINT, **options)
-    said = answer("estimate", *WORDS, *words)
+    said, text = answered_once("estimate", *WORDS, *words)
     assert {**as_command(found)[0]} == said
-    assert as_command(found)[1].split() == run("estimate", *WORDS, *words).out.split()
+    assert as_command(found)[1].split() == text.split()
     assert said["tpot_ms"] == 1e3 * float(found.estimate.tpot)
 
 
@@ -119,11 +116,9 @@ def test_compare_answers_what_its_command_prints():
         ({"measured": runs, "tp": 1}, ("--measured", runs)),
     ):
         found = ij.compare(*POINT, **options)
-        said = answer("compare", *WORDS, "--tp", "1", *words)
+        said, text = answered_once("compare", *WORDS, "--tp", "1", *words)
         assert {**as_command(found)[0]} == said
-        assert (
-            as_command(found)[1].split() == run("compare", *WORDS, "--tp", "1", *words).out.split()
-        )
+        assert as_command(found)[1].split() == text.split()
     assert len(found.rows()) == len(said["runs"])
     with pytest.raises(ij.InputError, match=r"^compare: batch is 'given'; .* measured"):
         ij.compare(*POINT, measured=runs, batch=4)
@@ -135,9 +130,9 @@ def test_sensitivity_answers_what_its_command_prints(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # as wide as a result prints where there is no terminal
     given = ("--tp", "1", "--batch", "8", "--estimator", "economics.planned")
     found = ij.sensitivity(*POINT, tp=1, batch=8, estimator="economics.planned")
-    said = answer("sensitivity", *WORDS, *given)
+    said, text = answered_once("sensitivity", *WORDS, *given)
     assert {**as_command(found)[0]} == said
-    assert as_command(found)[1].split() == run("sensitivity", *WORDS, *given).out.split()
+    assert as_command(found)[1].split() == text.split()
     assert len(found.rows()) == len(said["points"][0]["elasticities"])
     pytest.importorskip("matplotlib")
     mine, theirs = tmp_path / "mine.svg", tmp_path / "theirs.svg"
