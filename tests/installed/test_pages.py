@@ -24,7 +24,7 @@ from tests.installed.pages import (
     difference,
     rewritten,
 )
-from tests.installed.program import Ended, call, program
+from tests.installed.program import Ended, Imported, call, program
 from tests.installed.runs import reader
 from tests.installed.test_verbs import ASKED
 
@@ -109,6 +109,8 @@ def cases() -> Iterator[object]:
 def run(home, tmp_path_factory):
     """Run a command of a page once, in a folder with the files that the pages speak of."""
     done: dict[str, Done] = {}
+    env = home | {"COLUMNS": "100"}
+    imported = Imported(tmp_path_factory.mktemp("imported"), env)
 
     def once(text: str) -> Done:
         if text in done:
@@ -118,15 +120,21 @@ def run(home, tmp_path_factory):
         if "--hardware my_h100.toml" in text:
             shutil.copy(once(CALIBRATE).folder / "my_h100.toml", folder)
         first, *rest = text.split()
-        words = [str(program()) if first == "infer-jax" else sys.executable]
+        words: list[str] = []
         for word in rest:
             words += sorted(glob(word, root_dir=folder)) if "*" in word else [word]
         if rest == ["--install-completion"]:  # asks which shell it was called by
-            words = ["bash", "-c", f"{shlex.join(words)}; exit $?"]
-        done[text] = Done(call(words, folder, home | {"COLUMNS": "100"}, LONGEST), folder)
+            words = ["bash", "-c", f"{shlex.join([str(program()), *rest])}; exit $?"]
+            ended = call(words, folder, env, LONGEST)
+        elif first == "infer-jax":
+            ended = imported.call(words, folder, LONGEST)
+        else:
+            ended = call([sys.executable, *words], folder, env, LONGEST)
+        done[text] = Done(ended, folder)
         return done[text]
 
-    return once
+    yield once
+    imported.end()
 
 
 LONGEST = 4 * 3600.0  # seconds
