@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.cli import options as opt, runs, show
+from infer_jax.cli import options as opt, runs, several, show
 from infer_jax.verbs.compare import compare as ask
 
 Estimators = Annotated[
@@ -13,7 +13,7 @@ Estimators = Annotated[
     typer.Option(
         "--estimator",
         metavar="NAME",
-        help="Two of them, one to set against serving; alone, with --measured.",
+        help="Two of them, one to set against serving; alone, with --measured or several systems.",
     ),
 ]
 Measured = Annotated[
@@ -24,7 +24,7 @@ Measured = Annotated[
 
 def compare(
     config: opt.Config,
-    hardware: opt.HardwareName,
+    hardware: several.Systems,
     estimator: Estimators = None,
     measured: Measured = None,
     engine: runs.Engine = None,
@@ -46,5 +46,5 @@ def compare(
     set: opt.Set = None,  # the name of the option
     as_json: opt.Json = False,
 ) -> None:
-    """Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every term?"""
+    """Where do systems, estimators, or prediction and measurement differ, term by term?"""
     show.pictured(ask, locals())

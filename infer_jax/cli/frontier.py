@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.cli import drafting, options as opt, parsers, show
+from infer_jax.cli import drafting, options as opt, parsers, several, show
 from infer_jax.verbs.frontier import frontier as ask
 
 PICTURE = "frontier.png"  # where the picture goes if no other name is given
@@ -40,14 +40,16 @@ RealDegrees = Annotated[
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Print every row of the frontier.")]
-Out = Annotated[str, typer.Option("--out", metavar="FILE", help="The picture: .png, .svg or .pdf.")]
+Out = Annotated[
+    str, typer.Option("--out", metavar="FILE", help="The picture: .png, .svg, .pdf or .html.")
+]
 NoPicture = Annotated[bool, typer.Option("--no-picture", help="Write no picture.")]
 
 
 def frontier(
     config: opt.Config,
-    hardware: opt.HardwareName,
-    quant: opt.Quant = None,
+    hardware: several.Systems,
+    quant: several.Quant = None,
     kv_dtype: opt.KvDtype = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
     osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]

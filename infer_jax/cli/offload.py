@@ -52,7 +52,7 @@ Gpus = Annotated[
     float, typer.Option(parser=parsers.count(1), metavar="N", help="Machines in a pipeline.")
 ]
 Out = Annotated[
-    str, typer.Option(metavar="FILE", help="Where the picture goes: .png, .svg or .pdf.")
+    str, typer.Option(metavar="FILE", help="Where the picture goes: .png, .svg, .pdf or .html.")
 ]
 NoPicture = Annotated[bool, typer.Option("--no-picture", help="Draw nothing.")]
 

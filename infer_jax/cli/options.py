@@ -178,7 +178,9 @@ EstimatorName = Annotated[
 ]
 Picture = Annotated[
     str | None,
-    typer.Option("--out", metavar="FILE", help="A picture of the answer, too: .png, .svg or .pdf."),
+    typer.Option(
+        "--out", metavar="FILE", help="A picture of the answer, too: .png, .svg, .pdf or .html."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[

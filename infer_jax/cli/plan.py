@@ -8,19 +8,13 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.cli import drafting, options as opt, parsers, show
+from infer_jax.cli import drafting, options as opt, parsers, several, show
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.planning import MODES, USUAL_TTFT
 from infer_jax.verbs import pictures
 from infer_jax.verbs.plan import plan as ask
 from infer_jax.verbs.plan_result import PlanResult
 
-Systems = Annotated[
-    list[str],
-    typer.Option(
-        "--hardware", metavar="NAME|FILE", help="A profile to consider; repeat to compare."
-    ),
-]
 Rate = Annotated[
     float | None,
     typer.Option(
@@ -67,9 +61,6 @@ EngineName = Annotated[
         metavar="NAME",
         help="vllm, sglang or trtllm; the profile's, else vllm.",
     ),
-]
-Quant = Annotated[
-    list[str] | None, typer.Option(metavar="FORMAT", help=f"{opt.FORMATS}; repeat to compare.")
 ]
 Chunk = Annotated[
     list[float] | None,
@@ -130,13 +121,14 @@ Replay = Annotated[
     ),
 ]
 Out = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A picture of the plans: .png, .svg or .pdf.")
+    str | None,
+    typer.Option(metavar="FILE", help="A picture of the plans: .png, .svg, .pdf or .html."),
 ]
 
 
 def plan(
     config: opt.Config,
-    hardware: Systems,
+    hardware: several.Systems,
     total_gpus: opt.TotalGpus = None,
     concurrency: opt.Concurrency = None,
     request_rate: Rate = None,
@@ -150,7 +142,7 @@ def plan(
     tpot: opt.Tpot = None,
     p99_ttft: P99 = None,
     engine: EngineName = None,
-    quant: Quant = None,
+    quant: several.Quant = None,
     kv_dtype: opt.KvDtype = None,
     chunk: Chunk = None,
     acceptance: drafting.AcceptanceOrFile = None,
@@ -172,7 +164,7 @@ def plan(
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?"""
     given = locals()
     if out is not None:
-        pictures.check(out, otherwise="")
+        pictures.check(out, otherwise="", page=True)
     del given["out"]
     result = show.answer(partial(_drawn, ask, out), given)
     if isinstance(result, PlanResult) and not result.feasible:
@@ -184,7 +176,7 @@ def _drawn(verb: Callable[..., PlanResult], out: str | None, **options: object) 
     result = verb(**options)
     if out is None:
         return result
-    if missing := pictures.missing():
+    if not out.lower().endswith(".html") and (missing := pictures.missing()):
         return replace(result, picture_note=missing)
-    result.plot(out)
+    result.draw(out)
     return replace(result, picture=out, picture_note=f"Picture: {out}.")

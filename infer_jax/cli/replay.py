@@ -149,7 +149,7 @@ Seeds = Annotated[
 Out = Annotated[
     str | None,
     typer.Option(
-        "--out", metavar="FILE", help="A picture (.png, .svg, .pdf), or every request as .csv."
+        "--out", metavar="FILE", help="A picture, .png, .svg, .pdf, .html, or all requests, .csv."
     ),
 ]
 

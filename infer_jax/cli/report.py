@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from infer_jax.catalog import list_systems
-from infer_jax.cli import options as opt, show
+from infer_jax.cli import options as opt, several, show
 from infer_jax.verbs.report import report as ask
 
 Out = Annotated[
@@ -14,29 +13,17 @@ Out = Annotated[
         "--out", metavar="FILE", help="The page, .html, or its first chart alone, .png or .svg."
     ),
 ]
-Systems = Annotated[
-    list[str],
-    typer.Option(
-        "--hardware",
-        metavar="NAME|FILE",
-        help="A shipped profile, or a .toml file; repeat to compare.",
-        autocompletion=opt.begun(list_systems),
-    ),
-]
-Quant = Annotated[
-    list[str] | None, typer.Option(metavar="FORMAT", help=f"{opt.FORMATS}; repeat to compare.")
-]
 
 
 def report(
     config: opt.Config,
-    hardware: Systems,
+    hardware: several.Systems,
     tp: opt.Tp = None,
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.Dp = 1,  # pyright: ignore[reportArgumentType]
     total_gpus: opt.TotalGpus = None,
-    quant: Quant = None,
+    quant: several.Quant = None,
     kv_dtype: opt.KvDtype = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
     osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]

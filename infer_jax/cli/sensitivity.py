@@ -25,7 +25,7 @@ Coefficients = Annotated[
     bool, typer.Option("--coefficients", help="Show those of the estimator, too.")
 ]
 Out = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A tornado picture: .png, .svg or .pdf.")
+    str | None, typer.Option(metavar="FILE", help="A tornado picture: .png, .svg, .pdf or .html.")
 ]
 
 

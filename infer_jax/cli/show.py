@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from infer_jax.cli.runtime import hushed, prepare
 from infer_jax.errors import InputError
+from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column as Column, Notes, Part, Result, Table
 from infer_jax.results.numbers import plain
 from infer_jax.results.result import SCHEMA
@@ -31,7 +32,7 @@ def answer(
     return result
 
 
-def pictured(verb: Callable[..., Result], options: Mapping[str, object]) -> Result:
+def pictured(verb: Callable[..., Pictured], options: Mapping[str, object]) -> Result:
     """``answer``, with a picture of it in the file ``out`` of the options, where there is one.
 
     Raises:
@@ -47,7 +48,7 @@ def pictured(verb: Callable[..., Result], options: Mapping[str, object]) -> Resu
     if missing := pictures.missing():
         raise InputError("command line", "--out", str(out), missing)
     result = verb(**given)
-    result.plot(str(out))
+    result.draw(str(out))
     _shown(result, options, str(out))
     return result
 

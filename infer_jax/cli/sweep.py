@@ -31,7 +31,7 @@ At = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A picture of what was kept: .png, .svg or .pdf."),
+    typer.Option(metavar="FILE", help="A picture of what was kept: .png, .svg, .pdf or .html."),
 ]
 
 

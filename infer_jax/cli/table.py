@@ -90,8 +90,7 @@ VERBS = {
     ),
     "compare": Verb(
         "compare",
-        "Where do two estimators differ, or a prediction and a measurement: TTFT, TPOT, every "
-        "term?",
+        "Where do systems, estimators, or prediction and measurement differ, term by term?",
         "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
         " --estimator economics.planned",
     ),

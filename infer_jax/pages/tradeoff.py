@@ -16,6 +16,11 @@ class ChartAxis(NamedTuple):
     short: str
     log: bool = True
 
+    def paid_in(self, currency: str) -> "ChartAxis":
+        """The axis with another currency than dollars."""
+        title, short = self.title.replace("USD", currency), self.short.replace("$", f"{currency} ")
+        return self._replace(title=title, short=short)
+
 
 SPEED = ChartAxis("speed", "speed of a request, output tokens/s", "tokens/s per user", log=False)
 ACROSS = (
@@ -94,16 +99,22 @@ class Tradeoff(NamedTuple):
     ttft: float | None = None
     tpot: float | None = None
     label: str = ""
+    currency: str = "USD"
 
     def up(self) -> list[ChartAxis]:
         """Axes upwards that every plan which is shown has numbers for, the first the first."""
         mine = self._numbers()
-        return [a for a in UP if all(n.get(a.key) is not None for n in mine)]
+        known = [a for a in UP if all(n.get(a.key) is not None for n in mine)]
+        return known if self.currency == "USD" else [a.paid_in(self.currency) for a in known]
 
     def across(self) -> list[ChartAxis]:
         """Axes to the right that some plan which is shown has numbers for."""
         mine = self._numbers()
         return [a for a in ACROSS if any(n.get(a.key) is not None for n in mine)]
+
+    def waits(self) -> bool:
+        """Whether a time to the first token is known of any plan."""
+        return any(plan.numbers.get("ttft") is not None for plan in self.plans)
 
     def _numbers(self) -> list[Mapping[str, float | None]]:
         """Numbers of the plans of frontiers that are shown; of the others where there are none."""

@@ -106,9 +106,16 @@ class Choice:
         return MILLION * paid / (self.requests_per_s * (self.isl + self.osl))
 
     @property
-    def rank(self) -> tuple[float, float, float]:
-        """Sort key, least first: excess over limits, then dollars, then latency."""
-        return max(self.excess.values(), default=0.0), self.usd_per_mtok, self.tpot
+    def rank(self) -> tuple[float, float, float, float]:
+        """Sort key, least first: excess over limits, then dollars, TPOT, TTFT.
+
+        In single precision: plans that tie, such as pools that wait for the same side, differ by
+        rounding.
+        """
+        times = self.usd_per_mtok, self.tpot, self.ttft
+        excess = max(self.excess.values(), default=0.0)
+        first, second, third = (float(x) for x in np.asarray(times, np.float32))
+        return excess, first, second, third
 
 
 def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:

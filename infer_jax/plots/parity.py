@@ -28,6 +28,7 @@ def plot_parity(
     *,
     title: str = "",
     label: str = "calibrated",
+    caption: str = "",
 ) -> "Figure":
     """A picture of predicted against measured times, a panel for each of ``groups``.
 
@@ -37,10 +38,10 @@ def plot_parity(
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
-    caption = "Hollow: the profile as it was. Filled: " + label + ". "
-    caption += "On the line predicted equals measured; in the band 80 % of new runs are expected."
+    about = "Hollow: the profile as it was. Filled: " + label + ". "
+    about += "On the line predicted equals measured; in the band 80 % of new runs are expected."
     with style():
-        figure, every = panels(len(groups), title, caption, shared=False)
+        figure, every = panels(len(groups), title, f"{about} {caption}", shared=False)
         for axes, (name, group) in zip(every, groups.items(), strict=True):
             _draw(axes, name, group)
         every[0].set_ylabel("predicted, ms")

@@ -1,6 +1,5 @@
 """Which picture shows what a sweep kept: a frontier, a map, points, or bars."""
 
-import os
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,7 +48,7 @@ def asked(ready: "Prepared", kept: "Kept") -> str:
     estimators = [*dict.fromkeys(one.innermost.table for one in ready.estimators)]
     parts: list[str] = [
         ", ".join(x.name for x in models),
-        formats[0] if len(formats) == 1 else "",
+        ", ".join(formats),
         ", ".join(lengths),
         f"{', '.join(rents)} an hour and GPU" if priced else "",
         f"estimator {', '.join(estimators)}",
@@ -67,7 +66,7 @@ class Kept(NamedTuple):
     answer: Answer | None
 
 
-def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: str) -> "Figure":
+def figure(kept: Kept, title: str, caption: str) -> "Figure":
     """The picture that suits the terms and axes of what was kept.
 
     Speed and cost: frontiers. A whole grid: a map of the first term over two axes, one for each
@@ -80,21 +79,21 @@ def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: st
     """
     terms = [parse(term)[0] for term in kept.reducer.terms]
     if kept.answer is not None and "edges" in kept.answer:
-        return _histogram(kept.answer, out, title, caption)
+        return _histogram(kept.answer, title, caption)
     if not kept.columns or not set(terms) <= set(kept.columns):
         raise InputError("plot", "kept", repr(kept.reducer), ALLOWED)
     if isinstance(kept.reducer, Pareto) and {"speed", "cost"} <= set(terms):
-        return _frontier(kept, out, title, caption)
+        return _frontier(kept, title, caption)
     if isinstance(kept.reducer, Everything) and (maps := _maps(kept, terms[0])):
         from infer_jax.plots.kept import plot_maps
 
         labels = tuple(_labelled(kept, name) for name in _numeric(kept))
         named = {"title": title, "caption": caption, "term": _labelled(kept, terms[0])}
-        return plot_maps(maps, out, labels=(labels[0], labels[1]), **named)
+        return plot_maps(maps, labels=(labels[0], labels[1]), **named)
     if isinstance(kept.reducer, Everything) and len(terms) > 1:
-        return _cloud(kept, (terms[0], terms[1]), out, title, caption)
+        return _cloud(kept, (terms[0], terms[1]), title, caption)
     if isinstance(kept.reducer, Best) and (axis := _along(kept)):
-        return _lines(kept, axis, terms[0], out, title, caption)
+        return _lines(kept, axis, terms[0], title, caption)
     if len(terms) > 1:
         from infer_jax.plots.kept import plot_points
 
@@ -103,8 +102,8 @@ def plot(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: st
             for name, mine in _systems(kept).items()
         }
         named = (_labelled(kept, terms[0]), _labelled(kept, terms[1]))
-        return plot_points(series, out, labels=named, title=title, caption=caption)
-    return _bars(kept, terms[0], out, title, caption)
+        return plot_points(series, labels=named, title=title, caption=caption)
+    return _bars(kept, terms[0], title, caption)
 
 
 def _systems(kept: Kept) -> dict[str, Column]:
@@ -114,12 +113,12 @@ def _systems(kept: Kept) -> dict[str, Column]:
     return {str(name): names == name for name in dict.fromkeys(names.tolist())}
 
 
-def _frontier(kept: Kept, out: str | os.PathLike[str] | None, title: str, caption: str) -> "Figure":
+def _frontier(kept: Kept, title: str, caption: str) -> "Figure":
     from infer_jax.plots import Curve, Points, plot_frontier
 
     speed, cost = kept.columns["speed"], kept.columns["cost"]
     curves = {name: Curve(Points(speed[x], cost[x])) for name, x in _systems(kept).items()}
-    return plot_frontier(curves, out, title=title, caption=caption)
+    return plot_frontier(curves, title=title, caption=caption)
 
 
 def _along(kept: Kept) -> str | None:
@@ -131,16 +130,14 @@ def _along(kept: Kept) -> str | None:
     return axis if axis in _numeric(kept) else None
 
 
-def _lines(
-    kept: Kept, axis: str, term: str, out: str | os.PathLike[str] | None, title: str, caption: str
-) -> "Figure":
+def _lines(kept: Kept, axis: str, term: str, title: str, caption: str) -> "Figure":
     """The best of the term along an axis, a line for each system."""
     from infer_jax.plots.kept import plot_points
 
     values, systems = _printed(kept, term), _systems(kept)
     series = {name: (kept.columns[axis][mine], values[mine]) for name, mine in systems.items()}
     named = (_labelled(kept, axis), _labelled(kept, term))
-    return plot_points(series, out, labels=named, title=title, caption=caption)
+    return plot_points(series, labels=named, title=title, caption=caption)
 
 
 def _several(kept: Kept) -> list[str]:
@@ -178,7 +175,6 @@ def _maps(kept: Kept, term: str) -> "dict[str, Map] | None":
 def _cloud(
     kept: Kept,
     terms: tuple[str, str],
-    out: str | os.PathLike[str] | None,
     title: str,
     caption: str,
 ) -> "Figure":
@@ -195,7 +191,7 @@ def _cloud(
         fronts[name] = x[at], y[at]
     named = (_labelled(kept, terms[0]), _labelled(kept, terms[1]))
     every = columns[0], columns[1]
-    return plot_cloud(every, fronts, out, labels=named, title=title, caption=caption)
+    return plot_cloud(every, fronts, labels=named, title=title, caption=caption)
 
 
 def _labelled(kept: Kept, name: str) -> str:
@@ -216,9 +212,7 @@ def _printed(kept: Kept, name: str) -> Column:
     return factor * kept.columns[name]
 
 
-def _bars(
-    kept: Kept, term: str, out: str | os.PathLike[str] | None, title: str, caption: str
-) -> "Figure":
+def _bars(kept: Kept, term: str, title: str, caption: str) -> "Figure":
     """The first rows as bars of the term, named by their axes."""
     from infer_jax.plots.bars import Panel, plot_bars
     from infer_jax.plots.style import words
@@ -230,12 +224,10 @@ def _bars(
         said = [x if isinstance(x, str) else f"{name} {digits(x)}" for name, x in cells.items()]
         bars[words(f"{i + 1}. {', '.join(said)}")] = {term: float(_printed(kept, term)[i])}
     panels = [Panel("", _labelled(kept, term), bars)]
-    return plot_bars(panels, out, title=title, caption=caption)
+    return plot_bars(panels, title=title, caption=caption)
 
 
-def _histogram(
-    answer: Answer, out: str | os.PathLike[str] | None, title: str, caption: str
-) -> "Figure":
+def _histogram(answer: Answer, title: str, caption: str) -> "Figure":
     """Points between edges as bars; those below and beyond are the first and the last."""
     from infer_jax.plots.bars import Panel, plot_bars
 
@@ -248,4 +240,4 @@ def _histogram(
     labels = [f"below {edges[0]}", *between, f"{edges[-1]} and more"]
     bars = {label: {"points": float(n)} for label, n in zip(labels, answer["counts"], strict=True)}
     panels = [Panel(name, "points", bars)]
-    return plot_bars(panels, out, title=title, caption=caption)
+    return plot_bars(panels, title=title, caption=caption)

@@ -14,7 +14,8 @@ from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import BORROWED
-from infer_jax.results import Column as Heading, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured, dated
+from infer_jax.results import Column as Heading, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.sweeps import pictures, tables
 from infer_jax.sweeps.columns import Column, Columns
@@ -53,7 +54,7 @@ class Provenance(TypedDict):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SweepResult(Result):
+class SweepResult(Pictured):
     """What a sweep kept: rows, best first, or one ``answer`` (a histogram, quantiles).
 
     ``provenance`` says of which program, estimators, sources and points it is; ``trust`` how far
@@ -198,8 +199,8 @@ class SweepResult(Result):
             cells = [[BORROWED, *row] for row in cells]
         return Table(heads, cells)
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """What was kept: frontiers, a map over two axes, points or bars; written to ``out``.
+    def _figure(self) -> "Figure":
+        """What was kept: frontiers, a map over two axes, points or bars.
 
         Raises:
             InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot
@@ -214,8 +215,8 @@ class SweepResult(Result):
         what = "The distribution" if self.answer is not None else what
         title = f"{what} of {self.ready.size:,} configurations"
         many = f" {len(self):,} {'row' if len(self) == 1 else 'rows'} kept." if len(self) else ""
-        caption = words(f"{pictures.asked(self.ready, kept)}.{many}")
-        return pictures.plot(kept, out, title, caption)
+        caption = words(dated(f"{pictures.asked(self.ready, kept)}.{many}"))
+        return pictures.figure(kept, title, caption)
 
 
 def _cell(value: object, marks: Mapping[str, str]) -> str:

@@ -1,6 +1,5 @@
 """The result of ``calibrate``: errors, parameters, the worst runs, what to measure next."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +13,10 @@ from infer_jax.calibration.proposals import Proposal
 from infer_jax.calibration.runs import OUTPUTS
 from infer_jax.calibration.server import Calibrated
 from infer_jax.estimators.serving import ENGINES
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
-from infer_jax.verbs import calibrate_profile as profile, pictures
+from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
 from infer_jax.verbs.calibrate_notes import caveats, how
 from infer_jax.verbs.calibrate_statistics import in_json, said_of, table_of
 from infer_jax.verbs.inputs import Given
@@ -53,7 +53,7 @@ NOTHING = Written()
 
 
 @dataclass(frozen=True, repr=False)
-class CalibrateResult(Result):
+class CalibrateResult(Pictured):
     """The fit of one server: errors, coefficients with intervals, what to measure next.
 
     ``server.fit.values`` are the coefficients, ``intervals`` their 80 % intervals, in SI units;
@@ -149,7 +149,7 @@ class CalibrateResult(Result):
             [f"80 % of new runs: measured over predicted is {', '.join(bands)}.", *self.notes]
         )
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def _figure(self) -> "Figure":
         """Predicted against measured times, before and after, with the band of new runs."""
         from infer_jax.plots.parity import Parity, plot_parity
         from infer_jax.plots.style import words
@@ -164,7 +164,9 @@ class CalibrateResult(Result):
             if np.isfinite(server.measured[k]).any()
         }
         title = f"{self.asked.model.name} on {self.asked.system.name}: measured and predicted"
-        return plot_parity(panels, out, title=words(title), label=label)
+        fitted = f"{len(server.runs)} measured runs."
+        caption = pictures.caption(self.asked, None, inputs.BEST, fitted)
+        return plot_parity(panels, title=words(title), label=label, caption=caption)
 
     @property
     def summary(self) -> str:

@@ -15,7 +15,8 @@ from infer_jax.design.toml import DesignSpec
 from infer_jax.design.violations import estimate_of
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured, dated
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps.best import Best
@@ -60,7 +61,7 @@ class SecondEstimate(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class DesignResult(Result):
+class DesignResult(Pictured):
     """One design: its numbers, every term beside the start's, and both under a second estimator.
 
     ``second`` has start and design under that estimator, None where the spec names none;
@@ -148,7 +149,7 @@ class DesignResult(Result):
         )
         yield Notes(self.notes)
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def _figure(self) -> "Figure":
         """All restarts by step, and where the numbers of the best one went.
 
         Raises:
@@ -163,13 +164,16 @@ class DesignResult(Result):
         title = words(f"{self.asked.model} redesigned: {self.keep.by} {one.gain:.3g} times better")
         work = one.point.workload
         under = ", ".join(f"{name} {x:g}" for name, x in dict(self.keep.under).items())
+        formats = ", ".join(dict.fromkeys(self.asked.formats.values()))
+        price = float(one.point.hardware.price)
         caption = (
             f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
-            f"{'limits: ' + under if under else 'no limits'}; estimator {self.asked.names[0]}. "
+            f"{formats + '; ' if formats else ''}{self.asked.space.hardware.name}, ${price:g} an "
+            f"hour and GPU; {'limits: ' + under if under else 'no limits'}; "
+            f"estimator {self.asked.names[0]}. {CAPTION}"
         )
-        return plot_path(
-            track, out, changes=self._changes(), title=title, caption=words(caption + CAPTION)
-        )
+        said = words(dated(caption))
+        return plot_path(track, changes=self._changes(), title=title, caption=said)
 
     def _changes(self) -> "dict[str, list[Change]]":
         """The numbers that are free, and what the design brings, beside the start's."""
@@ -205,7 +209,7 @@ class DesignResult(Result):
 
 
 @dataclass(frozen=True, repr=False)
-class CodesignResult(Result):
+class CodesignResult(Pictured):
     """The designs of a spec: one, or one for each value of a limit along a frontier."""
 
     designs: tuple[DesignResult, ...]
@@ -229,13 +233,13 @@ class CodesignResult(Result):
         for one in self.designs:
             yield from one.parts()
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def _figure(self) -> "Figure":
         """The path to the design; of a frontier, ``designs[i].plot()``."""
         first, *others = self.designs
         if others:
             many = f"{len(self.designs)} designs"
             raise InputError("plot", "designs", many, "designs[i].plot() of one of them")
-        return first.plot(out)
+        return first._figure()
 
 
 def track_of(design: Design) -> "Track":

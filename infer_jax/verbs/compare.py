@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
@@ -24,7 +25,7 @@ Split = tuple[float | None, float | None, float | None, float | None]
 @verb
 def compare(
     config: ModelLike,
-    hardware: HardwareLike,
+    hardware: HardwareLike | Sequence[HardwareLike],
     *,
     estimator: str | Sequence[str] | None = None,
     measured: Place | Sequence[Place] | None = None,
@@ -45,10 +46,10 @@ def compare(
     price: float | None = None,
     set: str | Sequence[str] | None = None,
 ) -> EstimatorsCompared | RunsCompared:
-    """Where two estimators differ, or a prediction and ``measured`` runs, term by term.
+    """Where systems, two estimators, or a prediction and ``measured`` runs differ, term by term.
 
-    ``estimator``: two names, or one to set against serving; with ``measured`` the one that
-    predicts. What files of runs do not say, the options do.
+    ``estimator``: two names, or one to set against serving; with ``measured`` or several systems
+    the one that predicts. What files of runs do not say, the options do.
 
     Raises:
         InputError: options of the other question, estimators that cannot answer, runs that cannot
@@ -61,13 +62,18 @@ def compare(
     """
     checks.whole("--isl", isl)
     checks.one_of("--engine", engine, ENGINES)
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+    systems, _ = inputs.systems_of(hardware, None)
+    every = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
+    asked = every[0]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     if measured is None:
         others = {"engine": engine, "dp": dp, "concurrency": concurrency}
         others |= {"request-rate": request_rate, "sidecar": sidecar}
-        names = _two(names, others, total_gpus)
-        return _estimators(asked, names, (tp, pp, ep, total_gpus), (isl, osl, batch))
+        names = _two(names, others, total_gpus, alone=len(every) > 1)
+        return _estimators(every, names, (tp, pp, ep, total_gpus), (isl, osl, batch))
+    if len(every) > 1:
+        others = ", ".join(one.system.name for one in every)
+        raise refuse("--hardware", others, "one system with --measured: the one that was measured")
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
     name = _one(names, {"total-gpus": total_gpus, "batch": batch})
@@ -77,11 +83,19 @@ def compare(
     return _measured(asked, name, runs)
 
 
-def _two(names: list[str], others: Mapping[str, object], total: float | None) -> list[str]:
-    """The two estimators that are meant; one is set against the best."""
+def _two(
+    names: list[str], others: Mapping[str, object], total: float | None, *, alone: bool
+) -> list[str]:
+    """The two estimators that are meant; one is set against the best.
+
+    ``alone``: one is enough, for systems are compared.
+    """
     for option, value in others.items():
         if value is not None:
             raise refuse(f"--{option}", str(value), "only with --measured")
+    best = inputs.BEST if total is None else inputs.SEARCHING
+    if alone and len(names) < 2:
+        return names or [best]
     if not names:
         question = "Which two estimators, or which measurement?"
         raise ask(
@@ -89,7 +103,6 @@ def _two(names: list[str], others: Mapping[str, object], total: float | None) ->
             question,
             "--estimator (one is set against serving), or --measured FILE",
         )
-    best = inputs.BEST if total is None else inputs.SEARCHING
     names = names if len(names) != 1 else [best, *names]
     if len(names) != 2 or names[0] == names[1]:
         raise refuse("--estimator", ", ".join(names), "two that differ")
@@ -108,28 +121,28 @@ def _one(names: list[str], others: Mapping[str, float | None]) -> str:
 
 
 def _estimators(
-    asked: inputs.Given,
+    every: Sequence[inputs.Given],
     names: Sequence[str],
     split: Split,
     load: tuple[float | None, float | None, float | None],
 ) -> EstimatorsCompared:
-    """Both estimators' answers to one question."""
+    """The answers of each estimator on each system to one question."""
     (tp, pp, ep, total), (isl, osl, batch) = split, load
     either = checks.either
     work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
-    inputs.check_context(asked.model, work)
-    answers = []
-    for name in names:
+    inputs.check_context(every[0].model, work)
+    answers: list[Prediction] = []
+    for asked, name in product(every, names):
         plan, _ = plan_of(asked.model.architecture, tp, pp, ep, 1.0, total, name)
         model = inputs.estimator(name, asked)
         check_search(model, name, total)
         trusted = inputs.trust(name, model, asked)
-        answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name)))
+        answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name), asked))
     degrees = {"TP": tp, "PP": pp, "EP": ep}
     layout = " ".join(f"{k}{x:g}" for k, x in degrees.items() if x is not None and x > 1) or "TP1"
     if total is not None:
         layout = f"the best layout of {counted(total, 'GPU')}"
-    return EstimatorsCompared(asked, work, layout, answers)
+    return EstimatorsCompared(every[0], work, layout, answers)
 
 
 def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompared:

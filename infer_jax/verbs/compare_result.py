@@ -1,6 +1,5 @@
 """The answers of ``compare``: two estimators side by side, or measured runs and predictions."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,8 +10,9 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.results import Column, Notes, Part, Result, Table
-from infer_jax.results.numbers import digits, or_unknown
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
+from infer_jax.results.numbers import counted, digits, or_unknown
 from infer_jax.results.terms import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
@@ -32,15 +32,19 @@ OVERLAP = (
 
 
 class Prediction(NamedTuple):
-    """An estimator's estimate, and how far it is trusted."""
+    """An estimator's estimate of a system, and how far it is trusted."""
 
     trust: Trust
     estimate: Estimate
+    asked: inputs.Given
 
 
 @dataclass(frozen=True, repr=False)
-class EstimatorsCompared(Result):
-    """Two estimators' answers to one question: their outputs, and every term of both passes."""
+class EstimatorsCompared(Pictured):
+    """Answers of estimators on systems to one question: outputs, and every term of both passes.
+
+    ``asked`` is of the first system.
+    """
 
     asked: inputs.Given
     work: Workload
@@ -50,84 +54,115 @@ class EstimatorsCompared(Result):
     def fields(self) -> Mapping[str, object]:
         """The question, and each estimator's outputs and terms."""
         work = self.work
+        systems = [one.names for one in self.systems]
         return {
-            **self.asked.names,
+            **(systems[0] if len(systems) == 1 else {"systems": systems}),
             "layout": self.layout,
             "isl_tokens": work.isl,
             "osl_tokens": work.osl,
             "batch": work.batch,
             "estimators": self._estimators(),
-            "notes": self.asked.notes,
+            "notes": self._notes(),
         }
 
+    @property
+    def systems(self) -> list[inputs.Given]:
+        """What is asked of each system."""
+        return [*{answer.asked.system.name: answer.asked for answer in self.answers}.values()]
+
+    @property
+    def labels(self) -> list[str]:
+        """What tells the answers apart: the system, the estimator, or both."""
+        several = len(self.systems) > 1
+        named = self._by_several or not several
+        parts = ((x.asked.system.name, x.trust.estimator) for x in self.answers)
+        return [" ".join([system] * several + [name] * named) for system, name in parts]
+
+    @property
+    def _by_several(self) -> bool:
+        """Whether several estimators answered."""
+        return len({answer.trust.estimator for answer in self.answers}) > 1
+
+    def _notes(self) -> list[str]:
+        return list(dict.fromkeys(note for one in self.systems for note in one.notes))
+
     def rows(self) -> Sequence[Mapping[str, object]]:
-        """One row an estimator."""
+        """One row an estimator of a system."""
         return self._estimators()
 
     def _estimators(self) -> list[dict[str, object]]:
+        several = len(self.systems) > 1
         return [
             {
+                **({"hardware": answer.asked.system.name} if several else {}),
                 "name": answer.trust.estimator,
                 "trust": answer.trust.fields(),
-                **predicted(answer.estimate, self.asked),
+                **predicted(answer.estimate, answer.asked),
             }
             for answer in self.answers
         ]
 
     def parts(self) -> Iterator[Part]:
         """Outputs side by side, then the terms of both passes."""
-        work, heads = self.work, [_marked(x.trust.estimator, x.trust) for x in self.answers]
+        work = self.work
+        named = list(zip(self.labels, self.answers, strict=True))
+        heads = [_marked(label, answer.trust) for label, answer in named]
+        systems = ", ".join(one.system.name for one in self.systems)
+        ratio = [Column("second over first")] if len(self.answers) == 2 else []
         yield (
-            f"{self.asked.model.name} on {self.asked.system.name}, {self.layout}: isl "
+            f"{self.asked.model.name} on {systems}, {self.layout}: isl "
             f"{float(work.isl):g}, osl {float(work.osl):g}, batch {float(work.batch):g}"
         )
-        yield from (answer.trust.says for answer in self.answers)
+        yield from dict.fromkeys(answer.trust.says for answer in self.answers)
         yield ""
         columns = (Column("answer", left=True), Column("unit", left=True))
-        yield Table((*columns, *map(Column, heads), Column("second over first")), self._outputs())
+        yield Table((*columns, *map(Column, heads), *ratio), self._outputs())
         for name in ("prefill", "decode"):
             yield ""
             passes = [getattr(answer.estimate, name) for answer in self.answers]
             columns = (Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads))
-            yield Table((*columns, Column("second over first")), _terms(passes))
-        for answer in self.answers:
+            yield Table((*columns, *ratio), _terms(passes))
+        for label, answer in named:
             if not answer.estimate.feasible:
                 yield ""
-                yield f"Not feasible by {answer.trust.estimator}: see infer-jax estimate."
-        yield Notes([OVERLAP, *self.asked.notes])
+                yield f"Not feasible by {label}: see infer-jax estimate."
+        yield Notes([*([OVERLAP] if self._by_several else []), *self._notes()])
 
     def _outputs(self) -> list[list[str]]:
-        """One row an output that either estimator has."""
+        """One row an output that any estimator has."""
         estimates = [answer.estimate for answer in self.answers]
-        one, two = (of_estimate(x, self.asked) for x in estimates)
+        each = [of_estimate(x.estimate, x.asked) for x in self.answers]
         return [
-            [x.title, x.printed_unit, *_both(one, two, x.json_key)]
+            [x.title, x.printed_unit, *_each(each, x.json_key)]
             for x in outputs(*estimates, view="compare")
         ]
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Both times by both estimators, as bars of their terms; written to ``out`` if given.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
+    def _figure(self) -> "Figure":
+        """Both times by every estimator and system, as bars of their terms."""
         from infer_jax.plots.bars import OVERLAP, Panel, milliseconds, plot_bars
         from infer_jax.plots.style import words
 
         panels: list[Panel] = []
         for name, title in _times(self.answers[0].estimate).items():
-            each = {x.trust.estimator: getattr(x.estimate, PASSES[name]) for x in self.answers}
+            passes = (getattr(x.estimate, PASSES[name]) for x in self.answers)
+            each = dict(zip(self.labels, passes, strict=True))
             bars, marks = milliseconds(each)
             panels.append(Panel(title, "ms", bars, marks))
-        names = " and ".join(answer.trust.estimator for answer in self.answers)
-        batch = f"{float(self.work.batch):.6g} requests in flight, {self.layout}."
-        caption = pictures.caption(self.asked, self.work, names, batch)
-        title = words(f"{self.asked.model.name} on {self.asked.system.title}")
-        return plot_bars(panels, out, mark=OVERLAP, title=title, caption=caption)
+        names = " and ".join(dict.fromkeys(answer.trust.estimator for answer in self.answers))
+        batch = f"{counted(self.work.batch, 'request')} in flight, {self.layout}."
+        caption = pictures.caption(self.systems, self.work, names, batch)
+        systems = self.systems
+        where = (
+            ", ".join(x.system.name for x in systems)
+            if len(systems) > 1
+            else (systems[0].system.title)
+        )
+        title = words(f"{self.asked.model.name} on {where}")
+        return plot_bars(panels, mark=OVERLAP, title=title, caption=caption)
 
 
 @dataclass(frozen=True, repr=False)
-class RunsCompared(Result):
+class RunsCompared(Pictured):
     """Measured runs, and what an estimator says of the same load and layout."""
 
     asked: inputs.Given
@@ -191,7 +226,7 @@ class RunsCompared(Result):
         ours = of_estimate(estimate, self.asked)
         theirs = {x.json_key: x.factor * number for x, number in measured(run)}
         rows = [
-            [x.title, x.printed_unit, *_both(theirs, ours, x.json_key)] for x, _ in measured(run)
+            [x.title, x.printed_unit, *_each([theirs, ours], x.json_key)] for x, _ in measured(run)
         ]
         yield Table((*columns, Column("predicted over measured")), rows)
         for phase, title in (
@@ -203,12 +238,8 @@ class RunsCompared(Result):
             said = [f"{term(k)} {digits(x)} ms" for k, x in terms if x > least]
             yield f"Predicted {title}: {', '.join(said)}."
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Predicted times of the first runs as bars of terms, with what was measured.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
+    def _figure(self) -> "Figure":
+        """Predicted times of the first runs as bars of terms, with what was measured."""
         from infer_jax.plots.bars import Panel, milliseconds, plot_bars
         from infer_jax.plots.style import words
 
@@ -224,7 +255,7 @@ class RunsCompared(Result):
             self.asked, None, self.estimator, "Bars: predicted, by term.", more
         )
         title = words(f"{self.asked.model.name} on {self.asked.system.title}: measured, predicted")
-        return plot_bars(panels, out, mark="measured", title=title, caption=caption)
+        return plot_bars(panels, mark="measured", title=title, caption=caption)
 
 
 def _times(estimate: Estimate) -> dict[str, str]:
@@ -276,12 +307,11 @@ def measured(run: Run) -> Iterator[tuple[Output, float]]:
 
 
 def _terms(passes: Sequence[Phase]) -> list[list[str]]:
-    """One row a term that is not nothing in both passes, the longest first."""
-    one, two = (_milliseconds(x) for x in passes)
-    names = sorted({**one, **two}, key=lambda name: -max(one.get(name, 0.0), two.get(name, 0.0)))
-    return [
-        [term(name), *_both(one, two, name)] for name in names if one.get(name) or two.get(name)
-    ]
+    """One row a term that is not nothing in all passes, the longest first."""
+    each = [_milliseconds(x) for x in passes]
+    most = {name: max(x.get(name, 0.0) for x in each) for one in each for name in one}
+    names = sorted(most, key=lambda name: -most[name])
+    return [[term(name), *_each(each, name)] for name in names if most[name]]
 
 
 def _milliseconds(phase: Phase) -> dict[str, float]:
@@ -293,10 +323,12 @@ def _marked(head: str, trust: Trust) -> str:
     return f"{head} {BORROWED if trust.borrowed_from else ''}".rstrip()
 
 
-def _both(one: Numbers, two: Numbers, name: str) -> tuple[str, str, str]:
-    """The cells of a number that either has, and the second over the first where both do."""
-    cells = [or_unknown(x[name], 4) if name in x else ABSENT for x in (one, two)]
-    first, second = one.get(name), two.get(name)
+def _each(every: Sequence[Numbers], name: str) -> list[str]:
+    """The cells of a number that any has, and of two the second over the first where both do."""
+    cells = [or_unknown(x[name], 4) if name in x else ABSENT for x in every]
+    if len(every) != 2:
+        return cells
+    first, second = (x.get(name) for x in every)
     if first is None or second is None or not float(first):
-        return cells[0], cells[1], ABSENT
-    return cells[0], cells[1], f"{float(second) / float(first):.3g}"
+        return [*cells, ABSENT]
+    return [*cells, f"{float(second) / float(first):.3g}"]

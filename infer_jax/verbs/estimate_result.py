@@ -1,6 +1,5 @@
 """The answer of ``estimate``: outputs, where the time goes, limits, and what was assumed."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +8,8 @@ from jax import Array
 
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits, or_unknown, size
 from infer_jax.results.terms import term
 from infer_jax.specs import Output, outputs
@@ -41,7 +41,7 @@ class EstimateLoad:
 
 
 @dataclass(frozen=True, repr=False)
-class EstimateResult(Result):
+class EstimateResult(Pictured):
     """What one configuration answers: ``estimate`` has every output in SI units, and both passes.
 
     ``intervals``: what 80 % of measured runs are in, in ms, by output; ``interval_source``: what
@@ -248,12 +248,8 @@ class EstimateResult(Result):
                 rows += [[f"  {titles[name]}", size(x), "", "", ""] for name, x in parts]
         return rows
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Both times as timelines of their terms, in ms; written to ``out`` if given.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
+    def _figure(self) -> "Figure":
+        """Both times as timelines of their terms, in ms."""
         from infer_jax.plots.style import words
         from infer_jax.plots.timeline import StackedTime, plot_timeline
 
@@ -271,7 +267,7 @@ class EstimateResult(Result):
         if any(one.overlaps for one in passes):
             said.append("Terms of a pass overlap: all begin at 0.")
         caption = pictures.caption(self.asked, load.requests.work, self.estimator, *said)
-        return plot_timeline(passes, out, title=title, caption=caption)
+        return plot_timeline(passes, title=title, caption=caption)
 
 
 def _phase(phase: Phase) -> dict[str, object]:

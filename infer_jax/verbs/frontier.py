@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,11 @@ from infer_jax.estimators import Estimator
 from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.specs import Workload
-from infer_jax.verbs import frontier_points as points, inputs, pictures
+from infer_jax.verbs import checks, frontier_points as points, inputs, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, either, read
 from infer_jax.verbs.frontier_result import FrontierResult
+from infer_jax.verbs.frontiers_result import FrontiersResult
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.problems import refuse
@@ -36,9 +38,9 @@ class FrontierGrid(NamedTuple):
 @verb
 def frontier(
     config: ModelLike,
-    hardware: HardwareLike,
+    hardware: HardwareLike | Sequence[HardwareLike],
     *,
-    quant: str | None = None,
+    quant: str | Sequence[str] | None = None,
     kv_dtype: str | None = None,
     isl: float = 4096,
     osl: float = 512,
@@ -56,9 +58,10 @@ def frontier(
     all: bool = False,  # the option's name
     out: str | os.PathLike[str] | None = None,
     set: str | Sequence[str] | None = None,
-) -> FrontierResult:
+) -> FrontierResult | FrontiersResult:
     """Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.
 
+    Of several systems or formats every one has its frontier, and they are drawn together.
     ``tpot`` is a limit: seconds, or a text with a unit such as "30ms"; ``out`` is the picture,
     written where a name is given.
 
@@ -72,45 +75,83 @@ def frontier(
     (True, 8)
     """
     if out is not None:
-        pictures.check(out)
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+        pictures.check(out, page=True)
+    systems, _ = inputs.systems_of(hardware, None)
+    formats = checks.texts(quant) or [None]
+    every = {
+        system.name + (f", {form}" if len(formats) > 1 else ""): inputs.given(
+            config, system, form, kv_dtype, price, set
+        )
+        for system, form in product(systems, formats)
+    }
     work = inputs.workload(isl, osl, prefix)
-    inputs.check_context(asked.model, work)
+    for each in every.values():
+        inputs.check_context(each.model, work)
     whole = not (real_degrees or paper or estimator)
     name = points.PLANNED if whole else estimator or (PAPERS if paper else inputs.SEARCHING)
-    ideal = inputs.estimator(name, asked)
-    if not (whole or ideal.searches):
-        raise refuse("--estimator", name, "one that searches the split, such as economics")
-    trusted = inputs.trust(name, ideal, asked)
-    ideal, drafting = inputs.speculative(ideal, draft, acceptance, asked, paper=paper)
+    limits = _Limits(total_gpus, demand, read(tpot))
     if paper and total_gpus is not None:
         raise refuse("--total-gpus", total_gpus, "none with --paper, whose grid goes to 2^18")
+    way = _Way(name, draft, acceptance, whole, paper)
+    fronts = [_front(each, work, way, limits, preference, all) for each in every.values()]
+    notes = [PREFIX] if prefix else []
+    fronts = [replace(x, notes=[*x.notes, *notes], pictured=out is not None) for x in fronts]
+    named = dict(zip(every, fronts, strict=True))
+    answer = fronts[0] if len(fronts) == 1 else FrontiersResult.of(named)
+    return answer if out is None or not answer.drawn else _drawn(answer, str(out))
+
+
+class _Limits(NamedTuple):
+    """What points are kept within: GPUs, tokens/s over all requests, seconds per token."""
+
+    total: float | None
+    demand: float | None
+    tpot: float | None
+
+
+class _Way(NamedTuple):
+    """By which estimator, with which drafts and over which grid points are evaluated."""
+
+    name: str
+    draft: str | None
+    acceptance: float | None
+    whole: bool
+    paper: bool
+
+
+def _front(
+    asked: Given, work: Workload, way: _Way, limits: _Limits, preference: float, every: bool
+) -> FrontierResult:
+    """The frontier of one system and format."""
+    ideal = inputs.estimator(way.name, asked)
+    if not (way.whole or ideal.searches):
+        raise refuse("--estimator", way.name, "one that searches the split, such as economics")
+    trusted = inputs.trust(way.name, ideal, asked)
+    ideal, drafting = inputs.speculative(ideal, way.draft, way.acceptance, asked, paper=way.paper)
     with busy("compiling and evaluating"):
-        tried = _tried(asked, ideal, work, total_gpus, whole=whole, paper=paper)
-    front = tried.grid.under(demand)
+        tried = _tried(asked, ideal, work, limits.total, whole=way.whole, paper=way.paper)
+    front = tried.grid.under(limits.demand)
     if len(front):
-        front = front.thresholds() if paper else front.frontier()
-        front = front.take(front.time <= either(read(tpot), np.inf))
-    answer = FrontierResult(
+        front = front.thresholds() if way.paper else front.frontier()
+        front = front.take(front.time <= either(limits.tpot, np.inf))
+    why = "" if len(front) else points.why_nothing(tried.grid, limits.demand, limits.tpot)
+    return FrontierResult(
         asked=asked,
-        estimator=name,
+        estimator=way.name,
         trust=trusted,
         work=work,
         evaluated=len(tried.grid),
         points=front,
         preference=preference,
-        why="" if len(front) else points.why_nothing(tried.grid, demand, read(tpot)),
-        all=all,
+        why=why,
+        all=every,
         notes=[
-            *long_times({"tpot": read(tpot)}),
+            *long_times({"tpot": limits.tpot}),
             *_searched(tried, work),
             *drafting,
             *asked.notes,
-            *([PREFIX] if prefix else []),
         ],
-        pictured=out is not None,
     )
-    return answer if out is None or not len(front) else _drawn(answer, str(out))
 
 
 PREFIX = "The cached prefix shortens prefill alone; this frontier is of decode."
@@ -149,11 +190,12 @@ def _searched(tried: FrontierGrid, work: Workload) -> list[str]:
     ]
 
 
-def _drawn(answer: FrontierResult, out: str) -> FrontierResult:
+def _drawn(answer: FrontierResult | FrontiersResult, out: str) -> FrontierResult | FrontiersResult:
     """The answer with its picture written, and a sentence about it."""
-    if pictures.missing():
-        return replace(answer, notes=[*answer.notes, pictures.missing()])
+    lacking = "" if Path(out).suffix.lower() == ".html" else pictures.missing()
+    if lacking:
+        return replace(answer, notes=[*answer.notes, lacking])
     place = " in place of the earlier file" if Path(out).exists() else ""
-    answer.plot(out)
+    answer.draw(out)
     note = f"Picture: {out} was written{place}; --out names another, --no-picture writes none."
     return replace(answer, picture=out, notes=[*answer.notes, note])

@@ -1,7 +1,6 @@
 """The result of ``frontier``: its points, the preferred one, a table and a picture."""
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, SupportsFloat, cast
@@ -13,10 +12,12 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured, dated
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
+from infer_jax.verbs.frontier_page import FrontOf, page
 from infer_jax.verbs.frontier_points import row
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, repr=False)
-class FrontierResult(Result):
+class FrontierResult(Pictured):
     """The points that no other beats in both speed and cost, fastest first.
 
     ``points`` has their columns (speed, cost, chips, batch, ...), ``preferred`` the row with the
@@ -62,6 +63,25 @@ class FrontierResult(Result):
     def preferred(self) -> int | None:
         """The row of the preferred point."""
         return self.points.preferred(self.preference) if len(self.points) else None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a point to draw."""
+        return self.preferred is not None
+
+    @property
+    def said(self) -> str:
+        """The preferred point in a sentence, or why there is none."""
+        if self.preferred is None:
+            return self.why
+        answer = point(self._row(self.preferred)).replace("\n", ", ")
+        return f"{answer} of output."
+
+    @property
+    def liked(self) -> float:
+        """speed^preference / cost of the preferred point."""
+        front, i = self.points, self.preferred
+        return 0.0 if i is None else float(front.speed[i] ** self.preference / front.cost[i])
 
     def rows(self) -> list[Mapping[str, object]]:
         """Every point with its layout and the terms of its time."""
@@ -104,8 +124,8 @@ class FrontierResult(Result):
             yield self.why
         else:
             shown = self._shown(self.preferred)
-            cells = [_cells(self._row(int(i))) for i in shown]
-            yield Table(COLUMNS, cells, int(np.flatnonzero(shown == self.preferred)[0]))
+            rows = [cells(self._row(int(i))) for i in shown]
+            yield Table(COLUMNS, rows, int(np.flatnonzero(shown == self.preferred)[0]))
             yield ""
             some = f"{len(shown)} of {len(self.points)} points of the frontier"
             yield f"* the preferred point; {some}."
@@ -120,8 +140,8 @@ class FrontierResult(Result):
         near = [int(np.abs(np.log(time / t)).argmin()) for t in wanted]
         return np.unique([0, *near, len(time) - 1, preferred])[:SHOWN]
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Speed against cost of the points, the preferred one marked; written to ``out`` if given.
+    def _figure(self) -> "Figure":
+        """Speed against cost of the points, the preferred one marked.
 
         Raises:
             InputError: there is no point; matplotlib is not installed; a file that cannot be
@@ -133,10 +153,20 @@ class FrontierResult(Result):
         from infer_jax.plots.style import words
 
         asked = self.asked
-        curve = Curve(self.points, self.preferred, words(_point(self._row(self.preferred))))
+        curve = Curve(self.points, self.preferred, words(point(self._row(self.preferred))))
         title = words(f"{asked.model.name} on {asked.system.title}")
-        caption = words(self._caption())
-        return plot_frontier({"frontier": curve}, out, title=title, caption=caption)
+        caption = words(dated(self._caption()))
+        return plot_frontier({"frontier": curve}, title=title, caption=caption)
+
+    def _page(self, figure: "Callable[[], Figure]") -> str:
+        """The page of the frontier: its chart to point into, and its points."""
+        if self.preferred is None:
+            raise InputError("plot", "points", "none", "a frontier that has points")
+        name = self.asked.system.name
+        front = FrontOf(self.asked, self.points, self.notes)
+        title = f"{self.asked.model.name} on {self.asked.system.title}: an ideal server"
+        lead = f"The preferred point: {self.said}"
+        return page({name: front}, title, lead, dated(self._caption()))
 
     def _caption(self) -> str:
         """What stands below the picture: lengths, format, price, and which dot is which."""
@@ -153,7 +183,7 @@ def _number(row: Mapping[str, object], name: str) -> float:
     return float(cast(SupportsFloat, row.get(name, 1.0)))
 
 
-def _cells(row: Mapping[str, object]) -> list[str]:
+def cells(row: Mapping[str, object]) -> list[str]:
     """A row of the printed table."""
     return [
         "*" if row["preferred"] else "",
@@ -167,7 +197,7 @@ def _cells(row: Mapping[str, object]) -> list[str]:
     ]
 
 
-def _point(row: Mapping[str, object]) -> str:
+def point(row: Mapping[str, object]) -> str:
     """A point in two lines: its layout, and what it answers."""
     degrees = {name.upper(): _number(row, name) for name in ("tp", "pp", "ep")}
     split = " ".join(f"{name}{digits(x)}" for name, x in degrees.items() if x > 1) or "TP1"

@@ -138,6 +138,33 @@ def system_of(hardware: HardwareLike) -> System:
     return named_system("--hardware", str(hardware))
 
 
+def systems_of(
+    hardware: HardwareLike | Sequence[HardwareLike], decoding: HardwareLike | None
+) -> tuple[list[System], System | None]:
+    """The systems to compare, each once and under a name of its own, and the one that decodes."""
+    several = (
+        [hardware] if isinstance(hardware, str | os.PathLike | System | Hardware) else [*hardware]
+    )
+    if not several:
+        raise refuse("--hardware", "missing", "one system or more")
+    known: list[tuple[HardwareLike, System]] = []
+    for each in [*several, *([] if decoding is None else [decoding])]:
+        if not any(_same(each, one) for one, _ in known):
+            system = system_of(each)
+            names = [one.name for _, one in known]
+            alike = sum(name.partition(" (")[0] == system.name for name in names)
+            system = replace(system, name=f"{system.name} ({alike + 1})") if alike else system
+            known.append((each, system))
+    systems = [next(x for one, x in known if _same(each, one)) for each in several]
+    last = [x for one, x in known if decoding is not None and _same(decoding, one)]
+    return list({system.name: system for system in systems}.values()), last[0] if last else None
+
+
+def _same(one: HardwareLike, other: HardwareLike) -> bool:
+    texts = isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)
+    return str(one) == str(other) if texts else one is other
+
+
 def named_system(option: str, name: str) -> System:
     """The system that an option names.
 

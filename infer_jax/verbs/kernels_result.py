@@ -1,6 +1,5 @@
 """The result of ``kernels``: TTFT, TPOT, tokens/s per GPU, and every kernel."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,8 @@ from jax import Array
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Serving
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import counted, digits
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits, pictures
@@ -24,7 +24,7 @@ OVERLAPPED = "hidden by overlap"
 
 
 @dataclass(frozen=True, repr=False)
-class KernelsResult(Result):
+class KernelsResult(Pictured):
     """Both passes as sums of kernels; ``kernels`` has a row a kernel, by pass.
 
     ``prefill_tokens`` are of one pass in all groups, ``largest_batch`` is of requests that fit.
@@ -91,12 +91,8 @@ class KernelsResult(Result):
         balance = ", ".join(f"{float(x):.4g} at {bits} bits" for bits, x in self._balance.items())
         yield Notes([f"Balance of the chip, FLOP per byte: {balance}.", *self.notes])
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """The kernels of both passes in all layers, the longest first; written to ``out`` if given.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
+    def _figure(self) -> "Figure":
+        """The kernels of both passes in all layers, the longest first."""
         from infer_jax.plots.bars import Panel, plot_bars
         from infer_jax.plots.style import words
 
@@ -110,7 +106,7 @@ class KernelsResult(Result):
             "on one GPU, for one micro-batch.",
         )
         title = words(f"{self.asked.model.name} on {gpus}")
-        return plot_bars(panels, out, title=title, caption=caption)
+        return plot_bars(panels, title=title, caption=caption)
 
     @property
     def notes(self) -> list[str]:

@@ -1,6 +1,5 @@
 """``ij.layout``: the fastest layout of a dense model by chips, batch and phase."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +8,8 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import counted, digits, size
 from infer_jax.specs import Architecture, Dense, Torus
 from infer_jax.verbs import inputs, pictures
@@ -28,7 +28,7 @@ STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in pref
 
 
 @dataclass(frozen=True, repr=False)
-class LayoutResult(Result):
+class LayoutResult(Pictured):
     """Every layout at its best axes, the fastest first, and where the fastest changes."""
 
     asked: inputs.Given
@@ -100,12 +100,8 @@ class LayoutResult(Result):
             *[note for note in self.asked.notes if not note.startswith("Price")],
         ]
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Every layout as a bar of the terms of its time; written to ``out`` if given.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
+    def _figure(self) -> "Figure":
+        """Every layout as a bar of the terms of its time."""
         from infer_jax.plots.bars import OVERLAP, Panel, overlapping, plot_bars
         from infer_jax.plots.style import words
 
@@ -122,7 +118,7 @@ class LayoutResult(Result):
         caption = pictures.caption(self.asked, None, "partitioning.planned", load, axes)
         name = f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.title}"
         title = words(f"{name}: {self.phase} by layout")
-        return plot_bars(panels, out, mark=OVERLAP, title=title, caption=caption)
+        return plot_bars(panels, mark=OVERLAP, title=title, caption=caption)
 
     def _table(self) -> Table:
         names = list(self.layouts[0]["terms"])

@@ -13,7 +13,8 @@ from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
 from infer_jax.kernel_timing import FULL, TOY, Fitted, fitted, profile, timed
 from infer_jax.kernel_timing.fitting import spread
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured, dated
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import either
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class MeasureResult(Result):
+class MeasureResult(Pictured):
     """The curves of this machine's kernels, and the device they were timed on.
 
     ``lost`` is how many shapes did not fit into memory, ``out`` the profile that was written.
@@ -88,12 +89,8 @@ class MeasureResult(Result):
         yield Table(columns, rows)
         yield Notes(self.notes)
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """The errors of every family's curve, in per cent; written to ``out`` if given.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
+    def _figure(self) -> "Figure":
+        """The errors of every family's curve, in per cent."""
         from infer_jax.plots.bars import Panel, plot_bars
         from infer_jax.plots.style import words
 
@@ -110,8 +107,8 @@ class MeasureResult(Result):
         mark = "90 % of the errors are below"
         title = words(f"{jax.devices()[0].device_kind}: errors of the curves of its kernels")
         shapes = sum(len(one.seen) for one in self.curves)
-        caption = words(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}")
-        return plot_bars(panels, out, mark=mark, title=title, caption=caption)
+        caption = words(dated(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}"))
+        return plot_bars(panels, mark=mark, title=title, caption=caption)
 
     def text(self) -> str:
         """The TOML text of the profile."""

@@ -1,6 +1,5 @@
 """``ij.memory``: what one GPU holds, and how many tokens and requests its cache takes."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,10 +21,11 @@ from infer_jax.footprint import (
     printed,
 )
 from infer_jax.physics.resident import Ranks, resident
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
@@ -58,7 +58,7 @@ class Batch:
 
 
 @dataclass(frozen=True, repr=False)
-class MemoryResult(Result):
+class MemoryResult(Pictured):
     """The memory of one GPU: ``memory`` in bytes, and what a batch fills where one is given."""
 
     asked: inputs.Given
@@ -162,12 +162,8 @@ class MemoryResult(Result):
             ("slack beside one request", held.slack),
         ]
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """The memory of one GPU as a bar of its contents, in GB; written to ``out`` if given.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
+    def _figure(self) -> "Figure":
+        """The memory of one GPU as a bar of its contents, in GB."""
         from infer_jax.plots.bars import Panel, plot_bars
         from infer_jax.plots.style import words
 
@@ -185,19 +181,20 @@ class MemoryResult(Result):
         split = f"TP{float(plan.tp):g} PP{float(plan.pp):g} EP{float(plan.ep):g}"
         title = words(f"{self.asked.model.name} on a GPU of {self.asked.system.title}, {split}")
         panels = [Panel("", "GB", {"": gigabytes}, limits=ends)]
-        return plot_bars(panels, out, free=FREE, title=title, caption=words(self._caption()))
+        return plot_bars(panels, free=FREE, title=title, caption=self._caption())
 
     def _caption(self) -> str:
-        """What stands below the picture: the format, lengths, and what budget and cache are."""
+        """What stands below the picture, with what budget and cache are."""
         held, filled = self.memory, self.filled
-        load = "" if filled is None else f"; {filled.isl:,.12g} tokens in, {filled.osl:,.12g} out"
+        load = "" if filled is None else f"{filled.isl:,.12g} tokens in, {filled.osl:,.12g} out. "
         short = "" if held.fits else f" One request is {size(-float(held.slack))} short."
-        return (
-            f"{self.asked.model.quantisation}{load}. Requests of up to "
+        said = (
+            f"{load}Memory as a vLLM server accounts for it; requests of up to "
             f"{float(self.engine.context):,.12g} tokens: the cache has room for "
             f"{max(float(held.tokens), 0.0):,.0f}.{short} Budget: what the server may use, "
             f"{float(self.engine.utilization):.0%} of the memory that the driver shows."
         )
+        return pictures.caption(self.asked, None, "", said)
 
 
 @verb

@@ -1,6 +1,5 @@
 """The result of ``offload``: throughput, placement and times of the best block."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +10,8 @@ from infer_jax.estimators import JobEstimate, make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.offloading.flags import Flags
 from infer_jax.estimators.offloading.search import Blocks
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits, size
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits, pictures
@@ -39,7 +39,7 @@ class BestBlock(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class OffloadResult(Result):
+class OffloadResult(Pictured):
     """The block of most tokens/s and where its tensors live; ``grid`` has every block."""
 
     asked: inputs.Given
@@ -98,7 +98,7 @@ class OffloadResult(Result):
             yield from _flexgen(block.flags)
         yield Notes(self.notes)
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def _figure(self) -> "Figure":
         """The frontier of blocks: tokens/s against the latency of a block."""
         if self.block is None:
             raise refuse("--latency", self.latency, "wider limits: no block is left to draw")
@@ -113,7 +113,7 @@ class OffloadResult(Result):
             "A point is a block of requests with its best placement of weights, cache and states."
         )
         caption = pictures.caption(self.asked, self.workload, self.estimator, more)
-        return plot_tradeoff(curve, out, title=title, caption=caption)
+        return plot_tradeoff(curve, title=title, caption=caption)
 
     @property
     def why(self) -> str:

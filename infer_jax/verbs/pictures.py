@@ -1,14 +1,14 @@
 """Checks of the files that a verb writes, and what captions of pictures say."""
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from infer_jax.plots.pictured import KINDS, dated, ending
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
-
-KINDS = (".png", ".svg", ".pdf")
 
 
 def check(
@@ -16,21 +16,28 @@ def check(
     kinds: tuple[str, ...] = KINDS,
     otherwise: str = ", or --no-picture",
     option: str = "--out",
+    page: bool = False,
 ) -> None:
     """Refuse a name that no picture, or file of these kinds, can have, before computing.
+
+    ``page``: whether an .html file is a page of charts, which needs packages of its own.
 
     Raises:
         InputError: another suffix, a folder, or a folder that cannot be written.
     """
     path = Path(out)
     if path.suffix.lower() not in kinds:
-        raise refuse(option, str(out), f"a name that ends in {', '.join(kinds)}")
+        raise refuse(option, str(out), ending(kinds))
     try:
         good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
     except (OSError, ValueError):  # a null byte, a name too long
         good = False
     if not good:
         raise refuse(option, str(out), f"a file in a folder that can be written{otherwise}")
+    if page and path.suffix.lower() == ".html":
+        from infer_jax.pages import vega  # which needs packages that pictures do not
+
+        vega.check()
 
 
 def missing() -> str:
@@ -40,14 +47,35 @@ def missing() -> str:
     return ""
 
 
-def caption(asked: Given, work: Workload | None, estimator: str, *more: str) -> str:
-    """What stands below a picture: lengths, the format of the model, the estimator, and more."""
+def caption(
+    asked: Given | Sequence[Given], work: Workload | None, estimator: str, *more: str
+) -> str:
+    """What stands below a picture: lengths, format, price, estimator, more, and the date."""
     from infer_jax.plots.style import words
 
     lengths = []
     if work is not None:
         lengths.append(f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out")
-    by = "estimators" if " and " in estimator else "estimator"
-    formats = asked.model.quantisation
-    said = "; ".join([*lengths, *([formats] if formats else []), f"{by} {estimator}"])
-    return words(" ".join([f"{said}.", *more]))
+    by = "estimators" if " and " in estimator else "estimator" if estimator else ""
+    every = [asked] if isinstance(asked, Given) else asked
+    formats = dict.fromkeys(one.model.quantisation for one in every)
+    stored = [", ".join(formats)] if any(formats) else []
+    said = "; ".join([*lengths, *stored, rents(every), *([f"{by} {estimator}"] if by else [])])
+    return words(dated(" ".join([f"{said}.", *(text for text in more if text)])))
+
+
+def brief(formats: str) -> str:
+    """The format of the matrices alone, in a word.
+
+    >>> brief("fp8 (1 byte, 8-bit products); the rest bfloat16; KV cache bfloat16")
+    'fp8'
+    """
+    return formats.partition(";")[0].partition(" (")[0]
+
+
+def rents(every: Sequence[Given]) -> str:
+    """The rent of a GPU of each system, in words."""
+    prices = {one.system.name: f"${float(one.hardware.price):g}" for one in every}
+    if len(prices) == 1:
+        return f"{next(iter(prices.values()))} an hour and GPU"
+    return f"an hour and GPU: {', '.join(f'{name} {price}' for name, price in prices.items())}"

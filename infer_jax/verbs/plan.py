@@ -3,14 +3,12 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from infer_jax.catalog import System
 from infer_jax.estimators.serving import ENGINES, Deployment
 from infer_jax.planning import MODES, Requirements
-from infer_jax.specs import UNBOUNDED, Hardware
+from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.drafts import drafting
@@ -74,7 +72,7 @@ def plan(
     ('1 x TP2', 2.0)
     """
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
-    systems, decoding = systems_of(hardware, decode_hardware)
+    systems, decoding = inputs.systems_of(hardware, decode_hardware)
     limits = checks.read(ttft), checks.read(tpot), checks.read(p99_ttft)
     asked = _asked((total_gpus, concurrency, request_rate), limits, frontier)
     tried = _tried(mode, asked, chunk, max_num_seqs, engine, top)
@@ -100,33 +98,6 @@ def _answered(question: Question, confidence: float | None) -> Plans:
     from infer_jax.verbs.plan_belief import decided  # which other plans need not load
 
     return decided(question, confidence)
-
-
-def systems_of(
-    hardware: HardwareLike | Sequence[HardwareLike], decoding: HardwareLike | None
-) -> tuple[list[System], System | None]:
-    """The systems to compare, each once and under a name of its own, and the one that decodes."""
-    several = (
-        [hardware] if isinstance(hardware, str | os.PathLike | System | Hardware) else [*hardware]
-    )
-    if not several:
-        raise refuse("--hardware", "missing", "one system or more")
-    known: list[tuple[HardwareLike, System]] = []
-    for each in [*several, *([] if decoding is None else [decoding])]:
-        if not any(_same(each, one) for one, _ in known):
-            system = inputs.system_of(each)
-            names = [one.name for _, one in known]
-            alike = sum(name.partition(" (")[0] == system.name for name in names)
-            system = replace(system, name=f"{system.name} ({alike + 1})") if alike else system
-            known.append((each, system))
-    systems = [next(x for one, x in known if _same(each, one)) for each in several]
-    last = [x for one, x in known if decoding is not None and _same(decoding, one)]
-    return list({system.name: system for system in systems}.values()), last[0] if last else None
-
-
-def _same(one: HardwareLike, other: HardwareLike) -> bool:
-    texts = isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)
-    return str(one) == str(other) if texts else one is other
 
 
 def _asked(

@@ -1,14 +1,14 @@
 """The picture of plans: one series a system or format, the best plan, and the limit of TPOT."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infer_jax.planning import Choice, Requirements
+from infer_jax.planning import Choice
+from infer_jax.plots.pictured import dated
 from infer_jax.results.numbers import digits
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from infer_jax.verbs.plan_search import Plans, Question
 
 
-def plot(
-    out: str | os.PathLike[str] | None,
+def figure(
     series: Mapping[str, Sequence[Choice]],
     question: "Question",
     plans: "Plans",
@@ -25,7 +24,7 @@ def plot(
     """The frontier of each series, the best plan and the limit of TPOT.
 
     Raises:
-        InputError: matplotlib is missing, or the place cannot be written.
+        InputError: matplotlib is missing.
     """
     from infer_jax.plots import Dot, plot_plans
     from infer_jax.plots.style import words
@@ -51,13 +50,17 @@ def plot(
     least = (1.0 / asked.tpot, f"TPOT of {1e3 * asked.tpot:g} ms") if finite else None
     return plot_plans(
         {words(name): [dot(c) for c in each] for name, each in series.items()},
-        out,
         chosen=chosen,
         least=least,
         cost=f"{currency} per million tokens, in and out",
-        title=words(f"{plans.model.name}: what serves how fast for how much"),
-        caption=words(_caption(asked, question, plans, banded=bool(factors))),
+        title=words(titled(plans)),
+        caption=words(caption(question, plans, banded=bool(factors))),
     )
+
+
+def titled(plans: "Plans") -> str:
+    """The title of the picture and of the page."""
+    return f"{plans.model.name}: what serves how fast for how much"
 
 
 def _bands(plans: "Plans") -> dict[str, Sequence[float]]:
@@ -73,19 +76,19 @@ def _bands(plans: "Plans") -> dict[str, Sequence[float]]:
     return found
 
 
-def _caption(asked: Requirements, question: "Question", plans: "Plans", *, banded: bool) -> str:
+def caption(question: "Question", plans: "Plans", *, banded: bool) -> str:
     """What was asked, in a sentence or two."""
-    work = question.requests.work
+    work, asked = question.requests.work, question.asked
     load = [
         *([f"{asked.chips:g} GPUs"] if np.isfinite(asked.chips) else []),
         *([f"{asked.concurrency:g} requests in flight"] if asked.concurrency else []),
         *([f"{asked.rate:g} requests/s"] if asked.rate else []),
         *([f"TTFT of {1e3 * asked.ttft:g} ms at most"] if np.isfinite(asked.ttft) else []),
     ]
-    formats = "; ".join(text.partition(";")[0].partition(" (")[0] for text in plans.formats)
+    formats = "; ".join(pictures.brief(text) for text in plans.formats)
     sides = {pool.side.name: pool.side for pools in plans.pools.values() for pool in pools}
     rents = ", ".join(f"{name} {float(x.hardware.price):.4g}" for name, x in sides.items())
-    return (
+    return dated(
         f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
         f"{', '.join(load)}; weights in {formats}; {question.money.currency} an hour and GPU: "
         f"{rents}; estimator {question.tried.estimator}. Every mark is a plan that no other of its "

@@ -1,7 +1,6 @@
 """The answer of ``plan``: plans within the limits, or the nearest misses, and how they start."""
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.launch import Launch
 from infer_jax.planning import USUAL_TTFT, Choice
-from infer_jax.results import Notes, Part, Result
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Notes, Part
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import limits, plan_launch, plan_picture, plan_rows, plan_tables
 from infer_jax.verbs.plan_rows import PlanRow
@@ -22,7 +22,7 @@ BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of t
 
 
 @dataclass(frozen=True, repr=False)
-class PlanResult(Result):
+class PlanResult(Pictured):
     """Plans within the limits, cheapest first, or else the nearest misses.
 
     ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: what starts
@@ -194,13 +194,18 @@ class PlanResult(Result):
             return [why + "limit: none is set."]
         return []  # other limits are in the way, which the near misses name
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def _figure(self) -> "Figure":
         """The frontier of each system in speed and cost, the best plan and the limit of TPOT.
 
         Drawn are also plans that break the limit of TPOT, which is a line.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
         """
         series = fronts(self.question, self.searched.pools)
-        return plan_picture.plot(out, series, self.question, self.searched)
+        return plan_picture.figure(series, self.question, self.searched)
+
+    def _page(self, figure: "Callable[[], Figure]") -> str:
+        """The page of the plans, whose chart is to point into."""
+        from infer_jax.verbs.plan_page import page  # which other plans need not load
+
+        question, plans = self.question, self.searched
+        caption = plan_picture.caption(question, plans, banded=False)
+        return page(question, plans, plan_picture.titled(plans), caption, self.notes())

@@ -13,10 +13,11 @@ import numpy as np
 
 from infer_jax.catalog.files import replacing
 from infer_jax.estimators import Trust
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits, plain
 from infer_jax.specs import Plan
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.replay_pools import PoolSplit
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
@@ -79,7 +80,7 @@ BATCHED = (
 
 
 @dataclass(frozen=True, repr=False)
-class ReplayResult(Result):
+class ReplayResult(Pictured):
     """What a server did in one run or more: ``runs`` has every request, in seconds and tokens."""
 
     asked: inputs.Given
@@ -322,13 +323,10 @@ class ReplayResult(Result):
         if self.energy is not None:
             yield "energy of the GPUs", mark + digits(self.energy), "J per output token"
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def _figure(self) -> "Figure":
         """Queue, running requests, cache and power over time, and the spread of times.
 
-        Of the first run. Written to ``out`` where one is given.
-
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
+        Of the first run.
         """
         from infer_jax.plots.replay import plot_replay
         from infer_jax.plots.style import words
@@ -341,8 +339,8 @@ class ReplayResult(Result):
         both = [run for run in (self.runs[0], self._real) if run is not None]
         times = {LABELS[name]: [run.of(name) for run in both] for name in MEASURED}
         limits = {LABELS[name]: limit for name, limit in self.limits.items()}
-        caption = words(said)
-        return plot_replay(both[0].series, times, out, limits=limits, title=title, caption=caption)
+        caption = pictures.caption(self.asked, None, self.estimator, said)
+        return plot_replay(both[0].series, times, limits=limits, title=title, caption=caption)
 
     def write(self, out: str | os.PathLike[str]) -> None:
         """Write every request to a .csv, or else the picture.

@@ -1,7 +1,7 @@
 """``ij.report``: one HTML page that answers which system and plan to take, and why."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,21 +11,21 @@ from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
 from infer_jax.pages import vega
 from infer_jax.pages.tradeoff import still
-from infer_jax.results import Part, Result
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Part
 from infer_jax.specs import Hardware
 from infer_jax.verbs import checks, inputs, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.limits import long_times
-from infer_jax.verbs.plan import systems_of
 from infer_jax.verbs.plan_rows import degrees
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.report_answers import Costs, Limits, ReportData, lead
 from infer_jax.verbs.report_choice import Options, choose
 from infer_jax.verbs.report_page import page
-from infer_jax.verbs.report_picture import picture_words, plot
+from infer_jax.verbs.report_picture import figure, picture_words
 from infer_jax.verbs.report_plan import answers_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ KINDS = (".html", ".png", ".svg")  # of the file: the page, or its first chart a
 
 
 @dataclass(frozen=True, repr=False)
-class ReportResult(Result):
+class ReportResult(Pictured):
     """The answers about one plan, and the page that holds them, also as a file ``out``."""
 
     answers: ReportData
@@ -82,13 +82,18 @@ class ReportResult(Result):
         if self.out is not None:
             yield f"Report: {self.out}."
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
-        """Speed against dollars of every frontier, with the plan; written to ``out`` if given.
+    def _figure(self) -> "Figure":
+        """Speed against dollars of every frontier, with the plan."""
+        return figure(self.answers, self.limits)
 
-        Raises:
-            InputError: matplotlib is not installed; a file that cannot be written.
-        """
-        return plot(out, self.answers, self.limits)
+    def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
+        """Write the page, or its first chart alone."""
+        if out.suffix.lower() not in KINDS:
+            raise refuse("--out", str(out), pictures.ending(KINDS))
+        if out.suffix.lower() == ".html":
+            write_text(out, self.page)
+        else:
+            vega.save(still(self.answers.tradeoff), out, *picture_words(self.answers))
 
     def _repr_html_(self) -> str:
         """The page itself, in a frame whose scripts reach nothing outside of it."""
@@ -138,7 +143,7 @@ def report(
     vega.check()
     if out is not None:
         pictures.check(out, KINDS, "")
-    systems, _ = systems_of(hardware, None)
+    systems, _ = inputs.systems_of(hardware, None)
     options = Options(
         config=config,
         systems=systems,
@@ -160,17 +165,10 @@ def report(
     with busy("compiling and evaluating"):
         answers = answers_of(options, work, picked, limits)
     html = page(answers, limits)
+    result = ReportResult(answers, limits, html, None if out is None else str(out))
     if out is not None:
-        _write(Path(out), html, answers)
-    return ReportResult(answers, limits, html, None if out is None else str(out))
-
-
-def _write(out: Path, html: str, answers: ReportData) -> None:
-    """Write the page, or its first chart alone."""
-    if out.suffix.lower() == ".html":
-        write_text(out, html)
-    else:
-        vega.save(still(answers.tradeoff), out, *picture_words(answers))
+        result.draw(out)
+    return result
 
 
 def _each(hardware: HardwareLike | Sequence[HardwareLike]) -> Sequence[HardwareLike]:

@@ -1,8 +1,8 @@
 """The picture of a report: the chart of its page as a file."""
 
-import os
 from typing import TYPE_CHECKING
 
+from infer_jax.plots.pictured import dated
 from infer_jax.results.numbers import digits
 from infer_jax.verbs.report_answers import Limits, ReportData
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plot(out: str | os.PathLike[str] | None, answers: ReportData, limits: Limits) -> "Figure":
+def figure(answers: ReportData, limits: Limits) -> "Figure":
     """Speed against dollars of every system and format, the plan and the limit of TPOT.
 
     Raises:
-        InputError: matplotlib is missing, or the place cannot be written.
+        InputError: matplotlib is missing.
     """
     from infer_jax.plots import Dot, plot_plans
     from infer_jax.plots.style import words
@@ -40,7 +40,6 @@ def plot(out: str | os.PathLike[str] | None, answers: ReportData, limits: Limits
     title, caption = picture_words(answers)
     return plot_plans(
         series,
-        out,
         chosen=(dot, said),
         least=None if tpot is None else (1.0 / tpot, f"TPOT of {1e3 * tpot:g} ms"),
         cost=up.title,
@@ -65,4 +64,4 @@ def picture_words(answers: ReportData) -> tuple[str, str]:
         caption += f" within a TTFT of {answers.tradeoff.ttft:g} ms"
     caption += "; hollow: pools that prefill and decode" * any(plan.pools for plan in plans)
     caption += "; shaded: 80 % of measured servers" * any(bool(plan.bands) for plan in plans)
-    return f"{answers.asked.model.name}: what serves how fast for how much", f"{caption}."
+    return f"{answers.asked.model.name}: what serves how fast for how much", dated(f"{caption}.")

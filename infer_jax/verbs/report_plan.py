@@ -19,7 +19,7 @@ from infer_jax.pages.tradeoff import Plotted, Tradeoff
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import inputs, kernel_rows
+from infer_jax.verbs import frontier_page, inputs, kernel_rows
 from infer_jax.verbs.frontier import frontier
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given
@@ -76,7 +76,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
 
 def _fastest(options: Options, work: Workload, asked: Given, form: str | None) -> FrontierResult:
     """The frontier of ideal hardware on one system."""
-    return frontier(
+    fastest = frontier(
         options.config,
         asked.system,
         quant=form,
@@ -88,6 +88,8 @@ def _fastest(options: Options, work: Workload, asked: Given, form: str | None) -
         price=options.price,
         set=options.set,
     )
+    assert isinstance(fastest, FrontierResult)  # of one system
+    return fastest
 
 
 def _intervals(
@@ -225,28 +227,7 @@ def _ideal(
     if words:
         more = {"isl": work.isl, "osl": work.osl, "estimator": "economics.planned"}
         asked = command("frontier", words.pop("config"), {**words, **more, "out": None})
-    front = fastest.points
-    degrees = {name: front.layout[name] for name in ("tp", "pp", "ep") if name in front.layout}
-    return [
-        Plotted(
-            series=label,
-            layout=" ".join(f"{k.upper()}{float(x[i]):g}" for k, x in degrees.items() if x[i] > 1)
-            or "TP1",
-            gpus=float(front.chips[i]),
-            batch=float(front.batch[i]),
-            numbers={
-                "speed": float(front.speed[i]),
-                "latency": None,
-                "ttft": None,
-                "tpot": 1e3 * float(front.time[i]),
-                "usd": None,
-                "usd_out": float(front.cost[i]),
-                "rate": float(front.batch[i] / front.time[i] / front.chips[i]),
-            },
-            command=asked,
-        )
-        for i in range(len(front))
-    ]
+    return frontier_page.plotted(label, fastest.points, asked)
 
 
 def _profiles(

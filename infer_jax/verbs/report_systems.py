@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from infer_jax.catalog.measured_points import Measured, latency
 from infer_jax.estimators import Trust
 from infer_jax.pages.tradeoff import PlanSeries, Plotted, RunPoint, Tradeoff
@@ -40,9 +42,10 @@ class Candidate(NamedTuple):
     excess: Mapping[str, float]
 
     @property
-    def rank(self) -> tuple[float, float, float]:
-        """Sort key, the one to take first: excess, dollars, latency."""
-        return max(self.excess.values(), default=0.0), self.usd, self.tpot
+    def rank(self) -> tuple[float, ...]:
+        """Sort key, the one to take first: excess, then dollars, TPOT, TTFT as ``Choice.rank``."""
+        times = np.asarray((self.usd, self.tpot, self.ttft), np.float32)
+        return max(self.excess.values(), default=0.0), *times.tolist()
 
     @property
     def broken(self) -> str:
@@ -251,7 +254,7 @@ def _run(label: str, run: Measured, price: float) -> RunPoint:
 def tradeoff(
     plans: Sequence[Plotted],
     systems: Mapping[str, str],
-    chosen: Plotted,
+    chosen: Plotted | None,
     limits: tuple[float | None, float | None],
     runs: Sequence[RunPoint] = (),
     hidden: Sequence[str] = (),
@@ -261,11 +264,19 @@ def tradeoff(
     tones = {name: i for i, name in enumerate(dict.fromkeys(systems.values()))}
     series = [PlanSeries(each, tones[name], each not in hidden) for each, name in systems.items()]
     alike = ("series", "layout", "batch", "pools")
-    at = next(
-        (i for i, p in enumerate(plans) if all(getattr(p, k) == getattr(chosen, k) for k in alike)),
-        None,
+    at = (
+        next(
+            (
+                i
+                for i, p in enumerate(plans)
+                if all(getattr(p, k) == getattr(chosen, k) for k in alike)
+            ),
+            None,
+        )
+        if chosen is not None
+        else None
     )
-    every = [*plans] if at is not None else [*plans, chosen._replace(line=False)]
+    every = [*plans] if at is not None or chosen is None else [*plans, chosen._replace(line=False)]
     ttft, tpot = (None if x is None else 1e3 * x for x in limits)
-    place = len(every) - 1 if at is None else at
+    place = len(every) - 1 if at is None and chosen is not None else at
     return Tradeoff(series, every, place, runs, ttft, tpot, label)

@@ -1,6 +1,5 @@
 """The answer of ``sensitivity``: elasticities at one point or along a frontier, and what-ifs."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +10,8 @@ from infer_jax.design.sensitivity import Elasticity, known_outputs
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.plots.names import named
-from infer_jax.results import Column, Notes, Part, Result, Table
+from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.specs import Architecture, Experts
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, pictures
@@ -44,7 +44,7 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class SensitivityResult(Result):
+class SensitivityResult(Pictured):
     """Elasticities of the outputs at one point, or at points of a frontier.
 
     ``what_if``: relative changes of the outputs, by change; ``picture``: the file of the picture,
@@ -168,7 +168,7 @@ class SensitivityResult(Result):
                 [[named(p), *(f"{s[p].slope:+.3f}" if p in s else "0" for s in at)] for p in first],
             )
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def _figure(self) -> "Figure":
         """A tornado of the first point: what 10 % more of each number does to each output."""
         from infer_jax.plots.style import words
         from infer_jax.plots.tornado import TornadoBar, plot_tornado
@@ -194,7 +194,7 @@ class SensitivityResult(Result):
         )
         name = f"{self.asked.model.name} on {gpus:g} {self.asked.system.title}"
         title = words(f"{name}: what 10 % more of each number changes")
-        return plot_tornado(panels, out, title=title, caption=caption)
+        return plot_tornado(panels, title=title, caption=caption)
 
 
 def worth(

@@ -1,5 +1,6 @@
 """Pictures of verbs: their bars are the numbers of the result, and --out writes them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ def sums(axes: Any) -> dict[str, float]:
 
 def marks(axes: Any) -> list[float]:
     return [float(x.get_xdata()[0]) for x in axes.lines if x.get_marker() == "D"]
+
+
+def answer_of(result: EstimatorsCompared) -> dict[str, Any]:
+    return result.to_dict()
 
 
 def caption(figure: Any) -> str:
@@ -161,3 +166,47 @@ def test_a_picture_that_cannot_be_written_is_refused_before_computing(verb, tmp_
     none = run(*asked, str(tmp_path / "a.png"))
     assert none.code == 2 and "matplotlib is not installed" in none.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_has_the_picture_and_the_answer_and_loads_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    out = tmp_path / "memory.html"
+    said = answer("memory", *WORDS, "--tp", "1", "--batch", "8", "--out", str(out))
+    page = out.read_text()
+    assert said["picture"] == str(out) and page.startswith("<!doctype html>")
+    assert page.count("<svg") == 1 and "default-src 'none'" in page and "<script" not in page
+    found = ij.memory(*POINT, tp=1, batch=8)
+    assert found._repr_html_() in page
+    rent = float(found.asked.hardware.price)
+    assert f"${rent:g} an hour and GPU" in page and "1970-01-02" in page
+    assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?!#)\w", page.replace("xlink:", ""))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a"])
+def test_another_ending_is_refused_in_the_same_sentence_everywhere(name, tmp_path):
+    endings = "a name that ends in .png, .svg, .pdf, .html"
+    with pytest.raises(ij.InputError, match=endings):
+        ij.memory(*POINT, tp=1).plot(tmp_path / name)
+    for verb in ("memory", "frontier", "plan", "sensitivity"):
+        assert endings in run(verb, *WORDS, "--out", str(tmp_path / name)).err, verb
+
+
+def test_systems_are_compared_as_each_is_estimated_alone():
+    systems = [POINT[1], "h200_sxm", "mi300x"]
+    found = ij.compare(POINT[0], systems, tp=1, batch=16)
+    assert isinstance(found, EstimatorsCompared) and found.labels == systems
+    alone = [ij.estimate(POINT[0], one, tp=1, batch=16).estimate for one in systems]
+    for axes, name in zip(found.plot().axes, ("prefill", "decode"), strict=True):
+        times = {s: 1e3 * float(getattr(x, name).time) for s, x in zip(systems, alone, strict=True)}
+        assert sums(axes) == {name: pytest.approx(x) for name, x in times.items()}
+    rows = {row["hardware"]: row["answers"]["tpot_ms"] for row in answer_of(found)["estimators"]}
+    assert rows == {s: 1e3 * float(x.tpot) for s, x in zip(systems, alone, strict=True)}
+    head = next(line for line in str(found).splitlines() if line.startswith("answer"))
+    assert head.split() == ["answer", "unit", *systems]
+    both = ij.compare(POINT[0], systems[:2], tp=1, estimator=["serving", "economics.planned"])
+    assert isinstance(both, EstimatorsCompared)
+    assert both.labels == [
+        f"{s} {e}" for s in systems[:2] for e in ("serving", "economics.planned")
+    ]
+    with pytest.raises(ij.InputError, match="one system with measured"):
+        ij.compare(POINT[0], systems, measured=str(RUNS))

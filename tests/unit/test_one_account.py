@@ -14,6 +14,7 @@ from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
 from infer_jax.footprint import Drafter, Engine, Lengths, Overheads, account, filled
 from infer_jax.physics.resident import Ranks, Resident, Tables, resident
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery
+from infer_jax.verbs.frontier_result import FrontierResult
 
 BLOCKS = 9  # of the model with the most kinds of layers below
 H100, B200 = "h100_sxm", "b200_sxm"
@@ -297,7 +298,9 @@ def test_a_mixture_is_read_alike_in_time_and_memory(x64):
 
 def test_a_frontier_offers_no_layout_that_memory_says_does_not_fit():
     """Llama 3.1 70B on two H100: 78.856 of 78.218 GB a GPU with four requests."""
-    points = ij.frontier("llama-3.1-70b", H100, total_gpus=2).points
+    found = ij.frontier("llama-3.1-70b", H100, total_gpus=2)
+    assert isinstance(found, FrontierResult)
+    points = found.points
     assert max(points.batch) == 3 and set(points.chips) == {2}
     for batch in points.batch:
         said = ij.memory("llama-3.1-70b", H100, tp=2, max_model_len=8192, batch=batch)

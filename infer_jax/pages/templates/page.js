@@ -96,8 +96,7 @@
   const tell = (plan, head) => {
     const rows = [["GPUs", said(plan.gpus)], ["requests in flight in each", said(plan.batch)]];
     const keys = [["speed", "tokens/s per user"], ["ttft", "TTFT, ms"], ["tpot", "TPOT, ms"],
-      ["latency", "whole request, s"], ["usd", "$/Mtok in and out"], ["usd_out", "$/Mtok out"],
-      ["rate", "tokens/s per GPU"]];
+      ["latency", "whole request, s"], ...axes.y.map((axis) => [axis.key, axis.title])];
     for (const [key, title] of keys) {
       if (finite(plan, key)) rows.push([title, said(plan[key]) + band(plan, key)]);
     }

@@ -1,9 +1,14 @@
 """ij.frontier is what the command prints, by names and by specs, and draws itself."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.verbs.frontier_result import FrontierResult
+from infer_jax.verbs.frontiers_result import FrontiersResult
+from tests.charts import charts_of
 from tests.cli.running import answer, as_command, run
 
 POINT = ("llama-3.1-8b", "h100_sxm")
@@ -65,7 +70,43 @@ def test_problems_are_of_keyword_arguments(tmp_path):
 
 def test_a_frontier_without_points_says_why():
     none = ij.frontier(*POINT, total_gpus=8, tpot=1e-6)
+    assert isinstance(none, FrontierResult)
     assert none.preferred is None and none.rows() == []
     assert "the fastest takes" in none.why and none.why in str(none)
     with pytest.raises(ij.InputError, match="points"):
         none.plot()
+
+
+def test_several_systems_answer_and_are_drawn_together(best, tmp_path):
+    systems = [POINT[1], "h200_sxm"]
+    both = ij.frontier(POINT[0], systems, total_gpus=8)
+    assert isinstance(both, FrontiersResult) and [*both.fronts] == systems
+    assert both.fronts[POINT[1]].to_dict() == best.to_dict()
+    assert [{k: x for k, x in row.items() if k not in ("series", "hardware", "formats")}
+            for row in both.rows() if row["series"] == POINT[1]] == best.rows()  # fmt: skip
+    printed = run(*WORDS[:2], *(w for s in systems for w in ("--hardware", s)),
+                  "--total-gpus", "8", "--no-picture").out  # fmt: skip
+    assert as_command(both)[1].split() == printed.split()
+    rows = [line for line in printed.splitlines() if line.startswith(tuple(systems))]
+    assert [line.split()[1] for line in rows] == ["cheapest", "preferred", "fastest"] * 2
+    assert rows[1].split()[2] == f"{best.points.speed[best.preferred]:.4g}"
+    pytest.importorskip("matplotlib")
+    axes: Any = both.plot().axes[0]
+    drawn = [set(line.get_xdata()) for line in axes.lines]
+    assert all(set(one.points.speed) in drawn for one in both.fronts.values())
+    assert [x.get_text() for x in axes.get_legend().get_texts()] == systems
+    pytest.importorskip("vl_convert")
+    both.draw(tmp_path / "both.html")
+    plans = charts_of((tmp_path / "both.html").read_text())["tradeoff"]["spec"]["datasets"]["plans"]
+    for label, one in both.fronts.items():
+        mine = [plan for plan in plans if plan["series"] == label]
+        assert [plan["speed"] for plan in mine] == one.points.speed.tolist()
+        assert [plan["usd_out"] for plan in mine] == one.points.cost.tolist()
+
+
+def test_formats_are_series_of_their_own():
+    both = ij.frontier(*POINT, quant=["bf16", "fp8"], total_gpus=2)
+    assert isinstance(both, FrontiersResult)
+    assert [*both.fronts] == [f"{POINT[1]}, bf16", f"{POINT[1]}, fp8"]
+    speeds = [one.points.speed.max() for one in both.fronts.values()]
+    assert speeds[1] > 1.5 * speeds[0]  # half the bytes are read

@@ -8,9 +8,11 @@ import jax
 import pytest
 
 import infer_jax as ij
-from infer_jax.verbs.plan import systems_of
+from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_replay import Replayed, Times
+from infer_jax.verbs.plan_search import fronts
 from infer_jax.verbs.texts import tokens
+from tests.charts import charts_of
 from tests.cli.running import answer, as_command, run
 
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
@@ -137,6 +139,36 @@ def test_it_draws_what_the_command_draws(plans, tmp_path):
         return [line for line in lines if "<!--" in line]
 
     assert words("mine.svg") == words("its.svg") != []
+
+
+def test_its_page_has_every_plan_of_the_frontier_and_the_one_to_take(plans, tmp_path):
+    pytest.importorskip("vl_convert")
+    out = tmp_path / "plan.html"
+    said = answer(*WORDS, "--tpot", "12ms", "--out", str(out))
+    assert said["picture"] == str(out)
+    page = out.read_text()
+    shown = charts_of(page)["tradeoff"]["spec"]["datasets"]["plans"]
+    (chosen,) = (plan for plan in shown if plan["chosen"])
+    assert chosen["layout"] == plans.best.layout
+    assert chosen["speed"] == pytest.approx(1.0 / plans.best.tpot)
+    assert chosen["usd"] == pytest.approx(plans.best.usd_per_mtok)
+    assert f"--tp {chosen['gpus']:g}" in chosen["command"] and "--quant" not in chosen["command"]
+    (series,) = fronts(plans.question, plans.searched.pools).values()
+    assert {plan["usd"] for plan in shown} >= {choice.usd_per_mtok for choice in series}
+    assert "choose among these plans" in page and plans.best.layout in page.split("<form")[0]
+    paid = ij.plan(MODEL, SYSTEM, **FEW, tpot=0.012, price=3.0, currency="EUR")
+    paid.draw(out)
+    assert "EUR per million tokens" in out.read_text() and "USD per" not in out.read_text()
+
+
+def test_plans_that_tie_in_dollars_but_for_rounding_come_by_their_times(plans):
+    """As pools do, where both wait for the same side."""
+    first = plans.best
+    slower = {output: x * (1.5 if output.name == "ttft" else 1.0)
+              for output, x in first.outputs.items()}  # fmt: skip
+    later = replace(first, outputs=slower, usd_per_hour=first.usd_per_hour * (1.0 - 1e-12))
+    assert later.usd_per_mtok < first.usd_per_mtok
+    assert min([later, first], key=lambda choice: choice.rank) is first
 
 
 def test_the_first_plans_are_replayed_as_the_verb_replays_them():

@@ -1,0 +1,77 @@
+"""Results that draw themselves: one place decides by its name what a picture is written as."""
+
+import os
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infer_jax.catalog.files import write_text
+from infer_jax.errors import InputError
+from infer_jax.results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = (".png", ".svg", ".pdf", ".html")  # pictures, and a page that holds one
+
+
+def ending(kinds: tuple[str, ...] = KINDS) -> str:
+    """Which names a picture can have, in words."""
+    return f"a name that ends in {', '.join(kinds)}"
+
+
+class Pictured(Result):
+    """A result that has a picture."""
+
+    @abstractmethod
+    def _figure(self) -> "Figure":
+        """The picture as a matplotlib figure."""
+
+    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+        """The picture, a matplotlib figure; written to ``out`` where one is given.
+
+        ``out`` ends in .png, .svg or .pdf, or in .html for a page with the answer below.
+
+        Raises:
+            InputError: this answer has no picture; a package is not installed; a file that cannot
+                be written, or of another ending.
+        """
+        figure = self._figure()
+        if out is not None:
+            self._write(Path(out), lambda: figure)
+        return figure
+
+    def draw(self, out: str | os.PathLike[str]) -> None:
+        """Write what ``plot`` writes; a figure is drawn only where the file needs one.
+
+        Raises:
+            InputError: as ``plot``.
+        """
+        self._write(Path(out), self._figure)
+
+    def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
+        from infer_jax.plots.style import save
+
+        if out.suffix.lower() not in KINDS:
+            raise InputError("plot", "out", str(out), ending())
+        if out.suffix.lower() == ".html":
+            write_text(out, self._page(figure))
+        else:
+            save(figure(), out)
+
+    def _page(self, figure: "Callable[[], Figure]") -> str:
+        """The page of the picture: the figure, and the answer below it."""
+        from infer_jax.plots.page import page
+
+        return page(figure(), self._repr_html_())
+
+
+def dated(caption: str) -> str:
+    """A caption with the version and the day of its drawing (UTC), by SOURCE_DATE_EPOCH if set."""
+    from infer_jax import __version__
+
+    at = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    day = time.strftime("%Y-%m-%d", time.gmtime(at))
+    return f"{caption.rstrip()} infer_jax {__version__}, {day}."
