@@ -51,7 +51,7 @@ Overlap = Annotated[
     bool | None,
     typer.Option(
         "--async-scheduling/--no-async-scheduling",
-        help="A pass is put together while the one before it runs: vLLM, since 0.14, TensorRT-LLM.",
+        help="A pass is put together while the one before it runs, as engines do by themselves.",
     ),
 ]
 PrefixCaching = Annotated[

@@ -50,8 +50,9 @@ class Preempting(Rules):
     def taken(self, s: State, requests: Requests) -> Array:
         return s.watched[1] + self._part(s, requests, s.steps * 0)
 
-    def leaving(self, s: State, steps: Array) -> Array:
-        return self.needed(s.base + steps - 1)
+    def leaving(self, s: State, steps: Array) -> tuple[Array, Array]:
+        held = self.needed(s.base + steps - 1)
+        return held, held
 
     def used(self, s: State, requests: Requests) -> Array:
         return s.watched[0] + self._part(s, requests, s.steps * 0)

@@ -5,7 +5,7 @@ from jax import Array
 
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Feed, Rules
-from infer_jax.replays.state import NEVER, State, total
+from infer_jax.replays.state import NEVER, State, get, total
 from infer_jax.specs import number, spec
 
 HAIR = 1e-6  # tokens
@@ -37,24 +37,31 @@ class PrefillFirst(Rules):
     beside = False
     preempts = True
     returns = True
-    sums = 3
+    sums = 4
 
     def watched(self, ends: Array, base: Array, steps: Array) -> tuple[Array, ...]:
-        """Blocks after the last step, at the next one, and tokens to come that are counted."""
-        left = jnp.minimum(ends - steps, self.clip.astype(jnp.int32))
-        return self.needed(base + steps - 1), self.needed(base + steps), left
+        """Blocks after the last step and at the next, tokens to come, and those a step before."""
+        clip, left = self.clip.astype(jnp.int32), ends - steps
+        blocks = self.needed(base + steps - 1), self.needed(base + steps)
+        return *blocks, jnp.minimum(left, clip), jnp.minimum(left + 1, clip)
 
     def opened(self, s: State) -> State:
         return s._replace(ratio=jnp.asarray(self.ratio, s.ratio.dtype))
 
     def noted(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
-        leaves = gone > 0
-        cleared = jnp.where(prompts, leaves, s.clearing) | (after.decoding == 0)
+        # what is known of those who leave: all of it, or (overlap) who left a pass ago, which a
+        # decode pass alone takes note of
+        lags = self.overlap > 0
+        leaves = jnp.where(lags, s.late, gone) > 0
+        at_once = jnp.where(lags, False, leaves)
+        cleared = jnp.where(prompts, at_once, s.clearing)
+        cleared |= jnp.where(lags, idle, after.decoding == 0)
+        kept = jnp.where(lags, s.clearing | leaves, s.clearing)
         fall = (self.ratio - self.least) / self.decay * (after.steps - s.steps)
         ratio = jnp.where(s.barred, s.ratio, jnp.maximum(s.ratio - fall, self.least))
         return after._replace(
             full=s.full & ~cleared,
-            clearing=jnp.where(prompts, s.clearing, leaves),
+            clearing=jnp.where(prompts, kept, leaves),
             ratio=jnp.where(idle, self.ratio, ratio).astype(s.ratio.dtype),
         )
 
@@ -62,28 +69,36 @@ class PrefillFirst(Rules):
         return self.budget
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
-        free = (self.blocks - self.taken(s, requests)) * self.block.astype(float)
-        rest = free - s.watched[2] * s.ratio - s.charged
+        taken = self.taken(s, requests) + s.late_blocks
+        free = (self.blocks - taken) * self.block.astype(float)
+        coming = jnp.where(s.decoded, s.watched[3], s.watched[2] + s.unread) + s.late
+        rest = free - coming * s.ratio - s.charged
         # at a tie no request is admitted, whatever the digits of ``charge`` say
         return feed.whole + jnp.minimum(feed.out, self.clip) < rest - HAIR
 
     def charge(self, s: State, feed: Feed) -> Array:
         """Tokens to come, whole, less the share that ``fits`` counts of those in slots."""
         coming = jnp.minimum(feed.out, self.clip)
-        counted = s.ratio * jnp.minimum(feed.out - 1, self.clip)
+        counted = s.ratio * jnp.minimum(feed.out - 1 + s.decoded, self.clip)
         return self.block + jnp.where(feed.cut, 0.0, coming - counted)
+
+    def counts(self, feed: Feed) -> Array:
+        return feed.out <= self.clip
 
     def taken(self, s: State, requests: Requests) -> Array:
         return s.watched[0] + jnp.where(s.part >= 0, self.needed(s.part_done), 0)
 
+    def leaving(self, s: State, steps: Array) -> tuple[Array, Array]:
+        return self.needed(s.base + steps - 1), self.needed(s.base + steps)
+
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
-        return (s.fed == 0) & (s.decoding > 1) & (s.watched[1] > self.blocks)
+        return (s.fed == 0) & (s.decoding > 1) & (s.watched[1] + s.late_more > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
         there, who = s.ends < NEVER, jnp.maximum(s.who, 0)
         prompt = requests.prompt[who]
-        tokens = requests.output[who] - (s.ends - s.steps)
+        tokens = requests.output[who] - (s.ends - s.steps) - self._unread(s)
         fewest = there & (tokens == jnp.min(jnp.where(there, tokens, NEVER)))
         longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
         return jnp.argmax(jnp.where(longest, s.who, -1)).astype(jnp.int32)
@@ -91,12 +106,21 @@ class PrefillFirst(Rules):
     def kept(self, s: State, requests: Requests, slot: Array) -> Array:
         output = requests.output[jnp.maximum(s.who, 0)]
         rest = (s.ends < NEVER) & (jnp.arange(s.who.shape[0]) != slot)
-        so_far = total(jnp.where(rest, output - (s.ends - s.steps) + self.ahead, 0.0))
+        tokens = output - (s.ends - s.steps) - self._unread(s)
+        so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
         ratio = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
         return jnp.minimum(ratio, 1.0).astype(s.ratio.dtype)
 
+    def unread(self, s: State, slot: Array) -> Array:
+        return get(self._unread(s), slot)
+
+    def _unread(self, s: State) -> Array:
+        """Whether each request has a token in the pass that runs while this one is composed."""
+        came = s.ready[jnp.maximum(s.who, 0)] == s.turn - 1
+        return ((self.overlap > 0) & (s.decoded | came)).astype(jnp.int32)
+
     def safe(self, s: State) -> Array:
-        return self.steps_in(self.blocks - s.watched[1], s.decoding)
+        return self.steps_in(self.blocks - s.watched[1] - s.late_more, s.decoding)
 
     def largest(self, prompt: Array, output: Array) -> Array:
         """With the tokens that its admission wants free beside its own."""

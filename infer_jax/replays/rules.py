@@ -74,6 +74,13 @@ class Rules(Spec):
         """Whole numbers of each slot, at step ``steps``, whose sums these rules look at."""
         return ()
 
+    def summed(
+        self, s: State, end: Array, base: Array, ok: Array, sign: int = 1
+    ) -> tuple[Array, ...]:
+        """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
+        one = self.watched(end, base, s.steps)
+        return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True))
+
     def opened(self, s: State) -> State:
         """A server that has just started."""
         return s
@@ -98,13 +105,17 @@ class Rules(Spec):
         """Tokens of the estimate of room that a part of a prompt uses up in this pass."""
         return jnp.zeros_like(s.charged)
 
+    def counts(self, feed: Feed) -> Array:
+        """Whether the estimate of room counts a first token that was not read, as one to come."""
+        return jnp.asarray(False)
+
     def taken(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken, when the pass is put together."""
         raise NotImplementedError
 
-    def leaving(self, s: State, steps: Array) -> Array:
-        """Blocks of each slot, if its request has its last token at step ``steps``."""
-        return s.size
+    def leaving(self, s: State, steps: Array) -> tuple[Array, Array]:
+        """Blocks of each slot whose request has its last token at step ``steps``, and a step on."""
+        return s.size, s.size
 
     def used(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken after a pass."""
@@ -113,6 +124,10 @@ class Rules(Spec):
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
         """Whether a running request must make room before the next pass."""
         return jnp.asarray(False)
+
+    def unread(self, s: State, slot: Array) -> Array:
+        """Tokens of the request in a slot that the scheduler has not read, and throws away."""
+        return jnp.zeros_like(slot)
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The slot of the request that makes room."""

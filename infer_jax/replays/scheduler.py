@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.replays.eviction import evict
 from infer_jax.replays.log import Log, log_of
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.rules import Feed, Rules
-from infer_jax.replays.state import NEVER, State, empty, get, note, put, swept, where
+from infer_jax.replays.state import NEVER, State, caught_up, empty, get, note, put, swept, where
 from infer_jax.replays.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
 
 
@@ -117,48 +118,10 @@ class Server(NamedTuple):
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
         fed = self.fed(s, feed, ok)
-        fed = self.ahead(self.evict(fed._replace(head=fed.head + passed), short))
+        fed = fed._replace(head=fed.head + passed)
+        fed = self.ahead(evict(self.rules, self.requests, fed, short, self.arrived))
         again = ok & self.more(fed) | short | passed
         return self.run(fed, ~again)
-
-    def evict(self, s: State, short: Array) -> State:
-        """The state after one request has made room, where ``short``."""
-
-        def choose() -> tuple[Array, Array]:
-            slot = self.rules.victim(s, self.requests)
-            return slot, self.rules.kept(s, self.requests, slot)
-
-        # a look through all slots, and rare
-        none = jnp.zeros_like(s.free), s.ratio
-        slot, ratio = lax.cond(short, choose, lambda: none)
-        began = short & (s.part >= 0) if self.rules.beside else jnp.zeros_like(short)
-        there = short & ~began
-        victim = jnp.where(began, s.part, get(s.who, slot))
-        after = s._replace(
-            running=s.running - short,
-            decoding=s.decoding - there,
-            context=s.context - jnp.where(there, get(s.base, slot) + s.steps, 0),
-            produced=note(
-                s.produced, victim,
-                get(self.requests.output, victim) - get(s.ends, slot) + s.steps, there,
-            ),
-            last=note(s.last, victim, jnp.asarray(NEVER), there),
-            preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, short),
-            watched=self.summed(s, get(s.ends, slot), get(s.base, slot), there, -1),
-            ends=put(s.ends, slot, jnp.asarray(NEVER), there),
-            part=jnp.where(began, -1, s.part),
-            barred=s.barred | short,
-        )  # fmt: skip
-        if not self.rules.returns:
-            return after._replace(head=jnp.where(short, victim, s.head))
-        ring = jnp.remainder(s.back, s.again.shape[0] - 1)
-        return after._replace(
-            again=note(s.again, ring, victim, short),
-            stamp=note(s.stamp, ring, self.arrived(s), short),
-            back=s.back + short,
-            full=s.full & ~short,
-            ratio=ratio,
-        )
 
     def more(self, s: State) -> Array:
         """Whether another prompt might be fed to the pass: the next turn sees whether it can."""
@@ -185,6 +148,7 @@ class Server(NamedTuple):
             pairs=jnp.where(s.fresh, 0.0, s.pairs),
             joined=jnp.where(s.fresh, zero, s.joined),
             joined_tokens=jnp.where(s.fresh, zero, s.joined_tokens),
+            joining=jnp.where(s.fresh, zero, s.joining),
             charged=jnp.where(s.fresh, 0.0, s.charged),
             barred=s.barred & ~s.fresh,
             fresh=jnp.zeros_like(s.fresh),
@@ -221,13 +185,6 @@ class Server(NamedTuple):
             up_again=get(s.preempted, s.up) > 0,
             head_last=get(s.last, s.head),
         )
-
-    def summed(
-        self, s: State, end: Array, base: Array, ok: Array, sign: int = 1
-    ) -> tuple[Array, ...]:
-        """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
-        one = self.rules.watched(end, base, s.steps)
-        return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True))
 
     def arrives(self, s: State) -> Array:
         """Seconds until the next request arrives; 0 or less if the engine has seen it."""
@@ -281,12 +238,13 @@ class Server(NamedTuple):
             part=jnp.where(ok, jnp.where(feed.cut, at, -1), s.part),
             part_done=jnp.where(ok & feed.cut, feed.done + chunk, s.part_done),
             joined=s.joined + all_of_it,
+            joining=s.joining + (all_of_it & self.rules.counts(feed)),
             joined_tokens=s.joined_tokens + jnp.where(all_of_it, feed.whole + 1, 0),
             soonest=jnp.where(all_of_it, jnp.minimum(s.soonest, end), s.soonest),
             who=put(s.who, slot, at, all_of_it),
             ends=put(s.ends, slot, end, all_of_it),
             base=put(s.base, slot, base, all_of_it),
-            watched=self.summed(s, end, base, all_of_it),
+            watched=self.rules.summed(s, end, base, all_of_it),
             size=put(s.size, slot, aside, all_of_it),
             admitted=note(s.admitted, at, s.turn, once),
             first=note(s.first, at, s.turn, first),
@@ -298,9 +256,10 @@ class Server(NamedTuple):
         """Where ``go``, run the pass, the decode passes to the next event, or wait."""
         rules, prompts, go = self.rules, s.fed > 0, go & self.busy(s)
         decodes = ~prompts if not rules.beside else True
-        decoding = jnp.where(decodes, s.decoding, 0)
-        context = jnp.where(decodes, s.context, 0)
-        idle = ~prompts & (s.decoding == 0)
+        once_more = (s.late, s.late_tokens) if not rules.beside else (0, 0)
+        decoding = jnp.where(decodes, s.decoding + once_more[0], 0)
+        context = jnp.where(decodes, s.context + once_more[1], 0)
+        idle = ~prompts & (s.decoding + once_more[0] == 0)
         # an engine that puts passes together ahead, and has none, waits for the one that runs
         lags = (rules.overlap > 0) & ((s.looked < s.now) | (s.seen < s.finished) | (s.late > 0))
         caught, go = go & idle & lags, go & ~(idle & lags)
@@ -311,7 +270,8 @@ class Server(NamedTuple):
         count = jnp.where(idle, 0, steps)
         now = jnp.where(idle, waited, s.now + duration)
         fed = jnp.where(decoding > 0, count, 0) if not rules.beside else count
-        after = self.left(s, go, s.steps + fed, s.context + fed * decoding, prompts, idle)
+        grown = s.context + fed * jnp.where(decodes, s.decoding, 0)
+        after = self.left(s, go, s.steps + fed, grown, prompts, idle)
         after = after._replace(
             now=now,
             looked=jnp.where(idle, now, jnp.where(look >= 0.0, s.now + look, s.looked)),
@@ -325,6 +285,7 @@ class Server(NamedTuple):
             "pairs": s.pairs, "count": count, "steps": after.steps, "jump": until,
             "running": after.running, "finished": after.finished,
             "blocks": rules.used(after, self.requests),
+            "over": jnp.where(decoding > 0, once_more[0], 0),
         }  # fmt: skip
         path = s.path._replace(
             **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
@@ -332,15 +293,7 @@ class Server(NamedTuple):
         # the slots are looked through in every turn, for what was fed or made room, too
         slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
         after = where(go, after, s)
-        return after._replace(
-            path=path,
-            looked=jnp.where(caught, s.now, after.looked),
-            seen=jnp.where(caught, s.finished, after.seen),
-            late=jnp.where(caught, 0, after.late),
-            late_blocks=jnp.where(caught, 0, after.late_blocks),
-            fresh=after.fresh | caught,
-            **slots,
-        )
+        return where(caught, caught_up(after), after)._replace(path=path, **slots)
 
     def steps(
         self, s: State, go: Array, decoding: Array, context: Array, prompts: Array
@@ -356,7 +309,7 @@ class Server(NamedTuple):
             most = jnp.where(s.barred, 1, jnp.minimum(most, rules.safe(s)))
         if rules.returns:
             most = jnp.where(s.full & s.clearing, 1, most)
-        waits = (s.late > 0) & (due <= 0.0)
+        waits = (s.late > 0) & (due <= 0.0) if rules.beside else s.late > 0
         most = jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
         # where a refusal is remembered, the engine tries whether there is a slot or not
         wakes = (due > 0.0) & (~s.full if rules.returns else s.running < rules.slots)
@@ -409,6 +362,10 @@ class Server(NamedTuple):
             held=s.held if self.rules.preempts else s.held - over.blocks,
             late=jnp.where(lags, over.gone, 0),
             late_blocks=jnp.where(lags, over.blocks, 0),
+            late_tokens=jnp.where(lags, over.tokens, 0),
+            late_more=jnp.where(lags, over.more, 0),
+            decoded=lags & ~prompts & ~idle,
+            unread=jnp.where(lags & prompts, s.joining, 0),
             ends=jnp.where(done, NEVER, s.ends),
             soonest=over.soonest,
             free=over.free,

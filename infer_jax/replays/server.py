@@ -66,8 +66,8 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
     if rules.beside and float(rules.slots) > float(rules.budget):
         allowed = f"at most budget, {float(rules.budget):g}: every running request decodes a token"
         raise InputError("serve", "slots", float(rules.slots), allowed)
-    if float(rules.overlap) and (rules.returns or float(rules.poll) > 1):
-        allowed = "no: these rules, or those that look for requests in some passes, have no overlap"
+    if float(rules.overlap) and float(rules.poll) > 1:
+        allowed = "no: rules that look for requests in some passes have no overlap"
         raise InputError("serve", "overlap", "yes", allowed)
     count = int(requests.count)
     prompt, output = requests.prompt[:count], requests.output[:count]

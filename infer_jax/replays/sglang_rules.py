@@ -13,16 +13,22 @@ def sglang(
     page: float = 1,
     conservativeness: float = 1.0,
     poll: float = 1.0,
+    overlap: bool = True,
 ) -> PrefillFirst:
     """SGLang: prompts first, room by an estimate of what running requests will need.
 
     The names are ``max_total_num_tokens``, ``chunked_prefill_size``, ``max_running_requests``,
-    ``page_size``, ``schedule_conservativeness`` and ``scheduler_recv_interval`` (which the engine
-    counts for decode passes alone). Sources: sgl-project/sglang, python/sglang/srt/managers/
-    schedule_policy.py at 00550cd and python/sglang/srt/environ.py (0.7, 0.14, 600, 20, 4096). Left
-    out: cached prefixes and the orders that need them, mixed chunks, ``max_prefill_tokens`` beyond
-    a chunk, priorities, requests of many pages, overlap, and the slot of a request that has
-    finished, which the engine counts for a pass longer.
+    ``page_size``, ``schedule_conservativeness``, ``scheduler_recv_interval`` (which the engine
+    counts for decode passes alone) and ``disable_overlap_schedule`` (false by default). Sources:
+    sgl-project/sglang, python/sglang/srt/managers/schedule_policy.py at 00550cd and python/sglang/
+    srt/environ.py (0.7, 0.14, 600, 20, 4096). Overlap: scheduler.py at 0003215,
+    ``event_loop_overlap``, ``update_running_batch``: a pass is launched, then the one before it is
+    waited for; a request that finishes meanwhile decodes once more, and the tokens of a request
+    taken back that are on their way are thrown away (``is_retracted``). Left out: cached prefixes
+    and the orders that need them, mixed chunks, ``max_prefill_tokens`` beyond a chunk, priorities,
+    requests of many pages, the slot of a request that is known to have finished, which the engine
+    counts until it decodes again, and of overlap that a request whose last token is on its way may
+    be taken back, and is counted in the share set then.
 
     >>> rules = sglang(tokens=100_000)
     >>> round(float(rules.ratio), 3), round(float(rules.least), 3)
@@ -31,5 +37,5 @@ def sglang(
     ratio = min(RATIO * conservativeness, 1.0)
     return PrefillFirst.of(
         budget=budget, slots=slots, blocks=tokens // page, block=page, poll=poll,
-        unit=page, ratio=ratio, least=min(LEAST * ratio, 1.0),
+        unit=page, overlap=float(overlap), ratio=ratio, least=min(LEAST * ratio, 1.0),
     )  # fmt: skip

@@ -18,6 +18,7 @@ class Path(NamedTuple):
 
     time: Float[Array, " t"]  # at its end, s
     decoding: Int[Array, " t"]  # requests that each pass feeds one token of
+    over: Int[Array, " t"]  # of these, the ones that had their last token, and get none
     context: Int[Array, " t"]  # tokens that they have in the cache, at the first pass
     fed: Int[Array, " t"]  # prompt tokens
     pairs: Float[Array, " t"]  # of a prompt token and one before it
@@ -46,6 +47,12 @@ class State(NamedTuple):
     held: Int[Array, ""]  # blocks set aside
     late: Int[Array, ""]  # requests that left in the last pass, if the engine does not know yet
     late_blocks: Int[Array, ""]
+    # where such requests decode once more: their context, and their blocks with a token more
+    late_tokens: Int[Array, ""]
+    late_more: Int[Array, ""]
+    decoded: Bool[Array, ""]  # whether the last pass decoded, and the engine has not read it
+    joining: Int[Array, ""]  # requests whose prompt ends in this pass and whose first token counts
+    unread: Int[Array, ""]  # those of the last pass, if the engine has not read it
     # the slots: request, the step of its last token, its context less the steps, its blocks
     who: Int[Array, " w"]
     ends: Int[Array, " w"]
@@ -103,7 +110,7 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> 
                   for f in Path._fields))  # fmt: skip
     state = State._make(whole() for _ in State._fields)._replace(
         now=zero, looked=zero - 1.0, pairs=zero, charged=zero, ratio=zero,
-        fresh=~no, barred=no, full=no, clearing=no, up_back=no, up_again=no,
+        fresh=~no, barred=no, full=no, clearing=no, up_back=no, up_again=no, decoded=no,
         part=whole(-1), head_last=whole(NEVER), watched=watched,
         who=many(width, -1), ends=many(width, NEVER), base=many(width), size=many(width),
         soonest=whole(NEVER),
@@ -147,6 +154,15 @@ def where(condition: Array, yes: State, no: State) -> State:
     )
 
 
+def caught_up(s: State) -> State:
+    """The state of an engine that has waited for the pass that runs, and read all of it."""
+    zero, no = jnp.zeros_like(s.late), jnp.zeros_like(s.full)
+    return s._replace(
+        looked=s.now, seen=s.finished, fresh=~no, full=no, clearing=no, decoded=no,
+        late=zero, late_blocks=zero, late_tokens=zero, late_more=zero, unread=zero,
+    )  # fmt: skip
+
+
 def total(values: Array) -> Array:
     """The sum, of the type of what is summed: whole numbers stay 32 bits wide."""
     return jnp.sum(values, dtype=values.dtype)
@@ -158,19 +174,22 @@ class Swept(NamedTuple):
     gone: Int[Array, ""]  # requests that leave
     tokens: Int[Array, ""]  # of their contexts
     blocks: Int[Array, ""]
+    more: Int[Array, ""]  # their blocks with a token more
     soonest: Int[Array, ""]  # end of the others
     free: Int[Array, ""]  # the first slot that is free then
     watched: tuple[Int[Array, ""], ...]  # sums over the others
 
 
-def swept(s: State, done: Array, steps: Array, blocks: Array, watched: tuple[Array, ...]) -> Swept:
+def swept(
+    s: State, done: Array, steps: Array, blocks: tuple[Array, Array], watched: tuple[Array, ...]
+) -> Swept:
     """One reduction of all of them: XLA makes one loop of it, where five take twice the time."""
     stays = (s.ends < NEVER) & ~done
     given = (
         *(jnp.where(stays, x, 0) for x in watched),
         done.astype(jnp.int32),
         jnp.where(done, s.base + steps, 0),
-        jnp.where(done, blocks, 0),
+        *(jnp.where(done, x, 0) for x in blocks),
         jnp.where(stays, s.ends, NEVER),
         jnp.where(stays, NEVER, jnp.arange(s.ends.shape[0], dtype=jnp.int32)),
     )
@@ -181,5 +200,5 @@ def swept(s: State, done: Array, steps: Array, blocks: Array, watched: tuple[Arr
         return (*added, *(jnp.minimum(x, y) for x, y in zip(a[sums:], b[sums:], strict=True)))
 
     start = tuple(jnp.asarray(x, jnp.int32) for x in (*[0] * sums, NEVER, NEVER))
-    *looked, gone, tokens, given_back, soonest, free = lax.reduce(given, start, both, (0,))
-    return Swept(gone, tokens, given_back, soonest, free, tuple(looked))
+    *looked, gone, tokens, held, more, soonest, free = lax.reduce(given, start, both, (0,))
+    return Swept(gone, tokens, held, more, soonest, free, tuple(looked))

@@ -168,9 +168,11 @@ def gaps_of(log: Log, counted: np.ndarray) -> Gaps:
     equally long, and a request that was preempted as one that was not.
     """
     turns = int(log.turns)
-    time, decoding, count = (
-        np.asarray(x)[:turns] for x in (log.path.time, log.path.decoding, log.path.count)
+    path = log.path
+    time, decoding, over, count = (
+        np.asarray(x)[:turns] for x in (path.time, path.decoding, path.over, path.count)
     )
+    decoding = decoding - over
     begin = np.concatenate([[0.0], time])[:-1]
     at = np.flatnonzero((decoding > 0) & (count > 0))
     if not len(at):

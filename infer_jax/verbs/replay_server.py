@@ -26,7 +26,7 @@ BLOCKS = {"vllm": 16.0, "sglang": 1.0, "trtllm": 32.0}  # tokens of a block wher
 
 SETTINGS = {
     "chunked": ("vllm", "trtllm"),
-    "overlap": ("vllm", "trtllm"),
+    "overlap": ("vllm", "sglang", "trtllm"),
 }  # engines whose rules have them
 OPTIONS = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
 

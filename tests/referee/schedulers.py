@@ -216,6 +216,7 @@ class Sglang(Engine):
     full: bool = False
     begun: Request | None = None
     finished_some: bool = False
+    flying: list[Request] = field(default_factory=list)  # a token each in the pass that runs
 
     def compose(self) -> Pass:
         fed = self._prefill()
@@ -225,22 +226,38 @@ class Sglang(Engine):
         shrunk = self.finished_some
         self.finished_some = False
         kept = list(batch)
-        if self._lacks(kept):
-            order = sorted(kept, key=lambda r: (r.made, -r.prompt, -r.index), reverse=True)
-            while len(order) > 1 and self._lacks(order):
+        over = [r for r in batch if r.made == r.output]  # its last token is in flight
+        if self._lacks(kept) and len(kept) > len(over) + 1:
+            order = sorted(
+                (r for r in kept if r not in over),
+                key=lambda r: (self.known(r), -r.prompt, -r.index),
+                reverse=True,
+            )
+            while len(order) > 1 and self._lacks(order + over):
                 victim = order.pop()
                 self.take_back(victim)
                 self.waiting.append(victim)
-            kept, shrunk = [r for r in batch if r in order], True
-            so_far = sum(r.made for r in kept) + self.ahead * len(kept)
-            self.now_ratio = min(1.0, so_far / (sum(r.output for r in kept) + 1))
+            shrunk = True
+            so_far = sum(self.known(r) for r in order) + self.ahead * len(order)
+            self.now_ratio = min(1.0, so_far / (sum(r.output for r in order) + 1))
+            kept = [r for r in batch if r in order or r in over]
         elif batch:
             fall = (self.ratio - self.least) / self.decay
             self.now_ratio = max(self.now_ratio - fall, self.least)
-        self.full &= not shrunk
+        self.full &= not shrunk and (bool(batch) or not self.overlap)
         for r in kept:
             r.held = self.size(r.tokens)
         return Pass(kept, [])
+
+    def known(self, r: Request) -> int:
+        """Output tokens of a request that the scheduler has seen."""
+        return r.made - (r in self.flying)
+
+    def take_back(self, r: Request) -> None:
+        if r in self.flying:  # its token is thrown away when it comes
+            self.flying.remove(r)
+            r.made -= 1
+        super().take_back(r)
 
     def _lacks(self, batch: list[Request]) -> bool:
         return sum(self.size(r.tokens) for r in batch) > self.blocks
@@ -248,7 +265,7 @@ class Sglang(Engine):
     def _prefill(self) -> Pass:
         fed, budget, charged = Pass([], []), self.budget, 0.0
         decoding = [r for r in self.running if r.decodes()]
-        coming = sum(min(r.output - r.made, self.clip) * self.now_ratio for r in decoding)
+        coming = sum(min(r.output - self.known(r), self.clip) * self.now_ratio for r in decoding)
         free = self.free() * self.block - coming
         if self.begun is not None:
             r = self.begun
@@ -301,6 +318,8 @@ def serve(
     With ``concurrency`` one that arrives while as many are in flight is sent when one of them ends.
     """
     requests = [Request(i, arrival, *tokens) for i, (arrival, *tokens) in enumerate(lengths)]
+    if engine.overlap and isinstance(engine, Sglang):
+        return _one_behind(step, engine, requests, concurrency)
     if engine.overlap:
         return _overlapped(step, engine, requests, concurrency)
     coming, ends = deque(requests), []
@@ -402,4 +421,45 @@ def _overlapped(
             r.last = now
             engine.running.remove(r)
             ends.append(now)
+    return requests
+
+
+def _one_behind(
+    step: StepTime, engine: Sglang, requests: list[Request], concurrency: int | None
+) -> list[Request]:
+    """SGLang's ``event_loop_overlap``: a pass is launched, then the one before it is waited for.
+
+    Who finishes in the pass that runs is not known when the next is put together, and decodes in it
+    once more.
+    """
+    coming, ends = deque(requests), []
+    now, free = 0.0, 0.0
+    flight: tuple[float, list[tuple[Request, bool]]] | None = None
+    while len(ends) < len(requests):
+        engine.waiting.extend(_sent(coming, ends, now, concurrency))
+        fed = engine.compose()
+        launched = None
+        if fed.decodes or fed.parts:
+            begun = max(now, free)
+            free = begun + began(step, engine, fed, begun)
+            useful = [r for r in fed.decodes if r.made < r.output]
+            firsts = computed(Pass(useful, fed.parts))
+            launched = free, [(r, r.made == r.output) for r in (*useful, *firsts)]
+        if flight is not None:
+            now, waited = flight
+            for r, over in waited:
+                if r not in engine.flying:
+                    continue
+                r.first = min(r.first, now)
+                if over:
+                    r.last = now
+                    engine.running.remove(r)
+                    engine.finished_some = True
+                    ends.append(now)
+        elif launched is None:
+            engine.rests()
+            if not engine.waiting:
+                now = max(now, coming[0].arrival)
+        engine.flying = [] if launched is None else [r for r, _ in launched[1]]
+        flight = launched
     return requests

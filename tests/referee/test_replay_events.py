@@ -216,6 +216,22 @@ def test_sglang():
     assert check(40, 60, make) > 50
 
 
+def test_sglang_that_overlaps():
+    """Who finishes decodes once more, and room is what was read: for few requests, and for all."""
+
+    def make(i, sizes):
+        sizes |= {"block": 1, "blocks": sizes["blocks"] * 16}
+        ratio, least, decay = 0.7 if i % 2 else 0.2, 0.05, 50.0
+        engine = schedulers.Sglang(
+            **sizes, ratio=ratio, least=least, decay=decay, now_ratio=ratio, overlap=True
+        )
+        rules = PrefillFirst.of(**sizes, ratio=ratio, least=least, decay=decay, overlap=1)
+        return rules, engine, sizes["blocks"]
+
+    assert check(100, 30, make) > 50
+    assert check(110, 10, make, blocks=(30.0, 40.0)) == 0
+
+
 def test_sglang_refuses_at_a_tie():
     """The fifth request wants 80 tokens where 608 - 81 - 81 - 183 - 183 are left: not fewer."""
     case = serving.cases(2)[1]._replace(concurrency=None)

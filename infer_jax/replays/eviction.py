@@ -1,0 +1,50 @@
+"""Takes a running request back when the cache runs short: it is computed anew later."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.rules import Rules
+from infer_jax.replays.state import NEVER, State, get, note, put
+
+
+def evict(
+    rules: Rules, requests: Requests, s: State, short: Array, arrived: Callable[[State], Array]
+) -> State:
+    """The state after one request has made room, where ``short``; ``arrived`` counts who came."""
+
+    def choose() -> tuple[Array, Array, Array]:
+        slot = rules.victim(s, requests)
+        return slot, rules.kept(s, requests, slot), arrived(s)
+
+    # rare, and a look through all slots
+    none = jnp.zeros_like(s.free), s.ratio, jnp.zeros_like(s.head)
+    slot, ratio, came = lax.cond(short, choose, lambda: none)
+    began = short & (s.part >= 0) if rules.beside else jnp.zeros_like(short)
+    there = short & ~began
+    victim = jnp.where(began, s.part, get(s.who, slot))
+    left = get(s.ends, slot) - s.steps + rules.unread(s, slot)
+    after = s._replace(
+        running=s.running - short,
+        decoding=s.decoding - there,
+        context=s.context - jnp.where(there, get(s.base, slot) + s.steps, 0),
+        produced=note(s.produced, victim, get(requests.output, victim) - left, there),
+        last=note(s.last, victim, jnp.asarray(NEVER), there),
+        preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, short),
+        watched=rules.summed(s, get(s.ends, slot), get(s.base, slot), there, -1),
+        ends=put(s.ends, slot, jnp.asarray(NEVER), there),
+        part=jnp.where(began, -1, s.part),
+        barred=s.barred | short,
+    )  # fmt: skip
+    if not rules.returns:
+        return after._replace(head=jnp.where(short, victim, s.head))
+    ring = jnp.remainder(s.back, s.again.shape[0] - 1)
+    return after._replace(
+        again=note(s.again, ring, victim, short),
+        stamp=note(s.stamp, ring, came, short),
+        back=s.back + short,
+        full=s.full & ~short,
+        ratio=ratio,
+    )
