@@ -30,9 +30,6 @@ def silicon(
         bool, typer.Option(help="Also offsets, decisions and coverage by slice.")
     ] = True,
     learned: Annotated[bool, typer.Option(help="Also with the learned residual.")] = False,
-    by_rules: Annotated[
-        bool, typer.Option("--by-rules", help="Passes shared by a scheduler's laws, not as fitted.")
-    ] = False,
     confidence: Annotated[
         bool, typer.Option("--confidence", help="Also choices by the probability of limits.")
     ] = False,
@@ -56,16 +53,13 @@ def silicon(
             raise InputError("command line", "--folds", str(folds), "a CSV file")
         if mode not in ("agg", "disagg"):
             raise InputError("command line", "--mode", mode, "agg or disagg")
-        if by_rules and (mode != "agg" or ship is not None):
-            allowed = "with --mode agg and without --ship: the package carries the fitted sharing"
-            raise InputError("command line", "--by-rules", "yes", allowed)
         import jax
 
         with jax.enable_x64(True):
             if mode == "agg":
                 from experiments._silicon import aggregated
 
-                headline = aggregated.run(cv, folds, out, ship, more, learned, by_rules, confidence)
+                headline = aggregated.run(cv, folds, out, ship, more, learned, confidence)
             else:
                 from experiments._silicon import disaggregated
 

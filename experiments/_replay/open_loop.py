@@ -131,7 +131,7 @@ def run(path: Path, overlap: bool) -> tuple[bool, dict]:
     times: list[Times] = []
     for _, own in groupby(rows, key=lambda row: row["experiment"]):
         times += replayed(list(own), overlap)
-    front = float(shipped().front)
+    front = float(shipped().chosen_engine.front)
     hosts = _hosts(rows, times)
     table, found = [], {"shipped": [], "host of the other models": []}
     for row, seconds, host in zip(rows, times, hosts, strict=True):

@@ -40,18 +40,18 @@ class Times(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """One load: times of the replay, by the laws of a scheduler, and by the fitted closed loop."""
+    """One load: times of the replay, by the laws of batching, and of the serving estimator."""
 
     server: Server
     drawn: bool
     load: int
     replay: Times
     rules: Times
-    fitted: Times
+    estimate: Times
 
     def factors(self) -> tuple[float, ...]:
-        """Closed forms over the replay: TTFT and TPOT by the rules, TTFT and TPOT as fitted."""
-        both = (*self.rules, *self.fitted)
+        """TTFT and TPOT over the replay, of the laws and of the estimator."""
+        both = (*self.rules, *self.estimate)
         return tuple(x / y for x, y in zip(both, (*self.replay, *self.replay), strict=True))
 
 
@@ -59,12 +59,13 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
     """Every load at which the cache holds all requests: replay and both closed forms.
 
     All use one step time, the passes of the serving model at the mean context of a request that
-    decodes. ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. Of the
-    fitted loop network, tokeniser and admission are left out: the replay has none.
+    decodes. ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. Requests
+    of the replay follow each other at once, and its passes are not put together ahead: the
+    estimator is asked without either (``idle_host``).
     """
     arch = ij.load_model(server.model, quant=server.quant).architecture
     hardware = ij.load_system(server.system).hardware
-    model, plan = Serving.of(engine="vllm"), Deployment.of(tp=server.tp, chunk=server.budget)
+    model, plan = idle_host(), Deployment.of(tp=server.tp, chunk=server.budget)
     mean = (1.0 + SHORTEST) / 2.0 if drawn else 1.0
     even = lengths.uniform(SHORTEST / mean, 1.0 / mean)
     shares = lengths.independent(even, even) if drawn else ()
@@ -73,26 +74,36 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
 
     @jax.jit
     def closed(load: jax.Array):
-        work = Work.of(isl=isl, osl=osl).replace(batch=load, lengths=shares)
+        work = Work.of(isl=isl, osl=osl, fixed=0.0 if drawn else 1.0).replace(
+            batch=load, lengths=shares
+        )
         one = model.serve(seen, hardware, work, plan)
         rules = model.service(arch, hardware, work, plan)
-        waits = one.prefill.terms["front"] + one.prefill.terms["admission"]
-        return (rules.ttft, rules.tpot), (one.ttft - waits, one.tpot), one.places
+        return (rules.ttft, rules.tpot), (one.ttft, one.tpot), one.places
 
     price = jax.jit(lambda m: priced(m.context(seen, hardware, plan), jnp.asarray(isl + osl / 2)))
     step = Partial(seconds, price(model))
     answers = []
     for load in loads:
-        rules, fitted, places = closed(jnp.asarray(float(load)))
+        rules, found, places = closed(jnp.asarray(float(load)))
         if load <= float(places):
             replay = replayed(step, server, load, drawn, cycles)
             answers.append(
-                Loop(server, drawn, load, replay, *(Times(*map(float, x)) for x in (rules, fitted)))
+                Loop(server, drawn, load, replay, *(Times(*map(float, x)) for x in (rules, found)))
             )
     return answers
 
 
-def replayed(step: Partial, server: Server, load: int, drawn: bool, cycles: int) -> Times:
+def idle_host() -> Serving:
+    """vLLM whose clients answer at once, and which puts no pass together while another runs."""
+    return Serving.of(engine="vllm").fitted(
+        dict.fromkeys(("vllm.front", "vllm.phase", "vllm.ahead"), 0.0)
+    )
+
+
+def replayed(
+    step: Partial, server: Server, load: int, drawn: bool, cycles: int, overlap: bool = False
+) -> Times:
     """Means of a replay of vLLM's rules, after the first quarter and before the last cycle."""
     count = max(cycles * load, FEWEST)
     rng = np.random.default_rng(load)
@@ -100,7 +111,7 @@ def replayed(step: Partial, server: Server, load: int, drawn: bool, cycles: int)
     inside, out = (
         rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl)
     )
-    rules = vllm(blocks=PLENTY, budget=server.budget, slots=MOST, overlap=False)
+    rules = vllm(blocks=PLENTY, budget=server.budget, slots=MOST, overlap=overlap)
     log = serve(step, rules, Requests.of(np.zeros(count), inside, out), concurrency=load)
     steady = slice(count // 4, count - load)
     return Times(float(np.mean(log.ttft[steady])), float(np.mean(log.tpot[steady])))

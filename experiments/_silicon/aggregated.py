@@ -32,7 +32,6 @@ def run(
     ship: Path | None,
     more: bool,
     learned: bool,
-    by_rules: bool = False,
     confidence: bool = False,
 ) -> dict[str, Any]:
     """Score the serving theory by folds; print tables, and return the headline."""
@@ -49,7 +48,7 @@ def run(
         inside = folding.folds(rows, str(cv))
         title = f"held out by {cv}"
     entries = folding.entries(every, asked)
-    problem = fitting.problem(rows, by_rules)
+    problem = fitting.problem(rows)
     found = predicted(problem, rows, inside, used)
     headline = _scores(found, rows, entries, title)
     headline["parameters"] = len(problem.chosen.names)

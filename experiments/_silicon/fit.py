@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments._silicon import ruled
 from experiments._silicon.rows import Row
 from experiments._silicon.served import inputs, predictor
 from infer_jax.calibration import CAUCHY, FitProblem, Linearised, Prior
@@ -49,65 +48,40 @@ PRIORS = {
     "latent_kernels": Prior(1.8, 0.3),
     "sparse_kernels": Prior(4.0, 0.3),
     "acceptance": Prior(0.65, 0.15),
-    "drawn_length": Prior(0.9, 0.06),
-    "front": Prior(0.02, 0.7),
+    "trtllm.front": Prior(0.02, 1.0),
+    "sglang.front": Prior(0.02, 1.0),
+    "vllm.front": Prior(0.02, 1.0),
     "front_rank": Prior(1.0, 1.0),
     "trtllm.eager": Prior(5.0, 1.0),
     "sglang.eager": Prior(5.0, 1.0),
     "vllm.eager": Prior(5.0, 1.0),
     "eager_growth": Prior(1.0, 1.0),
-    "trtllm.admission": Prior(3.0, 1.0),
-    "sglang.admission": Prior(3.0, 1.0),
-    "vllm.admission": Prior(3.0, 1.0),
-    "vllm.sync": Prior(0.1, 1.0),
-    "trtllm.sync": Prior(0.1, 1.0),
-    "sglang.sync": Prior(0.1, 1.0),
-    "sglang.sync_fixed": Prior(0.5, 1.0),
 }
 TIES = {
-    "vllm.sync": ("vllm.sync_fixed", "trtllm.sync_fixed"),
     "hopper.gemm_8": ("hopper.gemm_4",),  # Hopper multiplies 4-bit numbers as 8-bit ones
 }
 NAMES = tuple(PRIORS)
-# how requests share passes where lengths are drawn: not fitted by the laws of a scheduler.
-# vllm.sync stays for rows of equal lengths, whose sync_fixed is tied to it
-SHARING = ("trtllm.sync", "sglang.sync")
-
-
-# the form that is fitted: a mixture's launches in proportion to its layers' on every engine
-FORM = {
-    "trtllm.expert_gap": 0.0,
-    "sglang.expert_gap": 0.0,
-    "vllm.expert_gap": 0.0,
-    "admission_in_passes": 1.0,
-    # vLLM gives blocks as they are needed: a request holds half of its output on average.
-    # TensorRT-LLM keeps room for all of it (GUARANTEED_NO_EVICT, its default)
-    "vllm.held_output": 0.5,
-    "trtllm.held_output": 1.0,
-}
 
 
 def start() -> Serving:
     """Where fits begin: at what is believed before any row was seen."""
     values = {name: prior.value for name, prior in PRIORS.items()}
     values |= {other: values[name] for name, others in TIES.items() for other in others}
-    return Serving.of().fitted(FORM | values)
+    return Serving.of().fitted(values)
 
 
-def problem(rows: Sequence[Row], by_rules: bool = False) -> FitProblem:
+def problem(rows: Sequence[Row]) -> FitProblem:
     """The fit of the coefficients to TPOT and then TTFT of rows, all of one server each.
 
-    Solved by its linearisation, which spares a minute of compilation. ``by_rules``: with the laws
-    of a scheduler in place of the fitted sharing of passes (``ruled``).
+    Solved by its linearisation, which spares a minute of compilation.
     """
     measured = np.asarray([r.tpot for r in rows] + [r.ttft for r in rows])
-    names = tuple(n for n in NAMES if not by_rules or n not in SHARING)
     return Linearised.of(
-        ruled.predictor(rows) if by_rules else predictor(inputs(rows)),
+        predictor(inputs(rows)),
         measured,
         start(),
-        names,
-        priors={name: PRIORS[name] for name in names},
+        NAMES,
+        priors=PRIORS,
         ties=TIES,
         scale=np.repeat(SCALES, len(rows)),
         loss=CAUCHY,

@@ -17,6 +17,9 @@ from infer_jax.footprint import Overheads
 from infer_jax.specs import Hardware
 
 BLOCKS = 2  # kinds of layers that a model here has at most
+# InferenceX, benchmark_lib.sh at 8eec0d4: ten requests for each one in flight, of which the first
+# all come at once. Rows of equal lengths do not say how many; they are taken to be of as many
+WAVES = 10.0
 # passes between two looks for new requests up to 15 in flight, and from 16 on, in the scripts by
 # which these models were measured (InferenceX, benchmarks/single_node: --scheduler-recv-interval of
 # dsr1_* and qwen3.5_* on b200 and b300; the others leave it at 1)
@@ -71,6 +74,7 @@ def inputs(rows: Sequence[Row]) -> Inputs:
                     batch=row.concurrency,
                     nominal=1.0 - fixed,
                     fixed=fixed,
+                    waves=WAVES,
                 ),
                 plan=Deployment.of(**ranks, drafts=drafts, polling=polling(row)),
             )

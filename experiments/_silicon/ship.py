@@ -28,7 +28,7 @@ TWINS = {
     "kimi-k2.5": ("kimi-k2",),
     "llama-3.1-70b": ("llama-3.3-70b",),
 }
-HEAD = """# Coefficients of the serving theory fitted to measured rows, and how wrong it then is.
+HEAD = """# Coefficients of the serving estimator fitted to measured rows, and how wrong it then is.
 # Source: our fit to the {rows} clean aggregated rows of silicon_sample.csv in aiconfigurator-core
 # (NVIDIA, Apache-2.0), measured up to {last}; made by
 # `python experiments/silicon.py --cv groups --ship FILE`. SI units.
@@ -67,10 +67,6 @@ def _lines(found: Fit, rows: Sequence[Row], clean: np.ndarray) -> list[str]:
                 f'{key} = {{ symbol = "{symbol}", value = {value:.4g}, '
                 f"low = {low:.4g}, high = {high:.4g}, {said} }}\n"
             )
-    lines.append("\n# the form that was fitted\n[form]\n")
-    for name, value in fitting.FORM.items():
-        key = f'"{name}"' if "." in name else name
-        lines.append(f"{key} = {value}\n")
     lines += _measured(rows, clean)
     lines.append(
         "\n# measured over predicted of rows whose group (model, system, engine, lengths) was\n"

@@ -30,6 +30,7 @@ from experiments._validation.row import (
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, Requests
 
+WAVES = 10.0  # requests for each one in flight: benchmark_lib.sh at 8eec0d4
 COLUMNS = ("hardware", "framework", "precision", "spec_method", "disagg", "decode_tp", "conc")
 # words of `model`, the prefixes under which InferenceX keeps its runs
 MODELS = {
@@ -116,7 +117,7 @@ def _row(cells: Cells) -> Row:
         polled = engine == "sglang" and make == "nvidia" and name not in ("h100", "h200")
         polled &= model in ("deepseek-r1", "qwen3.5-397b-a17b")
         plan = plan.with_(polling=POLLING[load >= 16] if polled else 1.0)
-        work = Requests.of(**lengths, batch=load)
+        work = Requests.of(**lengths, batch=load, waves=WAVES)
     framework = (cells.get("framework") or "").strip()
     return Row(
         id=cells.get("id") or "",

@@ -11,12 +11,13 @@ from jax import Array
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES, Deployment, Requests, Serving, shape
-from infer_jax.specs import Architecture, Hardware
+from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 OUTPUTS = ("tpot", "ttft")
 WORDS = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
 CLIENTS = ("vllm", "sglang")  # clients whose synthetic requests are all of one length by default
 NOMINAL = ("inferencex",)  # formats that tell the largest length, not the mean
+INFERENCEX = 10.0  # requests for each one in flight: its benchmark_lib.sh at 8eec0d4
 
 
 class InstanceLoad(NamedTuple):
@@ -72,6 +73,7 @@ def load_of(run: Run) -> InstanceLoad:
         batch=in_flight(run) / copies,
         fixed=float(alike(run)),
         nominal=float(run.source in NOMINAL),
+        waves=waves(run),
     )
     return InstanceLoad(work, Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep))
 
@@ -92,6 +94,19 @@ def in_flight(run: Run) -> float:
         allowed = "a run with arrivals tells ttft and tpot, or the latency"
         raise InputError(run.place, "e2el", "not in the file", allowed)
     return float(run.request_rate or 0.0) * latency
+
+
+def waves(run: Run) -> float:
+    """Requests of a run for each one that is kept in flight, of which the first all come at once.
+
+    Unbounded where requests arrive by themselves, or where the file does not tell how many there
+    were.
+    """
+    if run.loop == "open":
+        return UNBOUNDED
+    if run.completed and run.concurrency:
+        return max(run.completed / run.concurrency, 1.0)
+    return INFERENCEX if run.source in NOMINAL else UNBOUNDED
 
 
 def alike(run: Run) -> bool:

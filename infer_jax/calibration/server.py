@@ -1,7 +1,7 @@
 """Fits the serving model to one server, with intervals.
 
 A server is one model on one system under one engine. It gets a factor on its time per output
-token and one on its time to first token, and, as its runs bear it, launch gaps, admission and
+token and one on its time to first token, and, as its runs bear it, launch gaps, the host's time and
 efficiencies of its own, each held to what was fitted to many servers.
 """
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from infer_jax.catalog import Model, System
-from infer_jax.estimators.serving.open_loop import BUDGET
+from infer_jax.estimators.serving.engines import BUDGET
 from infer_jax.launch.checkpoints import checkpoint
 from infer_jax.launch.servers import Instance, LaunchedService, traits
 from infer_jax.planning import Degrees, machine, pools_of

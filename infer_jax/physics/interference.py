@@ -1,37 +1,144 @@
-"""Seconds that the prefills of other requests add to a request in the same passes.
+"""How requests of a closed loop share passes, by the rules of a scheduler.
 
-A closed loop: b requests run on a replica, each makes ``osl`` tokens and is replaced at once. In
-service a request meets the prefills of the b - 1 others once each. Of this a share falls before its
-first token, where requests run in lock-step, and the rest on its decoding.
+A closed loop: b requests run on a replica, each makes its tokens and is replaced at once. In
+service a request meets the prompts of the b - 1 others once each. Which of them it meets before its
+first token, and how long it waits for them, follows from the engine's order: decodes first with
+prompts beside them (``beside_decodes``), or prompts first in passes of their own
+(``before_decodes``).
+Nothing here is fitted. Lengths are tokens; times are counted in passes.
 """
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.physics.numerics import square_root
 
-def before_first(odds: Array) -> Array:
-    """Share of the others' prefills that a request meets before its first token: s / (1 + s)."""
-    return odds / (1.0 + odds)
-
-
-def prefills_per_step(running: Array, steps: Array) -> Array:
-    """Prefills of others that begin in one step: max(b - 1, 0) / S, S the steps of a request."""
-    return jnp.maximum(running - 1.0, 0.0) / jnp.maximum(steps, 1.0)
+NEVER = 1e-6  # least share of a pass
 
 
-def on_decoding(rate: Array, prefill: Array, launches: Array, odds: Array, chunks: Array) -> Array:
-    """Seconds that the prefills of others add to one output token.
+class Prompts(NamedTuple):
+    """A prompt among those of others.
 
-    (1 - sigma) (r P + E n r / (1 + n r)) for r prefills a step that add P seconds each to the n
-    passes they join, and E seconds of uncaptured launches to every pass that has any.
+    ``chunks``: passes that it takes alone; ``room``: prompt tokens of a pass; ``turns``: passes
+    beyond these chunks till its first token; ``met``: prompts of others in all these passes;
+    ``decoding``: share of requests that are past their first token in a pass that decodes.
     """
-    often = chunks * rate
-    return (1.0 - before_first(odds)) * (rate * prefill + launches * often / (1.0 + often))
+
+    chunks: Array
+    room: Array
+    turns: Array
+    met: Array
+    decoding: Array
 
 
-def on_first(running: Array, prefill: Array, launches: Array, odds: Array) -> Array:
-    """Seconds that the prefills of others add to the first token: sigma max(b - 1, 0) (P + E)."""
-    return before_first(odds) * jnp.maximum(running - 1.0, 0.0) * (prefill + launches)
+def beside_decodes(
+    running: Array, prompt: Array, passes: Array, budget: Array, fed: Array, equal: Array
+) -> Prompts:
+    """Every pass decodes, and feeds prompts in order of arrival with what is left of ``budget``.
+
+    vLLM V1 (v1/core/sched/scheduler.py) and TensorRT-LLM's in-flight batching: a request needs
+    ``passes`` passes after its first token, and feeds ``fed`` tokens in each. Where lengths differ,
+    b - 1 others come in random passes. With s = I / room passes a prompt and c chunks they keep a
+    queue of w passes,
+
+        w = b s^2 / (2 (D + c + w - b s)),
+
+    Kingman's wait (1961, Mathematical Proceedings 57) at the load u = b s / (D + c + w) that it
+    leaves itself: a quadratic. A queue of prompts that share a pass is shorter, u^(1/s) times.
+    Where all are ``equal`` they go in lockstep: those that fit a pass together, longer ones in a
+    convoy without gaps (docs/theories/scheduler.md).
+    """
+    # every request brings I + f D tokens in a period, which cannot be shorter than these take
+    least = passes + jnp.ceil(prompt / budget)
+    period = jnp.maximum(least, running * (prompt + fed * passes) / budget)
+    room = budget - running * fed * passes / period
+    size = prompt / room
+    chunks = jnp.ceil(size)
+    others = jnp.maximum(running - 1.0, 0.0)
+    apart = _apart(others, size, chunks, passes)
+    locked = _lockstep(running, size, chunks, passes)
+    turns, met = (jnp.where(equal, x, y) for x, y in zip(locked, apart, strict=True))
+    met = jnp.minimum(met / size, others)
+    return Prompts(chunks, room, turns, met, passes / (passes + chunks + turns))
+
+
+def _apart(others: Array, size: Array, chunks: Array, passes: Array) -> tuple[Array, Array]:
+    """Passes waited, and prompts met in units of a full pass, where others come at random."""
+    least, work = passes + chunks, others * size
+    free = least - work
+    waiting = 0.5 * (square_root(free**2 + 2.0 * work * size) - free)
+    period = least + waiting
+    load = jnp.clip(work / period, 1e-9, 1.0)
+    queue = jnp.exp(jnp.log(load) / size) * waiting
+    half = 0.5 * load  # of those that come with it, half are before it
+    before = queue + half
+    slack = chunks - size
+    # beyond the slack of one's own passes, an exponential tail
+    scale = jnp.maximum(before, NEVER)
+    turns = jnp.exp(-slack / scale) / -jnp.expm1(-1.0 / scale)
+    turns = jnp.minimum(turns, before + 1.0)
+    return turns, jnp.minimum(before + half, turns + slack)
+
+
+def _lockstep(running: Array, size: Array, chunks: Array, passes: Array) -> tuple[Array, Array]:
+    """The same where all are alike: cohorts that fit a pass, or a convoy."""
+    needed = running * size
+    bound = jnp.maximum(needed - passes - chunks, 0.0)
+    missing = (jnp.ceil(needed) - needed) * jnp.maximum(1.0 - bound, 0.0)
+    convoy = jnp.maximum(chunks - size - missing / jnp.maximum(running, 1.0), 0.0)
+    beside = jnp.where(chunks > 1.0, convoy, 0.0)
+    # a request's pass is no emptier than the mean pass
+    beside = jnp.maximum(beside, (running / (passes + chunks + bound) - 1.0) * size)
+    return bound, beside + bound
+
+
+def before_decodes(
+    running: Array, prompt: Array, passes: Array, budget: Array, equal: Array
+) -> Prompts:
+    """Prompts go in passes of their own, ``budget`` tokens each, before anyone decodes on.
+
+    SGLang (managers/scheduler.py, get_next_batch_to_run): n prompts that come at the end of one
+    decode pass follow each other, q = budget / I to a pass, so that the mean one has its first
+    token when (n + min(n, q)) / 2 are through. n is all of them where lengths are ``equal``, for
+    then all end together; 1 + (b - 1) / D where they differ.
+    """
+    others = jnp.maximum(running - 1.0, 0.0)
+    size = prompt / budget
+    together = jnp.where(equal, others, jnp.minimum(others / jnp.maximum(passes, 1.0), others))
+    beside = jnp.minimum(together, jnp.maximum(1.0 / size - 1.0, 0.0))
+    met = 0.5 * (together + beside)
+    none, all_of_them = jnp.zeros_like(met), jnp.ones_like(met)
+    return Prompts(jnp.ceil(size), budget, none, met, all_of_them)
+
+
+def until_fed(
+    running: Array,
+    often: Array,
+    plain: Array,
+    more: Array,
+    phase: Array,
+    ahead: Array,
+    equal: Array,
+) -> tuple[Array, Array]:
+    """Seconds from an arrival to the first pass that can feed it; of these, in others' prompts.
+
+    It waits for a share ``phase`` of a pass, a half on average, that it finds the likelier the
+    longer that is, E[T^2] / (2 E[T]), and then for the passes that the host has put together
+    ``ahead`` of its look. A pass takes ``plain`` seconds, and a share ``often`` of them ``more``
+    for prompts of others. Where all are ``equal`` they come one after another, and the passes
+    before a prompt's own hold those of others, as many as there are. Alone a request waits for
+    nothing.
+    """
+    others = jnp.maximum(running - 1.0, 0.0)
+    turns = phase + ahead
+    mean = plain + often * more
+    # phase E[T^2] / E[T] = phase plain + this
+    middle = phase * often * more * (plain + more) / mean
+    apart = middle + ahead * often * more
+    behind = jnp.where(equal, jnp.minimum(others, turns) * more, apart)
+    return jnp.minimum(others, 1.0) * turns * plain + behind, behind
 
 
 def first_wave(running: Array, prefill: Array, waves: Array | float) -> Array:

@@ -151,7 +151,7 @@ def test_a_bad_file_is_one_sentence(contents, said, tmp_path):
     text = contents if isinstance(contents, str) else json.dumps(contents)
     (tmp_path / "run.txt").write_text(text)
     ran = run("calibrate", "run.txt", *SERVER, "--tp", "1", "--out", "mine.toml",
-              "--parameter", "decode_factor", "--parameter", "front")  # fmt: skip
+              "--parameter", "decode_factor", "--parameter", "vllm.front")  # fmt: skip
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err and ran.err.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["run.txt"]

@@ -19,10 +19,9 @@ pytestmark = pytest.mark.usefixtures("x64")
 SERVERS = 400
 MODELS = ("llama-3.1-8b", "llama-3.3-70b", "qwen3-235b-a22b", "gpt-oss-120b", "deepseek-v3")
 SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm")
-HALF_SLOT = (
-    "TensorRT-LLM at fixed lengths waits for half a slot whatever the batch, as its rows were "
-    "fitted: a law of when a freed slot is filled is missing"
-)
+# where prompts queue for the budget, fewer of more requests that run decode: a token may be sooner
+# by this, and a request later
+FEWER = 5e-3
 
 
 def _serve(serving, engine, generation, seen, *rest):
@@ -105,7 +104,8 @@ RATES = ("memory_bandwidth", "flops_16", "flops_8", "flops_4", "domain_bandwidth
 def test_more_of_a_rate_or_of_memory_never_lengthens_a_request(case, name, factor):
     serving, servers, before = case
     after = serve(serving, *with_system(servers, **{name: factor}))
-    assert np.all(after["latency"] <= before["latency"] * (1.0 + 1e-9))
+    allowed = FEWER if name == "memory" else 1e-9
+    assert np.all(after["latency"] <= before["latency"] * (1.0 + allowed))
 
 
 @pytest.mark.parametrize("more", [1.0, 6.0, 50.0])
@@ -120,18 +120,8 @@ def test_a_larger_batch_serves_no_less_and_speeds_nobody(case, factor):
     serving, servers, before = case
     after = serve(serving, *with_work(servers, batch=servers[4].batch * factor))
     assert np.all(after["throughput"] >= before["throughput"] * (1.0 - 1e-9))
-    assert np.all(after["tpot"] >= before["tpot"] * (1.0 - 1e-9))
-    slotted = (servers[0] == ENGINES.index("trtllm")) & (servers[4].fixed > 0.5)
-    assert np.all((after["latency"] >= before["latency"] * (1.0 - 1e-9)) | slotted)
-
-
-@pytest.mark.xfail(strict=True, reason=HALF_SLOT)
-def test_a_larger_batch_of_equal_requests_speeds_nobody_on_tensorrt():
-    serving, servers = Serving.of(), drawn()
-    before = serve(serving, *servers)
-    after = serve(serving, *with_work(servers, batch=servers[4].batch * 2.0))
-    slotted = (servers[0] == ENGINES.index("trtllm")) & (servers[4].fixed > 0.5)
-    assert np.all((after["latency"] >= before["latency"] * (1.0 - 1e-9))[slotted])
+    assert np.all(after["tpot"] >= before["tpot"] * (1.0 - FEWER))
+    assert np.all(after["latency"] >= before["latency"] * (1.0 - 1e-9))
 
 
 def test_longer_prompts_never_shorten_a_request(case):
@@ -141,13 +131,6 @@ def test_longer_prompts_never_shorten_a_request(case):
         assert np.all(after[name] >= before[name] * (1.0 - 1e-9)), name
 
 
-HIDDEN = (
-    "prefills of others before a first token are charged what they add to decode steps, and faster "
-    "decoding hides less of them: a law of which steps they share is missing"
-)
-
-
-@pytest.mark.xfail(strict=True, reason=HIDDEN)
 def test_more_bandwidth_never_delays_a_first_token(case):
     serving, servers, before = case
     after = serve(serving, *with_system(servers, memory_bandwidth=1.1))

@@ -226,29 +226,6 @@ def test_a_server_looks_for_requests_as_its_script_says():
     assert served.polling(row("x", **there, source="fixed_length")) == 1.0
 
 
-def test_rules_of_a_scheduler_are_for_lengths_that_were_drawn(x64):
-    """Equal lengths keep the fitted loop; one request alone shares no pass by either."""
-    import jax
-
-    from experiments._silicon import ruled, served
-    from experiments._silicon.clean import Formats
-    from infer_jax.estimators.serving import Serving
-
-    formats = Formats(1.0, 1.0, 1.0, 1.0, 8.0, 8.0, 0.0)
-    several = [
-        row("alone", load=1.0, formats=formats),
-        row("many", load=64.0, formats=formats),
-        row("equal", load=64.0, formats=formats, source="fixed_length"),
-    ]
-    by_rules = np.asarray(jax.jit(ruled.predictor(several))(Serving.of())).reshape(2, -1)
-    fitted = np.asarray(jax.jit(served.predictor(served.inputs(several)))(Serving.of())).reshape(
-        2, -1
-    )
-    assert by_rules[:, 2] == pytest.approx(fitted[:, 2], rel=1e-9)
-    assert by_rules[:, 0] == pytest.approx(fitted[:, 0], rel=0.05)
-    assert abs(by_rules[1, 1] / fitted[1, 1] - 1.0) > 0.01
-
-
 def test_the_fitted_numbers_are_leaves_of_the_serving_model_and_not_too_many():
     fit = pytest.importorskip("experiments._silicon.fit")
     from infer_jax.calibration import parameters
@@ -263,8 +240,6 @@ def test_the_fitted_numbers_are_leaves_of_the_serving_model_and_not_too_many():
         ["--cv", "fold"],
         [],
         ["--cv", "groups", "--mode", "both"],
-        ["--cv", "groups", "--mode", "disagg", "--by-rules"],
-        ["--cv", "groups", "--ship", "fit.toml", "--by-rules"],
         ["--folds", "no-such.csv"],
     ],
 )

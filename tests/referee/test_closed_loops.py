@@ -7,7 +7,9 @@ import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from experiments._scheduler.loops import Server, loops
+from experiments._scheduler.loops import Server, idle_host, loops, replayed
+from experiments._scheduler.pricing import priced, seconds
+from infer_jax.estimators.serving import Deployment, Requests as Work, shape
 from infer_jax.physics import batching, interference
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.specs import lengths
@@ -24,8 +26,56 @@ def test_ttft_and_tpot_are_those_of_the_replay(x64, drawn, allowed):
     found = loops(Server("llama-3.1-8b", "fp8", "h100_sxm", 1.0), (4, 16), drawn, cycles=24)
     assert [x.load for x in found] == [4, 16]
     for x in found:
-        for factor, most in zip(x.factors(), allowed, strict=False):
+        for factor, most in zip(x.factors(), (*allowed, *allowed), strict=True):
             assert max(factor, 1.0 / factor) < most
+
+
+@pytest.fixture(scope="module")
+def estimated():
+    """TTFT and TPOT of the estimator, and what its passes cost a replay; compiled once."""
+    arch = ij.load_model("llama-3.1-8b", quant="fp8").architecture
+    hardware, seen = ij.load_system("h200_sxm").hardware, shape(arch)
+
+    @jax.jit
+    def times(model, work, plan):
+        life = model.serve(seen, hardware, work, plan)
+        return life.ttft, life.tpot, life.places
+
+    @jax.jit
+    def price(model, plan, context):
+        return priced(model.context(seen, hardware, plan), context)
+
+    return times, price
+
+
+# random servers of prompts that take a pass or more: worst and median factor of TTFT and of TPOT
+WITHIN = {"ttft": (1.2, 1.1), "tpot": (1.07, 1.02)}
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, overlap):
+    """vLLM's rules, with and without passes put together ahead; clients answer at once."""
+    times, price = estimated
+    model = idle_host().fitted({"vllm.ahead": float(overlap)})
+    rng, off = np.random.default_rng(5), []
+    for _ in range(16):
+        isl, osl = float(rng.integers(6000, 24000)), float(rng.integers(64, 512))
+        budget, load = float(rng.choice([4096, 8192, 16384])), int(rng.integers(2, 24))
+        drawn = bool(rng.integers(2))
+        mean = 0.9 if drawn else 1.0
+        plan = Deployment.of(tp=1, chunk=budget)
+        work = Work.of(isl=isl * mean, osl=osl * mean, batch=load, fixed=float(not drawn))
+        ttft, tpot, places = map(float, times(model, work, plan))
+        if load > places:
+            continue
+        step = Partial(seconds, price(model, plan, jnp.asarray((isl + osl / 2.0) * mean)))
+        server = Server("", "", "", 1.0, isl, osl, budget)
+        there = replayed(step, server, load, drawn, cycles=20, overlap=overlap)
+        off.append((ttft / there.ttft, tpot / there.tpot))
+    far = np.exp(np.abs(np.log(off)))
+    assert len(far) >= 12
+    for column, (worst, typical) in zip(far.T, WITHIN.values(), strict=True):
+        assert column.max() < worst and np.median(column) < typical
 
 
 def test_the_mean_of_a_benchmark_has_its_first_wave(x64):

@@ -26,7 +26,6 @@ from infer_jax.catalog.published.serving import (
     Measured as Measured,
     serving_coefficients as serving_coefficients,
     serving_errors as serving_errors,
-    serving_form as serving_form,
     serving_measured as serving_measured,
 )
 from infer_jax.catalog.published.spreads import (

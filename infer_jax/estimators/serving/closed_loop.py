@@ -11,8 +11,8 @@ from jax import Array
 
 from infer_jax.estimators.estimate import ENERGY, Estimate, Limit, Phase
 from infer_jax.estimators.serving import memory, pass_terms
-from infer_jax.estimators.serving.coefficients import Coefficients
 from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.engines import Engine
 from infer_jax.estimators.serving.passes import Passes, kept_tokens, layout, passes
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.workload import Requests
@@ -20,7 +20,8 @@ from infer_jax.physics import energy, interference, pipelining, tiers
 from infer_jax.physics.admission import running
 from infer_jax.physics.decoder import total
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.specs import Output, number, part, spec
+from infer_jax.specs import UNBOUNDED, Output, number, part, spec
+from infer_jax.typed_jax import trees
 
 
 @spec
@@ -114,66 +115,149 @@ class Lengths(NamedTuple):
 def closed_loop(c: Context, work: Requests) -> ServerEstimate:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
-    TPOT = t_d + (1 - sigma)(r P_m + e E r / (1 + r)), r = (b - 1) / (O - 1 + nu) prefills a step,
-    TTFT_0 = t0 (1 + [dp > 1] k dp) + P + nu TPOT + sigma max(b - 1, 0)(P_m + e E min(1, I / I_0)),
-    TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT): what memory does not hold waits a
-    request's time by Little's law. Both are means.
+    Of b requests that run a prompt takes P seconds alone, waits w passes for others and meets m of
+    them on its way, by the engine's rules (``interference``); each adds g seconds to passes.
+    TPOT = t_d + (b - 1 - m) g / (O - 1), t_d a decode step, and TTFT_0 = P + w t_d + m g + what
+    comes before. TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT): what memory does not hold
+    waits a request's time by Little's law. Both are means.
     """
-    model, plan, engine = c.model, c.plan, c.engine
-    fixed, many = work.fixed > 0.5, Lengths.of(c, work)
-    isl, osl, prefix, fresh = many
+    loop = loop_of(c, work)
+    decode, first = decode_terms(c, loop), first_terms(c, loop, work)
+    tpot, begun = total(decode.values()), total(first.values())
+    waits = work.batch / loop.running - 1.0
+    first["queue"] = waits * (begun + (loop.lengths.osl - 1.0) * tpot)
+    cached = memory.cache_bytes(c, loop.lengths.prefix)
+    limits = {"requests": Limit(need=work.batch, capacity=loop.room.places)}
+    flight = Flight(
+        batch=work.batch,
+        asked=work.batch,
+        running=loop.running,
+        group=loop.group,
+        room=loop.room,
+        cached=cached,
+        ttft=begun + first["queue"],
+        tpot=tpot,
+        limits=limits,
+    )
+    return server_estimate(c, work, loop.lengths, loop.done, flight, first, decode)
 
-    asked = jnp.maximum(work.batch - jnp.where(fixed, engine.slot, 0.0), 1e-3)
+
+class Loop(NamedTuple):
+    """A closed loop: requests that run, in an instance and a group, and how they share passes.
+
+    ``together``: prompts, real, in a pass that has any; ``step``: seconds of a pass that decodes
+    alone; ``admission``: from an arrival to the first pass that can feed it; ``beside``: of it that
+    prompts of others take.
+    """
+
+    lengths: Lengths
+    room: memory.Room
+    running: Array
+    group: Array
+    prompt: interference.Prompts
+    done: Passes
+    together: Array
+    step: Array
+    admission: Array
+    beside: Array
+
+
+def loop_of(c: Context, work: Requests) -> Loop:
+    """The passes of a closed loop, composed by the rules of its engine's scheduler."""
+    lengths = Lengths.of(c, work)
+    isl, osl, prefix, fresh = lengths
     room = memory.room(c, isl, osl, work.common * prefix)
-    cached = memory.cache_bytes(c, prefix)
-    run = running(asked, room.places, model.admission_sharpness)
-    group = jnp.maximum(run / plan.attention_dp, 1.0)
-    taken = admission_steps(c, fixed)
-    rate = interference.prefills_per_step(group, taken + osl - 1.0)
-    done = passes(c, group, isl + osl / 2.0, fresh, prefix, rate)
+    run = running(jnp.maximum(work.batch, 1e-3), room.places, c.model.admission_sharpness)
+    group = jnp.maximum(run / c.plan.attention_dp, 1.0)
+    kept = kept_tokens(c)
+    turns = later(lengths) / kept
+    prompt = prompts(c, group, fresh, turns, work.fixed > 0.5)
+    decoding = group * prompt.decoding
+    together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
+    done = passes(
+        c,
+        jnp.maximum(decoding, 1.0),
+        isl + osl / 2.0,
+        fresh,
+        prefix,
+        prompt.chunks,
+        together * fresh,
+    )
+    step, joining = done.decode.time * kept, done.joining.time
+    others = prompt.decoding * jnp.maximum(group - 1.0, 0.0)
+    often = jnp.minimum(others / (turns * together), 1.0)
+    phase, ahead = c.engine.phase, c.engine.ahead + (c.plan.polling - 1.0) / 2.0
+    equal = work.fixed > 0.5
+    admission, beside = interference.until_fed(
+        group, often, step, together * joining, phase, ahead, equal
+    )
+    # all at once, and nobody decodes: then the prompts before one's own are those that it meets
+    once = equal & (c.engine.prefill_first > 0.5)
+    admission, beside = (jnp.where(once, 0.0, x) for x in (admission, beside))
+    left = jnp.maximum(group - 1.0 - prompt.met, 0.0) * joining
+    less = jnp.maximum(beside - left, 0.0)
+    return Loop(
+        lengths, room, run, group, prompt, done, together, step, admission - less, beside - less
+    )
 
-    odds = jnp.where(fixed, engine.sync_fixed, engine.sync)
-    launches = model.eager_beside_decode * done.launch
-    joining = done.joining.time
-    disturbed = interference.on_decoding(rate, joining, launches, odds, done.chunks)
-    decode = {**done.decode.terms, "other prefills": disturbed}
-    decode = {name: x * model.decode_factor for name, x in decode.items()}
-    tpot = model.decode_factor * (done.decode.time + disturbed)
 
-    once = done.chunks * launches * jnp.minimum(fresh / model.eager_tokens, 1.0)
-    first = {
+def later(lengths: Lengths) -> Array:
+    """Tokens after the first; a floor, for a request of one token, keeps TPOT a number."""
+    return jnp.maximum(lengths.osl - 1.0, 1e-3)
+
+
+def prompts(
+    c: Context, group: Array, fresh: Array, turns: Array, equal: Array
+) -> interference.Prompts:
+    """A prompt of ``fresh`` tokens among those of a group, by the rules of its engine."""
+    engine, plan = c.engine, c.plan
+    fed = 1.0 + plan.drafts
+    usual = jnp.maximum(engine.budget, engine.whole * (fresh + group * fed))
+    budget = jnp.where(plan.chunk < UNBOUNDED, plan.chunk, usual)
+    beside = interference.beside_decodes(group, fresh, turns, budget, fed, equal)
+    before = interference.before_decodes(group, fresh, turns, budget, equal)
+    return trees.where(engine.prefill_first > 0.5, before, beside)
+
+
+def decode_terms(c: Context, loop: Loop) -> pass_terms.Terms:
+    """Seconds of a token after the first; a pass that decodes has no more prompts than fit it."""
+    prompt, tokens = loop.prompt, later(loop.lengths)
+    joining = loop.done.joining.time
+    rest = jnp.maximum((loop.group - 1.0 - prompt.met) * joining - loop.beside, 0.0)
+    most = joining * prompt.room / (loop.lengths.fresh * kept_tokens(c))
+    first = c.engine.prefill_first > 0.5
+    others = jnp.where(first, rest / tokens, jnp.minimum(rest / tokens, most))
+    terms = {**loop.done.decode.terms, "other prefills": others}
+    return {name: x * c.model.decode_factor for name, x in terms.items()}
+
+
+def first_terms(c: Context, loop: Loop, work: Requests) -> pass_terms.Terms:
+    """Seconds till the first token, without the wait for memory."""
+    prompt, done, joining = loop.prompt, loop.done, loop.done.joining.time
+    cached = memory.cache_bytes(c, loop.lengths.prefix)
+    first, equal = c.engine.prefill_first > 0.5, work.fixed > 0.5
+    decoding = jnp.where(first, 0.0, prompt.chunks * loop.step)
+    longer = jnp.maximum(joining + decoding - done.alone.time, 0.0)
+    wave = interference.first_wave(loop.group, joining + decoding / loop.together, work.waves)
+    terms = {
         **done.alone.terms,
         "fetch": fetch(c, work, cached, done.alone.time),
-        **before(c, taken, tpot),
-        "other prefills": interference.on_first(group, joining, once, odds),
+        "front": front(c.engine, c.model.front_rank, c.plan),
+        "admission": loop.admission,
+        "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
+        "other prefills": prompt.met * joining + prompt.turns * loop.step,
+        "first wave": jnp.where(first & equal, 0.0, wave),
     }
-    first = {name: x * model.first_factor for name, x in first.items()}
-    begun = total(first.values())
-    first["queue"] = (work.batch / run - 1.0) * (begun + (osl - 1.0) * tpot)
-    ttft = begun + first["queue"]
-    limits = {"requests": Limit(need=work.batch, capacity=room.places)}
-    flight = Flight(work.batch, work.batch, run, group, room, cached, ttft, tpot, limits)
-    return server_estimate(c, work, many, done, flight, first, decode)
+    return {name: x * c.model.first_factor for name, x in terms.items()}
 
 
-def before(c: Context, steps: Array, tpot: Array) -> pass_terms.Terms:
-    """Seconds before the prompt's first pass: network and tokeniser, ``steps`` till admission."""
-    return {"front": front(c.model, c.plan), "admission": steps * tpot}
+def front(engine: Engine, rank: Array, plan: Deployment) -> Array:
+    """Seconds of network, tokeniser and server before a prompt's first pass.
 
-
-def admission_steps(c: Context, fixed: Array) -> Array:
-    """Output tokens of another request while one waits to be taken in."""
-    model, engine = c.model, c.engine
-    steps = jnp.where(fixed, jnp.minimum(engine.admission, model.admission_fixed), engine.admission)
-    steps = steps + (c.plan.polling - 1.0) / 2.0
-    # a pass with drafts gives several tokens
-    return steps * jnp.where(model.admission_in_passes > 0.5, kept_tokens(c), 1.0)
-
-
-def front(model: Coefficients, plan: Deployment) -> Array:
-    """Seconds of network and tokeniser, t0 (1 + [dp > 1] k dp)."""
+    t0 (1 + [dp > 1] k dp), t0 of the engine and k its growth by attention groups, ``rank``.
+    """
     groups = plan.attention_dp
-    return model.front * (1.0 + jnp.where(groups > 1.0, model.front_rank * groups, 0.0))
+    return engine.front * (1.0 + jnp.where(groups > 1.0, rank * groups, 0.0))
 
 
 def fetch(c: Context, work: Requests, cached: Array, prefill: Array) -> Array:

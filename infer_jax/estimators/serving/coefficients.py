@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jax import Array
 
-from infer_jax.catalog.published import serving_coefficients, serving_form
+from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.footprint import Engine as Server, Overheads
 from infer_jax.physics import prompt, routing
@@ -129,19 +129,14 @@ class Coefficients(Spec):
         default=float(Server().utilization),
     )
     drawn_length: Array = number(
-        "f_len: mean over nominal length where lengths are drawn at random",
+        "f_len: mean over nominal length where lengths are drawn at random, from 80 to 100 % of it"
+        " (InferenceX, benchmark_lib.sh at 8eec0d4: --random-range-ratio 0.8)",
         kind="fraction",
         high=1,
-        default=fitted("drawn_length"),
-    )
-    front: Array = number(
-        "t0: network and tokeniser before the first token",
-        unit="s",
-        kind="time",
-        default=fitted("front"),
+        default=0.9,
     )
     front_rank: Array = number(
-        "dpT: its growth per attention group", kind="size", default=fitted("front_rank")
+        "dpT: growth of t0 per attention group", kind="size", default=fitted("front_rank")
     )
     trtllm: Engine = part("TensorRT-LLM", default_factory=lambda: Engine.published("trtllm"))
     sglang: Engine = part("SGLang", default_factory=lambda: Engine.published("sglang"))
@@ -180,11 +175,6 @@ class Coefficients(Spec):
     admission_sharpness: Array = number(
         "of requests in flight against places", kind="size", low=1, default=16.0
     )
-    admission_fixed: Array = number(
-        "decode steps that admission takes at most in a fixed-length benchmark",
-        kind="size",
-        default=3.0,
-    )
     expert_kernels: Array = number(
         "k_E: what a mixture adds to the layer gap, in layer gaps of its engine",
         kind="size",
@@ -199,13 +189,6 @@ class Coefficients(Spec):
         "k_I: growth of eager launches over a prompt of I_0 tokens",
         kind="size",
         default=fitted("eager_growth"),
-    )
-    admission_in_passes: Array = number(
-        "whether admission takes a number of passes, which give several tokens with drafts",
-        kind="choice",
-        high=1,
-        default=serving_form()["admission_in_passes"],
-        choices=("no", "yes"),
     )
     eager_tokens: Array = number(
         "I_0: tokens of a prompt from which on its eager launches count in full",

@@ -1,12 +1,28 @@
-"""Coefficients of an engine, and of a generation of chips."""
+"""Coefficients of an engine, the rules of its scheduler, and coefficients of chips' generations."""
 
 from jax import Array
 
-from infer_jax.catalog.published import serving_coefficients, serving_form
+from infer_jax.catalog.published import serving_coefficients
 from infer_jax.specs import Spec, number, spec
 
 ENGINES = ("trtllm", "sglang", "vllm")
+BUDGET = 8192.0  # tokens of a pass where neither the plan nor the engine's rules say
 GENERATIONS = ("hopper", "blackwell", "cdna3", "cdna4")
+# how each engine's scheduler is known to work, where it differs from vLLM V1 (v1/core/sched/
+# scheduler.py at 00024d3): decodes first, parts of prompts beside them, up to 8192 tokens for a
+# server on a large GPU; cache in blocks as it is needed, so that a request holds half of its
+# output. All three put one pass together while another runs (async_scheduling, overlap schedulers);
+# docs/theories/scheduler.md has files and versions
+RULES: dict[str, dict[str, float]] = {
+    # microBatchScheduler.cpp: whole prompts, unless enable_chunked_prefill; capacityScheduler.cpp,
+    # GUARANTEED_NO_EVICT: room for the whole output
+    "trtllm": {"whole": 1.0, "held_output": 1.0},
+    # scheduler.py, get_next_batch_to_run: a batch of prompts before any decoding;
+    # server_args.py: chunked_prefill_size 16384 on the largest GPUs
+    "sglang": {"prefill_first": 1.0, "budget": 16384.0, "held_output": 0.75},
+    "vllm": {},
+}
+NO_YES = ("no", "yes")
 
 
 @spec
@@ -16,7 +32,9 @@ class Engine(Spec):
     layer_gap: Array = number(
         "tau_L: launch gap of a layer, grouped-query attention", unit="s", kind="time"
     )
-    expert_gap: Array = number("tau_E: what a mixture adds to it", unit="s", kind="time")
+    expert_gap: Array = number(
+        "tau_E: what a mixture adds to it", unit="s", kind="time", default=0.0
+    )
     sequence_time: Array = number(
         "tau_S: host time per running sequence and pass", unit="s", kind="time"
     )
@@ -29,26 +47,54 @@ class Engine(Spec):
         kind="size",
         default=1.0,
     )
-    admission: Array = number("nu: decode steps until a request is taken in", kind="size")
-    sync: Array = number("s: odds that prefills of others fall before a first token", kind="size")
-    sync_fixed: Array = number("s where all requests have the same lengths", kind="size")
-    slot: Array = number(
-        "requests of a fixed-length benchmark that are not running on average",
-        kind="size",
+    front: Array = number(
+        "t0: network, tokeniser and server before a prompt's first pass",
+        unit="s",
+        kind="time",
+    )
+    prefill_first: Array = number(
+        "whether prompts go in passes of their own, before anyone decodes on",
+        kind="choice",
         high=1,
         default=0.0,
+        choices=NO_YES,
+    )
+    whole: Array = number(
+        "whether a pass takes a whole prompt, where the plan does not say how much",
+        kind="choice",
+        high=1,
+        default=0.0,
+        choices=NO_YES,
+    )
+    phase: Array = number(
+        "share of the pass that runs at an arrival which is still to come",
+        kind="fraction",
+        high=1,
+        default=0.5,
+    )
+    ahead: Array = number(
+        "passes that the host has put together before the next that an arrival can be in",
+        kind="count",
+        default=1.0,
+    )
+    budget: Array = number(
+        "tokens of a pass, where the plan does not say",
+        unit="tokens",
+        kind="count",
+        low=1,
+        default=BUDGET,
     )
     held_output: Array = number(
         "share of its output that a request holds when places are counted",
         kind="fraction",
         high=1,
-        default=0.75,
+        default=0.5,
     )
 
     @classmethod
     def published(cls, name: str) -> "Engine":
-        """An engine as fitted; half a slot is TensorRT-LLM's alone."""
-        return cls.of(**_of(name), slot=0.5 if name == "trtllm" else 0.0)
+        """An engine as fitted, with its scheduler's rules."""
+        return cls.of(**_of(name), **RULES[name])
 
 
 @spec
@@ -79,8 +125,7 @@ class Generation(Spec):
 
 
 def _of(part: str) -> dict[str, float]:
-    """The fitted and the fixed leaves of a part of ``Serving``."""
-    fitted = {name: row.value for name, row in serving_coefficients().items()}
+    """The fitted leaves of a part of ``Serving``."""
     dot = f"{part}."
-    every = (serving_form() | fitted).items()
-    return {name.removeprefix(dot): x for name, x in every if name.startswith(dot)}
+    rows = serving_coefficients().items()
+    return {name.removeprefix(dot): row.value for name, row in rows if name.startswith(dot)}

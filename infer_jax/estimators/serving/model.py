@@ -63,15 +63,13 @@ class Serving(Coefficients, Estimator):
         Of each product the longer of reading and computing counts; where all weights are of one
         format, this is the roofline of the whole model.
         """
-        idle = Engine.of(
-            **dict.fromkeys(("layer_gap", "expert_gap", "sequence_time"), 0.0),
-            **dict.fromkeys(("eager", "admission", "sync", "sync_fixed"), 0.0),
-        )
+        none = ("layer_gap", "expert_gap", "sequence_time", "eager", "front", "phase", "ahead")
+        idle = Engine.of(**dict.fromkeys(none, 0.0))
         full = Generation.of(gemm_16=1.0, gemm_8=1.0, gemm_4=1.0)
         shares = ("weight_read", "cache_read", "narrow_read", "grouped", "link", "usable_memory")
         shares += ("visible",)
         shares += ("prefill_attention", "decode_attention")
-        none = ("quantised_gap", "hop", "front", "front_rank", "passes")
+        none = ("quantised_gap", "hop", "front_rank", "passes")
         return cls.of(
             **dict.fromkeys(shares, 1.0),
             **dict.fromkeys(none, 0.0),
@@ -120,8 +118,8 @@ class Serving(Coefficients, Estimator):
         return context._replace(draft=context._replace(plan=small).for_model(draft))
 
     def front_time(self, plan: Plan) -> Array:
-        """Seconds before a prompt's first pass: network and tokeniser."""
-        return front(self, deployment(plan)) * self.first_factor
+        """Seconds before a prompt's first pass: network, tokeniser and server."""
+        return front(self.chosen_engine, self.front_rank, deployment(plan)) * self.first_factor
 
     @checked
     def step(

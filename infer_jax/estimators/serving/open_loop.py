@@ -12,14 +12,12 @@ from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import closed_loop, memory
 from infer_jax.estimators.serving.closed_loop import Flight, Lengths, ServerEstimate
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.passes import passes, stepping
+from infer_jax.estimators.serving.passes import kept_tokens, passes, stepping
 from infer_jax.estimators.serving.workload import Requests
 from infer_jax.physics import batching
 from infer_jax.physics.batching import Service
 from infer_jax.physics.decoder import total
 from infer_jax.specs import UNBOUNDED, Arrivals
-
-BUDGET = 8192.0  # tokens of a pass where the plan does not say, as vLLM's server on large GPUs
 
 
 class Group(NamedTuple):
@@ -40,7 +38,7 @@ def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
     tokens = lengths.isl + c.engine.held_output * lengths.osl
     isl, osl, prefix, _ = lengths
     room = memory.room(c, isl, osl, work.common * prefix)
-    budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, BUDGET)
+    budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, c.engine.budget)
     server = batching.Server(
         budget=budget,
         # a pass has room for a token of each request that decodes
@@ -59,7 +57,7 @@ def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
 def service(c: Context, work: Requests) -> Service:
     """Means and percentiles of one attention group, in a closed or an open loop.
 
-    Passes alone: what ``closed_loop.before`` adds before the first pass is not in it.
+    Passes alone: what comes before the first of them is not in it.
     """
     return _service(group_of(c, work, Lengths.of(c, work)), c, work)
 
@@ -83,12 +81,17 @@ def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
     loaded = _service(group, c, work)
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a request that decodes sees itself
     done = passes(c, decoding, group.context, lengths.fresh, lengths.prefix)
-    steps = closed_loop.admission_steps(c, work.fixed > 0.5)
-    ready = closed_loop.before(c, steps, loaded.tpot)
+    # a busy server has put passes together before it sees an arrival
+    busy = -jnp.expm1(-loaded.decoding)
+    turns = c.engine.ahead + (c.plan.polling - 1.0) / 2.0
+    before = {
+        "front": closed_loop.front(c.engine, c.model.front_rank, c.plan),
+        "admission": turns * busy * loaded.tpot * kept_tokens(c),
+    }
     cached = memory.cache_bytes(c, lengths.prefix)
     fetched = closed_loop.fetch(c, work, cached, done.alone.time)
     # the laws take steps that decode; a prompt's own has a factor of its own
-    own = {"prompt": loaded.own / c.model.decode_factor, "fetch": fetched, **ready}
+    own = {"prompt": loaded.own / c.model.decode_factor, "fetch": fetched, **before}
     first = {
         **{name: x * c.model.first_factor for name, x in own.items()},
         "other prefills": loaded.queue_wait,

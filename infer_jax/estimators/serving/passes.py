@@ -132,16 +132,13 @@ class Passes(NamedTuple):
     """Seconds of a server's passes, for its requests.
 
     ``decode``: a step per token that each request of a group gets. ``alone``: one request's
-    prompt on an idle group. ``joining``: what it adds to passes that decode anyway and may be
-    shared with others, without launches; ``launch`` is those of one such pass, of which there are
-    ``chunks``.
+    prompt on an idle group. ``joining``: what it adds to the passes that it shares, with its part
+    of their launches.
     """
 
     decode: Spent
     alone: Spent
     joining: Spent
-    launch: Array
-    chunks: Array
 
 
 def passes(
@@ -150,49 +147,51 @@ def passes(
     context: Array,
     fresh: Array,
     cached: Array,
-    prefills: Array | float = 0.0,
+    chunks: Array | None = None,
+    together: Array | None = None,
 ) -> Passes:
     """The passes of a group with ``group`` requests, of which each decodes at ``context`` tokens.
 
-    A prompt of ``fresh`` tokens after ``cached`` ones goes in as few chunks as the plan allows;
-    ``prefills`` of them begin while each request gets a token.
+    A prompt of ``fresh`` tokens after ``cached`` ones goes in ``chunks`` passes, as few as the plan
+    allows if None, with ``together`` prompt tokens in each of the passes that it shares.
     """
-    plan = c.plan
+    plan, beside = c.plan, 1.0 - c.engine.prefill_first
     micro = micro_batch(c, group)
-    chunks = ceiling(fresh / plan.chunk)
+    chunks = ceiling(fresh / plan.chunk) if chunks is None else chunks
     each = fresh / chunks
+    together = each if together is None else together
     # a pass with drafts gives several tokens, and feeds more
     kept = kept_tokens(c)
-    # chunks of a step that has any: it is decoded once, however many share it
-    sharing = 1.0 + chunks * prefills * kept
     fed = 1.0 + plan.drafts
-    rows = jnp.stack([micro * fed, group * fed, each, group * fed + each * sharing])
+    rows = jnp.stack([micro * fed, group * fed, each, group * fed * beside + together])
     # what goes through the layers for each number of rows, traced once
     through = jax.vmap(partial(pass_terms.through_layers, c))(rows)
-    fed, steady, alone, beside = (trees.take(through, i) for i in range(4))
+    fed, steady, alone, shared = (trees.take(through, i) for i in range(4))
 
     one = jnp.asarray(1.0)
     attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
     head = pass_terms.head(c, one, 1.0).times(jnp.asarray(c.model.laws.prompt_logits))
-    launch = eager(c, each)
-    share = chunks / sharing / plan.pp
+    part = fresh / together
+    waits = 1.0 - beside * (1.0 - c.model.eager_beside_decode)
+    launch = pass_terms.waiting(launch=part * waits * eager(c, together))
 
     def extra(more: Array, less: Array) -> Array:
-        return (more - less) * share
+        return (more - beside * less) * (part / plan.pp)
 
-    added = jax.tree.map(extra, beside, steady)
+    added = jax.tree.map(extra, shared, steady)
     own = Passes(
         decode=_decode(c, fed, group, context, kept),
         alone=pass_terms.joined(
-            alone.times(chunks), attending, head, pass_terms.waiting(launch=chunks * launch)
+            alone.times(chunks),
+            attending,
+            head,
+            pass_terms.waiting(launch=chunks * eager(c, each)),
         ),
-        joining=pass_terms.joined(added, attending.times(1.0 / plan.pp)),
-        launch=launch,
-        chunks=chunks,
+        joining=pass_terms.joined(added, attending.times(1.0 / plan.pp), launch),
     )
     if c.draft is None:
         return own
-    small = passes(c.draft, group, context, fresh, cached, prefills)
+    small = passes(c.draft, group, context, fresh, cached, chunks, together)
     more = {
         "decode": small.decode.times(plan.drafts / kept),
         "alone": small.alone.times(c.drafting),

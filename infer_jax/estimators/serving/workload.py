@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.specs import Workload, number, spec
+from infer_jax.specs import UNBOUNDED, Workload, number, spec
 
 ANSWER = ("no", "yes")
 
@@ -27,6 +27,13 @@ class Requests(Workload):
         high=1,
         default=0.0,
         choices=ANSWER,
+    )
+    waves: Array = number(
+        "requests of a benchmark for each one in flight, of which the first all come at once;"
+        " unbounded: a server that runs on",
+        kind="count",
+        low=1,
+        default=UNBOUNDED,
     )
     common: Array = number(
         "share of the cached prompt that all requests have in common, held once",
@@ -54,5 +61,5 @@ def requests(workload: Workload) -> Requests:
         return workload
     given = {f.name: getattr(workload, f.name) for f in dataclasses.fields(Workload)}
     own = {f.name for f in dataclasses.fields(Requests)} - set(given)
-    given |= dict.fromkeys(own, jnp.asarray(0.0))
+    given |= dict.fromkeys(own, jnp.asarray(0.0)) | {"waves": jnp.asarray(UNBOUNDED)}
     return Requests(**given)

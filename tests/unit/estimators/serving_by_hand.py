@@ -28,16 +28,8 @@ class Row(SimpleNamespace):
         e = {"trtllm": "trt", "sglang": "sgl", "vllm": "vll"}[self.engine]
         self.tauL, self.tauS = (v[f"tau{x}_{e}"] for x in "LS")
         self.held = {"trtllm": 1.0, "sglang": 0.75, "vllm": 0.5}[self.engine]
-        self.fe, self.nu = v[f"fe_{e}"], v[f"nu_{e}"]
-        if self.fixed:
-            self.nu = min(self.nu, 3.0)
-        odds = {
-            "trtllm": "sg" if self.fixed else "sg_trt",
-            "sglang": "sg_sgl_gap" if self.fixed else "sg_sgl",
-            "vllm": "sg",
-        }
-        self.s = v[odds[self.engine]]
-        f_len = 1.0 if self.fixed else v["f_len"]
+        self.fe, self.t0 = v[f"fe_{e}"], v[f"t0_{e}"]
+        f_len = 1.0 if self.fixed else 0.9  # drawn from 80 to 100 %
         self.i, self.o = self.isl * f_len, self.osl * f_len
 
     def eta_c(self, cls):
@@ -129,46 +121,105 @@ class Row(SimpleNamespace):
         mixtures = self.L - self.L_d
         room = max(VISIBLE * 0.92 * self.M - self.resident(), 0.02 * VISIBLE * self.M)
         cap = max(1.0, dp * room / self.paged(i + self.held * o))
-        C_s = self.C - 0.5 if self.engine == "trtllm" and self.fixed else self.C
-        C_e = C_s * math.exp(-np.logaddexp(0.0, 16 * math.log(C_s / cap)) / 16)
+        C_e = self.C * math.exp(-np.logaddexp(0.0, 16 * math.log(self.C / cap)) / 16)
         b = max(1.0, C_e / dp)
+        d = self.drafts
+        mu = sum(v["acc"] ** j for j in range(d + 1))
+        q = self.queue(b, max(o - 1, 1e-3) / mu)
+        n = max(b * q.share, 1.0)  # of them decode
 
         g = v["g_blk"] if self.blackwell else 1.0
         k_F, k_D = (1.0 if cls == "fp4" else v["k_B"] for cls in (self.c_F, self.c_A))
         ov = self.L * self.tauL * self.k
-        ov += (mixtures * k_F + self.L_d * k_D) * v["tauQ"] * self.q
+        fused = (v["q_blk"] if self.blackwell else 1.0) * (
+            v["q_trt"] if self.engine == "trtllm" else 1
+        )
+        ov += (mixtures * k_F + self.L_d * k_D) * v["tauQ"] * self.q * fused
         ov = g * (ov + (mixtures * v["k_E"] * self.tauL if self.moe else 0.0))
 
         f16, c = self.f16, i + o / 2
 
         def core(c):
             read = self.kappa * self.w_kv / (self.s_kv * B * v["eta_kv"])
-            return b * c * (read + self.a_d / (tp * f16 * v["eta_ad"]))
+            return n * c * (read + self.a_d / (tp * f16 * v["eta_ad"]))
 
         c_s = min(c, self.K) if self.attn == "dsa" else c
-        t_att = self.L_f * (core(c_s) + b * c * self.x / (B * v["eta_kv"]))
+        t_att = self.L_f * (core(c_s) + n * c * self.x / (B * v["eta_kv"]))
         t_att += self.L_w * core(min(c, self.W_win))
-        t_att += self.L_lin * b * self.S_lin / (tp * B * v["eta_kv"])
+        t_att += self.L_lin * n * self.S_lin / (tp * B * v["eta_kv"])
         t_lm = 2 * self.V * self.h / (tp * B * v["eta_m"])
-        t_lm += 2 * self.V * self.h * b / (tp * f16 * self.eta_c("bf16"))
-        d = self.drafts
-        mu = sum(v["acc"] ** j for j in range(d + 1))
-        t_d = (self.lin(b * (1 + d)) + ov + t_att) * (1 + d / self.L) + t_lm * (1 + d)
-        t_d = t_d / mu + self.tauS * b
+        t_lm += 2 * self.V * self.h * n / (tp * f16 * self.eta_c("bf16"))
+        t_d = (self.lin(n * (1 + d)) + ov + t_att) * (1 + d / self.L) + t_lm * (1 + d)
+        t_d = t_d / mu + self.tauS * n
 
         i_c = self.K * (1 - self.K / (2 * i)) if self.attn == "dsa" and i > self.K else i / 2
         seen = self.L_f * i * i_c + self.L_w * i * min(i / 2, self.W_win)
         t_pa = seen * self.a_p / (tp * f16 * v["eta_a"])
-        # a step is decoded once, however many prompts share it
-        r = max(b - 1, 0.0) / max(self.nu * mu + o - 1, 1.0)
-        fed, shared = b * (1 + d), 1 + r * mu
-        P_m = (self.lin(fed + i * shared) - self.lin(fed)) / shared + t_pa
-        E_g = self.fe * (1 + v["k_I"] * i / 8192) * ov
-        P = self.lin(i) + t_pa + E_g
+        # a part of a prompt reads the parts before it
+        parts = (q.c - 1) / 2 * i
+        again = self.L_f * parts + self.L_w * min(parts, q.c * self.W_win)
+        again = again * self.kappa * self.w_kv / self.s_kv + self.L_f * parts * self.x
+        t_pa += again / (B * v["eta_kv"])
+        # a pass with y prompts of I tokens beside its decodes, or alone
+        y = min(1 + q.met, q.R / i)
+        gap = self.fe * ov * (1 + v["k_I"] * i * y / 8192)
+        fed = 0 if q.first else n * (1 + d)
+        g = (self.lin(fed + i * y) - (0 if q.first else self.lin(fed))) / y + t_pa
+        g += gap * (1.0 if q.first else 0.8) / y
+        P = q.c * (self.lin(i / q.c) + self.fe * ov * (1 + v["k_I"] * i / q.c / 8192)) + t_pa
 
-        sigma = self.s / (1 + self.s)
-        tpot = t_d + (1 - sigma) * (r * P_m + 0.8 * E_g * r / (1 + r))
-        first = v["t0"] * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + P + self.nu * mu * tpot
-        first += sigma * max(b - 1, 0.0) * (P_m + 0.8 * E_g * min(1.0, i / 8192))
+        # till the middle of a pass and another, then what others add to these passes
+        t_s = t_d * mu
+        p = min(max(b - 1, 0) * q.share / (q.D * y), 1.0)
+        if self.fixed:
+            others = min(b - 1, 1.5) * y * g
+        else:
+            mean = t_s + p * y * g
+            second = (1 - p) * t_s**2 + p * (t_s + y * g) ** 2
+            others = second / (2 * mean) - t_s / 2 + p * y * g
+        wait = min(b - 1, 1.0) * 1.5 * t_s + others
+        if q.first and self.fixed:
+            wait = others = 0.0
+        left = max(b - 1 - q.met, 0.0) * g
+        wait, others = wait - max(others - left, 0.0), min(others, left)
+
+        each = (left - others) / max(o - 1, 1e-3)
+        tpot = t_d + (each if q.first else min(each, g * q.R / (i * mu)))
+        own = max(g + (0 if q.first else q.c * t_s) - P, 0.0) * min(b - 1, 1.0)
+        first = self.t0 * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + wait + P
+        first += (0 if q.first else own) + q.met * g + q.w * t_s
+        if not (q.first and self.fixed):  # the first wave
+            first += (b - 1) * (g + (0 if q.first else q.c * t_s / y)) / (2 * self.waves)
         ttft = first + (self.C / C_e - 1) * (first + (o - 1) * tpot)
         return ttft, tpot, self.C * o / (ttft + (o - 1) * tpot) / self.G, C_e, cap
+
+    def queue(self, b, D):
+        """Who meets whom: c own passes of R prompt tokens, w more, `met` prompts of others."""
+        i, f, first = self.i, 1 + self.drafts, self.engine == "sglang"
+        R = {"trtllm": max(8192, i + b * f), "sglang": 16384, "vllm": 8192}[self.engine]
+        q = SimpleNamespace(D=D, first=first, R=R, w=0.0, share=1.0)
+        if first:
+            n = 1 + (b - 1 if self.fixed else min((b - 1) / max(D, 1.0), b - 1))
+            q.c, q.met = math.ceil(i / R), (n + min(n, max(R / i, 1.0))) / 2 - 1
+            return q
+        period = max(D + math.ceil(i / R), b * (i + f * D) / R)
+        q.R = R - f * b * D / period
+        s = i / q.R
+        q.c = math.ceil(s)
+        if self.fixed:
+            q.w = max(b * s - D - q.c, 0.0)
+            missing = (math.ceil(b * s) - b * s) * max(1 - q.w, 0.0)
+            full = max(q.c - s - missing / b, 0.0) if q.c > 1 else 0.0
+            full = max(full, (b / (D + q.c + q.w) - 1) * s) + q.w
+        else:
+            A = D + q.c - (b - 1) * s
+            W = (math.sqrt(A * A + 2 * (b - 1) * s * s) - A) / 2
+            u = min(max((b - 1) * s / (D + q.c + W), 1e-9), 1.0)
+            U = W * u ** (1 / s) + u / 2
+            scale = max(U, 1e-6)
+            q.w = math.exp(-(q.c - s) / scale) / -math.expm1(-1 / scale)
+            q.w = min(q.w, U + 1)
+            full = min(U + u / 2, q.w + q.c - s)
+        q.met = min(full / s, b - 1)
+        q.share = D / (D + q.c + q.w)
+        return q

@@ -69,9 +69,9 @@ def test_the_cache_crosses_the_real_link():
 def test_a_prompt_comes_in_through_the_front_end():
     """Before its first pass, t0 (1 + k dp) of the estimator that knows of it."""
     known, plan = Serving.of(), Deployment.of(tp=2, attention_dp=4)
-    expected = float(known.front) * (1.0 + 4.0 * float(known.front_rank))
+    expected = float(known.vllm.front) * (1.0 + 4.0 * float(known.front_rank))
     assert float(known.front_time(plan)) == pytest.approx(expected)
-    assert float(known.front_time(Deployment.of())) == pytest.approx(float(known.front))
+    assert float(known.front_time(Deployment.of())) == pytest.approx(float(known.vllm.front))
     assert float(Economics.as_planned().front_time(plan)) == 0.0
 
 

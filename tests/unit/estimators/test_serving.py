@@ -192,6 +192,7 @@ def drawn(rng):
         "fixed": bool(rng.integers(2)),
         "isl": float(rng.integers(20, 9000)),
         "osl": float(rng.integers(2, 4000)),
+        "waves": pick(2.0, 10.0, 1e9),
         "C": float(np.ceil(10 ** rng.uniform(0, 3))),
         "drafts": int(rng.integers(4)) if rng.integers(3) == 0 else 0,
         "B": rng.uniform(2e12, 8e12),
@@ -219,6 +220,7 @@ def drawn(rng):
             batch=row["C"],
             fixed=float(row["fixed"]),
             nominal=float(not row["fixed"]),
+            waves=row["waves"],
         ),
         Deployment.of(tp=tp, ep=m_e, attention_dp=dp, drafts=row["drafts"]),
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.catalog.published import serving_coefficients, serving_errors, serving_form
+from infer_jax.catalog.published import serving_coefficients, serving_errors
 from infer_jax.estimators import VARIANTS, make
 from infer_jax.estimators.serving import Deployment, Requests, Serving, pass_terms, shape
 from infer_jax.specs import leaves
@@ -20,15 +20,15 @@ def serve():
     """
     seen = shape(ij.load_model("qwen3-235b-a22b").architecture)._replace(quantised=np.asarray(2.0))
     hardware = ij.load_system("h100_sxm").hardware
-    work = Requests.of(isl=4096, osl=512, batch=32)
 
     @jax.jit
-    def all_three(model, plan):
+    def all_three(model, work, plan):
         life = model.serve(seen, hardware, work, plan)
         return life.tpot, life.ttft, life.places
 
-    def told(model, **plan):
-        return tuple(map(float, all_three(model, Deployment.of(tp=8, ep=8, **plan))))
+    def told(model, batch=32.0, **plan):
+        work = Requests.of(isl=4096, osl=512, batch=batch)
+        return tuple(map(float, all_three(model, work, Deployment.of(tp=8, ep=8, **plan))))
 
     return told
 
@@ -43,25 +43,11 @@ def test_kernels_of_a_mixture_are_layer_gaps_of_its_engine(x64, serve):
 
 def test_eager_launches_grow_with_the_prompt(x64, serve):
     plain = Serving.of(engine="vllm").with_(eager_growth=0.0)
-    # a prompt of half of eager_tokens: growth of 2 doubles the launches, as twice the factor does
+    # alone, a prompt of half of eager_tokens: growth of 2 doubles the launches, as twice the factor
     grown = plain.with_(eager_growth=2.0)
     double = plain.fitted({"vllm.eager": 2.0 * float(plain.vllm.eager)})
-    assert serve(grown) == pytest.approx(serve(double), rel=1e-12)
+    assert serve(grown, batch=1.0) == pytest.approx(serve(double, batch=1.0), rel=1e-12)
     assert serve(grown)[1] > serve(plain)[1]
-
-
-def test_admission_in_passes_differs_with_drafts_alone(x64, serve):
-    plain = Serving.of(engine="vllm").with_(admission_in_passes=0.0)
-    passes = plain.with_(admission_in_passes=1.0)
-    assert serve(passes) == serve(plain)
-    (tpot, ttft, _), (same, later, _) = serve(plain, drafts=3.0), serve(passes, drafts=3.0)
-    a = float(plain.acceptance)
-    kept = 1.0 + a + a**2 + a**3
-    # who is being admitted does not decode: the others share steps with fewer
-    assert 0.995 * tpot < same <= tpot
-    steps = float(plain.vllm.admission)
-    # what the queue behind it multiplies is the same share of a begun request
-    assert later - ttft == pytest.approx(steps * tpot * (kept - 1.0), rel=0.05)
 
 
 def test_scales_by_block_multiply_the_gap_of_quantising(x64, serve):
@@ -109,8 +95,17 @@ def test_the_gap_of_a_pass_is_linear_in_the_quantising_launches(x64, factor):
 
 def test_a_request_waits_for_half_of_the_passes_between_two_looks(x64, serve):
     plain = Serving.of(engine="sglang")
-    later = plain.fitted({"sglang.admission": float(plain.sglang.admission) + 5.0})
+    later = plain.fitted({"sglang.ahead": 6.0})
     assert serve(plain, polling=11.0) == pytest.approx(serve(later), rel=1e-12)
+    assert serve(later)[1] > serve(plain)[1]
+
+
+def test_prompts_before_decodes_are_paid_by_those_that_decode(x64, serve):
+    """The same server by both orders; with one request in flight there is none."""
+    beside = Serving.of(engine="vllm")
+    before = beside.fitted({"vllm.prefill_first": 1.0})
+    assert serve(before)[0] > serve(beside)[0]
+    assert serve(before, batch=1.0) == pytest.approx(serve(beside, batch=1.0), rel=2e-3)
 
 
 def test_places_are_by_what_an_engine_reserves(x64, serve):
@@ -124,7 +119,7 @@ def test_places_are_by_what_an_engine_reserves(x64, serve):
 def test_the_shipped_fit_loads_and_its_values_are_within_their_intervals(x64, serve):
     model = make("serving.sglang")
     assert isinstance(model, Serving)
-    assert float(model.sglang.expert_gap) == 0.0 and float(model.admission_in_passes) == 1.0
+    assert float(model.sglang.expert_gap) == 0.0 and float(model.sglang.prefill_first) == 1.0
     assert all(f.low <= f.value <= f.high for f in serving_coefficients().values())
     assert 0.001 < serve(model)[0] < 0.1
     for errors in serving_errors().values():
@@ -139,7 +134,7 @@ def test_there_is_one_fit_and_every_engine_and_verb_gets_it():
     for name in ("serving", "serving.vllm", "serving.sglang", "serving.trtllm"):
         made = make(name)
         paths = {path: float(value) for path, _, value in leaves(made)}
-        for path, value in (serving_form() | values()).items():
+        for path, value in values().items():
             assert paths[path] == value, (name, path)
 
 

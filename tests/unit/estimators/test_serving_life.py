@@ -76,7 +76,7 @@ def test_gradients_are_finite_and_true(work):
         assert np.all(np.isfinite(g)), path
     if work.batch != 50:
         return
-    picked = ("weight_read", "vllm.layer_gap", "vllm.sync", "acceptance", "isl", "batch", "tp")
+    picked = ("weight_read", "vllm.layer_gap", "vllm.front", "acceptance", "isl", "batch", "tp")
     for i, (path, _) in enumerate(names):
         if path in picked:
             ends = []
@@ -149,8 +149,8 @@ def test_chunks_prefixes_pages_and_stages():
     begun = {name: life.ttft - life.prefill.terms["queue"] for name, life in at.items()}
     assert begun["chunk"] > begun["base"]
     assert at["chunk"].places > at["base"].places
-    # where launches do not grow with a prompt, nor does a step get shorter by cutting it
-    flat = served(cases, Serving.of().with_(eager_growth=0.0)).tpot
+    # where launches do not grow with a prompt, nor does a request get shorter by cutting it
+    flat = served(cases, Serving.of().with_(eager_growth=0.0)).latency
     assert flat[1] > flat[0]
     # a cached prefix is not computed; held once, it leaves room
     assert at["prefix"].ttft < at["base"].ttft

@@ -113,26 +113,68 @@ def test_running_is_the_smaller_of_both():
     assert narrow.dtype == np.float32 and np.isfinite(narrow)
 
 
-@pytest.mark.usefixtures("x64")
-def test_interference_conserves_work():
-    """What prefills add before the first token and during decoding is all of it."""
-    running, osl, prefill, odds, none = arrays(9.0, 100.0, 0.02, 0.3, 0.0)
-    rate = interference.prefills_per_step(running, osl)
-    later = interference.on_decoding(rate, prefill, none, odds, jnp.asarray(1.0))
-    first = interference.on_first(running, prefill, none, odds)
-    np.testing.assert_allclose(first + osl * later, 8 * 0.02, rtol=1e-12)
+def beside(running, prompt, turns=127.0, budget=8192.0, equal=True):
+    numbers = arrays(running, prompt, turns, budget, 1.0)
+    return interference.beside_decodes(*numbers, jnp.asarray(equal))
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("rate", [0.0, 0.01, 1.0, 40.0])
-def test_no_step_is_decoded_twice(rate):
-    """Of 100 steps at 3 chunks a prefill, those with chunks hold all, and are fewer.
+def test_a_convoy_by_hand():
+    """Four prompts of 10,240 in passes of 8,192 less those that decode: six, the last not full."""
+    found = beside(4.0, 10240.0)
+    room = 8192.0 - 4.0 * 127.0 / 129.0
+    assert float(found.room) == pytest.approx(room) and float(found.chunks) == 2.0
+    missing = 6.0 * room - 4.0 * 10240.0
+    assert float(found.met) == pytest.approx((2.0 * room - 10240.0 - missing / 4.0) / 10240.0)
+    assert float(found.turns) == 0.0
+    # more prompts than a period has passes for: all are full, and prompts wait for the rest
+    many = beside(200.0, 10240.0)
+    tokens = 200.0 * (10240.0 + 127.0)
+    assert float(many.turns + many.chunks) + 127.0 == pytest.approx(tokens / 8192.0, rel=1e-9)
 
-    One uncaptured second of launches goes to each of them, and nothing else is added.
-    """
-    with_any = 100.0 * interference.on_decoding(*arrays(rate, 0.0, 1.0, 0.0, 3.0))
-    assert float(with_any) <= 100.0
-    np.testing.assert_allclose(with_any * (1.0 + 3.0 * rate), 100.0 * 3.0 * rate, rtol=1e-12)
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("equal", [True, False])
+def test_prompts_met_are_those_of_others(equal):
+    """Alone none; never more than there are; more of them in larger groups of long prompts."""
+    loads = np.array([1.0, 2.0, 8.0, 64.0, 500.0, 4000.0])
+    for length in (10.0, 4000.0, 20000.0):
+        found = [beside(n, length, equal=equal) for n in loads]
+        met = np.array([float(x.met) for x in found])
+        assert met[0] == pytest.approx(0.0, abs=1e-4 * 8192.0 / length)
+        assert np.all(met <= loads - 1.0 + 1e-9)
+        waits = np.array([float(x.turns) for x in found])
+        assert waits[-1] > waits[0] - 1e-9 and np.all(np.isfinite(waits))
+        assert all(0.0 < float(x.room) <= 8192.0 for x in found)
+
+
+@pytest.mark.usefixtures("x64")
+def test_prompts_before_decodes_follow_each_other():
+    """By hand: of 9 at once, two to a pass, the mean has its first token when 5.5 are through."""
+    together = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0), jnp.asarray(True))
+    assert float(together.met) == pytest.approx(5.5 - 1.0)
+    apart = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0), jnp.asarray(False))
+    assert float(apart.met) == pytest.approx(8.0 / 127.0)
+    assert float(apart.decoding) == 1.0 and float(apart.turns) == 0.0
+
+
+@pytest.mark.usefixtures("x64")
+def test_an_arrival_finds_the_middle_of_a_longer_pass():
+    """By hand: one pass in four takes 4 s, the others 1 s; drawn at random moments."""
+    numbers = arrays(9.0, 0.25, 1.0, 3.0)
+    half, none, one = arrays(0.5, 0.0, 1.0)
+    wait, prompts = interference.until_fed(*numbers, half, none, jnp.asarray(False))
+    lengths = np.array([1.0, 1.0, 1.0, 4.0])
+    assert float(wait) == pytest.approx(np.sum(lengths**2) / (2.0 * np.sum(lengths)))
+    assert float(wait - prompts) == pytest.approx(0.5)
+    ahead, _ = interference.until_fed(*numbers, half, one, jnp.asarray(False))
+    assert float(ahead - wait) == pytest.approx(lengths.mean())
+    # in a convoy every pass before has a prompt, while there are others
+    for running, full in ((9.0, 1.5), (2.0, 1.0), (1.0, 0.0)):
+        each = arrays(running, 0.25, 1.0, 3.0)
+        wait, prompts = interference.until_fed(*each, half, one, jnp.asarray(True))
+        assert float(prompts) == pytest.approx(3.0 * full)
+        assert float(wait - prompts) == pytest.approx(1.5 if running > 1.0 else 0.0)
 
 
 @pytest.mark.usefixtures("x64")
