@@ -13,8 +13,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.numerics import square_root
-
 NEVER = 1e-6  # least share of a pass
 
 
@@ -56,42 +54,31 @@ def beside_decodes(
     room = budget - running * fed * passes / period
     size = prompt / room
     chunks = jnp.ceil(size)
-    others = jnp.maximum(running - 1.0, 0.0)
-    apart = _apart(others, size, chunks, passes)
-    locked = _lockstep(running, size, chunks, passes)
-    turns, met = (jnp.where(equal, x, y) for x, y in zip(locked, apart, strict=True))
-    met = jnp.minimum(met / size, others)
-    return Prompts(chunks, room, turns, met, passes / (passes + chunks + turns))
+    least, others, slack = passes + chunks, jnp.maximum(running - 1.0, 0.0), chunks - size
 
-
-def _apart(others: Array, size: Array, chunks: Array, passes: Array) -> tuple[Array, Array]:
-    """Passes waited, and prompts met in units of a full pass, where others come at random."""
-    least, work = passes + chunks, others * size
+    # prompts met are in units of a full pass. The root is of more than 0: without others ``free``
+    # is all of ``least``
+    work = others * size
     free = least - work
-    waiting = 0.5 * (square_root(free**2 + 2.0 * work * size) - free)
-    period = least + waiting
-    load = jnp.clip(work / period, 1e-9, 1.0)
-    queue = jnp.exp(jnp.log(load) / size) * waiting
-    half = 0.5 * load  # of those that come with it, half are before it
-    before = queue + half
-    slack = chunks - size
+    waiting = 0.5 * (jnp.sqrt(free**2 + 2.0 * work * size) - free)
+    load = jnp.clip(work / (least + waiting), 1e-9, 1.0)
+    before = jnp.exp(jnp.log(load) / size) * waiting + 0.5 * load  # half of those with it are first
     # beyond the slack of one's own passes, an exponential tail
     scale = jnp.maximum(before, NEVER)
-    turns = jnp.exp(-slack / scale) / -jnp.expm1(-1.0 / scale)
-    turns = jnp.minimum(turns, before + 1.0)
-    return turns, jnp.minimum(before + half, turns + slack)
+    turns = jnp.minimum(jnp.exp(-slack / scale) / -jnp.expm1(-1.0 / scale), before + 1.0)
+    met = jnp.minimum(before + 0.5 * load, turns + slack)
 
-
-def _lockstep(running: Array, size: Array, chunks: Array, passes: Array) -> tuple[Array, Array]:
-    """The same where all are alike: cohorts that fit a pass, or a convoy."""
     needed = running * size
-    bound = jnp.maximum(needed - passes - chunks, 0.0)
+    bound = jnp.maximum(needed - least, 0.0)
     missing = (jnp.ceil(needed) - needed) * jnp.maximum(1.0 - bound, 0.0)
-    convoy = jnp.maximum(chunks - size - missing / jnp.maximum(running, 1.0), 0.0)
-    beside = jnp.where(chunks > 1.0, convoy, 0.0)
+    convoy = jnp.maximum(slack - missing / jnp.maximum(running, 1.0), 0.0)
     # a request's pass is no emptier than the mean pass
-    beside = jnp.maximum(beside, (running / (passes + chunks + bound) - 1.0) * size)
-    return bound, beside + bound
+    beside = (running / (least + bound) - 1.0) * size
+    beside = jnp.maximum(jnp.where(chunks > 1.0, convoy, 0.0), beside)
+
+    turns, met = jnp.where(equal, bound, turns), jnp.where(equal, beside + bound, met)
+    met = jnp.minimum(met / size, others)
+    return Prompts(chunks, room, turns, met, passes / (least + turns))
 
 
 def before_decodes(

@@ -114,7 +114,7 @@ def row(arch: Architecture, block: Block) -> Layer:
         layer_row = layer_row._replace(
             mixes=jnp.asarray(1.0),
             projections=Weights(elements, stored.bytes, stored.bits),
-            attention=layer.row(arch),
+            attention=layer.numbers(arch.cache, arch.activations),
             space=layer_row.space._replace(
                 dealt=layer.dealt(arch.width),
                 convolution=layer.convolution,

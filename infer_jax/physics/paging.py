@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from infer_jax.physics.numerics import Smoothing, ceiling, flooring
+from infer_jax.physics.numerics import Smoothing, ceiling
 from infer_jax.physics.resident import Ranks, Resident, on_chip
 from infer_jax.specs import UNBOUNDED
 
@@ -109,12 +109,13 @@ def paging(
     # whole blocks: kinds with fewer bytes a token have more of them in a page
     blocks, page_bytes = jnp.asarray(block)[..., None], page[..., None]
     fill = page_bytes / jnp.where(keys > 0, blocks * keys, page_bytes)
+    filled = -ceiling(-fill * (1.0 + ROUNDING), smoothing)  # whole blocks in a page
     one = jnp.ones_like(window)
     return Paging(
         block=page * size,
         token=held[..., 0] + held[..., 1],
         pages=(page * size)[..., None] * groups[..., :2],
-        tokens=blocks * flooring(fill * (1.0 + ROUNDING), smoothing),
+        tokens=blocks * filled,
         window=jnp.stack([UNBOUNDED * one, window], axis=-1),
         beside=jnp.stack([0.0 * one, one], axis=-1),
         state=page * size * groups[..., 2] * state_pages,

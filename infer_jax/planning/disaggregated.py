@@ -27,7 +27,8 @@ PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are
 KEPT = 4  # rows of a pool that are combined, of every number of chips
 SPEEDS = 32  # limits of TPOT at which a frontier looks for the best pairs
 SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances over the least that carry arrivals
-# instances that prefill over those that a closed loop asks for: prompts wait less
+# instances that prefill over those that a closed loop asks for, and requests that fill an instance
+# that decodes over those in flight: prompts wait less
 MORE = (1.0, 1.2, 1.5, 2.0)
 EVERY = 1024.0  # instances of a pool up to which every number is tried
 FILLED = 0.9  # share of the requests in flight that a plan holds at least
@@ -79,10 +80,10 @@ def splits(
     if asked.frontier and np.any(_fits(phases[1])):
         pools, pairs = _at_speeds(asking, phases, shares, asked)
     else:
-        first, second = (
-            _best(*each, asked) for each in zip(asking, phases, limits, shares, strict=True)
+        pools = (
+            _best(asking[0], phases[0], limits[0], shares[0], asked),
+            _best(asking[1], phases[1], limits[1], shares[1], asked, fewer=asked.rate is None),
         )
-        pools = first, second
         pairs = _combined(pools, asked)
     tried = sum(len(phase.time) for phase in phases)
     if not pairs:
@@ -195,11 +196,14 @@ def _best(
     share: float,
     asked: Requirements,
     kept: int = KEPT,
+    *,
+    fewer: bool = False,
 ) -> PoolRows:
     """For each number of chips, the rows with most requests/s whose pass is within ``longest``.
 
     Else those that exceed it least. Of layouts that answer alike the usual one is taken, and the
     others do not come back with other sequences. A chip at least is left to the other pool.
+    ``fewer``: these layouts with fewer sequences, too, for whom prompts wait less.
     """
     index, _, forward = asking.rows
     legal, sequences, time = asking.legal, np.asarray(forward.sequences), np.asarray(phase.time)
@@ -224,11 +228,21 @@ def _best(
             rows.append(row)
         else:
             alike.add(index[row])
+    if fewer:
+        rows = list(dict.fromkeys(rows + [_lighter(asking, row, x) for row in rows for x in MORE]))
     price = float(asking.side.hardware.price)
     layout = [legal[int(index[row])] for row in rows]
     return PoolRows(
         layout, sequences[rows], chips[rows], trees.take(phase, rows), rate[rows], price
     )
+
+
+def _lighter(asking: _Asking, row: int, more: float) -> int:
+    """The row of the same layout with as many sequences over ``more``, or the fewest."""
+    layout, place = divmod(row, len(asking.sequences))
+    most = asking.sequences[place] / more
+    place = max(int(np.searchsorted(asking.sequences, most, side="right")) - 1, 0)
+    return layout * len(asking.sequences) + place
 
 
 def _combined(

@@ -112,42 +112,11 @@ class Lengths(NamedTuple):
         return cls(isl, osl, prefix, jnp.maximum(isl - prefix, 1.0))
 
 
-def closed_loop(c: Context, work: Requests) -> ServerEstimate:
-    """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
-
-    Of b requests that run a prompt takes P seconds alone, waits w passes for others and meets m of
-    them on its way, by the engine's rules (``interference``); each adds g seconds to passes.
-    TPOT = t_d + (b - 1 - m) g / (O - 1), t_d a decode step, and TTFT_0 = P + w t_d + m g + what
-    comes before. TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT): what memory does not hold
-    waits a request's time by Little's law. Both are means.
-    """
-    loop = loop_of(c, work)
-    decode, first = decode_terms(c, loop), first_terms(c, loop, work)
-    tpot, begun = total(decode.values()), total(first.values())
-    waits = work.batch / loop.running - 1.0
-    first["queue"] = waits * (begun + (loop.lengths.osl - 1.0) * tpot)
-    cached = memory.cache_bytes(c, loop.lengths.prefix)
-    limits = {"requests": Limit(need=work.batch, capacity=loop.room.places)}
-    flight = Flight(
-        batch=work.batch,
-        asked=work.batch,
-        running=loop.running,
-        group=loop.group,
-        room=loop.room,
-        cached=cached,
-        ttft=begun + first["queue"],
-        tpot=tpot,
-        limits=limits,
-    )
-    return server_estimate(c, work, loop.lengths, loop.done, flight, first, decode)
-
-
 class Loop(NamedTuple):
     """A closed loop: requests that run, in an instance and a group, and how they share passes.
 
     ``together``: prompts, real, in a pass that has any; ``step``: seconds of a pass that decodes
-    alone; ``admission``: from an arrival to the first pass that can feed it; ``beside``: of it that
-    prompts of others take.
+    alone; ``admission``: from an arrival to the first pass that can feed it.
     """
 
     lengths: Lengths
@@ -159,76 +128,77 @@ class Loop(NamedTuple):
     together: Array
     step: Array
     admission: Array
-    beside: Array
 
 
-def loop_of(c: Context, work: Requests) -> Loop:
-    """The passes of a closed loop, composed by the rules of its engine's scheduler."""
-    lengths = Lengths.of(c, work)
-    isl, osl, prefix, fresh = lengths
+def closed_loop(c: Context, work: Requests) -> ServerEstimate:
+    """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
+
+    Of b requests that run a prompt takes P seconds alone, waits w passes for others and meets m of
+    them on its way, by the rules of the engine's scheduler (``interference``); each adds g seconds
+    to passes. TPOT = t_d + (b - 1 - m) g / (O - 1), t_d a decode step; a pass that decodes has no
+    more prompts than fit it. TTFT_0 is P + w t_d + m g and what comes before.
+    """
+    lengths = isl, osl, prefix, fresh = Lengths.of(c, work)
+    plan, engine, equal = c.plan, c.engine, work.fixed > 0.5
+    first, fed, kept = engine.prefill_first > 0.5, 1.0 + plan.drafts, kept_tokens(c)
+    # a floor, for a request of one token, keeps TPOT a number
+    later = jnp.maximum(osl - 1.0, 1e-3)
     room = memory.room(c, isl, osl, work.common * prefix)
     run = running(jnp.maximum(work.batch, 1e-3), room.places, c.model.admission_sharpness)
-    group = jnp.maximum(run / c.plan.attention_dp, 1.0)
-    kept = kept_tokens(c)
-    turns = later(lengths) / kept
-    prompt = prompts(c, group, fresh, turns, work.fixed > 0.5)
-    decoding = group * prompt.decoding
-    together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
-    done = passes(
-        c,
-        jnp.maximum(decoding, 1.0),
-        isl + osl / 2.0,
-        fresh,
-        prefix,
-        prompt.chunks,
-        together * fresh,
-    )
-    step, joining = done.decode.time * kept, done.joining.time
-    others = prompt.decoding * jnp.maximum(group - 1.0, 0.0)
-    often = jnp.minimum(others / (turns * together), 1.0)
-    phase, ahead = c.engine.phase, c.engine.ahead + (c.plan.polling - 1.0) / 2.0
-    equal = work.fixed > 0.5
-    admission, beside = interference.until_fed(
-        group, often, step, together * joining, phase, ahead, equal
-    )
-    # all at once, and nobody decodes: then the prompts before one's own are those that it meets
-    once = equal & (c.engine.prefill_first > 0.5)
-    admission, beside = (jnp.where(once, 0.0, x) for x in (admission, beside))
-    left = jnp.maximum(group - 1.0 - prompt.met, 0.0) * joining
-    less = jnp.maximum(beside - left, 0.0)
-    return Loop(
-        lengths, room, run, group, prompt, done, together, step, admission - less, beside - less
-    )
+    group = jnp.maximum(run / plan.attention_dp, 1.0)
 
-
-def later(lengths: Lengths) -> Array:
-    """Tokens after the first; a floor, for a request of one token, keeps TPOT a number."""
-    return jnp.maximum(lengths.osl - 1.0, 1e-3)
-
-
-def prompts(
-    c: Context, group: Array, fresh: Array, turns: Array, equal: Array
-) -> interference.Prompts:
-    """A prompt of ``fresh`` tokens among those of a group, by the rules of its engine."""
-    engine, plan = c.engine, c.plan
-    fed = 1.0 + plan.drafts
     usual = jnp.maximum(engine.budget, engine.whole * (fresh + group * fed))
     budget = jnp.where(plan.chunk < UNBOUNDED, plan.chunk, usual)
-    beside = interference.beside_decodes(group, fresh, turns, budget, fed, equal)
-    before = interference.before_decodes(group, fresh, turns, budget, equal)
-    return trees.where(engine.prefill_first > 0.5, before, beside)
+    those = group, fresh, later / kept, budget
+    before = interference.before_decodes(*those, equal)
+    prompt = trees.where(first, before, interference.beside_decodes(*those, fed, equal))
+    together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
+    decoding = jnp.maximum(group * prompt.decoding, 1.0)
+    tokens = prompt.chunks, together * fresh
+    done = passes(c, decoding, isl + osl / 2.0, fresh, prefix, *tokens)
+    step, joining = done.decode.time * kept, done.joining.time
+
+    # all at once, and nobody decodes: then the prompts before one's own are those that it meets
+    some = jnp.where(equal & first, 0.0, 1.0)
+    turns = some * engine.phase, some * (engine.ahead + (plan.polling - 1.0) / 2.0)
+    often = jnp.minimum(prompt.decoding * (group - 1.0) * kept / (later * together), 1.0)
+    fill = together * joining
+    admission, beside = interference.until_fed(group, often, step, fill, *turns, equal)
+    left = jnp.maximum(group - 1.0 - prompt.met, 0.0) * joining
+    in_first = jnp.minimum(beside, left)
+    most = jnp.where(first, jnp.inf, joining * prompt.room / (fresh * kept))
+    others = jnp.minimum((left - in_first) / later, most)
+    decode = {**done.decode.terms, "other prefills": others}
+    decode = {name: x * c.model.decode_factor for name, x in decode.items()}
+    tpot = c.model.decode_factor * (done.decode.time + others)
+    waited = admission - (beside - in_first)
+    loop = Loop(lengths, room, run, group, prompt, done, together, step, waited)
+    return answered(c, work, loop, decode, tpot)
 
 
-def decode_terms(c: Context, loop: Loop) -> pass_terms.Terms:
-    """Seconds of a token after the first; a pass that decodes has no more prompts than fit it."""
-    prompt, tokens = loop.prompt, later(loop.lengths)
-    joining = loop.done.joining.time
-    rest = jnp.maximum((loop.group - 1.0 - prompt.met) * joining - loop.beside, 0.0)
-    most = joining * prompt.room / (loop.lengths.fresh * kept_tokens(c))
-    first = c.engine.prefill_first > 0.5
-    others = jnp.where(first, rest / tokens, jnp.minimum(rest / tokens, most))
-    terms = {**loop.done.decode.terms, "other prefills": others}
-    return {name: x * c.model.decode_factor for name, x in terms.items()}
+def answered(
+    c: Context, work: Requests, loop: Loop, decode: pass_terms.Terms, tpot: Array
+) -> ServerEstimate:
+    """The estimate of a closed loop whose time per token is known.
+
+    TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT): what memory does not hold waits a
+    request's time by Little's law. All are means.
+    """
+    first = first_terms(c, loop, work)
+    begun, waits = total(first.values()), work.batch / loop.running - 1.0
+    first["queue"] = waits * (begun + (loop.lengths.osl - 1.0) * tpot)
+    flight = Flight(
+        batch=work.batch,
+        asked=work.batch,
+        running=loop.running,
+        group=loop.group,
+        room=loop.room,
+        cached=memory.cache_bytes(c, loop.lengths.prefix),
+        ttft=begun + first["queue"],
+        tpot=tpot,
+        limits={"requests": Limit(need=work.batch, capacity=loop.room.places)},
+    )
+    return server_estimate(c, work, loop.lengths, loop.done, flight, first, decode)
 
 
 def first_terms(c: Context, loop: Loop, work: Requests) -> pass_terms.Terms:

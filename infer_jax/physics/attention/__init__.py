@@ -67,7 +67,7 @@ def of(attention: Attention) -> Kind[Attention]:
     >>> arch = load_model("kimi-linear-48b-a3b").architecture
     >>> for context in (1e3, 1e6):
     ...     for layer in (of(block.attention) for block in arch.blocks[1:]):
-    ...         held = float(layer.row(arch).held_bytes(context)) / 1e6
+    ...         held = float(layer.held_bytes(arch.cache, context)) / 1e6
     ...         print(f"{type(layer).__name__}: {held:.2f} MB of {context:g} tokens")
     KimiDeltaLayer: 2.17 MB of 1000 tokens
     LatentLayer: 1.15 MB of 1000 tokens

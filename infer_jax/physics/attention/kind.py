@@ -177,13 +177,9 @@ class Kind(Generic[A]):
         """The layer as numbers, its keys and values in one format, taps of a state in another."""
         raise NotImplementedError
 
-    def row(self, arch: Architecture) -> Row:
-        """The layer as one row of the table of layers, in the formats of a model."""
-        return self.numbers(arch.cache, arch.activations)
-
     def cached(self, arch: Architecture) -> Cached:
         """What servers tell the caches of layers of a model apart by."""
-        row = self.row(arch)
+        row = self.numbers(arch.cache, arch.activations)
         return Cached(row.window, row.near, row.state / 2.0)
 
     def cache_key(self, cache: Cached) -> tuple[Core, float, float, float]:

@@ -295,7 +295,7 @@ def test_rows_say_what_layers_do():
     arch = load_model("deepseek-v4-flash").architecture
     for attention in ALL:
         layer, context = att.of(attention), 5000.0
-        row = layer.row(arch)
+        row = layer.numbers(arch.cache, arch.activations)
         tokens = min(context, float(row.window), float(row.top_k))
         near = min(context, float(row.near))
         cached = tokens * row.cache + near * row.near_cache + context * row.index
