@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypedDict
 
 from infer_jax.compiling import once
+from infer_jax.estimators.serving.engines import BUDGET
 from infer_jax.launch.checkpoints import ModelCheckpoint
 from infer_jax.physics import attention as att
 from infer_jax.planning import machines
@@ -175,11 +176,17 @@ def formats_missing(
     return reasons
 
 
-def budget(one: Instance, service: LaunchedService) -> int:
-    """Tokens of a pass of one attention group: of prompts, and those of all that decode."""
+def budget(one: Instance, service: LaunchedService, *, whole: bool = False) -> int:
+    """Tokens of a pass of one attention group: of prompts, and those of all that decode.
+
+    Where the plan says nothing of them and passes hold both, as many as the estimator takes the
+    engine to have; ``whole``: and room for a whole prompt.
+    """
     if one.tokens:
         return max(one.tokens, one.each)
-    whole = service.isl * one.prompts
-    prompt = whole if one.chunk >= whole else int(one.chunk)
+    prompts = service.isl * one.prompts
     decoding = 0 if one.role == "prefill" else one.each * (1 + one.drafts)
+    if not one.role and one.chunk == math.inf:
+        return max(int(BUDGET), decoding + (prompts if whole else 0))
+    prompt = prompts if one.chunk >= prompts else int(one.chunk)
     return max(prompt + decoding, one.each)

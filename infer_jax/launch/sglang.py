@@ -5,6 +5,9 @@ excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregatio
 hooks).
 """
 
+import math
+
+from infer_jax.estimators.serving.engines import RULES
 from infer_jax.launch.servers import (
     PORTS,
     Instance,
@@ -92,8 +95,9 @@ def _flags(one: Instance, service: LaunchedService) -> list[object]:
     flags += ["--context-length", service.context]
     # both are divided among the attention groups by the server
     flags += ["--max-running-requests", one.each * one.groups]
-    whole = one.chunk >= service.isl
-    flags += ["--chunked-prefill-size", -1 if whole else int(one.chunk) * one.groups]
+    chunk = one.chunk if one.role or one.chunk < math.inf else RULES["sglang"]["budget"]
+    whole = chunk >= service.isl
+    flags += ["--chunked-prefill-size", -1 if whole else int(chunk) * one.groups]
     if one.role == "prefill":
         flags += ["--max-prefill-tokens", service.isl * one.prompts]
     if load.cast:

@@ -68,7 +68,7 @@ def _step(one: Instance, service: LaunchedService, files: dict[str, str]) -> Ste
         flags += ["--ep_size", one.ep]
     nodes = machines(one)
     flags += ["--max_seq_len", service.context, "--max_batch_size", one.each]
-    flags += ["--max_num_tokens", budget(one, service)]
+    flags += ["--max_num_tokens", budget(one, service, whole=True)]
     flags += ["--port", PORTS[one.role]] if one.role else []
     flags += ["--config", _file(one)] if _file(one) in files else []
     flags += ["--trust_remote_code"] if load.code else []

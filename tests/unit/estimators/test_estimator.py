@@ -53,7 +53,7 @@ def test_a_variant_says_what_it_is(name):
     assert estimator.needs_host == (estimator.table == "offloading")
     assert estimator.smooths == (estimator.table in ("economics", "partitioning"))
     assert float(estimator.front_time(Plan.of())) == pytest.approx(
-        float(estimator.front) if isinstance(estimator, Serving) else 0.0, rel=0.2
+        float(estimator.chosen_engine.front) if isinstance(estimator, Serving) else 0.0, rel=0.2
     )
 
 

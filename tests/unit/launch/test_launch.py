@@ -86,7 +86,10 @@ def vllm(found, one, plan):
     most = tokens - decoding * (1 + one.drafts)
     stages = one.groups * one.pp  # of a pool that prefills each has a pass of its own
     prompts = math.ceil(one.requests / stages) if one.role == "prefill" else 1
-    assert most == (min(one.chunk, ISL * prompts))
+    if one.role or one.chunk < math.inf:
+        assert most == (min(one.chunk, ISL * prompts))
+    else:  # as the estimator takes vLLM's passes to be
+        assert tokens == max(8192, decoding * (1 + one.drafts))
     assert found["model"] == plan.checkpoint.repository
     assert bool(plan.checkpoint.cast) == ("--quantization" in found)
     assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in found)
