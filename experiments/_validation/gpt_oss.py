@@ -51,7 +51,8 @@ def _row(cells: Cells) -> Row:
     if found is None or not float(found[1]):
         raise UnusableError("label does not tell the requests in flight")
     load = float(found[1])
-    if number(cells, "completed") < WAVES * load:
+    completed = number(cells, "completed")
+    if completed < WAVES * load:
         raise UnusableError(f"fewer than {WAVES:g} requests for each in flight")
     rate = number(cells, "req_tput")
     each = number(cells, "out_tput") / rate
@@ -68,7 +69,7 @@ def _row(cells: Cells) -> Row:
         served=Served("gpt-oss-120b", FORMATS),
         system="h200_sxm",
         engine="vllm",
-        work=Requests.of(isl=isl, osl=each, batch=load),
+        work=Requests.of(isl=isl, osl=each, batch=load, waves=completed / load),
         plan=Deployment.of(tp=1.0, drafts=DRAFTS if drafting else 0.0),
         measured={
             "tpot": number(cells, "mean_tpot_ms") / 1e3,

@@ -3,6 +3,8 @@
 TERMS = {
     "front": "network and tokeniser",
     "admission": "wait until scheduled",
+    "beside decodes": "decodes beside the prompt",
+    "first wave": "first wave of the benchmark",
     "host": "host between passes",
 }
 
