@@ -29,6 +29,7 @@ PRIORS = {
     "blackwell.gemm_8": Prior(0.6, 0.25),
     "blackwell.gemm_4": Prior(0.5, 0.3),
     "grouped": Prior(0.8, 0.5),
+    "skew": Prior(0.3, 1.0),
     "prefill_attention": Prior(0.4, 0.35),
     "decode_attention": Prior(0.4, 0.35),
     "link": Prior(0.75, 0.2),

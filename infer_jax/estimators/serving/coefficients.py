@@ -8,7 +8,7 @@ from jax import Array
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.footprint import Engine as Server, Overheads
-from infer_jax.physics import prompt, routing
+from infer_jax.physics import prompt
 from infer_jax.physics.energy import Draw
 from infer_jax.specs import Spec, number, part, spec, static
 
@@ -25,16 +25,13 @@ class Laws(NamedTuple):
 
     windowed: Pairs = prompt.seen_on_average
     chosen: Pairs = prompt.seen
-    touched: Callable[[Array, Array, Array], Array] = routing.evenly
     # how many times these are counted, 0 or 1
     prompt_logits: float = 0.0  # the head at the end of a prompt
     beside: float = 0.0  # FLOP of attention beside pairs: indexer, recurrence
     router: float = 0.0  # the routers' matrices
 
 
-COMPLETE = Laws(
-    windowed=prompt.seen, touched=routing.unevenly, prompt_logits=1.0, beside=1.0, router=1.0
-)
+COMPLETE = Laws(windowed=prompt.seen, prompt_logits=1.0, beside=1.0, router=1.0)
 
 
 @spec
@@ -200,10 +197,10 @@ class Coefficients(Spec):
         "new tokens a sequence up to which a pass decodes", unit="tokens", kind="size", default=8.0
     )
     skew: Array = number(
-        "exponent by which an expert's popularity falls with its rank; read by the complete laws",
+        "s: exponent by which the popularity of a mixture's experts falls with their rank",
         kind="fraction",
         high=0.95,
-        default=0.0,
+        default=fitted("skew"),
     )
     imbalance: Array = number(
         "excess of the busiest of the expert-parallel ranks, in random excesses",

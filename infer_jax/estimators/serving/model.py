@@ -51,8 +51,8 @@ class Serving(Coefficients, Estimator):
     def complete(cls) -> "Serving":
         """The fitted coefficients with all that the fitted form leaves out as too small to see.
 
-        The indexer's and the recurrence's FLOP, routers, the head at the end of a prompt, exact
-        windows, and experts of uneven popularity, for models and lengths beyond the measured ones.
+        The indexer's and the recurrence's FLOP, routers, the head at the end of a prompt and exact
+        windows, for models and lengths beyond the measured ones.
         """
         return cls.of(laws=COMPLETE)
 
@@ -69,7 +69,7 @@ class Serving(Coefficients, Estimator):
         shares = ("weight_read", "cache_read", "narrow_read", "grouped", "link", "usable_memory")
         shares += ("visible",)
         shares += ("prefill_attention", "decode_attention")
-        none = ("quantised_gap", "hop", "front_rank", "passes")
+        none = ("quantised_gap", "hop", "front_rank", "passes", "skew")
         return cls.of(
             **dict.fromkeys(shares, 1.0),
             **dict.fromkeys(none, 0.0),

@@ -101,8 +101,10 @@ def products(c: Context, rows: Array) -> Spent:
     chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
     active = layer.active * jnp.where(mixture, 1.0 - model.idle_slots, 1.0)
     uses = active * seen
-    hit = layer.experts * model.laws.touched(layer.experts / active, seen, model.skew)
-    crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance)
+    hit = layer.experts * routing.visited(layer.experts / active, seen, model.skew)
+    uneven = routing.popularity_spread(layer.experts, model.skew)
+    uneven = uneven * jnp.sqrt(plan.ep / layer.experts)
+    crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance, uneven)
     # weights, copies read, rows multiplied with one copy, chips, share of a dense product's rate
     kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
         "projections": (layer.projections, one, rows * one, plan.tp * one, one),

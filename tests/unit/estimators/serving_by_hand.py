@@ -47,10 +47,26 @@ class Row(SimpleNamespace):
         kv = (self.L_f * c + self.L_w * min(c, self.W_win)) * self.kappa * self.w_kv / self.s_kv
         return kv + self.L_f * c * self.x
 
+    def visits(self, tokens):
+        """The share of experts visited, and tokens of the busiest rank over the mean."""
+        s, E = self.v["s"], self.E
+        if not self.moe:
+            return 1.0, 1.0
+        rho = 1.0
+        if self.A < E:
+            nodes, weights = np.polynomial.legendre.leggauss(8)
+            u = (1 + nodes) / 2  # x = u^3
+            p = np.minimum(self.A / E * (1 - s) * u ** (-3 * s), 0.999)
+            rho = float(np.sum(1.5 * u**2 * weights * (1 - (1 - p) ** tokens)))
+        a = 1 / (2 * E)
+        first, second = ((1 - a ** (1 - k * s)) / (1 - k * s) / (1 - a) for k in (1, 2))
+        c = math.sqrt(second / first**2 - 1)
+        return rho, 1 + math.sqrt(2 * math.log(self.m_e)) * c * math.sqrt(self.m_e / E)
+
     def lin(self, n):
         v, B, h, tp, dp = self.v, self.B, self.h, self.tp, self.dp
         N = n * dp if self.moe else n
-        rho = 1 - (1 - self.A / self.E) ** N if self.moe and self.A < self.E else 1.0
+        rho, busiest = self.visits(N)
         t_a = smax(
             self.P_A * self.w_A / (tp * B * self.eta_w(self.w_A, self.c_A)),
             2 * self.P_A * n / (tp * self.flops(self.c_A) * self.eta_c(self.c_A)),
@@ -59,7 +75,7 @@ class Row(SimpleNamespace):
         eta_f = self.eta_c(self.c_F) * (v["eta_gc"] if self.moe else 1.0)
         t_f = smax(
             self.E * rho * self.P_E * self.w_F / (chips * B * self.eta_w(self.w_F, self.c_F)),
-            2 * self.P_E * self.A * N / (chips * self.flops(self.c_F) * eta_f),
+            busiest * 2 * self.P_E * self.A * N / (chips * self.flops(self.c_F) * eta_f),
         )
         t_s = smax(
             self.P_S * self.w_S / (tp * B * self.eta_w(self.w_S, self.c_S)),

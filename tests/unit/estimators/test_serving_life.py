@@ -165,14 +165,14 @@ def test_chunks_prefixes_pages_and_stages():
 
 
 def test_what_complete_counts():
-    """Each law that is left out of the fitted form adds work, and experts in vogue save it."""
+    """Each law that is left out of the fitted form adds work."""
     case = [(asked(), plan())]
     fitted, complete = served(case), served(case, Serving.complete())
     assert complete.decode.terms["attention"] > fitted.decode.terms["attention"]  # the indexer
     assert complete.decode.terms["router"] > 0 and "router" not in fitted.decode.terms
     assert complete.prefill.terms["head"] > 0 == fitted.prefill.terms["head"]
-    uneven = served(case, Serving.complete().with_(skew=0.7))
-    assert uneven.decode.terms["feedforward"] < complete.decode.terms["feedforward"]
+    even = served(case, Serving.of().with_(skew=0.0))
+    assert fitted.decode.terms["feedforward"] < even.decode.terms["feedforward"]
     crowded = served(case, Serving.of().with_(imbalance=1.0))
     assert crowded.prefill.terms["feedforward"] > fitted.prefill.terms["feedforward"]
     idle = served(case, Serving.of().with_(idle_slots=0.3))

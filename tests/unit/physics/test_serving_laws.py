@@ -39,34 +39,75 @@ def test_an_unreached_window_leaves_no_trace_in_float32():
 
 
 @pytest.mark.usefixtures("x64")
-def test_uneven_routing_is_the_sum_over_ranked_experts():
+def test_experts_visited_are_the_sum_over_their_ranks():
     experts, active = 512, 8
     for tokens in (1.0, 10.0, 300.0):
-        even = routing.evenly(*arrays(experts / active, tokens, 0.0))
+        even = touched(*arrays(experts / active, tokens))
         np.testing.assert_allclose(
-            routing.unevenly(*arrays(experts / active, tokens, 0.0)), even, rtol=1e-12
+            routing.visited(*arrays(experts / active, tokens, 0.0)), even, rtol=1e-12
         )
         for skew in (0.3, 0.7):
             rank = (np.arange(experts) + 0.5) / experts
             popular = np.minimum(active / experts * (1 - skew) * rank**-skew, routing.CROWDED)
             expected = np.mean(1 - (1 - popular) ** tokens)
-            got = routing.unevenly(*arrays(experts / active, tokens, skew))
+            got = routing.visited(*arrays(experts / active, tokens, skew))
             np.testing.assert_allclose(got, expected, rtol=0.02)  # a continuum of ranks
             assert got < even * (1 + 1e-9)
-    assert float(routing.unevenly(*arrays(1, 5, 0.5))) == 1.0
-    slopes = jax.grad(routing.unevenly, argnums=(0, 1, 2))(*arrays(1, 5, 0.5))
-    assert np.all(np.isfinite(slopes))
+    assert float(routing.visited(*arrays(1, 5, 0.5))) == 1.0
+    assert float(routing.visited(*arrays(4, 0, 0.5))) == 0.0
+    for point in ((1, 5, 0.5), (4, 0, 0.5), (4, 1e9, 0.0), (4, 5, 0.95)):
+        slopes = jax.grad(routing.visited, argnums=(0, 1, 2))(*arrays(*point))
+        assert np.all(np.isfinite(slopes))
     assert float(touched(*arrays(4, 1))) == pytest.approx(0.25)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_spread_of_popularity_is_that_of_the_power_of_the_rank():
+    first = 1.0 / 512
+    rank = np.exp(np.linspace(np.log(first), 0.0, 200_001))
+    spread = jax.jit(routing.popularity_spread)
+    slope = jax.jit(jax.grad(routing.popularity_spread, argnums=(0, 1)))
+    for skew in (0.1, 0.499, 0.5, 0.501, 0.9):
+        moments = [np.trapezoid(rank ** (-k * skew), rank) / (1.0 - first) for k in (1, 2)]
+        expected = np.sqrt(moments[1] / moments[0] ** 2 - 1.0)
+        assert float(spread(*arrays(256, skew))) == pytest.approx(expected, rel=1e-6)
+        ends = [float(spread(*arrays(256, skew + x))) for x in (-1e-5, 1e-5)]
+        assert float(slope(*arrays(256, skew))[1]) == pytest.approx(
+            (ends[1] - ends[0]) / 2e-5, rel=1e-4
+        )
+    assert float(spread(*arrays(256, 0.0))) == 0.0
+    for point in ((256, 0.0), (1, 0.0), (1, 0.5), (0, 0.5), (1e12, 0.95)):
+        assert np.all(np.isfinite(slope(*arrays(*point))))
 
 
 def test_the_busiest_of_many_random_loads():
     rng = np.random.default_rng(3)
     for places, mean in ((8, 200.0), (64, 50.0)):
         drawn = rng.poisson(mean, (4000, places)).max(axis=1).mean() / mean
-        got = float(routing.busiest(*arrays(mean, places, 1.0)))
+        got = float(routing.busiest(*arrays(mean, places, 1.0, 0.0)))
         assert 0.0 < got - drawn < 0.12 * got  # the usual bound from above
-    slopes = jax.grad(routing.busiest, argnums=(0, 1, 2))(*arrays(0.0, 1.0, 1.0))
-    assert np.all(np.isfinite(slopes))
+    for point in ((0.0, 1.0, 1.0, 1.0), (0.0, 8.0, 0.0, 0.0), (1e12, 8.0, 0.0, 0.3)):
+        slopes = jax.grad(routing.busiest, argnums=(0, 1, 2, 3))(*arrays(*point))
+        assert np.all(np.isfinite(slopes))
+
+
+def test_the_busiest_rank_of_experts_dealt_at_random():
+    """Of 128 and 256 experts, popular as rank^-s: right up to eight ranks, too little for 32."""
+    rng = np.random.default_rng(4)
+    for experts, skew in ((128, 0.5), (256, 0.72)):
+        popular = (np.arange(experts) + 0.5) ** -skew
+        popular = popular / popular.mean()
+        dealt = rng.permuted(np.tile(popular, (2000, 1)), axis=1)
+        spread = float(routing.popularity_spread(*arrays(experts, skew)))
+        for places, most in ((2, 0.06), (4, 0.05), (8, 0.09)):
+            drawn = dealt.reshape(2000, places, -1).mean(axis=2).max(axis=1).mean()
+            uneven = spread * (places / experts) ** 0.5
+            got = float(routing.busiest(*arrays(1e9, places, 1.0, uneven)))
+            assert got == pytest.approx(drawn, rel=most)
+        # one expert outweighs a rank; servers with as many ranks deal popular experts twice
+        drawn = dealt.reshape(2000, 32, -1).mean(axis=2).max(axis=1).mean()
+        got = float(routing.busiest(*arrays(1e9, 32, 1.0, spread * (32 / experts) ** 0.5)))
+        assert 1.0 < got < 0.9 * drawn
 
 
 def wire(**changes):
