@@ -22,15 +22,16 @@ def visited(sparsity: Array, tokens: Array, skew: Array) -> Array:
     True
     """
     points, weights = np.polynomial.legendre.leggauss(NODES)
+    points, weights = 0.5 * (1.0 + points), 0.5 * weights
     sparse = sparsity > 1.0 + 1e-9
     even = 1.0 / jnp.where(sparse, sparsity, 2.0)
-    visited = jnp.asarray(0.0)
-    for point, weight in zip(0.5 * (1.0 + points), 0.5 * weights, strict=True):
-        popular = (1.0 - skew) * jnp.exp(-3.0 * skew * float(np.log(point)))
-        certain = jnp.minimum(even * popular, CROWDED)
-        share = -jnp.expm1(tokens * jnp.log1p(-certain))
-        visited = visited + float(3.0 * point**2 * weight) * share
-    return jnp.where(sparse, visited, 1.0)
+    # an axis of its own for the points: a program is as long as what is written out in it
+    even, tokens, skew = (jnp.asarray(x)[..., None] for x in (even, tokens, skew))
+    popular = (1.0 - skew) * jnp.exp(-3.0 * skew * jnp.asarray(np.log(points), even.dtype))
+    certain = jnp.minimum(even * popular, CROWDED)
+    share = -jnp.expm1(tokens * jnp.log1p(-certain))
+    part = jnp.asarray(3.0 * points**2 * weights, even.dtype)
+    return jnp.where(sparse, jnp.sum(part * share, axis=-1), 1.0)
 
 
 def popularity_spread(experts: Array, skew: Array) -> Array:
@@ -43,20 +44,15 @@ def popularity_spread(experts: Array, skew: Array) -> Array:
     0.0
     """
     decades = jnp.log(2.0 * jnp.maximum(experts, 1.0))
-
-    def mean(power: Array) -> Array:
-        return decades * _mean_decay((1.0 - power) * decades)
-
-    whole = -jnp.expm1(-decades)
-    return square_root(mean(2.0 * skew) * whole / mean(skew) ** 2 - 1.0)
-
-
-def _mean_decay(span: Array) -> Array:
-    """(1 - exp(-z)) / z, the mean of exp(-t) over t = 0 .. z; by its series where z is near 0."""
+    # the mean of x^(-k s) is the mean of exp(-t) over t = 0 .. z = (1 - k s) ln(1 / a), but for a
+    # factor: (1 - exp(-z)) / z, by its series where z is near 0
+    span = (1.0 - jnp.stack([skew, 2.0 * skew])[..., None]) * decades.reshape(-1)
     near = jnp.abs(span) < 0.01
     away = jnp.where(near, 1.0, span)
     series = 1.0 - span / 2.0 * (1.0 - span / 3.0 * (1.0 - span / 4.0))
-    return jnp.where(near, series, -jnp.expm1(-away) / away)
+    first, second = jnp.where(near, series, -jnp.expm1(-away) / away)
+    ratio = (second / first**2).reshape(decades.shape)
+    return square_root(ratio * -jnp.expm1(-decades) / decades - 1.0)
 
 
 def busiest(mean: Array, places: Array, random: Array, uneven: Array) -> Array:
