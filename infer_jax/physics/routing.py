@@ -58,15 +58,15 @@ def popularity_spread(experts: Array, skew: Array) -> Array:
 def busiest(mean: Array, places: Array, random: Array, uneven: Array) -> Array:
     """Load of the busiest of several places over the mean load of one: at least 1.
 
-    1 + sqrt(2 ln m) sqrt(k^2 / mean + c^2): the largest of m normal loads, each of the variance of
-    a Poisson count of that mean times k^2 (k, ``random``, is what balancing leaves of it), and of
-    places that differ for good by c, ``uneven``. A mean below 1 counts as 1. Experts dealt to up to
-    eight ranks, E / m each: within a tenth of draws; to 32 ranks, where one expert can outweigh the
-    others of its rank, a quarter to two fifths less than drawn, as of ranks that hold popular
-    experts twice (DeepSeek-V3, arXiv 2412.19437, Section 3.4: redundant experts).
+    1 + sqrt(2 ln m) (k / sqrt(mean) + c), sqrt(2 ln m) the largest of m normal numbers: of Poisson
+    counts of that mean (k, ``random``, is what balancing leaves of it), and of places that differ
+    for good by a relative c, ``uneven``; their sum is a bound from above. A mean below 1 counts as
+    1. Experts dealt to up to eight ranks: within a tenth of draws; to 32 ranks, where one expert
+    can outweigh the others of its rank, a quarter to two fifths less than drawn, as of ranks that
+    hold popular experts twice (DeepSeek-V3, arXiv 2412.19437, Section 3.4: redundant experts).
 
     >>> float(busiest(*map(jnp.asarray, (100.0, 1.0, 1.0, 1.0))))
     1.0
     """
-    largest = 2.0 * jnp.log(jnp.maximum(places, 1.0))
-    return 1.0 + square_root(largest * (random**2 / jnp.maximum(mean, 1.0) + uneven**2))
+    largest = square_root(2.0 * jnp.log(jnp.maximum(places, 1.0)))
+    return 1.0 + largest * (random / jnp.sqrt(jnp.maximum(mean, 1.0)) + uneven)
