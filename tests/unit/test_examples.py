@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import infer_jax
+from tests.installed.pages import commands
 
 ROOT = Path(infer_jax.__file__).parents[1]
 EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
@@ -72,9 +73,11 @@ def test_an_example_without_its_extra_ends_in_one_sentence(name, package, extra,
     assert package in said and f"[{extra}]" in said and "\n" not in said
 
 
-def test_architecture_search(capsys):
-    main("architecture_search")(restarts=6, steps=30)
-    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+def test_architecture_search():
+    """As README prints it, which tests/installed/test_pages.py compares with what it prints."""
+    asked = "python examples/architecture_search.py"
+    (shown,) = (c.shown for c in commands(ROOT / "README.md") if c.text == asked and c.shown)
+    rows = dict(line.split(maxsplit=1) for line in shown if line != "...")
 
     def ends(name):
         return [float(x) for x in rows[name].split("->")]
