@@ -12,6 +12,8 @@ from infer_jax.catalog.models import BUNDLED, Model, list_models, load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import UNBOUNDED, Dense, Experts, Linear, leaves
 
+SHIPPED = {name: load_model(name) for name in list_models()}
+
 # Parameters of the modules of transformers 5.23, built on the meta device from the same
 # facts. They leave out the bias that balances the load of experts (under 1e-7 of the total).
 MODULES = {
@@ -138,7 +140,7 @@ def test_parameters_are_those_of_the_modules(name):
 
 # In 1e9. The publishers round, count vision towers or draft layers, or leave the embedding
 # out of the active ones; how far that takes them from the count is the tolerance.
-@pytest.mark.parametrize("name", [n for n in list_models() if load_model(n).published])
+@pytest.mark.parametrize("name", [name for name, model in SHIPPED.items() if model.published])
 def test_parameters_are_near_the_publishers_figures(name):
     model = load_model(name)
     total, active = model.published["total"], model.published["active"]
@@ -223,8 +225,8 @@ def test_unknown_names_are_refused_in_one_sentence(name):
 
 PUBLISHED = {
     name: source.split("huggingface.co/")[1].split("/blob")[0]
-    for name in list_models()
-    for source in [load_model(name).source]
+    for name, model in SHIPPED.items()
+    for source in [model.source]
     if "huggingface.co/" in source
 }
 
