@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.estimators.kernels import Kernels, Serving
+from infer_jax.estimators.kernels import Kernels, KernelsPlan
 from infer_jax.specs import Workload
 
 COUNT, RUNS, PLAIN = 65536, 7, 300
@@ -46,7 +46,7 @@ def ours(kind: type) -> dict[str, float]:
     def one(world: Any, x: Any) -> Any:
         theory, arch, hardware = world
         work = Workload(batch=x[0], isl=x[1], osl=x[2], prefix=0.0 * x[0])
-        plan = jax.tree.map(lambda leaf: leaf.astype(x.dtype), Serving.of()).replace(ep=x[3])
+        plan = jax.tree.map(lambda leaf: leaf.astype(x.dtype), KernelsPlan.of()).replace(ep=x[3])
         life = theory.estimate(arch, hardware, work, plan)
         return life.ttft, life.tpot, life.throughput, life.cost, life.feasible
 

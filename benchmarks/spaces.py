@@ -9,7 +9,7 @@ import numpy as np
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics, Offload, make
-from infer_jax.estimators.kernels import Kernels, Serving, Tables
+from infer_jax.estimators.kernels import Kernels, KernelsPlan, Tables
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Space
 
@@ -51,7 +51,7 @@ def kernels(points: int, *, tables: bool = False) -> Swept:
     work = Workload.of(osl=512).replace(
         isl=Axis.log(128, 16384, side), batch=Axis.log(1, 4096, side)
     )
-    plan = Serving.of().replace(ep=Axis.values(1, 2, 4, 8, 16))
+    plan = KernelsPlan.of().replace(ep=Axis.values(1, 2, 4, 8, 16))
     arch, system = load_model("qwen3-30b-a3b").architecture, load_system("h20_sxm")
     if not tables:
         return make("kernels", system.coefficients), Space(arch, system, work, plan)

@@ -31,7 +31,7 @@ from numpy_economics import H100, LLAMA_3_70B, looped, whole
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
 from infer_jax.estimators.economics import evaluate
-from infer_jax.estimators.economics.forward_pass import Ranks, one_pass
+from infer_jax.estimators.economics.forward_pass import RankLayout, one_pass
 from infer_jax.plots import Curve, plot_frontier
 from infer_jax.specs import ForwardPass, Workload
 from infer_jax.sweeps import Best, Pareto, prepare, start
@@ -143,7 +143,7 @@ def arithmetic() -> dict[str, float]:
 
     def one(x: Any) -> Any:
         forward = ForwardPass(sequences=x, new_tokens=x / x, cached_tokens=x - x)
-        found = one_pass(theory, arch, chip, forward, Ranks(x, x, x, x))
+        found = one_pass(theory, arch, chip, forward, RankLayout(x, x, x, x))
         return found.time, found.shortfall
 
     with jax.enable_x64(False):

@@ -15,7 +15,7 @@ import jax
 import infer_jax as ij
 from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog.measurements import read_runs
-from infer_jax.estimators import Deployment, Requests, Serving
+from infer_jax.estimators import Deployment, Serving, ServingWorkload
 
 RUNS = """\
 engine,tp,isl,osl,concurrency,ttft_mean_ms,tpot_mean_ms
@@ -48,7 +48,11 @@ def main() -> None:
     print(f"{'a load not measured':24}{'TTFT, s':>10}{'TPOT, ms':>10}")
     for title, one in (("shipped profile", estimator), ("calibrated", calibrated.fit.tree)):
         estimate = answer(
-            one, model.architecture, system.hardware, Requests.of(**load), Deployment.of(tp=8)
+            one,
+            model.architecture,
+            system.hardware,
+            ServingWorkload.of(**load),
+            Deployment.of(tp=8),
         )
         print(f"{title:24}{float(estimate.ttft):10.3f}{1e3 * float(estimate.tpot):10.2f}")
     print(f"{'measured':24}{ttft:10.3f}{1e3 * tpot:10.2f}")

@@ -11,7 +11,7 @@ from jax import Array
 
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.budget import budget, work
-from infer_jax.estimators.kernels.published import Job, communication, elapsed, layers
+from infer_jax.estimators.kernels.published import PhaseInputs, communication, elapsed, layers
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, Hardware, Linear
 
@@ -68,8 +68,8 @@ def columns_of(
     """Columns by what they are of (static, prefill, decode), and every kernel of both phases."""
     context = jnp.floor(row["target_isl"] + row["target_osl"] / 2.0)
 
-    def job(stage: str, tokens: Array, length: Array) -> Job:
-        return Job(
+    def job(stage: str, tokens: Array, length: Array) -> PhaseInputs:
+        return PhaseInputs(
             model=model,
             arch=arch,
             hardware=hardware,
@@ -95,7 +95,7 @@ def columns_of(
     return values, kernels
 
 
-def _phase(job: Job, scheduling: Array) -> tuple[dict[str, Array], dict[str, Any]]:
+def _phase(job: PhaseInputs, scheduling: Array) -> tuple[dict[str, Array], dict[str, Any]]:
     kernels, spent = layers(job)
     stage = job.stage
     seconds = elapsed(job, spent)[0] + scheduling
@@ -109,7 +109,7 @@ def _phase(job: Job, scheduling: Array) -> tuple[dict[str, Array], dict[str, Any
     return values, kernels
 
 
-def _static(job: Job, row: Mapping[str, Array]) -> dict[str, Array]:
+def _static(job: PhaseInputs, row: Mapping[str, Array]) -> dict[str, Array]:
     held, done = budget(job), work(job)
     batch, tokens = row["batch"], row["target_isl"] + row["target_osl"]
     layers = total(b.count for b in job.arch.blocks)

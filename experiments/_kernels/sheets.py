@@ -14,7 +14,7 @@ from infer_jax.catalog.kernel_tables import load_kernel_tables
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import FAMILIES
-from infer_jax.kernel_timing import Fitted, fitted
+from infer_jax.kernel_timing import FittedFamily, fitted
 from infer_jax.kernel_timing.entries import SUFFIX, entry, errors, filled
 from infer_jax.kernel_timing.fitting import spread
 from infer_jax.specs import leaves
@@ -60,7 +60,7 @@ class Line(NamedTuple):
     worse: bool
 
 
-def of_device(device: str, folder: Path) -> dict[str, Fitted]:
+def of_device(device: str, folder: Path) -> dict[str, FittedFamily]:
     """Every family of the authors' tables of a device, fitted.
 
     Raises:
@@ -72,7 +72,7 @@ def of_device(device: str, folder: Path) -> dict[str, Fitted]:
         return {f.name: fitted(f) for f in fits.tabulated(tables, chip, folder)}
 
 
-def of_system(system: str) -> dict[str, Fitted]:
+def of_system(system: str) -> dict[str, FittedFamily]:
     """Every family of the optional package's tables of a system, fitted.
 
     Raises:
@@ -83,7 +83,7 @@ def of_system(system: str) -> dict[str, Fitted]:
         return {f.name: fitted(f) for f in packaged.packaged(system, hardware)}
 
 
-def fitted_system(name: str, folder: Path | None) -> tuple[dict[str, Fitted], str]:
+def fitted_system(name: str, folder: Path | None) -> tuple[dict[str, FittedFamily], str]:
     """What was fitted of one device or system, and the key of its source.
 
     Raises:
@@ -116,7 +116,7 @@ def stored(folder: Path) -> Iterable[Line]:
                 yield Line(device, one.name, len(one.seconds), shapes, seen, None, False)
 
 
-def lines(name: str, made: dict[str, Fitted]) -> Iterable[Line]:
+def lines(name: str, made: dict[str, FittedFamily]) -> Iterable[Line]:
     """The error table of one device or system."""
     for family, one in made.items():
         seen = spread(one.seen)
@@ -130,7 +130,7 @@ def lines(name: str, made: dict[str, Fitted]) -> Iterable[Line]:
         yield Line(name, family, len(one.seen), shapes, seen, unseen, worse)
 
 
-def sheet(made: dict[str, Fitted], source: str) -> list[str]:
+def sheet(made: dict[str, FittedFamily], source: str) -> list[str]:
     """The ``[kernels]`` table: measured families, then what they stand for, then the H20's."""
     out = list(filled(made, FAMILIES, FILLS, source))
     if "all_reduce" in made:

@@ -15,7 +15,7 @@ from experiments._offloading.machine import opt, t4
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.model import PlacedJob
-from infer_jax.estimators.offloading.published import Measured, cpu_efficiency
+from infer_jax.estimators.offloading.published import ReleasedConstants, cpu_efficiency
 from infer_jax.physics.tiers import Moved, Placement
 from infer_jax.specs import Workload
 
@@ -66,7 +66,7 @@ def _row(numbers: dict[str, Any]) -> dict[str, Any]:
         prefills, decodes = model.weights(job)
         time = prefills * answer.prefill_time + decodes * answer.decode_time
         named = _named(answer, job.block, time)
-        assert isinstance(model.rates, Measured)
+        assert isinstance(model.rates, ReleasedConstants)
         named["cpu_eff"] = cpu_efficiency(model.rates, job)
         values |= {f"{prefix}_{name}": x for name, x in named.items()}
     return values

@@ -120,7 +120,7 @@ def _volume() -> tuple[Mapping[str, Mapping[str, Line]], str]:
     }
     curves: dict[str, Line] = {}
     for name, (gathered, rows) in cuts.items():
-        cut = sharding.Cut(chips, jnp.asarray(gathered), jnp.asarray(rows))
+        cut = sharding.SlicedLayout(chips, jnp.asarray(gathered), jnp.asarray(rows))
         each = sharding.outer_elements(width, cut) + sharding.inner_elements(hidden, hidden, cut)
         fetched = sharding.gathered_elements(2.0 * width * hidden, cut)
         moved = tokens / gathered * float(each) + float(fetched)

@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.mixed import Mixed, mixed, mixed_time
-from infer_jax.footprint import Engine, Overheads, memory
+from infer_jax.footprint import EngineSettings, Overheads, memory
 from infer_jax.replays import Log, Requests, Rules, replay, vllm
 from infer_jax.specs import Architecture, Hardware
 
@@ -48,7 +48,7 @@ def server(
 ) -> Server:
     """The server of these arguments, with the cache that ``footprint`` counts."""
     plan = Deployment.of(tp=tp, chunk=arguments.budget, max_sequences=arguments.slots)
-    engine = Engine.of(
+    engine = EngineSettings.of(
         utilization=UTILIZATION,
         sequences=arguments.slots,
         batched_tokens=arguments.budget,

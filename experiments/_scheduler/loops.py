@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from experiments._scheduler.pricing import MOST, priced, seconds
-from infer_jax.estimators.serving import Deployment, Requests as Work, Serving, shape
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.specs import lengths
 
@@ -74,7 +74,7 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
 
     @jax.jit
     def closed(load: jax.Array):
-        work = Work.of(isl=isl, osl=osl, fixed=0.0 if drawn else 1.0).replace(
+        work = ServingWorkload.of(isl=isl, osl=osl, fixed=0.0 if drawn else 1.0).replace(
             batch=load, lengths=shares
         )
         one = model.serve(seen, hardware, work, plan)

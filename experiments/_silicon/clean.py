@@ -14,7 +14,7 @@ import numpy as np
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.measurements.silicon import Published
-from infer_jax.catalog.measurements.silicon_runs import Layout
+from infer_jax.catalog.measurements.silicon_runs import ServerDegrees
 from infer_jax.errors import InputError
 from infer_jax.physics import decoder
 from infer_jax.specs import Architecture, Experts, Format, Sparse
@@ -142,7 +142,7 @@ class Run:
 
     row: Published
     served: Served
-    layout: Layout
+    layout: ServerDegrees
     concurrency: float
     formats: Formats
 

@@ -21,7 +21,7 @@ from experiments._silicon.split import Split, Workers
 from infer_jax.calibration import bands, offsets
 from infer_jax.catalog import load_system
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
-from infer_jax.estimators.serving import Deployment, Requests, Serving
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload
 from infer_jax.estimators.serving.engines import ENGINES
 
 MORE = 4  # further parameters: an offset of TPOT, and one of TTFT for each engine
@@ -133,7 +133,7 @@ def _inputs(model: Serving, row: Split) -> tuple:
     own = model.replace(engine=np.asarray(engine), generation=np.asarray(generation))
     scale = float(model.drawn_length) if row.source == "random_length" else 1.0
     per_instance = max(row.concurrency / row.decode.count, 1.0)
-    workload = Requests.of(isl=scale * row.isl, osl=scale * row.osl, batch=per_instance)
+    workload = ServingWorkload.of(isl=scale * row.isl, osl=scale * row.osl, batch=per_instance)
     pools = Pools.of(
         prefill=_plan(row.prefill),
         decode=_plan(row.decode),

@@ -13,7 +13,7 @@ from experiments._silicon import clean
 from experiments._silicon.clean import Formats
 from infer_jax.catalog.measurements import silicon, silicon_runs
 from infer_jax.catalog.measurements.silicon import Published
-from infer_jax.catalog.measurements.silicon_runs import Layout
+from infer_jax.catalog.measurements.silicon_runs import ServerDegrees
 from infer_jax.errors import InputError
 from infer_jax.specs import Architecture
 
@@ -74,7 +74,7 @@ class Row(Measured):
     anomaly: str
     hidden_mtp: bool = False
     concurrency: float | None = None
-    layout: Layout | None = None
+    layout: ServerDegrees | None = None
 
     @property
     def clean(self) -> bool:

@@ -11,7 +11,7 @@ from jax import Array
 from experiments._silicon import clean
 from experiments._silicon.rows import Row
 from infer_jax.catalog import System, load_system
-from infer_jax.estimators.serving import Deployment, Requests, Serving, Shape, shape
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, Shape, shape
 from infer_jax.estimators.serving.engines import ENGINES
 from infer_jax.footprint import Overheads
 from infer_jax.specs import Hardware
@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
     visible: Any
     shape: Shape
     hardware: Hardware
-    workload: Requests
+    workload: ServingWorkload
     plan: Deployment
 
 
@@ -68,7 +68,7 @@ def inputs(rows: Sequence[Row]) -> Inputs:
                 visible=np.asarray(facts.get("visible", Serving().visible)),
                 shape=shapes[key],
                 hardware=systems[row.profile].hardware,
-                workload=Requests.of(
+                workload=ServingWorkload.of(
                     isl=row.isl,
                     osl=row.osl,
                     batch=row.concurrency,

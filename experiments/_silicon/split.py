@@ -13,8 +13,8 @@ from typing import NamedTuple
 from experiments._silicon import clean
 from experiments._silicon.rows import Measured, facts
 from infer_jax.catalog.measurements import silicon
-from infer_jax.catalog.measurements.silicon import Pool, Published
-from infer_jax.catalog.measurements.silicon_runs import Layout
+from infer_jax.catalog.measurements.silicon import Published, PublishedPool
+from infer_jax.catalog.measurements.silicon_runs import ServerDegrees
 
 NO_WORKERS = "worker counts are neither given nor in another entry of the same measurement"
 
@@ -24,7 +24,7 @@ class Workers(NamedTuple):
 
     count: float
     batch: float
-    layout: Layout
+    layout: ServerDegrees
 
     @property
     def gpus(self) -> float:
@@ -124,10 +124,10 @@ def _split(row: Published, source: Published, first: str) -> Split:
     )
 
 
-def _workers(pool: Pool) -> Workers:
+def _workers(pool: PublishedPool) -> Workers:
     """A pool as run; where the expert grid does not cover the GPUs, the attention grid holds."""
     assert pool.workers and pool.batch
     tp, dp, moe_tp, moe_ep = (x or 1.0 for x in pool.degrees)
     if moe_tp * moe_ep != tp * dp:
         moe_tp, moe_ep = tp * dp, 1.0
-    return Workers(pool.workers, pool.batch, Layout(tp, dp, moe_tp, moe_ep))
+    return Workers(pool.workers, pool.batch, ServerDegrees(tp, dp, moe_tp, moe_ep))

@@ -11,7 +11,7 @@ from jax import Array
 from experiments._validation.row import Row, system
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.serving import ENGINES, Deployment, Requests, Serving, Shape
+from infer_jax.estimators.serving import ENGINES, Deployment, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
 from infer_jax.specs import Architecture, ForwardPass, Hardware
 
@@ -36,7 +36,7 @@ class Loop(NamedTuple):
     facts: Facts
     shape: Shape
     hardware: Hardware
-    work: Requests
+    work: ServingWorkload
     plan: Deployment | Pools
     arch: Architecture | None
 

@@ -20,7 +20,7 @@ from experiments._validation.row import (
     optional,
     rows_of,
 )
-from infer_jax.estimators.serving import Deployment, Requests
+from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 COLUMNS = ("label", "completed", "mean_tpot_ms", "mean_ttft_ms", "mean_e2e_ms", "power_mean_w")
 DRAFTS = 7.0
@@ -69,7 +69,7 @@ def _row(cells: Cells) -> Row:
         served=Served("gpt-oss-120b", FORMATS),
         system="h200_sxm",
         engine="vllm",
-        work=Requests.of(isl=isl, osl=each, batch=load, waves=completed / load),
+        work=ServingWorkload.of(isl=isl, osl=each, batch=load, waves=completed / load),
         plan=Deployment.of(tp=1.0, drafts=DRAFTS if drafting else 0.0),
         measured={
             "tpot": number(cells, "mean_tpot_ms") / 1e3,

@@ -28,7 +28,7 @@ from experiments._validation.row import (
     rows_of,
 )
 from infer_jax.estimators.disaggregated import Pools
-from infer_jax.estimators.serving import Deployment, Requests
+from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 WAVES = 10.0  # requests for each one in flight: benchmark_lib.sh at 8eec0d4
 COLUMNS = ("hardware", "framework", "precision", "spec_method", "disagg", "decode_tp", "conc")
@@ -111,13 +111,13 @@ def _row(cells: Cells) -> Row:
     per = 1.0
     if pools:
         plan, copies, per = _pools(cells, drafting)
-        work = Requests.of(**lengths, batch=max(load / copies, 1.0))
+        work = ServingWorkload.of(**lengths, batch=max(load / copies, 1.0))
     else:
         plan = _plan(cells, "decode", number(cells, "decode_tp"), drafting)
         polled = engine == "sglang" and make == "nvidia" and name not in ("h100", "h200")
         polled &= model in ("deepseek-r1", "qwen3.5-397b-a17b")
         plan = plan.with_(polling=POLLING[load >= 16] if polled else 1.0)
-        work = Requests.of(**lengths, batch=load, waves=WAVES)
+        work = ServingWorkload.of(**lengths, batch=load, waves=WAVES)
     framework = (cells.get("framework") or "").strip()
     return Row(
         id=cells.get("id") or "",

@@ -24,7 +24,7 @@ from experiments._validation.row import (
     rows_of,
     system,
 )
-from infer_jax.estimators.serving import Deployment, Requests
+from infer_jax.estimators.serving import Deployment, ServingWorkload
 from infer_jax.physics import decoder
 
 COLUMNS = ("submitter", "model", "scenario", "accelerator", "accelerators", "weights", "result")
@@ -118,7 +118,7 @@ def _row(cells: Cells) -> Row:
         served=served,
         system=profile,
         engine=engine,
-        work=Requests.of(isl=isl, osl=output_tokens(cells, name), batch=batch),
+        work=ServingWorkload.of(isl=isl, osl=output_tokens(cells, name), batch=batch),
         plan=plan,
         measured={"throughput": number(cells, "result") / (chips * nodes)},
         group=f"{model} {profile} {engine} {cells.get('weights')}",

@@ -17,7 +17,7 @@ from experiments._validation.row import (
     rows_of,
 )
 from experiments._validation.trtllm import model_of
-from infer_jax.estimators.serving import Deployment, Requests
+from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 COLUMNS = ("kind", "model", "tp", "batch", "isl", "osl", "value")
 
@@ -34,7 +34,7 @@ def _row(cells: Cells) -> Row:
     model, tp, value = model_of(cells), number(cells, "tp"), number(cells, "value")
     whole = kind == "thr"
     formats = Formats(FP8, FP8, FP8, 1.0 if whole else 2.0, 0.0)
-    work = Requests.of(
+    work = ServingWorkload.of(
         isl=number(cells, "isl"),
         osl=number(cells, "osl"),
         batch=number(cells, "batch"),

@@ -11,7 +11,14 @@ import numpy as np
 
 from infer_jax.catalog import System, load_model, load_system
 from infer_jax.estimators.disaggregated import Pools
-from infer_jax.estimators.serving import Deployment, Requests, Serving, Shape, formatted, shape
+from infer_jax.estimators.serving import (
+    Deployment,
+    Serving,
+    ServingWorkload,
+    Shape,
+    formatted,
+    shape,
+)
 from infer_jax.specs import Architecture, Experts, Format
 
 BLOCKS = 3  # kinds of layers that a model has at most; one with more is left out
@@ -125,7 +132,7 @@ class Row:
     system: str
     engine: str
     served: Served | None = None
-    work: Requests | None = None
+    work: ServingWorkload | None = None
     plan: Deployment | Pools | None = None
     asked: Asked = "loop"
     fitted: bool = False

@@ -5,7 +5,7 @@ from experiments._silicon.served import DRAFTS, polling
 from experiments._validation.row import Formats, Read, Row, Served
 from infer_jax.catalog.measurements import silicon
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import Deployment, Requests
+from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 
 def there() -> bool:
@@ -49,7 +49,7 @@ def _row(row: reading.Row) -> Row:
         served=Served(row.model, _formats(row.formats)),
         system=row.profile,
         engine=row.engine,
-        work=Requests.of(
+        work=ServingWorkload.of(
             isl=row.isl, osl=row.osl, batch=row.concurrency, nominal=1.0 - fixed, fixed=fixed
         ),
         plan=Deployment.of(

@@ -26,7 +26,7 @@ from experiments._validation.row import (
     rows_of,
 )
 from infer_jax.catalog import list_models
-from infer_jax.estimators.serving import Deployment, Requests
+from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 COLUMNS = ("model", "system", "shown_layout", "gpus", "weights", "requests", "output_tok_s_per_gpu")
 SYSTEMS = {
@@ -88,7 +88,7 @@ def _row(cells: Cells) -> Row:
     system = known(SYSTEMS, cells, "system")
     weights = (cells.get("weights") or "").strip()
     gpus = number(cells, "gpus")
-    work = Requests.of(
+    work = ServingWorkload.of(
         isl=number(cells, "isl"),
         osl=number(cells, "osl"),
         batch=number(cells, "requests"),

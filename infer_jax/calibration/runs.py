@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import ENGINES, Deployment, Requests, Serving, shape
+from infer_jax.estimators.serving import ENGINES, Deployment, Serving, ServingWorkload, shape
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 OUTPUTS = ("tpot", "ttft")
@@ -23,7 +23,7 @@ INFERENCEX = 10.0  # requests for each one in flight: its benchmark_lib.sh at 8e
 class InstanceLoad(NamedTuple):
     """Requests of one instance and how it is laid out."""
 
-    workload: Requests
+    workload: ServingWorkload
     plan: Deployment
 
 
@@ -66,7 +66,7 @@ def load_of(run: Run) -> InstanceLoad:
     if (tp * dp) % ep:
         raise InputError(run.place, "ep", ep, f"a divisor of tp x dp = {tp * dp:g}")
     copies = (run.chips or tp * pp * dp) / (tp * pp * dp)
-    work = Requests.of(
+    work = ServingWorkload.of(
         isl=run.isl,
         osl=max(run.osl or 1.0, 1.0),
         prefix=run.prefix or 0.0,

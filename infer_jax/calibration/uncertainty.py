@@ -17,7 +17,7 @@ Square = Float[np.ndarray, "parameters parameters"]
 
 
 @runtime_checkable
-class Linear(Protocol):
+class LinearFit(Protocol):
     """A fit as far as its error bars ask: rows, their slopes and weights, what the prior adds."""
 
     @property
@@ -40,7 +40,7 @@ class Linear(Protocol):
     def information(self) -> Square: ...
 
 
-def moved_without(fit: Linear, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
+def moved_without(fit: LinearFit, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
     """How far the coordinates move when rows are left out, to first order.
 
     (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
@@ -56,7 +56,7 @@ def moved_without(fit: Linear, rows: Sequence[int]) -> Float[np.ndarray, " param
     return np.linalg.solve(others, pull @ fit.residuals[rows])
 
 
-def covariance(fit: Linear, clusters: Sequence[Hashable] | None = None) -> Square:
+def covariance(fit: LinearFit, clusters: Sequence[Hashable] | None = None) -> Square:
     """Covariance of the free coordinates by the jackknife over clusters, parameters x parameters.
 
     Without a cluster g of rows the coordinates move by m_g (``moved_without``); the covariance is
@@ -84,7 +84,7 @@ def covariance(fit: Linear, clusters: Sequence[Hashable] | None = None) -> Squar
     return moves.T @ moves * (len(members) - 1) / len(members) + of_priors
 
 
-def interval(fit: Linear, covered: Square, share: float = 0.8) -> dict[str, tuple[float, float]]:
+def interval(fit: LinearFit, covered: Square, share: float = 0.8) -> dict[str, tuple[float, float]]:
     """The ``share`` (0.5, 0.8 or 0.95) interval of each parameter, by name, in its own unit.
 
     Symmetric in the free coordinate, whose covariance is ``covered``; within the bounds. Near one

@@ -13,7 +13,7 @@ def latency(ttft: float, tpot: float, osl: float) -> float:
     return ttft + max(osl - 1.0, 0.0) * tpot
 
 
-class Measured(NamedTuple):
+class MeasuredPoint(NamedTuple):
     """A measured run of a server: its model, GPUs, requests in flight, tokens, and times in s."""
 
     model: str
@@ -40,7 +40,7 @@ KEYS = {
 }
 
 
-def read_measured(where: str, given: object) -> tuple[Measured, ...]:
+def read_measured(where: str, given: object) -> tuple[MeasuredPoint, ...]:
     """The runs of a profile's ``[[measured]]`` tables.
 
     Raises:
@@ -51,7 +51,7 @@ def read_measured(where: str, given: object) -> tuple[Measured, ...]:
     return tuple(_run(where, f"measured.{i}", row) for i, row in enumerate(given, 1))
 
 
-def _run(where: str, place: str, row: object) -> Measured:
+def _run(where: str, place: str, row: object) -> MeasuredPoint:
     wanted = {"model", *KEYS}
     if not isinstance(row, dict) or set(row) != wanted:
         strange = sorted(set(row) ^ wanted) if isinstance(row, dict) else [type(row).__name__]
@@ -68,10 +68,10 @@ def _run(where: str, place: str, row: object) -> Measured:
         if not 0.0 < number < math.inf:
             raise InputError(where, f"{place}.{key}", value, "a number above 0")
         numbers.append(factor * number)
-    return Measured(fields["model"], *numbers)
+    return MeasuredPoint(fields["model"], *numbers)
 
 
-def entry(run: Measured) -> list[str]:
+def entry(run: MeasuredPoint) -> list[str]:
     """The lines of a run in a profile."""
     values = zip(KEYS.items(), run[1:], strict=True)
     return [f"{key} = {value / factor:.6g}" for (key, factor), value in values]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infer_jax.catalog import units
-from infer_jax.catalog.measured_points import Measured
+from infer_jax.catalog.measured_points import MeasuredPoint
 from infer_jax.catalog.sense import sensible, sensible_coefficient
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, Spec, value_of
@@ -31,7 +31,7 @@ class Sheet:
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     citations: dict[str, str] = dataclasses.field(default_factory=dict)
-    measured: tuple[Measured, ...] = ()  # of the last file that has any
+    measured: tuple[MeasuredPoint, ...] = ()  # of the last file that has any
     unchecked: tuple[str, ...] = ()  # of the file that is being read
 
 

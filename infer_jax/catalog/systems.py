@@ -14,7 +14,7 @@ from pathlib import Path
 
 from infer_jax.catalog import units
 from infer_jax.catalog.foreign import read_toml
-from infer_jax.catalog.measured_points import Measured, read_measured
+from infer_jax.catalog.measured_points import MeasuredPoint, read_measured
 from infer_jax.catalog.names import chip_of, nearest
 from infer_jax.catalog.sheets import (
     TEXTS,
@@ -47,7 +47,7 @@ class System:
     filled: tuple[str, ...]  # what the file left open and what was put there
     path: Path
     notes: str
-    measured: tuple[Measured, ...] = ()  # runs that its coefficients were calibrated to
+    measured: tuple[MeasuredPoint, ...] = ()  # runs that its coefficients were calibrated to
 
     def __repr__(self) -> str:
         """Name and title; the hardware's own repr has every number."""

@@ -45,7 +45,7 @@ class Optimiser(Protocol):
         ...
 
 
-class Lane(NamedTuple):
+class Restart(NamedTuple):
     """One restart between rounds."""
 
     free: Array
@@ -54,7 +54,7 @@ class Lane(NamedTuple):
     memory: Memory
 
 
-class Progress(NamedTuple):
+class AscentProgress(NamedTuple):
     """After a round: the best objective that (nearly) keeps limits, NaN if none; least excess."""
 
     round: int
@@ -65,7 +65,7 @@ class Progress(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Path:
+class AscentPath:
     """Where the restarts went.
 
     By step and restart: log objective, worst log excess, values of the moving digits
@@ -98,8 +98,8 @@ def ascend(
     steps: int = 160,
     rounds: int = 8,
     method: str = "adam",
-    progress: Callable[[Progress], None] | None = None,
-) -> Path:
+    progress: Callable[[AscentProgress], None] | None = None,
+) -> AscentPath:
     """Follow gradients from all starts: coordinates (restarts x moving), digits (restarts x all).
 
     Raises:
@@ -131,13 +131,13 @@ def ascend(
             if progress is not None:
                 now = float(np.exp(sign * best[-1])) if good.size else np.nan
                 spent = time.perf_counter() - begun
-                progress(Progress(i + 1, rounds, now, float(excess.min()), spent))
+                progress(AscentProgress(i + 1, rounds, now, float(excess.min()), spent))
             if i > 1 and np.isfinite(best[-3]) and best[-3] - min(best[-2:]) < STILL:
                 break
         objective, excess, values = (np.concatenate(x) for x in zip(*traces, strict=True))
         ended = np.asarray(lanes.free), np.asarray(lanes.digits)
         spent = time.perf_counter() - begun
-        return Path(objective, excess, values, *ended, gradients, spent)
+        return AscentPath(objective, excess, values, *ended, gradients, spent)
 
 
 def with_slope(
@@ -154,10 +154,10 @@ def with_slope(
     return jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(len(free)))
 
 
-def _lanes(problem: DesignProblem, optimiser: Optimiser, free: Array, digits: Array) -> Lane:
+def _lanes(problem: DesignProblem, optimiser: Optimiser, free: Array, digits: Array) -> Restart:
     leaves = begin(problem.excesses)
     stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), leaves)
-    return Lane(free, digits, stacked, jax.vmap(optimiser.init)(free))
+    return Restart(free, digits, stacked, jax.vmap(optimiser.init)(free))
 
 
 def _optimiser(method: str, steps: int) -> Optimiser:
@@ -179,13 +179,13 @@ def _round(
     optimiser: Optimiser,
     method: str,
     steps: int,
-    lanes: Lane,
+    lanes: Restart,
     temperature: Array,
     limits: Array,
-) -> tuple[Lane, Trace, Array]:
+) -> tuple[Restart, Trace, Array]:
     """``steps`` steps of every restart, then new multipliers; what was seen, and evaluations."""
 
-    def one(lane: Lane) -> tuple[Lane, tuple[Array, ...]]:
+    def one(lane: Restart) -> tuple[Restart, tuple[Array, ...]]:
         def merit(free: Array) -> tuple[Array, tuple[Array, Array]]:
             objective, excess = problem.relaxation(free, lane.digits, temperature, limits)
             return lagrangian(objective, excess, lane.held), (objective, excess)
@@ -211,7 +211,7 @@ def _round(
         excess = problem.relaxation(free, lane.digits, temperature, limits)[1]
         # L-BFGS forgets: its curvature is of the last Lagrangian
         memory = optimiser.init(free) if method == "lbfgs" else memory
-        return Lane(free, lane.digits, update(lane.held, excess), memory), rows
+        return Restart(free, lane.digits, update(lane.held, excess), memory), rows
 
     lanes, (objective, excess, values, tried) = jax.vmap(one, out_axes=(0, 1))(lanes)
     return lanes, (objective, excess, values), jnp.sum(tried) + len(objective[0])

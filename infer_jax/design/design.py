@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 import jax
 import numpy as np
 
-from infer_jax.design.ascent import Path, Progress, ascend
+from infer_jax.design.ascent import AscentPath, AscentProgress, ascend
 from infer_jax.design.problem import DesignProblem, distinct
 from infer_jax.design.rounding import Lattice, Rounded, settle
 from infer_jax.design.violations import (
@@ -41,7 +41,7 @@ class SearchOptions(TypedDict, total=False):
     steps: int
     seed: int
     method: str
-    progress: Callable[[Progress], None] | None
+    progress: Callable[[AscentProgress], None] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Design:
     start_met: bool
     by: str
     sign: float
-    paths: tuple[Path, ...]
+    paths: tuple[AscentPath, ...]
     moving: tuple[str, ...]
     counts: dict[str, int]
     seconds: float
@@ -129,7 +129,7 @@ class Search:
         steps: int = 160,
         seed: int = 0,
         method: str = "adam",
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[AscentProgress], None] | None = None,
     ) -> Design:
         """One search; ``under`` gives other values to the limits. See ``optimise``."""
         begun = time.perf_counter()

@@ -22,8 +22,8 @@ from infer_jax.estimators.partitioning import Partitioning as Partitioning, Slic
 from infer_jax.estimators.registry import VARIANTS as VARIANTS, make as make
 from infer_jax.estimators.serving import (
     Deployment as Deployment,
-    Requests as Requests,
     ServerEstimate as ServerEstimate,
     Serving as Serving,
+    ServingWorkload as ServingWorkload,
 )
 from infer_jax.estimators.speculative import Speculative as Speculative

@@ -8,15 +8,19 @@ from infer_jax.footprint.chip import (
     Account as Account,
     Drafter as Drafter,
     Filled as Filled,
-    Lengths as Lengths,
+    MeanLengths as MeanLengths,
     account as account,
     filled as filled,
     requests_held as requests_held,
 )
 from infer_jax.footprint.settings import (
     GIB as GIB,
-    Engine as Engine,
+    EngineSettings as EngineSettings,
     Overheads as Overheads,
     usual as usual,
 )
-from infer_jax.footprint.startup import Memory as Memory, memory as memory, printed as printed
+from infer_jax.footprint.startup import (
+    StartupMemory as StartupMemory,
+    memory as memory,
+    printed as printed,
+)

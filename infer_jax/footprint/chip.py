@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.footprint.settings import Engine, Overheads
+from infer_jax.footprint.settings import EngineSettings, Overheads
 from infer_jax.physics import capacity
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing
@@ -50,7 +50,7 @@ class Account(NamedTuple):
         return self.cache.at_its_end(tokens, self.batched_tokens, smoothing)
 
 
-class Lengths(NamedTuple):
+class MeanLengths(NamedTuple):
     """Tokens of a mean request: prompt and output.
 
     ``held``: share of its output that it holds on average; ``common``: tokens that all requests of
@@ -78,7 +78,7 @@ def account(
     model: Resident,
     hardware: Hardware,
     ranks: Ranks,
-    engine: Engine,
+    engine: EngineSettings,
     overheads: Overheads,
     drafter: Drafter | None = None,
     smoothing: Smoothing = None,
@@ -115,7 +115,7 @@ def account(
     )
 
 
-def filled(chip: Account, requests: Array, lengths: Lengths) -> Filled:
+def filled(chip: Account, requests: Array, lengths: MeanLengths) -> Filled:
     """Bytes of cache that ``requests`` requests of an attention group take on each of its chips."""
     isl, osl, held, common = lengths
     once = chip.cache.shared(common)
@@ -127,7 +127,7 @@ def filled(chip: Account, requests: Array, lengths: Lengths) -> Filled:
     )
 
 
-def requests_held(chip: Account, lengths: Lengths, least: Array | float = 0.0) -> Array:
+def requests_held(chip: Account, lengths: MeanLengths, least: Array | float = 0.0) -> Array:
     """Requests that fit in the cache of one attention group, on average in the steady state.
 
     ``least``: share of the visible memory that the cache has at least.

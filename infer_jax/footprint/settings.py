@@ -14,7 +14,7 @@ S = TypeVar("S", bound=Spec)
 
 
 @spec
-class Engine(Spec):
+class EngineSettings(Spec):
     """How a server is started: the memory that the driver reports, and the user's settings.
 
     ``visible``: 79.18 GiB that CUDA reports over 80 GB of the data sheet (H100).

@@ -6,14 +6,14 @@ from operator import add
 from jax import Array
 
 from infer_jax.footprint.chip import Account, account
-from infer_jax.footprint.settings import Engine, Overheads, usual
+from infer_jax.footprint.settings import EngineSettings, Overheads, usual
 from infer_jax.physics.numerics import Smoothing, flooring
 from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import Architecture, Hardware, Plan, Spec, check_arguments, number, part, spec
 
 
 @spec
-class Memory(Spec):
+class StartupMemory(Spec):
     """One GPU's memory in bytes, and what the cache in it holds.
 
     Where weights and reserves leave no room, ``available`` and all that follows from it are
@@ -61,10 +61,10 @@ def memory(
     arch: Architecture,
     hardware: Hardware,
     plan: Plan,
-    engine: Engine | None = None,
+    engine: EngineSettings | None = None,
     overheads: Overheads | None = None,
     smoothing: Smoothing = None,
-) -> Memory:
+) -> StartupMemory:
     """What one GPU holds under ``plan``, in bytes, tokens and requests.
 
     available = utilization * visible - weights - activations - reserve, cut into blocks. Pure
@@ -82,19 +82,19 @@ def memory(
     (True, 131072)
     """
     check_arguments("memory", arch=arch, hardware=hardware, plan=plan)
-    engine = usual(Engine) if engine is None else engine
+    engine = usual(EngineSettings) if engine is None else engine
     overheads = usual(Overheads) if overheads is None else overheads
     ranks = Ranks(plan.tp, plan.ep, plan.pp)
     chip = account(resident(arch), hardware, ranks, engine, overheads, smoothing=smoothing)
     return printed(chip, engine, smoothing)
 
 
-def printed(chip: Account, engine: Engine, smoothing: Smoothing = None) -> Memory:
+def printed(chip: Account, engine: EngineSettings, smoothing: Smoothing = None) -> StartupMemory:
     """What a server prints of the account of one of its chips."""
     each = chip.at_its_end(engine.context, smoothing)
     blocks = flooring(chip.available / chip.cache.block, smoothing)
     taken = each / chip.cache.block  # blocks that a request of the longest context takes
-    return Memory(
+    return StartupMemory(
         weights=chip.weights,
         visible=chip.visible,
         budget=chip.budget,

@@ -1,11 +1,11 @@
 """Kernels timed on this device or tabulated, and curves fitted to them."""
 
 from infer_jax.kernel_timing.families import Family as Family
-from infer_jax.kernel_timing.fitting import Fitted as Fitted, fitted as fitted
+from infer_jax.kernel_timing.fitting import FittedFamily as FittedFamily, fitted as fitted
 from infer_jax.kernel_timing.kernels import (
     FULL as FULL,
     TOY as TOY,
-    Sizes as Sizes,
     Timed as Timed,
+    TimingSizes as TimingSizes,
     timed as timed,
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from infer_jax.kernel_timing.fitting import SHARE, Fitted, spread
+from infer_jax.kernel_timing.fitting import SHARE, FittedFamily, spread
 from infer_jax.specs import leaves
 
 WIDEST = 100.0  # ratio of an interval's ends from which on it says nothing
@@ -22,7 +22,7 @@ def entry(key: str, value: float, source: str, note: str = "") -> str:
     return f'{key} = {{ value = {float(f"{float(value):.4g}")!r}, source = "{source}"{said} }}'
 
 
-def curve(name: str, one: Fitted, source: str, note: str = "") -> Iterator[str]:
+def curve(name: str, one: FittedFamily, source: str, note: str = "") -> Iterator[str]:
     """The entries of one family: the errors, or ``note``, at the first, intervals at all."""
     for i, (path, meta, value) in enumerate(leaves(one.coefficients)):
         suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
@@ -43,14 +43,14 @@ def interval(low: float, high: float) -> str:
     return f"{100 * SHARE:.0f} % interval {low:.4g} to {high:.4g}"
 
 
-def copied(name: str, one: Fitted, source: str) -> Iterator[str]:
+def copied(name: str, one: FittedFamily, source: str) -> Iterator[str]:
     """The entries of a family that is a phase of what was measured, or stands in for another."""
     if name.startswith(f"{one.family.name}_"):
         return curve(name, one, source)
     return curve(name, one, source, f"not measured here: that of {one.family.name}")
 
 
-def errors(one: Fitted) -> str:
+def errors(one: FittedFamily) -> str:
     """The errors of a family in words."""
     said = f"median/p90 error {_both(one.seen)} of {len(one.seen)} rows"
     return said + (f", on unseen shapes {_both(one.unseen)}" if len(one.unseen) else "")
@@ -61,7 +61,7 @@ def _both(values: np.ndarray) -> str:
 
 
 def filled(
-    made: Mapping[str, Fitted],
+    made: Mapping[str, FittedFamily],
     known: Sequence[str],
     fills: Mapping[str, Sequence[str]],
     source: str,

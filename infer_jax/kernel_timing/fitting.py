@@ -15,7 +15,7 @@ SHARE = 0.8  # that an interval covers
 SHARPEST = 1000.0  # beyond it a corner is a corner
 
 
-class Fitted(NamedTuple):
+class FittedFamily(NamedTuple):
     """A fitted family: coefficients, their intervals, relative errors in sample and unseen.
 
     ``unseen`` has, of each row, the error of a fit without the row's shape; it is empty where
@@ -29,7 +29,7 @@ class Fitted(NamedTuple):
     unseen: np.ndarray
 
 
-def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> Fitted:
+def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> FittedFamily:
     """A family's curve: robust least squares of log seconds, and the errors it leaves.
 
     Raises:
@@ -47,7 +47,7 @@ def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> 
     if unseen and clusters is not None:
         left = held_out(*problem, folds, **how) / family.seconds - 1.0
     spans = interval(result, covariance(result, clusters), SHARE) if len(result.errors) > 1 else {}
-    return Fitted(family, result.tree, spans, result.errors, left)
+    return FittedFamily(family, result.tree, spans, result.errors, left)
 
 
 def spread(errors: np.ndarray) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 from infer_jax.kernel_timing.timing import seconds
 
 
-class Sizes(NamedTuple):
+class TimingSizes(NamedTuple):
     """How large the timed shapes are, how often each is run, and how long a run takes at least."""
 
     widths: tuple[int, ...]
@@ -34,7 +34,7 @@ class Sizes(NamedTuple):
     least: float
 
 
-FULL = Sizes(
+FULL = TimingSizes(
     widths=(2048, 4096, 8192),
     rows=(16, 64, 256, 1024, 4096),
     experts=8,
@@ -47,7 +47,7 @@ FULL = Sizes(
     repeats=5,
     least=2e-2,
 )
-TOY = Sizes(
+TOY = TimingSizes(
     widths=(64, 256),
     rows=(8, 64),
     experts=2,
@@ -76,7 +76,7 @@ Operands = tuple[Callable[[], Array], ...]  # each drawn as it is timed
 Case = tuple[str, Mapping[str, float], Run, Operands]
 
 
-def timed(sizes: Sizes = FULL) -> Iterator[Timed]:
+def timed(sizes: TimingSizes = FULL) -> Iterator[Timed]:
     """Time every family on the default device, collectives over all devices."""
     cases = [_products, _grouped, _decodes, _prompts, _copies]
     if jax.device_count() > 1:
@@ -86,7 +86,7 @@ def timed(sizes: Sizes = FULL) -> Iterator[Timed]:
             yield Timed(family, given, _spent(run, operands, sizes))
 
 
-def _spent(run: Run, operands: Operands, sizes: Sizes) -> float:
+def _spent(run: Run, operands: Operands, sizes: TimingSizes) -> float:
     try:
         drawn = [draw() for draw in operands]
         return seconds(run, *drawn, repeats=sizes.repeats, least=sizes.least)
@@ -101,14 +101,14 @@ def _drawn(*shape: int) -> Callable[[], Array]:
     return lambda: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
 
 
-def _products(sizes: Sizes) -> Iterator[Case]:
+def _products(sizes: TimingSizes) -> Iterator[Case]:
     for k in sizes.widths:
         for n in sizes.widths:
             for m in sizes.rows:
                 yield "gemm", {"m": m, "k": k, "n": n}, jnp.matmul, (_drawn(m, k), _drawn(k, n))
 
 
-def _grouped(sizes: Sizes) -> Iterator[Case]:
+def _grouped(sizes: TimingSizes) -> Iterator[Case]:
     """One product a group, all groups of equally many rows."""
     count = sizes.experts
     for k in sizes.widths:
@@ -123,7 +123,7 @@ def attention(queries: Array, keys: Array, values: Array, *, causal: bool) -> Ar
     return jax.nn.dot_product_attention(queries, keys, values, is_causal=causal)
 
 
-def _decodes(sizes: Sizes) -> Iterator[Case]:
+def _decodes(sizes: TimingSizes) -> Iterator[Case]:
     width = sizes.head_width
     for heads, kv in sizes.heads:
         for batch in sizes.batches:
@@ -134,7 +134,7 @@ def _decodes(sizes: Sizes) -> Iterator[Case]:
                 yield "gqa_decode", given | {"width": width}, _seen, operands
 
 
-def _prompts(sizes: Sizes) -> Iterator[Case]:
+def _prompts(sizes: TimingSizes) -> Iterator[Case]:
     width = sizes.head_width
     for heads, kv in sizes.heads:
         for length in sizes.prompts:
@@ -146,13 +146,13 @@ def _prompts(sizes: Sizes) -> Iterator[Case]:
 _seen, _causal = partial(attention, causal=False), partial(attention, causal=True)
 
 
-def _copies(sizes: Sizes) -> Iterator[Case]:
+def _copies(sizes: TimingSizes) -> Iterator[Case]:
     for size in sizes.copies:
         source = partial(jnp.zeros, size // 4, jnp.float32)
         yield "copy", {"moved": 2.0 * size}, lambda x: x + jnp.float32(1.0), (source,)
 
 
-def _collectives(sizes: Sizes) -> Iterator[Case]:
+def _collectives(sizes: TimingSizes) -> Iterator[Case]:
     """``moved``: bytes that one device sends."""
     count = jax.device_count()
     mesh, along = Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x")

@@ -18,7 +18,7 @@ from infer_jax.estimators.kernels.curves import FAMILIES
 from infer_jax.kernel_timing import families
 from infer_jax.kernel_timing.entries import entry, filled
 from infer_jax.kernel_timing.families import BF16, Family, labels
-from infer_jax.kernel_timing.fitting import Fitted
+from infer_jax.kernel_timing.fitting import FittedFamily
 from infer_jax.kernel_timing.kernels import BYTES, Timed
 from infer_jax.specs import Chip
 
@@ -94,7 +94,7 @@ def _family(name: str, x: dict[str, np.ndarray], seconds: np.ndarray, chip: Chip
     return families.attending(name, flops, moved, x["batch"], seconds, shapes, chip)
 
 
-def text(curves: Sequence[Fitted], device: Device) -> str:
+def text(curves: Sequence[FittedFamily], device: Device) -> str:
     """The TOML text of a profile of this machine's devices."""
     kind, count = jax.devices()[0].device_kind, jax.device_count()
     today = datetime.date.today().isoformat()

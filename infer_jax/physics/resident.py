@@ -12,7 +12,7 @@ from infer_jax.specs import Architecture
 TWO = 2.0  # bytes of a number of a norm, a bias or a convolution
 
 
-class Tables(NamedTuple):
+class VocabularyBytes(NamedTuple):
     """Bytes outside the layers: both vocabulary tables and the last norm.
 
     ``head`` is 0 where it is tied to the embedding, which ``tied`` then says.
@@ -30,7 +30,7 @@ class Resident(NamedTuple):
 
     layers: Layer
     width: Array
-    tables: Tables
+    tables: VocabularyBytes
     activation: Array
 
 
@@ -47,10 +47,10 @@ def resident(arch: Architecture, blocks: int = 0) -> Resident:
     return Resident(table(arch, blocks), arch.width, tables(arch), arch.activations.bytes)
 
 
-def tables(arch: Architecture) -> Tables:
+def tables(arch: Architecture) -> VocabularyBytes:
     """The vocabulary tables of a model and its last norm."""
     elements = arch.vocabulary * arch.width
-    return Tables(
+    return VocabularyBytes(
         vocabulary=arch.vocabulary,
         embedding=elements * arch.embedding.bytes,
         head=(1.0 - arch.tied) * elements * arch.head.bytes,

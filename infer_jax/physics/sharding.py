@@ -24,7 +24,7 @@ from infer_jax.physics.numerics import square_root
 from infer_jax.physics.torus import others
 
 
-class Cut(NamedTuple):
+class SlicedLayout(NamedTuple):
     """A layout: n chips, gathered over N of them, E in s parts within a group."""
 
     chips: Array
@@ -42,7 +42,7 @@ class Cut(NamedTuple):
         return self.group / self.rows
 
 
-def outer_buffer(width: Array, cut: Cut) -> Array:
+def outer_buffer(width: Array, cut: SlicedLayout) -> Array:
     """Elements per token of the two collectives about a layer's input and output: 2 E / s.
 
     They run over the m / s parts of F. Source: Pope et al. 2022, Sections 3.2.1 to 3.2.3.
@@ -50,7 +50,7 @@ def outer_buffer(width: Array, cut: Cut) -> Array:
     return 2.0 * width / cut.rows
 
 
-def outer_elements(width: Array, cut: Cut) -> Array:
+def outer_elements(width: Array, cut: SlicedLayout) -> Array:
     """Elements per token to gather the input and to scatter the output: 2 E / s (K-1)/K, K = m/s.
 
     Source: Pope et al. 2022, Sections 3.2.1 to 3.2.3, Appendix A.2.1.
@@ -58,7 +58,7 @@ def outer_elements(width: Array, cut: Cut) -> Array:
     return outer_buffer(width, cut) * others(cut.columns)
 
 
-def inner_buffer(inward: Array, outward: Array, cut: Cut) -> Array:
+def inner_buffer(inward: Array, outward: Array, cut: SlicedLayout) -> Array:
     """Elements per token of the two collectives about the hidden layer: (F_in + F_out) / (m / s).
 
     ``inward`` is all that the input matrices make (two matrices of F where gated), which is
@@ -68,7 +68,7 @@ def inner_buffer(inward: Array, outward: Array, cut: Cut) -> Array:
     return (inward + outward) / cut.columns
 
 
-def inner_elements(inward: Array, outward: Array, cut: Cut) -> Array:
+def inner_elements(inward: Array, outward: Array, cut: SlicedLayout) -> Array:
     """Elements per token to sum the hidden layer and to spread it again: (K - 1)/K with K = s.
 
     Plain feedforward: 2 F / (y z). Source: Pope et al. 2022, Section 3.2.2, Appendix A.2.1, there
@@ -77,12 +77,12 @@ def inner_elements(inward: Array, outward: Array, cut: Cut) -> Array:
     return inner_buffer(inward, outward, cut) * others(cut.rows)
 
 
-def gathered_buffer(weights: Array, cut: Cut) -> Array:
+def gathered_buffer(weights: Array, cut: SlicedLayout) -> Array:
     """Elements of weights that a chip has once they are gathered over N chips: W N / n."""
     return weights / cut.group
 
 
-def gathered_elements(weights: Array, cut: Cut) -> Array:
+def gathered_elements(weights: Array, cut: SlicedLayout) -> Array:
     """Elements of weights that a chip fetches in one layer: W N / n (N - 1) / N.
 
     Source: Pope et al. 2022, Section 3.2.3, Appendix A.2.2 (W = 2 E F there).

@@ -24,7 +24,7 @@ class Slot(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class AxisColumn:
     """An axis as a user reads it: its path, its digit, and per digit a label and a position."""
 
     path: str
@@ -42,7 +42,7 @@ class Group:
     sizes: tuple[int, ...]
     slots: tuple[Slot, ...]
     tables: tuple[np.ndarray, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[AxisColumn, ...]
     offset: int
 
     @property

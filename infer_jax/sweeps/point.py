@@ -75,7 +75,7 @@ class Declared(NamedTuple):
     drawn: frozenset[str]
 
 
-class Trace(NamedTuple):
+class PointProgram(NamedTuple):
     """One point's program, of the leaves of its base and its steps."""
 
     jaxpr: ClosedJaxpr
@@ -87,7 +87,7 @@ class Trace(NamedTuple):
     drawn: frozenset[str]  # the terms that are unknown where the chip's power is
 
 
-def traced(program: Program, base: Point, dtype: DTypeLike) -> Trace:
+def traced(program: Program, base: Point, dtype: DTypeLike) -> PointProgram:
     """The trace of a program's points; numbers, chunks and what is kept are no part of it."""
     names = tuple((name, 1.0) for name, _ in program.signs)
     asked = program._replace(sizes=(), per=(), signs=names, reducer=None, chunk=0, limbs=0,
@@ -97,7 +97,7 @@ def traced(program: Program, base: Point, dtype: DTypeLike) -> Trace:
 
 
 @lru_cache(maxsize=256)
-def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> Trace:
+def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> PointProgram:
     declared: list[Declared] = []
     estimates: list[Estimate] = []  # the traced one, on its way out of the point's program
 
@@ -124,7 +124,7 @@ def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) ->
         make = jax.make_jaxpr(whole, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
         jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
     scope = _scope(jaxpr, returned, asked.feasible)
-    return Trace(jaxpr, returned, scope, *declared[-1])
+    return PointProgram(jaxpr, returned, scope, *declared[-1])
 
 
 def _scope(jaxpr: ClosedJaxpr, shapes: Whole, feasible: str) -> tuple[bool, ...]:

@@ -20,7 +20,7 @@ from infer_jax.sweeps.point import Program
 from infer_jax.sweeps.program import task_of
 from infer_jax.sweeps.reducers import Reducer, parse
 from infer_jax.sweeps.space import Space
-from infer_jax.sweeps.stream import Part
+from infer_jax.sweeps.stream import GroupTask
 
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 
@@ -28,7 +28,7 @@ PRECISIONS = {"float32": np.float32, "float64": np.float64}
 class Prepared(NamedTuple):
     """A sweep that was read and checked, and not yet run."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GroupTask, ...]
     reducer: Reducer
     keeping: Reducer  # as it runs: with a margin or spare rows where float64 decides
     readings: tuple[Reading, ...]
@@ -82,7 +82,7 @@ def prepare(
     per = tuple(paths[path] for path in keep.axes)
     spans = tuple(_span(groups, path) for path in keep.axes)
     names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
-    parts: list[Part] = []
+    parts: list[GroupTask] = []
     readings: list[Reading] = []
     held: list[list[Mask]] = [[] for _ in groups]
     asked = False
@@ -98,7 +98,7 @@ def prepare(
             reading = read(program, group, dtype)
             program = program._replace(signs=reading.signs)
             task = task_of(group, per, spans, dtype)._replace(masks=tuple(m.table for m in mine))
-            parts.append(Part(group, program, task))
+            parts.append(GroupTask(group, program, task))
             readings.append(reading)
     _refuse_unknown(space, [name for name, _ in names if any(name in x.drawn for x in readings)])
     refuse_unread(list(zip(groups, readings, strict=True)), [name for name, _ in names])

@@ -16,7 +16,7 @@ from infer_jax.sweeps.paths import Point, numbers
 from infer_jax.sweeps.point import Program, Whole, answers
 from infer_jax.sweeps.program import precise
 from infer_jax.sweeps.reducers import Reducer, parse
-from infer_jax.sweeps.stream import Part
+from infer_jax.sweeps.stream import GroupTask
 from infer_jax.sweeps.topk import TopK
 from infer_jax.typed_jax import jit
 
@@ -53,7 +53,7 @@ def _compiled(platform: str) -> Callable[..., Whole]:
 
 
 def evaluate(
-    parts: Sequence[Part], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
+    parts: Sequence[GroupTask], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
 ) -> RefinedPoints:
     """All numbers of the estimates at these global indices, in float64."""
     terms: dict[str, np.ndarray] = {}
@@ -67,7 +67,7 @@ def evaluate(
     return RefinedPoints(index, terms, owner)
 
 
-def warm(part: Part) -> None:
+def warm(part: GroupTask) -> None:
     """Compile what evaluates a part's points, by evaluating its first."""
     estimates(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
 
@@ -83,7 +83,7 @@ def positions(
     return owner
 
 
-def estimates(part: Part, digits: np.ndarray, estimate: str) -> Whole:
+def estimates(part: GroupTask, digits: np.ndarray, estimate: str) -> Whole:
     """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
     count, group = len(digits), part.group
     blocks = -(-count // BLOCK)
@@ -101,7 +101,7 @@ def estimates(part: Part, digits: np.ndarray, estimate: str) -> Whole:
     return jax.tree.map(lambda *x: np.concatenate(x)[:count], *each)
 
 
-def _terms(part: Part, digits: np.ndarray) -> dict[str, np.ndarray]:
+def _terms(part: GroupTask, digits: np.ndarray) -> dict[str, np.ndarray]:
     values, kept, feasible, short, estimate = estimates(part, digits, "asked")
     known = {name: column for name, column in numbers(estimate).items() if column is not None}
     columns = {**values, **known, "feasible": feasible, KEPT: kept, SHORT: short}

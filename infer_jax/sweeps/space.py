@@ -17,7 +17,7 @@ from infer_jax.specs import Spec, value_of
 from infer_jax.specs.fields import fresh
 from infer_jax.sweeps.axis import Axis, Rule
 from infer_jax.sweeps.constraint import Predicate
-from infer_jax.sweeps.group import Column, Group, Slot
+from infer_jax.sweeps.group import AxisColumn, Group, Slot
 from infer_jax.sweeps.paths import Point, Tree, by_path, children, is_sequence, look
 
 STRUCTURES = 64  # groups, each of which is a program of its own
@@ -165,12 +165,12 @@ class _Grouping:
         leaf = {path: i for i, path in enumerate(flat)}
         values = {i: np.asarray(x, np.float64) for i, x in enumerate(flat.values())}
         leaves = _Leaves(leaf, {}, values)
-        columns: list[Column] = []
+        columns: list[AxisColumn] = []
         for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
             for path in digit:
                 axis = self.named[path]
                 labels = tuple(_label(axis, i) for i in pick)
-                columns.append(Column(path, at, labels, pick, axis.is_spec))
+                columns.append(AxisColumn(path, at, labels, pick, axis.is_spec))
                 if axis.is_spec:
                     _choose_specs(axis, path, at, pick, leaves)
         for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):

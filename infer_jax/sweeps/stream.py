@@ -40,7 +40,7 @@ class Progress(NamedTuple):
     seconds_left: float
 
 
-class Part(NamedTuple):
+class GroupTask(NamedTuple):
     """A group with its program and its numbers."""
 
     group: Group
@@ -64,7 +64,7 @@ class Stream:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[GroupTask],
         reducer: Reducer,
         groups: int,
         dtype: DTypeLike,
@@ -126,7 +126,7 @@ class Stream:
             self.notes.append(f"carried on at point {self.position}")
         self.last_save, self.guarded, self.wish = time.monotonic(), False, QUIET
 
-    def _part(self, part: Part, listener: Listener) -> None:
+    def _part(self, part: GroupTask, listener: Listener) -> None:
         local = self.position - part.group.offset
         self.warm = False  # another program: its first segment compiles
         self.points = self.mesh.size * self.chunk
@@ -166,7 +166,9 @@ class Stream:
         saved = self.save()
         raise Stopped(self.position, self.total, self.path if saved else None, listener.signal)
 
-    def _segment(self, part: Part, local: int, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    def _segment(
+        self, part: GroupTask, local: int, count: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """Counts and agreements of one segment; None where it has to be tried again."""
         reducer = self.kept.reducer
         program = part.program._replace(reducer=reducer, chunk=self.chunk)

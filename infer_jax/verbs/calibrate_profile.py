@@ -10,7 +10,7 @@ from typing import NamedTuple
 from infer_jax.calibration.runs import OUTPUTS, in_flight, load_of, measured
 from infer_jax.calibration.server import Calibrated
 from infer_jax.catalog import list_systems
-from infer_jax.catalog.measured_points import Measured, entry as entry_of
+from infer_jax.catalog.measured_points import MeasuredPoint, entry as entry_of
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import printable
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
@@ -83,7 +83,7 @@ def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path)
     return "\n".join([*lines, "", "[sources]", f"{SOURCE} = {_quoted(source)}", ""])
 
 
-def _measured(asked: Given, run: Run) -> Measured | None:
+def _measured(asked: Given, run: Run) -> MeasuredPoint | None:
     """A run as a point of a chart; None where it does not tell both times, or arrivals wait."""
     tpot, ttft = (float(x) for x in measured([run])[:, 0])
     if not (math.isfinite(tpot) and math.isfinite(ttft)):
@@ -91,7 +91,7 @@ def _measured(asked: Given, run: Run) -> Measured | None:
     work, plan = load_of(run)
     gpus = run.chips or float(plan.instance)
     isl, osl = float(work.isl), float(work.osl)
-    return Measured(asked.model.name, gpus, in_flight(run), isl, osl, ttft, tpot)
+    return MeasuredPoint(asked.model.name, gpus, in_flight(run), isl, osl, ttft, tpot)
 
 
 def _base(asked: Given, out: Path) -> str:

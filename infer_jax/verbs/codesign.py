@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from infer_jax.catalog.files import write_text
-from infer_jax.design.ascent import Progress
+from infer_jax.design.ascent import AscentProgress
 from infer_jax.design.config_json import export, template
 from infer_jax.design.default_space import default_tables
 from infer_jax.design.design import Design, optimise
@@ -154,7 +154,7 @@ def _write(out: Path, one: DesignResult) -> DesignResult:
 
 
 @contextmanager
-def _watching() -> Iterator[Callable[[Progress], None] | None]:
+def _watching() -> Iterator[Callable[[AscentProgress], None] | None]:
     """A line that says how the search goes, where somebody watches a terminal."""
     if not watched():
         with busy("searching"):
@@ -164,7 +164,7 @@ def _watching() -> Iterator[Callable[[Progress], None] | None]:
 
     with Console(stderr=True).status("compiling") as status:
 
-        def report(p: Progress) -> None:
+        def report(p: AscentProgress) -> None:
             best = "no design keeps the limits yet"
             if np.isfinite(p.objective):
                 best = f"best {p.objective:.4g}"

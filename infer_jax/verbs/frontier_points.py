@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from infer_jax.compiling import once
 from infer_jax.estimators import Economics, Estimator, Limit
-from infer_jax.estimators.economics import Given as Common, Grid, evaluate_layouts, paper_axes
+from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts, paper_axes
 from infer_jax.physics import decoder
 from infer_jax.physics.feedforward import sparsity
 from infer_jax.planning import layouts
@@ -83,7 +83,7 @@ def evaluate(
     estimator: Estimator, asked: Given, work: Workload, layouts: Layouts, batches: Values
 ) -> Grid:
     """One decode pass of every layout at every batch."""
-    given = Common(estimator, asked.model.architecture, asked.hardware, work)
+    given = GridInputs(estimator, asked.model.architecture, asked.hardware, work)
     return evaluate_layouts(given, layouts, batches)
 
 

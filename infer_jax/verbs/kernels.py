@@ -9,7 +9,7 @@ from jax import Array
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.kernels import Kernels, Serving
+from infer_jax.estimators.kernels import Kernels, KernelsPlan
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.asking import verb
@@ -71,7 +71,7 @@ def kernels(
     assert isinstance(estimator, Kernels)
     ways = {"deepep": float(deepep), "two_batch": float(two_batch), "sm_share": sm_share}
     tokens = either(prefill_tokens, 0.0)
-    plan = Serving.of(tp=tp, ep=ep, nodes=either(nodes, 0.0), prefill_tokens=tokens, **ways)
+    plan = KernelsPlan.of(tp=tp, ep=ep, nodes=either(nodes, 0.0), prefill_tokens=tokens, **ways)
     work = inputs.workload(isl, osl, 0.0, either(batch, ep))
     inputs.check_context(asked.model, work)
     with busy("compiling and evaluating"):
@@ -90,7 +90,7 @@ def kernels(
 
 
 def _answer(
-    estimator: Kernels, arch: Architecture, hardware: Hardware, work: Workload, plan: Serving
+    estimator: Kernels, arch: Architecture, hardware: Hardware, work: Workload, plan: KernelsPlan
 ) -> KernelEstimate:
     prompts = _prompts(work, plan)
     passes = {
@@ -111,7 +111,7 @@ def _answer(
     )
 
 
-def _prompts(work: Workload, plan: Serving) -> Array:
+def _prompts(work: Workload, plan: KernelsPlan) -> Array:
     """Prompts of a prefill pass in all groups, as ``Kernels.estimate`` has them."""
     each = jnp.maximum(plan.prefill_tokens / jnp.maximum(work.isl, 1.0), 1.0)
     return each * plan.ep * (1.0 + plan.two_batch)

@@ -8,7 +8,7 @@ from jax import Array
 
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.kernels import Serving
+from infer_jax.estimators.kernels import KernelsPlan
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import counted, digits
@@ -34,7 +34,7 @@ class KernelsResult(Pictured):
     estimator: str
     published: bool
     workload: Workload
-    plan: Serving
+    plan: KernelsPlan
     estimate: Estimate
     prefill_tokens: Array
     largest_batch: Array

@@ -11,7 +11,7 @@ import jax
 from infer_jax.catalog import load_system
 from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
-from infer_jax.kernel_timing import FULL, TOY, Fitted, fitted, profile, timed
+from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
 from infer_jax.kernel_timing.fitting import spread
 from infer_jax.plots.pictured import Pictured, dated
 from infer_jax.results import Column, Notes, Part, Table
@@ -31,7 +31,7 @@ class MeasureResult(Pictured):
     ``lost`` is how many shapes did not fit into memory, ``out`` the profile that was written.
     """
 
-    curves: Sequence[Fitted]
+    curves: Sequence[FittedFamily]
     device: profile.Device
     lost: int
     out: str

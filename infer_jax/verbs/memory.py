@@ -11,11 +11,11 @@ from infer_jax.catalog import System
 from infer_jax.compiling import once
 from infer_jax.estimators.serving import Serving
 from infer_jax.footprint import (
-    Engine,
+    EngineSettings,
     Filled,
-    Lengths,
-    Memory,
+    MeanLengths,
     Overheads,
+    StartupMemory,
     account,
     filled as fill,
     printed,
@@ -35,7 +35,7 @@ from infer_jax.verbs.split import check_split
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DEFAULTS = Engine.of()
+DEFAULTS = EngineSettings.of()
 FREE = "left for the cache"
 
 
@@ -63,8 +63,8 @@ class MemoryResult(Pictured):
 
     asked: inputs.Given
     plan: Plan
-    engine: Engine
-    memory: Memory
+    engine: EngineSettings
+    memory: StartupMemory
     filled: Batch | None
     split_given: bool
     notes: Sequence[str]
@@ -250,7 +250,7 @@ def memory(
     if gpu_memory_utilization is not None:
         engine = engine.with_(utilization=gpu_memory_utilization)
     held_output = _serving(asked.system).chosen_engine.held_output
-    lengths = Lengths(*(jnp.asarray(x) for x in (isl, osl, held_output, 0.0)))
+    lengths = MeanLengths(*(jnp.asarray(x) for x in (isl, osl, held_output, 0.0)))
     group = jnp.asarray(min(either(batch, 1.0) / split[2], max_num_seqs))
     held, cache = once(_memory, arch, asked.hardware, plan, engine, overheads, lengths, group)
     filled = None if batch is None else _batch(batch, isl, osl, held, cache)
@@ -261,10 +261,10 @@ def memory(
     return MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
 
 
-def started(system: System) -> tuple[Engine, Overheads]:
+def started(system: System) -> tuple[EngineSettings, Overheads]:
     """A server on a system as the profile has it: settings and overheads of every limit."""
     model = _serving(system)
-    engine = Engine.of(visible=model.visible, utilization=model.usable_memory)
+    engine = EngineSettings.of(visible=model.visible, utilization=model.usable_memory)
     return engine, model.overheads
 
 
@@ -272,7 +272,7 @@ def _serving(system: System) -> Serving:
     return Serving.of().fitted(system.coefficients.get("serving", {}))
 
 
-def _batch(batch: float, isl: float, osl: float, held: Memory, cache: Filled) -> Batch:
+def _batch(batch: float, isl: float, osl: float, held: StartupMemory, cache: Filled) -> Batch:
     fixed, budget = float(held.budget - held.available), float(held.budget)
     average, most = float(cache.average), float(cache.most)
     used = fixed + average
@@ -283,11 +283,11 @@ def _memory(
     arch: Architecture,
     hardware: Hardware,
     plan: Plan,
-    engine: Engine,
+    engine: EngineSettings,
     overheads: Overheads,
-    lengths: Lengths,
+    lengths: MeanLengths,
     requests: Array,
-) -> tuple[Memory, Filled]:
+) -> tuple[StartupMemory, Filled]:
     """What a server prints, and the cache of this many requests of an attention group."""
     ranks = Ranks(plan.tp, plan.ep, plan.pp)
     gpu = account(resident(arch), hardware, ranks, engine, overheads)

@@ -7,7 +7,7 @@ from infer_jax import planning
 from infer_jax.design.sensitivity import Elasticity
 from infer_jax.estimators import Estimate, Estimator, Phase, Trust
 from infer_jax.estimators.disaggregated import Pools
-from infer_jax.footprint import Engine, Memory
+from infer_jax.footprint import EngineSettings, StartupMemory
 from infer_jax.launch import Launch
 from infer_jax.pages.tradeoff import Tradeoff
 from infer_jax.results.numbers import digits
@@ -90,8 +90,8 @@ class ReportData(NamedTuple):
     costs: Costs
     intervals: Mapping[str, Sequence[float]]
     rows: Sequence[Mapping[str, object]]
-    held: Memory
-    engine: Engine
+    held: StartupMemory
+    engine: EngineSettings
     elasticities: list[Elasticity]
     kernels: Mapping[str, Sequence[KernelRow]]
     launches: list[Launch]

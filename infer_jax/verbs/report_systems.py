@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.catalog.measured_points import Measured, latency
+from infer_jax.catalog.measured_points import MeasuredPoint, latency
 from infer_jax.estimators import Trust
 from infer_jax.pages.tradeoff import PlanSeries, Plotted, RunPoint, Tradeoff
 from infer_jax.planning import USUAL_TTFT, Choice
@@ -232,7 +232,7 @@ def runs_of(candidates: Sequence[Candidate], work: Workload) -> list[RunPoint]:
     return found
 
 
-def _run(label: str, run: Measured, price: float) -> RunPoint:
+def _run(label: str, run: MeasuredPoint, price: float) -> RunPoint:
     """A measured run as the chart shows it; dollars by the rent of today."""
     requests = run.concurrency / run.latency
     paid = run.gpus * price / 3600.0

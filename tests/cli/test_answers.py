@@ -13,7 +13,7 @@ from infer_jax.cli.parsers import duration
 from infer_jax.cli.runtime import hush
 from infer_jax.cli.table import VERBS
 from infer_jax.estimators import VARIANTS
-from infer_jax.footprint import Engine, memory
+from infer_jax.footprint import EngineSettings, memory
 from infer_jax.physics import decoder
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.verbs.progress import watched
@@ -169,7 +169,7 @@ def test_memory_is_the_memory(world):
     words = ("memory", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2")
     told = answer(*words, "--max-model-len", "8192", "--gpu-memory-utilization", "0.8")
     shown = ij.load_system("h100_sxm").coefficients["serving"]["visible"]
-    engine = Engine.of(visible=shown, utilization=0.8, context=8192)
+    engine = EngineSettings.of(visible=shown, utilization=0.8, context=8192)
     held = memory(arch, hardware, ij.Plan.of(tp=2), engine)
     assert close(told["kv_cache_size_tokens"], held.tokens)
     assert close(told["maximum_concurrency"], held.concurrency)

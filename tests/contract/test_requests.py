@@ -11,7 +11,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.estimators import Economics
-from infer_jax.estimators.serving import ENGINES, Deployment, Requests, Serving, shape
+from infer_jax.estimators.serving import ENGINES, Deployment, Serving, ServingWorkload, shape
 from infer_jax.specs import ForwardPass, Plan
 from tests.unit.physics.derivatives import PROGRAM
 
@@ -55,7 +55,7 @@ def drawn():
         tp, dp = pick(*grids) if model >= 2 else (pick(1, 2, 8), 1)
         ep = pick(*(e for e in (1, 2, 4, 8) if tp * dp % e == 0)) if model >= 2 else 1
         osl = pick(2.0, 3.0, 4.0, 8.0, between(2, 4000), between(2, 4000))
-        work = Requests.of(
+        work = ServingWorkload.of(
             isl=between(20, 16000), osl=osl, batch=between(1, 2000), fixed=float(rng.integers(2))
         )
         layout = Deployment.of(

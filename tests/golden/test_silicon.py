@@ -10,7 +10,7 @@ import pytest
 from experiments._silicon import decisions, folds, quantiles, score
 from experiments._silicon.believed import by_confidence
 from experiments._silicon.rows import Row
-from infer_jax.catalog.measurements.silicon_runs import Layout
+from infer_jax.catalog.measurements.silicon_runs import ServerDegrees
 from infer_jax.errors import InputError
 from infer_jax.physics.chance import Spread
 
@@ -37,7 +37,7 @@ def row(name, *, first="", family="Llama", system="h100_sxm", tpot=0.01, load=8.
         "unique": not first,
         "anomaly": "",
         "concurrency": load,
-        "layout": Layout(tp, 1.0, tp, 1.0),
+        "layout": ServerDegrees(tp, 1.0, tp, 1.0),
     }
     return Row(**{**made, **more})
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.footprint import GIB, Engine, Memory, Overheads, memory
+from infer_jax.footprint import GIB, EngineSettings, Overheads, StartupMemory, memory
 
 TABLE = Path(__file__).with_name("vllm_startup.csv")
 
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     """A printed start-up and what we say of it."""
 
     facts: dict[str, str]
-    held: Memory
+    held: StartupMemory
     visible: float  # GiB
     available: float  # GiB, printed or derived
 
@@ -92,7 +92,7 @@ def answer(facts: dict[str, str], folder: Path) -> Row:
     plan = ij.Plan.of(tp=float(facts["tp"]), pp=float(facts["pp"]))
     names = ("utilization", "context", "batched_tokens", "sequences")
     settings = {name: float(facts[name]) for name in names}
-    engine = Engine.of(visible=visible * GIB / hardware.chip.memory, **settings)
+    engine = EngineSettings.of(visible=visible * GIB / hardware.chip.memory, **settings)
     held = memory(arch, hardware, plan, engine, overheads)
     return Row(facts, held, visible, float(facts["available_gib"]))
 

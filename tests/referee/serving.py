@@ -109,10 +109,10 @@ def kinds(case: Case) -> batching.Kinds:
     return batching.Kinds(*map(jnp.asarray, table))
 
 
-def server(case: Case) -> batching.Server:
+def server(case: Case) -> batching.ServerLimits:
     e = case.engine
     sizes = (e.budget, e.slots, e.blocks * e.block, 1.0, e.block)
-    return batching.Server(*(jnp.asarray(1.0 * x) for x in sizes))
+    return batching.ServerLimits(*(jnp.asarray(1.0 * x) for x in sizes))
 
 
 def law_step(m: Machine, context: Any):
@@ -120,18 +120,18 @@ def law_step(m: Machine, context: Any):
 
 
 @partial(jax.jit, compiler_options=SHORT)
-def closed(m: Machine, k: batching.Kinds, s: batching.Server, concurrency: Any):
+def closed(m: Machine, k: batching.Kinds, s: batching.ServerLimits, concurrency: Any):
     return batching.closed_loop(law_step(m, batching.mean_context(k)), k, s, concurrency)
 
 
 @partial(jax.jit, compiler_options=SHORT)
-def opened(m: Machine, k: batching.Kinds, s: batching.Server, load: Any, variability: Any):
+def opened(m: Machine, k: batching.Kinds, s: batching.ServerLimits, load: Any, variability: Any):
     step = law_step(m, batching.mean_context(k))
     rate = load * batching.closed_loop(step, k, s, jnp.asarray(PLENTY)).rate
     return batching.open_loop(step, k, s, rate, variability)
 
 
-def law(case: Case) -> batching.Service:
+def law(case: Case) -> batching.MeanService:
     m = Machine(*map(jnp.asarray, case.machine))
     if case.concurrency is not None:
         return closed(m, kinds(case), server(case), jnp.asarray(1.0 * case.concurrency))

@@ -9,7 +9,7 @@ from jax.tree_util import Partial
 import infer_jax as ij
 from experiments._scheduler.loops import Server, idle_host, loops, replayed
 from experiments._scheduler.pricing import priced, seconds
-from infer_jax.estimators.serving import Deployment, Requests as Work, shape
+from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
 from infer_jax.physics import batching, interference
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.specs import lengths
@@ -64,7 +64,9 @@ def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, over
         drawn = bool(rng.integers(2))
         mean = 0.9 if drawn else 1.0
         plan = Deployment.of(tp=1, chunk=budget)
-        work = Work.of(isl=isl * mean, osl=osl * mean, batch=load, fixed=float(not drawn))
+        work = ServingWorkload.of(
+            isl=isl * mean, osl=osl * mean, batch=load, fixed=float(not drawn)
+        )
         ttft, tpot, places = map(float, times(model, work, plan))
         if load > places:
             continue
@@ -92,7 +94,7 @@ def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
     shares = lengths.independent(even, even)
     work = ij.Workload.of(isl=float(isl), osl=float(osl), lengths=shares)
     kinds = batching.kinds_of(work)
-    server = batching.Server(*map(jnp.asarray, (8192.0, 64.0, 1e9)))
+    server = batching.ServerLimits(*map(jnp.asarray, (8192.0, 64.0, 1e9)))
     law = law_step(MACHINE, batching.mean_context(kinds))
     steady = batching.closed_loop(law, kinds, server, jnp.asarray(float(load)))
     wave = interference.first_wave(steady.running, steady.own, float(waves))
@@ -106,7 +108,7 @@ def times(point):
     prompt, output, budget, load, fed = point
     one = jnp.ones(1)
     kinds = batching.Kinds(one, jnp.maximum(prompt, 1.0) * one, 0.0 * one, output * one)
-    server = batching.Server(budget, jnp.asarray(256.0), jnp.asarray(1e9))
+    server = batching.ServerLimits(budget, jnp.asarray(256.0), jnp.asarray(1e9))
     step = law_step(MACHINE._replace(fed=fed), batching.mean_context(kinds))
     answer = batching.closed_loop(step, kinds, server, load)
     return jnp.stack([answer.ttft, answer.tpot])

@@ -9,7 +9,7 @@ import pytest
 from jax.test_util import check_grads
 
 import infer_jax as ij
-from infer_jax.footprint import GIB, Engine, Memory, Overheads, memory
+from infer_jax.footprint import GIB, EngineSettings, Overheads, StartupMemory, memory
 from infer_jax.physics import capacity, decoder, paging
 from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import (
@@ -145,7 +145,7 @@ def test_a_tied_table_stays_on_the_last_stage():
 
 
 def test_everything_adds_up(h100):
-    held = memory(arch_of("mixtral-8x7b"), h100, Plan.of(tp=2), Engine.of(utilization=0.8))
+    held = memory(arch_of("mixtral-8x7b"), h100, Plan.of(tp=2), EngineSettings.of(utilization=0.8))
     spent = held.weight_bytes + held.activations + held.reserve + held.available
     np.testing.assert_allclose(spent, held.budget)
     np.testing.assert_allclose(held.budget, 0.8 * held.visible)
@@ -200,7 +200,7 @@ def test_more_never_holds_less(h100):
     base = memory(arch, h100, Plan.of())
     bigger = h100.replace(chip=h100.chip.replace(memory=h100.chip.memory * 1.5))
     assert float(memory(arch, bigger, Plan.of()).tokens) > float(base.tokens)
-    fewer = Engine.of(batched_tokens=2048, sequences=256)
+    fewer = EngineSettings.of(batched_tokens=2048, sequences=256)
     assert float(memory(arch, h100, Plan.of(), fewer).tokens) > float(base.tokens)
     sorts = memory(arch, h100, Plan.of(), overheads=Overheads.vllm_0_10())
     assert float(sorts.activations) > 2 * float(base.activations)
@@ -229,7 +229,7 @@ def test_gradients_are_finite_everywhere(h100, name, tp, pp, smooth):
         held = memory(arch, hardware, plan, engine, overheads, smoothing)
         return held.available, held.slack, held.tokens, held.concurrency
 
-    inputs = (arch_of(name), h100, Plan.of(tp=tp, pp=pp), Engine.of(), Overheads.of())
+    inputs = (arch_of(name), h100, Plan.of(tp=tp, pp=pp), EngineSettings.of(), Overheads.of())
     for row in jax.jacrev(outputs, argnums=(0, 1, 2, 3, 4))(*inputs):
         assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(row))
 
@@ -238,7 +238,7 @@ def test_gradients_are_finite_everywhere(h100, name, tp, pp, smooth):
 def test_gradients_equal_finite_differences(h100, name, tp):
     if jnp.asarray(1.0).dtype != jnp.float64:
         pytest.skip("finite differences of bytes need 64 bits")
-    arch, engine = arch_of(name), Engine.of(context=10000.5, batched_tokens=5000.5)
+    arch, engine = arch_of(name), EngineSettings.of(context=10000.5, batched_tokens=5000.5)
 
     def logs(x):
         """Bytes in GiB and tokens in thousands, with all floors removed."""
@@ -258,7 +258,7 @@ def test_gradients_equal_finite_differences(h100, name, tp):
 
 def test_exact_floors_have_no_slope(h100):
     def tokens(utilization):
-        engine = Engine.of().replace(utilization=utilization)
+        engine = EngineSettings.of().replace(utilization=utilization)
         return memory(arch_of("llama-3.1-8b"), h100, Plan.of(), engine).tokens
 
     assert float(jax.grad(tokens)(0.9)) == 0.0
@@ -268,7 +268,7 @@ def test_jit_traces_once_and_vmap_is_the_loop(h100):
     arch, traces = arch_of("gpt-oss-20b"), 0
 
     @jax.jit
-    def held(plan: Plan) -> Memory:
+    def held(plan: Plan) -> StartupMemory:
         nonlocal traces
         traces += 1
         return memory(arch, h100, plan)
@@ -285,7 +285,7 @@ def test_jit_traces_once_and_vmap_is_the_loop(h100):
 
 def test_32_bits_lose_at_most_a_few_blocks(h100):
     arch = arch_of("gemma-3-27b")
-    given = (arch, h100, Plan.of(), Engine.of(), Overheads.vllm_0_18())
+    given = (arch, h100, Plan.of(), EngineSettings.of(), Overheads.vllm_0_18())
     wide = memory(*given)
     narrow = memory(*jax.tree.map(lambda x: np.asarray(x, np.float32), given))
     np.testing.assert_allclose(narrow.blocks, wide.blocks, atol=2)
@@ -297,7 +297,7 @@ def test_whole_shares_survive_rounding(h100):
 
     The longest stage has ceil(48 / pp) layers (vLLM, distributed/utils.py, get_pp_indices).
     """
-    arch, engine = arch_of("llama-4-scout"), Engine.of()
+    arch, engine = arch_of("llama-4-scout"), EngineSettings.of()
     one = memory(arch, h100, Plan.of(tp=8), engine)
     for pp, layers in ((3.0, 16), (7.0, 7), (11.0, 5)):
         held = memory(arch, h100, Plan.of(tp=8, pp=pp), engine)

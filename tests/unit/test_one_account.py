@@ -10,9 +10,9 @@ import infer_jax as ij
 from infer_jax import footprint
 from infer_jax.estimators import Economics
 from infer_jax.estimators.known_errors import memory_note
-from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
-from infer_jax.footprint import Drafter, Engine, Lengths, Overheads, account, filled
-from infer_jax.physics.resident import Ranks, Resident, Tables, resident
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
+from infer_jax.footprint import Drafter, EngineSettings, MeanLengths, Overheads, account, filled
+from infer_jax.physics.resident import Ranks, Resident, VocabularyBytes, resident
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery
 from infer_jax.verbs.frontier_result import FrontierResult
 
@@ -48,7 +48,7 @@ def test_the_limit_of_an_estimate_is_what_memory_prints(case, x64):
     loaded, arch = ij.load_system(system), ij.load_model(name).architecture
     model = Serving.of().fitted(loaded.coefficients["serving"])
     plan = Deployment.of(tp=tp, pp=pp, ep=groups, attention_dp=groups)
-    work = Requests.of(isl=isl, osl=osl, batch=batch)
+    work = ServingWorkload.of(isl=isl, osl=osl, batch=batch)
     ours = limit(model, shape(arch, blocks=BLOCKS), loaded.hardware, work, plan)
     said = ij.memory(
         name, system, tp=tp, pp=pp, ep=groups, max_model_len=8192, batch=batch, isl=isl, osl=osl
@@ -66,7 +66,7 @@ def test_a_batch_fits_where_there_are_places_for_it(x64):
 
     @jax.jit
     def served(batch):
-        work = Requests.of(isl=4096, osl=512).replace(batch=batch)
+        work = ServingWorkload.of(isl=4096, osl=512).replace(batch=batch)
         life = model.serve(shape(arch, blocks=BLOCKS), loaded.hardware, work, Deployment.of())
         return life.places, life.decode.limits["memory"].slack
 
@@ -86,7 +86,7 @@ def small(layers: float, tied: float = 0.0) -> Resident:
 def chip(model, tp, pp, drafting, draft=None) -> footprint.Account:
     ranks = Ranks(jnp.asarray(tp), jnp.asarray(1.0), jnp.asarray(pp))
     hardware = ij.load_system(H100).hardware
-    return account(model, hardware, ranks, Engine(), Overheads(), Drafter(drafting, draft))
+    return account(model, hardware, ranks, EngineSettings(), Overheads(), Drafter(drafting, draft))
 
 
 def test_own_heads_are_a_layer_more_and_a_draft_model_is_all_of_it(x64):
@@ -113,7 +113,7 @@ def test_bytes_of_a_request_by_hand(x64):
     np.testing.assert_allclose(plain.cache.on_average(tokens), token * (100 + 8))
     np.testing.assert_allclose(plain.at_its_end(tokens), token * 112)
     np.testing.assert_allclose(plain.cache.shared(tokens), token * 100)
-    lengths = Lengths(jnp.asarray(80.0), jnp.asarray(40.0), 0.5, 20.0)
+    lengths = MeanLengths(jnp.asarray(80.0), jnp.asarray(40.0), 0.5, 20.0)
     cache = filled(plain, jnp.asarray(3.0), lengths)
     np.testing.assert_allclose(cache.average, token * (20 + 3 * (80 + 8)))
     np.testing.assert_allclose(cache.most, token * (20 + 3 * 112))
@@ -128,7 +128,7 @@ def test_gradients_without_experts_at_one_layer_and_no_requests(layers, requests
 
     def need(tp, pp, running, isl):
         held = chip(model, 2.0 * tp, pp, 1.0, model)
-        lengths = Lengths(isl * 80.3, jnp.asarray(40.0), 0.5, 20.0)
+        lengths = MeanLengths(isl * 80.3, jnp.asarray(40.0), 0.5, 20.0)
         room = footprint.requests_held(held, lengths, 0.02)
         return (held.fixed + filled(held, running * requests, lengths).average) / 1e6, room / 1e6
 
@@ -145,7 +145,7 @@ def test_float32_says_the_same(x64):
             model,
             hardware,
             Ranks(tp, tp, tp / tp),
-            footprint.usual(Engine),
+            footprint.usual(EngineSettings),
             footprint.usual(Overheads),
         )
         return held.fixed, held.cache.on_average(tokens), held.at_its_end(tokens)
@@ -163,7 +163,7 @@ def test_tables_are_held_at_the_ends_of_a_pipeline(x64):
     for tied, stages, held in ((0.0, 1.0, 2), (0.0, 2.0, 1), (1.0, 1.0, 1), (1.0, 2.0, 1)):
         weights = chip(small(4.0, tied), 1.0, stages, 0.0).weights
         assert float(weights["embedding"] + weights["head"]) == held * table
-    assert isinstance(small(4.0).tables, Tables)
+    assert isinstance(small(4.0).tables, VocabularyBytes)
 
 
 # model, system, plan (tp, pp, ep), batch
@@ -209,7 +209,7 @@ def test_gpus_that_are_split_by_a_search_are_limited_by_the_same_account(model, 
     ours = step(estimator, arch, loaded.hardware, forward, ij.Plan.of(tp=16))
     chosen = ours.layout
     stage = chosen["tp"] * chosen["ep"]
-    engine = Engine.of().on(loaded.coefficients)
+    engine = EngineSettings.of().on(loaded.coefficients)
     chip = account(
         resident(arch), loaded.hardware, Ranks(stage, stage / stage, chosen["pp"]), engine,
         Overheads.of(),
@@ -314,7 +314,7 @@ def test_visible_memory_is_the_profile_s(system):
     """Of the three profiles none has the default share; a profile's own utilization counts, too."""
     loaded = ij.load_system(system)
     shown = loaded.coefficients["serving"]["visible"]
-    assert shown != float(Engine().visible)
+    assert shown != float(EngineSettings().visible)
     own = {**loaded.coefficients, "serving": {"visible": shown, "usable_memory": 0.8}}
     for name in ("kernels", "economics.planned", "economics"):
         server = getattr(ij.make(name, own).innermost, "server")  # noqa: B009

@@ -5,7 +5,7 @@ import difflib
 from infer_jax.catalog.huggingface import dense, hybrids, mixtures, quantisation
 from infer_jax.catalog.huggingface.attention import Piece
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.layers import Decoder, Family, Layer
+from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder, Family
 from infer_jax.catalog.huggingface.palm import palm
 from infer_jax.catalog.huggingface.quantisation import Quantisation
 from infer_jax.specs import (
@@ -92,7 +92,7 @@ def _assemble(model: Decoder, formats: Quantisation) -> Architecture:
     )
 
 
-def _block(layer: Layer, formats: Quantisation, prefix: str) -> Block:
+def _block(layer: ConfigLayer, formats: Quantisation, prefix: str) -> Block:
     """One layer as a block, its matrices in the formats the checkpoint stores them in."""
 
     def spec(piece: Piece | None) -> Attention | Feedforward | None:

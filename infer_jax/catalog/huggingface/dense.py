@@ -9,9 +9,9 @@ from infer_jax.catalog.huggingface.feedforward import dense
 from infer_jax.catalog.huggingface.layers import (
     FULL,
     SLIDING,
+    ConfigLayer,
     Decoder,
     Family,
-    Layer,
     decoder,
     depth,
     late_windows,
@@ -153,7 +153,7 @@ def opt(facts: Facts) -> Decoder:
     bias = facts.flag("enable_bias", default=True)
     attention = grouped_query(width, heads(facts, grouped=False), qkv_bias=bias, output_bias=bias)
     mlp = dense(width, hidden, gated=False, bias=bias)
-    layers = [Layer(attention, mlp, 4 * width)] * depth(facts)
+    layers = [ConfigLayer(attention, mlp, 4 * width)] * depth(facts)
     positions = (facts.count("max_position_embeddings") + 2) * width
     final = 2 * width * facts.flag("do_layer_norm_before", default=True)
     return decoder(facts, layers, tied=True, vectors=positions + final)
@@ -165,7 +165,7 @@ def gpt2(facts: Facts) -> Decoder:
     shape = (queries, queries, facts.divided("n_embd", width, "n_head", queries))
     hidden = facts.count("n_inner", default=4 * width, silent=True)
     attention = grouped_query(width, shape, qkv_bias=True, output_bias=True)
-    layer = Layer(attention, dense(width, hidden, gated=False, bias=True), 4 * width)
+    layer = ConfigLayer(attention, dense(width, hidden, gated=False, bias=True), 4 * width)
     positions = facts.count("n_positions") * width
     return decoder(facts, [layer] * depth(facts), tied=True, vectors=positions + 2 * width)
 
@@ -191,7 +191,7 @@ def falcon(facts: Facts) -> Decoder:
     attention = grouped_query(width, shape, qkv_bias=bias, output_bias=bias)
     norms = facts.count("num_ln_in_parallel_attn", default=2 if new else 1, high=2, silent=True)
     vectors = 2 * width * (norms if parallel else 2)
-    layer = Layer(attention, dense(width, hidden, gated=False, bias=bias), vectors)
+    layer = ConfigLayer(attention, dense(width, hidden, gated=False, bias=bias), vectors)
     in_order = [layer] * depth(facts)
     return decoder(facts, in_order, tied=True, vectors=2 * width, parallel=parallel)
 
@@ -225,7 +225,7 @@ def nemotron_nas(facts: Facts) -> Decoder:
             units = int(2 * parts["ffn"].number("ffn_mult", high=1e6) * width / 3)
             feedforward = dense(width, max(-(-units // 256), 1) * 256)  # next multiple of 256
         norms = (attention is not None) + (feedforward is not None)
-        layers.append(Layer(attention, feedforward, norms * width))
+        layers.append(ConfigLayer(attention, feedforward, norms * width))
     return decoder(facts, layers)
 
 

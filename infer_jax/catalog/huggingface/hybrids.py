@@ -16,9 +16,9 @@ from infer_jax.catalog.huggingface.facts import LAYERS, Facts
 from infer_jax.catalog.huggingface.feedforward import dense, experts
 from infer_jax.catalog.huggingface.layers import (
     FULL,
+    ConfigLayer,
     Decoder,
     Family,
-    Layer,
     decoder,
     depth,
     either,
@@ -75,7 +75,9 @@ def qwen3_next(facts: Facts) -> Decoder:
         def feedforward(i: int) -> Piece:
             return mlp
 
-    in_order = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
+    in_order = [
+        ConfigLayer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)
+    ]
     drafts = facts.count("mtp_num_hidden_layers", default=0, low=0, silent=True)
     return decoder(facts, in_order, drafts=drafts)
 
@@ -115,7 +117,9 @@ def llama4(facts: Facts) -> Decoder:
         kind: grouped_query(width, shape, window=window, qkv_bias=bias, output_bias=bias)
         for kind, window in ((FULL, UNBOUNDED), (CHUNKED, chunk))
     }
-    in_order = [Layer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)]
+    in_order = [
+        ConfigLayer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)
+    ]
     return decoder(facts, in_order)
 
 
@@ -170,7 +174,7 @@ def gemma4(facts: Facts) -> Decoder:
                 vectors=width + count,  # scales of the router
             )
             norms = 7
-        in_order.append(Layer(attention, feedforward, norms * width))
+        in_order.append(ConfigLayer(attention, feedforward, norms * width))
     return decoder(facts, in_order, tied=True)
 
 
@@ -194,18 +198,20 @@ def nemotron_h(facts: Facts) -> Decoder:
     if facts.count("num_hidden_layers", default=len(kinds), silent=True) != len(kinds):
         raise facts.error(named, len(kinds), "as many layers as num_hidden_layers")
 
-    def attention() -> Layer:
+    def attention() -> ConfigLayer:
         queries = facts.count("num_attention_heads")
         shared = facts.count("num_key_value_heads")
         facts.divided("num_attention_heads", queries, "num_key_value_heads", shared)
         shape = (queries, shared, facts.count("head_dim", "attention_head_dim"))
-        return Layer(grouped_query(width, shape, module="mixer"), None, width)
+        return ConfigLayer(grouped_query(width, shape, module="mixer"), None, width)
 
-    def mlp() -> Layer:
+    def mlp() -> ConfigLayer:
         hidden, bias = facts.count("intermediate_size"), facts.flag("mlp_bias", default=False)
-        return Layer(None, dense(width, hidden, gated=False, bias=bias, module="mixer"), width)
+        return ConfigLayer(
+            None, dense(width, hidden, gated=False, bias=bias, module="mixer"), width
+        )
 
-    def moe() -> Layer:
+    def moe() -> ConfigLayer:
         narrow = facts.count("moe_latent_size", default=0, low=0, silent=True)
         always = facts.count("moe_shared_expert_intermediate_size", low=0) + narrow
         count = facts.count("n_routed_experts")
@@ -223,10 +229,10 @@ def nemotron_h(facts: Facts) -> Decoder:
         )
         if narrow:
             facts.note("the projections around the experts' latent width count as shared expert")
-        return Layer(None, mixture, width)
+        return ConfigLayer(None, mixture, width)
 
     makers = {
-        "mamba": lambda: Layer(mamba(facts, width), None, width),
+        "mamba": lambda: ConfigLayer(mamba(facts, width), None, width),
         "attention": attention,
         "mlp": mlp,
         "moe": moe,
@@ -270,7 +276,9 @@ def mimo_v2_flash(facts: Facts) -> Decoder:
         deepseek_experts(facts, correction=True),
         lambda: dense(width, facts.count("intermediate_size")),
     )
-    in_order = [Layer(mixers[int(flag)], feedforward(i), 2 * width) for i, flag in enumerate(flags)]
+    in_order = [
+        ConfigLayer(mixers[int(flag)], feedforward(i), 2 * width) for i, flag in enumerate(flags)
+    ]
     return decoder(facts, in_order)
 
 
@@ -293,7 +301,7 @@ def jamba(facts: Facts) -> Decoder:
         module = "feed_forward.experts"
         mixture = experts(facts, width, hidden, count=count, active=active, module=module)
     in_order = [
-        Layer(
+        ConfigLayer(
             attention if i % period == offset else recurrent,
             mixture if i % step == first else plain,
             2 * width,

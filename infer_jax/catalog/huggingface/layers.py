@@ -11,7 +11,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 @dataclass(frozen=True)
-class Layer:
+class ConfigLayer:
     """One layer: how tokens mix, how channels mix, and the norms around both."""
 
     attention: Piece | None
@@ -26,7 +26,7 @@ class Decoder:
     width: int
     vocabulary: int
     tied: bool
-    layers: tuple[Layer, ...]
+    layers: tuple[ConfigLayer, ...]
     vectors: int
     parallel: bool = False
     drafts: int = 0
@@ -38,7 +38,7 @@ Family = Callable[[Facts], Decoder]  # how the configs of one model_type are rea
 
 def decoder(
     facts: Facts,
-    layers: Sequence[Layer],
+    layers: Sequence[ConfigLayer],
     *,
     tied: bool = False,
     vectors: int | None = None,
@@ -67,12 +67,13 @@ def stack(
     feedforward: Callable[[int], Piece],
     windows: Sequence[float],
     norms: int = 2,
-) -> list[Layer]:
+) -> list[ConfigLayer]:
     """Attention then feedforward in every layer, with ``norms`` norms of the model's width."""
     width = facts.count("hidden_size")
     by_window = {window: attention(window) for window in dict.fromkeys(windows)}
     return [
-        Layer(by_window[window], feedforward(i), norms * width) for i, window in enumerate(windows)
+        ConfigLayer(by_window[window], feedforward(i), norms * width)
+        for i, window in enumerate(windows)
     ]
 
 

@@ -19,9 +19,9 @@ from infer_jax.catalog.huggingface.feedforward import dense, experts
 from infer_jax.catalog.huggingface.layers import (
     FULL,
     SLIDING,
+    ConfigLayer,
     Decoder,
     Family,
-    Layer,
     decoder,
     depth,
     either,
@@ -130,7 +130,7 @@ def deepseek_experts(facts: Facts, *, correction: bool, module: str = "mlp") -> 
     )
 
 
-def _deepseek(facts: Facts, attention: Piece, *, correction: bool) -> list[Layer]:
+def _deepseek(facts: Facts, attention: Piece, *, correction: bool) -> list[ConfigLayer]:
     width = facts.count("hidden_size")
     feedforward = either(
         sparse_after_first(facts),
@@ -164,7 +164,7 @@ def deepseek_v32(facts: Facts) -> Decoder:
     kinds = facts.items("indexer_types", length=depth(facts), allowed=("full", "shared"))
     indexed = {full: sparse(facts, base, width, full) for full in (True, False)}
     layers = [
-        Layer(indexed[kinds is None or kinds[i] == "full"], layer.feedforward, layer.vectors)
+        ConfigLayer(indexed[kinds is None or kinds[i] == "full"], layer.feedforward, layer.vectors)
         for i, layer in enumerate(_deepseek(facts, base, correction=True))
     ]
     return decoder(facts, layers, drafts=_drafts(facts))
@@ -192,7 +192,7 @@ def deepseek_v4(facts: Facts) -> Decoder:
     streams = facts.count("hc_mult", default=4)
     mixing = (2 + streams) * streams
     vectors = 2 * width + 2 * (mixing * streams * width + mixing + 3)
-    in_order = [Layer(kinds[ratio], mixture, vectors) for ratio in ratios[:layers]]
+    in_order = [ConfigLayer(kinds[ratio], mixture, vectors) for ratio in ratios[:layers]]
     facts.note("the traffic of the residual streams (mHC) is not counted")
     return decoder(facts, in_order, drafts=_drafts(facts))
 
@@ -232,7 +232,7 @@ def kimi_linear(facts: Facts) -> Decoder:
         deepseek_experts(facts, correction=True, module="block_sparse_moe"),
         lambda: dense(width, facts.count("intermediate_size")),
     )
-    layers = [Layer(attention[i in full], feedforward(i - 1), 2 * width) for i in every]
+    layers = [ConfigLayer(attention[i in full], feedforward(i - 1), 2 * width) for i in every]
     longest = facts.count("model_max_length", default=None, silent=True)
     return replace(decoder(facts, layers, drafts=_drafts(facts)), max_positions=longest)
 

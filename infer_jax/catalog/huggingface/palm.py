@@ -3,7 +3,7 @@
 from infer_jax.catalog.huggingface.attention import grouped_query, heads
 from infer_jax.catalog.huggingface.dense import dense
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.layers import Decoder, Layer, decoder, depth
+from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder, decoder, depth
 
 
 def palm(facts: Facts) -> Decoder:
@@ -13,5 +13,5 @@ def palm(facts: Facts) -> Decoder:
     """
     width = facts.count("hidden_size")
     attention = grouped_query(width, heads(facts))
-    layer = Layer(attention, dense(width, facts.count("intermediate_size")), width)
+    layer = ConfigLayer(attention, dense(width, facts.count("intermediate_size")), width)
     return decoder(facts, [layer] * depth(facts), tied=True, parallel=True)

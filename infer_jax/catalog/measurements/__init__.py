@@ -1,11 +1,11 @@
 """What was measured? Benchmark files of servers and kernels as plain rows, each checked."""
 
-from infer_jax.catalog.measurements.kernel import Kernel as Kernel
+from infer_jax.catalog.measurements.kernel import MeasuredKernel as MeasuredKernel
 from infer_jax.catalog.measurements.kernels import read_kernels as read_kernels
 from infer_jax.catalog.measurements.reading import read_runs as read_runs
 from infer_jax.catalog.measurements.run import (
-    Pool as Pool,
     Run as Run,
     Speculation as Speculation,
     Statistic as Statistic,
+    WorkerPool as WorkerPool,
 )

@@ -8,7 +8,7 @@ attention rank of its own. Lengths are nominal: requests are drawn between 80 an
 from infer_jax.catalog.measurements import tpot
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.catalog.measurements.names import system_named
-from infer_jax.catalog.measurements.run import Pool, Run, Speculation
+from infer_jax.catalog.measurements.run import Run, Speculation, WorkerPool
 
 
 def recognises(value: object) -> bool:
@@ -69,9 +69,9 @@ def read(cells: Cells) -> Run:
     )
 
 
-def _pools(cells: Cells) -> tuple[Pool, ...]:
+def _pools(cells: Cells) -> tuple[WorkerPool, ...]:
     return tuple(
-        Pool(
+        WorkerPool(
             role=role,
             workers=cells.number(f"{role}_num_workers"),
             chips=cells.number(f"num_{role}_gpu"),

@@ -10,7 +10,7 @@ from infer_jax.catalog.foreign import json_lines
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.catalog.measurements import microbenchmarks, nccl_tests
 from infer_jax.catalog.measurements.cells import LARGEST, contents
-from infer_jax.catalog.measurements.kernel import Kernel
+from infer_jax.catalog.measurements.kernel import MeasuredKernel
 from infer_jax.errors import InputError
 
 FORMATS = (
@@ -42,7 +42,7 @@ def read_kernels(
     *,
     operation: str | None = None,
     device: str | None = None,
-) -> tuple[Kernel, ...]:
+) -> tuple[MeasuredKernel, ...]:
     """The timed operations in files of any known format.
 
     Args:
@@ -58,7 +58,7 @@ def read_kernels(
     return tuple(kernel for path in given for kernel in _read(Path(path), operation, device))
 
 
-def _read(path: Path, operation: str | None, device: str | None) -> Iterator[Kernel]:
+def _read(path: Path, operation: str | None, device: str | None) -> Iterator[MeasuredKernel]:
     if path.is_dir():
         if device is None:
             raise InputError(str(path), "device", "missing", "the name of a device's tables")
@@ -80,7 +80,7 @@ def _read(path: Path, operation: str | None, device: str | None) -> Iterator[Ker
             raise InputError(file, at, "unrecognised contents", FORMATS)
 
 
-def of_tables(tables: KernelTables) -> Iterator[Kernel]:
+def of_tables(tables: KernelTables) -> Iterator[MeasuredKernel]:
     """The rows of a folder of kernel tables as kernels (those of gdn are in microseconds)."""
     for family, rows in tables.families.items():
         for values, (file, line) in zip(rows.values, rows.places, strict=True):
@@ -91,11 +91,11 @@ def of_tables(tables: KernelTables) -> Iterator[Kernel]:
 
 def _of_row(
     family: str, row: dict[str, np.float64], file: str, line: int, tables: KernelTables
-) -> Iterator[Kernel]:
+) -> Iterator[MeasuredKernel]:
     times = [name for name in row if name.endswith("seconds")]
     sizes = {name: float(x) for name, x in row.items() if name and name not in times}
     for name in times:
-        yield Kernel(
+        yield MeasuredKernel(
             file=file,
             line=line,
             source="kernel-tables",

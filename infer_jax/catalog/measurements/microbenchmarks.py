@@ -7,7 +7,7 @@ and ``metrics`` (p50_ms, p90_ms, avg_ms, std_ms, throughput).
 from collections.abc import Iterator, Mapping
 
 from infer_jax.catalog.measurements.cells import MOST, Cells, gathered
-from infer_jax.catalog.measurements.kernel import Kernel
+from infer_jax.catalog.measurements.kernel import MeasuredKernel
 
 
 def recognises(value: object) -> bool:
@@ -21,7 +21,7 @@ def recognises(value: object) -> bool:
     )
 
 
-def read(file: str, value: object) -> Iterator[Kernel]:
+def read(file: str, value: object) -> Iterator[MeasuredKernel]:
     """The measurements in a detailed result.
 
     Raises:
@@ -42,7 +42,7 @@ def read(file: str, value: object) -> Iterator[Kernel]:
         if not seconds:
             raise cells.error("metrics.p50_ms", seconds, "a time above 0")
         params = metadata.part("params").values
-        yield Kernel(
+        yield MeasuredKernel(
             file=file,
             line=index,
             source="microbenchmarks",

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TypeGuard
 
 from infer_jax.catalog.measurements.cells import Cells
-from infer_jax.catalog.measurements.kernel import Kernel
+from infer_jax.catalog.measurements.kernel import MeasuredKernel
 from infer_jax.errors import InputError
 
 HEADER = re.compile(r"^#\s+size\s+count\s+type", re.MULTILINE)
@@ -33,7 +33,7 @@ def recognises_document(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, dict) and "results" in value and "nccl_version" in value
 
 
-def read(file: str, text: str, operation: str | None = None) -> Iterator[Kernel]:
+def read(file: str, text: str, operation: str | None = None) -> Iterator[MeasuredKernel]:
     """The measurements in a printed table, in place and out of place apart.
 
     Raises:
@@ -61,7 +61,7 @@ def read(file: str, text: str, operation: str | None = None) -> Iterator[Kernel]
 
 def read_document(
     file: str, value: Mapping[str, object], operation: str | None = None
-) -> Iterator[Kernel]:
+) -> Iterator[MeasuredKernel]:
     """The measurements in a JSON result.
 
     Raises:
@@ -88,7 +88,9 @@ def read_document(
             yield from _kernel(Cells(file, index, given, "entry"), side, operation, devices)
 
 
-def _kernel(cells: Cells, side: str, operation: str | None, devices: list[str]) -> Iterator[Kernel]:
+def _kernel(
+    cells: Cells, side: str, operation: str | None, devices: list[str]
+) -> Iterator[MeasuredKernel]:
     """One side of a row; nothing where it was not measured."""
     micro, size = cells.number("time"), cells.number("size")
     if micro is None or not size:
@@ -103,7 +105,7 @@ def _kernel(cells: Cells, side: str, operation: str | None, devices: list[str]) 
         raise cells.error(f"{side} algbw", bandwidth, allowed)
     if not operation:
         raise InputError(cells.file, "collective", "not named", "an operation (all_reduce ...)")
-    yield Kernel(
+    yield MeasuredKernel(
         file=cells.file,
         line=cells.line,
         source="nccl-tests",

@@ -54,7 +54,7 @@ class Speculation:
 
 
 @dataclass(frozen=True)
-class Pool:
+class WorkerPool:
     """One half of a disaggregated deployment: equal workers and how each is laid out."""
 
     role: str  # prefill or decode
@@ -93,7 +93,7 @@ class Run:
     pp: float | None = None
     dp: float | None = None
     ep: float | None = None
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[WorkerPool, ...] = ()
     isl: float | None = None
     osl: float | None = None
     prefix: float | None = None

@@ -24,7 +24,7 @@ COLUMNS += ("precision", "mode", "isl", "osl", "batch_size", *DEGREES, "pp_size"
 COLUMNS += ("silicon_ttft_ms", "silicon_tpot_ms")
 
 
-class Pool(NamedTuple):
+class PublishedPool(NamedTuple):
     """One half of a disaggregated deployment as published; None where a cell is empty."""
 
     workers: float | None
@@ -49,8 +49,8 @@ class Published:
     osl: float
     batch: float | None
     degrees: tuple[float | None, ...]
-    prefill: Pool
-    decode: Pool
+    prefill: PublishedPool
+    decode: PublishedPool
     ttft_ms: float
     tpot_ms: float
 
@@ -140,10 +140,10 @@ class _Row:
             tpot_ms=self._required("silicon_tpot_ms"),
         )
 
-    def _pool(self, stage: str) -> Pool:
+    def _pool(self, stage: str) -> PublishedPool:
         workers = self._optional(f"{stage}_num_workers")
         degrees = tuple(self._optional(f"{stage}_{name}") for name in DEGREES)
-        return Pool(workers, self._optional(f"{stage}_batch_size"), degrees)
+        return PublishedPool(workers, self._optional(f"{stage}_batch_size"), degrees)
 
     def _required(self, name: str) -> float:
         value = self._optional(name)

@@ -14,7 +14,7 @@ from infer_jax.catalog.measurements import run, silicon
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.catalog.measurements.names import model_named, system_named
 from infer_jax.catalog.measurements.run import Run, Statistic
-from infer_jax.catalog.measurements.silicon import Pool, Published
+from infer_jax.catalog.measurements.silicon import Published, PublishedPool
 from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import Experts
@@ -22,7 +22,7 @@ from infer_jax.specs import Experts
 SAID = "silicon_concurrency"  # in the provenance
 
 
-class Layout(NamedTuple):
+class ServerDegrees(NamedTuple):
     """Parallel degrees of one server (or one worker of a pool); tp x dp GPUs."""
 
     tp: float
@@ -59,7 +59,7 @@ def flattened(row: Published) -> bool:
     return row.system == "gb200" and deepseek and (row.degrees[0] or 1.0) >= 12.0
 
 
-def layout(row: Published, mixture: bool) -> Layout:
+def layout(row: Published, mixture: bool) -> ServerDegrees:
     """The parallel degrees that were run, from those published (an aggregated row's).
 
     The importer multiplied tp or dp by the expert degree in some random-length rows, as rows
@@ -68,7 +68,7 @@ def layout(row: Published, mixture: bool) -> Layout:
     """
     tp, dp, moe_tp, moe_ep = (x or 1.0 for x in row.degrees)
     if not mixture:
-        return Layout(tp, dp, tp * dp, 1.0)
+        return ServerDegrees(tp, dp, tp * dp, 1.0)
     if not row.fixed_length:
         if moe_tp == moe_ep > 1.0 and tp * dp == moe_tp * moe_ep:
             tp, dp = (1.0, moe_ep) if dp > 1.0 else (moe_ep, 1.0)
@@ -77,7 +77,7 @@ def layout(row: Published, mixture: bool) -> Layout:
             tp, moe_tp, moe_ep = 1.0, 1.0, dp
     if tp * dp != moe_tp * moe_ep and dp == 1.0 and (moe_tp * moe_ep) % tp == 0.0:
         dp = moe_tp * moe_ep / tp
-    return Layout(tp, dp, moe_tp, moe_ep)
+    return ServerDegrees(tp, dp, moe_tp, moe_ep)
 
 
 def concurrency(row: Published, dp: float) -> float:
@@ -107,7 +107,7 @@ def load_said(row: Published) -> float | None:
 
 def _run(file: str, row: Published) -> Run:
     known: dict[str, float] = {}
-    pools: tuple[run.Pool, ...] = ()
+    pools: tuple[run.WorkerPool, ...] = ()
     if row.disaggregated:
         load = load_said(row)
         pools = (_pool("prefill", row.prefill), _pool("decode", row.decode))
@@ -138,10 +138,10 @@ def _run(file: str, row: Published) -> Run:
     )
 
 
-def _pool(role: str, pool: Pool) -> run.Pool:
+def _pool(role: str, pool: PublishedPool) -> run.WorkerPool:
     tp, dp, moe_ep = pool.degrees[0], pool.degrees[1] or 1.0, pool.degrees[3]
     chips = tp * dp * pool.workers if tp and pool.workers else None
-    return run.Pool(role, pool.workers, chips, tp, 1.0, dp, moe_ep or 1.0)
+    return run.WorkerPool(role, pool.workers, chips, tp, 1.0, dp, moe_ep or 1.0)
 
 
 @cache

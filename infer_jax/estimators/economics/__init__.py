@@ -2,8 +2,8 @@
 
 from infer_jax.estimators.economics.forward_pass import Split as Split
 from infer_jax.estimators.economics.grid import (
-    Given as Given,
     Grid as Grid,
+    GridInputs as GridInputs,
     evaluate as evaluate,
     evaluate_layouts as evaluate_layouts,
     paper_axes as paper_axes,

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax import footprint
-from infer_jax.estimators.economics.ranks import Ranks
+from infer_jax.estimators.economics.ranks import RankLayout
 from infer_jax.estimators.estimate import Limit
-from infer_jax.footprint import Engine
+from infer_jax.footprint import EngineSettings
 from infer_jax.physics import (
     attention as att,
     collectives,
@@ -61,7 +61,7 @@ def all_chips_memory(
     arch: Architecture,
     hardware: Hardware,
     forward: ForwardPass,
-    ranks: Ranks,
+    ranks: RankLayout,
 ) -> Limit:
     """Bytes of all chips together: weights and cache, within the data sheet's memory.
 
@@ -78,7 +78,7 @@ def one_chip_memory(
     arch: Architecture,
     hardware: Hardware,
     forward: ForwardPass,
-    ranks: Ranks,
+    ranks: RankLayout,
 ) -> Limit:
     """Bytes of one chip: weights, activations, reserve and cache, within a server's budget.
 
@@ -90,7 +90,7 @@ def one_chip_memory(
     groups = jnp.ones_like(ranks.stage) if ranks.experts is None else ranks.experts
     degrees = resident.Ranks(ranks.stage / groups, groups, ranks.stages)
     usual, held = footprint.usual, resident.resident(arch)
-    server = usual(footprint.Engine) if model.server is None else model.server
+    server = usual(footprint.EngineSettings) if model.server is None else model.server
     chip = footprint.account(held, hardware, degrees, server, usual(footprint.Overheads))
     each = chip.cache.on_average(forward.cached_tokens + forward.new_tokens)
     need = chip.fixed + forward.sequences / groups * each
@@ -160,7 +160,7 @@ class Coefficients(Spec):
     headroom: Array = number(
         "share of every limit kept free", kind="fraction", low=-1, high=1, default=0.0
     )
-    server: Engine | None = part(
+    server: EngineSettings | None = part(
         "the server whose memory is divided; None: the authors' own account",
         default_factory=lambda: None,
     )

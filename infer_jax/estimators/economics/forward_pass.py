@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.economics.coefficients import Coefficients
-from infer_jax.estimators.economics.ranks import Ranks as Ranks
+from infer_jax.estimators.economics.ranks import RankLayout as RankLayout
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.physics import attention as att, collectives, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
@@ -35,7 +35,7 @@ class Split(Plan):
     )
 
 
-class Share(NamedTuple):
+class LayerLoad(NamedTuple):
     """What one layer adds for one micro-batch: seconds of network, bytes, chip-seconds.
 
     ``useful`` is the work without what a narrower attention split repeats.
@@ -47,14 +47,14 @@ class Share(NamedTuple):
     useful: Array
 
 
-class Pass(NamedTuple):
+class LayoutPass(NamedTuple):
     """The inputs of the laws of one pass at one layout."""
 
     model: Coefficients
     arch: Architecture
     hardware: Hardware
     forward: ForwardPass
-    ranks: Ranks
+    ranks: RankLayout
 
     @property
     def micro(self) -> Array:
@@ -129,7 +129,7 @@ class Pass(NamedTuple):
         return flops / matmul.rate(self.hardware.chip, bits)
 
 
-def attention_layer(p: Pass, attention: Attention) -> Share:
+def attention_layer(p: LayoutPass, attention: Attention) -> LayerLoad:
     """One attention layer: two all-reduces, projections and cache through memory, FLOP."""
     arch, forward, split = p.arch, p.forward, p.ranks.split
     chips = p.ranks.stage / (p.groups * split)
@@ -143,7 +143,7 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     flops = matmul.flops(p.model.laws.projections(attention, arch.width), p.tokens)
     core = p.micro * p.model.laws.core(attention, forward.new_tokens, forward.cached_tokens)
     mixing, projecting = p.seconds(core, arch.activations.bits), p.seconds(flops, weights.bits)
-    return Share(
+    return LayerLoad(
         network=p.reduce(chips, att.of(attention).output_width * share, arch.width * share),
         traffic=split * projected + p.idle * p.micro * cache,
         work=p.idle * (split * projecting + mixing),
@@ -151,7 +151,7 @@ def attention_layer(p: Pass, attention: Attention) -> Share:
     )
 
 
-def expert_ranks(p: Pass, feedforward: Feedforward) -> Array:
+def expert_ranks(p: LayoutPass, feedforward: Feedforward) -> Array:
     """Ranks that experts spread over: min(stage, E), but 1 below 2 S sequences where published.
 
     Were they to spread from some batch on, a batch of one more would be faster for all its users:
@@ -168,7 +168,7 @@ def expert_ranks(p: Pass, feedforward: Feedforward) -> Array:
     return jnp.where(few, 1.0, jnp.minimum(p.ranks.stage, feedforward.experts))
 
 
-def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
+def feedforward_layer(p: LayoutPass, feedforward: Feedforward) -> LayerLoad:
     """One feedforward layer: all-reduces, all-to-alls, touched experts through memory, FLOP."""
     arch, held, mixture = p.arch, p.arch.activations.bytes, isinstance(feedforward, Experts)
     spread = expert_ranks(p, feedforward)
@@ -206,7 +206,7 @@ def feedforward_layer(p: Pass, feedforward: Feedforward) -> Share:
     peers = jnp.minimum(active, spread)
     tree = collectives.Tree.of(peers, p.nodes(peers))
     network += 2.0 * p.collective(tree, arch.width * p.share, reduces=False)
-    return Share(network, traffic, work, useful)
+    return LayerLoad(network, traffic, work, useful)
 
 
 def one_pass(
@@ -214,15 +214,15 @@ def one_pass(
     arch: Architecture,
     hardware: Hardware,
     forward: ForwardPass,
-    ranks: Ranks,
+    ranks: RankLayout,
 ) -> Phase:
     """One pass at one layout: launches + collectives + max(memory, compute).
 
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.6 with 3.5; levels 3, 3b and 4.
     """
-    p = Pass(model, arch, hardware, forward, ranks)
+    p = LayoutPass(model, arch, hardware, forward, ranks)
     chip, chips = hardware.chip, ranks.stage * ranks.stages
-    shares: list[tuple[Array, Share]] = []
+    shares: list[tuple[Array, LayerLoad]] = []
     spread = jnp.ones_like(ranks.stage)
     for block in arch.blocks:
         if block.attention is not None:

@@ -114,7 +114,7 @@ def _evenly(first: float, last: float) -> Float[np.ndarray, " points"]:
     return np.logspace(float(np.log2(first)), float(np.log2(last)), POINTS, base=2.0)
 
 
-class Given(NamedTuple):
+class GridInputs(NamedTuple):
     """What every pair of a grid has in common."""
 
     estimator: Estimator
@@ -123,7 +123,9 @@ class Given(NamedTuple):
     workload: Workload
 
 
-def decode(given: Given, degrees: tuple[Array, Array, Array], batch: Array) -> tuple[Phase, Array]:
+def decode(
+    given: GridInputs, degrees: tuple[Array, Array, Array], batch: Array
+) -> tuple[Phase, Array]:
     """One decode pass of ``batch`` requests at (TP, PP, EP); its USD per million tokens."""
     estimator, arch, hardware, workload = given
     tp, pp, ep = degrees
@@ -166,7 +168,7 @@ def evaluate(
     # the last pair fills up what the last chunk lacks
     filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
     pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
-    given = Given(estimator, arch, hardware, workload)
+    given = GridInputs(estimator, arch, hardware, workload)
     results = _compiled(jax.default_backend())(given, pairs)
     time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
     double = partial(np.asarray, dtype=np.float64)
@@ -178,7 +180,7 @@ def _compiled(platform: str) -> Callable[..., Columns]:
     return jax.jit(_columns, compiler_options=wide(platform))  # pyright: ignore[reportUnknownMemberType]
 
 
-def _columns(given: Given, pairs: Pairs) -> Columns:
+def _columns(given: GridInputs, pairs: Pairs) -> Columns:
     """Decode time, cost, feasibility and MFU of pairs of shape (chunks, CHUNK)."""
 
     def one(pair: Pairs) -> Columns:
@@ -196,7 +198,7 @@ def _columns(given: Given, pairs: Pairs) -> Columns:
 
 
 def evaluate_layouts(
-    given: Given,
+    given: GridInputs,
     layouts: Float[np.ndarray, "layouts 3"],
     batches: Float[np.ndarray, " batches"],
 ) -> Grid:
@@ -213,7 +215,7 @@ def evaluate_layouts(
 
 
 def _phases(
-    given: Given, layouts: Float[Array, "layouts 3"], batches: Float[Array, " batches"]
+    given: GridInputs, layouts: Float[Array, "layouts 3"], batches: Float[Array, " batches"]
 ) -> tuple[Phase, Array, Array]:
     def one(layout: Float[Array, " 3"], batch: Array) -> tuple[Phase, Array, Array]:
         phase, cost = decode(given, (layout[0], layout[1], layout[2]), batch)

@@ -17,7 +17,7 @@ from infer_jax.estimators.economics.coefficients import (
     one_chip_memory,
 )
 from infer_jax.estimators.economics.forward_pass import (
-    Ranks,
+    RankLayout,
     Split,
     one_pass,
     phase,
@@ -25,7 +25,7 @@ from infer_jax.estimators.economics.forward_pass import (
 from infer_jax.estimators.estimate import Limit, Phase, stopped
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.search import Numbered, blend, least
-from infer_jax.footprint import Engine
+from infer_jax.footprint import EngineSettings
 from infer_jax.physics import collectives, decoder, matmul
 from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import tick
@@ -105,7 +105,7 @@ class Economics(Coefficients, Estimator):
         """Level 4 for users: a chip's memory is divided as a server divides it, by the account of
         ``memory``, MLA and causal attention are counted as engines compute them, micro-batches
         are of tokens, experts spread at any batch, and the head meets one token a sequence."""
-        return cls.of(server=Engine.of())
+        return cls.of(server=EngineSettings.of())
 
     @classmethod
     def as_planned(cls) -> "Economics":
@@ -152,7 +152,7 @@ class Economics(Coefficients, Estimator):
             return self._simple(arch, hardware, forward, chips)
         if not self.search:
             own = Split.widened(plan)
-            ranks = Ranks(own.tp * own.ep, own.pp, own.attention_split, own.layout, own.ep)
+            ranks = RankLayout(own.tp * own.ep, own.pp, own.attention_split, own.layout, own.ep)
             return one_pass(self, arch, hardware, forward, ranks)
 
         def numbered(
@@ -174,7 +174,7 @@ class Economics(Coefficients, Estimator):
         stage: Array,
         split: Array,
         slicing: Array,
-    ) -> Ranks:
+    ) -> RankLayout:
         """The layout of these indices: pipeline stages and attention split on ticks, slicing."""
         kind = jnp.result_type(chips)
         codes = jnp.asarray([float(LAYOUTS.index(name)) for name in self.layouts], kind)
@@ -187,7 +187,9 @@ class Economics(Coefficients, Estimator):
         if self.pipeline_ticks:
             stages = stages * tick(stage.astype(kind), self.pipeline_ticks, top)
         each = chips / stages
-        return Ranks(each, stages, tick(split.astype(kind), self.split_ticks, each), codes[slicing])
+        return RankLayout(
+            each, stages, tick(split.astype(kind), self.split_ticks, each), codes[slicing]
+        )
 
     def _simple(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, chips: Array

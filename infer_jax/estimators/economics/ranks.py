@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jax import Array
 
 
-class Ranks(NamedTuple):
+class RankLayout(NamedTuple):
     """One layout: chips of a stage, stages, attention split, 1 for 2-D slices and 0 for 1-D,
     expert ranks (None: all it can)."""
 

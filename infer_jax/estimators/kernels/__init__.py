@@ -2,5 +2,5 @@
 
 from infer_jax.estimators.kernels.curves import Curves as Curves
 from infer_jax.estimators.kernels.model import Kernels as Kernels
-from infer_jax.estimators.kernels.plan import Serving as Serving
+from infer_jax.estimators.kernels.plan import KernelsPlan as KernelsPlan
 from infer_jax.estimators.kernels.tables import Tables as Tables

@@ -10,9 +10,9 @@ from infer_jax.estimators.kernels.budget import budget
 from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import MEASURED
 from infer_jax.estimators.kernels.kernel import Kernel
-from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.footprint import Engine, Overheads
+from infer_jax.footprint import EngineSettings, Overheads
 from infer_jax.physics.decoder import total
 from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
@@ -22,7 +22,11 @@ Answer = tuple[Phase, list[dict[str, Kernel]]]
 
 
 def corrected(
-    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+    model: Coefficients,
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    plan: KernelsPlan,
 ) -> Answer:
     """One pass of the corrected assembly."""
     rank = corrected_layers.Rank(model, arch, hardware, forward, plan)
@@ -52,16 +56,20 @@ def corrected(
 
 
 def _account(
-    model: Coefficients, arch: Architecture, hardware: Hardware, plan: Serving
+    model: Coefficients, arch: Architecture, hardware: Hardware, plan: KernelsPlan
 ) -> footprint.Account:
     """The account of one GPU as vLLM divides it, before any request."""
     ranks, usual = Ranks(plan.tp, plan.ep, plan.pp), footprint.usual
-    server = usual(Engine) if model.server is None else model.server
+    server = usual(EngineSettings) if model.server is None else model.server
     return footprint.account(resident(arch), hardware, ranks, server, usual(Overheads))
 
 
 def _room(
-    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+    model: Coefficients,
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    plan: KernelsPlan,
 ) -> Limit:
     """Bytes of one GPU: what is there before requests, and the cache of its sequences."""
     gpu = _account(model, arch, hardware, plan)
@@ -70,7 +78,11 @@ def _room(
 
 
 def largest_batch(
-    model: Coefficients, arch: Architecture, hardware: Hardware, workload: Workload, plan: Serving
+    model: Coefficients,
+    arch: Architecture,
+    hardware: Hardware,
+    workload: Workload,
+    plan: KernelsPlan,
 ) -> Array:
     """Requests of isl + osl tokens that fit beside the weights, whole ones in every group."""
     tokens = workload.isl + workload.osl
@@ -99,7 +111,7 @@ def _measured(model: Coefficients, in_order: list[dict[str, Kernel]]) -> dict[st
     return {"kernels without a measurement": Limit(need=lacking, capacity=jnp.asarray(0.0))}
 
 
-def _layout(plan: Serving, nodes: Array) -> dict[str, Array]:
+def _layout(plan: KernelsPlan, nodes: Array) -> dict[str, Array]:
     return {"tp": plan.tp, "ep": plan.ep, "pp": plan.pp, "nodes": nodes}
 
 
@@ -108,14 +120,14 @@ def _job(
     arch: Architecture,
     hardware: Hardware,
     forward: ForwardPass,
-    plan: Serving,
+    plan: KernelsPlan,
     stage: str,
-) -> as_published.Job:
+) -> as_published.PhaseInputs:
     """The inputs of the authors' program for a pass: counts of one GPU and one micro-batch."""
     world = plan.tp * plan.ep
     network = hardware.network
     domain = 1.0 if isinstance(network, Torus) else network.domain
-    job = as_published.Job(
+    job = as_published.PhaseInputs(
         model=model,
         arch=arch,
         hardware=hardware,
@@ -137,7 +149,11 @@ def _job(
 
 
 def published(
-    model: Coefficients, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Serving
+    model: Coefficients,
+    arch: Architecture,
+    hardware: Hardware,
+    forward: ForwardPass,
+    plan: KernelsPlan,
 ) -> Answer:
     """One pass of the authors' assembly; kernels of all blocks go by one set of names."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.kernels.published import Job, per_pair, sharded
+from infer_jax.estimators.kernels.published import PhaseInputs, per_pair, sharded
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Block, Dense, Experts, GroupedQuery, Latent, Linear
 
@@ -27,7 +27,7 @@ class Budget(NamedTuple):
     space: Array
 
 
-def attention_bytes(block: Block, job: Job) -> Array:
+def attention_bytes(block: Block, job: PhaseInputs) -> Array:
     """Bytes of the projections of one layer on one rank."""
     attention, width = block.attention, job.arch.width
     match attention:
@@ -52,7 +52,7 @@ def attention_bytes(block: Block, job: Job) -> Array:
     return elements * attention.weights.bytes
 
 
-def cached_bytes(block: Block, job: Job) -> Array:
+def cached_bytes(block: Block, job: PhaseInputs) -> Array:
     """Bytes of cache of one token in one layer; 0 where it is linear."""
     match block.attention:
         case GroupedQuery():
@@ -74,7 +74,7 @@ def state_bytes(block: Block) -> Array:
     return 2.0 * taps + 4.0 * a.value_heads * a.key_width * a.value_width
 
 
-def budget(job: Job) -> Budget:
+def budget(job: PhaseInputs) -> Budget:
     """The memory of one GPU; ``space`` is what is left for the cache and may be negative."""
     weights, expert = jnp.asarray(0.0), jnp.asarray(0.0)
     full, linear = jnp.asarray(0.0), jnp.asarray(0.0)
@@ -106,7 +106,7 @@ def budget(job: Job) -> Budget:
     )
 
 
-def work(job: Job) -> dict[str, Array]:
+def work(job: PhaseInputs) -> dict[str, Array]:
     """FLOP per token of one layer: attention core at the mean context, experts, projections.
 
     The projections of full attention are counted for every layer, those of linear layers not.

@@ -4,7 +4,7 @@ from jax import Array
 
 from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.footprint import Engine
+from infer_jax.footprint import EngineSettings
 from infer_jax.physics import collectives
 from infer_jax.specs import Spec, number, part, spec, static
 
@@ -41,7 +41,7 @@ class Coefficients(Spec):
     protocols: tuple[collectives.Protocol, ...] = part(
         "NCCL's protocols: latencies of collectives", default_factory=collectives.nccl_protocols
     )
-    server: Engine | None = part(
+    server: EngineSettings | None = part(
         "the server whose memory is divided; None: the authors' own account",
         default_factory=lambda: None,
     )

@@ -14,7 +14,7 @@ from jax import Array, lax
 from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed
 from infer_jax.estimators.kernels.kernel import Kernel, rated
-from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.physics import attention as att, collectives, exchange, feedforward as ffn
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate
@@ -37,7 +37,7 @@ Kernelled = dict[str, Kernel]
 Mine = att.Kind[Attention]  # a layer as one rank computes it
 
 
-class Layer(NamedTuple):
+class LayerTimes(NamedTuple):
     """Times of one layer: two stages of kernels, what each waits for, and all-reduces."""
 
     attention: Array
@@ -54,7 +54,7 @@ class Rank(NamedTuple):
     arch: Architecture
     hardware: Hardware
     forward: ForwardPass
-    plan: Serving
+    plan: KernelsPlan
 
     @property
     def sequences(self) -> Array:
@@ -227,7 +227,7 @@ def exchanged(r: Rank, layer: Experts, size: Array | float) -> Array:
     return jnp.where(ranks > 1.0, spent, 0.0)
 
 
-def layer(r: Rank, block: Block) -> tuple[Kernelled, Layer]:
+def layer(r: Rank, block: Block) -> tuple[Kernelled, LayerTimes]:
     """One layer of a block: its kernels on one rank, and what it spends for one micro-batch."""
     zero = jnp.asarray(0.0)
     mixing: Kernelled = {}
@@ -244,7 +244,7 @@ def layer(r: Rank, block: Block) -> tuple[Kernelled, Layer]:
             dispatch = exchanged(r, block.feedforward, quantised)
             combine = exchanged(r, block.feedforward, 2.0)
     mixed, fed = (total(k.seconds for k in kernels.values()) for kernels in (mixing, channel))
-    return mixing | channel, Layer(mixed, fed, dispatch, combine, reduce)
+    return mixing | channel, LayerTimes(mixed, fed, dispatch, combine, reduce)
 
 
 def head(r: Rank) -> Kernel:
@@ -253,7 +253,7 @@ def head(r: Rank) -> Kernel:
     return r.gemm(matrix, r.arch.head, r.sequences)
 
 
-def elapsed(r: Rank, spent: Layer) -> tuple[Array, dict[str, Array]]:
+def elapsed(r: Rank, spent: LayerTimes) -> tuple[Array, dict[str, Array]]:
     """Seconds of one layer for the whole batch, and its terms.
 
     One micro-batch: everything in turn. Two: while one computes a stage the other exchanges;

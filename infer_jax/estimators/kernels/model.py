@@ -20,9 +20,9 @@ from infer_jax.estimators.kernels import assembly
 from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.kernel import Kernel
-from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.footprint import Engine
+from infer_jax.footprint import EngineSettings
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -63,7 +63,7 @@ class Kernels(Coefficients, Estimator):
 
         Without an efficiency it is the roofline, until ``fitted`` to a chip.
         """
-        return cls.of(efficiency=efficiency or Curves.of(), server=Engine.of())
+        return cls.of(efficiency=efficiency or Curves.of(), server=EngineSettings.of())
 
     @classmethod
     def as_published(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":
@@ -132,7 +132,7 @@ class Kernels(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> tuple[Phase, list[dict[str, Kernel]]]:
         run = assembly.published if self.published else assembly.corrected
-        return run(self, arch, hardware, forward, Serving.widened(plan))
+        return run(self, arch, hardware, forward, KernelsPlan.widened(plan))
 
     @checked
     def estimate(
@@ -142,7 +142,7 @@ class Kernels(Coefficients, Estimator):
 
         A prefill pass has ``plan.prefill_tokens`` tokens in each group, at least one prompt.
         """
-        full = Serving.widened(plan)
+        full = KernelsPlan.widened(plan)
         fresh = workload.isl - workload.prefix
         one = jnp.ones_like(workload.batch)
         prompts = full.prefill_tokens / jnp.maximum(fresh, 1.0)
@@ -172,7 +172,7 @@ class Kernels(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Array:
         """Requests that fit in an instance at isl + osl tokens each; 0 where weights do not."""
-        return assembly.largest_batch(self, arch, hardware, workload, Serving.widened(plan))
+        return assembly.largest_batch(self, arch, hardware, workload, KernelsPlan.widened(plan))
 
 
 OWN = ("memory_share", "link_share", "schedule_prefill", "schedule_decode", "reserve")

@@ -6,7 +6,7 @@ from infer_jax.specs import Plan, number, spec
 
 
 @spec
-class Serving(Plan):
+class KernelsPlan(Plan):
     """A plan with what this estimator adds. An instance is tp x ep GPUs: ``ep`` groups of ``tp``.
 
     Each group is a data-parallel rank of attention; experts are spread over the groups.

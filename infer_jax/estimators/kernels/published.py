@@ -40,7 +40,7 @@ Core = GroupedQuery | Latent
 Sharded = TypeVar("Sharded", bound=Core)
 
 
-class Job(NamedTuple):
+class PhaseInputs(NamedTuple):
     """The inputs of the laws of one phase; counts are per GPU."""
 
     model: Coefficients
@@ -105,7 +105,7 @@ def sharded(attention: Sharded, tp: Array) -> Sharded:
     return attention.replace(query_heads=heads, kv_heads=jnp.floor(attention.kv_heads / tp))
 
 
-def projections(job: Job, attention: Core | Linear) -> dict[str, Kernel]:
+def projections(job: PhaseInputs, attention: Core | Linear) -> dict[str, Kernel]:
     """The projections of an attention layer by the tool's names."""
     width, weights = job.arch.width, attention.weights
     match attention:
@@ -149,7 +149,7 @@ def per_pair(attention: Core, stage: str) -> Array:
     return heads * (attention.nope_width + attention.rope_width + attention.value_width)
 
 
-def core(job: Job, attention: Core | Linear) -> dict[str, Kernel]:
+def core(job: PhaseInputs, attention: Core | Linear) -> dict[str, Kernel]:
     """The attention core, and what it loads from the cache, of one sequence or the batch."""
     chip, source = job.hardware.chip, job.model.efficiency
     batch = job.tokens if job.stage == "decode" else jnp.ones_like(job.tokens)
@@ -179,7 +179,7 @@ def core(job: Job, attention: Core | Linear) -> dict[str, Kernel]:
     }
 
 
-def feedforward(job: Job, layer: Feedforward) -> dict[str, Kernel]:
+def feedforward(job: PhaseInputs, layer: Feedforward) -> dict[str, Kernel]:
     """Routed experts or the dense layer, the load of their weights, and shared experts."""
     width, weights = job.arch.width, layer.weights
     inner = jnp.floor(layer.width / job.tp)
@@ -209,7 +209,7 @@ def feedforward(job: Job, layer: Feedforward) -> dict[str, Kernel]:
     return mixture
 
 
-def communication(job: Job) -> dict[str, Array]:
+def communication(job: PhaseInputs) -> dict[str, Array]:
     """Seconds of dispatch, combine and all-reduce of a layer; the first two are 0 on one GPU."""
     layers = [b.feedforward for b in job.arch.blocks if isinstance(b.feedforward, Experts)]
     active = layers[0].active if layers else jnp.asarray(1.0)
@@ -238,7 +238,7 @@ def communication(job: Job) -> dict[str, Array]:
     return {"comm_before": moved(1.0), "comm_after": moved(2.0), "tp_allreduce": ring}
 
 
-class Layer(NamedTuple):
+class SummedLayers(NamedTuple):
     """Times of the layers of a phase, each kind summed over its count."""
 
     attention: Array
@@ -248,7 +248,7 @@ class Layer(NamedTuple):
     reduce: Array
 
 
-def charged(job: Job, kernels: dict[str, Kernel], kind: str) -> Array:
+def charged(job: PhaseInputs, kernels: dict[str, Kernel], kind: str) -> Array:
     """Seconds of an attention layer: projections, and the longer of computing and loading."""
     work, load = ("lin_core", "lin_state_load") if kind == "linear" else ("attn_core", "kv_load")
     spent = jnp.maximum(kernels[work].seconds, kernels[load].seconds)
@@ -257,7 +257,7 @@ def charged(job: Job, kernels: dict[str, Kernel], kind: str) -> Array:
     return spent * times + rest
 
 
-def _block(job: Job, block: Block) -> tuple[dict[str, Kernel], Array]:
+def _block(job: PhaseInputs, block: Block) -> tuple[dict[str, Kernel], Array]:
     attention = block.attention
     if isinstance(attention, Sparse):
         attention = attention.base
@@ -271,7 +271,7 @@ def _block(job: Job, block: Block) -> tuple[dict[str, Kernel], Array]:
     return kernels, charged(job, kernels, kind)
 
 
-def layers(job: Job) -> tuple[dict[str, Kernel], Layer]:
+def layers(job: PhaseInputs) -> tuple[dict[str, Kernel], SummedLayers]:
     """Every kernel of a layer by the tool's names, and what all layers spend."""
     kernels: dict[str, Kernel] = {}
     attention, spent = jnp.asarray(0.0), jnp.asarray(0.0)
@@ -287,7 +287,7 @@ def layers(job: Job) -> tuple[dict[str, Kernel], Layer]:
             spent = spent + block.count * (both + shared)
     count = total(b.count for b in job.arch.blocks)
     sent = {name: count * seconds for name, seconds in communication(job).items()}
-    return kernels, Layer(
+    return kernels, SummedLayers(
         attention, spent, sent["comm_before"], sent["comm_after"], sent["tp_allreduce"]
     )
 
@@ -298,7 +298,7 @@ def _linear_share(arch: Architecture) -> Array:
     return full / total(b.count for b in arch.blocks)
 
 
-def elapsed(job: Job, spent: Layer) -> tuple[Array, dict[str, Array]]:
+def elapsed(job: PhaseInputs, spent: SummedLayers) -> tuple[Array, dict[str, Array]]:
     """Seconds of the phase without scheduling, and its terms."""
     a, f, before, after, reduce = spent
     if job.hybrid:

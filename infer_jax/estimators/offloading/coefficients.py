@@ -37,7 +37,9 @@ IMPROVED = Laws(improved.terms, improved.memory, EACH, SHARED)
 class Coefficients(Spec):
     """The constants of the offloading model, and the laws that make a variant."""
 
-    rates: published.Measured | improved.Attained = part("what of the data sheet a job attains")
+    rates: published.ReleasedConstants | improved.Attained = part(
+        "what of the data sheet a job attains"
+    )
     usable: Array = number("share of each memory that may be used", kind="fraction", default=1.0)
     weight_bits: Array = number("bits of a compressed weight", kind="size", default=4.0)
     cache_bits: Array = number("bits of a compressed cache; 16: none", kind="size", default=4.0)

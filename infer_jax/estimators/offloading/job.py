@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.offloading.layer import Layer
+from infer_jax.estimators.offloading.layer import MeanLayer
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics.offload_schedule import diagonal_tokens
 from infer_jax.physics.tiers import Placement
@@ -63,7 +63,7 @@ class Peaks(NamedTuple):
 class Job(NamedTuple):
     """A block of samples on a system, without the placement of its tensors."""
 
-    layer: Layer
+    layer: MeanLayer
     hardware: Hardware
     plan: Offload
     gpu_batch: Array  # g
@@ -98,7 +98,7 @@ TermLaw = Callable[..., Phases]  # (coefficients, job, placement) -> prefill, de
 MemoryLaw = Callable[[Job, Placement], Peaks]
 
 
-def job(layer: Layer, hardware: Hardware, workload: Workload, plan: Offload) -> Job:
+def job(layer: MeanLayer, hardware: Hardware, workload: Workload, plan: Offload) -> Job:
     """The job of a plan."""
     rowwise = plan.schedule < 0.5
     return Job(

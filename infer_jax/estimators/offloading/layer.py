@@ -32,7 +32,7 @@ class Buffers(NamedTuple):
     mlp: Array
 
 
-class Layer(NamedTuple):
+class MeanLayer(NamedTuple):
     """The mean layer of a model; bytes of its weights as ``bits`` say, the cache likewise."""
 
     count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -68,7 +68,9 @@ def buffers(arch: Architecture) -> Buffers:
     return Buffers(*(size * x for x in (inner, arch.width, query, cache, score, mlp)))
 
 
-def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, group: Array) -> Layer:
+def mean_layer(
+    arch: Architecture, weight_bytes: Array, cache_bytes: Array, group: Array
+) -> MeanLayer:
     """The mean layer. ``weight_bytes``, ``cache_bytes``: stored bytes per element, 0: the
     model's own format; cache is compressed in groups of ``group`` elements, which pad a head.
 
@@ -100,7 +102,7 @@ def mean_layer(arch: Architecture, weight_bytes: Array, cache_bytes: Array, grou
         return total(each) / count
 
     own = total(row.count * row.held for row in rows) / count
-    return Layer(
+    return MeanLayer(
         count=count,
         width=arch.width,
         weights=jnp.where(weight_bytes > 0, elements * weight_bytes, own),

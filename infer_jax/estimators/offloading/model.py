@@ -88,7 +88,7 @@ class Offloading(Coefficients, Estimator):
     def released(cls, solve: bool = True) -> "Offloading":
         """The authors' released cost model: pairs of transfers add up, 0.8 of each memory."""
         return cls.of(
-            rates=published.Measured.of(),
+            rates=published.ReleasedConstants.of(),
             usable=0.8,
             group=0.0,
             cache_bits=16.0,

@@ -27,7 +27,7 @@ MEMORIES = ("GPU", "CPU", "disk")
 BRIM = 4.0  # units of a bound's rounding that memories are kept below their capacity
 
 
-class Program(NamedTuple):
+class LinearProgram(NamedTuple):
     """The linear program of a job: c, A, b, how rows give way, and what row stands for memory."""
 
     cost: Array
@@ -58,7 +58,7 @@ def placement(model: Coefficients, free: Array) -> Placement:
     return Placement(Moved(*(rest(c, d) for c, d in zip(cpu, disk, strict=True))), cpu, disk)
 
 
-def program(model: Coefficients, job: Job) -> tuple[Program, tuple[int, ...]]:
+def program(model: Coefficients, job: Job) -> tuple[LinearProgram, tuple[int, ...]]:
     """The linear program, and for each of its last rows the memory (GPU, CPU, disk) it is of.
 
     Variables: the free fractions, t_prefill and t_decode, times in units of their size with
@@ -108,7 +108,7 @@ def program(model: Coefficients, job: Job) -> tuple[Program, tuple[int, ...]]:
     give = jnp.where(limit > 0, limit, 1.0 + jnp.max(jnp.abs(n1), axis=1))
     still = jnp.zeros(len(p0) + len(g0), zero.dtype)
     relax = jnp.concatenate([still, give, jnp.zeros(3, zero.dtype)])
-    return Program(cost, rows, bounds, relax), of
+    return LinearProgram(cost, rows, bounds, relax), of
 
 
 def _with_times(rows: Array, prefill: Array | float, decode: Array | float) -> Array:

@@ -29,7 +29,7 @@ def _share(doc: str, measured: float, sheet: float) -> Array:
 
 
 @spec
-class Measured(Spec):
+class ReleasedConstants(Spec):
     """The released constants, as shares of a T4 host's data sheet so that they carry over.
 
     Source: class CostModelConfig of the released cost model ("google cloud T4").
@@ -55,12 +55,12 @@ class Measured(Spec):
     small_width: Array = number("CPU loss per halving of width", kind="fraction", default=0.0621)
 
 
-def paper_rates() -> Measured:
+def paper_rates() -> ReleasedConstants:
     """The same constants without what only the released model has: the factors of disk and CPU."""
-    return Measured.of(weights_read=1.0, small_both=0.0, small_batch=0.0, small_width=0.0)
+    return ReleasedConstants.of(weights_read=1.0, small_both=0.0, small_batch=0.0, small_width=0.0)
 
 
-def cpu_efficiency(rates: Measured, job: Job) -> Array:
+def cpu_efficiency(rates: ReleasedConstants, job: Job) -> Array:
     """The share of its rate that the CPU attains at a small batch or a narrow model.
 
     max(0.1, 1 + c1 u v - c2 u - c3 v), u = max(0, log2(64 / g)), v = max(0, log2(4096 / d)).
@@ -72,7 +72,7 @@ def cpu_efficiency(rates: Measured, job: Job) -> Array:
     )
 
 
-def terms(rates: Measured, job: Job, at: Placement) -> tuple[Terms, Terms]:
+def terms(rates: ReleasedConstants, job: Job, at: Placement) -> tuple[Terms, Terms]:
     """Seconds of one layer in prefill and for one token, by link and of arithmetic.
 
     Source: Appendix A.3; the released model has other constants in the same places.

@@ -33,7 +33,7 @@ from infer_jax.specs import (
 )
 
 
-class Share(NamedTuple):
+class LayerWork(NamedTuple):
     """What one layer adds on one chip: seconds of work, bytes read, seconds of
     transfer, and steps of collectives."""
 
@@ -43,7 +43,7 @@ class Share(NamedTuple):
     steps: Array
 
 
-class Pass(NamedTuple):
+class SlicePass(NamedTuple):
     """The inputs of the laws of one pass of a micro-batch."""
 
     model: Coefficients
@@ -93,7 +93,7 @@ def cache_share(sharding: Sharding, attention: Attention, sequences: Array) -> A
     return jnp.where(sharding.attention > 0.5, whole, heads)
 
 
-def attention_layer(p: Pass, attention: Attention, columns: Array) -> Share:
+def attention_layer(p: SlicePass, attention: Attention, columns: Array) -> LayerWork:
     """Projections, the attention core, its cache, and the all-to-alls of batch sharding."""
     arch, forward, cut = p.arch, p.forward, p.sharding.cut
     by_batch = p.sharding.attention > 0.5
@@ -113,7 +113,7 @@ def attention_layer(p: Pass, attention: Attention, columns: Array) -> Share:
     moved = layer.output_width + matrices[-1].inputs
     exchanged = p.tokens * moved * arch.activations.bytes / cut.group
     resharded = by_batch & (cut.group > 1.0)
-    return Share(
+    return LayerWork(
         work,
         read + cache * cache_share(p.sharding, attention, forward.sequences),
         jnp.where(resharded, p.wire(exchanged, cut.group), 0.0),
@@ -121,7 +121,7 @@ def attention_layer(p: Pass, attention: Attention, columns: Array) -> Share:
     )
 
 
-def feedforward_layer(p: Pass, feedforward: Feedforward, columns: Array) -> Share:
+def feedforward_layer(p: SlicePass, feedforward: Feedforward, columns: Array) -> LayerWork:
     """The matrices of a feedforward, routed experts as they are visited and touched."""
     arch, cut = p.arch, p.sharding.cut
     matrix, copies = ffn.matrix(feedforward, arch.width), ffn.matrices(feedforward)
@@ -136,7 +136,7 @@ def feedforward_layer(p: Pass, feedforward: Feedforward, columns: Array) -> Shar
         work = work + p.seconds(common, shared.weights.bits, columns)
         read = read + common.elements * shared.weights.bytes
     zero = jnp.zeros_like(work)
-    return Share(work, read / cut.group, zero, zero)
+    return LayerWork(work, read / cut.group, zero, zero)
 
 
 def inner_widths(block: Block) -> tuple[tuple[Array, Array, Array], ...]:
@@ -157,7 +157,7 @@ def inner_widths(block: Block) -> tuple[tuple[Array, Array, Array], ...]:
     return tuple(parts)
 
 
-def block_layer(p: Pass, block: Block) -> Share:
+def block_layer(p: SlicePass, block: Block) -> LayerWork:
     """One layer: its parts, the collectives around them, and the gathering of its weights.
 
     Side by side (``arch.parallel``) one pair of collectives serves both parts, else each has
@@ -168,7 +168,7 @@ def block_layer(p: Pass, block: Block) -> Share:
     # side by side, the matrices of both parts are fused: as wide as the widest
     widest = functools.reduce(jnp.maximum, [columns for *_, columns in widths])
     own = [jnp.where(arch.parallel > 0.5, widest, columns) for *_, columns in widths]
-    parts: list[Share] = []
+    parts: list[LayerWork] = []
     if block.attention is not None:
         parts.append(attention_layer(p, block.attention, own[0]))
     if block.feedforward is not None:
@@ -182,7 +182,7 @@ def block_layer(p: Pass, block: Block) -> Share:
     )
     fetched = p.wire(laws.gathered_buffer(_layer_bytes(p, block), cut), cut.gathered)
     steps = torus.steps(cut.columns) + torus.steps(cut.rows) + torus.steps(cut.gathered)
-    return Share(
+    return LayerWork(
         total(s.work for s in parts),
         total(s.traffic for s in parts),
         outer + inner + fetched + total(s.network for s in parts),
@@ -206,7 +206,7 @@ def one_pass(
     stages = jnp.maximum(plan.pp, 1.0)
     parts = Slice.widened(plan).micro_batches
     micro = forward.replace(sequences=forward.sequences / parts)
-    p = Pass(model, arch, hardware, micro, sharding)
+    p = SlicePass(model, arch, hardware, micro, sharding)
     cut, chip = sharding.cut, hardware.chip
     each = [(b.count, block_layer(p, b)) for b in arch.blocks]
     table = matmul.Matrix(arch.vocabulary, arch.width)
@@ -247,7 +247,7 @@ def overlapped(one: Array, other: Array, hidden: Array, smoothing: Array | None)
     return longer + (1.0 - hidden) * (one + other - longer)
 
 
-def _limits(p: Pass, forward: ForwardPass, stages: Array) -> dict[str, Limit]:
+def _limits(p: SlicePass, forward: ForwardPass, stages: Array) -> dict[str, Limit]:
     """Memory of a chip; and sequences enough to be dealt to chips."""
     arch, cut, sharding = p.arch, p.sharding.cut, p.sharding
     stored = total(decoder.weight_bytes(arch).values()) / (cut.chips * stages)
@@ -273,6 +273,6 @@ def _limits(p: Pass, forward: ForwardPass, stages: Array) -> dict[str, Limit]:
     }
 
 
-def _layer_bytes(p: Pass, block: Block) -> Array:
+def _layer_bytes(p: SlicePass, block: Block) -> Array:
     """Bytes of one layer's matrices as stored, all experts among them."""
     return row(p.arch, block).held

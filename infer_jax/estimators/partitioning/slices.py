@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.physics.numerics import tick
-from infer_jax.physics.sharding import Cut, best_rows
+from infer_jax.physics.sharding import SlicedLayout, best_rows
 from infer_jax.specs import Architecture, Dense, Experts, Plan, number, spec
 
 LAYOUTS = ("ws_1d", "ws_2d", "wg_x", "wg_xy", "wg_xyz")
@@ -71,14 +71,14 @@ class Sharding(NamedTuple):
         return self.x * self.y * self.z
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> SlicedLayout:
         """How many chips share gathered weights, and the parts of the model width."""
         code, one = self.layout, jnp.ones_like(self.chips)
         gathered = jnp.where(code > 3.5, self.chips, self.x * self.y)
         gathered = jnp.where(code > 2.5, gathered, self.x)
         gathered = jnp.where(code > 1.5, gathered, one)
         two_d = (code > 0.5) & (code < 1.5)
-        return Cut(self.chips, gathered, jnp.where(two_d, self.x, one))
+        return SlicedLayout(self.chips, gathered, jnp.where(two_d, self.x, one))
 
     @property
     def shortest(self) -> Array:

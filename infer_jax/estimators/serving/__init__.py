@@ -15,4 +15,4 @@ from infer_jax.estimators.serving.lowered import (
 from infer_jax.estimators.serving.model import Serving as Serving
 from infer_jax.estimators.serving.passes import Pass as Pass
 from infer_jax.estimators.serving.plan import Deployment as Deployment
-from infer_jax.estimators.serving.workload import Requests as Requests
+from infer_jax.estimators.serving.workload import ServingWorkload as ServingWorkload

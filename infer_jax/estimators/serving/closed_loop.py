@@ -15,7 +15,7 @@ from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.engines import Engine
 from infer_jax.estimators.serving.passes import Passes, kept_tokens, layout, passes
 from infer_jax.estimators.serving.plan import Deployment
-from infer_jax.estimators.serving.workload import Requests
+from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics import energy, interference, pipelining, tiers
 from infer_jax.physics.admission import running
 from infer_jax.physics.decoder import total
@@ -96,7 +96,7 @@ class ServerEstimate(Estimate):
     )
 
 
-class Lengths(NamedTuple):
+class RequestTokens(NamedTuple):
     """Tokens of a mean request: prompt, output, cached part of the prompt, part to compute."""
 
     isl: Array
@@ -105,7 +105,7 @@ class Lengths(NamedTuple):
     fresh: Array
 
     @classmethod
-    def of(cls, c: Context, work: Requests) -> "Lengths":
+    def of(cls, c: Context, work: ServingWorkload) -> "RequestTokens":
         """The true means of a workload; at least one prompt token is computed."""
         scale = jnp.where(work.nominal > 0.5, c.model.drawn_length, 1.0)
         isl, osl, prefix = (x * scale for x in (work.isl, work.osl, work.prefix))
@@ -119,7 +119,7 @@ class Loop(NamedTuple):
     alone; ``admission``: from an arrival to the first pass that can feed it.
     """
 
-    lengths: Lengths
+    lengths: RequestTokens
     room: memory.Room
     running: Array
     group: Array
@@ -130,7 +130,7 @@ class Loop(NamedTuple):
     admission: Array
 
 
-def closed_loop(c: Context, work: Requests) -> ServerEstimate:
+def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
     Of b requests that run a prompt takes P seconds alone, waits w passes for others and meets m of
@@ -138,7 +138,7 @@ def closed_loop(c: Context, work: Requests) -> ServerEstimate:
     to passes. TPOT = t_d + (b - 1 - m) g / (O - 1), t_d a decode step; a pass that decodes has no
     more prompts than fit it. TTFT_0 is P + w t_d + m g and what comes before.
     """
-    lengths = isl, osl, prefix, fresh = Lengths.of(c, work)
+    lengths = isl, osl, prefix, fresh = RequestTokens.of(c, work)
     plan, engine, equal = c.plan, c.engine, work.fixed > 0.5
     first, fed, kept = engine.prefill_first > 0.5, 1.0 + plan.drafts, kept_tokens(c)
     # a floor, for a request of one token, keeps TPOT a number
@@ -177,7 +177,7 @@ def closed_loop(c: Context, work: Requests) -> ServerEstimate:
 
 
 def answered(
-    c: Context, work: Requests, loop: Loop, decode: pass_terms.Terms, tpot: Array
+    c: Context, work: ServingWorkload, loop: Loop, decode: pass_terms.Terms, tpot: Array
 ) -> ServerEstimate:
     """The estimate of a closed loop whose time per token is known.
 
@@ -201,7 +201,7 @@ def answered(
     return server_estimate(c, work, loop.lengths, loop.done, flight, first, decode)
 
 
-def first_terms(c: Context, loop: Loop, work: Requests) -> pass_terms.Terms:
+def first_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
     """Seconds till the first token, without the wait for memory."""
     prompt, done, joining = loop.prompt, loop.done, loop.done.joining.time
     cached = memory.cache_bytes(c, loop.lengths.prefix)
@@ -230,7 +230,7 @@ def front(engine: Engine, rank: Array, plan: Deployment) -> Array:
     return engine.front * (1.0 + jnp.where(groups > 1.0, rank * groups, 0.0))
 
 
-def fetch(c: Context, work: Requests, cached: Array, prefill: Array) -> Array:
+def fetch(c: Context, work: ServingWorkload, cached: Array, prefill: Array) -> Array:
     """Seconds that fetching ``cached`` bytes from host and disk adds to ``prefill``, by layers."""
     host = c.hardware.host
     near = tiers.seconds(cached * work.from_host, host.link_bandwidth)
@@ -257,7 +257,7 @@ class Flight(NamedTuple):
     limits: dict[str, Limit]
 
 
-def shared(million: Array, prefilling: Array, lengths: Lengths) -> tuple[Array, Array, Array]:
+def shared(million: Array, prefilling: Array, lengths: RequestTokens) -> tuple[Array, Array, Array]:
     """What a million requests take, per million output, new input and all tokens.
 
     ``prefilling``: the share of the time that goes to prompts, which input tokens pay for.
@@ -277,8 +277,8 @@ def mean_power(c: Context, done: Passes, flight: Flight, osl: Array, latency: Ar
 
 def server_estimate(
     c: Context,
-    work: Requests,
-    lengths: Lengths,
+    work: ServingWorkload,
+    lengths: RequestTokens,
     done: Passes,
     flight: Flight,
     first: pass_terms.Terms,

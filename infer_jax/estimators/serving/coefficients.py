@@ -7,7 +7,7 @@ from jax import Array
 
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
-from infer_jax.footprint import Engine as Server, Overheads
+from infer_jax.footprint import EngineSettings, Overheads
 from infer_jax.physics import prompt
 from infer_jax.physics.energy import Draw
 from infer_jax.specs import Spec, number, part, spec, static
@@ -49,7 +49,7 @@ class Coefficients(Spec):
     visible: Array = number(
         "memory that the driver shows, over that of the data sheet (gibibytes sold as gigabytes)",
         kind="fraction",
-        default=float(Server().visible),
+        default=float(EngineSettings().visible),
     )
     weight_read: Array = number(
         "eta_m: weight read, share of memory bandwidth",
@@ -123,7 +123,7 @@ class Coefficients(Spec):
         "share of the visible memory that an engine uses, as gpu_memory_utilization",
         kind="fraction",
         high=1,
-        default=float(Server().utilization),
+        default=float(EngineSettings().utilization),
     )
     drawn_length: Array = number(
         "f_len: mean over nominal length where lengths are drawn at random, from 80 to 100 % of it"

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from infer_jax.physics import attention as att
 from infer_jax.physics.layers import Layer, Weights, table
-from infer_jax.physics.resident import Resident, Tables, tables
+from infer_jax.physics.resident import Resident, VocabularyBytes, tables
 from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format
 from infer_jax.typed_jax import trees
 
@@ -23,7 +23,7 @@ class Shape(NamedTuple):
 
     layers: Layer
     width: Float[Array, ""]
-    tables: Tables
+    tables: VocabularyBytes
     head: Weights
     activation: Float[Array, ""]
     parallel: Float[Array, ""]

@@ -11,14 +11,14 @@ from jax import Array
 from infer_jax import footprint
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving.context import Context
-from infer_jax.footprint import Account, Drafter, Engine, Lengths, Overheads
+from infer_jax.footprint import Account, Drafter, EngineSettings, MeanLengths, Overheads
 from infer_jax.physics.resident import Ranks, Resident
 from infer_jax.specs import UNBOUNDED, Hardware
 
 
-def server(c: Context) -> Engine:
+def server(c: Context) -> EngineSettings:
     """The server as it is started under a plan; what the plan leaves open is vLLM's default."""
-    plan, model, usual = c.plan, c.model, footprint.usual(Engine)
+    plan, model, usual = c.plan, c.model, footprint.usual(EngineSettings)
     tokens, sequences = usual.batched_tokens, usual.sequences
     return usual.replace(
         visible=model.visible,
@@ -29,7 +29,7 @@ def server(c: Context) -> Engine:
     )
 
 
-def asked(c: Context) -> tuple[Resident, Hardware, Ranks, Engine, Overheads, Drafter]:
+def asked(c: Context) -> tuple[Resident, Hardware, Ranks, EngineSettings, Overheads, Drafter]:
     """What ``footprint.account`` reads of a model, its server and the plan."""
     plan = c.plan
     ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
@@ -53,7 +53,7 @@ class Room(NamedTuple):
     """
 
     chip: Account
-    lengths: Lengths
+    lengths: MeanLengths
     held: Array
     places: Array
 
@@ -61,7 +61,7 @@ class Room(NamedTuple):
 def room(c: Context, isl: Array, osl: Array, common: Array) -> Room:
     """What there is room for, of requests with ``common`` tokens that a group has in common."""
     chip = footprint.account(*asked(c))
-    lengths = Lengths(isl, osl, c.engine.held_output, common)
+    lengths = MeanLengths(isl, osl, c.engine.held_output, common)
     held = footprint.requests_held(chip, lengths, c.model.least_memory)
     each = jnp.minimum(held, c.plan.max_sequences)
     return Room(chip, lengths, held, places=jnp.maximum(c.plan.attention_dp * each, 1.0))

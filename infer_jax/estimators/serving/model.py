@@ -22,7 +22,7 @@ from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
-from infer_jax.physics.batching import Service
+from infer_jax.physics.batching import MeanService
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, checked, spec
 
 
@@ -166,6 +166,6 @@ class Serving(Coefficients, Estimator):
 
     def service(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
-    ) -> Service:
+    ) -> MeanService:
         """Means and percentiles of one attention group by the laws of a server that batches."""
         return service(self.context(shape(arch), hardware, plan), requests(workload))

@@ -10,27 +10,27 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import closed_loop, memory
-from infer_jax.estimators.serving.closed_loop import Flight, Lengths, ServerEstimate
+from infer_jax.estimators.serving.closed_loop import Flight, RequestTokens, ServerEstimate
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.passes import kept_tokens, passes, stepping
-from infer_jax.estimators.serving.workload import Requests
+from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics import batching
-from infer_jax.physics.batching import Service
+from infer_jax.physics.batching import MeanService
 from infer_jax.physics.decoder import total
 from infer_jax.specs import UNBOUNDED, Arrivals
 
 
-class Group(NamedTuple):
+class AttentionGroup(NamedTuple):
     """One attention group as the laws of batching read it, and the room that it has."""
 
     step: batching.Step
     kinds: batching.Kinds
-    server: batching.Server
+    server: batching.ServerLimits
     context: Array
     room: memory.Room
 
 
-def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
+def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> AttentionGroup:
     """One of the equal attention groups of an instance, as a server that batches."""
     means = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
     kinds = batching.kinds_of(work.replace(**means))
@@ -39,7 +39,7 @@ def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
     isl, osl, prefix, _ = lengths
     room = memory.room(c, isl, osl, work.common * prefix)
     budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, c.engine.budget)
-    server = batching.Server(
+    server = batching.ServerLimits(
         budget=budget,
         # a pass has room for a token of each request that decodes
         slots=jnp.minimum(c.plan.max_sequences, budget),
@@ -51,18 +51,18 @@ def group_of(c: Context, work: Requests, lengths: Lengths) -> Group:
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
         return c.model.decode_factor * law(decoding, prompts, new, cached)
 
-    return Group(step, kinds, server, context, room)
+    return AttentionGroup(step, kinds, server, context, room)
 
 
-def service(c: Context, work: Requests) -> Service:
+def service(c: Context, work: ServingWorkload) -> MeanService:
     """Means and percentiles of one attention group, in a closed or an open loop.
 
     Passes alone: what comes before the first of them is not in it.
     """
-    return _service(group_of(c, work, Lengths.of(c, work)), c, work)
+    return _service(group_of(c, work, RequestTokens.of(c, work)), c, work)
 
 
-def _service(group: Group, c: Context, work: Requests) -> Service:
+def _service(group: AttentionGroup, c: Context, work: ServingWorkload) -> MeanService:
     inputs = (group.step, group.kinds, group.server)
     if work.arrivals is None:
         return batching.closed_loop(*inputs, work.batch / c.plan.attention_dp)
@@ -70,13 +70,13 @@ def _service(group: Group, c: Context, work: Requests) -> Service:
     return batching.open_loop(*inputs, rate, work.arrivals.variability)
 
 
-def open_loop(c: Context, work: Requests, arrivals: Arrivals) -> ServerEstimate:
+def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEstimate:
     """TTFT with its percentiles, TPOT and throughput when requests arrive by themselves.
 
     Beyond capacity the limit on arrivals is broken, as many requests are finished as the server
     can, and times, which would grow without end, are finite.
     """
-    lengths, groups = Lengths.of(c, work), c.plan.attention_dp
+    lengths, groups = RequestTokens.of(c, work), c.plan.attention_dp
     group = group_of(c, work, lengths)
     loaded = _service(group, c, work)
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a request that decodes sees itself

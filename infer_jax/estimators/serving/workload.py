@@ -11,7 +11,7 @@ ANSWER = ("no", "yes")
 
 
 @spec
-class Requests(Workload):
+class ServingWorkload(Workload):
     """A workload with two facts of the source of its lengths, and the places of its prefixes."""
 
     fixed: Array = number(
@@ -55,11 +55,11 @@ class Requests(Workload):
     )
 
 
-def requests(workload: Workload) -> Requests:
+def requests(workload: Workload) -> ServingWorkload:
     """``workload`` with true mean lengths of requests that differ, where it says no more."""
-    if isinstance(workload, Requests):
+    if isinstance(workload, ServingWorkload):
         return workload
     given = {f.name: getattr(workload, f.name) for f in dataclasses.fields(Workload)}
-    own = {f.name for f in dataclasses.fields(Requests)} - set(given)
+    own = {f.name for f in dataclasses.fields(ServingWorkload)} - set(given)
     given |= dict.fromkeys(own, jnp.asarray(0.0)) | {"waves": jnp.asarray(UNBOUNDED)}
-    return Requests(**given)
+    return ServingWorkload(**given)

@@ -11,13 +11,13 @@ counting (Little's law) and waiting. The laws are approximations: how far they a
 simulation, event by event, is in the project's tests (tests/referee).
 """
 
-from infer_jax.physics.batching.admission import Memory as Memory, memory as memory
+from infer_jax.physics.batching.admission import CacheLimit as CacheLimit, memory as memory
 from infer_jax.physics.batching.closed import closed_loop as closed_loop
 from infer_jax.physics.batching.kinds import (
     LEVELS as LEVELS,
     Kinds as Kinds,
-    Server as Server,
-    Service as Service,
+    MeanService as MeanService,
+    ServerLimits as ServerLimits,
     kinds_of as kinds_of,
     mean_context as mean_context,
 )

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.kinds import Kinds, Server
+from infer_jax.physics.batching.kinds import Kinds, ServerLimits
 from infer_jax.physics.numerics import square_root
 
 BLUR, WAVES = 0.1, 5  # requests over which a step of a staircase is drawn out; terms of its sum
@@ -14,7 +14,7 @@ PLENTY = 1e9  # requests, of which some always wait
 FAR = 12.0  # standard deviations beyond which nothing is left of a normal distribution
 
 
-class Memory(NamedTuple):
+class CacheLimit(NamedTuple):
     """Requests that a cache holds: mean and variation, as real numbers."""
 
     limit: Array  # requests that run when others wait for the cache
@@ -22,7 +22,7 @@ class Memory(NamedTuple):
     tokens: Array  # what one of each kind holds
 
 
-def memory(kinds: Kinds, server: Server) -> Memory:
+def memory(kinds: Kinds, server: ServerLimits) -> CacheLimit:
     """The requests that the cache holds at once: (cache - gap) / h.
 
     h is what a request holds, weighted in its mean by how long it runs; half of its last block
@@ -37,7 +37,7 @@ def memory(kinds: Kinds, server: Server) -> Memory:
     fit = server.cache / mean
     left = fraction(fit, square_root(varied * fit))
     gap = kinds.mean(tokens**2) / kinds.mean(tokens) * left
-    return Memory(jnp.maximum(server.cache - gap, server.cache / 2.0) / mean, varied, tokens)
+    return CacheLimit(jnp.maximum(server.cache - gap, server.cache / 2.0) / mean, varied, tokens)
 
 
 def fraction(x: Array, deviation: Array) -> Array:
@@ -59,7 +59,7 @@ class Admitted(NamedTuple):
     varied: Array
 
 
-def admitted(concurrency: Array, server: Server, held: Memory) -> Admitted:
+def admitted(concurrency: Array, server: ServerLimits, held: CacheLimit) -> Admitted:
     """Who runs of ``concurrency`` requests in flight: all but those beyond slots and cache.
 
     Those that wait for the cache are E[max(n - N, 0)] with N, what it holds, normal.

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.batching.admission import PLENTY, admitted, memory
-from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
+from infer_jax.physics.batching.kinds import LEVELS, Kinds, MeanService, ServerLimits
 from infer_jax.physics.batching.steps import Step, Steps, added, steps
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.queueing import exponential_tail, percentiles, pole
@@ -29,7 +29,7 @@ class Cycle(NamedTuple):
     cycle: Array  # time of a request, without the wait for a slot
 
 
-def cycle(step: Step, kinds: Kinds, server: Server, run: Array, together: Array) -> Cycle:
+def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: Array) -> Cycle:
     """``run`` requests run at all times: one that finishes is replaced.
 
     Here the clock is the step. Of d decoding requests a = d / (O - 1) finish in a step, and as
@@ -89,15 +89,19 @@ def lockstep(kinds: Kinds) -> Array:
     return jnp.exp(-APART * kinds.variance(kinds.output))
 
 
-def full(step: Step, kinds: Kinds, server: Server) -> Array:
+def full(step: Step, kinds: Kinds, server: ServerLimits) -> Array:
     """Requests/s of a server that always has requests waiting."""
     run = admitted(jnp.asarray(PLENTY), server, memory(kinds, server)).run
     return run / cycle(step, kinds, server, run, lockstep(kinds)).cycle
 
 
 def closed_loop(
-    step: Step, kinds: Kinds, server: Server, concurrency: Array, together: Array | None = None
-) -> Service:
+    step: Step,
+    kinds: Kinds,
+    server: ServerLimits,
+    concurrency: Array,
+    together: Array | None = None,
+) -> MeanService:
     """Latencies of a request in a ``cycle``, with percentiles of mixed waits.
 
     ``concurrency`` requests are in flight at all times; ``together`` as in ``cycle``, by
@@ -115,7 +119,7 @@ def closed_loop(
     variance = (slowest / s.room) ** 2 * met.variance + (varied + waiting) / rate**2
     tail = exponential_tail(queued + wait, variance)
     latency = ttft + tpot * tokens
-    return Service(
+    return MeanService(
         rate=rate,
         capacity=rate * limit / run,
         running=run,

@@ -31,7 +31,7 @@ class Kinds(NamedTuple):
         return self.variance(value) / self.mean(value) ** 2
 
 
-class Server(NamedTuple):
+class ServerLimits(NamedTuple):
     """The limits of a server: slots, cache and tokens per step."""
 
     budget: Array  # tokens fed in one step
@@ -41,7 +41,7 @@ class Server(NamedTuple):
     block: Array | float = 0.0  # tokens of a block of cache
 
 
-class Service(NamedTuple):
+class MeanService(NamedTuple):
     """Means over requests, times in seconds; ``ttft_at`` the percentiles ``LEVELS``.
 
     ``tpot`` is a mean of ratios in an open loop, a ratio of means in a closed one.

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.physics.batching.admission import FAR, PLENTY, Memory, admitted
+from infer_jax.physics.batching.admission import FAR, PLENTY, CacheLimit, admitted
 from infer_jax.physics.batching.closed import cycle, later, paces
-from infer_jax.physics.batching.kinds import Kinds, Server
+from infer_jax.physics.batching.kinds import Kinds, ServerLimits
 from infer_jax.physics.batching.steps import Step, added, steps
 from infer_jax.physics.birth_death import present
 from infer_jax.physics.numerics import square_root
@@ -44,7 +44,7 @@ class Loops(NamedTuple):
         return Loops(*(jnp.exp(jnp.interp(x, points, jnp.log(y))) for y in self))
 
 
-def loops(step: Step, kinds: Kinds, server: Server, most: Array) -> Loops:
+def loops(step: Step, kinds: Kinds, server: ServerLimits, most: Array) -> Loops:
     """Closed loops of few requests up to ``most``, none of which goes through in lockstep."""
     apart = jnp.asarray(0.0)
 
@@ -72,7 +72,12 @@ class Occupancy(NamedTuple):
 
 
 def occupancy(
-    step: Step, kinds: Kinds, server: Server, held: Memory, rate: Array, variability: Array
+    step: Step,
+    kinds: Kinds,
+    server: ServerLimits,
+    held: CacheLimit,
+    rate: Array,
+    variability: Array,
 ) -> Occupancy:
     """Occupancy at ``rate`` requests/s; waits depend on how much requests vary.
 

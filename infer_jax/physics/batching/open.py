@@ -5,7 +5,7 @@ from jax import Array
 
 from infer_jax.physics.batching.admission import memory
 from infer_jax.physics.batching.closed import full
-from infer_jax.physics.batching.kinds import LEVELS, Kinds, Server, Service
+from infer_jax.physics.batching.kinds import LEVELS, Kinds, MeanService, ServerLimits
 from infer_jax.physics.batching.mix import mix
 from infer_jax.physics.batching.occupancy import occupancy
 from infer_jax.physics.batching.steps import Step, steps
@@ -18,8 +18,8 @@ RAREST = 1e-9  # requests/s, so that a rate of zero has the answers of a small o
 
 
 def open_loop(
-    step: Step, kinds: Kinds, server: Server, rate: Array, variability: Array | float = 1.0
-) -> Service:
+    step: Step, kinds: Kinds, server: ServerLimits, rate: Array, variability: Array | float = 1.0
+) -> MeanService:
     """Requests that arrive ``rate`` times a second; ``variability`` 1 is Poisson.
 
     The most that can be served is what a closed loop serves that never runs dry. Beyond it that
@@ -52,7 +52,7 @@ def open_loop(
     decoding, limit = finished * decode_time, jnp.minimum(server.slots, held.limit)
     begun = decoding + finished * (wait + own)
     running = jnp.minimum(begun, limit)
-    return Service(
+    return MeanService(
         rate=finished,
         capacity=capacity,
         running=running,

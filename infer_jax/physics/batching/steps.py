@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.kinds import Kinds, Server
+from infer_jax.physics.batching.kinds import Kinds, ServerLimits
 
 Step = Callable[[Array, Array, Array, Array], Array]
 
@@ -20,7 +20,7 @@ class Steps(NamedTuple):
     chunks: Array  # steps that a prompt takes on its own
 
 
-def steps(step: Step, kinds: Kinds, server: Server, decoding: Array) -> Steps:
+def steps(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> Steps:
     """The steps of a server in which ``decoding`` requests are past their first token."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     room = jnp.maximum(server.budget - decoding, 1.0)

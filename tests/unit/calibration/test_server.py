@@ -12,7 +12,7 @@ from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
 from infer_jax.calibration.server import calibrate_server, expected
 from infer_jax.catalog import load_model, load_system
-from infer_jax.catalog.measurements import Pool, Run, Speculation, Statistic
+from infer_jax.catalog.measurements import Run, Speculation, Statistic, WorkerPool
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.specs import Spec, number, spec
@@ -172,7 +172,7 @@ NO_LOADS = {
     "no layout": (run(tp=None), "tp"),
     "all at once": (run(None), "concurrency"),
     "drafts": (run(speculation=Speculation(method="mtp")), "drafts"),
-    "two pools": (run(pools=(Pool("prefill"), Pool("decode"))), "disaggregated"),
+    "two pools": (run(pools=(WorkerPool("prefill"), WorkerPool("decode"))), "disaggregated"),
     "experts do not fit": (run(ep=3.0), "divisor"),
     "arrivals without latency": (run(None, request_rate=4.0, tpot=Statistic(0.01)), "latency"),
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infer_jax.catalog.measurements import Pool, Run, Statistic, read_kernels, read_runs
+from infer_jax.catalog.measurements import Run, Statistic, WorkerPool, read_kernels, read_runs
 from infer_jax.catalog.measurements.names import model_named, system_named
 from infer_jax.catalog.measurements.tpot import of_interactivity, without_first
 
@@ -93,8 +93,8 @@ def test_inferencex_interactivity_power_and_data_parallel_attention():
 def test_inferencex_disaggregated_pools():
     run = read_runs(DATA / "inferencex.json")[1]
     assert run.pools == (
-        Pool("prefill", workers=2.0, chips=8.0, tp=1.0, dp=4.0, ep=4.0),
-        Pool("decode", workers=1.0, chips=8.0, tp=8.0, dp=1.0, ep=8.0),
+        WorkerPool("prefill", workers=2.0, chips=8.0, tp=1.0, dp=4.0, ep=4.0),
+        WorkerPool("decode", workers=1.0, chips=8.0, tp=8.0, dp=1.0, ep=8.0),
     )
     assert run.chips == 16.0 and run.tp is None
     assert run.power is None and "power_valid" in run.notes[-1]

@@ -14,7 +14,7 @@ from infer_jax.compiling import MANY, QUICK, kept, once, programs
 from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.footprint import Engine, memory
+from infer_jax.footprint import EngineSettings, memory
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 def world():
     model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
     plan = ij.Plan.of(tp=2)
-    return model.architecture, system.hardware, plan, Engine.of(context=4096, sequences=8)
+    return model.architecture, system.hardware, plan, EngineSettings.of(context=4096, sequences=8)
 
 
 def forget():

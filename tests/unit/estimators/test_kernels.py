@@ -8,7 +8,7 @@ import pytest
 from infer_jax.catalog import load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
 from infer_jax.errors import InputError
-from infer_jax.estimators.kernels import Curves, Kernels, Serving, Tables
+from infer_jax.estimators.kernels import Curves, Kernels, KernelsPlan, Tables
 from infer_jax.estimators.kernels.efficiency import (
     HEADLESS,
     MEASURED,
@@ -247,7 +247,7 @@ def decode(batch=16.0, context=4096.0):
 
 def test_look_ups_that_lack_a_table_are_infeasible(folder):
     theory = Kernels.from_tables(folder, "h800", 0.35)
-    found = STEP(theory, model(), decode(), Serving.of())
+    found = STEP(theory, model(), decode(), KernelsPlan.of())
     limit = found.limits["kernels without a measurement"]
     assert float(limit.need) > 0 and not bool(found.feasible)
 
@@ -312,12 +312,12 @@ def test_latent_queries_count_where_the_cache_is_short(x64):
 def test_a_batch_that_does_not_fit_says_by_how_much(x64):
     theory = Kernels.corrected().fitted(load_system("h800_sxm").coefficients["kernels"])
     work = Workload.of(isl=4096, osl=512, batch=1)
-    largest = float(theory.largest_batch(model(), HARDWARE, work, Serving.of()))
+    largest = float(theory.largest_batch(model(), HARDWARE, work, KernelsPlan.of()))
     # the cache of one token: 4 layers of 8 heads of 128 keys and values in two bytes; of a last
     # page of 16 tokens half is wasted
     each = 4 * 2 * 8 * 128 * 2 * (4096 + 512 + 8)
-    limit = STEP(theory, model(), decode(largest, 4607), Serving.of()).limits["memory"]
+    limit = STEP(theory, model(), decode(largest, 4607), KernelsPlan.of()).limits["memory"]
     assert 0 <= float(limit.capacity - limit.need) < each
-    more = STEP(theory, model(), decode(largest + 3, 4607), Serving.of()).limits["memory"]
+    more = STEP(theory, model(), decode(largest + 3, 4607), KernelsPlan.of()).limits["memory"]
     assert float(more.need - limit.need) == pytest.approx(3 * each)
     assert float(more.need) > float(more.capacity)

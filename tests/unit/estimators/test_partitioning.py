@@ -75,7 +75,7 @@ def test_at_four_times_the_width_the_optimum_is_the_papers():
 def test_volumes_without_the_ring_factor_are_those_of_the_algebra():
     """With very many chips (K - 1)/K is 1, and the layout family gives the paper's formulas."""
     chips, rows, width, hidden = 1e12, 1e6, 1000.0, 4000.0
-    cut = sharding.Cut(*map(jnp.asarray, (chips, 1.0, rows)))
+    cut = sharding.SlicedLayout(*map(jnp.asarray, (chips, 1.0, rows)))
     ours = sharding.outer_elements(jnp.asarray(width), cut) + sharding.inner_elements(
         jnp.asarray(hidden), jnp.asarray(hidden), cut
     )

@@ -9,8 +9,8 @@ from infer_jax.estimators import Economics
 from infer_jax.estimators.serving import (
     ENGINES,
     Deployment,
-    Requests,
     Serving,
+    ServingWorkload,
     shape,
 )
 from infer_jax.specs import (
@@ -214,7 +214,7 @@ def drawn(rng):
         Serving.of(engine=row["engine"], generation=float(blackwell)),
         shape(arch, blocks=2)._replace(quantised=np.asarray(float(q))),
         Hardware.of(chip=chip, network=network, price=3.0),
-        Requests.of(
+        ServingWorkload.of(
             isl=row["isl"],
             osl=row["osl"],
             batch=row["C"],
@@ -282,7 +282,7 @@ def test_loses_nothing_at_the_roofline():
         ours = step(Serving.roofline(), arch, hardware, forward, plan)
         theirs = level1.step(arch, hardware, forward, plan)
         np.testing.assert_allclose(ours.time, theirs.time, rtol=1e-6)  # 2^(1/overlap) at a tie
-    alone = estimate(Serving.roofline(), arch, hardware, Requests.of(isl=64, osl=9), plan)
+    alone = estimate(Serving.roofline(), arch, hardware, ServingWorkload.of(isl=64, osl=9), plan)
     forward = ForwardPass.of(sequences=1, cached_tokens=64 + 9 / 2)
     one = step(Serving.roofline(), arch, hardware, forward, plan)
     np.testing.assert_allclose(alone.tpot, one.time, rtol=1e-12)

@@ -8,7 +8,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.catalog.published import serving_coefficients, serving_errors
 from infer_jax.estimators import VARIANTS, make
-from infer_jax.estimators.serving import Deployment, Requests, Serving, pass_terms, shape
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
 from infer_jax.specs import leaves
 
 
@@ -27,7 +27,7 @@ def serve():
         return life.tpot, life.ttft, life.places
 
     def told(model, batch=32.0, **plan):
-        work = Requests.of(isl=4096, osl=512, batch=batch)
+        work = ServingWorkload.of(isl=4096, osl=512, batch=batch)
         return tuple(map(float, all_three(model, work, Deployment.of(tp=8, ep=8, **plan))))
 
     return told

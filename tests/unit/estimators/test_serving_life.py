@@ -8,7 +8,7 @@ import pytest
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.errors import InputError
 from infer_jax.estimators import Speculative, make
-from infer_jax.estimators.serving import Deployment, Requests, Serving, shape
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
 from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
 from tests.unit.physics.derivatives import agrees_with_differences, numbers
@@ -21,7 +21,7 @@ def plan(**changes):
 
 
 def asked(**changes):
-    return Requests.of(**{"isl": 3000, "osl": 400, "batch": 50, **changes})
+    return ServingWorkload.of(**{"isl": 3000, "osl": 400, "batch": 50, **changes})
 
 
 @jax.jit
@@ -184,7 +184,7 @@ def test_a_plain_plan_and_workload_are_understood():
     work = Workload.of(isl=900, osl=90, batch=7)
     ours = estimate(Serving.of(), mixture(), HARDWARE, work, Plan.of(tp=2, ep=4))
     same = estimate(
-        Serving.of(), mixture(), HARDWARE, Requests.of(isl=900, osl=90, batch=7), plan()
+        Serving.of(), mixture(), HARDWARE, ServingWorkload.of(isl=900, osl=90, batch=7), plan()
     )
     np.testing.assert_allclose(ours.ttft, same.ttft, rtol=1e-14)
     assert ours.chips == 8

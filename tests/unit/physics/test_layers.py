@@ -7,7 +7,7 @@ import pytest
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.kernels import Kernels
-from infer_jax.estimators.kernels.plan import Serving
+from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.physics import attention, layers
 from infer_jax.physics.attention.row import Launches
 from infer_jax.specs import (
@@ -101,7 +101,10 @@ def test_kernels_charge_a_hybrid_for_each_of_its_layers():
     """The time of a pass is that of its blocks, each alone, less what they share."""
     system = load_system("h20_sxm")
     theory = Kernels.corrected().fitted(system.coefficients["kernels"])
-    forward, plan = ForwardPass.of(sequences=32, new_tokens=1, cached_tokens=4000), Serving.of(tp=2)
+    forward, plan = (
+        ForwardPass.of(sequences=32, new_tokens=1, cached_tokens=4000),
+        KernelsPlan.of(tp=2),
+    )
 
     @jax.jit
     def seconds(counts):

@@ -21,7 +21,7 @@ def served(isl, osl, budget, slots, cache, variability, launch, amount, loop="op
     """A ``Service`` of requests of one length; a step with prompts takes ``launch`` s longer."""
     one = jnp.ones(1)
     kinds = batching.Kinds(one, isl * one, 0.0 * one, osl * one)
-    server = batching.Server(budget, slots, cache)
+    server = batching.ServerLimits(budget, slots, cache)
 
     def law(decoding, prompts, new, cached):
         more = jnp.where(prompts * new > 0.0, launch, 0.0)

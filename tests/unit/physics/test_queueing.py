@@ -124,7 +124,7 @@ def test_bursts_before_an_exponential_server_are_exact(variability, load):
 def test_a_cache_holds_whole_requests_and_half_empty_blocks():
     """Alike, 10.5 of them are ten; unlike ones leave E[h^2] / (2 E[h]); 16 tokens waste eight."""
     kinds = batching.Kinds(*(jnp.asarray([x]) for x in (1.0, 60.0, 0.0, 40.0)))
-    server = batching.Server(*numbers(512, 64, 1050))
+    server = batching.ServerLimits(*numbers(512, 64, 1050))
     assert float(batching.memory(kinds, server).limit) == pytest.approx(10.0, abs=0.02)
     paged = server._replace(cache=jnp.asarray(1150.0), block=jnp.asarray(16.0))
     assert float(batching.memory(kinds, paged).limit) == pytest.approx(10.0, abs=0.1)
@@ -189,7 +189,7 @@ def served(isl, osl, budget, slots, cache, amount, variability=None):
     """A ``Service`` of requests of one length; open where a variability is given."""
     one = jnp.ones(1)
     kinds = batching.Kinds(one, isl * one, 0.0 * one, osl * one)
-    server = batching.Server(budget, slots, cache)
+    server = batching.ServerLimits(budget, slots, cache)
     if variability is None:
         return batching.closed_loop(step, kinds, server, amount)
     return batching.open_loop(step, kinds, server, amount, variability)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.estimators.kernels import Serving
+from infer_jax.estimators.kernels import KernelsPlan
 from infer_jax.estimators.serving.plan import Deployment, deployment
 from infer_jax.specs import Plan
 
@@ -13,7 +13,7 @@ def test_a_widened_plan_keeps_its_degrees_and_its_precision():
     plan = jax.tree.map(
         lambda x: jnp.asarray(x, jnp.float32), Plan.of(tp=2, pp=3, ep=4, dp=5, layout="2d")
     )
-    wide = Serving.widened(plan)
+    wide = KernelsPlan.widened(plan)
     assert [float(x) for x in (wide.tp, wide.pp, wide.ep, wide.dp, wide.layout)] == [2, 3, 4, 5, 1]
     assert float(wide.sm_share) == 1.0  # its declared default
     assert (wide.tp * wide.sm_share).dtype == jnp.float32
