@@ -15,7 +15,7 @@ if not __package__:
 import jax
 import jax.numpy as jnp
 
-from experiments._codesign.spaces import BLOCK, SYSTEM, THEORIES
+from experiments._codesign.spaces import BLOCK, ESTIMATORS, SYSTEM
 from infer_jax.catalog import load_model, load_system
 from infer_jax.compiling import of_gradients
 from infer_jax.design import QualityWrapper, Search
@@ -30,7 +30,7 @@ RESTARTS, STEPS, LANES, ROUNDS = 1024, 160, 1024, 15
 ALLOWED, DEAREST = 60.0, 4.0  # seconds, and a gradient over a value
 
 
-def ten(theory: str) -> Search:
+def ten(estimator: str) -> Search:
     """A dense design of ten numbers under two limits and two constraints."""
     axes = {
         "arch.width": Axis.integers(2048, 8192, 128),
@@ -57,7 +57,7 @@ def ten(theory: str) -> Search:
         axes=axes,
         where=where,
     )
-    judged = QualityWrapper.of(target=make(theory, system.coefficients))
+    judged = QualityWrapper.of(target=make(estimator, system.coefficients))
     return Search.of(judged, space, Best("cost", under={"tpot": 0.012, "ttft": 0.5}))
 
 
@@ -93,20 +93,20 @@ def gradient_over_value(problem: DesignProblem, lanes: int) -> tuple[float, floa
 
 
 def main() -> None:
-    """Print a line a theory; exit 1 where a search or a gradient, alone or in lanes, takes long."""
+    """Print a line for each estimator; exit 1 where a search or a gradient takes long."""
     good = True
     jax.config.update("jax_enable_x64", True)
-    for theory in sys.argv[1:] or THEORIES:
+    for estimator in sys.argv[1:] or ESTIMATORS:
         begun, used = time.perf_counter(), time.process_time()
-        search = ten(theory)
-        found = search.run(restarts=RESTARTS, steps=STEPS)
+        search = ten(estimator)
+        result = search.run(restarts=RESTARTS, steps=STEPS)
         seconds, used = time.perf_counter() - begun, time.process_time() - used
         (problem,) = search.problems
         one, many = (gradient_over_value(problem, lanes) for lanes in (1, LANES))
         good &= seconds < ALLOWED and all(x[1] <= DEAREST * x[0] for x in (one, many))
         print(
-            f"{theory}: {RESTARTS} restarts of {len(problem.relaxed.moving)} numbers, "
-            f"{len(found.paths[-1].objective)} steps, rounded, with compilation {seconds:.1f} s "
+            f"{estimator}: {RESTARTS} restarts of {len(problem.relaxed.moving)} numbers, "
+            f"{len(result.paths[-1].objective)} steps, rounded, with compilation {seconds:.1f} s "
             f"({used:.1f} s of processor); a gradient costs "
             f"{one[1] / one[0]:.2f} values of {1e6 * one[0]:.0f} us one at a time, "
             f"{many[1] / many[0]:.2f} of {1e6 * many[0] / LANES:.2f} us in {LANES} lanes",

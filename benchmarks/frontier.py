@@ -49,7 +49,7 @@ def measure(dtype: type) -> dict[str, float]:
     """Times, ratios and agreement at one precision."""
     hardware, coefficients = economics_hardware("H100")
     arch, estimator = economics_model("Llama_3_70B"), Economics.level4().fitted(coefficients)
-    world = jax.tree.map(
+    inputs = jax.tree.map(
         lambda x: np.asarray(x, dtype), (estimator, arch, hardware, Workload.of(isl=0))
     )
     chips, batches = (x.astype(dtype) for x in paper_axes(1.764, 1.0))
@@ -62,11 +62,11 @@ def measure(dtype: type) -> dict[str, float]:
         )
         return np.concatenate([looped(x, y, model, chip) for x, y in flat])
 
-    ours = seconds(lambda: evaluate(*world, chips, batches))
+    ours = seconds(lambda: evaluate(*inputs, chips, batches))
     arrays = seconds(lambda: whole(n, b, model, chip), 1)
     loop = seconds(lambda: looped(n, b, model, chip), 3)
     best = min(seconds(lambda s=s: chunked(s), 3) for s in CHUNKS)
-    grid = evaluate(*world, chips, batches)
+    grid = evaluate(*inputs, chips, batches)
     answer = np.where(grid.feasible, grid.time, np.inf)
     tolerance = 1e-9 if dtype is np.float64 else 1e-4
     agree, worst = compare(answer, looped(n, b, model, chip).ravel(), tolerance)

@@ -40,27 +40,27 @@ def points(count: int) -> np.ndarray:
 def ours(kind: type) -> dict[str, float]:
     """Configurations per second in a precision, and seconds of the first call."""
     system, model = load_system("h20_sxm"), load_model("qwen3-30b-a3b")
-    theory = Kernels.corrected().fitted(system.coefficients["kernels"])
-    world = (theory, model.architecture, system.hardware)
+    estimator = Kernels.corrected().fitted(system.coefficients["kernels"])
+    inputs = (estimator, model.architecture, system.hardware)
 
-    def one(world: Any, x: Any) -> Any:
-        theory, arch, hardware = world
+    def one(inputs: Any, x: Any) -> Any:
+        estimator, arch, hardware = inputs
         work = Workload(batch=x[0], isl=x[1], osl=x[2], prefix=0.0 * x[0])
         plan = jax.tree.map(lambda leaf: leaf.astype(x.dtype), KernelsPlan.of()).replace(ep=x[3])
-        life = theory.estimate(arch, hardware, work, plan)
-        return life.ttft, life.tpot, life.throughput, life.cost, life.feasible
+        priced = estimator.estimate(arch, hardware, work, plan)
+        return priced.ttft, priced.tpot, priced.throughput, priced.cost, priced.feasible
 
     with jax.enable_x64(kind is np.float64):
-        world = jax.tree.map(lambda x: np.asarray(x, kind), world)
+        inputs = jax.tree.map(lambda x: np.asarray(x, kind), inputs)
         many = points(COUNT).astype(kind)
         run = jax.jit(jax.vmap(one, in_axes=(None, 0)))
         begun = time.perf_counter()
-        jax.block_until_ready(run(world, many))
+        jax.block_until_ready(run(inputs, many))
         first = time.perf_counter() - begun
         spent = []
         for _ in range(RUNS):
             begun = time.perf_counter()
-            jax.block_until_ready(run(world, many))
+            jax.block_until_ready(run(inputs, many))
             spent.append(time.perf_counter() - begun)
     return {"per_s": COUNT / statistics.median(spent), "first_s": first}
 
@@ -89,9 +89,9 @@ class Plain:
                 if far < nearest:
                     best, nearest = (k2, n2), far
         mfu = 0.6
-        for m2, k2, n2, found in self.gemm:
+        for m2, k2, n2, result in self.gemm:
             if (k2, n2) == best and m2 <= m:
-                mfu = found
+                mfu = result
         return 2.0 * m * k * n / 1e9 / (self.peak * mfu)
 
     def attention(self, tokens: float, pairs: float, cached: float) -> float:
@@ -133,17 +133,17 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--json", action="store_true", help="one line of JSON")
     as_json = asked.parse_args().json
-    found = {"float32": ours(np.float32), "float64": ours(np.float64), "python_per_s": theirs()}
+    result = {"float32": ours(np.float32), "float64": ours(np.float64), "python_per_s": theirs()}
     for kind in ("float32", "float64"):
-        found[f"{kind}_ratio"] = found[kind]["per_s"] / found["python_per_s"]
+        result[f"{kind}_ratio"] = result[kind]["per_s"] / result["python_per_s"]
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
     for kind in ("float32", "float64"):
-        rate, first = found[kind]["per_s"], found[kind]["first_s"]
+        rate, first = result[kind]["per_s"], result[kind]["first_s"]
         print(f"{kind}: {rate:,.0f} estimates/s (first call, with compilation, {first:.1f} s)")
-    print(f"plain Python: {found['python_per_s']:,.0f}/s")
-    print(f"ratio: {found['float32_ratio']:,.0f} and {found['float64_ratio']:,.0f}")
+    print(f"plain Python: {result['python_per_s']:,.0f}/s")
+    print(f"ratio: {result['float32_ratio']:,.0f} and {result['float64_ratio']:,.0f}")
 
 
 if __name__ == "__main__":

@@ -34,49 +34,49 @@ def programs(count: int) -> Any:
     arch, work = load_model("opt-30b").architecture, Workload.of(isl=512, osl=32)
 
     def one(g: Any, k: Any, usable: Any) -> Any:
-        theory = model.replace(usable=usable)
+        estimator = model.replace(usable=usable)
         plan = Offload.of().replace(gpu_batch=g, batches=k)
-        return program(theory, theory.job(arch, system, work, plan))[0]
+        return program(estimator, estimator.job(arch, system, work, plan))[0]
 
     g, k = 2.0 ** rng.integers(0, 8, count), np.round(10 ** rng.uniform(0, 1.5, count))
     return jax.block_until_ready(jax.jit(jax.vmap(one))(g, k, rng.uniform(0.6, 1.2, count)))
 
 
-def ours(made: Any, dtype: Any) -> tuple[str, float, np.ndarray]:
+def ours(lps: Any, dtype: Any) -> tuple[str, float, np.ndarray]:
     """(programs/s in words, seconds of compilation, optima; nan where infeasible)."""
-    batch = [jax.numpy.asarray(x, dtype) for x in made]
+    batch = [jax.numpy.asarray(x, dtype) for x in lps]
 
     def best(cost: Any, *rest: Any) -> Any:
-        found = minimise(cost, *rest)
-        return jax.numpy.where(found.feasible, cost @ found.x, jax.numpy.nan)
+        solutions = minimise(cost, *rest)
+        return jax.numpy.where(solutions.feasible, cost @ solutions.x, jax.numpy.nan)
 
     # a few megabytes at a time: what a core keeps near
     solve = jax.jit(lambda *all_of: jax.lax.map(lambda x: best(*x), all_of, batch_size=NEAR))
     begin = time.perf_counter()
-    found = jax.block_until_ready(solve(*batch))
+    solutions = jax.block_until_ready(solve(*batch))
     compiled = time.perf_counter() - begin
-    rate = _rate(len(found), lambda: jax.block_until_ready(solve(*batch)))
-    return rate, compiled, np.asarray(found, float)
+    rate = _rate(len(solutions), lambda: jax.block_until_ready(solve(*batch)))
+    return rate, compiled, np.asarray(solutions, float)
 
 
-def highs(made: Any, count: int) -> tuple[float, np.ndarray]:
+def highs(lps: Any, count: int) -> tuple[float, np.ndarray]:
     """(programs/s, optima) of SciPy's HiGHS, one program at a time."""
-    cost, rows, bounds, _ = (np.asarray(x[:count]) for x in made)
+    cost, rows, bounds, _ = (np.asarray(x[:count]) for x in lps)
     scale = np.abs(rows).max(axis=2)
-    begin, found = time.perf_counter(), []
+    begin, solutions = time.perf_counter(), []
     for c, a, b, r in zip(cost, rows, bounds, scale, strict=True):
         end = linprog(c, A_ub=-a / r[:, None], b_ub=-b / r, method="highs")
-        found.append(end.fun if end.status == 0 else np.nan)
-    return count / (time.perf_counter() - begin), np.array(found)
+        solutions.append(end.fun if end.status == 0 else np.nan)
+    return count / (time.perf_counter() - begin), np.array(solutions)
 
 
-def cbc(made: Any, count: int) -> tuple[float, np.ndarray]:
+def cbc(lps: Any, count: int) -> tuple[float, np.ndarray]:
     """(programs/s, optima) of PuLP with CBC, one process a program."""
     import pulp
 
-    cost, rows, bounds, _ = (np.asarray(x[:count]) for x in made)
+    cost, rows, bounds, _ = (np.asarray(x[:count]) for x in lps)
     scale = np.abs(rows).max(axis=2)
-    begin, found = time.perf_counter(), []
+    begin, solutions = time.perf_counter(), []
     for c, a, b, r in zip(cost, rows, bounds, scale, strict=True):
         problem = pulp.LpProblem("placement", pulp.LpMinimize)
         x = [pulp.LpVariable(f"x{i}", lowBound=0) for i in range(len(c))]
@@ -85,8 +85,8 @@ def cbc(made: Any, count: int) -> tuple[float, np.ndarray]:
             terms = pulp.lpSum(float(u / size) * v for u, v in zip(row, x, strict=True))
             problem += terms >= float(bound / size)
         status = problem.solve(pulp.PULP_CBC_CMD(msg=False))
-        found.append(pulp.value(problem.objective) if status == 1 else np.nan)
-    return count / (time.perf_counter() - begin), np.array(found)
+        solutions.append(pulp.value(problem.objective) if status == 1 else np.nan)
+    return count / (time.perf_counter() - begin), np.array(solutions)
 
 
 def estimates(count: int, dtype: Any) -> str:
@@ -132,11 +132,11 @@ def _rate(count: int, run: Any, rounds: int = 4) -> str:
     return f"{count / min(walls):,.0f} ({count / min(busy):,.0f} a second of one core)"
 
 
-def worst(found: np.ndarray, referee: np.ndarray) -> tuple[int, float]:
+def worst(solutions: np.ndarray, referee: np.ndarray) -> tuple[int, float]:
     """(verdicts that differ, largest relative difference of the optima)."""
-    found = found[: len(referee)]
-    differ = int(np.sum(np.isnan(found) != np.isnan(referee)))
-    return differ, float(np.nanmax(np.abs(found / referee - 1.0)))
+    solutions = solutions[: len(referee)]
+    differ = int(np.sum(np.isnan(solutions) != np.isnan(referee)))
+    return differ, float(np.nanmax(np.abs(solutions / referee - 1.0)))
 
 
 def main() -> None:
@@ -145,21 +145,21 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=5 * NEAR)
     batch = parser.parse_args().batch
     jax.config.update("jax_enable_x64", True)
-    made = programs(batch)
-    speed, referee = highs(made, ONE_BY_ONE)
-    print(f"{batch} programs of {made.rows.shape[2]} variables and {made.rows.shape[1]} rows; "
+    lps = programs(batch)
+    speed, referee = highs(lps, ONE_BY_ONE)
+    print(f"{batch} programs of {lps.rows.shape[2]} variables and {lps.rows.shape[1]} rows; "
           f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")  # fmt: skip
     print(f"{'SciPy HiGHS':<24}{speed:>12,.0f} programs/s")
     if find_spec("pulp"):
-        rate, found = cbc(made, ONE_BY_ONE // 4)
-        differ, error = worst(found, referee[: ONE_BY_ONE // 4])
+        rate, solutions = cbc(lps, ONE_BY_ONE // 4)
+        differ, error = worst(solutions, referee[: ONE_BY_ONE // 4])
         print(f"{'PuLP and CBC':<24}{rate:>12,.0f} programs/s; {differ} verdicts differ from "
               f"HiGHS, optima by {error:.0e}")  # fmt: skip
     else:
         print("PuLP and CBC: not installed (pip install pulp)")
     for dtype in (np.float64, np.float32):
-        rate, compiled, found = ours(made, dtype)
-        differ, error = worst(found, referee)
+        rate, compiled, solutions = ours(lps, dtype)
+        differ, error = worst(solutions, referee)
         print(
             f"{'ours, ' + dtype.__name__:<24}{rate}, compiled in {compiled:.1f} s; "
             f"{differ} verdicts differ from HiGHS, optima by {error:.0e}"

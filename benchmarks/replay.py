@@ -118,8 +118,8 @@ def beside(given: list[Server], count: int, kind: type, threads: int) -> dict[st
             spent.append(
                 clocked(lambda: list(pool.map(lambda p: jax.block_until_ready(program(p)), parts)))
             )
-        found = list(pool.map(program, parts))
-    assert all(bool(jnp.all(complete)) for _, complete in found)
+        result = list(pool.map(program, parts))
+    assert all(bool(jnp.all(complete)) for _, complete in result)
     seconds, busy = np.min(spent, axis=0).tolist()
     return {
         "ratio": referee / seconds, "ratio_of_processor_seconds": referee_busy / busy,

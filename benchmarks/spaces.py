@@ -1,4 +1,4 @@
-"""Which grids does the benchmark of sweeps pass over? One of layouts, and one for each theory."""
+"""The grids of the benchmark of sweeps: one of layouts, and one for each estimator."""
 
 import tempfile
 from pathlib import Path
@@ -25,12 +25,12 @@ def axes() -> tuple[Axis, Axis]:
 
 
 def level4() -> Swept:
-    """The theory and the grid of the paper's level 4."""
+    """The estimator and the grid of the paper's level 4."""
     hardware, coefficients = economics_hardware(CHIP)
     chips, batches = axes()
     work, plan = Workload.of(isl=0).replace(batch=batches), Plan.of().replace(tp=chips)
-    theory = Economics.level4().fitted(coefficients)
-    return theory, Space(economics_model(MODEL), hardware, work, plan)
+    estimator = Economics.level4().fitted(coefficients)
+    return estimator, Space(economics_model(MODEL), hardware, work, plan)
 
 
 def planned(points: int) -> Swept:

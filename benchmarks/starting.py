@@ -74,19 +74,19 @@ def median(rows: list[Took]) -> Took:
 
 def measure(runs: int, names: list[str]) -> dict[str, dict[str, Took]]:
     """Medians of the first and the second call of every command, turn by turn."""
-    found: dict[str, dict[str, list[Took]]] = {}
+    result: dict[str, dict[str, list[Took]]] = {}
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as folder:
             alone = took([sys.executable, "-c", "import jax"], folder)
-        found.setdefault("import jax", {}).setdefault("second", []).append(alone)
+        result.setdefault("import jax", {}).setdefault("second", []).append(alone)
         for name in names:
             words = COMMANDS[name]
             with tempfile.TemporaryDirectory() as folder:
                 for call in ("first", "second"):
                     row = took([sys.executable, "-m", "infer_jax", *words], folder)
-                    found.setdefault(name, {}).setdefault(call, []).append(row)
+                    result.setdefault(name, {}).setdefault(call, []).append(row)
     return {
-        name: {call: median(rows) for call, rows in calls.items()} for name, calls in found.items()
+        name: {call: median(rows) for call, rows in calls.items()} for name, calls in result.items()
     }
 
 
@@ -97,13 +97,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*COMMANDS, []])
     asked = parser.parse_args()
-    found = measure(asked.runs, asked.names or list(COMMANDS))
+    result = measure(asked.runs, asked.names or list(COMMANDS))
     if asked.json:
-        rows = {n: {call: t._asdict() for call, t in calls.items()} for n, calls in found.items()}
+        rows = {n: {call: t._asdict() for call, t in calls.items()} for n, calls in result.items()}
         print(json.dumps(rows, indent=1))
         return
     print("| seconds | first, wall | processor | second, wall | processor |\n|---|---|---|---|---|")
-    for name, calls in found.items():
+    for name, calls in result.items():
         first = calls.get("first")
         begun = "| |" if first is None else f"{first.wall:.2f} | {first.processor:.2f} |"
         second = calls["second"]

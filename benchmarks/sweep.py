@@ -5,7 +5,7 @@
 The level-4 grid of Llama 3 70B on H100 (400 x 400 points of 132 layouts) in the engine (all
 devices), in NumPy three ways and in numba, turn by turn; each precision, and float32 against
 float64. What a new space costs to compile. Then full estimates (TTFT, TPOT, limits and cost) of
-each kind of theory, and those of other tools where they are installed (extra ``bench``).
+each estimator, and those of other tools where they are installed (extra ``bench``).
 ``--points``: that many points of three systems to one frontier instead, with peak memory.
 """
 
@@ -105,7 +105,7 @@ def compete(precision: str) -> dict[str, float]:
         expected = looped(n, b, LLAMA_3_70B, H100).ravel()
         np.testing.assert_allclose(best, expected, rtol=1e-9)
         rivals["numba"] = partial(search, n.ravel(), b.ravel())
-    held = jax.tree.map(lambda x: np.asarray(x, precision), (*world(), Workload.of(isl=0)))
+    held = jax.tree.map(lambda x: np.asarray(x, precision), (*inputs(), Workload.of(isl=0)))
     least_times = partial(evaluate, *held)
 
     def ours() -> None:
@@ -125,11 +125,11 @@ def compete(precision: str) -> dict[str, float]:
     return {f"{name}_s": value for name, value in took.items()} | first
 
 
-def world() -> tuple[Any, Any, Any]:
+def inputs() -> tuple[Any, Any, Any]:
     """Theory, model and hardware of the level-4 grid."""
     hardware, coefficients = economics_hardware(spaces.CHIP)
-    theory = Economics.level4().fitted(coefficients)
-    return theory, economics_model(spaces.MODEL), hardware
+    estimator = Economics.level4().fitted(coefficients)
+    return estimator, economics_model(spaces.MODEL), hardware
 
 
 def arithmetic() -> dict[str, float]:
@@ -138,13 +138,13 @@ def arithmetic() -> dict[str, float]:
 
     The search evaluates what layouts share once, so that it does less than this for each.
     """
-    theory, arch, chip = jax.tree.map(lambda x: np.asarray(x, np.float32), world())
+    estimator, arch, chip = jax.tree.map(lambda x: np.asarray(x, np.float32), inputs())
     many = np.linspace(1, 64, 8192, dtype=np.float32)
 
     def one(x: Any) -> Any:
         forward = ForwardPass(sequences=x, new_tokens=x / x, cached_tokens=x - x)
-        found = one_pass(theory, arch, chip, forward, RankLayout(x, x, x, x))
-        return found.time, found.shortfall
+        answer = one_pass(estimator, arch, chip, forward, RankLayout(x, x, x, x))
+        return answer.time, answer.shortfall
 
     with jax.enable_x64(False):
         cost = jax.jit(jax.vmap(one)).lower(many).compile().cost_analysis() or {}
@@ -187,7 +187,7 @@ def large(points: int, picture: str | None) -> dict[str, float]:
     spent = time.process_time()
     result = start(ready, progress=report)
     print()
-    told = {
+    figures = {
         "points": ready.size,
         "sweep_s": result.provenance["seconds"],
         "sweep_processor_s": time.process_time() - spent,
@@ -198,13 +198,13 @@ def large(points: int, picture: str | None) -> dict[str, float]:
     if picture:
         title = f"Llama 3.1 70B in 16 bits: the frontier of {ready.size:,} configurations"
         plot_frontier(_curves(result.columns), picture, title=title, caption=CAPTION)
-    return told
+    return figures
 
 
 def _large_alone(points: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--points", str(points), "--json"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(told.splitlines()[-1])
+    figures = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(figures.splitlines()[-1])
 
 
 def _curves(columns: dict[str, np.ndarray]) -> dict[str, Curve]:
@@ -219,13 +219,13 @@ def _curves(columns: dict[str, np.ndarray]) -> dict[str, Curve]:
 def compared() -> dict[str, float]:
     """Seconds, layouts a second, and how many times faster than each rival."""
     took = {p: compete(p) for p in ("float32", "float64")}
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for p, row in took.items():
-        told |= {f"{name}_{p}": value for name, value in row.items()}
+        figures |= {f"{name}_{p}": value for name, value in row.items()}
         for name in ("ours", "sweep", "numpy_whole", "numpy_looped", "numpy_chunked", "numba"):
             if f"{name}_s" in row:
-                told[f"{name}_layouts_per_s_{p}"] = spaces.POINTS**2 * LAYOUTS / row[f"{name}_s"]
-        told[f"ratio_sweep_to_numpy_{p}"] = row["numpy_whole_s"] / row["sweep_s"]
+                figures[f"{name}_layouts_per_s_{p}"] = spaces.POINTS**2 * LAYOUTS / row[f"{name}_s"]
+        figures[f"ratio_sweep_to_numpy_{p}"] = row["numpy_whole_s"] / row["sweep_s"]
     for name, a, b in (
         ("", "float32", "float32"),
         ("_float64", "float64", "float64"),
@@ -233,13 +233,13 @@ def compared() -> dict[str, float]:
     ):
         for rival in ("whole", "looped", "chunked"):
             key = "ratio_to_numpy" if rival == "whole" else f"ratio_to_{rival}_numpy"
-            told[f"{key}{name}"] = took[b][f"numpy_{rival}_s"] / took[a]["ours_s"]
+            figures[f"{key}{name}"] = took[b][f"numpy_{rival}_s"] / took[a]["ours_s"]
     if "numba_s" in took["float64"]:
-        told["ratio_to_numba_float64"] = took["float64"]["numba_s"] / took["float64"]["ours_s"]
-    told |= arithmetic()
-    work = told["ours_layouts_per_s_float32"] * told["flop_per_layout_alone"]
-    told["fraction_of_matmul_peak_were_each_alone"] = work / told["matmul_peak_flops"]
-    return told
+        figures["ratio_to_numba_float64"] = took["float64"]["numba_s"] / took["float64"]["ours_s"]
+    figures |= arithmetic()
+    work = figures["ours_layouts_per_s_float32"] * figures["flop_per_layout_alone"]
+    figures["fraction_of_matmul_peak_were_each_alone"] = work / figures["matmul_peak_flops"]
+    return figures
 
 
 def main() -> int:
@@ -260,16 +260,16 @@ def main() -> int:
     else:
         parts += [compared, *(partial(full_estimates, *named) for named in ESTIMATES.items())]
         parts += [] if arguments.no_tools else [tools.measure]
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for part in parts:
-        for key, value in (found := part()).items():
+        for key, value in (answer := part()).items():
             print(
                 f"{key:40} {value:.5g}" if isinstance(value, float) else f"{key:40} {value}",
                 flush=True,
             )
-        told |= found
+        figures |= answer
     if arguments.json:
-        print(json.dumps(told))
+        print(json.dumps(figures))
     return 0
 
 

@@ -81,16 +81,16 @@ def aiconfigurator() -> float:
 
 def measure() -> dict[str, Any]:
     """Configurations per second of each tool that is installed; of one that fails, why."""
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     logging.disable(logging.CRITICAL)
     for tool in (llm_analysis, genz, aiconfigurator):
         name = f"{tool.__name__}_per_s"
         with contextlib.suppress(ImportError), contextlib.redirect_stdout(io.StringIO()):
             try:
-                told[name] = tool()
+                figures[name] = tool()
             except ImportError:
                 raise
             except Exception as error:  # another project's: it must not end the benchmark
-                told[name] = f"failed: {type(error).__name__}: {error}"[:200]
+                figures[name] = f"failed: {type(error).__name__}: {error}"[:200]
     logging.disable(logging.NOTSET)
-    return told
+    return figures

@@ -94,14 +94,14 @@ def claims() -> tuple[list[Claim], list[Claim]]:
     return right, wrong
 
 
-def show_pools(found: Mapping[str, np.ndarray]) -> dict[str, float]:
+def show_pools(result: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Print throughput over interactivity; by baseline, the most that pools are over it."""
-    ratios = pools.times(found)
-    columns = ("tokens/s of a request", *found, *(f"over: {name}" for name in ratios))
+    ratios = pools.times(result)
+    columns = ("tokens/s of a request", *result, *(f"over: {name}" for name in ratios))
     rows = [
         (
             f"{speed:g}",
-            *(f"{values[i]:.4g}" if values[i] > 0 else "-" for values in found.values()),
+            *(f"{values[i]:.4g}" if values[i] > 0 else "-" for values in result.values()),
             *("-" if np.isnan(x[i]) else f"{x[i]:.3g}" for x in ratios.values()),
         )
         for i, speed in enumerate(pools.SPEEDS)
@@ -126,10 +126,10 @@ def main(
     _report.show("Numbers of the chapter", columns, rows)
     rows = [(c.name, f"{c.theirs:g}", f"{c.ours:.4g}", c.note) for c in wrong]
     _report.show("Where ours differ", ("number", "chapter", "ours", "why"), rows)
-    found = pools.curves()
-    most = show_pools(found)
+    result = pools.curves()
+    most = show_pools(result)
     if picture is not None:
-        print(f"Picture: {pools.draw(found, picture)}")
+        print(f"Picture: {pools.draw(result, picture)}")
     headline = {c.name: {"chapter": c.theirs, "ours": c.ours} for c in (*right, *wrong)}
     agrees = all(c.agrees for c in right)
     _report.finish(agrees, {"numbers": headline, "pools over": most, "agrees": agrees}, as_json)

@@ -19,7 +19,7 @@ from experiments import _report
 from experiments._codesign import (
     bench as searches,
     elasticity,
-    lifetimes as life,
+    lifetimes as over_a_lifetime,
     spaces,
     studies,
 )
@@ -32,36 +32,38 @@ RATIO, BETTER = 100.0, 4  # fewer evaluations by at least this factor; better on
 @app.command()
 def bench(
     only: Annotated[list[str] | None, typer.Option(help="Spaces; all five if none.")] = None,
-    theory: Annotated[list[str] | None, typer.Option(help="Estimators; both if none.")] = None,
+    estimator: Annotated[list[str] | None, typer.Option(help="Estimators; both if none.")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of every search.")] = searches.SEEDS,
     as_json: Json = False,
 ) -> None:
     """Five spaces of 10^7 points and more: gradients and rounding against brute force."""
     with _report.door():
         names = _report.known("space", only or list(spaces.SPACES), spaces.SPACES)
-        theories = _report.known("theory", theory or list(spaces.THEORIES), spaces.THEORIES)
-    told: dict[str, Any] = {}
+        estimators = _report.known(
+            "estimator", estimator or list(spaces.ESTIMATORS), spaces.ESTIMATORS
+        )
+    reports: dict[str, Any] = {}
     rows = []
     for name in names:
-        for kind in theories:
+        for kind in estimators:
             print(f"{name}, {kind}", flush=True)
             outcome = searches.compare(spaces.SPACES[name](kind), seeds)
-            told[f"{name} {kind}"] = outcome.report()
+            reports[f"{name} {kind}"] = outcome.report()
             rows.append(_row(f"{name}, {kind}", outcome, seeds))
             print("  " + ", ".join(rows[-1][1:]), flush=True)
     columns = ("space", "points", "evaluations", "fewer by", "gradient / value",
                "gradients: worst gap %", "random", "coordinates")  # fmt: skip
     note = "In brackets: seeds within 1 % of the exhaustive optimum, at the same evaluations."
     _report.show("Gradients against brute force", columns, rows, note)
-    worst = max(x["methods"]["gradients"]["worst_gap"] for x in told.values())
-    least = min(x["evaluation_ratio"] for x in told.values())
-    beaten = {kind: _beaten(told, kind) for kind in theories}
+    worst = max(x["methods"]["gradients"]["worst_gap"] for x in reports.values())
+    least = min(x["evaluation_ratio"] for x in reports.values())
+    beaten = {kind: _beaten(reports, kind) for kind in estimators}
     agrees = worst <= searches.WITHIN and least >= RATIO
     headline = {
         "worst_gap": worst,
         "least_evaluation_ratio": least,
         "spaces_better_than_both": beaten,
-        "spaces": told,
+        "spaces": reports,
         "agrees": agrees,
     }
     _report.finish(agrees, headline, as_json)
@@ -82,9 +84,9 @@ def _row(title: str, outcome: searches.Outcome, seeds: int) -> tuple[str, ...]:
     )
 
 
-def _beaten(told: dict[str, Any], kind: str) -> int:
+def _beaten(reports: dict[str, Any], kind: str) -> int:
     """Spaces in which the mean gap of gradients is below that of both other searches."""
-    mine = [x["methods"] for name, x in told.items() if name.endswith(f" {kind}")]
+    mine = [x["methods"] for name, x in reports.items() if name.endswith(f" {kind}")]
     return sum(
         all(m["gradients"]["mean_gap"] < m[o]["mean_gap"] for o in ("random", "coordinates"))
         for m in mine
@@ -103,7 +105,7 @@ def lifetimes(as_json: Json = False) -> None:
     """Training and serving: how large a model and how long trained, by the tokens it serves."""
     jax.config.update("jax_enable_x64", True)
     with _report.door():
-        figures = life.tables()
+        figures = over_a_lifetime.tables()
     _report.finish(figures["agrees"], figures, as_json)
 
 
@@ -117,8 +119,8 @@ def cases(
     jax.config.update("jax_enable_x64", True)
     with _report.door():
         names = _report.known("case", only or list(studies.CASES), studies.CASES)
-        told = {name: studies.CASES[name](out) for name in names}
-    _report.finish(True, {"cases": told}, as_json)
+        reports = {name: studies.CASES[name](out) for name in names}
+    _report.finish(True, {"cases": reports}, as_json)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def tables(
 
 
 def _table_2(cells: list[printed.Cell]) -> dict[str, Any]:
-    rows, agrees, found = [], True, {}
+    rows, agrees, result = [], True, {}
     for cell in cells:
         one, moved = cell.setting, cell.curves / cell.tables - 1
         # the program's figures are known to the digit printed
@@ -96,12 +96,12 @@ def _table_2(cells: list[printed.Cell]) -> dict[str, Any]:
         beside = f"{cell.curves / one.measured - 1:+.1%}"
         label = f"{one.model} {one.device} {one.stage}"
         rows.append((label, *figures, f"{moved:+.1%}", beside, _report.verdict(good)))
-        found[label] = {"tables": cell.tables, "curves": cell.curves}
+        result[label] = {"tables": cell.tables, "curves": cell.curves}
     columns = ("tokens/s per GPU", "measured", "paper", "tool", "as published", "curves")
     columns += ("curves / tables - 1", "curves / measured - 1", "verdict")
     note = "tool: the authors' program of May 2026. as published: ours, on the authors' tables."
     _report.show("Table 2", columns, rows, note)
-    return {"table_2": found, "agrees": agrees}
+    return {"table_2": result, "agrees": agrees}
 
 
 def _balances(balances: list[printed.Balance]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _balances(balances: list[printed.Balance]) -> dict[str, Any]:
 
 
 def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for cell in cells:
         one = cell.setting
         label = f"{one.model} {one.device} {one.stage}"
@@ -126,8 +126,8 @@ def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
         ]  # fmt: skip
         columns = (label, "GFLOP", "MB", "FLOP / byte", "balance", "bound")
         _report.show("", columns, rows)
-        found[label] = {row[0]: row[-1] for row in rows}
-    return found
+        result[label] = {row[0]: row[-1] for row in rows}
+    return result
 
 
 @app.command()
@@ -138,15 +138,15 @@ def figures(
     as_json: Json = False,
 ) -> None:
     """Draw Figures 2 to 4 as PNG files: measured MFU, the curve and the roofline over it."""
-    made = []
+    results = []
     with _report.door():
         tables = files.measured(tables, "--tables")
         for name in names or list(drawn.FIGURES):
             if name not in drawn.FIGURES:
                 raise InputError("command line", "figure", name, ", ".join(drawn.FIGURES))
-            made.append(str(drawn.draw(name, tables, out)))
-            print(made[-1])
-    _report.finish(True, {"files": made}, as_json)
+            results.append(str(drawn.draw(name, tables, out)))
+            print(results[-1])
+    _report.finish(True, {"files": results}, as_json)
 
 
 @app.command()
@@ -170,15 +170,15 @@ def fits(
     headline, agrees = {}, True
     with _report.door():
         for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
-            made, source = sheets.fitted_system(name, tables)
-            lines = list(sheets.lines(name, made))
+            results, source = sheets.fitted_system(name, tables)
+            lines = list(sheets.lines(name, results))
             agrees &= not any(x.worse for x in lines)
             _print_lines(lines)
             headline[name] = {x.family: [*x.seen, *(x.unseen or ())] for x in lines}
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
                 path = out / f"{name}.kernels.toml"
-                path.write_text("\n".join(sheets.sheet(made, source)) + "\n", encoding="utf-8")
+                path.write_text("\n".join(sheets.sheet(results, source)) + "\n", encoding="utf-8")
                 print(path)
     _report.finish(agrees, headline | {"agrees": agrees}, as_json)
 

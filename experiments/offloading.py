@@ -50,7 +50,7 @@ def check_search(file: File, as_json: Json = False) -> None:
     cmem_GiB (200), nmem_GiB (1500).
     """
     with _report.door():
-        found = searches.compare(file)
+        result = searches.compare(file)
     rows = [
         (
             f.label,
@@ -61,15 +61,15 @@ def check_search(file: File, as_json: Json = False) -> None:
             len(f.grid.time),
             _report.verdict(f.reaches),
         )
-        for f in found
+        for f in result
     ]
     columns = ("search", "theirs", "ours", "ours / theirs - 1", "block", "programs", "verdict")
     _report.show("Most tokens/s of the released model", columns, rows)
-    agrees = bool(found) and all(f.reaches for f in found)
-    least = min((f.ours / f.theirs - 1 for f in found), default=0.0)
+    agrees = bool(result) and all(f.reaches for f in result)
+    least = min((f.ours / f.theirs - 1 for f in result), default=0.0)
     headline = {
-        "searches": len(found),
-        "programs": sum(len(f.grid.time) for f in found),
+        "searches": len(result),
+        "programs": sum(len(f.grid.time) for f in result),
         "least_relative_gain": least,
         "agrees": agrees,
     }
@@ -99,10 +99,10 @@ def figures(
             headline["files"].append(str(path))
             print(path)
             if name == "5":
-                headline["section 6.4"] = found = drawn.claims(panels)
-                columns = ("network", *next(iter(found.values())))
+                headline["section 6.4"] = result = drawn.claims(panels)
+                columns = ("network", *next(iter(result.values())))
                 rows = [(k, *(f"{x:.3g}" if isinstance(x, float) else x for x in v.values()))
-                        for k, v in found.items()]  # fmt: skip
+                        for k, v in result.items()]  # fmt: skip
                 _report.show("Section 6.4", columns, rows)
     _report.finish(True, headline, as_json)
 
@@ -111,13 +111,13 @@ def figures(
 def fit(as_json: Json = False) -> None:
     """Fit the constants of our model to Table 2 (512 tokens) and Table 4 anew."""
     with _report.door():
-        found = predicted.calibrated(printed.improved())
+        result = predicted.calibrated(printed.improved())
     stored = {name: float(x) for name, x in predicted.constants(printed.improved()).items()}
-    rows = [(name, f"{value:.4g}", f"{stored[name]:.4g}") for name, value in found.values.items()]
+    rows = [(name, f"{value:.4g}", f"{stored[name]:.4g}") for name, value in result.values.items()]
     _report.show("Constants", ("constant", "fitted", "stored"), rows)
-    worst = max(abs(x) for x in found.errors)
-    agrees = all(abs(found.values[k] / v - 1) < 0.02 for k, v in stored.items())
-    _report.finish(agrees, {"fitted": found.values, "worst": worst, "agrees": agrees}, as_json)
+    worst = max(abs(x) for x in result.errors)
+    agrees = all(abs(result.values[k] / v - 1) < 0.02 for k, v in stored.items())
+    _report.finish(agrees, {"fitted": result.values, "worst": worst, "agrees": agrees}, as_json)
 
 
 if __name__ == "__main__":

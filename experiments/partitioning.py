@@ -53,19 +53,19 @@ def fit(file: File = measured.FILE, as_json: Json = False) -> None:
     with _report.door():
         rows = measured.cells(file)
         own, gpus = measured.own(rows), [c for c in rows if c.gpu]
-        for name, found, used in (
+        for name, result, used in (
             ("tpu_v4", calibration.fitted(own), own),
             ("a100_sxm", calibration.gpus(gpus), gpus),
         ):
-            spread = calibration.spreads(found, used)
+            spread = calibration.spreads(result, used)
             shown = [
                 (k, f"{v:.4g}", f"{spread[k][0]:.3g} to {spread[k][1]:.3g}")
-                for k, v in found.values.items()
+                for k, v in result.values.items()
             ]
-            median, worst = calibration.summary(found)
+            median, worst = calibration.summary(result)
             note = f"{len(used)} cells, median error {median:.1%}, worst {worst:.1%}"
             _report.show(name, ("coefficient", "value", "80 % interval"), shown, note)
-            headline[name] = {"median_error": median, "worst_error": worst, **found.values}
+            headline[name] = {"median_error": median, "worst_error": worst, **result.values}
     _report.finish(True, headline, as_json)
 
 

@@ -46,10 +46,10 @@ class Side(NamedTuple):
 
 def side(system: str, quant: str | None) -> Side:
     """DeepSeek-R1 under TensorRT-LLM's coefficients."""
-    found, model = load_system(system), load_model(MODEL, quant=quant)
-    serving = make("serving.trtllm", found.coefficients)
+    result, model = load_system(system), load_model(MODEL, quant=quant)
+    serving = make("serving.trtllm", result.coefficients)
     assert isinstance(serving, Serving)
-    return Side(model.architecture, found.hardware, serving)
+    return Side(model.architecture, result.hardware, serving)
 
 
 def layouts(chips: int) -> list[Layout]:
@@ -76,7 +76,7 @@ def curves() -> dict[str, np.ndarray]:
 
 def together(on: Side, legal: list[Layout]) -> np.ndarray:
     """One server for both phases: the best layout and batch at each speed."""
-    served = table(on.serving, on.arch, on.hardware, WORK, legal, Deployment.of()).served
+    served = table(on.serving, on.arch, on.hardware, WORK, legal, Deployment.of()).estimates
     fits = np.asarray(served.ttft) <= PATIENCE
     for limit in served.decode.limits.values():
         fits &= np.asarray(limit.need) <= np.asarray(limit.capacity)
@@ -139,16 +139,16 @@ def _best(throughput: np.ndarray, tpot: np.ndarray, fits: np.ndarray) -> np.ndar
     )
 
 
-def times(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def times(result: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Pools over each of the others, at every speed; nan where the other is never that fast."""
     return {
-        name: np.divide(found[POOLS], other, out=np.full_like(other, np.nan), where=other > 0)
-        for name, other in found.items()
+        name: np.divide(result[POOLS], other, out=np.full_like(other, np.nan), where=other > 0)
+        for name, other in result.items()
         if name != POOLS
     }
 
 
-def draw(found: Mapping[str, np.ndarray], path: Path) -> Path:
+def draw(result: Mapping[str, np.ndarray], path: Path) -> Path:
     """The curves, and how many times the pools are of each."""
     from infer_jax.plots.style import line, panels, save, style  # matplotlib: an extra
 
@@ -163,10 +163,10 @@ def draw(found: Mapping[str, np.ndarray], path: Path) -> Path:
             ),
             shared=False,
         )
-        for i, (name, values) in enumerate(found.items()):
+        for i, (name, values) in enumerate(result.items()):
             seen = values > 0
             left.plot(SPEEDS[seen], values[seen], label=name, **line(i))
-        for i, (name, values) in enumerate(times(found).items(), 1):
+        for i, (name, values) in enumerate(times(result).items(), 1):
             right.plot(SPEEDS, values, label=f"over {name}", **line(i))
         right.axhline(CLAIMED, color="0.6", linewidth=0.8)
         left.set(yscale="log", ylabel="output tokens per second and GPU")

@@ -26,7 +26,7 @@ LANES = 256
 
 
 class Outcome(NamedTuple):
-    """One space under one theory: gaps of 20 seeds by method, and what they cost."""
+    """One space under one estimator: gaps of 20 seeds by method, and what they cost."""
 
     task: Task
     best: float
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
     def report(self) -> dict[str, Any]:
         """Figures for JSON; an unmet limit is a gap of null."""
-        told = {
+        reports = {
             name: {
                 "worst_gap": float(gap.max()),
                 "mean_gap": float(gap.mean()),
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
             "evaluation_ratio": self.ratio,
             "evaluations": float(self.evaluations.mean()),
             "gradient_cost": self.gradient_cost,
-            "methods": told,
+            "methods": reports,
             "seconds": self.seconds,
         }
 
@@ -84,12 +84,12 @@ def compare(task: Task, seeds: int = SEEDS, say: Callable[[str], None] = print) 
         cost = gradient_cost(problem)
         counts = np.array([cost * d.counts["gradients"] + d.counts["lattice"] for d in designs])
         budget = int(counts.mean())
-        found = {"gradients": np.array([d.objective / best - 1.0 for d in designs])}
+        result = {"gradients": np.array([d.objective / best - 1.0 for d in designs])}
         for name, method in (("random", at_random), ("coordinates", by_coordinates)):
             begun = time.perf_counter()
-            found[name] = np.exp(method(problem, budget, seeds)) / best - 1.0
+            result[name] = np.exp(method(problem, budget, seeds)) / best - 1.0
             timed[name] = time.perf_counter() - begun
-    return Outcome(task, best, found, counts, cost, timed)
+    return Outcome(task, best, result, counts, cost, timed)
 
 
 def gradient_cost(problem: DesignProblem, rounds: int = 5) -> float:
@@ -117,12 +117,12 @@ def gradient_cost(problem: DesignProblem, rounds: int = 5) -> float:
 def at_random(problem: DesignProblem, budget: int, seeds: int) -> np.ndarray:
     """Log objective of the best of ``budget`` points drawn evenly, by seed; infinite if none."""
     sizes = np.asarray(problem.relaxed.group.sizes)
-    found = []
+    result = []
     for seed in range(seeds):
         rows = np.random.default_rng(seed).integers(0, sizes, (budget, len(sizes)))
         scores = problem.exact(rows, problem.limits)
-        found.append(_met(scores)[scores.order[0]])
-    return np.array(found)
+        result.append(_met(scores)[scores.order[0]])
+    return np.array(result)
 
 
 def by_coordinates(problem: DesignProblem, budget: int, seeds: int) -> np.ndarray:

@@ -48,9 +48,9 @@ def analytic(hops: float, read: float) -> tuple[float, float]:
 def level4() -> Point:
     """Level 4 with one request and no context, at the GPUs at which it is fastest."""
     system = load_system(SYSTEM)
-    theory = make("economics.level4", system.coefficients)
+    economics = make("economics.level4", system.coefficients)
     arch = load_model(MODEL).architecture
-    point = Point(theory, arch, system.hardware, Workload.of(), Plan.of())
+    point = Point(economics, arch, system.hardware, Workload.of(), Plan.of())
     with jax.enable_x64(True):
         times = np.asarray(jax.jit(_times)(point))
     return point._replace(plan=Plan.of(tp=GRID[int(np.argmin(times))]))
@@ -76,10 +76,10 @@ def tables() -> dict[str, Any]:
     hops = float(point["layers"]) * REDUCES * HOP
     theirs = analytic(hops, float(point["bytes"] / point["bandwidth"]))
     at = level4()
-    told = elasticities(lambda p: {"tpot": p.estimator.estimate(
+    reports = elasticities(lambda p: {"tpot": p.estimator.estimate(
         p.arch, p.hardware, p.workload, p.plan).tpot}, at)  # fmt: skip
-    four = {e.path: e for e in told}
-    latencies = [e for e in told if e.path.startswith("estimator.protocols.*") and e.unit == "s"]
+    four = {e.path: e for e in reports}
+    latencies = [e for e in reports if e.path.startswith("estimator.protocols.*") and e.unit == "s"]
     latency = sum(e.slope for e in latencies)
     worst = max(abs(ours["bandwidth"] - theirs[0]), abs(ours["hop"] - theirs[1]))
     memory = four["hardware.chip.memory_bandwidth"].slope

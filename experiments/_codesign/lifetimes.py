@@ -56,26 +56,26 @@ def table_of(served: float) -> dict[str, Any]:
 
 def tables() -> dict[str, Any]:
     """Print and return: the cheapest life by tokens served, beside Chinchilla's own ratio."""
-    told, rows = {}, []
+    reports, rows = {}, []
     for served in SERVED:
         spec = spec_of(f"{served:g} tokens", table_of(served))
-        found = optimise(spec.estimator, spec.space, spec.keeps[0], start=spec.start)
+        result = optimise(spec.estimator, spec.space, spec.keeps[0], start=spec.start)
         law = spec.estimator.law
-        size, tokens = found.terms["active"], found.values["estimator.tokens"]
+        size, tokens = result.terms["active"], result.values["estimator.tokens"]
         own, trained = compute_optimal(Chinchilla.of(), 6.0 * size * tokens)
-        told[f"{served:g}"] = {
+        reports[f"{served:g}"] = {
             "parameters": size,
             "tokens": tokens,
             "tokens_per_parameter": tokens / size,
             "chinchilla_ratio": trained / own,
-            "training": found.terms["training"],
-            "lifetime": found.terms["lifetime"],
-            "cost": found.terms["cost"],
-            "loss": found.terms["loss"],
-            "design": {k: v for k, v in found.values.items() if "vectors" not in k},
-            "notes": list(law.warnings(found.point.arch, tokens)) if law else [],
+            "training": result.terms["training"],
+            "lifetime": result.terms["lifetime"],
+            "cost": result.terms["cost"],
+            "loss": result.terms["loss"],
+            "design": {k: v for k, v in result.values.items() if "vectors" not in k},
+            "notes": list(law.warnings(result.point.arch, tokens)) if law else [],
         }
-        row = told[f"{served:g}"]
+        row = reports[f"{served:g}"]
         rows.append(
             (
                 f"{served:.0e}",
@@ -92,11 +92,11 @@ def tables() -> dict[str, Any]:
                "Chinchilla's", "training $", "serving $", "loss")  # fmt: skip
     note = f"{MODEL} class on {SYSTEM}, 1024 in, 512 out, TPOT at most 20 ms, loss at most {LOSS}."
     _report.show("Least cost of a life at one loss", columns, rows, note)
-    for text in dict.fromkeys(n for x in told.values() for n in x["notes"]):
+    for text in dict.fromkeys(n for x in reports.values() for n in x["notes"]):
         _report.console().print(f"- {text}.")
     for caveat in CAVEATS:
         _report.console().print(f"- {caveat}")
-    found = list(told.values())
-    falls = all(a["parameters"] > b["parameters"] for a, b in pairwise(found))
-    over = all(x["tokens_per_parameter"] > x["chinchilla_ratio"] for x in found[1:])
-    return {"lifetimes": told, "caveats": list(CAVEATS), "agrees": falls and over}
+    result = list(reports.values())
+    falls = all(a["parameters"] > b["parameters"] for a, b in pairwise(result))
+    over = all(x["tokens_per_parameter"] > x["chinchilla_ratio"] for x in result[1:])
+    return {"lifetimes": reports, "caveats": list(CAVEATS), "agrees": falls and over}

@@ -13,7 +13,7 @@ from infer_jax.physics import decoder
 from infer_jax.specs import Plan, Workload, number, part, spec
 from infer_jax.sweeps import Axis, Best, Constraint, Space
 
-THEORIES = ("economics.planned", "kernels")
+ESTIMATORS = ("economics.planned", "kernels")
 SYSTEM = "h800_sxm"  # the one profile with curves for both
 BLOCK = "arch.blocks.0"
 
@@ -22,7 +22,7 @@ class Task(NamedTuple):
     """A space, its estimator, and what is best in it."""
 
     name: str
-    theory: str
+    estimator_name: str
     estimator: Any
     space: Space
     keep: Best
@@ -50,7 +50,7 @@ class Rippled(Wrapper):
 
     def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Any:
         """The estimate, its cost rippled."""
-        life = self.target.estimate(arch, hardware, workload, plan)
+        priced = self.target.estimate(arch, hardware, workload, plan)
         numbers = (
             (arch.width, 3712.0),
             (arch.blocks[0].feedforward.width, 13312.0),
@@ -60,10 +60,10 @@ class Rippled(Wrapper):
             (jnp.sin(jnp.pi * self.waves * jnp.log2(x / centre)) ** 2 for x, centre in numbers),
             start=jnp.asarray(0.0),
         )
-        return life.replace(cost=life.cost * (1.0 + self.depth * ripple))
+        return priced.replace(cost=priced.cost * (1.0 + self.depth * ripple))
 
 
-def _theory(name: str) -> Any:
+def _estimator(name: str) -> Any:
     return make(name, load_system(SYSTEM).coefficients)
 
 
@@ -71,7 +71,7 @@ def _judged(name: str, target: Any) -> QualityWrapper:
     return QualityWrapper.of(target=target)
 
 
-def dense(theory: str) -> Task:
+def dense(estimator_name: str) -> Task:
     """A dense model of the 8B class: its shape, its split and its batch."""
     axes = {
         "arch.width": Axis.integers(2048, 6144, 128),
@@ -87,10 +87,12 @@ def dense(theory: str) -> Task:
         Constraint(value="aspect", at_least=64, at_most=160),
         Constraint(value=f"{BLOCK}.attention.kv_heads", divides=f"{BLOCK}.attention.query_heads"),
     )
-    return _task("dense", theory, "llama-3.1-8b", axes, where, Best("cost", under={"tpot": 0.012}))
+    return _task(
+        "dense", estimator_name, "llama-3.1-8b", axes, where, Best("cost", under={"tpot": 0.012})
+    )
 
 
-def mixture(theory: str) -> Task:
+def mixture(estimator_name: str) -> Task:
     """A mixture of experts of fixed active parameters: experts, their width, depth and split."""
     layer = f"{BLOCK}.feedforward"
     axes = {
@@ -108,10 +110,10 @@ def mixture(theory: str) -> Task:
         Constraint(value="plan.ep", divides=f"{layer}.experts"),
     )
     keep = Best("cost", under={"tpot": 0.02})
-    return _task("mixture", theory, "qwen3-30b-a3b", axes, where, keep)
+    return _task("mixture", estimator_name, "qwen3-30b-a3b", axes, where, keep)
 
 
-def deployment(theory: str) -> Task:
+def deployment(estimator_name: str) -> Task:
     """How a large mixture is laid out, and the batch, at a speed."""
     axes = {
         "workload.batch": Axis.integers(1, 49152),
@@ -121,14 +123,14 @@ def deployment(theory: str) -> Task:
     }
     where = (Constraint(product=("plan.tp", "plan.pp", "plan.ep"), at_most=512),)
     keep = Best("cost", under={"tpot": 0.05})
-    return _task("deployment", theory, "qwen3-235b-a22b", axes, where, keep)
+    return _task("deployment", estimator_name, "qwen3-235b-a22b", axes, where, keep)
 
 
-def drafting(theory: str) -> Task:
+def drafting(estimator_name: str) -> Task:
     """A draft model for Llama 3 70B: its shape, on an acceptance that grows with its size."""
     target = load_model("llama-3.1-70b").architecture
     draft = load_model("llama-3.2-1b").architecture
-    inner = Speculative.bonus(_theory(theory), draft, 0.8)
+    inner = Speculative.bonus(_estimator(estimator_name), draft, 0.8)
     block = "estimator.target.draft.blocks.0"
     axes = {
         "estimator.target.draft.width": Axis.integers(512, 4096, 64),
@@ -148,7 +150,7 @@ def drafting(theory: str) -> Task:
         target, system.hardware, Workload.of(isl=2048, osl=512), Plan.of(), axes=axes, where=where
     )
     keep = Best("cost", under={"tpot": 0.02})
-    return Task("drafting", theory, QualityWrapper.of(target=inner), space, keep)
+    return Task("drafting", estimator_name, QualityWrapper.of(target=inner), space, keep)
 
 
 def _acceptance(_: Any, point: Any) -> Array:
@@ -158,16 +160,16 @@ def _acceptance(_: Any, point: Any) -> Array:
     return 0.9 * size / (size + 3e8)
 
 
-def planted(theory: str) -> Task:
+def planted(estimator_name: str) -> Task:
     """The dense space with planted local optima."""
-    task = dense(theory)
-    estimator = QualityWrapper.of(target=Rippled.of(target=_theory(theory)))
+    task = dense(estimator_name)
+    estimator = QualityWrapper.of(target=Rippled.of(target=_estimator(estimator_name)))
     return task._replace(name="planted", estimator=estimator)
 
 
 def _task(
     name: str,
-    theory: str,
+    estimator_name: str,
     model: str,
     axes: dict[str, Axis],
     where: tuple[Constraint, ...],
@@ -177,7 +179,9 @@ def _task(
     system = load_system(SYSTEM)
     work = Workload.of(isl=2048, osl=512)
     space = Space(arch, system.hardware, work, Plan.of(), axes=axes, where=where)
-    return Task(name, theory, QualityWrapper.of(target=_theory(theory)), space, keep)
+    return Task(
+        name, estimator_name, QualityWrapper.of(target=_estimator(estimator_name)), space, keep
+    )
 
 
 SPACES: dict[str, Callable[[str], Task]] = {

@@ -1,6 +1,6 @@
 """Three designs: a dense 70B for two systems, a mixture for two balances, a draft for three curves.
 
-Each is searched under one theory and priced again by another; a gain that only one of them sees
+Each is searched under one estimator and priced again by another; a gain that only one of them sees
 is said so. No model here was trained: equal parameters are not equal quality.
 """
 
@@ -43,7 +43,7 @@ CAVEATS = {
         "only guard of quality: no law with shape was fitted at 70B, so none is used.",
         "The start is Llama 3.1 70B at a batch and split of its own best, so that the gain is the "
         "shape's and not the batch's.",
-        "The second theory mixes prompts into the batch: it sees nearly the same saving, "
+        "The second estimator mixes prompts into the batch: it sees nearly the same saving, "
         "and a TPOT far above the limit, for start and design alike.",
         "Designs run to the bounds that shipped proportions set (feedforward 5 times the width, "
         "141 of at most 144 for width over layers): the gain is what these bounds allow.",
@@ -51,10 +51,10 @@ CAVEATS = {
     "b": (
         "Total and active parameters are held within 2 %; that experts of another width, fewer "
         "heads or a narrower latent learn as well is assumed, not known.",
-        "Heads and the latent's rank run to the least that the file allows: nothing in a theory of "
-        "time holds them back. Read it as what fewer heads are worth, not as advice.",
-        "The second theory sees nearly the same saving, and a TPOT above the limit: under it the "
-        "batch would have to be smaller, for start and design alike.",
+        "Heads and the latent's rank run to the least that the file allows: no estimate of time "
+        "holds them back. Read it as what fewer heads are worth, not as advice.",
+        "The second estimator sees nearly the same saving, and a TPOT above the limit: under it "
+        "the batch would have to be smaller, for start and design alike.",
         "The balance points ask how much arithmetic is free beside memory; they say nothing of "
         "time, and designs need not sit on them: batch, exchange and launches weigh as well.",
         "The curves of H20 and H800 were fitted to kernels of shapes near DeepSeek-V3's; a design "
@@ -77,7 +77,7 @@ def dense(out: Path) -> dict[str, Any]:
     """(a) A dense model of 70B parameters reshaped for H100 and for GB200 NVL72."""
     shapes = np.array([_proportions(name) for name in SHIPPED])
     low, high = shapes.min(axis=0).tolist(), shapes.max(axis=0).tolist()
-    told = {}
+    reports = {}
     for system, limit, chips in (("h100_sxm", 0.030, 8), ("gb200_nvl72", 0.012, 64)):
         size = _parameters("llama-3.1-70b")["parameters"]
         table = {
@@ -112,13 +112,13 @@ def dense(out: Path) -> dict[str, Any]:
             "objective": {"best": "cost"},
             "limits": {"tpot": limit},
         }
-        told[system] = _searched(f"a-{system}", table, out)
-    return _told("a", "A dense model of 70B parameters, least $/Mtok at a speed", told, out)
+        reports[system] = _searched(f"a-{system}", table, out)
+    return _reported("a", "A dense model of 70B parameters, least $/Mtok at a speed", reports, out)
 
 
 def mixture(out: Path) -> dict[str, Any]:
     """(b) A mixture of DeepSeek-V3's class redesigned for H20 and for H800."""
-    told = {}
+    reports = {}
     sizes = _parameters("deepseek-v3")
     for system in ("h20_sxm", "h800_sxm"):
         table = {
@@ -153,21 +153,21 @@ def mixture(out: Path) -> dict[str, Any]:
             "objective": {"best": "cost"},
             "limits": {"tpot": 0.050},
         }
-        found = _searched(f"b-{system}", table, out)
+        result = _searched(f"b-{system}", table, out)
         chip = load_system(system).hardware.chip
         ratio = float(chip.flops_8 / chip.memory_bandwidth)
         layer = "arch.blocks.1.feedforward"
-        spread = found["design"][f"{layer}.experts"] / found["design"][f"{layer}.active"]
-        tokens = found["design"]["workload.batch"]
-        found["balance"] = {
+        spread = result["design"][f"{layer}.experts"] / result["design"][f"{layer}.active"]
+        tokens = result["design"]["workload.batch"]
+        result["balance"] = {
             "FLOP per byte at 8 bits": ratio,
             "heads at balance (R/4)": ratio / 4.0,
-            "heads of the design": found["design"]["arch.blocks.0.attention.query_heads"],
+            "heads of the design": result["design"]["arch.blocks.0.attention.query_heads"],
             "tokens of a layer at balance (R/2 E/k)": ratio / 2.0 * spread,
             "tokens of the design's step": tokens,
         }
-        told[system] = found
-    return _told("b", "A mixture of DeepSeek-V3's class, least $/Mtok at 50 ms", told, out)
+        reports[system] = result
+    return _reported("b", "A mixture of DeepSeek-V3's class, least $/Mtok at 50 ms", reports, out)
 
 
 def _proportions(name: str) -> tuple[float, float, float]:
@@ -194,14 +194,14 @@ def draft(out: Path) -> dict[str, Any]:
     target = load_model("llama-3.1-70b", quant="fp8").architecture
     small = load_model("llama-3.2-1b", quant="fp8").architecture
     block = "estimator.target.draft.blocks.0"
-    told = {}
+    reports = {}
     for name, curve in CURVES.items():
 
         def acceptance(_: Any, point: Any, curve: Any = curve) -> Array:
             size = decoder.total(decoder.parameters(point.estimator.target.draft).values())
             return jnp.clip(curve(size), 0.01, 0.99)
 
-        def theory(kind: str) -> Any:
+        def named(kind: str) -> Any:
             inner = make(kind, system.coefficients)
             return QualityWrapper.of(target=Speculative.bonus(inner, small, 0.8, most=8))
 
@@ -228,21 +228,21 @@ def draft(out: Path) -> dict[str, Any]:
         )
         work, plan = Workload.of(isl=2048, osl=512, batch=8), Plan.of(tp=8)
         space = Space(target, system.hardware, work, plan, axes=axes, where=where)
-        found = optimise(theory("economics.planned"), space, Best("speed"), start=start)
-        report = _of(found, theory("kernels"))
-        assert isinstance(found.point.estimator, QualityWrapper)
-        chosen = found.point.estimator.target
+        result = optimise(named("economics.planned"), space, Best("speed"), start=start)
+        report = _of(result, named("kernels"))
+        assert isinstance(result.point.estimator, QualityWrapper)
+        chosen = result.point.estimator.target
         assert isinstance(chosen, Speculative) and chosen.draft is not None
         size = float(decoder.total(decoder.parameters(chosen.draft).values()))
         report["draft"] = {
             "parameters": size,
             "acceptance": float(chosen.acceptance),
-            "drafts a pass": float(found.estimate.decode.layout["drafts"]),
+            "drafts a pass": float(result.estimate.decode.layout["drafts"]),
         }
         config, _ = export(chosen.draft, template("llama-3.2-1b"), quant="fp8")
-        _write(out / f"c-{name.replace(' ', '-')}", report, config, found)
-        told[name] = report
-    return _told("c", "A draft model for Llama 3 70B, fastest at batch 8", told, out)
+        _write(out / f"c-{name.replace(' ', '-')}", report, config, result)
+        reports[name] = report
+    return _reported("c", "A draft model for Llama 3 70B, fastest at batch 8", reports, out)
 
 
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {"a": dense, "b": mixture, "c": draft}
@@ -258,10 +258,10 @@ def _searched(name: str, table: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """Search a table, from the model at the batch and split that are best for it alone."""
     spec = spec_of(name, table)
     own = _own_best(spec)
-    found = optimise(spec.estimator, spec.space, spec.keeps[0], feasible=spec.feasible, start=own)
-    report = _of(found, spec.second)
-    config, _ = export(found.point.arch, template(spec.model), **spec.formats)
-    _write(out / name, report, config, found)
+    result = optimise(spec.estimator, spec.space, spec.keeps[0], feasible=spec.feasible, start=own)
+    report = _of(result, spec.second)
+    config, _ = export(result.point.arch, template(spec.model), **spec.formats)
+    _write(out / name, report, config, result)
     return report
 
 
@@ -283,29 +283,29 @@ def _of_shape(constraint: Any) -> bool:
     return all(n in ("", "parameters", "active", "aspect") or n.startswith("arch.") for n in names)
 
 
-def _of(found: Design, second: Any) -> dict[str, Any]:
-    """Start and design under both theories."""
+def _of(result: Design, second: Any) -> dict[str, Any]:
+    """Start and design under both estimators."""
 
     def other(point: Any) -> dict[str, Any]:
-        theory = second
+        other_estimator = second
         if isinstance(second, Wrapper) and isinstance(second.target, Speculative):
             own = point.estimator.target
-            theory = second.replace(
+            other_estimator = second.replace(
                 target=second.target.replace(draft=own.draft, acceptance=own.acceptance)
             )
-        life = estimate_of(point._replace(estimator=theory))
-        told: dict[str, Any] = {n: float(getattr(life, n)) for n in TERMS}
-        return told | {"feasible": bool(life.decode.feasible)}
+        priced = estimate_of(point._replace(estimator=other_estimator))
+        reports: dict[str, Any] = {n: float(getattr(priced, n)) for n in TERMS}
+        return reports | {"feasible": bool(priced.decode.feasible)}
 
     return {
-        "objective": found.by,
-        "gain": found.gain,
-        "start": {path: float(_at(found.start, path)) for path in found.values},
-        "design": {k: float(v) for k, v in found.values.items()},
-        "terms": {n: (found.start_terms[n], found.terms[n]) for n in TERMS},
-        "second": {"start": other(found.start), "design": other(found.point)},
-        "counts": found.counts | {"seconds": found.seconds},
-        "notes": list(found.notes),
+        "objective": result.by,
+        "gain": result.gain,
+        "start": {path: float(_at(result.start, path)) for path in result.values},
+        "design": {k: float(v) for k, v in result.values.items()},
+        "terms": {n: (result.start_terms[n], result.terms[n]) for n in TERMS},
+        "second": {"start": other(result.start), "design": other(result.point)},
+        "counts": result.counts | {"seconds": result.seconds},
+        "notes": list(result.notes),
     }
 
 
@@ -315,11 +315,11 @@ def _at(point: Any, path: str) -> Any:
     return point
 
 
-def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], found: Design) -> None:
+def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], result: Design) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in (("design.json", report), ("config.json", config)):
         write_text(folder / name, json.dumps(table, indent=2) + "\n")
-    track = track_of(found)
+    track = track_of(result)
     names = [n.replace("arch.blocks.0.", "").replace("estimator.target.", "") for n in track.names]
     caption = (
         "Left: every restart of the relaxed problem; thin: a limit is broken. Right: the best "
@@ -328,8 +328,8 @@ def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], found: 
     plot_path(track._replace(names=names), folder / "path.png", title=folder.name, caption=caption)
 
 
-def _told(case: str, title: str, told: dict[str, Any], out: Path) -> dict[str, Any]:
-    for name, report in told.items():
+def _reported(case: str, title: str, reports: dict[str, Any], out: Path) -> dict[str, Any]:
+    for name, report in reports.items():
         rows = [
             (k, f"{report['start'][k]:,.6g}", f"{v:,.6g}", f"{v / report['start'][k]:.3f}")
             for k, v in report["design"].items()
@@ -340,7 +340,7 @@ def _told(case: str, title: str, told: dict[str, Any], out: Path) -> dict[str, A
         second = report["second"]
         for term in TERMS:
             before, after = second["start"][term], second["design"][term]
-            rows.append((f"{term}, second theory", f"{before:.5g}", f"{after:.5g}",
+            rows.append((f"{term}, second estimator", f"{before:.5g}", f"{after:.5g}",
                          f"{after / before:.3f}"))  # fmt: skip
         for extra in ("balance", "draft"):
             rows += [(k, "", f"{v:,.5g}", "") for k, v in report.get(extra, {}).items()]
@@ -349,4 +349,4 @@ def _told(case: str, title: str, told: dict[str, Any], out: Path) -> dict[str, A
     for caveat in CAVEATS[case]:
         _report.console().print(f"- {caveat}")
     _report.console().print(f"Written to {out}.")
-    return {"designs": told, "caveats": list(CAVEATS[case])}
+    return {"designs": reports, "caveats": list(CAVEATS[case])}

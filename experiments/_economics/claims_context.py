@@ -56,12 +56,12 @@ def _intensity() -> list[Claim]:
         errors.append(abs(intensities[-1] - 2 * group / float(arch.cache.bytes)))
     plain = economics_model("GPT_3")
     alone = core_flops(plain) / cache(plain) / _ridge(16)
-    found = f"{min(intensities):.0f} to {max(intensities):.0f} of {_ridge(16):.0f} FLOP/byte"
+    result = f"{min(intensities):.0f} to {max(intensities):.0f} of {_ridge(16):.0f} FLOP/byte"
     return [
         lost("intensity of attention, 2 G / p_a FLOP per byte", "Sec. 4.3",
              f"2 G / p_a, off by {max(errors):.0e}"),
         lost("best utilisation without grouped queries (G = 1)", "Sec. 4.3", f"{alone:.2%}"),
-        stated("grouped queries at long context: bound by memory", "Sec. 5.2", "always", found,
+        stated("grouped queries at long context: bound by memory", "Sec. 5.2", "always", result,
                max(intensities) < _ridge(16)),
         lost("group that would end this", "Sec. 5.2", f"{_ridge(16):.0f} heads at 16 bits"),
     ]  # fmt: skip

@@ -212,6 +212,6 @@ def print_table(table: Printed) -> None:
         rows.append((row.label, *cells, state))
         if not table.why and (names := table.rounded_twice(row)):
             values = dict(zip((c.name for c in table.columns), row.ours, strict=True))
-            told = ", ".join(f"{name} {values[name]:.3f}" for name in names)
-            notes.append(f"{row.label}: {told} prints as theirs only by way of one digit more.")
+            reports = ", ".join(f"{name} {values[name]:.3f}" for name in names)
+            notes.append(f"{row.label}: {reports} prints as theirs only by way of one digit more.")
     show(table.title, columns, rows, "\n".join(notes))

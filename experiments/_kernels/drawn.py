@@ -180,12 +180,12 @@ def draw(name: str, folder: Path, out: Path) -> Path:
     """
     one = FIGURES[name]
     with jax.enable_x64(True):
-        made = [one.panel(d, load_kernel_tables(folder, d), chip(d)) for d in DEVICES]
+        results = [one.panel(d, load_kernel_tables(folder, d), chip(d)) for d in DEVICES]
     with style():
         apart = " Curve over measured where it is farthest: "
-        apart += "; ".join(f"{DEVICES[p.device]} {_farthest(p)}" for p in made)
-        figure, axes = panels(len(made), one.title, f"{SOURCE}{one.caption}{apart}.")
-        for ax, panel in zip(axes, made, strict=True):
+        apart += "; ".join(f"{DEVICES[p.device]} {_farthest(p)}" for p in results)
+        figure, axes = panels(len(results), one.title, f"{SOURCE}{one.caption}{apart}.")
+        for ax, panel in zip(axes, results, strict=True):
             ax.plot(panel.sizes, panel.roofline, color=QUIET, dashes=(6, 2), label="roofline")
             ax.plot(panel.sizes, panel.curve, color=TONES[2], label="curve")
             ax.plot(*panel.measured, "o", color=INK, label="measured")

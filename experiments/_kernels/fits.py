@@ -57,9 +57,9 @@ def drawn(device: str, stage: str, rows: np.ndarray) -> np.ndarray:
     local, width, inner, each = rows[:, 2], rows[:, 4], rows[:, 5], rows[:, 7]
     up = rows[:, 9] * rows[:, 8] / (2.0 * width * 2.0 * inner)
     down = rows[:, 11] * rows[:, 10] / (2.0 * width * inner)
-    made = np.stack([up, down]) * NOMINAL[device] / local
+    results = np.stack([up, down]) * NOMINAL[device] / local
     padded = stage == "prefill" and device == PADDED
-    return np.where(padded & (rows[:, 0] >= PADDED_FROM), each, made)
+    return np.where(padded & (rows[:, 0] >= PADDED_FROM), each, results)
 
 
 def grouped(device: str, stage: str, rows: np.ndarray, chip: Chip) -> Family:

@@ -31,13 +31,13 @@ def lacks(
     tables: KernelTables, arch: Architecture, kernels: Mapping[str, Kernel], stage: str, tp: float
 ) -> list[Lack]:
     """What the look-ups of one phase lacked, in the order in which the tool looks up."""
-    found: list[Lack] = []
+    result: list[Lack] = []
     for name, kernel in kernels.items():
         lack, row = float(kernel.lack), float(kernel.row)
         if lack != MEASURED:
             family, core = table_of(arch, name, stage, tp)
-            found.append(_lack(tables, name, family, core, lack, row, float(kernel.mfu)))
-    return found
+            result.append(_lack(tables, name, family, core, lack, row, float(kernel.mfu)))
+    return result
 
 
 def table_of(arch: Architecture, kernel: str, stage: str, tp: float) -> tuple[str, str]:

@@ -32,11 +32,11 @@ def packaged(system: str, hardware: Hardware) -> Iterator[Family]:
     Raises:
         InputError: the package is not installed, or has no such system.
     """
-    found = find_spec("aiconfigurator_core")
-    if found is None or found.origin is None:
+    result = find_spec("aiconfigurator_core")
+    if result is None or result.origin is None:
         allowed = "pip install aiconfigurator-core pyarrow"
         raise InputError("aiconfigurator-core", "", "not installed", allowed)
-    root = Path(found.origin).parent / "systems" / "data" / system
+    root = Path(result.origin).parent / "systems" / "data" / system
     if not root.is_dir():
         known = ", ".join(sorted(p.name for p in root.parent.iterdir()))
         raise InputError("aiconfigurator-core", "system", system, known)
@@ -137,9 +137,9 @@ def _latent(root: Path, chip: Chip) -> Iterator[Family]:
     heads, batch, context = rows["num_heads"], rows["batch_size"], rows["step"]
     wide, held = 2 * 512 + 64, (512 + 64) * HELD
     flops, moved = 2 * heads * wide * batch * context, batch * (held * context + heads * wide * 2)
-    made = families.attending
+    results = families.attending
     seconds, shapes = _seconds(rows), labels(heads)
-    yield made("mla_decode", flops, moved, batch, seconds, shapes, chip, alone=True)
+    yield results("mla_decode", flops, moved, batch, seconds, shapes, chip, alone=True)
 
     rows = _read(folder / "context_mla_perf.parquet", (*names, "isl"), plain, {"isl": 256})
     heads, length = rows["num_heads"], rows["isl"]

@@ -53,8 +53,8 @@ def status(cell: str) -> str:
 
 def warnings(cell: str) -> str:
     """The tables that the tool warns about, in order of their names."""
-    found = re.findall(r"bench_data/([\w./-]+)\.csv|(grouped_gemm \w+) mfu not found", cell)
-    return ", ".join(sorted({(file or rows).lower() for file, rows in found}))
+    result = re.findall(r"bench_data/([\w./-]+)\.csv|(grouped_gemm \w+) mfu not found", cell)
+    return ", ".join(sorted({(file or rows).lower() for file, rows in result}))
 
 
 INPUTS = {
@@ -165,8 +165,8 @@ class Evaluation:
         for (device, _), members in groups.items():
             for start in range(0, len(members), CHUNK):
                 chunk = members[start : start + CHUNK]
-                made = self._chunk(device, [rows[i] for i in chunk])
-                for i, answer in zip(chunk, made, strict=True):
+                results = self._chunk(device, [rows[i] for i in chunk])
+                for i, answer in zip(chunk, results, strict=True):
                     answers[i] = answer
         return answers
 
@@ -192,19 +192,19 @@ class Evaluation:
         answer: dict[str, Value] = {"model_class": "hybrid" if hybrid else "plain"}
         answer |= {"status_static": OK} | values["static"]
         for stage in ("prefill", "decode"):
-            found = lacks(tables, arch, kernels[stage], stage, row["tp_size"])
-            fatal = next((lack for lack in found if lack.error), None)
+            result = lacks(tables, arch, kernels[stage], stage, row["tp_size"])
+            fatal = next((lack for lack in result if lack.error), None)
             if fatal is not None and fatal.headless:
                 assert fatal.error is not None
                 raise fatal.error
-            for lack in found:
+            for lack in result:
                 if lack.error is None:
                     self.defaults[lack.sentence][lack.kernel] += 1
             reason, before = (str(fatal.error), BEFORE[fatal.kernel]) if fatal else ("", ())
             if fatal is None and row["tp_size"] > row["world_size"]:
                 reason, before = "tp_size is above world_size: experts have no GPU", BEFORE["moe"]
             answer[f"status_{stage}"] = REFUSED if reason else OK
-            answer[f"warn_{stage}"] = warned(found, before if reason else None)
+            answer[f"warn_{stage}"] = warned(result, before if reason else None)
             if reason:
                 self.refused[f"{stage}: {reason}"] += 1
                 kept = {k: v for k, v in values[stage].items() if KINDS.get(k) in before}
@@ -218,11 +218,11 @@ class Evaluation:
         return Answer(answer)
 
 
-def warned(found: Iterable[Lack], before: tuple[str, ...] | None) -> str:
+def warned(result: Iterable[Lack], before: tuple[str, ...] | None) -> str:
     """The tables that the tool warns about; of a refused phase, by the kinds ``before`` it."""
     names = {
         lack.table
-        for lack in found
+        for lack in result
         if lack.warned and lack.error is None and (before is None or KIND[lack.kernel] in before)
     }
     return ", ".join(sorted(names))

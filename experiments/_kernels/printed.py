@@ -140,13 +140,13 @@ def table_2(folder: Path, configs: Path) -> Iterator[Cell]:
         looked_up = Tables.load(
             folder, one.device.lower(), chip.default_mfu, constants["missing_prefill"]
         )
-        world = (arch, chip.hardware, given)
-        tables, kernels = _run(Kernels.as_published(looked_up), *world, one.stage)
-        curves, _ = _run(Kernels.as_published(curves_of(one.device)), *world, one.stage)
+        inputs = (arch, chip.hardware, given)
+        tables, kernels = _run(Kernels.as_published(looked_up), *inputs, one.stage)
+        curves, _ = _run(Kernels.as_published(curves_of(one.device)), *inputs, one.stage)
         sheet = load_system(f"{one.device.lower()}_sxm").hardware.chip
         with jax.enable_x64(True):
-            found = (_bound(name, kernel, sheet) for name, kernel in kernels.items())
-            bounds = tuple(bound for bound in found if bound.gflop > 0)
+            result = (_bound(name, kernel, sheet) for name, kernel in kernels.items())
+            bounds = tuple(bound for bound in result if bound.gflop > 0)
         yield Cell(one, tables, curves, bounds)
 
 
@@ -174,8 +174,8 @@ def _run(
     model: Kernels, arch: Any, hardware: Any, given: Any, stage: str
 ) -> tuple[float, dict[str, Kernel]]:
     """Tokens per second and GPU, and the kernels, of one phase."""
-    found = columns(model, [arch], hardware, [given])
-    values, kernels = jax.tree.map(lambda x: x[0], found)
+    result = columns(model, [arch], hardware, [given])
+    values, kernels = jax.tree.map(lambda x: x[0], result)
     ordered = {name: kernels[stage][name] for name in KIND if name in kernels[stage]}
     return float(values[stage][f"{stage}_tgs"]), ordered
 

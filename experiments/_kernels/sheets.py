@@ -116,29 +116,29 @@ def stored(folder: Path) -> Iterable[Line]:
                 yield Line(device, one.name, len(one.seconds), shapes, seen, None, False)
 
 
-def lines(name: str, made: dict[str, FittedFamily]) -> Iterable[Line]:
+def lines(name: str, results: dict[str, FittedFamily]) -> Iterable[Line]:
     """The error table of one device or system."""
-    for family, one in made.items():
+    for family, one in results.items():
         seen = spread(one.seen)
         unseen = spread(one.unseen) if len(one.unseen) else None
-        told = EARLIER.get((name, family))
-        worse = told is not None and (
-            round(seen[0], 1) > told[0]
-            or (told[2] is not None and unseen is not None and round(unseen[0], 1) > told[2])
+        reports = EARLIER.get((name, family))
+        worse = reports is not None and (
+            round(seen[0], 1) > reports[0]
+            or (reports[2] is not None and unseen is not None and round(unseen[0], 1) > reports[2])
         )
         shapes = len(set(one.family.shapes))
         yield Line(name, family, len(one.seen), shapes, seen, unseen, worse)
 
 
-def sheet(made: dict[str, FittedFamily], source: str) -> list[str]:
+def sheet(results: dict[str, FittedFamily], source: str) -> list[str]:
     """The ``[kernels]`` table: measured families, then what they stand for, then the H20's."""
-    out = list(filled(made, FAMILIES, FILLS, source))
-    if "all_reduce" in made:
-        one = made["all_reduce"]
+    out = list(filled(results, FAMILIES, FILLS, source))
+    if "all_reduce" in results:
+        one = results["all_reduce"]
         assert isinstance(one.coefficients, Kernels)
         said = f"NCCL all-reduce on 2 to 8 GPUs: {errors(one)}"
         out.append(entry("link_share", float(one.coefficients.link_share), source, said))
-    if not any(name.startswith(BORROWED) for name in made):
+    if not any(name.startswith(BORROWED) for name in results):
         out += borrowed(source)
     return ["[kernels]", *out]
 

@@ -47,18 +47,18 @@ def best_blocks(model: str, *, compressed: bool = False) -> Curve:
 
 def row_by_row(model: str) -> Curve:
     """The policy of DeepSpeed and Accelerate: cache on the GPU, batches while they fit."""
-    theory, seconds, rates = Offloading.improved(solve=False), [], []
+    estimator, seconds, rates = Offloading.improved(solve=False), [], []
     percent = NVME if model == "opt-175b" else HOST
     with jax.enable_x64(True):
-        price = jax.jit(theory.estimate)
+        price = jax.jit(estimator.estimate)
         for g in range(1, 65):
             run = Run("", "", model, 512.0, (g, 1), percent, 0.0, cpu_attention=False,
                       schedule="row-by-row")  # fmt: skip
             arch, work, plan = inputs(run)
-            life = price(arch, HARDWARE, work, plan)
-            if bool(life.feasible):
-                seconds.append(float(life.time))
-                rates.append(float(life.throughput))
+            priced = price(arch, HARDWARE, work, plan)
+            if bool(priced.feasible):
+                seconds.append(float(priced.time))
+                rates.append(float(priced.throughput))
     return np.array(seconds), np.array(rates)
 
 
@@ -76,11 +76,11 @@ def figure1() -> dict[str, dict[str, Curve]]:
 
 def petals(delay: float, bandwidth: float) -> Curve:
     """OPT-30B on the chain of twelve T4, by batch; each as fast as improved has a T4."""
-    theory = Offloading.improved()
-    assert isinstance(theory.rates, Attained)
-    flops = theory.rates.matmul * HARDWARE.chip.flops_16
+    estimator = Offloading.improved()
+    assert isinstance(estimator.rates, Attained)
+    flops = estimator.rates.matmul * HARDWARE.chip.flops_16
     chain = collaborative.Chain(STAGES, delay, bandwidth, flops, HARDWARE.chip.memory_bandwidth)
-    layer = theory.job(named("opt-30b"), HARDWARE, WORK, Offload.of()).layer
+    layer = estimator.job(named("opt-30b"), HARDWARE, WORK, Offload.of()).layer
     served = collaborative.Served(
         layer.count * layer.weights, layer.count * layer.flops, layer.buffers.hidden
     )
@@ -106,11 +106,11 @@ def claims(panels: dict[str, dict[str, Curve]]) -> dict[str, Any]:
     (curves,) = panels.values()
     flexgen, *others = curves.items()
     least, most = float(flexgen[1][0].min()), float(flexgen[1][1].max())
-    found = {}
+    result = {}
     for name, (time, rate) in others:
         at = np.interp(time, *flexgen[1], left=0.0)
         lower = int(np.sum(rate < most))
-        found[name] = {
+        result[name] = {
             "FlexGen has the higher throughput": bool(most > rate.max()),
             "up to a Petals batch of": lower if lower < len(rate) else f"{lower} or more",
             "per GPU": bool(most > rate.max() / STAGES),
@@ -119,7 +119,7 @@ def claims(panels: dict[str, dict[str, Curve]]) -> dict[str, Any]:
             "FlexGen is sooner at some throughput": bool(np.any(at > rate)),
             "curves cross": bool(np.any(at > rate) and np.any(at < rate)),
         }
-    return found
+    return result
 
 
 FIGURES = {
@@ -140,10 +140,10 @@ def _against(name: str, panels: dict[str, dict[str, Curve]]) -> str:
             f"{packed / others:.0f} times with compression (c), {own / others:.0f} without. "
             "Agrees: FlexGen gains most where latency does not matter."
         )
-    found = claims(panels)
-    wins = [k for k, x in found.items() if x["FlexGen has the higher throughput"]]
-    loses = [k for k in found if k not in wins]
-    per = all(x["per GPU"] for x in found.values())
+    result = claims(panels)
+    wins = [k for k, x in result.items() if x["FlexGen has the higher throughput"]]
+    loses = [k for k in result if k not in wins]
+    per = all(x["per GPU"] for x in result.values())
     return (
         f" Agrees: FlexGen has the higher throughput than {' and '.join(wins) or 'none'}"
         f"{', and per GPU than all' if per else ''}. Does not, beyond small batches of the chain: "

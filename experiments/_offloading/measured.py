@@ -40,7 +40,7 @@ NVME = (0.0, 0.0, 100.0, 0.0, 100.0, 0.0)  # weights on disk, all else on the GP
 
 
 def _runs() -> list[Run]:
-    made = []
+    results = []
     for prompt, fitted, cells in (
         (
             512.0,
@@ -64,13 +64,13 @@ def _runs() -> list[Run]:
         for model, block, percent, rate, block_c, percent_c, rate_c in cells:
             where = f"Table 2, {prompt:g}"
             attends = percent[2] == 0.0
-            made.append(
+            results.append(
                 Run(where, "FlexGen", model, prompt, block, percent, rate, fitted,
                     cpu_attention=attends)
             )  # fmt: skip
             # the suite leaves the weights of OPT-30B in 16 bits
             compress = "cache" if model == "opt-30b" else "both"
-            made.append(
+            results.append(
                 Run(where, "FlexGen (c)", model, prompt, block_c, percent_c, rate_c, fitted,
                     compress=compress, cpu_attention=False)
             )  # fmt: skip
@@ -79,7 +79,7 @@ def _runs() -> list[Run]:
         ("opt-30b", (48, 3), MIXED, 11.52),
         ("opt-175b", (32, 8), DISK, 0.83),
     ):
-        made.append(
+        results.append(
             Run("Table 3, decode", "1 GPU", model, 512.0, block, percent, rate, decode=True,
                 cpu_attention=model != "opt-6.7b")
         )  # fmt: skip
@@ -94,7 +94,7 @@ def _runs() -> list[Run]:
             rates,
             strict=True,
         ):
-            made.append(
+            results.append(
                 Run(where, "4 GPUs", model, 512.0, block, percent, rate, decode=decode,
                     cpu_attention=model != "opt-6.7b", gpus=4.0)
             )  # fmt: skip
@@ -103,19 +103,19 @@ def _runs() -> list[Run]:
         ("opt-175b", (32, 8), DISK, ((32, 1), DISK), (0.69, 0.27, 0.59, 0.62)),
     ):
         table, run = "Table 5", (model, 512.0, block, percent)
-        made += [
+        results += [
             Run(table, "all optimizations", *run, rates[0]),
             Run(table, "no policy search", model, 512.0, *worse, rates[1]),
             Run(table, "no overlapping", *run, rates[2], overlap=False),
             Run(table, "no CPU compute", *run, rates[3], cpu_attention=False),
         ]
-    made += [
+    results += [
         Run("Table 5", "DeepSpeed policy", "opt-30b", 512.0, (8, 1), HOST, 1.57,
             cpu_attention=False, schedule="row-by-row"),
         Run("Table 5", "DeepSpeed policy", "opt-175b", 512.0, (2, 1), NVME, 0.01,
             cpu_attention=False, schedule="row-by-row"),
     ]  # fmt: skip
-    return made
+    return results
 
 
 RUNS = _runs()

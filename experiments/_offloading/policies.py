@@ -89,8 +89,8 @@ def _evaluate(rows: list[dict[str, Any]]) -> list[Answer | str]:
                 where = f"row {i + 1} of the policies, {kind}g_pct + {kind}c_pct + {kind}n_pct"
                 raise InputError(where, "", f"{sum(triple):g}", "percentages that sum to 100")
     with jax.enable_x64(True):
-        found = {name: np.asarray(x) for name, x in _rows(numbers).items()}
-    return [Answer({name: float(x[i]) for name, x in found.items()}) for i in range(len(rows))]
+        result = {name: np.asarray(x) for name, x in _rows(numbers).items()}
+    return [Answer({name: float(x[i]) for name, x in result.items()}) for i in range(len(rows))]
 
 
 def _columns() -> list[str]:

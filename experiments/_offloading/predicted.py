@@ -63,8 +63,12 @@ def rates(model: Offloading, batch: Any) -> tuple[Any, Any, Any]:
     """Tokens per second over all GPUs of every run: (generation, decode, whether it fits)."""
 
     def one(arch: Any, work: Any, plan: Any) -> Any:
-        life = model.estimate(arch, HARDWARE, work, plan)
-        return life.throughput * life.chips, life.decode_throughput * life.chips, life.feasible
+        priced = model.estimate(arch, HARDWARE, work, plan)
+        return (
+            priced.throughput * priced.chips,
+            priced.decode_throughput * priced.chips,
+            priced.feasible,
+        )
 
     return jax.vmap(one)(*batch)
 

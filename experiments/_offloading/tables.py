@@ -47,8 +47,8 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     """Every measured run by both models."""
-    found = [predict(m, RUNS) for m in (Offloading.released(solve=False), improved())]
-    return [Line(r, float(a), float(b)) for r, a, b in zip(RUNS, *found, strict=True)]
+    result = [predict(m, RUNS) for m in (Offloading.released(solve=False), improved())]
+    return [Line(r, float(a), float(b)) for r, a, b in zip(RUNS, *result, strict=True)]
 
 
 def improved() -> Offloading:
@@ -56,11 +56,11 @@ def improved() -> Offloading:
     return Offloading.improved(solve=False)
 
 
-def print_runs(found: list[Line]) -> None:
+def print_runs(result: list[Line]) -> None:
     """Tables 2, 3 and 5."""
-    for where in dict.fromkeys(line.run.where for line in found):
+    for where in dict.fromkeys(line.run.where for line in result):
         rows = []
-        for line in (x for x in found if x.run.where == where):
+        for line in (x for x in result if x.run.where == where):
             run = line.run
             g, k = run.block
             policy = f"{g:g} x {k:g}, " + " ".join(f"{x:g}" for x in run.percent)
@@ -78,16 +78,16 @@ def print_runs(found: list[Line]) -> None:
         ]
         note = "\n".join(others) + "\n".join(
             f"{x.run.model} {x.run.label}: {x.named}."
-            for x in found
+            for x in result
             if x.run.where == where and x.named
         )
         show(f"{where}: tokens/s", COLUMNS, rows, note)
 
 
-def ordered(found: list[Line]) -> bool:
+def ordered(result: list[Line]) -> bool:
     """Whether the ablations of Table 5 are in the order measured; equal ones may stand so."""
     for model in ("opt-30b", "opt-175b"):
-        rows = [x for x in found if x.run.where == "Table 5" and x.run.model == model]
+        rows = [x for x in result if x.run.where == "Table 5" and x.run.model == model]
         rates = [x.improved for x in sorted(rows, key=lambda x: -x.run.measured)]
         if any(b > a * (1.0 + 1e-9) for a, b in pairwise(rates)):
             return False
@@ -116,9 +116,9 @@ def print_breakdown() -> dict[str, Any]:
     return {row[0]: float(row[3]) for row in rows}
 
 
-def print_ratios(found: list[Line]) -> dict[str, float]:
+def print_ratios(result: list[Line]) -> dict[str, float]:
     """How many times FlexGen is faster than the policy of DeepSpeed and Accelerate."""
-    at = {(x.run.where, x.run.label, x.run.model): x for x in found}
+    at = {(x.run.where, x.run.label, x.run.model): x for x in result}
     base = at["Table 5", "DeepSpeed policy", "opt-175b"]
     whole = at["Table 2, 512", "FlexGen", "opt-175b"]
     squeezed = at["Table 2, 512", "FlexGen (c)", "opt-175b"]
@@ -162,13 +162,13 @@ def print_dollars() -> dict[str, float]:
     return ours
 
 
-def print_findings(found: list[Line]) -> dict[str, dict[str, float]]:
+def print_findings(result: list[Line]) -> dict[str, dict[str, float]]:
     """The two constants that part the released model from what was measured."""
     released = Offloading.released(solve=False)
     slow = released.rates
     warm = released.replace(rates=slow.with_(read=2.659 * GIB / READ))
     extra = Run("suite", "256", "opt-175b", 256.0, (64, 8), DISK, 1.36)
-    runs = [extra] + [x.run for x in found if x.run.model == "opt-175b" and _on_disk(x.run)]
+    runs = [extra] + [x.run for x in result if x.run.model == "opt-175b" and _on_disk(x.run)]
     disk = {}
     for run, a, b in zip(runs, predict(released, runs), predict(warm, runs), strict=True):
         name = f"{run.prompt:g} {run.label} {run.block[0]:g} x {run.block[1]:g}" + (
@@ -179,7 +179,7 @@ def print_findings(found: list[Line]) -> dict[str, dict[str, float]]:
     columns = ("OPT-175B on disk, predicted / measured", "0.473 GiB/s", "2.659 GiB/s")
     show("Finding 1: the disk constant of the released model", columns, rows)
     small = [
-        x for x in found
+        x for x in result
         if x.run.model == "opt-6.7b" and not x.run.compress and x.run.gpus == 1.0
     ]  # fmt: skip
     band = {f"{x.run.prompt:g} {x.run.where}": (x.released / x.run.measured,
@@ -199,15 +199,15 @@ def _on_disk(run: Run) -> bool:
 
 def print_all() -> tuple[bool, dict[str, Any]]:
     """Everything; whether every prediction is within 30 % or named, and the figures."""
-    found = lines()
-    print_runs(found)
+    result = lines()
+    print_runs(result)
     parts = print_breakdown()
-    ratios, dollars, findings = print_ratios(found), print_dollars(), print_findings(found)
+    ratios, dollars, findings = print_ratios(result), print_dollars(), print_findings(result)
     blocks = print_schedules()
-    predictions = [x for x in found if not x.run.fitted]
+    predictions = [x for x in result if not x.run.fitted]
     worst = max(abs(x.error) for x in predictions if not x.named)
-    order = ordered(found)
-    agrees = all(x.agrees for x in found) and order
+    order = ordered(result)
+    agrees = all(x.agrees for x in result) and order
     print(
         f"\n{len(predictions)} predictions, {sum(bool(x.named) for x in predictions)} of them "
         f"named as measured to one digit; the worst other is {worst:.0%} off; Table 5 in order: "
@@ -221,7 +221,7 @@ def print_all() -> tuple[bool, dict[str, Any]]:
             "fitted": x.run.fitted,
             "named": x.named or None,
         }
-        for x in found
+        for x in result
     }
     return agrees, {
         "runs": rows,

@@ -59,11 +59,11 @@ def gpus(rows: Sequence[Cell]) -> Fit:
     return fitted(rows, lambda cells: gpu_predictor(cells, hardware))
 
 
-def spreads(found: Fit, rows: Sequence[Cell]) -> dict[str, tuple[float, float]]:
+def spreads(result: Fit, rows: Sequence[Cell]) -> dict[str, tuple[float, float]]:
     """80 % intervals; cells of one column of one table err together."""
     with jax.enable_x64(True):
         clusters = [(c.table, c.series) for c in rows]
-        return interval(found, covariance(found, clusters), 0.8)
+        return interval(result, covariance(result, clusters), 0.8)
 
 
 def left_out(rows: Sequence[Cell], names: Sequence[str] = NAMES) -> np.ndarray:
@@ -89,7 +89,7 @@ def _settings(names: Sequence[str]) -> tuple[Partitioning, dict[str, Prior], dic
     return begin, priors, {name: b for name, b in BOUNDS.items() if name in names}
 
 
-def summary(found: Fit) -> tuple[float, float]:
+def summary(result: Fit) -> tuple[float, float]:
     """(median, worst) absolute relative error of a fit."""
-    errors = np.abs(found.errors)
+    errors = np.abs(result.errors)
     return float(np.median(errors)), float(errors.max())

@@ -47,7 +47,7 @@ class Point(NamedTuple):
 
 def _points(name: str, weights: str, batches: Sequence[float], new: float) -> list[Point]:
     """Feasible points over slices and batches; ``new`` tokens of prefill, or 1: decode."""
-    arch, made = partitioning_model(name, weights=weights), []
+    arch, results = partitioning_model(name, weights=weights), []
     cached = 0.0 if new > 1 else CONTEXT + 31.5
     for chips in SLICES:
         for batch in batches:
@@ -55,8 +55,8 @@ def _points(name: str, weights: str, batches: Sequence[float], new: float) -> li
             if phase.feasible:
                 time, tokens = float(phase.time), batch * new
                 flops = 2.0 * partitioning_parameters(name) * tokens
-                made.append(Point(time, chips * time / tokens, flops / (chips * PEAK * time)))
-    return made
+                results.append(Point(time, chips * time / tokens, flops / (chips * PEAK * time)))
+    return results
 
 
 def _best(points: Sequence[Point], worth: Callable[[Point], float]) -> list[Point]:
@@ -76,8 +76,8 @@ def _tradeoff(value: str) -> dict[str, dict[str, Line]]:
         curves: dict[str, Line] = {}
         for label, name in MODELS.items():
             for weights in ("bf16", "int8"):
-                found = _points(name, weights, BATCHES, new)
-                front = _best(found, lambda p: sign * getattr(p, value))
+                result = _points(name, weights, BATCHES, new)
+                front = _best(result, lambda p: sign * getattr(p, value))
                 curves[f"{label} {weights}"] = (
                     [1e3 * p.latency for p in front],
                     [getattr(p, value) for p in front],
@@ -229,10 +229,10 @@ def _faster() -> tuple[Mapping[str, Mapping[str, Line]], str]:
 def _short() -> tuple[Mapping[str, Mapping[str, Line]], str]:
     curves: dict[str, Line] = {}
     for label, name in MODELS.items():
-        found = []
+        result = []
         for new in (32, 64, 128, 256, 512, 1024):
-            found += _points(name, "int8", (1,), float(new))
-        front = _best(found, lambda p: -p.cost)
+            result += _points(name, "int8", (1,), float(new))
+        front = _best(result, lambda p: -p.cost)
         curves[label] = ([1e3 * p.latency for p in front], [p.cost for p in front])
     return {"": curves}, (
         "Batch 1, 32 to 1,024 tokens, int8. The shape of the paper's figure (cost falls as "

@@ -76,7 +76,7 @@ def cells(path: Path = FILE) -> list[Cell]:
         rows = list(csv.DictReader(path.read_text().splitlines()))
     except (OSError, UnicodeDecodeError):
         raise InputError(str(path), "", "unreadable", "a CSV file") from None
-    made = []
+    results = []
     for i, row in enumerate(rows, 2):
         missing = [name for name in COLUMNS if not row.get(name)]
         if missing:
@@ -86,8 +86,8 @@ def cells(path: Path = FILE) -> list[Cell]:
         except ValueError:
             raise InputError(str(path), f"line {i}", "not numbers", "numbers") from None
         inputs, outputs, batch, time, mfu = numbers
-        made.append(Cell(row["table"], inputs, outputs, batch, row["series"], time / 1e3, mfu))
-    return made
+        results.append(Cell(row["table"], inputs, outputs, batch, row["series"], time / 1e3, mfu))
+    return results
 
 
 def own(rows: list[Cell]) -> list[Cell]:
@@ -118,7 +118,7 @@ def ws_2d(**more: float) -> Slice:
 
 
 def request(
-    theory: Partitioning,
+    estimator: Partitioning,
     arch: Architecture,
     hardware: Hardware,
     first: Slice,
@@ -133,12 +133,12 @@ def request(
     one = jnp.ones_like(batch)
     start = ForwardPass(sequences=batch, new_tokens=inputs, cached_tokens=0.0 * one)
     at = ForwardPass(sequences=batch, new_tokens=one, cached_tokens=inputs + (outputs - 1.0) / 2.0)
-    prefill = theory.step(arch, hardware, start, first).time
-    return prefill, outputs * theory.step(arch, hardware, at, then).time
+    prefill = estimator.step(arch, hardware, start, first).time
+    return prefill, outputs * estimator.step(arch, hardware, at, then).time
 
 
 def predictor(rows: list[Cell], attention: float = BY_HEADS) -> Any:
-    """``predict(theory)``: seconds of the paper's own cells, in their order.
+    """``predict(estimator)``: seconds of the paper's own cells, in their order.
 
     MT-NLG, whose heads are many, is sharded over heads.
     """
@@ -150,10 +150,10 @@ def predictor(rows: list[Cell], attention: float = BY_HEADS) -> Any:
     column = jnp.asarray([_column(c) for c in rows])
     hardware = tpu()
 
-    def predict(theory: Partitioning) -> Array:
+    def predict(estimator: Partitioning) -> Array:
         times = jnp.zeros(len(rows))
         for arch, plan, chosen, table in parts:
-            run = jax.vmap(lambda r, a=arch, p=plan: request(theory, a, hardware, ws_2d(), p, r))
+            run = jax.vmap(lambda r, a=arch, p=plan: request(estimator, a, hardware, ws_2d(), p, r))
             first, then = run(table)
             which = column[np.asarray(chosen)]
             both = jnp.where(which == 0, first, jnp.where(which == 1, then, first + then))
@@ -164,7 +164,7 @@ def predictor(rows: list[Cell], attention: float = BY_HEADS) -> Any:
 
 
 def gpu_predictor(rows: list[Cell], hardware: Hardware) -> Any:
-    """``predict(theory)``: seconds of FasterTransformer cells, in their order.
+    """``predict(estimator)``: seconds of FasterTransformer cells, in their order.
 
     1-D weight-stationary over the GPUs of a stage. With stages, the batch passes in parts of at
     most 8192 tokens (FasterTransformer, src/fastertransformer/utils/nccl_utils.cc,
@@ -180,13 +180,13 @@ def gpu_predictor(rows: list[Cell], hardware: Hardware) -> Any:
             plan = Slice.of(x=1, y=1, z=chips, pp=stages, layout=0.0)
             parts.append((plan, chosen, (*table, split)))
 
-    def predict(theory: Partitioning) -> Array:
+    def predict(estimator: Partitioning) -> Array:
         times = jnp.zeros(len(rows))
         for plan, chosen, table in parts:
 
             def run(row: Any, plan: Slice = plan) -> Array:
                 first = plan.replace(micro_batches=row[3])
-                return sum(request(theory, megatron(), hardware, first, plan, row[:3]))  # type: ignore[return-value]
+                return sum(request(estimator, megatron(), hardware, first, plan, row[:3]))  # type: ignore[return-value]
 
             times = times.at[np.asarray(chosen)].set(jax.vmap(run)(table))
         return times

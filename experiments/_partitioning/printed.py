@@ -35,19 +35,19 @@ class Context(NamedTuple):
 
 def contexts() -> list[Context]:
     """Table 1: the longest contexts of PaLM 540B, heads padded to 64, on 64 chips."""
-    hardware, made = partitioning_hardware("tpu_v4"), []
+    hardware, results = partitioning_hardware("tpu_v4"), []
     for row in rows("partitioning_contexts.csv"):
         arch = partitioning_model("PaLM_540B", multihead=row["attention"] == "multihead")
         by = float(row["attention"] == "multiquery_batch")
         plan, batch = slice_of(64, layout=1.0, attention=by), float(row["batch"])
         with jax.enable_x64(True):
             ours = max_context(arch, hardware, plan, jnp.asarray(batch), jnp.asarray(RESERVED))
-        made.append(Context(row["attention"], batch, float(row["tokens"]), float(ours)))
-    return made
+        results.append(Context(row["attention"], batch, float(row["tokens"]), float(ours)))
+    return results
 
 
 @functools.cache
-def theory(name: str = "partitioning") -> Any:
+def estimator(name: str = "partitioning") -> Any:
     """The estimator with the coefficients of TPU v4's profile."""
     return make(name, load_system("tpu_v4").coefficients)
 
@@ -64,11 +64,11 @@ def run(arch: Any, plan: Any, batch: float, new: float = 1, cached: float = 0, *
     ``changes`` are coefficients other than the profile's.
     """
     searched = not isinstance(plan, Slice)
-    model = theory("partitioning" if searched else "partitioning.planned").with_(**changes)
+    model = estimator("partitioning" if searched else "partitioning.planned").with_(**changes)
     forward = ForwardPass.of(sequences=batch, new_tokens=new, cached_tokens=cached)
     with jax.enable_x64(True):
-        made = slice_of(plan) if searched else plan
-        return jax.device_get(step(model, arch, load_system("tpu_v4").hardware, forward, made))
+        results = slice_of(plan) if searched else plan
+        return jax.device_get(step(model, arch, load_system("tpu_v4").hardware, forward, results))
 
 
 class Setting(NamedTuple):
@@ -99,7 +99,7 @@ class Setting(NamedTuple):
 @functools.cache
 def settings() -> tuple[Setting, ...]:
     """Tables 2 and 3, predicted: coefficients are fitted to Tables D.2 to D.4 alone."""
-    made = []
+    results = []
     for row in rows("partitioning_tables.csv"):
         arch = partitioning_model(row["model"], weights=row["weights"])
         tokens, context = float(row["tokens"]), float(row["context"])
@@ -107,8 +107,8 @@ def settings() -> tuple[Setting, ...]:
         at = context + (tokens - 1.0) / 2.0 if decoding else context
         phase = run(arch, int(row["chips"]), float(row["batch"]), 1 if decoding else tokens, at)
         seconds = float(phase.time) * (tokens if decoding else 1.0)
-        made.append(Setting(row, seconds, *names(phase)))
-    return tuple(made)
+        results.append(Setting(row, seconds, *names(phase)))
+    return tuple(results)
 
 
 def names(phase: Phase) -> tuple[str, str]:

@@ -36,7 +36,7 @@ def contexts() -> dict[str, Any]:
 
 def settings() -> dict[str, Any]:
     """Tables 2 and 3, predicted and not fitted."""
-    made = printed.settings()
+    results = printed.settings()
     rows = [
         (
             s.label,
@@ -47,9 +47,9 @@ def settings() -> dict[str, Any]:
             f"{s.layout}, {s.attention}",
             verdict(abs(s.error) <= SETTING_WORST and s.right),
         )
-        for s in made
+        for s in results
     ]
-    errors = np.abs([s.error for s in made])
+    errors = np.abs([s.error for s in results])
     median, worst = float(np.median(errors)), float(errors.max())
     show(
         "Tables 2 and 3, predicted: seconds, and the fastest layout on the slice",
@@ -58,11 +58,11 @@ def settings() -> dict[str, Any]:
         f"median {median:.1%}, worst {worst:.1%}. On 8 chips the fastest 2-D layout has x = 1, "
         "which is 1-D.",
     )
-    agrees = median <= SETTING_MEDIAN and worst <= SETTING_WORST and all(s.right for s in made)
+    agrees = median <= SETTING_MEDIAN and worst <= SETTING_WORST and all(s.right for s in results)
     return {
         "settings_median_error": median,
         "settings_worst_error": worst,
-        "settings_layouts_right": sum(s.right for s in made),
+        "settings_layouts_right": sum(s.right for s in results),
         "settings_agree": agrees,
     }
 
@@ -84,7 +84,7 @@ def cells(rows: Sequence[Cell], left_out: bool) -> dict[str, Any]:
         )
         for name, (chips, stages) in GPUS.items()
     }
-    found = {
+    result = {
         "median_error": median,
         "worst_error": worst,
         "cells": len(own),
@@ -97,12 +97,12 @@ def cells(rows: Sequence[Cell], left_out: bool) -> dict[str, Any]:
     agrees = (
         median <= WITHIN["median"]
         and worst <= WITHIN["worst"]
-        and found["gpu_median_error"] <= WITHIN["GPUs"]
+        and result["gpu_median_error"] <= WITHIN["GPUs"]
     )
     if left_out:
         folds = np.abs(calibration.left_out(own))
         base = np.abs(calibration.left_out(own, calibration.BASELINE))
-        found |= {
+        result |= {
             "left_out_median_error": float(np.median(folds)),
             "left_out_worst_error": float(folds.max()),
             "baseline_median_error": float(np.median(base)),
@@ -112,9 +112,9 @@ def cells(rows: Sequence[Cell], left_out: bool) -> dict[str, Any]:
     show(
         "Tables D.2 to D.4 in all",
         ("figure", "ours"),
-        [(k, f"{v:.1%}" if "error" in k else f"{v:.4g}") for k, v in found.items()],
+        [(k, f"{v:.1%}" if "error" in k else f"{v:.4g}") for k, v in result.items()],
     )
-    return {**found, "cells_agree": agrees}
+    return {**result, "cells_agree": agrees}
 
 
 def times(rows: list[Cell], system: str) -> dict[Cell, float]:
@@ -122,11 +122,11 @@ def times(rows: list[Cell], system: str) -> dict[Cell, float]:
     if not rows:
         return {}
     loaded = load_system(system)
-    theory = make("partitioning.planned", loaded.coefficients)
+    estimator = make("partitioning.planned", loaded.coefficients)
     gpu = system != "tpu_v4"
     with jax.enable_x64(True):
         predict = measured.gpu_predictor(rows, loaded.hardware) if gpu else measured.predictor(rows)
-        times = np.asarray(jax.jit(predict)(theory))
+        times = np.asarray(jax.jit(predict)(estimator))
     return dict(zip(rows, map(float, times), strict=True))
 
 

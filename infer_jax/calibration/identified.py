@@ -43,7 +43,7 @@ def identifiability(fit: Fit) -> Identifiability:
     covered = _inverse(fit.information)
     deviation = np.sqrt(np.diag(covered))
     before = 1.0 / np.sqrt(np.maximum(fit.precision, 1e-300))
-    judged = [
+    findings = [
         _judged(name, d, d / b if p > 0 else None)
         for name, d, b, p in zip(names, deviation, before, fit.precision, strict=True)
     ]
@@ -55,9 +55,9 @@ def identifiability(fit: Fit) -> Identifiability:
         if abs(related[i, j]) >= TOGETHER
     ]
     pairs.sort(key=lambda pair: -abs(pair[2]))
-    sentences = [f"{f.name}: {f.verdict}." for f in judged if f.verdict != "identified"]
+    sentences = [f"{f.name}: {f.verdict}." for f in findings if f.verdict != "identified"]
     sentences += [_sentence(*pair) for pair in pairs]
-    return Identifiability(tuple(judged), tuple(pairs), tuple(sentences))
+    return Identifiability(tuple(findings), tuple(pairs), tuple(sentences))
 
 
 def _judged(name: str, deviation: float, learnt: float | None) -> Identified:

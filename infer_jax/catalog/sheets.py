@@ -18,7 +18,7 @@ from infer_jax.specs import Chip, Hardware, Spec, value_of
 
 TEXTS = ("title", "released", "notes")
 # tables of coefficients of the estimators that ship; calibrate writes the bands of serving
-THEORIES = ("economics", "kernels", "offloading", "partitioning", "serving", "serving_bands")
+ESTIMATORS = ("economics", "kernels", "offloading", "partitioning", "serving", "serving_bands")
 ENTRY = "a table { value = number, source = key of [sources] }"
 
 
@@ -112,10 +112,10 @@ def _misspelt(table: str) -> str:
 
     A name that goes on where a known one ends (economics_mine) is an estimator's of its own.
     """
-    if table in THEORIES or "." in table:
+    if table in ESTIMATORS or "." in table:
         return ""
     parts = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
-    near = difflib.get_close_matches(table[:80], [*parts, "sources", *THEORIES], cutoff=0.75)
+    near = difflib.get_close_matches(table[:80], [*parts, "sources", *ESTIMATORS], cutoff=0.75)
     return near[0] if near and not table.startswith(f"{near[0]}_") else ""
 
 

@@ -28,7 +28,7 @@ class LayoutEstimates:
     layouts: Sequence[Layout]
     layout: Positions
     batch: Column
-    served: ServerEstimate
+    estimates: ServerEstimate
 
     def at(self, i: int) -> Layout:
         """The layout of a row."""
@@ -37,12 +37,12 @@ class LayoutEstimates:
     @property
     def chips(self) -> Column:
         """Chips of one instance, by row."""
-        return np.asarray(self.served.chips)
+        return np.asarray(self.estimates.chips)
 
     @property
     def rate(self) -> Column:
         """Output tokens per second of one instance, by row."""
-        return np.asarray(self.served.throughput) * self.chips
+        return np.asarray(self.estimates.throughput) * self.chips
 
 
 def batches() -> Column:
@@ -85,8 +85,8 @@ def table(
         index, batch = index[kept], batch[kept]
         given = {name: x[kept] for name, x in given.items()}
     fixed = (serving, *models(arch, draft), hardware, work, common)
-    served = by_rows(_served, fixed, given, batch)
-    return LayoutEstimates(legal, index, batch, served)
+    estimates = by_rows(_served, fixed, given, batch)
+    return LayoutEstimates(legal, index, batch, estimates)
 
 
 def arriving(
@@ -106,7 +106,7 @@ def arriving(
     """
     full = np.zeros(len(closed.layouts))
     each = closed.rate / float(work.osl)
-    fits = np.all([x.need <= x.capacity for x in closed.served.decode.limits.values()], axis=0)
+    fits = np.all([x.need <= x.capacity for x in closed.estimates.decode.limits.values()], axis=0)
     np.maximum.at(full, closed.layout, np.where(fits, each, 0.0))
     tried = sorted(
         {
@@ -128,8 +128,8 @@ def arriving(
         common,
         arrivals,
     )
-    served = by_rows(_arrived, fixed, given, rate / replicas)
-    return LayoutEstimates(closed.layouts, index, np.asarray(served.running), served)
+    estimates = by_rows(_arrived, fixed, given, rate / replicas)
+    return LayoutEstimates(closed.layouts, index, np.asarray(estimates.running), estimates)
 
 
 def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:

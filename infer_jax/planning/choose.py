@@ -163,7 +163,8 @@ class PricedTable(NamedTuple):
 
     def frontier(self, rows: Positions) -> list[int]:
         """Those of ``rows`` that no other beats in both TPOT and dollars, fastest first."""
-        return rows[single(np.asarray(self.table.served.tpot)[rows], self.rows.cost[rows])].tolist()
+        tpot = np.asarray(self.table.estimates.tpot)[rows]
+        return rows[single(tpot, self.rows.cost[rows])].tolist()
 
 
 def priced(
@@ -178,7 +179,7 @@ def priced(
     rows = _Rows(replicas, carried, cost, _excess(table, asked, replicas, requests))
     # least rent per token at full use; of equal ones the faster, of alike ones the usual
     unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
-    keys = (np.asarray(x, np.float32) for x in (table.served.tpot, cost, worst_of(rows.excess)))
+    keys = (np.asarray(x, np.float32) for x in (table.estimates.tpot, cost, worst_of(rows.excess)))
     order = np.lexsort((unusual, *keys))
     return PricedTable(system, price, table, rows, (isl, osl), order)
 
@@ -208,16 +209,16 @@ def _excess(
     table: LayoutEstimates, asked: Requirements, replicas: Column, requests: Column
 ) -> dict[str, Column]:
     """By limit, the share by which each row exceeds it; 0 or less where it does not."""
-    served = table.served
+    estimates = table.estimates
     excess = {
-        "TTFT": np.asarray(served.ttft) / asked.ttft - 1.0,
-        "TPOT": np.asarray(served.tpot) / asked.tpot - 1.0,
+        "TTFT": np.asarray(estimates.ttft) / asked.ttft - 1.0,
+        "TPOT": np.asarray(estimates.tpot) / asked.tpot - 1.0,
         "GPUs": replicas * table.chips / asked.chips - 1.0,
     }
-    p99 = served.percentiles.get("p99")
+    p99 = estimates.percentiles.get("p99")
     if p99 is not None:
         excess["p99 of TTFT"] = np.asarray(p99) / asked.p99_ttft - 1.0
-    for name, limit in served.decode.limits.items():
+    for name, limit in estimates.decode.limits.items():
         excess[name] = exceeded(limit)
     if asked.rate is not None:
         excess["requests/s"] = asked.rate / np.maximum(requests, 1e-300) * (1.0 - 1e-6) - 1.0
@@ -238,8 +239,8 @@ def _choice(
     i: int,
 ) -> Choice:
     """Row ``i`` as a plan."""
-    served, layout, replicas = table.served, table.at(i), float(rows.replicas[i])
-    chips, p99 = replicas * float(table.chips[i]), served.percentiles.get("p99")
+    estimates, layout, replicas = table.estimates, table.at(i), float(rows.replicas[i])
+    chips, p99 = replicas * float(table.chips[i]), estimates.percentiles.get("p99")
     return Choice(
         mode="aggregated",
         system=system,
@@ -251,9 +252,9 @@ def _choice(
         usd_per_hour=chips * price,
         isl=lengths[0],
         osl=lengths[1],
-        tiers=tiers(served.decode.limits, i),
+        tiers=tiers(estimates.decode.limits, i),
         p99_ttft=float(p99[i]) if p99 is not None else None,
-        **answers(served, rows.excess, i),
+        **answers(estimates, rows.excess, i),
     )
 
 
@@ -341,7 +342,7 @@ def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> l
         if instance in degrees:
             continue
         degrees.add(instance)
-        latency = float(np.float32(table.served.latency[i]))
+        latency = float(np.float32(table.estimates.latency[i]))
         alike = (float(table.chips[i]), float(table.batch[i]), latency)
         if alike in answered:
             continue

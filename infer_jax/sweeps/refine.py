@@ -120,7 +120,7 @@ def select(reducer: Reducer, rows: RefinedPoints, signs: dict[str, float]) -> Re
     if not len(rows):
         return rows
     if isinstance(reducer, Pareto):
-        live, keys = judged(reducer, rows, signs)
+        live, keys = eligible(reducer, rows, signs)
         return rows.take(live[_frontier(reducer, keys[live].T, rows.group[live])])
     ok = _counting(rows)
     if isinstance(reducer, Best):
@@ -131,7 +131,7 @@ def select(reducer: Reducer, rows: RefinedPoints, signs: dict[str, float]) -> Re
     return rows
 
 
-def judged(
+def eligible(
     reducer: Pareto, rows: RefinedPoints, signs: dict[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which points count, and of all of them the objectives to be minimised."""

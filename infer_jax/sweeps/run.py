@@ -67,7 +67,7 @@ def _judge(ready: Prepared) -> Judge | None:
 
     def judge(index: list[int]) -> tuple[np.ndarray, np.ndarray]:
         rows = refine.evaluate(ready.parts, index, keep.axes, ready.spans)
-        return refine.judged(keep, rows, dict(ready.readings[0].signs))
+        return refine.eligible(keep, rows, dict(ready.readings[0].signs))
 
     return judge
 

@@ -199,17 +199,15 @@ def nemotron_h(facts: Facts) -> Decoder:
         raise facts.error(named, len(kinds), "as many layers as num_hidden_layers")
 
     def attention() -> ConfigLayer:
-        queries = facts.count("num_attention_heads")
-        shared = facts.count("num_key_value_heads")
+        queries, shared = facts.count("num_attention_heads"), facts.count("num_key_value_heads")
         facts.divided("num_attention_heads", queries, "num_key_value_heads", shared)
         shape = (queries, shared, facts.count("head_dim", "attention_head_dim"))
         return ConfigLayer(grouped_query(width, shape, module="mixer"), None, width)
 
     def mlp() -> ConfigLayer:
         hidden, bias = facts.count("intermediate_size"), facts.flag("mlp_bias", default=False)
-        return ConfigLayer(
-            None, dense(width, hidden, gated=False, bias=bias, module="mixer"), width
-        )
+        plain = dense(width, hidden, gated=False, bias=bias, module="mixer")
+        return ConfigLayer(None, plain, width)
 
     def moe() -> ConfigLayer:
         narrow = facts.count("moe_latent_size", default=0, low=0, silent=True)

@@ -153,7 +153,7 @@ def _prices(
     """(throughput, whether it fits) of ``plan`` with each row of ``columns``."""
 
     def one(values: dict[str, Array]) -> tuple[Array, Array]:
-        life = model.estimate(arch, hardware, work, plan.replace(**values))
-        return life.throughput, life.feasible
+        priced = model.estimate(arch, hardware, work, plan.replace(**values))
+        return priced.throughput, priced.feasible
 
     return jax.vmap(one)(columns)

@@ -123,8 +123,8 @@ def _solve(
     def one(g: Array, k: Array) -> tuple[Array, ...]:
         job = model.job(arch, hardware, work, plan.replace(gpu_batch=g, batches=k))
         best = best_placement(model, job)
-        life = model.priced(model.answer(job, best.placement), hardware)
-        answer = life.time, life.throughput, life.decode_throughput
+        estimate = model.priced(model.answer(job, best.placement), hardware)
+        answer = estimate.time, estimate.throughput, estimate.decode_throughput
         return *answer, best.feasible, best.binding
 
     return jax.vmap(one)(gpu_batches, batches)

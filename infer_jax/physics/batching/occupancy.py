@@ -97,7 +97,6 @@ def occupancy(
     load = rate / full.rate
     within = jnp.clip(load, LEAST, NEARLY)
     rate = within * full.rate
-
     lesser = kinds.mean(jnp.minimum(kinds.output[:, None], kinds.output) @ kinds.weight)
     bursty = jnp.maximum(variability - 1.0, 0.0) * 2.0 * lesser / kinds.mean(kinds.output)
     peak = 1.0 + 0.5 * bursty
@@ -114,8 +113,7 @@ def occupancy(
     power = (width + peak - 1.0) / peak
     # beyond RARELY chances are nil, and powers of many requests would leave float32
     faster = jnp.clip(power * (jnp.log(middle.rate) - jnp.log(rate)), -RARELY, RARELY)
-    served = rate * jnp.exp(faster)
-    p = present(rate, served, 1.0 + bursty / width)
+    p = present(rate, rate * jnp.exp(faster), 1.0 + bursty / width)
 
     decoding = p.mean(speed.decoding)
     base = p.mean(speed.decoding * speed.base) / jnp.maximum(decoding, 1e-30)

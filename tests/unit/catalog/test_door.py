@@ -26,10 +26,10 @@ def test_a_model_is_no_architecture_and_a_system_no_hardware(name):
         theory.estimate(MODEL.architecture, SYSTEM, WORK, PLAN)  # pyright: ignore[reportArgumentType]
 
 
-THEORIES = ("economics", "kernels.published", "offloading", "partitioning", "serving")
+ESTIMATORS = ("economics", "kernels.published", "offloading", "partitioning", "serving")
 
 
-@pytest.mark.parametrize("name", THEORIES)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_stands_in_the_place_of_another_is_named(name):
     theory = ij.make(name, SYSTEM.coefficients)
     arch, hardware = MODEL.architecture, SYSTEM.hardware

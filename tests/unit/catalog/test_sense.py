@@ -87,4 +87,4 @@ def test_tables_of_own_estimators_are_taken(tmp_path):
 
 def test_known_tables_are_those_of_the_estimators():
     theories = {name.partition(".")[0] for name in VARIANTS}
-    assert theories <= set(sheets.THEORIES)
+    assert theories <= set(sheets.ESTIMATORS)

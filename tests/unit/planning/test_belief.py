@@ -48,7 +48,7 @@ def rows_of(space):
     legal = each_with(layouts(space.arch, GPUS, size=8), [{"chunk": UNBOUNDED, "drafts": 0.0}])
     table = instances(side, space.arch, space.work, legal, space.common, asked, None)
     every = priced(side.name, float(side.hardware.price), table, asked, 2000.0, 200.0)
-    return every, np.lexsort((np.float32(table.served.tpot), np.float32(every.rows.cost)))
+    return every, np.lexsort((np.float32(table.estimates.tpot), np.float32(every.rows.cost)))
 
 
 @pytest.mark.parametrize("confidence", [0.6, 0.9])

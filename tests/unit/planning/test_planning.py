@@ -93,7 +93,7 @@ def test_instances_divide_a_machine_or_are_whole_machines(hardware, sizes):
 def test_the_cheapest_plan_is_that_of_a_loop_over_all(made):
     met, missed = chosen(made, price=2.0, **LIMIT)
     assert met and not missed
-    s = made.served
+    s = made.estimates
     best = np.inf
     for i in range(len(made.batch)):
         limits = all(x.need[i] <= x.capacity[i] for x in s.decode.limits.values())
@@ -109,13 +109,13 @@ def test_a_row_is_what_the_estimator_says(made, arch, system):
     work = Workload.of(isl=ISL, osl=OSL, batch=made.batch[i])
     estimate = jax.jit(Serving.estimate, compiler_options=QUICK)
     life = estimate(Serving.of(), arch, system.hardware, work, plan)
-    assert made.served.tpot[i] == pytest.approx(float(life.tpot), rel=1e-12)
-    assert made.served.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
+    assert made.estimates.tpot[i] == pytest.approx(float(life.tpot), rel=1e-12)
+    assert made.estimates.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
 
 
 def test_no_plan_beats_one_of_the_frontier(made):
     met, missed = chosen(made, frontier=True, **LIMIT)
-    s, near = made.served, 1 + 1e-6
+    s, near = made.estimates, 1 + 1e-6
     fits = np.all([x.need <= x.capacity for x in s.decode.limits.values()], axis=0)
     fits &= (s.ttft <= LIMIT["ttft"]) & (s.tpot <= LIMIT["tpot"])
     cost = 2.0 / 3600 / (s.throughput[fits] / OSL * (ISL + OSL)) * 1e6
@@ -138,7 +138,7 @@ def test_of_layouts_that_answer_alike_one_is_shown(made, frontier, groups, shown
         same,
         np.repeat(np.arange(len(same)), len(rows)),
         made.batch[every],
-        jax.tree.map(lambda x: x[every], made.served),
+        jax.tree.map(lambda x: x[every], made.estimates),
     )
     met, _ = chosen(alike, count=4, frontier=frontier)
     assert {pools_of(c.degrees)[0]["ep"] for c in met} == {shown}
@@ -160,7 +160,7 @@ def test_where_nothing_meets_the_limits_the_nearest_say_what_they_break(made):
     nearest = missed[0]
     assert nearest.excess["TTFT"] == pytest.approx(nearest.ttft / 1e-3 - 1)
     assert nearest.excess["TPOT"] == pytest.approx(nearest.tpot / 1e-3 - 1)
-    worst = np.maximum(made.served.ttft, made.served.tpot) / 1e-3 - 1
+    worst = np.maximum(made.estimates.ttft, made.estimates.tpot) / 1e-3 - 1
     assert max(nearest.excess.values()) == pytest.approx(worst.min())
 
 
@@ -173,9 +173,9 @@ def test_traffic_is_carried_by_the_fewest_replicas(made):
         row = np.flatnonzero(
             (made.batch == c.batch)
             & (made.chips == c.chips / replicas)
-            & (made.served.tpot == c.tpot)
+            & (made.estimates.tpot == c.tpot)
         )[0]
-        each = made.served.throughput[row] * made.chips[row] / OSL
+        each = made.estimates.throughput[row] * made.chips[row] / OSL
         assert replicas * each >= 90.0 > (replicas - 1) * each
 
 
