@@ -11,20 +11,23 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from itertools import groupby
-from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
+from jax.tree_util import PyTreeDef
 
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
-from infer_jax.specs import ForwardPass, Plan
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
 
 TABLE = "golden/economics.csv"
 # Relative errors that rounding alone explains: a few hundred operations of 1.2e-7 (float32) or
 # 2.2e-16 (float64) each, of which fractional powers multiply the error of their exponent.
 ALLOWED = {"float32": 1e-5, "float64": 1e-12}
 WIDE = ("cpu", "gpu", "cuda", "rocm")  # platforms with float64 in hardware
+# the arguments of a step: estimator, model, system, pass and plan
+Case = tuple[Economics, Architecture, Hardware, ForwardPass, Plan]
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def table() -> list[dict[str, str]]:
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
 
 
-def examine(devices: Sequence[Any] | None = None) -> list[Verdict]:
+def examine(devices: Sequence[jax.Device] | None = None) -> list[Verdict]:
     """Evaluate the table on each device in float32, and in float64 where hardware has it."""
     verdicts = []
     for device in jax.devices() if devices is None else devices:
@@ -59,7 +62,7 @@ def examine(devices: Sequence[Any] | None = None) -> list[Verdict]:
     return verdicts
 
 
-def _examine(device: Any, dtype: str) -> Verdict:
+def _examine(device: jax.Device, dtype: str) -> Verdict:
     worst, where, rows = 0.0, "", table()
     with jax.enable_x64(dtype == "float64"), jax.default_device(device):
         for _, group in groupby(rows, key=_structure):
@@ -81,7 +84,7 @@ def _error(time: float, fits: bool, stored: float) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def _structure(row: dict[str, str]) -> tuple[Any, ...]:
+def _structure(row: dict[str, str]) -> tuple[str, PyTreeDef]:
     """Rows of equal structure are evaluated by one program."""
     arch, (hardware, _) = economics_model(row["model"]), economics_hardware(row["chip"])
     return row["variant"], jax.tree.structure((arch, hardware))
@@ -91,16 +94,17 @@ def _evaluate(rows: list[dict[str, str]], dtype: str) -> tuple[np.ndarray, np.nd
     cases = [_case(row) for row in rows]
     stacked = jax.tree.map(lambda *x: np.stack(x).astype(dtype), *cases)
 
-    def one(model: Any, arch: Any, hardware: Any, forward: Any, plan: Any) -> Any:
+    def one(case: Case) -> tuple[Array, Array]:
+        model, arch, hardware, forward, plan = case
         phase = model.step(arch, hardware, forward, plan)
         return phase.time, phase.feasible
 
     # one row at a time: what is tested is the program that single questions run
-    run = partial(jax.lax.map, lambda case: one(*case))
+    run = partial(jax.lax.map, one)
     return jax.device_get(jax.jit(run)(stacked))
 
 
-def _case(row: dict[str, str]) -> tuple[Any, ...]:
+def _case(row: dict[str, str]) -> Case:
     hardware, coefficients = economics_hardware(row["chip"])
     model = getattr(Economics, row["variant"])().fitted(coefficients)
     forward = ForwardPass.of(

@@ -45,9 +45,10 @@ class Near(NamedTuple):
 class _About(FitProblem):
     """A problem whose ``losses`` are those of the model about a point, given as weights are."""
 
-    def losses(self, free: Array, weight: Any, logs: ArrayLike) -> Array:
+    def losses(self, free: Array, weight: ArrayLike | Near, logs: ArrayLike) -> Array:
         """As ``FitProblem.losses``, of base + slope (free - point), and what is moved."""
-        near: Near = weight
+        assert isinstance(weight, Near)
+        near = weight
         moved = free - jnp.asarray(near.point)
         predicted = jnp.asarray(near.base) + jnp.asarray(near.slope) @ moved
         rows = self.loss.root((predicted - logs) / self.scale)

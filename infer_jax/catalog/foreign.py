@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from infer_jax.catalog.files import LARGEST, read_text
 from infer_jax.errors import InputError
 
+Parsed = dict[str, Any]  # a file by its keys, of values that are checked where they are read
 DEPTH = 64  # tables within tables: configs nest 8 deep, results of benchmarks 6
 SPARSE = 16  # bytes a value, of the largest file: a smaller value takes ten times that in memory
 DIGITS = 300
@@ -27,7 +28,7 @@ TABLES = 4 * 2**20  # bytes of TOML or YAML: both are written by hand and read s
 PARTS = 32  # of a dotted key of TOML, which is looked up part by part at every line below it
 
 
-def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[str, Any]:
+def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Parsed:
     """The JSON object in a file; NaN and infinity, which JSON has not, are refused.
 
     Raises:

@@ -4,10 +4,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from infer_jax.catalog.files import read_text
-from infer_jax.catalog.foreign import json_of
+from infer_jax.catalog.foreign import Parsed, json_of
 from infer_jax.catalog.huggingface.assembly import architecture
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.names import format_of, nearest, shape_of
@@ -168,7 +167,7 @@ def _model(
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> Parsed:
     """The object in a file, infinities included.
 
     Published Nemotron configs hold Python's ``Infinity`` in keys that are not read here;

@@ -20,7 +20,7 @@ from infer_jax.design.lagrangian import Multipliers, begin, lagrangian, update
 from infer_jax.design.problem import LEAST, DesignProblem
 from infer_jax.errors import InputError
 
-Memory = Any  # the state of an optimiser, a pytree that it alone knows
+OptimiserState = Any  # the state of an optimiser, a pytree that it alone knows
 Seen = TypeVar("Seen")
 Trace = tuple[Array, Array, Array]  # by step: objective, worst excess, values
 METHODS = ("adam", "lbfgs")
@@ -35,12 +35,12 @@ class Optimiser(Protocol):
     """One of optax's, by what is used of it here."""
 
     @property
-    def init(self) -> Callable[[Array], Memory]:
+    def init(self) -> Callable[[Array], OptimiserState]:
         """Coordinates -> memory."""
         ...
 
     @property
-    def update(self) -> Callable[..., tuple[Array, Memory]]:
+    def update(self) -> Callable[..., tuple[Array, OptimiserState]]:
         """(slope, memory, coordinates, ...) -> (step, memory)."""
         ...
 
@@ -51,7 +51,7 @@ class Restart(NamedTuple):
     free: Array
     digits: Array
     held: Multipliers
-    memory: Memory
+    memory: OptimiserState
 
 
 class AscentProgress(NamedTuple):
@@ -191,8 +191,8 @@ def _round(
             return lagrangian(objective, excess, lane.held), (objective, excess)
 
         def step(
-            carry: tuple[Array, Memory], _: None
-        ) -> tuple[tuple[Array, Memory], tuple[Array, ...]]:
+            carry: tuple[Array, OptimiserState], _: None
+        ) -> tuple[tuple[Array, OptimiserState], tuple[Array, ...]]:
             free, memory = carry
             value, slope, seen = with_slope(merit, free)
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)

@@ -20,7 +20,7 @@ from infer_jax.specs import (
 from infer_jax.typed_jax import trees
 
 # what a pass or a request is laid out by: mostly a Plan, or a spec of plans (Pools, Halves)
-Layout = Any
+AnyPlan = Any
 
 
 class Estimator(Spec):
@@ -81,7 +81,7 @@ class Estimator(Spec):
         return jnp.zeros_like(plan.instance)
 
     def step(
-        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Layout
+        self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: AnyPlan
     ) -> Phase:
         """One forward pass.
 
@@ -93,14 +93,14 @@ class Estimator(Spec):
 
     @checked
     def estimate(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Layout
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: AnyPlan
     ) -> Estimate:
         """A request on an idle instance, then ``batch`` of them decoded: ``estimate_of_passes``."""
         first, then = (self.step(arch, hardware, one, plan) for one in passes_of(workload))
         return estimate_of_passes(hardware, workload, plan, first, then)
 
     def estimate_once(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Layout
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: AnyPlan
     ) -> Estimate:
         """``estimate`` of one configuration: both passes in one loop, so that ``step`` is compiled
         once.

@@ -8,7 +8,7 @@ import datetime
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -142,7 +142,7 @@ def text(curves: Sequence[FittedFamily], device: Device) -> str:
 
 def usable_memory() -> float:
     """Bytes of memory of the default device, as its runtime or the host tells."""
-    stats: Any = jax.devices()[0].memory_stats() or {}
+    stats = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return float(stats["bytes_limit"])
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -9,12 +9,13 @@ import numpy as np
 from infer_jax.verbs.problems import refuse
 
 HEADS = ("arch", "hardware", "estimator")
+Scaled = Callable[[float], float]  # from the old value to the new
 
 
 class Parts(NamedTuple):
     """What a path may begin with."""
 
-    arch: Any = None
+    arch: Any = None  # Any: None unless the caller names it
     hardware: Any = None
     estimator: Any = None
 
@@ -38,13 +39,13 @@ class Changes(NamedTuple):
                 raise refuse("--set", path, f"a path that begins as one of {allowed}")
         return changes
 
-    def values(self, *heads: str) -> dict[str, float | Callable[[Any], Any]]:
+    def values(self, *heads: str) -> dict[str, float | Scaled]:
         """New values, or functions of the old ones, of paths that begin with one of ``heads``.
 
         Raises:
             InputError: a text that is not ``PATH=NUMBER`` or ``PATH=*FACTOR``.
         """
-        new: dict[str, float | Callable[[Any], Any]] = {}
+        new: dict[str, float | Scaled] = {}
         for text in self.texts:
             path, sign, value = (part.strip() for part in text.partition("="))
             match = re.fullmatch(r"\*?([-+.0-9eE]+)", value)

@@ -1,7 +1,7 @@
 """Speculative decoding on the command line: the drafter, the numbers tried, the acceptance."""
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,13 +25,14 @@ class Drafting(NamedTuple):
     """What drafts (``None``: the model's own heads), acceptance by position, and what to say."""
 
     draft: Architecture | None
-    acceptance: Any
+    acceptance: np.ndarray | float
     notes: list[str]
 
     @property
     def counts(self) -> list[float]:
         """Tokens drafted for a pass that are tried, none among them."""
-        most = MOST if np.ndim(self.acceptance) == 0 else min(MOST, len(self.acceptance))
+        curve = np.asarray(self.acceptance)
+        most = MOST if curve.ndim == 0 else min(MOST, len(curve))
         return [float(d) for d in range(most + 1)]
 
 
@@ -71,7 +72,7 @@ def drafting(
     return Drafting(None if small is None else small.architecture, curve, [*who, said])
 
 
-def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[Any, str]:
+def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | float, str]:
     """Acceptance by position, or of every one, and what it is."""
     try:
         first = float(text)

@@ -3,9 +3,8 @@
 import math
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
-from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.foreign import Parsed, read_toml
 from infer_jax.errors import InputError
 from infer_jax.specs import (
     Architecture,
@@ -23,7 +22,7 @@ from infer_jax.specs import (
 
 
 @cache
-def _tables() -> dict[str, Any]:
+def _tables() -> Parsed:
     return read_toml(str(files("infer_jax.catalog.published").joinpath("economics.toml")))
 
 

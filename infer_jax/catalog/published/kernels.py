@@ -8,9 +8,9 @@ embedding, head, norms, router, shared expert widths and output gates are not se
 import os
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from infer_jax.catalog.foreign import read_json, read_toml
+from infer_jax.catalog.foreign import Parsed, read_json, read_toml
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.errors import InputError
 from infer_jax.specs import (
@@ -40,7 +40,7 @@ class PublishedChip(NamedTuple):
 
 
 @cache
-def _tables() -> dict[str, Any]:
+def _tables() -> Parsed:
     return read_toml(str(files("infer_jax.catalog.published").joinpath("kernels.toml")))
 
 

@@ -2,9 +2,8 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
-from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.foreign import Parsed, read_toml
 from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import (
@@ -21,11 +20,11 @@ BYTES = {"bf16": 2.0, "int8": 1.0}
 
 
 @cache
-def _tables() -> dict[str, Any]:
+def _tables() -> Parsed:
     return read_toml(str(files("infer_jax.catalog.published").joinpath("partitioning.toml")))
 
 
-def _row(kind: str, name: str) -> dict[str, Any]:
+def _row(kind: str, name: str) -> Parsed:
     table = _tables()[kind]
     if name not in table:
         raise InputError("partitioning paper", kind, name, ", ".join(table))
