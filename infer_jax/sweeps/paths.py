@@ -8,7 +8,7 @@ import jax
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
-from infer_jax.estimators.estimator import Layout
+from infer_jax.estimators.estimator import AnyPlan
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.specs.declared_outputs import Output
 from infer_jax.specs.fields import leaves
@@ -26,7 +26,7 @@ class Point(NamedTuple):
     arch: Architecture
     hardware: Hardware
     workload: Workload
-    plan: Layout
+    plan: AnyPlan
 
 
 def by_path(tree: Tree, is_leaf: Callable[[object], bool] | None = None) -> dict[str, Tree]:

@@ -18,7 +18,7 @@ KINDS = {
 }
 
 
-class Shown(NamedTuple):
+class ServerStatistics(NamedTuple):
     """Statistics by time (``ttft``, ``tpot``, ``latency``), in s: of the server, and by kind.
 
     ``others``: whether they are of the requests that were not fitted.
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
     others: bool
 
 
-def shown(requests: RequestTimes) -> Shown:
+def shown(requests: RequestTimes) -> ServerStatistics:
     """Of the requests that were not fitted where there are any, else of all."""
     others = not requests.fitted.all()
     which = ~requests.fitted if others else requests.fitted
@@ -39,7 +39,7 @@ def shown(requests: RequestTimes) -> Shown:
         kinds["held_out"] = requests.held
     each = {kind: _of(x[:, which], requests.output[which]) for kind, x in kinds.items()}
     measured = _of(requests.measured[:, which], requests.output[which])
-    return Shown(measured, each, int(which.sum()), others)
+    return ServerStatistics(measured, each, int(which.sum()), others)
 
 
 def _of(times: np.ndarray, output: np.ndarray) -> dict[str, dict[str, float]]:

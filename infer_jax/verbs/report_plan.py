@@ -37,8 +37,6 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
     arch, hardware = asked.model.architecture, asked.hardware
     fitted = inputs.estimator(name, asked)
     estimator, plan, prompts, common = plans_of(name, fitted, chosen)
-    engine, overheads = started(asked.system)
-    engine = engine.with_(context=float(work.isl + work.osl))
     point = Point(estimator, arch, hardware, work, plan)
     estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
     fastest = _fastest(options, work, asked, picked.form)
@@ -52,6 +50,10 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
         (float(work.isl), float(work.osl)),
         (picked.form, options.kv_dtype),
     )
+    engine, overheads = started(asked.system)
+    # the memory of the server that the launch commands start
+    context, most = float(work.isl + work.osl), float(wanted.instances[-1].each)
+    engine = engine.with_(context=context, sequences=most)
     pools = [] if chosen.prefill is None else [trust_of_pools()]
     return ReportData(
         picked=picked,

@@ -30,7 +30,10 @@ def test_numbers_are_those_of_estimate_and_memory(made):
     one = answer("estimate", *same)
     for name in ("ttft_ms", "tpot_ms", "speed_tokens_per_s", "output_cost_per_mtok_usd"):
         assert told[name] == pytest.approx(one[name], rel=1e-9)
-    held = answer("memory", *WORDS[1:6], "--max-model-len", "4608")  # isl + osl
+    # of the server that the page starts: its longest context is isl + osl
+    sequences = set(re.findall(r"--max-num-seqs (\d+)", text))
+    assert len(sequences) == 1  # in the launch command and in the command of the memory
+    held = answer("memory", *WORDS[1:6], "--max-model-len", "4608", "--max-num-seqs", *sequences)
     assert f"{held['weights_bytes']:,.0f}" in text
     assert f"{held['kv_cache_size_tokens']:,.0f} tokens" in text
 
