@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 
 class Degrees(NamedTuple):
-    """Of a plan of any theory: ranks of an attention group, groups, parts of the experts, stages.
+    """A plan's ranks of an attention group, groups, parts that experts are dealt in, and stages.
 
     A plan without ``attention_dp`` has as many groups as parts of the experts.
     """

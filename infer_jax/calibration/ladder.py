@@ -47,7 +47,7 @@ MIXTURE = ("expert_kernels", "grouped")
 def chosen(
     serving: Serving, arch: Architecture, loads: Sequence[InstanceLoad], times: np.ndarray
 ) -> tuple[str, ...]:
-    """The factors of what was measured, then as many of ``LADDER`` as there are ``times``.
+    """Coefficients to fit: factors on TPOT and TTFT, then ``LADDER`` in order, one a time at most.
 
     ``times``: TPOT and TTFT, 2 x runs, NaN where not measured.
     """

@@ -150,7 +150,7 @@ def predictor(
 
 
 def trends(runs: Sequence[Run]) -> dict[str, np.ndarray]:
-    """What errors may go along with, in log, one number a run."""
+    """Logarithms of what errors may correlate with: concurrency and lengths, one number a run."""
     named = {"concurrency": "concurrency", "prompt length": "isl", "output length": "osl"}
     known = {k: [getattr(run, name) for run in runs] for k, name in named.items()}
     return {

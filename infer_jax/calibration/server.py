@@ -183,7 +183,7 @@ def _fitted(
 
 
 def limit(serving: Serving) -> Serving:
-    """Data-sheet rates and nothing else, for the same engine and chip."""
+    """The model with data-sheet rates alone, for the same engine and chip."""
     return Serving.roofline().replace(engine=serving.engine, generation=serving.generation)
 
 

@@ -32,16 +32,16 @@ KEPT = 1e-2  # a relaxed design may break limits by this much: rounding decides 
 
 
 class Optimiser(Protocol):
-    """One of optax's, by what is used of it here."""
+    """The two functions of an optax optimiser that are used here."""
 
     @property
     def init(self) -> Callable[[Array], OptimiserState]:
-        """Coordinates -> memory."""
+        """Coordinates -> state."""
         ...
 
     @property
     def update(self) -> Callable[..., tuple[Array, OptimiserState]]:
-        """(slope, memory, coordinates, ...) -> (step, memory)."""
+        """(slope, state, coordinates, ...) -> (step, state)."""
         ...
 
 

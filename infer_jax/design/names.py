@@ -126,7 +126,7 @@ def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
 
 
 def followers(arch: Architecture) -> dict[str, Axis]:
-    """What follows the numbers that are free: dependent axes.
+    """Dependent axes: numbers of the model that change with those that a design varies.
 
     Norms and biases (``vectors``): whole multiples of the width follow it, the ranks of latents
     and the experts' balancing biases theirs where they are part of the count; what is left stays.
@@ -162,7 +162,7 @@ def followers(arch: Architecture) -> dict[str, Axis]:
 
 
 def _vectors(block: Block) -> list[Reader]:
-    """What vectors of a block are as long as, beside the width: latents and experts."""
+    """Lengths, beside the width, of a block's vectors (norms, biases): latent ranks, experts."""
     normed = () if block.attention is None else att.of(block.attention).normed
     parts: list[Reader] = [
         lambda b, name=name: getattr(att.of(b.attention).softmax, name) for name in normed

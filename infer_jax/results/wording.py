@@ -1,4 +1,4 @@
-"""Who reads an answer, the command line or Python, and how is an option named for them?"""
+"""Options in sentences: ``--total-gpus`` on the command line, ``total_gpus=`` in Python."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -49,7 +49,7 @@ def _keyword(match: re.Match[str]) -> str:
 
 
 def worded(parts: Iterable[Part]) -> Iterator[Part]:
-    """The parts, with the options in sentences and notes as who reads them writes them."""
+    """The parts, with options in sentences and notes spelt for the command line or for Python."""
     for part in parts:
         if by_command():
             yield part

@@ -1,4 +1,4 @@
-"""Which points are not looked at? Limits on sums, products and ratios of inputs and terms."""
+"""Constraints on the points of a sweep: limits on sums, products and ratios of inputs and terms."""
 
 import dataclasses
 import inspect
@@ -115,7 +115,7 @@ Predicate = Constraint | Callable[..., ArrayLike]
 
 
 def holds(predicate: Predicate, point: Point, estimate: Estimate | None) -> ArrayLike:
-    """A constraint, ``f(point)`` or ``f(point, estimate)`` at one point."""
+    """Whether a ``Constraint``, ``f(point)`` or ``f(point, estimate)`` holds at one point."""
     if isinstance(predicate, Constraint):
         return predicate(point, estimate)
     if len(inspect.signature(predicate).parameters) == 1:

@@ -69,13 +69,13 @@ class Front:
         return rows.take(np.argsort(_paired(both[0], both[1]), kind="stable"))
 
     def pushed(self, at: int) -> np.ndarray:
-        """What an objective must be within to be beaten by each row."""
+        """By row, the value of an objective at and beyond which the row beats others."""
         return self.columns[1 + at] if self.push is None else self.push(at, self.columns[1 + at])
 
     def stairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Of two objectives what each step beats: all of its position at or beyond both.
+        """The frontier of two objectives as steps; each beats what is at or beyond both its values.
 
-        Position, first and second objective, and the row that has the second one.
+        By step: position, first and second objective, and the row that has the second one.
         """
         first = self.pushed(0)
         order = np.argsort(_paired(self.columns[0], first), kind="stable")

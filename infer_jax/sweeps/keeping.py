@@ -133,7 +133,7 @@ class Frontier:
         self.again(lanes)
 
     def again(self, lanes: int) -> None:
-        """What is known, to all devices; room for chunks of ``lanes``."""
+        """Send the frontier so far to all devices, with room for chunks of ``lanes`` points."""
         self.lanes = lanes
         self.reducer = self.reducer.fitting(len(self.known))
         self.state = self.devices.alike(self.reducer.state(self.known, self.groups, lanes))
@@ -244,7 +244,7 @@ def _copied(x: Array) -> np.ndarray:
 
 
 def outsized(reducer: Pareto, most: int, position: int) -> InputError:
-    """What is said of a frontier that has too many rows, with the ways out."""
+    """The error of a frontier with too many rows; it names the ways to keep fewer."""
     ways = (
         f"at most {most:,} of {len(reducer.objectives)} objectives: fewer objectives, limits "
         "(where=), a coarser axis, epsilon=0.001 (one point for each 0.1 %), or Best or TopK"

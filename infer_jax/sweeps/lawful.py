@@ -71,7 +71,7 @@ def lawful(point: Point) -> legal.Truth:
 
 
 def _rules(point: Point) -> list[legal.Rule]:
-    """Of an estimator that splits the chips itself only what is asked of its workload."""
+    """The rules for a point; those of the workload alone where the estimator splits the chips."""
     split = _splits(point)
     asked = legal.rules(point.arch, point.plan if split else Plan.of(), point.workload)
     return [r for r in asked if split or r.field in WORK]
@@ -83,7 +83,7 @@ def _splits(point: Point) -> bool:
 
 
 def _entries(group: Group, split: bool) -> int:
-    """Entries of the largest table at most: of axes that a rule may read together."""
+    """A bound on the entries of the largest table: the product of the axes that one rule reads."""
     paths = list(by_path(group.base))
     together = [
         ("workload.isl", "workload.prefix"),
@@ -141,7 +141,7 @@ def _always_broken(grids: Grids, axis: int, digit: int) -> int | None:
 
 
 def _rule_at(group: Group, axis: int, digit: int, number: int) -> legal.Rule:
-    """A rule as one point breaks it, so that its sentence is about numbers."""
+    """The rule evaluated at one point that breaks it, whose numbers the error message names."""
     digits = [digit if i == axis else 0 for i in range(len(group.sizes))]
     return _rules(group.fill(group.steps(digits)))[number]
 

@@ -26,7 +26,7 @@ Whole = tuple[dict[str, Array], Array, Array, Array, Estimate]  # the same, and 
 
 
 class Program(NamedTuple):
-    """What is structure: everything of a segment that is not a number. Hashable."""
+    """The structure of a segment, all of it but its numbers; hashable, a key of programs."""
 
     slots: tuple[Slot, ...]
     sizes: tuple[int, ...]
@@ -67,7 +67,7 @@ def one_point(
 
 
 class Declared(NamedTuple):
-    """What the fields of the terms say of them."""
+    """What the fields of the terms declare: signs, units, which are counts, which are energies."""
 
     signs: tuple[tuple[str, float], ...]
     counts: frozenset[str]
@@ -128,7 +128,7 @@ def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) ->
 
 
 def _scope(jaxpr: ClosedJaxpr, shapes: Whole, feasible: str) -> tuple[bool, ...]:
-    """Where one phase is asked about, what another phase alone needs is left out."""
+    """By output: whether it is computed where one phase is asked about, not only the other's."""
     *answers, estimate = shapes
     count, total = len(jax.tree.leaves(answers)), len(jax.tree.leaves(shapes))
     parts = [path.partition(".")[0] for path in by_path(estimate)]

@@ -60,7 +60,7 @@ def start(
 
 
 def _judge(ready: Prepared) -> Judge | None:
-    """What says of some points which count in float64, and their objectives to be minimised."""
+    """A function of indices: which points count, and their objectives to minimise, in float64."""
     keep = ready.keeping
     if not (isinstance(keep, Pareto) and keep.margin):
         return None

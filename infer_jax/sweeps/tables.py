@@ -1,4 +1,4 @@
-"""How are rows written so that others can read them: Parquet, CSV or JSON, units included?"""
+"""Writes rows as Parquet, CSV or JSON, with their units."""
 
 import csv
 import io

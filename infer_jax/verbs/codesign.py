@@ -94,7 +94,7 @@ def codesign(
 
 
 def _designs(asked: DesignSpec, out: Place | None, seed: int | None) -> Iterator[DesignResult]:
-    """The design for each thing that is to be kept, written as soon as it is there."""
+    """The design for each [keep] of the spec, its files written as soon as it is computed."""
     for i, keep in enumerate(asked.keeps):
         one = _report(asked, _design(asked, keep, seed), keep, wanted=out is not None)
         if out is not None:

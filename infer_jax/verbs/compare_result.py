@@ -324,7 +324,7 @@ def _marked(head: str, trust: Trust) -> str:
 
 
 def _each(every: Sequence[Numbers], name: str) -> list[str]:
-    """The cells of a number that any has, and of two the second over the first where both do."""
+    """A number of every estimator as text, and of two the second over the first if both have it."""
     cells = [or_unknown(x[name], 4) if name in x else ABSENT for x in every]
     if len(every) != 2:
         return cells

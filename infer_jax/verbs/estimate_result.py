@@ -102,7 +102,7 @@ class EstimateResult(Pictured):
         return output.value(self.estimate, self.asked.hardware.power)
 
     def _whole(self, output: Output) -> Array | None:
-        """An output of a chip, of all chips together."""
+        """An output per chip, times the chips of all copies."""
         value = self._value(output)
         return None if value is None else value * self.estimate.chips * self.load.copies
 

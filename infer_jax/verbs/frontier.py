@@ -166,7 +166,7 @@ def _tried(
     whole: bool,
     paper: bool,
 ) -> FrontierGrid:
-    """Every point that is looked at, evaluated."""
+    """One decode pass of every layout at every batch that is tried."""
     if whole:
         layouts, batches = points.engine_layouts(asked, total), points.BATCHES
     else:
@@ -179,7 +179,7 @@ def _tried(
 
 
 def _searched(tried: FrontierGrid, work: Workload) -> list[str]:
-    """What every point is of, and which points there are."""
+    """Sentences: the tokens that every point is evaluated at, and the layouts and batches tried."""
     kind = "layouts" if tried.whole else "numbers of GPUs"
     degrees = "degrees that engines run" if tried.whole else "real numbers that its search finds"
     return [

@@ -228,10 +228,10 @@ def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workl
 
 
 def check_context(model: Model, work: Workload) -> None:
-    """Do nothing where prompt and output are within the model's longest context, if it is known.
+    """Check that prompt and output are within the model's longest context, if that is known.
 
     Raises:
-        InputError: requests that a server of the model refuses.
+        InputError: they are longer; a server of the model would refuse such requests.
     """
     rule = legal.context(model.architecture, work)
     if not rule.holds:
@@ -257,10 +257,10 @@ def estimator(name: str, asked: Given) -> Estimator:
 
 
 def serving(name: str, asked: Given) -> Serving:
-    """``estimator``, of which plans are searched.
+    """The serving estimator of that name, or one of its variants: the only one that plans use.
 
     Raises:
-        InputError: no such estimator, or one that plans are not searched of.
+        InputError: no such estimator, or none of the variants of ``serving``.
     """
     server = estimator(name, asked)
     if not isinstance(server, Serving):

@@ -49,7 +49,7 @@ def profiled(
 
 
 def rows(arch: Architecture, profile: Sequence[Mapping[str, Profiled]]) -> list[KernelRow]:
-    """One row a kernel; the last profile beside the blocks' is the head's."""
+    """One row for each kernel of each block, and then of the output head, the last profile."""
     counts = [float(b.count) for b in arch.blocks]
     counts += [1.0] * (len(profile) - len(counts))
     return [

@@ -262,7 +262,7 @@ def memory(
 
 
 def started(system: System) -> tuple[EngineSettings, Overheads]:
-    """A server on a system as the profile has it: settings and overheads of every limit."""
+    """Settings and overheads of a server on a system, by its profile: every limit takes them."""
     model = _serving(system)
     engine = EngineSettings.of(visible=model.visible, utilization=model.usable_memory)
     return engine, model.overheads

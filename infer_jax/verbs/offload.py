@@ -41,7 +41,7 @@ def offload(
     estimator: str | None = None,
     set: str | Sequence[str] | None = None,
 ) -> OffloadResult:
-    """Which block, and where do weights, KV cache and hidden states live, for most tokens/s?
+    """The batch, and the placement of weights, KV cache and hidden states, with most tokens/s.
 
     Args:
         latency: limit of a block's time, s.

@@ -17,7 +17,7 @@ from infer_jax.planning.belief import Variations, believed
 from infer_jax.planning.chances import ARRIVING_DRAWS, Belief, Doubt, PlanSpace
 from infer_jax.specs import leaves
 from infer_jax.verbs import inputs
-from infer_jax.verbs.plan_measure import Answered, Measure, next_run
+from infer_jax.verbs.plan_measure import BelievedSearch, Measure, next_run
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, plans
 
 OUTPUTS = ("tpot", "ttft")
@@ -88,7 +88,7 @@ def _intervals(pool: ConsideredSystem) -> dict[str, Interval]:
 
 
 def _within(pool: ConsideredSystem, model: str) -> Within:
-    """Between which factors of the prediction shares of measured runs are, by output."""
+    """Factors on predicted TPOT and TTFT between which shares (in %) of measured runs are."""
     system, trusted = pool.given.system, pool.trusted
     if trusted.calibrated:
         return {name: {80: band} for name, band in system.bands().items()}
@@ -167,7 +167,7 @@ class Decision(NamedTuple):
 def decided(question: Question, confidence: float) -> Plans:
     """The plans of every system and format whose limits hold with that probability."""
     draws = DRAWS if question.asked.rate is None else ARRIVING_DRAWS
-    doubts, answers = Doubts(draws), list[Answered]()
+    doubts, answers = Doubts(draws), list[BelievedSearch]()
     drafts, tried = question.drafts, question.tried
 
     def search(
@@ -181,7 +181,7 @@ def decided(question: Question, confidence: float) -> Plans:
         counts = drafts.counts if drafts else (0.0,)
         wanted = Variations(tried.modes, tried.chunks, counts, tried.count)
         answer = believed(space, belief, confidence, wanted)
-        answers.append(Answered(space._replace(asked=answer.asked), belief, answer))
+        answers.append(BelievedSearch(space._replace(asked=answer.asked), belief, answer))
         return answer.searched
 
     answer = plans(question, search)

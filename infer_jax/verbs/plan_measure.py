@@ -21,8 +21,8 @@ OWN = 8  # draws of what a plan has of its own, for each draw of what plans shar
 LEAST = 0.002  # of the plan's cost that a measurement is worth at least to be named
 
 
-class Answered(NamedTuple):
-    """One search: where, what is uncertain, and its answer."""
+class BelievedSearch(NamedTuple):
+    """One search with its systems and requests, what is uncertain of them, and its plans."""
 
     space: PlanSpace
     belief: Belief
@@ -81,7 +81,7 @@ class _Options(NamedTuple):
 
 def next_run(
     best: Choice,
-    answers: Sequence[Answered],
+    answers: Sequence[BelievedSearch],
     scores: Mapping[str, Float[np.ndarray, " draws"]],
     confidence: float,
 ) -> Measure | None:
@@ -135,7 +135,7 @@ def _kept(known: Chances, draws: int) -> Float[np.ndarray, "draws plans"]:
     return np.all(seen <= known.room[:, :, None], axis=1).T.astype(float)
 
 
-def _options(best: Choice, answers: Sequence[Answered]) -> _Options:
+def _options(best: Choice, answers: Sequence[BelievedSearch]) -> _Options:
     """The chosen plan and its rivals of every search, each once."""
     plans, parts, limited = list[Choice](), list[Chances](), list[np.ndarray]()
     for space, belief, answer in answers:

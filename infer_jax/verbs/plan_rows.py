@@ -82,7 +82,7 @@ class PlanRow(NamedTuple):
 
 
 def degrees(of: Degrees) -> dict[str, object]:
-    """Degrees for JSON; a chunk that no prompt reaches is none.
+    """Degrees for JSON; the chunk is null where every prompt is fed in one pass.
 
     >>> degrees({"tp": 2.0, "chunk": UNBOUNDED})
     {'tp': 2.0, 'chunk': None}

@@ -176,7 +176,7 @@ def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[C
 
 
 def _note(answer: Plans, question: Question, pools: Sequence[ConsideredSystem]) -> None:
-    """Add what is assumed of pools, and by which systems they are."""
+    """Add the notes of each system to ``answer``, its profile, and how far its fit is trusted."""
     for pool in pools:
         answer.notes += pool.notes
         answer.systems[pool.side.name] = pool.given.system

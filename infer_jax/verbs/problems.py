@@ -1,4 +1,4 @@
-"""How is a problem with one option said?"""
+"""The sentences about one wrong or missing option."""
 
 from infer_jax.errors import InputError, UnsaidError
 

@@ -14,7 +14,7 @@ _shown = [False]  # by the command line, unless --quiet
 
 
 def show_progress(wanted: bool) -> None:
-    """From here on say on stderr what is being done, or not."""
+    """Switch the messages of progress on stderr on or off."""
     _shown[:] = [wanted]
 
 

@@ -193,7 +193,7 @@ def _as_run(
 
 
 def check_pools(split: PoolSplit, arch: Architecture) -> None:
-    """Do nothing where engines cut the model over the GPUs of both pools.
+    """Check that engines can split the model over the GPUs of an instance of each pool.
 
     Raises:
         InputError: a degree that the model is not cut by.

@@ -47,4 +47,5 @@ def test_who_drafts():
     assert "does not bring" in assumed.notes[0] and "own heads" in brought.notes[0]
     # of another model the chance is taken as even, as in Leviathan et al. 2023
     assert small.acceptance == 0.8 and small.counts == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    assert np.all(np.diff(brought.acceptance) <= 0.0) and brought.acceptance[0] == 0.8
+    curve = np.asarray(brought.acceptance)
+    assert np.all(np.diff(curve) <= 0.0) and curve[0] == 0.8
