@@ -16,7 +16,7 @@ from jax import Array
 NEVER = 1e-6  # least share of a pass
 
 
-class Prompts(NamedTuple):
+class OtherPrompts(NamedTuple):
     """A prompt among those of others.
 
     ``chunks``: passes that it takes alone; ``room``: prompt tokens of a pass; ``turns``: passes
@@ -33,7 +33,7 @@ class Prompts(NamedTuple):
 
 def beside_decodes(
     running: Array, prompt: Array, passes: Array, budget: Array, fed: Array, equal: Array
-) -> Prompts:
+) -> OtherPrompts:
     """Every pass decodes, and feeds prompts in order of arrival with what is left of ``budget``.
 
     vLLM V1 (v1/core/sched/scheduler.py) and TensorRT-LLM's in-flight batching: a request needs
@@ -78,12 +78,12 @@ def beside_decodes(
 
     turns, met = jnp.where(equal, bound, turns), jnp.where(equal, beside + bound, met)
     met = jnp.minimum(met / size, others)
-    return Prompts(chunks, room, turns, met, passes / (least + turns))
+    return OtherPrompts(chunks, room, turns, met, passes / (least + turns))
 
 
 def before_decodes(
     running: Array, prompt: Array, passes: Array, budget: Array, equal: Array
-) -> Prompts:
+) -> OtherPrompts:
     """Prompts go in passes of their own, ``budget`` tokens each, before anyone decodes on.
 
     SGLang (managers/scheduler.py, get_next_batch_to_run): n prompts that come at the end of one
@@ -97,7 +97,7 @@ def before_decodes(
     beside = jnp.minimum(together, jnp.maximum(1.0 / size - 1.0, 0.0))
     met = 0.5 * (together + beside)
     none, all_of_them = jnp.zeros_like(met), jnp.ones_like(met)
-    return Prompts(jnp.ceil(size), budget, none, met, all_of_them)
+    return OtherPrompts(jnp.ceil(size), budget, none, met, all_of_them)
 
 
 def until_fed(

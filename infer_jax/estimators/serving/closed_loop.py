@@ -123,7 +123,7 @@ class Loop(NamedTuple):
     room: memory.Room
     running: Array
     group: Array
-    prompt: interference.Prompts
+    prompt: interference.OtherPrompts
     done: Passes
     together: Array
     step: Array
