@@ -6,13 +6,13 @@ A wrapper: sweeps, searches and elasticities see its terms as they see any other
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.design.energy import energy
 from infer_jax.design.problem import log
 from infer_jax.design.quality import Law, depth
 from infer_jax.estimators.estimate import ENERGY, Estimate, Phase
 from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder
 from infer_jax.physics.decoder import total
-from infer_jax.physics.energy import joules_per_million_tokens
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -120,15 +120,3 @@ class QualityWrapper(Wrapper):
             training=training,
             lifetime=training + serving,
         )
-
-
-def energy(estimate: Estimate, hardware: Hardware, workload: Workload) -> Array:
-    """Energy per million output tokens, J: the estimate's own or, at most, the boards' power.
-
-    An estimate without one is taken to draw the full board power all the time: an upper
-    bound, as chips that wait for memory draw less. 0 where the profile has no power.
-    """
-    own = getattr(estimate, "energy", None)
-    if own is not None:
-        return own
-    return joules_per_million_tokens(estimate.chips, hardware.power, estimate.tpot, workload.batch)

@@ -17,7 +17,7 @@ from jax import Array
 from jaxtyping import Float
 
 from infer_jax.compiling import once
-from infer_jax.design.quality_wrapper import energy
+from infer_jax.design.energy import energy
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import DECLARING
@@ -78,7 +78,7 @@ class Leaf(NamedTuple):
 def outputs(point: Point) -> dict[str, Array]:
     """The outputs of an estimate whose elasticities are shown: TTFT, TPOT (s), cost (USD/Mtok).
 
-    With them energy (J/Mtok), the estimator's own or an upper bound (``quality_wrapper.energy``);
+    With them energy (J/Mtok), the estimator's own or an upper bound (``design.energy``);
     0 where the profile has no power.
     """
     estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)

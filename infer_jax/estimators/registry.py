@@ -1,14 +1,11 @@
 """Estimators and variants by the names that commands and files use."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import NamedTuple
 
 from infer_jax.errors import InputError
-from infer_jax.estimators.economics import Economics
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.kernels import Kernels
-from infer_jax.estimators.offloading import Offloading
-from infer_jax.estimators.partitioning import Partitioning
 from infer_jax.estimators.serving import ENGINES, Serving
 
 
@@ -20,6 +17,16 @@ class Variant(NamedTuple):
     source: str
 
 
+def _of(file: str, constructor: str) -> Callable[[], Estimator]:
+    """A constructor of a class, whose file is imported when an estimator of it is made."""
+
+    def made() -> Estimator:
+        name, _, variant = constructor.partition(".")
+        return getattr(getattr(import_module(f"infer_jax.estimators.{file}"), name), variant)()
+
+    return made
+
+
 ERDIL = "Erdil 2025, arXiv 2506.04645"
 SHENG = "Sheng et al. 2023 (FlexGen), arXiv 2303.06865"
 ALIBABA = "Alibaba 2025 (InferSim), github.com/alibaba/InferSim"
@@ -27,29 +34,57 @@ POPE = "Pope et al. 2022, arXiv 2211.05102"
 MEASURED = "fitted to 2,762 measured rows, docs/theories/serving.md"
 
 VARIANTS: dict[str, Variant] = {
-    "economics": Variant(Economics.corrected, "level 4, corrected for users", ERDIL),
-    "economics.planned": Variant(Economics.as_planned, "the layout you give, no search", ERDIL),
-    "economics.level1": Variant(Economics.level1, "one chip, roofline", ERDIL),
-    "economics.level2": Variant(Economics.level2, "infinite bandwidth, latency only", ERDIL),
-    "economics.level3": Variant(Economics.level3, "2-D tensor parallelism", ERDIL),
-    "economics.pipeline": Variant(Economics.pipeline, "level 3 with 1-D layouts and stages", ERDIL),
-    "economics.level4": Variant(Economics.level4, "as published, all splits searched", ERDIL),
+    "economics": Variant(
+        _of("economics", "Economics.corrected"), "level 4, corrected for users", ERDIL
+    ),
+    "economics.planned": Variant(
+        _of("economics", "Economics.as_planned"), "the layout you give, no search", ERDIL
+    ),
+    "economics.level1": Variant(_of("economics", "Economics.level1"), "one chip, roofline", ERDIL),
+    "economics.level2": Variant(
+        _of("economics", "Economics.level2"), "infinite bandwidth, latency only", ERDIL
+    ),
+    "economics.level3": Variant(
+        _of("economics", "Economics.level3"), "2-D tensor parallelism", ERDIL
+    ),
+    "economics.pipeline": Variant(
+        _of("economics", "Economics.pipeline"), "level 3 with 1-D layouts and stages", ERDIL
+    ),
+    "economics.level4": Variant(
+        _of("economics", "Economics.level4"), "as published, all splits searched", ERDIL
+    ),
     "partitioning": Variant(
-        Partitioning.searched, "layouts on a torus slice, the fastest in every phase", POPE
+        _of("partitioning", "Partitioning.searched"),
+        "layouts on a torus slice, the fastest in every phase",
+        POPE,
     ),
     "partitioning.planned": Variant(
-        Partitioning.as_planned, "layouts on a torus slice, the one you give", POPE
+        _of("partitioning", "Partitioning.as_planned"),
+        "layouts on a torus slice, the one you give",
+        POPE,
     ),
-    "kernels": Variant(Kernels.corrected, "a sum of kernels at fitted efficiencies", ALIBABA),
+    "kernels": Variant(
+        _of("kernels", "Kernels.corrected"), "a sum of kernels at fitted efficiencies", ALIBABA
+    ),
     "kernels.published": Variant(
-        Kernels.as_published, "the authors' sum of kernels, its units and quirks", ALIBABA
+        _of("kernels", "Kernels.as_published"),
+        "the authors' sum of kernels, its units and quirks",
+        ALIBABA,
     ),
     "offloading": Variant(
-        Offloading.improved, "GPU, CPU and disk, with memory bandwidths and compression", SHENG
+        _of("offloading", "Offloading.improved"),
+        "GPU, CPU and disk, with memory bandwidths and compression",
+        SHENG,
     ),
-    "offloading.planned": Variant(Offloading.as_planned, "the places of tensors you give", SHENG),
-    "offloading.paper": Variant(Offloading.paper, "Appendix A.3 as published", SHENG),
-    "offloading.released": Variant(Offloading.released, "the authors' released model", SHENG),
+    "offloading.planned": Variant(
+        _of("offloading", "Offloading.as_planned"), "the places of tensors you give", SHENG
+    ),
+    "offloading.paper": Variant(
+        _of("offloading", "Offloading.paper"), "Appendix A.3 as published", SHENG
+    ),
+    "offloading.released": Variant(
+        _of("offloading", "Offloading.released"), "the authors' released model", SHENG
+    ),
     "serving": Variant(
         Serving.of, "measured engines; the engine of the profile, else vLLM", MEASURED
     ),

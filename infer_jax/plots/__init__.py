@@ -1,9 +1,22 @@
 """Pictures of results, readable in greyscale."""
 
-from infer_jax.plots.frontier import (
-    Curve as Curve,
-    Points as Points,
-    draw_frontiers as draw_frontiers,
-    plot_frontier as plot_frontier,
+from typing import TYPE_CHECKING
+
+from infer_jax.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from infer_jax.plots.frontier import (
+        Curve as Curve,
+        Points as Points,
+        draw_frontiers as draw_frontiers,
+        plot_frontier as plot_frontier,
+    )
+    from infer_jax.plots.plans import Dot as Dot, plot_plans as plot_plans
+
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "frontier": "Curve Points draw_frontiers plot_frontier",
+        "plans": "Dot plot_plans",
+    },
 )
-from infer_jax.plots.plans import Dot as Dot, plot_plans as plot_plans

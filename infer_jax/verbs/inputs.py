@@ -10,7 +10,7 @@ from infer_jax import estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Errors, serving_errors
 from infer_jax.errors import InputError
-from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
+from infer_jax.estimators import VARIANTS, Estimator, Trust, make
 from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Hardware, Workload
@@ -287,6 +287,8 @@ def speculative(
     if draft is None or acceptance is None:
         missing = "--draft" if draft is None else "--acceptance"
         raise refuse(missing, "missing", "--draft and --acceptance together, or neither")
+    from infer_jax.estimators import Speculative
+
     small = named_model("--draft", draft)
     wrap = Speculative.economics if paper else Speculative.bonus
     rule = "as the economics paper counts" if paper else "one token more than is accepted"

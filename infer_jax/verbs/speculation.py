@@ -8,7 +8,6 @@ from jax import Array
 
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
-from infer_jax.estimators.search import chosen
 from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
@@ -78,6 +77,8 @@ def fastest(
     counts: Array,
 ) -> tuple[ServerEstimate, Array]:
     """The estimate with the least TPOT of those with ``counts`` drafts, and its number of them."""
+    from infer_jax.estimators.search import chosen
+
     seen, small = shape(arch), None if draft is None else shape(draft)
 
     def one(drafts: Array) -> ServerEstimate:

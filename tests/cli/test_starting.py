@@ -101,6 +101,34 @@ def test_importing_the_library_leaves_jax_as_it_is(tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
+IMPORTED = """
+import sys
+import infer_jax.cli
+for verb in ("estimate", "plan", "report"):
+    __import__(f"infer_jax.cli.{verb}")
+    print(*(name for name in sys.modules if name.startswith("infer_jax")))
+"""
+OTHERS = ("offloading", "partitioning", "attention_feedforward")
+OTHER = {f"estimators.{name}" for name in OTHERS} | {"calibration.fitting", "replays"}
+OTHER |= {"design.design", "design.problem", "kernel_timing", "plots.frontier", "doctor"}
+ALONE = {"estimators.economics", "estimators.kernels", "catalog.kernel_tables", "design", "sweeps"}
+
+
+def test_a_command_imports_what_it_uses(tmp_path):
+    words = [sys.executable, "-c", IMPORTED]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    estimate, plan, report = (
+        {name.removeprefix("infer_jax.") for name in line.split()}
+        for line in ended.stdout.splitlines()
+    )
+    for modules, others in ((estimate, OTHER | ALONE), (plan, OTHER | ALONE), (report, OTHER)):
+        assert not {x for x in modules if any(f"{x}.".startswith(f"{y}.") for y in others)}
+    assert "estimators.serving" in estimate and "design.sensitivity" in report
+    # 150, 171 and 225 modules when they have answered, of some 440
+    assert len(estimate) < 165 and len(plan) < 190 and len(report) < 245
+
+
 GARBAGE = """
 import atexit, gc, sys
 from infer_jax.cli import main

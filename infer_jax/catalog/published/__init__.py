@@ -1,34 +1,59 @@
 """The constants that published models use, apart from data-sheet profiles."""
 
-from infer_jax.catalog.published.economics import (
-    economics_hardware as economics_hardware,
-    economics_hardware_names as economics_hardware_names,
-    economics_model as economics_model,
-    economics_model_names as economics_model_names,
-)
-from infer_jax.catalog.published.kernels import (
-    PublishedChip as PublishedChip,
-    kernels_constants as kernels_constants,
-    kernels_hardware as kernels_hardware,
-    kernels_hardware_names as kernels_hardware_names,
-    kernels_model as kernels_model,
-)
-from infer_jax.catalog.published.partitioning import (
-    partitioning_hardware as partitioning_hardware,
-    partitioning_model as partitioning_model,
-    partitioning_model_names as partitioning_model_names,
-    partitioning_parameters as partitioning_parameters,
-)
-from infer_jax.catalog.published.serving import (
-    UNSEEN as UNSEEN,
-    Errors as Errors,
-    Fitted as Fitted,
-    Measured as Measured,
-    serving_coefficients as serving_coefficients,
-    serving_errors as serving_errors,
-    serving_measured as serving_measured,
-)
-from infer_jax.catalog.published.spreads import (
-    COMMON as COMMON,
-    UNSEEN_WITHIN as UNSEEN_WITHIN,
+from typing import TYPE_CHECKING
+
+from infer_jax.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from infer_jax.catalog.published.economics import (
+        economics_hardware as economics_hardware,
+        economics_hardware_names as economics_hardware_names,
+        economics_model as economics_model,
+        economics_model_names as economics_model_names,
+    )
+    from infer_jax.catalog.published.kernels import (
+        PublishedChip as PublishedChip,
+        kernels_constants as kernels_constants,
+        kernels_hardware as kernels_hardware,
+        kernels_hardware_names as kernels_hardware_names,
+        kernels_model as kernels_model,
+    )
+    from infer_jax.catalog.published.partitioning import (
+        partitioning_hardware as partitioning_hardware,
+        partitioning_model as partitioning_model,
+        partitioning_model_names as partitioning_model_names,
+        partitioning_parameters as partitioning_parameters,
+    )
+    from infer_jax.catalog.published.serving import (
+        UNSEEN as UNSEEN,
+        Errors as Errors,
+        Fitted as Fitted,
+        Measured as Measured,
+        serving_coefficients as serving_coefficients,
+        serving_errors as serving_errors,
+        serving_measured as serving_measured,
+    )
+    from infer_jax.catalog.published.spreads import (
+        COMMON as COMMON,
+        UNSEEN_WITHIN as UNSEEN_WITHIN,
+    )
+
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "economics": (
+            "economics_hardware economics_hardware_names economics_model economics_model_names"
+        ),
+        "kernels": (
+            "PublishedChip kernels_constants kernels_hardware kernels_hardware_names kernels_model"
+        ),
+        "partitioning": (
+            "partitioning_hardware partitioning_model partitioning_model_names "
+            "partitioning_parameters"
+        ),
+        "serving": (
+            "UNSEEN Errors Fitted Measured serving_coefficients serving_errors serving_measured"
+        ),
+        "spreads": "COMMON UNSEEN_WITHIN",
+    },
 )
