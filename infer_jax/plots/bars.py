@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.estimators import Phase
-from infer_jax.plots.style import INK, TONES, WIDE, blank, save, style
+from infer_jax.plots.style import APART, INK, TONES, WIDE, blank, save, style
 from infer_jax.results.numbers import digits
 from infer_jax.results.terms import term
 
@@ -175,7 +175,8 @@ def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
     looks: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(names):
         turn, tone = divmod(i, len(TONES))
-        looks[name] = {"facecolor": TONES[tone], "hatch": ("", "////", "....")[min(turn, 2)]}
+        hatch = ("", "////", "....")[min(turn, 2)]
+        looks[name] = {"facecolor": TONES[APART[tone]], "hatch": hatch}
     if free in shares:
         looks[free] = {"facecolor": "#e9e9e9", "hatch": ""}
     if last is not None:

@@ -84,7 +84,8 @@ def plot_cloud(
             axes.plot(x, y, **look, label=f"frontier of {label}")
         readable(axes, 200.0)
         axes.legend(loc="best")
-        figure.colorbar(image, ax=axes, label="configurations in a cell")
+        look: Any = {"label": "configurations in a cell", "format": "{x:g}"}
+        figure.colorbar(image, ax=axes, **look)
         if path is not None:
             save(figure, path)
     return figure

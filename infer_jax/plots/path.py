@@ -116,7 +116,9 @@ def _objectives(left: "Axes", track: Track) -> None:
     left.plot(steps, kept, color=TONES[0], linewidth=2.6, label="best restart, limits kept")
     if track.start is not None:
         left.axhline(track.start, color=QUIET, linestyle=(0, (4, 2)), linewidth=1.2)
-        left.annotate("start", (steps[0], track.start), color=QUIET, va="bottom", fontsize=9)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+        place, look = (steps[0], track.start), {"color": INK, "fontsize": 9, "bbox": box}
+        left.annotate("start", place, (0, 4), textcoords="offset points", va="bottom", **look)
     left.plot(
         [steps[-1]], [track.final], "D", color=TONES[2], markeredgecolor="white", markersize=9,
         label="rounded, exact model", zorder=4,
@@ -126,6 +128,7 @@ def _objectives(left: "Axes", track: Track) -> None:
     left.set_ylabel(track.label, color=INK)
     shown = [x for x in (track.start, track.final, *best) if x is not None]
     left.set_ylim(0.8 * min(shown), 1.3 * max(shown))
+    readable(left, 200.0)
     left.legend(loc="upper right")
 
 

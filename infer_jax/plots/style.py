@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, QUIET = "#222222", "#6b6b6b"
+PLAIN = 1e6  # ratio of the ends of a logarithmic axis up to which it has plain numbers
 WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
 
 Dash = str | tuple[int, tuple[float, ...]]
@@ -132,10 +133,13 @@ def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:g}") -> None:
     from matplotlib.ticker import LogLocator
 
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        if axis.get_scale() == "log" and high / low < most:
+        if axis.get_scale() != "log":
+            continue
+        if high / low < most:
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_major_formatter(written)
             axis.set_minor_formatter("")
+        if high / low < PLAIN:
+            axis.set_major_formatter(written)
 
 
 def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:

@@ -85,7 +85,7 @@ def _draw(axes: "Axes", one: StackedTime, rows: Mapping[str, float]) -> None:
             va="bottom", textcoords="offset points", fontsize=8.5, color=INK,
         )  # fmt: skip
     longest = max([one.time, *rows.values(), *one.limits.values()])
-    axes.set_xlim(0.0, 1.22 * scale * longest)  # room for the numbers at the ends
+    axes.set_xlim(0.0, 1.3 * scale * longest)  # room for the numbers at the ends
     axes.set_ylim(len(rows) + 0.5, -0.5)
     axes.set_yticks(range(len(rows) + 1), [*rows, "in all"])
     axes.tick_params(axis="y", length=0, labelcolor=INK)

@@ -213,7 +213,10 @@ class SweepResult(Pictured):
         what = "The frontier" if isinstance(self.ready.reducer, Pareto) else "The best"
         what = "All" if isinstance(self.ready.reducer, Everything) else what
         what = "The distribution" if self.answer is not None else what
-        title = f"{what} of {self.ready.size:,} configurations"
+        models = [x.name for x in self.ready.named.values() if isinstance(x, Model)]
+        of = f"{models[0]}: " if len(models) == 1 else ""
+        title = words(f"{of}{what[0].lower() if of else what[0]}{what[1:]} of ")
+        title += f"{self.ready.size:,} configurations"
         many = f" {len(self):,} {'row' if len(self) == 1 else 'rows'} kept." if len(self) else ""
         caption = words(dated(f"{pictures.asked(self.ready, kept)}.{many}"))
         return pictures.figure(kept, title, caption)

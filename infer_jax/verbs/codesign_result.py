@@ -11,6 +11,7 @@ import numpy as np
 from infer_jax.design.ascent import KEPT
 from infer_jax.design.design import Design
 from infer_jax.design.quality_wrapper import QualityEstimate
+from infer_jax.design.sensitivity import known_outputs
 from infer_jax.design.toml import DesignSpec
 from infer_jax.design.violations import estimate_of
 from infer_jax.errors import InputError
@@ -163,7 +164,7 @@ class DesignResult(Pictured):
         track, one = track_of(self.design), self.design
         title = words(f"{self.asked.model} redesigned: {self.keep.by} {one.gain:.3g} times better")
         work = one.point.workload
-        under = ", ".join(f"{name} {x:g}" for name, x in dict(self.keep.under).items())
+        under = ", ".join(_limit(name, x) for name, x in dict(self.keep.under).items())
         formats = ", ".join(dict.fromkeys(self.asked.formats.values()))
         price = float(one.point.hardware.price)
         caption = (
@@ -309,6 +310,15 @@ def folder_of(out: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
     return folder
+
+
+def _limit(name: str, value: float) -> str:
+    """A limit in the words and unit of its output; by its name where it is none."""
+    output = known_outputs().get(name)
+    if output is None:
+        return f"{name} {value:g}"
+    unit = "" if output.printed_unit == "1" else f" {output.printed_unit}"
+    return f"{output.short or output.title} {output.factor * value:g}{unit}"
 
 
 def _columns(first: str) -> list[Column]:

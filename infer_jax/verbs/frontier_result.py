@@ -156,7 +156,7 @@ class FrontierResult(Pictured):
         curve = Curve(self.points, self.preferred, words(point(self._row(self.preferred))))
         title = words(f"{asked.model.name} on {asked.system.title}")
         caption = words(dated(self._caption()))
-        return plot_frontier({"frontier": curve}, title=title, caption=caption)
+        return plot_frontier({words(asked.system.name): curve}, title=title, caption=caption)
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
         """The page of the frontier: its chart to point into, and its points."""

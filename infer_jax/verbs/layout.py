@@ -114,7 +114,9 @@ class LayoutResult(Pictured):
         panels = [Panel("", "ms", bars, overlapping(bars, times))]
         tokens = f"{self.new_tokens:,.12g} new tokens over {self.cached_tokens:,.12g} cached"
         load = f"A pass of {counted(self.batch, 'sequence')}, {tokens}."
-        axes = "x cuts the model width, y and z the hidden width."
+        axes = (
+            "ws: weights stay, wg: they are gathered; x cuts the model width, y and z the hidden."
+        )
         caption = pictures.caption(self.asked, None, "partitioning.planned", load, axes)
         name = f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.title}"
         title = words(f"{name}: {self.phase} by layout")

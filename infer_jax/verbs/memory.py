@@ -192,7 +192,7 @@ class MemoryResult(Pictured):
             f"{load}Memory as a vLLM server accounts for it; requests of up to "
             f"{float(self.engine.context):,.12g} tokens: the cache has room for "
             f"{max(float(held.tokens), 0.0):,.0f}.{short} Budget: what the server may use, "
-            f"{float(self.engine.utilization):.0%} of the memory that the driver shows."
+            f"{float(self.engine.utilization):.0%} of the memory that the driver shows (visible)."
         )
         return pictures.caption(self.asked, None, "", said)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from infer_jax.catalog.files import replacing
 from infer_jax.estimators import Trust
+from infer_jax.estimators.known_errors import NAMES
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits, plain
@@ -333,7 +334,7 @@ class ReplayResult(Pictured):
 
         title = words(f"{self.asked.model.name} on {self.asked.system.title}")
         said = (
-            f"{self._load()}: {self.lengths.words}; {self.server.engine}, tensor parallel "
+            f"{self._load()}: {self.lengths.words}; {NAMES[self.server.engine]}, tensor parallel "
             f"{float(self.plan.tp):g}, {self.server.words}."
         )
         both = [run for run in (self.runs[0], self._real) if run is not None]
