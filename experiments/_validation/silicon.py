@@ -1,7 +1,7 @@
 """The rows that the shipped fit was fitted to: aggregated ones of aiconfigurator-core, cleaned."""
 
 from experiments._silicon import clean, rows as reading
-from experiments._silicon.served import DRAFTS, polling
+from experiments._silicon.served import DRAFTS, WAVES, polling
 from experiments._validation.row import Formats, Read, Row, Served
 from infer_jax.catalog.measurements import silicon
 from infer_jax.errors import InputError
@@ -50,7 +50,12 @@ def _row(row: reading.Row) -> Row:
         system=row.profile,
         engine=row.engine,
         work=ServingWorkload.of(
-            isl=row.isl, osl=row.osl, batch=row.concurrency, nominal=1.0 - fixed, fixed=fixed
+            isl=row.isl,
+            osl=row.osl,
+            batch=row.concurrency,
+            nominal=1.0 - fixed,
+            fixed=fixed,
+            waves=WAVES,
         ),
         plan=Deployment.of(
             tp=grid.tp,

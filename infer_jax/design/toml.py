@@ -55,6 +55,7 @@ class DesignSpec:
     formats: dict[str, str]
     names: tuple[str, ...] = ()  # of the estimators, as the file names them
     trusted: tuple[Trust, ...] = ()
+    system: str = ""  # as the file names it
 
 
 def load_spec(path: str | Path) -> DesignSpec:
@@ -124,7 +125,18 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     own = f"designs from {name}"
     trusted = tuple(trust(n, one, system, own) for n, one in zip(names, both, strict=True))
     return DesignSpec(
-        wrapper, other, full, keeps, start, search, feasible, name, formats, names, trusted
+        wrapper,
+        other,
+        full,
+        keeps,
+        start,
+        search,
+        feasible,
+        name,
+        formats,
+        names,
+        trusted,
+        system.name,
     )
 
 

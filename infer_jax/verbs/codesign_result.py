@@ -169,7 +169,7 @@ class DesignResult(Pictured):
         price = float(one.point.hardware.price)
         caption = (
             f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
-            f"{formats + '; ' if formats else ''}{self.asked.space.hardware.name}, ${price:g} an "
+            f"{formats + '; ' if formats else ''}{self.asked.system}, ${price:g} an "
             f"hour and GPU; {'limits: ' + under if under else 'no limits'}; "
             f"estimator {self.asked.names[0]}. {CAPTION}"
         )

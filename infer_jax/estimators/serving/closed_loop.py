@@ -216,7 +216,7 @@ def first_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Ter
         "admission": loop.admission,
         "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
         "other prefills": prompt.met * joining + prompt.turns * loop.step,
-        "first wave": jnp.where(first & equal, 0.0, wave),
+        "first wave": jnp.where((first & equal) | (work.waves >= UNBOUNDED), 0.0, wave),
     }
     return {name: x * c.model.first_factor for name, x in terms.items()}
 
