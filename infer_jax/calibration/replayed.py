@@ -41,12 +41,11 @@ from infer_jax.replays.server import checked, sizes_of
 from infer_jax.specs import Architecture, Hardware
 
 # ordinary error of a request in log: TPOT, TTFT. Measured on the two servers of LLMServingSim's
-# bench/examples (600 requests, vLLM 0.19): 1.48 times the median |residual| of the fit to all
-# of them is 0.4 to 1.3 % of TPOT and 3 to 7 % of TTFT; a run's mean is believed to about 2 and 10 %
+# bench/examples (vLLM 0.19): 1.48 times the median |residual| of fits to 100 requests of each is
+# 0.4 and 1.3 % of TPOT, 3 and 7 % of TTFT; these are wider, as other servers may be
 SCALES = (0.02, 0.1)
 BATCHES = 16  # of successive requests, whose errors belong together
-# what no pass depends on: room for the cache is a rule, and sharing of passes is replayed
-ELSEWHERE = ("usable_memory", "admission", "sync")
+ELSEWHERE = ("usable_memory",)  # no pass depends on it: room for the cache is a rule
 
 
 class Bench(NamedTuple):

@@ -25,7 +25,7 @@ from tests.installed.pages import (
     rewritten,
 )
 from tests.installed.program import Ended, Imported, call, program
-from tests.installed.runs import reader
+from tests.installed.runs import LOGGED, reader
 from tests.installed.test_verbs import ASKED
 
 # asked in test_verbs.py, some with a picture that other pages leave out
@@ -36,6 +36,11 @@ CALIBRATE = (
     "infer-jax calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1"
     " --out my_h100.toml"
 )
+LOG = (
+    f"infer-jax calibrate {LOGGED.name} --config llama-3.1-8b --hardware rtx_pro_6000 --tp 1"
+    " --prompts 100 --out my_server.toml"
+)
+PROFILES = {"my_h100.toml": CALIBRATE, "my_server.toml": LOG}  # and what writes each
 # what stands for the reader's own, and what is taken for it
 REAL = {
     r"\bMODEL\b": "llama-3.1-8b",
@@ -106,7 +111,7 @@ def cases() -> Iterator[object]:
         places = [c for c in EVERY if text in (real(c), written.get(real(c)))]
         if text in VERBS and not any(place.shown for place in places):
             continue  # asked in test_verbs.py
-        name = CALIBRATE if "my_h100.toml" in text else text
+        name = next((words for file, words in PROFILES.items() if file in text), text)
         marks = [pytest.mark.slow] if beginning(SLOW, text) else []
         short = text.replace(str(ROOT), "").replace("/", "\\")
         yield pytest.param(name, text, places, id=short, marks=marks)
@@ -124,8 +129,9 @@ def run(home, tmp_path_factory):
             return done[text]
         folder = tmp_path_factory.mktemp("page")
         reader(folder)
-        if "--hardware my_h100.toml" in text:
-            shutil.copy(once(CALIBRATE).folder / "my_h100.toml", folder)
+        for file, words in PROFILES.items():
+            if f"--hardware {file}" in text:
+                shutil.copy(once(words).folder / file, folder)
         first, *rest = text.split()
         words: list[str] = []
         for word in rest:
@@ -152,6 +158,8 @@ def test_a_page_prints_what_the_command_prints(name, text, places, run, request)
     needed = beginning(NEEDS, text)
     if needed and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
+    if LOGGED.name in text and not LOGGED.is_dir():
+        pytest.skip(f"no measured files in {LOGGED}")
     ended, _ = run(text)
     where = "\n".join(map(str, places))
     assert "Traceback" not in ended.err, f"{where}\n{ended.err}"
@@ -193,7 +201,7 @@ def test_tables_of_exceptions_speak_of_commands_that_are_there():
     for table in (SLOW, NEEDS):
         for begin in table:
             assert any(text.startswith(begin) for text in texts), f"no page has {begin}"
-    assert CALIBRATE in texts
+    assert {*PROFILES.values()} <= {*texts}
     assert len(EVERY) > 80 and sum(bool(command.shown) for command in EVERY) > 5
 
 
