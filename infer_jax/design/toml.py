@@ -124,20 +124,8 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     both = [inner.fitted_to(system.coefficients), *([] if other is None else [other])]
     own = f"designs from {name}"
     trusted = tuple(trust(n, one, system, own) for n, one in zip(names, both, strict=True))
-    return DesignSpec(
-        wrapper,
-        other,
-        full,
-        keeps,
-        start,
-        search,
-        feasible,
-        name,
-        formats,
-        names,
-        trusted,
-        system.name,
-    )
+    fields = (wrapper, other, full, keeps, start, search, feasible, name, formats, names, trusted)
+    return DesignSpec(*fields, system.name)
 
 
 def _one(where: str, field: str, given: One | list[One]) -> One:
