@@ -2,8 +2,10 @@
 
 ``python -m benchmarks.replay`` serves the same requests of random servers
 (``tests/referee/serving.py``) with the compiled replay and with the referee that it equals, turn by
-turn; then many lanes of it, on as many threads as there are cores. Best of some runs of each side,
-taken in turn, for the machine may be busy. ``--json`` prints one line.
+turn; then many lanes of it, on as many threads as there are cores. Whole lives are beside the
+referee that jumps from event to event in NumPy, the rules of vLLM and SGLang beside the one that
+runs pass after pass. Best of some runs of each side, taken in turn, for the machine may be busy.
+``--json`` prints one line, ``--rules vllm`` measures these alone.
 
 XLA makes one piece of machine code of a loop only if it is told that loops this large may be; the
 option is given by the environment, and this program sets it before it loads jax.
@@ -26,12 +28,21 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.tree_util import Partial  # noqa: E402
 
-from infer_jax.replays import Requests, WholeLife, lanes, replay  # noqa: E402
-from tests.referee import events, serving  # noqa: E402
+from infer_jax.replays import (  # noqa: E402
+    Preempting,
+    PrefillFirst,
+    Requests,
+    Rules,
+    WholeLife,
+    lanes,
+    replay,
+)
+from tests.referee import events, schedulers, serving  # noqa: E402
 from tests.referee.serving import Case, Machine, step_time  # noqa: E402
 from tests.referee.test_replay_events import drawn  # noqa: E402
 
 REQUESTS, SLOTS = 1000, 64
+TURNS = {"whole lives": 4, "vllm": 2, "sglang": 2}  # the second referee takes up to a second
 
 
 class Server(NamedTuple):
@@ -39,28 +50,52 @@ class Server(NamedTuple):
 
     case: Case
     requests: events.Requests
+    engine: str  # whose rules
 
-    def ours(self) -> tuple[Machine, WholeLife, Requests]:
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Budget, slots, blocks and tokens of a block, which are single ones in SGLang."""
         e = self.case.engine
-        rules = WholeLife.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
+        each = e.block if self.engine == "sglang" else 1
+        return e.budget, e.slots, e.blocks * each, e.block // each
+
+    def ours(self) -> tuple[Machine, Rules, Requests]:
+        kind, overlap = RULES[self.engine]
+        budget, slots, blocks, block = self.sizes()
+        rules = kind.of(budget=budget, slots=slots, blocks=blocks, block=block, overlap=overlap)
         return Machine(*map(np.asarray, self.case.machine)), rules, Requests.of(*self.requests[:3])
 
-    def theirs(self) -> events.Log:
-        return events.serve(
-            lambda b, c, n, p: step_time(self.case.machine, b, c, n, p),
-            self.case.engine,
-            self.requests,
-        )
+    def theirs(self) -> float:
+        """When the last request has its last token."""
+
+        def step(decoding: float, context: float, new: float, pairs: float) -> float:
+            return step_time(self.case.machine, decoding, context, new, pairs)
+
+        if self.engine == "whole lives":
+            machine = self.case.machine
+            found = events.serve(
+                lambda b, c, n, p: step_time(machine, b, c, n, p), self.case.engine, self.requests
+            )
+            return float(found.last.max())
+        kind = schedulers.Vllm if self.engine == "vllm" else schedulers.Sglang
+        arrival, *tokens = self.requests[:3]
+        lengths = zip(arrival.tolist(), *(x.astype(int).tolist() for x in tokens), strict=True)
+        done = schedulers.serve(step, kind(*self.sizes(), overlap=True), lengths)
+        return max(r.last for r in done)
 
 
-def servers(count: int) -> list[Server]:
+RULES: dict[str, tuple[type[Rules], int]] = {
+    "whole lives": (WholeLife, 0), "vllm": (Preempting, 1), "sglang": (PrefillFirst, 1),
+}  # fmt: skip
+
+
+def servers(count: int, engine: str) -> list[Server]:
     """Random servers with arrivals and at most ``SLOTS`` slots."""
     cases = [c for c in serving.cases(8 * count) if c.concurrency is None]
     cases = [c for c in cases if c.engine.slots <= SLOTS][:count]
-    return [Server(c, events.Requests(*drawn(c, REQUESTS, i))) for i, c in enumerate(cases)]
+    return [Server(c, events.Requests(*drawn(c, REQUESTS, i)), engine) for i, c in enumerate(cases)]
 
 
-def last(machine: Machine, rules: WholeLife, requests: Requests) -> tuple[jax.Array, jax.Array]:
+def last(machine: Machine, rules: Rules, requests: Requests) -> tuple[jax.Array, jax.Array]:
     """When the last request has its last token, and whether all were served."""
     step = Partial(step_time, machine)
     log = replay(step, rules, requests, width=SLOTS, turns=16 * REQUESTS)
@@ -75,18 +110,21 @@ def cast(tree: tuple, kind: type) -> tuple:
 
 
 def alone(given: list[Server], kind: type) -> dict[str, float]:
-    """Medians over servers of the ratio to the referee, and of our microseconds a request."""
+    """Medians over servers of the ratio to the referee, and of our microseconds a request.
+
+    All are seconds of the processor: those on the wall count whatever else a machine runs.
+    """
     program, ratios, ours, theirs = jax.jit(last), [], [], []
     for server in given:
         arguments = cast(server.ours(), kind)
         end, complete = jax.block_until_ready(program(*arguments))
         assert complete
         spent, referee = [], []
-        expected = server.theirs().last.max()
-        for _ in range(4):
-            referee.append(clocked(server.theirs)[0])
+        expected = server.theirs()
+        for _ in range(TURNS[server.engine]):
+            referee.append(clocked(server.theirs)[1])
             for _ in range(5):
-                spent.append(clocked(lambda: jax.block_until_ready(program(*arguments)))[0])  # noqa: B023
+                spent.append(clocked(lambda: jax.block_until_ready(program(*arguments)))[1])  # noqa: B023
         ours.append(min(spent))
         theirs.append(min(referee))
         ratios.append(theirs[-1] / ours[-1])
@@ -104,7 +142,7 @@ def beside(given: list[Server], count: int, kind: type, threads: int) -> dict[st
     """Lanes on ``threads`` threads, against the referee's own seconds for the same servers."""
     alone = []
     for server in given:
-        both = [clocked(server.theirs) for _ in range(2)]
+        both = [clocked(server.theirs) for _ in range(TURNS[server.engine] // 2)]
         alone.append(np.min(both, axis=0))
     referee, referee_busy = (np.mean(alone, axis=0) * count).tolist()
     many = [given[i % len(given)] for i in range(count)]
@@ -138,17 +176,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--servers", type=int, default=10)
     parser.add_argument("--lanes", type=int, default=256)
+    parser.add_argument("--rules", choices=list(RULES), action="append")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    given, threads = servers(asked.servers), os.cpu_count() or 1
+    threads = os.cpu_count() or 1
     figures: dict[str, object] = {"requests": REQUESTS, "load": os.getloadavg()[0]}
-    for kind in (np.float64, np.float32):
-        name = np.dtype(kind).name
-        figures[f"one server, {name}"] = alone(given, kind)
-        figures[f"{asked.lanes} lanes on {threads} threads, {name}"] = beside(
-            given, asked.lanes, kind, threads
-        )
+    for engine in asked.rules or RULES:
+        given = servers(asked.servers, engine)
+        for kind in (np.float64, np.float32):
+            name = f"{engine}, {np.dtype(kind).name}"
+            figures[f"{name}, one server"] = alone(given, kind)
+            figures[f"{name}, {asked.lanes} lanes on {threads} threads"] = beside(
+                given, asked.lanes, kind, threads
+            )
     if asked.json:
         print(json.dumps(figures))
         return

@@ -314,7 +314,7 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"engine": "trtllm", "isl": 2000}, "max_num_batched_tokens is '512'; allowed: at least"),
         ({"engine": "sglang", "enable_chunked_prefill": True}, "is 'yes'; .* vllm or trtllm"),
         ({"gpu_memory_utilization": 0.1}, "tp is '1'; allowed: more GPUs"),
-        ({"out": "replay.html"}, "out is 'replay.html'"),
+        ({"out": "replay.doc"}, "out is 'replay.doc'"),
         ({"ramp_up": 1.0, "request_rate": None, "concurrency": 4}, "ramp_up is '1'"),
     ],
 )
