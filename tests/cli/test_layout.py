@@ -7,7 +7,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.results import Table
 from infer_jax.results.text import as_text
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answer, answered_once, as_command, run
 
 ASKED = ("layout", "palm-540b-padded", "--hardware", "tpu_v4", "--total-gpus", "64")
 
@@ -28,9 +28,9 @@ def test_layout_tells_the_winner_and_where_it_changes():
 def test_the_verb_is_what_the_command_prints(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # as wide as a result prints without a terminal
     best = ij.layout("palm-540b-padded", "tpu_v4", total_gpus=64, batch=512)
-    said = answer(*ASKED, "--batch", "512")
+    said, text = answered_once(*ASKED, "--batch", "512")
     assert {"schema": said["schema"], **as_command(best)[0]} == said
-    assert as_command(best)[1].split() == run(*ASKED, "--batch", "512").out.split()
+    assert as_command(best)[1].split() == text.split()
     assert [row["time_ms"] for row in best.rows()] == [row["time_ms"] for row in said["layouts"]]
     table = next(part for part in best.parts() if isinstance(part, Table))
     lines = as_text([table]).splitlines()

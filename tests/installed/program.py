@@ -55,7 +55,7 @@ def call(words: list[str], folder: Path, env: dict[str, str], longest: float = L
 # imports the package, then answers every line with the exit code of a copy of itself that ran it
 IMPORTED = """
 import json, os, signal, sys
-sys.path.remove("")
+sys.path[:] = [place for place in sys.path if place]
 from infer_jax.cli import main
 import jax, infer_jax.cli.verbs, infer_jax.verbs.inputs
 for line in sys.stdin:

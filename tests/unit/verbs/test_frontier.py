@@ -9,7 +9,7 @@ import infer_jax as ij
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.frontiers_result import FrontiersResult
 from tests.charts import charts_of
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answered_once, as_command, run
 
 POINT = ("llama-3.1-8b", "h100_sxm")
 WORDS = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
@@ -21,9 +21,9 @@ def best():
 
 
 def test_it_answers_what_the_command_prints(best):
-    said = answer(*WORDS, "--no-picture")
+    said, text = answered_once(*WORDS, "--no-picture")
     assert {"schema": said["schema"], **as_command(best)[0]} == said
-    assert as_command(best)[1].split() == run(*WORDS, "--no-picture").out.split()
+    assert as_command(best)[1].split() == text.split()
     assert best._repr_html_().count("<tr style") == 1  # the preferred point
     every = ij.frontier(*POINT, total_gpus=8, all=True)
     assert len(str(every).splitlines()) - len(str(best).splitlines()) == len(best.points) - 25

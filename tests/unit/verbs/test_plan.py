@@ -13,7 +13,7 @@ from infer_jax.verbs.plan_replay import Replayed, Times
 from infer_jax.verbs.plan_search import fronts
 from infer_jax.verbs.texts import tokens
 from tests.charts import charts_of
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answer, answered_once, as_command, run
 
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
 FEW = {"isl": 2000, "osl": 200, "total_gpus": 2, "mode": "aggregated"}
@@ -39,9 +39,9 @@ def plans():
 
 
 def test_it_answers_what_its_command_prints(plans):
-    printed = answer(*WORDS, "--tpot", "12ms")
+    printed, text = answered_once(*WORDS, "--tpot", "12ms")
     assert {"schema": printed["schema"], **as_command(plans)[0]} == printed
-    assert as_command(plans)[1].split() == run(*WORDS, "--tpot", "12ms").out.split()
+    assert as_command(plans)[1].split() == text.split()
     assert plans.best.layout in plans._repr_html_() and "vllm serve" in plans._repr_html_()
 
 

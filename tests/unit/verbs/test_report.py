@@ -6,7 +6,7 @@ import re
 import pytest
 
 import infer_jax as ij
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import answered_once, as_command
 
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
 WORDS = ("report", MODEL, "--hardware", SYSTEM, "--tp", "1", "--batch", "16")
@@ -24,14 +24,13 @@ def report():
 
 def test_it_is_the_page_and_the_answer_of_the_command(report, tmp_path):
     out = str(tmp_path / "page.html")
-    printed = answer(*WORDS, "--out", out)
+    printed, text = answered_once(*WORDS, "--out", out)
     mine = {**as_command(report)[0], "report": out}
     assert {"schema": printed["schema"], **mine} == printed
     page = (tmp_path / "page.html").read_text()
     assert but_its_command(page) == but_its_command(report.page) != page
     written = ij.report(MODEL, SYSTEM, tp=1, batch=16, out=tmp_path / "mine.html")
     assert (tmp_path / "mine.html").read_text() == written.page == report.page
-    text = run(*WORDS, "--out", out).out
     mine, theirs = (x.partition("Report:")[0].split() for x in (as_command(written)[1], text))
     assert mine == theirs  # but for the name of the file
 
