@@ -19,6 +19,7 @@ from infer_jax.specs import Chip, Hardware, Spec, value_of
 TEXTS = ("title", "released", "notes")
 # tables of coefficients of the estimators that ship; calibrate writes the bands of serving
 ESTIMATORS = ("economics", "kernels", "offloading", "partitioning", "serving", "serving_bands")
+INTERVAL = ("low", "high")  # of an entry: the ends of its 80 % interval
 ENTRY = "a table { value = number, source = key of [sources] }"
 
 
@@ -31,6 +32,7 @@ class Sheet:
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     citations: dict[str, str] = dataclasses.field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     measured: tuple[MeasuredPoint, ...] = ()  # of the last file that has any
     unchecked: tuple[str, ...] = ()  # of the file that is being read
 
@@ -67,6 +69,7 @@ def take_fields(
         unit = fields[name]["unit"]
         sensible(where, dot + key, dot + name, raw, unit, factor, sheet.unchecked)
         sheet.numbers[dot + name], sheet.citations[dot + name] = value, citation
+        _keep_interval(entry, dot + name, factor, sheet)
 
 
 def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: str) -> None:
@@ -105,6 +108,7 @@ def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: 
         sensible_coefficient(where, f"{table}.{key}", field, raw, unit, factor, sheet.unchecked)
         sheet.numbers[f"{table}.{name}"] = raw * factor
         sheet.citations[f"{table}.{name}"] = citation
+        _keep_interval(entry, f"{table}.{name}", factor, sheet)
 
 
 def _misspelt(table: str) -> str:
@@ -123,9 +127,10 @@ def _number(entry: object, field: str, sheet: Sheet, where: str) -> tuple[float,
     """The value of one entry and the citation its source stands for."""
     if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
         raise InputError(where, field, short(entry), ENTRY)
-    extra = sorted(set(entry) - {"value", "source", "note"})
+    extra = sorted(set(entry) - {"value", "source", "note", *INTERVAL})
     if extra:
-        raise InputError(where, f"{field}.{extra[0]}", "unknown", "value, source and note")
+        allowed = "value, source, note, and low and high"
+        raise InputError(where, f"{field}.{extra[0]}", "unknown", allowed)
     raw, source = entry["value"], entry["source"]
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         raise InputError(where, field, short(raw), "a number")
@@ -134,10 +139,28 @@ def _number(entry: object, field: str, sheet: Sheet, where: str) -> tuple[float,
     if not isinstance(source, str) or source not in sheet.sources:
         named = ", ".join(sheet.sources) or "a key of [sources], which is empty"
         raise InputError(where, f"{field}.source", short(source), named)
-    citation = sheet.sources[source]
-    if "note" in entry:
-        citation += f" ({text_of(where, f'{field}.note', entry['note'])})"
-    return float(raw), citation
+    said = [f"80 % interval {low:.4g} to {high:.4g}" for low, high in _ends(entry, field, where)]
+    said += [text_of(where, f"{field}.note", entry["note"])] if "note" in entry else []
+    return float(raw), sheet.sources[source] + (f" ({'; '.join(said)})" if said else "")
+
+
+def _ends(entry: Mapping[str, object], field: str, where: str) -> list[tuple[float, float]]:
+    """Both ends of an entry's interval, in its own unit; none where it has no interval."""
+    ends = [entry[name] for name in INTERVAL if name in entry]
+    if not ends:
+        return []
+    known = [float(x) for x in ends if type(x) in (int, float) and abs(x) <= 1e300]
+    if len(known) < 2 or known[0] > known[1]:
+        shown = ", ".join(short(x) for x in ends)
+        raise InputError(where, f"{field}.low", shown, "low and high, two numbers in this order")
+    return [(known[0], known[1])]
+
+
+def _keep_interval(entry: object, field: str, factor: float, sheet: Sheet) -> None:
+    """Keep a checked entry's interval in SI; one of the base goes with the base's value."""
+    sheet.intervals.pop(field, None)
+    if isinstance(entry, dict) and "low" in entry:
+        sheet.intervals[field] = (factor * entry["low"], factor * entry["high"])
 
 
 def _unknown(

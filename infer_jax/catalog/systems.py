@@ -47,6 +47,7 @@ class System:
     filled: tuple[str, ...]  # what the file left open and what was put there
     path: Path
     notes: str
+    intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)  # 80 %, SI
     measured: tuple[MeasuredPoint, ...] = ()  # runs that its coefficients were calibrated to
 
     def __repr__(self) -> str:
@@ -121,6 +122,7 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
         hardware=Hardware.of(**own, **parts),
         coefficients=coefficients,
         sources=sheet.citations,
+        intervals=sheet.intervals,
         filled=filled,
         path=path,
         notes=sheet.texts.get("notes", ""),
@@ -201,7 +203,7 @@ def _class_of(part: str, body: dict[str, object], sheet: Sheet, where: str) -> t
         shown = "missing" if kind is None else short(kind)
         raise InputError(where, f"{part}.kind", shown, " or ".join(classes))
     if before not in (None, kind):  # another kind than the base: none of its numbers hold
-        for book in (sheet.numbers, sheet.citations):
+        for book in (sheet.numbers, sheet.citations, sheet.intervals):
             for dotted in [d for d in book if d.startswith(f"{part}.")]:
                 del book[dotted]
     sheet.kinds[part] = kind

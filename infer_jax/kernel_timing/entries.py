@@ -12,14 +12,18 @@ NARROWEST = 1.0 + 1e-4  # and up to which: the prediction does not depend on the
 SUFFIX = {"s": ("_us", 1e6), "tokens": ("_tokens", 1.0)}
 
 
-def entry(key: str, value: float, source: str, note: str = "") -> str:
-    """One line of a profile, the value to four digits.
+def entry(key: str, value: float, source: str, note: str = "", ends: Sequence[float] = ()) -> str:
+    """One line of a profile, numbers to four digits; ``ends``: of the 80 % interval, if known.
 
     >>> entry("gemm_memory", 0.98765, "fit")
     'gemm_memory = { value = 0.9877, source = "fit" }'
     """
     said = f', note = "{note}"' if note else ""
-    return f'{key} = {{ value = {float(f"{float(value):.4g}")!r}, source = "{source}"{said} }}'
+    numbers = {"value": value}
+    if len(ends) == 2:
+        numbers |= {"low": ends[0], "high": ends[1]}
+    written = ", ".join(f"{name} = {float(f'{float(x):.4g}')!r}" for name, x in numbers.items())
+    return f'{key} = {{ {written}, source = "{source}"{said} }}'
 
 
 def curve(name: str, one: FittedFamily, source: str, note: str = "") -> Iterator[str]:

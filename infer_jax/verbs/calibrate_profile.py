@@ -52,9 +52,8 @@ def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path)
     for name, value in server.fit.values.items():
         part, _, field = name.rpartition(".")
         suffix, factor = SUFFIX.get(units[name].unit, ("", 1.0))
-        low, high = (factor * x for x in ends[name])
-        note = f"80 % interval {low:.4g} to {high:.4g}; {verdicts[name]}"
-        line = entry(field + suffix, factor * value, SOURCE, note)
+        interval = [factor * x for x in ends[name] if math.isfinite(x)]
+        line = entry(field + suffix, factor * value, SOURCE, verdicts[name], interval)
         tables.setdefault(f"serving.{part}" if part else "serving", []).append(line)
     note = "measured over predicted of 80 % of new runs"
     tables["serving_bands"] = [

@@ -1,6 +1,5 @@
 """Plans by the probability that their limits hold: what is uncertain, and the search."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
@@ -23,7 +22,6 @@ from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, plans
 OUTPUTS = ("tpot", "ttft")
 Within = Mapping[str, Mapping[int, tuple[float, float]]]  # by output; by share, factors
 NOTHING = "No single measurement is expected to change this choice."
-INTERVAL = re.compile(r"80 % interval (\S+) to ([^\s;)]+)")
 
 
 class Doubts:
@@ -75,16 +73,9 @@ def _intervals(pool: ConsideredSystem) -> dict[str, Interval]:
     system, serving = pool.given.system, pool.side.serving
     if not system.bands():
         return shipped(serving)
-    units = {path: meta["unit"] for path, meta, _ in leaves(serving)}
-    known = {}
-    for source, says in system.sources.items():
-        path = source.removeprefix("serving.")
-        ends = INTERVAL.search(says)
-        if path in units and path != source and ends:
-            # profiles have times in microseconds
-            low, high = (float(x) * (1e-6 if units[path] == "s" else 1.0) for x in ends.groups())
-            known[path] = Interval(path, low, high)
-    return known
+    paths = {path for path, _, _ in leaves(serving)}
+    known = {name.removeprefix("serving."): ends for name, ends in system.intervals.items()}
+    return {path: Interval(path, *ends) for path, ends in known.items() if path in paths}
 
 
 def _within(pool: ConsideredSystem, model: str) -> Within:

@@ -176,7 +176,7 @@ def test_a_base_is_overridden_number_by_number(tmp_path):
     base = "h100_sxm"
     title = "H100 with more memory"
     [chip]
-    memory_tb = { value = 0.1, source = "guess" }
+    memory_tb = { value = 0.1, low = 0.08, high = 0.12, source = "guess" }
     [sources]
     guess = "assumed, 2026"
     """
@@ -184,7 +184,8 @@ def test_a_base_is_overridden_number_by_number(tmp_path):
     assert system.hardware.chip.memory == 1e11
     assert system.hardware.chip.flops_16 == base.hardware.chip.flops_16
     assert system.coefficients == base.coefficients
-    assert system.sources["chip.memory"] == "assumed, 2026"
+    assert system.sources["chip.memory"] == "assumed, 2026 (80 % interval 0.08 to 0.12)"
+    assert system.intervals == {"chip.memory": (8e10, 1.2e11)}
     assert system.sources["chip.flops_16"] == base.sources["chip.flops_16"]
     # and from a file beside it, whose rates are filled after the change
     (tmp_path / "child.toml").write_text(
@@ -193,6 +194,10 @@ def test_a_base_is_overridden_number_by_number(tmp_path):
     )
     assert load_system(tmp_path / "child.toml").hardware.chip.flops_4 == 4e15
     assert load_system(tmp_path / "child.toml").hardware.chip.memory == 1e11
+    # another value leaves the interval of the base's behind
+    text = text.replace("h100_sxm", "mine.toml").replace(", low = 0.08, high = 0.12", "")
+    (tmp_path / "known.toml").write_text(text)
+    assert not load_system(tmp_path / "known.toml").intervals
 
 
 def test_another_network_replaces_that_of_the_base(tmp_path):
@@ -239,6 +244,8 @@ def test_the_examples_of_the_documentation_load(tmp_path):
         ("[chip]", "[chips]", ("[chips]", "[chip]")),
         ("[network]", "[netwrk]", ("[netwrk]", "[network]")),
         ("memory_gib = { value = 32, source = 'sheet' }", "", ("chip.memory is 'missing'",)),
+        ("value = 700", "value = 700, low = 600", ("power_w.low is '600'", "two numbers")),
+        ("value = 700", "value = 7, low = 9, high = 8", ("power_w.low is '9, 8'", "this order")),
         ("value = 700", "value = -700", ("power_w is -700", "at least 0 W")),
         ("value = 700", "value = nan", ("power_w is nan", "at least 0 W")),
         ("value = 700", "value = inf", ("power_w", "a number")),

@@ -16,9 +16,9 @@ MINE = """
 title = "mine"
 base = "h100_sxm"
 [serving]
-decode_factor = { value = 1.1, source = "me", note = "80 % interval 1.05 to 1.16; well known" }
+decode_factor = { value = 1.1, low = 1.05, high = 1.16, source = "me", note = "well known" }
 [serving.vllm]
-layer_gap_us = { value = 80.0, source = "me", note = "80 % interval 70 to 90; known" }
+layer_gap_us = { value = 80.0, low = 70, high = 90.0, source = "me", note = "known" }
 [serving_bands]
 tpot_low = { value = 0.9, source = "me" }
 tpot_high = { value = 1.2, source = "me" }
