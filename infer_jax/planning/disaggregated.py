@@ -240,8 +240,8 @@ def _best(
 def _lighter(asking: _Asking, row: int, more: float) -> int:
     """The row of the same layout with as many sequences over ``more``, or the fewest."""
     layout, place = divmod(row, len(asking.sequences))
-    most = asking.sequences[place] / more
-    place = max(int(np.searchsorted(asking.sequences, most, side="right")) - 1, 0)
+    fewer = int(np.count_nonzero(asking.sequences <= asking.sequences[place] / more))
+    place = max(fewer - 1, 0)
     return layout * len(asking.sequences) + place
 
 

@@ -72,7 +72,7 @@ def test_the_band_holds_what_was_left_out(made):
 def test_launch_gaps_and_the_factor_are_not_told_apart(made):
     """Both make every step longer; runs this noisy do not tell them apart, and it is said."""
     found = {one.name: one for one in made.identified.parameters}
-    assert found["decode_factor"].verdict == "identified"
+    assert found["first_factor"].verdict == "identified"
     assert found["usable_memory"].verdict != "identified"  # no run is near it
     assert any("usable_memory" in sentence for sentence in made.identified.sentences)
 

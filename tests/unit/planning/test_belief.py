@@ -119,7 +119,7 @@ def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_i
 
 def test_the_highest_probability_is_said_where_no_plan_holds(asking):
     space, belief = asking
-    tight = space._replace(asked=replace(ASKED, ttft=0.06, tpot=0.006))
+    tight = space._replace(asked=replace(ASKED, ttft=0.06, tpot=0.0048))
     answer = believed(tight, belief, 0.9, Variations(("aggregated",)))
     every, order = rows_of(tight)
     holds = chances([every.choice(int(i)) for i in order], tight, belief).holds
