@@ -102,8 +102,9 @@ def formats(row: Published) -> Formats:
 
     NVFP4 checkpoints of mixtures keep attention in bf16 (DeepSeek all but one projection), and
     Qwen3.5's its shared expert. gpt-oss is MXFP4 in whatever precision a row is labelled;
-    Hopper multiplies it in bf16, Blackwell in fp8. Mixtures in FP8 are block-scaled
-    checkpoints, dense ones scaled per tensor. An 8-bit cache is a convention of the study:
+    Hopper multiplies it in bf16, Blackwell in fp8. Mixtures in FP8 and Qwen's own checkpoints
+    (Qwen/Qwen3-32B-FP8, config.json: weight_block_size 128 x 128) are block-scaled, other dense
+    ones scaled per tensor. An 8-bit cache is a convention of the study:
     NVFP4 everywhere; FP8 on Blackwell, TensorRT-LLM, Llama-70B and NVIDIA's checkpoints.
     """
     family, name = served(row)
@@ -113,7 +114,8 @@ def formats(row: Published) -> Formats:
     if row.precision == "fp8":
         short = blackwell(row.system) or row.backend == "trtllm"
         short |= family == "Llama-3.1-70B" or row.model_path.startswith("nvidia/")
-        return Formats(1.0, 1.0, 1.0, 1.0 if short else 2.0, 8.0, 8.0, 2.0 if experts else 0.0)
+        blocks = experts or row.model_path.startswith("Qwen/")
+        return Formats(1.0, 1.0, 1.0, 1.0 if short else 2.0, 8.0, 8.0, 2.0 if blocks else 0.0)
     if row.precision == "fp4" and not experts:
         return Formats(0.5625, 0.5625, 0.5625, 1.0, 4.0, 4.0, 2.0)
     if row.precision == "fp4":

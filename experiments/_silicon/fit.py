@@ -25,6 +25,7 @@ PRIORS = {
     "narrow_read": Prior(0.7, 0.3),
     "hopper.gemm_16": Prior(0.65, 0.15),
     "hopper.gemm_8": Prior(0.6, 0.25),
+    "hopper.blocked": Prior(0.8, 0.3),
     "blackwell.gemm_16": Prior(0.65, 0.15),
     "blackwell.gemm_8": Prior(0.6, 0.25),
     "blackwell.gemm_4": Prior(0.5, 0.3),

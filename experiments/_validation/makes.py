@@ -109,7 +109,7 @@ def of_generation(field: str, make: Any, own: Any) -> Any:
 def generation(make: Chip, ratio: Ratio) -> Generation:
     """A generation of a make."""
     own = {n: of_generation(n, getattr(make, n), getattr(ratio, n)) for n in FIELDS}
-    return Generation.published("hopper").replace(**own)
+    return Generation.of(**own)
 
 
 def placed(model: Serving, tree: Tree) -> Serving:

@@ -227,10 +227,14 @@ def test_every_decision_is_that_of_the_study():
     found = rows.aggregated()
     assert {row.id for row in found} == set(theirs)
     differing = Counter()
+    blocks = 0  # Qwen's own dense checkpoints in FP8, which the study takes for scaled per tensor
     for row in found:
         for column, value in _decisions(row).items():
             differing[column] += not _equal(theirs[row.id][column], value)
-    assert not +differing
+        dense = (row.family, row.precision) == ("Qwen3-32B", "fp8")
+        blocks += dense and row.layout is not None and row.model_path.startswith("Qwen/")
+    assert blocks > 0
+    assert +differing == Counter({"quantised_gemm_classes": blocks})
 
 
 def _equal(cell, value):

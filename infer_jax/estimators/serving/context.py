@@ -64,9 +64,10 @@ class Context(NamedTuple):
         return self.hardware.chip.flops_16
 
     def dense_rate(self, bits: Array) -> Array:
-        """FLOP/s that a large product reaches at a matmul class."""
+        """FLOP/s that a large product reaches at a matmul class; less with scales by block."""
         g = self.generation
-        share = jnp.where(bits <= 4.0, g.gemm_4, jnp.where(bits <= 8.0, g.gemm_8, g.gemm_16))
+        eight = g.gemm_8 * jnp.where(self.shape.quantised > 0.5, g.blocked, 1.0)
+        share = jnp.where(bits <= 4.0, g.gemm_4, jnp.where(bits <= 8.0, eight, g.gemm_16))
         return matmul.rate(self.hardware.chip, bits) * share
 
     def read_rate(self, weights: Weights) -> Array:

@@ -117,6 +117,14 @@ class Generation(Spec):
         kind="size",
         default=1.0,
     )
+    blocked: Array = number(
+        "e_B: rate of 8-bit products with scales by block over those with scales per tensor."
+        " Hopper adds up partial sums outside of its tensor cores (DeepSeek-V3, arXiv 2412.19437,"
+        " Sections 3.3.2 and 3.5.2)",
+        kind="fraction",
+        high=1,
+        default=1.0,
+    )
 
     @classmethod
     def published(cls, name: str) -> "Generation":

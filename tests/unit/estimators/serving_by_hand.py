@@ -34,7 +34,8 @@ class Row(SimpleNamespace):
 
     def eta_c(self, cls):
         gen = "blk" if self.blackwell else "hop"
-        return self.v[f"eta_c_{gen}_{cls}"]
+        block = self.v["e_B"] if cls == "fp8" and self.q > 0 and not self.blackwell else 1.0
+        return self.v[f"eta_c_{gen}_{cls}"] * block
 
     def flops(self, cls):
         return {"bf16": self.f16, "fp8": self.f8, "fp4": self.f4}[cls]

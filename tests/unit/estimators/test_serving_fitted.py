@@ -58,6 +58,25 @@ def test_scales_by_block_multiply_the_gap_of_quantising(x64, serve):
     assert serve(blocks)[0] > serve(plain)[0]
 
 
+def test_the_rate_of_products_by_their_scales(x64):
+    """Of 8 bits alone, and only where activations are quantised as they run: with slopes."""
+    seen, hardware = shape(ij.load_model("llama-3.1-8b").architecture), ij.load_system("h100_sxm")
+    peak = float(hardware.hardware.chip.flops_8)
+
+    def rate(share, quantised, bits):
+        model = Serving.of().fitted({"hopper.gemm_8": 0.6})
+        model = model.replace(hopper=model.hopper.replace(blocked=share))
+        own = seen._replace(quantised=np.asarray(quantised))
+        return model.context(own, hardware.hardware, Deployment.of()).dense_rate(bits)
+
+    value, slope = jax.value_and_grad(rate)(0.7, 2.0, 8.0)
+    assert (float(value), float(slope)) == pytest.approx((0.42 * peak, 0.6 * peak))
+    for quantised, bits in ((0.0, 8.0), (2.0, 16.0), (2.0, 4.0)):
+        assert float(jax.grad(rate)(0.7, quantised, bits)) == 0.0
+    assert float(rate(1.0, 2.0, 8.0)) == float(rate(0.7, 0.0, 8.0)) == pytest.approx(0.6 * peak)
+    assert float(jax.grad(rate)(0.0, 2.0, 8.0)) == pytest.approx(0.6 * peak)
+
+
 def test_quantising_launches_of_the_chosen_engine_and_generation_are_multiplied(x64, serve):
     plain = Serving.of(engine="trtllm")  # on Hopper
     more = serve(plain.with_(quantised_gap=1.5 * float(plain.quantised_gap)))
