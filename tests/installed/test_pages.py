@@ -99,16 +99,9 @@ def beginning(table: dict[str, str], text: str) -> str:
 
 
 def cases() -> Iterator[object]:
-    """Each distinct command with all its places; those that share a file run in one process.
-
-    One that another page asks with files to write, too, is that one: it prints no less.
-    """
-    texts = dict.fromkeys(map(real, EVERY))
-    written = {re.sub(r" --out [\w.]+$", "", text): text for text in texts}
-    for text in texts:
-        if written.get(text, text) != text:
-            continue
-        places = [c for c in EVERY if text in (real(c), written.get(real(c)))]
+    """Each distinct command with all its places; those that share a file run in one process."""
+    for text in dict.fromkeys(map(real, EVERY)):
+        places = [command for command in EVERY if real(command) == text]
         if text in VERBS and not any(place.shown for place in places):
             continue  # asked in test_verbs.py
         name = next((words for file, words in PROFILES.items() if file in text), text)
