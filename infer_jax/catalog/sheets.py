@@ -149,8 +149,8 @@ def _ends(entry: Mapping[str, object], field: str, where: str) -> list[tuple[flo
     ends = [entry[name] for name in INTERVAL if name in entry]
     if not ends:
         return []
-    known = [float(x) for x in ends if type(x) in (int, float) and abs(x) <= 1e300]
-    if len(known) < 2 or known[0] > known[1]:
+    known = [float(x) for x in ends if isinstance(x, int | float) and abs(x) <= 1e300]
+    if len(known) < 2 or any(type(x) is bool for x in ends) or known[0] > known[1]:
         shown = ", ".join(short(x) for x in ends)
         raise InputError(where, f"{field}.low", shown, "low and high, two numbers in this order")
     return [(known[0], known[1])]

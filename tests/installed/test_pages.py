@@ -122,9 +122,9 @@ def run(home, tmp_path_factory):
             return done[text]
         folder = tmp_path_factory.mktemp("page")
         reader(folder)
-        for file, words in PROFILES.items():
+        for file, writes in PROFILES.items():
             if f"--hardware {file}" in text:
-                shutil.copy(once(words).folder / file, folder)
+                shutil.copy(once(writes).folder / file, folder)
         first, *rest = text.split()
         words: list[str] = []
         for word in rest:

@@ -18,7 +18,7 @@ from infer_jax.physics.feedforward import touched
 
 
 def arrays(*values):
-    return tuple(jnp.asarray(float(v)) for v in values)
+    return tuple(jnp.asarray(v if isinstance(v, bool) else float(v)) for v in values)
 
 
 @pytest.mark.parametrize(("new", "cached", "most"), [(100, 0, 2**40), (100, 30, 64), (50, 90, 64)])
@@ -155,8 +155,7 @@ def test_running_is_the_smaller_of_both():
 
 
 def beside(running, prompt, turns=127.0, budget=8192.0, equal=True):
-    numbers = arrays(running, prompt, turns, budget, 1.0)
-    return interference.beside_decodes(*numbers, jnp.asarray(equal))
+    return interference.beside_decodes(*arrays(running, prompt, turns, budget, 1.0, equal))
 
 
 @pytest.mark.usefixtures("x64")
@@ -192,9 +191,9 @@ def test_prompts_met_are_those_of_others(equal):
 @pytest.mark.usefixtures("x64")
 def test_prompts_before_decodes_follow_each_other():
     """By hand: of 9 at once, two to a pass, the mean has its first token when 5.5 are through."""
-    together = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0), jnp.asarray(True))
+    together = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0, True))
     assert float(together.met) == pytest.approx(5.5 - 1.0)
-    apart = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0), jnp.asarray(False))
+    apart = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0, False))
     assert float(apart.met) == pytest.approx(8.0 / 127.0)
     assert float(apart.decoding) == 1.0 and float(apart.turns) == 0.0
 
@@ -202,18 +201,17 @@ def test_prompts_before_decodes_follow_each_other():
 @pytest.mark.usefixtures("x64")
 def test_an_arrival_finds_the_middle_of_a_longer_pass():
     """By hand: one pass in four takes 4 s, the others 1 s; drawn at random moments."""
-    numbers = arrays(9.0, 0.25, 1.0, 3.0)
-    half, none, one = arrays(0.5, 0.0, 1.0)
-    wait, prompts = interference.until_fed(*numbers, half, none, jnp.asarray(False))
+    pool = (9.0, 0.25, 1.0, 3.0)
+    wait, prompts = interference.until_fed(*arrays(*pool, 0.5, 0.0, False))
     lengths = np.array([1.0, 1.0, 1.0, 4.0])
     assert float(wait) == pytest.approx(np.sum(lengths**2) / (2.0 * np.sum(lengths)))
     assert float(wait - prompts) == pytest.approx(0.5)
-    ahead, _ = interference.until_fed(*numbers, half, one, jnp.asarray(False))
+    ahead, _ = interference.until_fed(*arrays(*pool, 0.5, 1.0, False))
     assert float(ahead - wait) == pytest.approx(lengths.mean())
     # in a convoy every pass before has a prompt, while there are others
     for running, full in ((9.0, 1.5), (2.0, 1.0), (1.0, 0.0)):
-        each = arrays(running, 0.25, 1.0, 3.0)
-        wait, prompts = interference.until_fed(*each, half, one, jnp.asarray(True))
+        each = arrays(running, 0.25, 1.0, 3.0, 0.5, 1.0, True)
+        wait, prompts = interference.until_fed(*each)
         assert float(prompts) == pytest.approx(3.0 * full)
         assert float(wait - prompts) == pytest.approx(1.5 if running > 1.0 else 0.0)
 
