@@ -39,21 +39,15 @@ def main() -> None:
     estimator = Serving.of(engine="vllm").fitted(system.coefficients.get("serving", {}))
     calibrated = calibrate_server(estimator, model.architecture, system.hardware, runs)
     for name, (low, high) in calibrated.interval(0.8).items():
-        print(
-            f"{name:24}{calibrated.fit.values[name]:10.3g}   80 % within {low:.3g} and {high:.3g}"
-        )
+        value = calibrated.fit.values[name]
+        print(f"{name:24}{value:10.3g}   80 % within {low:.3g} and {high:.3g}")
 
     load, ttft, tpot = UNSEEN
     answer = jax.jit(type(estimator).estimate)
+    work, plan = ServingWorkload.of(**load), Deployment.of(tp=8)
     print(f"{'a load not measured':24}{'TTFT, s':>10}{'TPOT, ms':>10}")
     for title, one in (("shipped profile", estimator), ("calibrated", calibrated.fit.tree)):
-        estimate = answer(
-            one,
-            model.architecture,
-            system.hardware,
-            ServingWorkload.of(**load),
-            Deployment.of(tp=8),
-        )
+        estimate = answer(one, model.architecture, system.hardware, work, plan)
         print(f"{title:24}{float(estimate.ttft):10.3f}{1e3 * float(estimate.tpot):10.2f}")
     print(f"{'measured':24}{ttft:10.3f}{1e3 * tpot:10.2f}")
 

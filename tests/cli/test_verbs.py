@@ -71,10 +71,8 @@ def test_listing_verbs_imports_no_jax(words):
 UNUSED = {
     *("matplotlib", "optax", "optimistix", "pandas", "pyarrow", "scipy"),
     *(f"infer_jax.catalog.{room}" for room in ("measurements", "traces")),
-    *(
-        f"infer_jax.{room}"
-        for room in ("calibration", "design", "kernel_timing", "plots", "sweeps")
-    ),
+    *(f"infer_jax.{room}" for room in ("calibration", "design", "kernel_timing", "sweeps")),
+    *(f"infer_jax.plots.{drawn}" for drawn in ("bars", "page", "style", "timeline")),
     *(f"infer_jax.cli.{verb}" for verb in ("calibrate", "codesign", "measure", "report", "sweep")),
 }
 
