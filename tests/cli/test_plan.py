@@ -45,7 +45,7 @@ def test_gpus_that_stay_free_are_counted():
         ("8", "2 times the requests."),
         ("9", "the requests (1 left)."),
     ):
-        told = answer(*few, total, "--mode", "disaggregated", "--ttft", "1.5s", "--tpot", "20ms")
+        told = answer(*few, total, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
         assert all(p["gpus"] + p["idle_gpus"] == float(total) for p in told["plans"])
         assert told["plans"][0]["gpus"] == 4 and said in told["notes"][0]
         assert f"takes 4 of {total} GPUs and leaves {int(total) - 4} free" in told["notes"][0]

@@ -83,7 +83,7 @@ def test_a_picture_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch)
 class Fitted:
     """A calibration whose picture is drawn by ``plot``, and that says as much of itself."""
 
-    asked = server = summary = None
+    asked = server = summary = counted = None
 
     def __init__(self, plot):
         self.plot = plot
