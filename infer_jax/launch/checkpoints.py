@@ -58,7 +58,7 @@ def checkpoint(
     >>> checkpoint("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").repository
     'Qwen/Qwen3-235B-A22B-Instruct-2507-FP8'
     >>> checkpoint("llama-3.1-8b", "fp8", "fp8")
-    Checkpoint(repository='meta-llama/Meta-Llama-3.1-8B', cast='fp8', cache='fp8', missing='', code=False)
+    ModelCheckpoint(repository='meta-llama/Meta-Llama-3.1-8B', cast='fp8', cache='fp8', missing='', code=False)
     >>> checkpoint("deepseek-r1", "nvfp4").missing
     'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in nvfp4 is known here'
     """  # noqa: E501

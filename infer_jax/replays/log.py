@@ -84,7 +84,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
         arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
     marks = Marks(s.admitted, s.first, last, arrival)
     return timed(path, marks, requests, concurrency)._replace(
-        preempted=s.preempted,
+        preempted=jnp.where(there, s.preempted, 0),
         complete=s.finished >= requests.count,
         turns=s.turn,
     )

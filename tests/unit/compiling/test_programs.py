@@ -112,7 +112,7 @@ def test_a_damaged_file_is_as_none(harm, folder, world):
         "flipped": good[:-9] + bytes([good[-9] ^ 1]) + good[-8:],
         "text": b"\xff\xfenonsense",
         "header": head.replace(b"weights", b"weighty") + b"\n" + code,
-        "renamed class": head.replace(b":Memory", b":Missing") + b"\n" + code,
+        "renamed class": head.replace(b":StartupMemory", b":MissingMemory") + b"\n" + code,
     }[harm]
     assert bad != good
     path.write_bytes(bad)

@@ -182,7 +182,7 @@ def test_the_first_plans_are_replayed_as_the_verb_replays_them():
         if degrees["pp"] > 1:
             assert row["replay_ttft_ms"] is None and "pipeline" in row["not_replayed"]
             continue
-        sizes = {"max_num_seqs": loop, "max_num_batched_tokens": 2000 + loop}
+        sizes = {"max_num_seqs": loop, "max_num_batched_tokens": 8192}
         most = max(round(c.batch) for c in plans.plans)
         requests = {"prompts": max(10 * most, 200), "warmup": max(most, 20), "concurrency": loop}
         asked: dict[str, Any] = {"isl": 2000, "osl": 200, **requests, **sizes}
