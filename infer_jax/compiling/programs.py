@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from threading import RLock
 from typing import Any, TypeVar
 
 import jax
@@ -22,6 +23,7 @@ T = TypeVar("T")
 Program = Callable[..., Any]  # from the arguments to the answer, leaves as NumPy arrays
 
 _programs: dict[str, Program] = {}
+_making: dict[str, RLock] = {}
 
 
 def once(
@@ -44,19 +46,21 @@ def once(
         traced = jax.jit(function, static_argnums=static, compiler_options=options)
         return jax.device_get(traced(*fixed, *args))
     key = kept.key(asked)
-    if key not in _programs:
-        if len(_programs) >= kept.MOST:
-            _programs.clear()
-        loaded = _loaded(key)
-        try:
-            if loaded is not None:
-                answer = loaded(*args)
-                _programs[key] = loaded
-                return answer
-        except Exception:  # XLA's own errors have no common class: made anew
-            pass
-        _programs[key] = _compiled(key, partial(function, *fixed), args, options)
-    return _programs[key](*args)
+    with _making.setdefault(key, RLock()):  # threads that ask for one program make it once
+        if key not in _programs:
+            if len(_programs) >= kept.MOST:
+                _programs.clear()
+            loaded = _loaded(key)
+            try:
+                if loaded is not None:
+                    answer = loaded(*args)
+                    _programs[key] = loaded
+                    return answer
+            except Exception:  # XLA's own errors have no common class: made anew
+                pass
+            _programs[key] = _compiled(key, partial(function, *fixed), args, options)
+        program = _programs[key]
+    return program(*args)
 
 
 def _loaded(key: str) -> Program | None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import jax
 import jax.numpy as jnp
@@ -119,6 +121,24 @@ def test_a_damaged_file_is_as_none(harm, folder, world):
     forget()
     same(once(memory, *world), made)
     assert path.read_bytes() == good or kept.load(path.name) is not None  # mended
+
+
+def test_threads_that_ask_for_one_program_make_it_once(folder, world, monkeypatch):
+    compiled, made = programs._compiled, []
+    both = Barrier(2)
+
+    def counted(key, *how):
+        made.append(key)
+        return compiled(key, *how)
+
+    def ask(_):
+        both.wait()
+        return once(memory, *world)
+
+    monkeypatch.setattr(programs, "_compiled", counted)
+    with ThreadPoolExecutor(2) as threads:
+        same(*threads.map(ask, range(2)))
+    assert len(made) == 1
 
 
 def test_what_xla_cannot_read_is_made_anew(folder, world):
