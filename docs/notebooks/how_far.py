@@ -1,9 +1,10 @@
 # %% [markdown]
 # # How far is my server from the limit?
 #
-# Five runs of `vllm bench serve --save-result` with one server: 1 to 64 requests in flight. Here
-# the files are written first, with the few fields that are read, from made-up but plausible
-# times; put your own files in their place.
+# Five runs of one server, as `vllm bench serve --save-result` writes them: 1 to 64 requests in
+# flight. Here they are example data: no server was measured, their times are plausible but made up,
+# and the files are written first, with the few fields that are read. "Measured" on this page means
+# these times; put your own files in their place.
 
 # %%
 import json
@@ -38,7 +39,8 @@ files = sorted(folder.glob("*.json"))
 # %% [markdown]
 # ## Calibrate
 # The shipped coefficients are the prior; five runs move them as far as they know better. Below:
-# predicted against measured, before and after, with the band that holds 80 % of new runs.
+# predicted against measured (example data), before and after, with the band that holds 80 % of
+# new runs.
 
 # %%
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
@@ -55,7 +57,8 @@ fit.to_pandas()[["name", "before", "value", "learnt", "verdict"]].round(3)
 
 # %% [markdown]
 # ## Where the time goes
-# The calibrated profile prices a measured run term by term; the diamond is the measured time.
+# The calibrated profile prices each run term by term; the diamond is the time in its file, here
+# example data.
 
 # %%
 ij.compare(MODEL, profile, measured=files, tp=1).plot()
