@@ -9,7 +9,7 @@ gptq.py and modelopt.py (slices of inputs are whole groups), ``MoeWNA16Method`` 
 (groups of experts shrink with the slice, down to 32). SGLang's are the same but for the last.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple, Protocol
 
@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array
 
 from infer_jax.errors import InputError
-from infer_jax.physics import attention as att
-from infer_jax.specs import Architecture, Dense, Experts, Workload
+from infer_jax.physics.divisions import Cut, Division, ExpertCut, divisions
+from infer_jax.specs import Architecture, Workload
 
 Number = Array | np.ndarray | float  # operators alone are used
 Truth = Array | np.ndarray | np.bool_ | bool
@@ -94,7 +94,9 @@ def check(
 
 def rules(arch: Architecture, plan: HasDegrees, work: Workload | None = None) -> list[Rule]:
     """Every rule, the simplest first."""
-    return [*_whole(plan), *_dealt(arch, plan), *_cut(arch, plan), *_asked(arch, plan, work)]
+    layers, degrees = divisions(arch), Degrees.of(plan)
+    spread, cut = _dealt(layers, degrees), _cut(layers, degrees)
+    return [*_whole(plan), *spread, *cut, *_asked(arch, plan, work)]
 
 
 def _whole(plan: HasDegrees) -> Iterator[Rule]:
@@ -105,62 +107,50 @@ def _whole(plan: HasDegrees) -> Iterator[Rule]:
             yield Rule(name, value, good, lambda n=least: f"a whole number of at least {n}")
 
 
-def _dealt(arch: Architecture, plan: HasDegrees) -> Iterator[Rule]:
+def _dealt(layers: Sequence[Division], d: Degrees) -> Iterator[Rule]:
     """Heads, experts and layers over ranks."""
-    d = Degrees.of(plan)
-    for query, cached in heads(arch):
+    for query, cached in heads(layers):
         yield Rule("tp", d.tp, query % d.tp == 0, lambda q=query: _divisors(q, "query heads"))
         fits = (d.tp % cached == 0) | (cached % d.tp == 0)
         words = "that divide the {:g} KV heads, or are multiples of them"
         yield Rule("tp", d.tp, fits, lambda c=cached, w=words: f"degrees {w.format(float(c))}")
-    layers = sum(block.count for block in arch.blocks)
-    yield Rule("pp", d.pp, d.pp <= layers, lambda: f"at most the {float(layers):g} layers")
-    mixtures = [b.feedforward for b in arch.blocks if isinstance(b.feedforward, Experts)]
-    if not mixtures:
+    depth = sum(layer.count for layer in layers)
+    yield Rule("pp", d.pp, d.pp <= depth, lambda: f"at most the {float(depth):g} layers")
+    counts = [mixture.experts for layer in layers for mixture in layer.mixture]
+    if not counts:
         yield Rule("ep", d.ep, d.ep == 1, lambda: "1: no experts")
         yield Rule("attention_dp", d.groups, d.groups == 1, lambda: "1: no experts")
-    for one in mixtures:
-        count = one.experts
+        return
+    for count in counts:
         yield Rule("ep", d.ep, count % d.ep == 0, lambda n=count: _divisors(n, "experts"))
-    if mixtures:
-        chips = d.tp * d.groups
-        yield Rule("ep", d.ep, chips % d.ep == 0, lambda: _divisors(chips, "GPUs of a stage"))
+    chips = d.tp * d.groups
+    yield Rule("ep", d.ep, chips % d.ep == 0, lambda: _divisors(chips, "GPUs of a stage"))
 
 
-def _cut(arch: Architecture, plan: HasDegrees) -> Iterator[Rule]:
+def _cut(layers: Sequence[Division], d: Degrees) -> Iterator[Rule]:
     """Matrices over ranks, in whole columns and whole blocks of their format."""
-    d = Degrees.of(plan)
-    for block in arch.blocks:
-        if block.attention is not None:
-            for cut in att.of(block.attention).cuts:
-                yield _slice("tp", d.tp, cut.width, cut.block, "a projection")
-        match block.feedforward:
-            case Dense() as one:
-                yield from _dense(d.tp, one)
-            case Experts() as mixture:
-                yield from _expert(d, mixture)
-                yield from _dense(d.tp, mixture.shared)
+    for layer in layers:
+        for cut in layer.projections:
+            yield _slice("tp", d.tp, cut, "a projection")
+        for mixture in layer.mixture:
+            yield from _expert(d, mixture)
+        for cut in layer.dense:
+            yield _slice("tp", d.tp, cut, "a feedforward")
 
 
-def _dense(tp: Number, one: Dense) -> Iterator[Rule]:
-    yield _slice("tp", tp, one.width, one.weights.columns, "a feedforward")
-
-
-def _expert(d: Degrees, one: Experts) -> Iterator[Rule]:
+def _expert(d: Degrees, one: ExpertCut) -> Iterator[Rule]:
     """A scale for a block of rows and columns is fixed, one for a group of columns may shrink."""
-    stored = one.weights
-    shrinks = (stored.rows <= 1) & (one.width / d.slices % LEAST_GROUP == 0)
-    for block in (stored.rows, stored.columns):
+    shrinks = (one.rows <= 1) & (one.width / d.slices % LEAST_GROUP == 0)
+    for block in (one.rows, one.columns):
         # the degree that mends it deals out whole experts
-        rule = _slice("ep", d.slices, one.width, block, "an expert", always=True)
+        rule = _slice("ep", d.slices, Cut(one.width, block), "an expert", always=True)
         fits = rule.holds | ((block > 1) & shrinks)
         yield rule._replace(value=d.ep, holds=fits)
 
 
-def _slice(
-    field: str, parts: Number, width: Number, block: Number, what: str, *, always: bool = False
-) -> Rule:
-    """``width`` in ``parts`` of whole columns, each a multiple of ``block`` where it is cut."""
+def _slice(field: str, parts: Number, cut: Cut, what: str, *, always: bool = False) -> Rule:
+    """A width in ``parts`` of whole columns, each a multiple of its block where it is cut."""
+    width, block = cut
     each = width / parts
     fits = (each % block == 0) & (each % 1 == 0)
     if not always:
@@ -205,9 +195,9 @@ def _asked(arch: Architecture, plan: HasDegrees, work: Workload | None) -> Itera
         yield Rule("batch", work.batch, fits, lambda: words.format(float(groups)))
 
 
-def heads(arch: Architecture) -> list[tuple[Number, Number]]:
+def heads(layers: Sequence[Division]) -> list[tuple[Number, Number]]:
     """Query heads that tensor parallelism deals out, and KV heads that it deals out or copies."""
-    return [att.of(b.attention).heads for b in arch.blocks if b.attention is not None]
+    return [pair for layer in layers for pair in layer.heads]
 
 
 def _divisors(count: Number, of: str) -> str:

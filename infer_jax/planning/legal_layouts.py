@@ -6,8 +6,9 @@ import numpy as np
 from jaxtyping import Float
 
 from infer_jax import legal
+from infer_jax.physics.divisions import divisions
 from infer_jax.planning.machines import whole
-from infer_jax.specs import UNBOUNDED, Architecture, Experts
+from infer_jax.specs import UNBOUNDED, Architecture
 
 MOST_STAGES = 16  # pipeline stages that are tried
 Column = Float[np.ndarray, " rows"]
@@ -76,9 +77,10 @@ def layouts(
     most 16 of them, at most ``most_groups`` attention groups, and instances that divide a machine
     of ``size`` chips or are whole machines (1: any).
     """
-    mixture = any(isinstance(b.feedforward, Experts) for b in arch.blocks)
-    queries = np.gcd.reduce([int(query) for query, _ in legal.heads(arch)] or [1])
-    layers = int(sum(float(b.count) for b in arch.blocks))
+    divided = divisions(arch)
+    mixture = any(layer.mixture for layer in divided)
+    queries = np.gcd.reduce([int(query) for query, _ in legal.heads(divided)] or [1])
+    layers = int(sum(float(layer.count) for layer in divided))
     tried: list[tuple[int, int, int, int]] = []
     for tp in _divisors(int(queries), chips):
         for groups in range(1, int(min(chips // tp, most_groups)) + 1) if mixture else (1,):

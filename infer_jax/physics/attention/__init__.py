@@ -14,6 +14,7 @@ from infer_jax.physics.attention.grouped_query import GroupedQueryLayer
 from infer_jax.physics.attention.kimi_delta import KimiDeltaLayer
 from infer_jax.physics.attention.kind import (
     Cached as Cached,
+    Cut as Cut,
     Dealt as Dealt,
     Kind as Kind,
     Operands,
