@@ -32,11 +32,11 @@ Case = tuple[Economics, Architecture, Hardware, ForwardPass, Plan]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one device made of the table in one precision."""
+    """How far one device's answers are from the table, in one precision."""
 
     device: str
     dtype: str
-    worst: float  # relative error; infinite where a row fits here and not there
+    worst: float  # relative error; infinite where only one of the two answers fits in memory
     row: str  # the row of the worst error
     rows: int
 
@@ -77,7 +77,7 @@ def _examine(device: jax.Device, dtype: str) -> Verdict:
 
 
 def _error(time: float, fits: bool, stored: float) -> float:
-    """The relative error of a time; a NaN, and a row that fits in one of the two, is infinite."""
+    """The relative error of a time; infinite for a NaN, or where only one of the two fits."""
     if fits != math.isfinite(stored):
         return math.inf
     error = abs(time / stored - 1.0) if fits else 0.0

@@ -34,7 +34,7 @@ class InputError(ValueError):
 
 
 class PartMeantError(InputError, AttributeError):
-    """What is asked of a whole belongs to one of its parts; ``hasattr`` stays False."""
+    """A field was read of a model or system that one of its parts has; ``hasattr`` stays False."""
 
     def __init__(self, whole: str, name: str, part: str):
         super().__init__(whole, name, "not here", f".{part}.{name}: pass .{part} where numbers go")
@@ -79,7 +79,7 @@ _short.maxset, _short.maxfrozenset, _short.maxstring, _short.maxother = 20, 20, 
 
 
 class UnsaidError(InputError):
-    """What was not given and cannot be guessed, as a question and the ways to answer it.
+    """A required option was not given: a question, and the options that answer it.
 
     >>> print(UnsaidError("plan", "--total-gpus", "How many GPUs are there?", "--total-gpus"))
     plan: How many GPUs are there? Give --total-gpus.

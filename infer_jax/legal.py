@@ -22,8 +22,8 @@ from infer_jax.specs import Architecture, Workload
 
 Number = Array | np.ndarray | float  # operators alone are used
 Truth = Array | np.ndarray | np.bool_ | bool
-LEAST_GROUP = 32.0  # columns that share a scale of an expert at least
-MOST_SHOWN = 1024  # divisors that a sentence names
+LEAST_GROUP = 32.0  # the fewest columns of an expert that may share a scale
+MOST_SHOWN = 1024  # the largest divisor that an error message lists
 
 
 class HasDegrees(Protocol):
@@ -47,9 +47,9 @@ class Rule(NamedTuple):
 
 
 class Degrees(NamedTuple):
-    """A plan's ranks of an attention group, groups, parts that experts are dealt in, and stages.
+    """A plan's tensor ranks, attention groups, expert-parallel ranks and pipeline stages.
 
-    A plan without ``attention_dp`` has as many groups as parts of the experts.
+    A plan without ``attention_dp`` has as many groups as expert-parallel ranks.
     """
 
     tp: Number
@@ -142,7 +142,7 @@ def _expert(d: Degrees, one: ExpertCut) -> Iterator[Rule]:
     """A scale for a block of rows and columns is fixed, one for a group of columns may shrink."""
     shrinks = (one.rows <= 1) & (one.width / d.slices % LEAST_GROUP == 0)
     for block in (one.rows, one.columns):
-        # the degree that mends it deals out whole experts
+        # the message names ep: a larger one cuts each expert less
         rule = _slice("ep", d.slices, Cut(one.width, block), "an expert", always=True)
         fits = rule.holds | ((block > 1) & shrinks)
         yield rule._replace(value=d.ep, holds=fits)
@@ -178,7 +178,7 @@ def context(arch: Architecture, work: Workload) -> Rule:
 
 
 def _asked(arch: Architecture, plan: HasDegrees, work: Workload | None) -> Iterator[Rule]:
-    """Requests that are there to be served."""
+    """Limits of the workload: cached prefix, longest context, batch."""
     if work is None:
         return
     yield Rule(

@@ -81,7 +81,7 @@ def petals(delay: float, bandwidth: float) -> Curve:
     flops = estimator.rates.matmul * HARDWARE.chip.flops_16
     chain = collaborative.Chain(STAGES, delay, bandwidth, flops, HARDWARE.chip.memory_bandwidth)
     layer = estimator.job(named("opt-30b"), HARDWARE, WORK, Offload.of()).layer
-    served = collaborative.Served(
+    served = collaborative.ModelSizes(
         layer.count * layer.weights, layer.count * layer.flops, layer.buffers.hidden
     )
     samples = np.arange(1.0, MOST + 1.0)

@@ -12,8 +12,8 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
 
     Call it before anything is computed. The commands keep theirs in ``cache_folder()``, which is
     taken where no ``folder`` is given. It sets JAX's own compilation cache, for all that the
-    process compiles, and silences JAX's log unless JAX_LOGGING_LEVEL is set: XLA reports an error
-    on every program that it loads from the folder, without being in any. Returns the folder, or
+    process compiles, and silences JAX's log unless JAX_LOGGING_LEVEL is set, because XLA logs a
+    harmless error for every program that it loads from the folder. Returns the folder, or
     None where none can be written.
     """
     place = _writable(Path(folder)) if folder is not None else cache_folder()

@@ -3,8 +3,8 @@
 A file is one line of JSON (the structure of the answer with the places of the arguments that the
 program reads, the digest of what follows) and the program as XLA writes it. It lies beside JAX's
 own compilation cache; a file that is damaged, or of other sources, versions or processors, is as
-one that is absent. Other bytes that take long to come by are kept likewise, under a name of their
-own: the script that draws a page's charts.
+one that is absent. Other bytes that take long to load are kept the same way under a name of their
+own, such as the script that draws a page's charts.
 """
 
 import hashlib

@@ -56,7 +56,7 @@ def once(
                     answer = loaded(*args)
                     _programs[key] = loaded
                     return answer
-            except Exception:  # XLA's own errors have no common class: made anew
+            except Exception:  # XLA's errors have no common class; compile it again
                 pass
             _programs[key] = _compiled(key, partial(function, *fixed), args, options)
         program = _programs[key]
@@ -73,7 +73,7 @@ def _loaded(key: str) -> Program | None:
         tree = jax.tree.structure(rebuilt(answer))
         device = jax.devices()[0]
         executable = device.client.deserialize_executable(code, (device,))
-    except Exception:  # XLA's own errors have no common class: as one that is absent
+    except Exception:  # XLA's errors have no common class; treat the file as absent
         return None
 
     def run(*args: object) -> object:
@@ -93,7 +93,7 @@ def _compiled(
     """
 
     def kept_program(*given: object) -> object:
-        # under this name no other's is in JAX's cache: XLA cannot write what it read from there
+        # a name of its own in JAX's cache, since XLA cannot serialize what it loaded from there
         return function(*given)
 
     lowered = jax.jit(kept_program).lower(*args)
@@ -109,7 +109,7 @@ def _compiled(
         used = [i for i, place in enumerate(placed) if place is not None]
         executable = program.runtime_executable()
         code = executable.client.serialize_executable(executable)  # pyright: ignore
-    except Exception:  # an answer without a name, or a release of JAX that is asked otherwise
+    except Exception:  # an answer without a name, or a release of JAX with another interface
         pass
     else:
         kept.store(key, (answer, used), bytes(code))
@@ -122,5 +122,5 @@ def _not_twice() -> AbstractContextManager[object]:
         from jax._src.config import persistent_cache_min_compile_time_secs as least
 
         return least(math.inf)
-    except Exception:  # a release of JAX that calls it otherwise
+    except Exception:  # a release of JAX with another name for it
         return nullcontext()

@@ -15,7 +15,7 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class UndescribableError(ValueError):
-    """A tree that holds what has no name: a lambda, a closure, a class of the user's."""
+    """A tree holds what has no name in this package: a lambda, a closure, a user's class."""
 
 
 def described(tree: object) -> object:

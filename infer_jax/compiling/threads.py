@@ -1,4 +1,4 @@
-"""Functions for other threads: JAX's precision belongs to a thread, and a new one has the usual."""
+"""Functions for other threads: JAX's precision is set per thread, and a new one has the default."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -25,16 +25,14 @@ def _none() -> None:
 
 @spec
 class Halves(Spec):
-    """M instances that attend and N that feed forward, in micro-batches that go to and fro."""
+    """M instances that run attention and N that run the feedforward layers, in micro-batches."""
 
-    attention: Plan = part("an instance that attends")
-    feedforward: Plan = part("an instance that feeds forward")
-    attention_copies: Array = number("instances that attend", kind="count", low=1, default=1.0)
-    feedforward_copies: Array = number(
-        "instances that feed forward", kind="count", low=1, default=1.0
-    )
+    attention: Plan = part("an attention instance")
+    feedforward: Plan = part("a feedforward instance")
+    attention_copies: Array = number("attention instances", kind="count", low=1, default=1.0)
+    feedforward_copies: Array = number("feedforward instances", kind="count", low=1, default=1.0)
     micro_batches: Array = number(
-        "micro-batches of an attending instance", kind="count", low=1, default=3.0
+        "micro-batches of an attention instance", kind="count", low=1, default=3.0
     )
 
     @property
@@ -46,10 +44,10 @@ class Halves(Spec):
 
 @spec
 class AttentionFeedforward(Wrapper):
-    """Any estimator with steps, its layers cut between two pools.
+    """Any estimator that prices passes, with each layer divided between two pools.
 
-    Activations cross the link twice a layer. Attending instances hold caches, embedding and
-    head; feeding ones serve the micro-batches of all of them.
+    Activations cross the link twice a layer. Attention instances hold caches, embedding and head;
+    feedforward instances serve the micro-batches of all of them.
     """
 
     target: Estimator = part("the estimator of both pools")
@@ -65,11 +63,11 @@ class AttentionFeedforward(Wrapper):
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Halves
     ) -> Phase:
-        """One pass of ``forward.sequences`` sequences in each attending instance.
+        """One pass of ``forward.sequences`` sequences in each attention instance.
 
         L max(m max(t_a, t_f, t_x), t_a + t_f + 2 t_x) for m micro-batches, t_a and t_f a layer's
         time for one of them in either pool, t_x that of its activations on the link. ``overlap``
-        is what of the stages' sum is hidden or, negative, waited for.
+        is the part of the stages' sum that is hidden; negative, it is waiting.
         """
         other = self.feedforward_hardware or hardware
         count, layers = plan.micro_batches, decoder.layers(arch)

@@ -22,7 +22,7 @@ from infer_jax.specs import (
     spec,
 )
 
-# terms of TTFT besides those of the prompt's pass
+# terms of TTFT beside those of the prompt's pass
 OUTSIDE = ("front", "router", "transfer", "hand-over", "queue")
 
 
@@ -32,7 +32,7 @@ def _none() -> None:
 
 @spec
 class Pools(Spec):
-    """Instances that prefill and instances that decode, each kind with a plan of its own."""
+    """Prefill instances and decode instances, each kind with a plan of its own."""
 
     prefill: Plan = part("an instance that prefills")
     decode: Plan = part("an instance that decodes")
@@ -49,12 +49,12 @@ class Pools(Spec):
 
 @spec
 class Disaggregated(Wrapper):
-    """Two pools and the cache that goes from one to the other.
+    """Two pools and the transfer of the KV cache from one to the other.
 
-    Both pools run the same estimator unless ``decoder`` is another, and stand on the same
-    hardware unless ``decode_hardware`` is another. ``prefill_share`` and ``decode_share`` are
-    what a pool reaches of the rate that its steps would allow (0.9 and 0.92 in aiconfigurator
-    0.12, sdk/picking.py); 0.8 of a link is what InferSim takes (Alibaba 2025).
+    Both pools use the same estimator unless ``decoder`` is another, and run on the same hardware
+    unless ``decode_hardware`` is another. ``prefill_share`` and ``decode_share`` are the shares of
+    the rate its passes would allow that a pool reaches (0.9 and 0.92 in aiconfigurator 0.12,
+    sdk/picking.py); InferSim assumes 0.8 of a link's rate (Alibaba 2025).
     """
 
     target: Estimator = part("the estimator of the pools, or of the prefill pool")
@@ -108,12 +108,12 @@ class Disaggregated(Wrapper):
     ) -> Estimate:
         """A request through both pools, ``workload.batch`` requests in each decode instance.
 
-        Requests per second: the least of what prefill, decode and the link between them take,
-        or the arrivals where there are any. TTFT is what the estimator knows of the time before a
-        prompt's first pass, the prefill, what of the transfer it does not hide, router and
-        hand-over, and the wait for a prefill instance: of arrivals, or of the requests that go
-        around between both pools (``queueing.closed_wait``). TPOT is a decode step with no
-        prefills in it.
+        Requests per second: the least of the capacities of prefill, decode and the link between
+        them, or the arrival rate if there is one. TTFT adds up the time before a prompt's first
+        pass (``front_time``), the prefill, the part of the transfer that the prefill does not hide,
+        router and hand-over, and the wait for a prefill instance: in an open loop that of arrivals,
+        else that of a closed loop over both pools (``queueing.closed_wait``). TPOT is a decode
+        step without prefills in it.
         """
         fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
         first = self.target.step(
@@ -143,7 +143,7 @@ class Disaggregated(Wrapper):
         plan: Pools,
         passes: tuple[Phase, Phase],
     ) -> Estimate:
-        """``estimate`` where the pass of each pool is known."""
+        """The estimate from the passes of the two pools."""
         first, second = passes
         second_hardware = self.decode_hardware or hardware
         fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
@@ -195,7 +195,7 @@ class Disaggregated(Wrapper):
     def around(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools, first: Phase
     ) -> dict[str, Array]:
-        """Seconds of TTFT besides the prompt's pass ``first`` and the wait for it, by name."""
+        """Seconds of TTFT beside the prompt's pass ``first`` and the wait for it, by name."""
         sent = decoder.cache_bytes(arch, workload.isl)
         link = self.link(hardware, self.decode_hardware or hardware, plan)
         each = jnp.minimum(plan.prefill.instance, plan.decode.instance)
@@ -211,9 +211,9 @@ class Disaggregated(Wrapper):
     def _wait(
         self, flight: Array, decoding: Array, first: Phase, around: dict[str, Array], plan: Pools
     ) -> Array:
-        """Wait for a prefill instance, of ``flight`` requests that each decode for some seconds.
+        """Seconds of waiting for a prefill instance with ``flight`` requests in a closed loop.
 
-        Every prompt of a pass counts as a server of its own.
+        ``decoding``: seconds that each decodes. Every prompt of a pass counts as a server.
         """
         servers = plan.prefill_copies * plan.prefill_batch
         between = sum(around.values()) + decoding + first.time * (1.0 - 1.0 / servers)
@@ -223,10 +223,10 @@ class Disaggregated(Wrapper):
     def decoding(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools
     ) -> Array:
-        """Requests that decode in each decode instance, of ``workload.batch`` in flight for each.
+        """Decoding requests in each decode instance, with ``workload.batch`` in flight for each.
 
-        The others are in front of a prefill instance, in one or between the pools. By Little's law
-        for both pools: N + X (TTFT) = C, with X = N / ((O - 1) TPOT) requests a second.
+        The others wait for a prefill instance, are in one, or are between the pools. By Little's
+        law for both pools: N + X (TTFT) = C, with X = N / ((O - 1) TPOT) requests a second.
         """
         fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
         prompts = ForwardPass(

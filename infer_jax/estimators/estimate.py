@@ -27,7 +27,7 @@ Tree = TypeVar("Tree")
 
 @spec
 class Limit(Spec):
-    """Something that must not be exceeded; the configuration is feasible at equality."""
+    """A need and a capacity it must not exceed; a configuration is feasible at equality."""
 
     need: Array = number("what the configuration needs", kind="size")
     capacity: Array = number("what there is", kind="capacity")
@@ -49,8 +49,8 @@ class Phase(Spec):
     """One forward pass. ``time`` is always the formula's finite value; limits stand beside it."""
 
     time: Array = number("time of the pass", unit="s", kind="time")
-    terms: dict[str, Array] = part("seconds by what they are spent on")
-    limits: dict[str, Limit] = part("what must not be exceeded")
+    terms: dict[str, Array] = part("seconds by term: what they are spent on")
+    limits: dict[str, Limit] = part("limits by name, such as memory")
     mfu: Array = number("model FLOP utilisation of the data-sheet rate", kind="fraction")
     layout: dict[str, Array] = part("the layout evaluated, or found by a search")
 
@@ -69,7 +69,7 @@ class Phase(Spec):
         return worst
 
 
-# of the estimates that have an energy
+# the energy of estimates that have one
 ENERGY = Output(
     "energy of output tokens",
     short="J/Mtok",
@@ -79,15 +79,15 @@ ENERGY = Output(
     views=("estimate", "plan", "sensitivity"),
 )
 
-DECLARING: list[type["Estimate"]] = []  # the classes below ``Estimate``, which declare more outputs
+DECLARING: list[type["Estimate"]] = []  # subclasses, which declare more outputs
 
 
 @spec
 class Estimate(Spec):
     """Requests on one instance: times, throughput and cost.
 
-    An output with ``Derived`` as its default follows from the others. No estimator computes it, and
-    the estimates of all of them have it.
+    An output whose default is ``Derived`` is computed from the others by the law it names, for
+    every estimator alike.
     """
 
     ttft: Array = number(

@@ -19,20 +19,20 @@ from infer_jax.specs import (
 )
 from infer_jax.typed_jax import trees
 
-# what a pass or a request is laid out by: mostly a Plan, or a spec of plans (Pools, Halves)
+# the plan of an estimator: a Plan, or a spec of several plans (Pools, Halves)
 AnyPlan = Any
 
 
 class Estimator(Spec):
-    """A pytree of coefficients that turns four pytrees of numbers into answers.
+    """A pytree of coefficients that predicts times from a model, a system, a workload and a plan.
 
-    A subclass writes ``step``, one forward pass, and gets ``estimate``; or it writes ``estimate``
-    where it prices whole requests alone. Everything else that is asked of it is answered here.
+    A subclass writes ``step``, one forward pass, and inherits ``estimate``; or it writes
+    ``estimate`` alone if it prices only whole requests. The other properties have defaults here.
     """
 
     table: ClassVar[str] = ""  # the table of a profile that holds its coefficients; "": none
     needs_host: ClassVar[bool] = False  # whether it places tensors on the host of the chips
-    # what it leaves out and what its numbers were compared with, for the line above every answer
+    # what its numbers were compared with, printed above every answer
     checked_against: ClassVar[str] = "no measured rows of servers"
 
     @property
@@ -47,12 +47,12 @@ class Estimator(Spec):
 
     @property
     def smooths(self) -> bool:
-        """Whether ``softened`` changes it: it has a temperature of its maxima and searches."""
+        """Whether it has a ``smoothing``, the temperature of its maxima and searches."""
         return False
 
     @property
     def memory_account(self) -> str:
-        """By whose account memory limits it; "": the one that ``memory`` prints (footprint)."""
+        """Whose memory account limits it, in words; "": that of ``footprint``."""
         return ""
 
     @property
@@ -117,7 +117,7 @@ class Estimator(Spec):
 
 
 class Wrapper(Estimator):
-    """An estimator around another one, ``target``, which answers what the wrapper does not say."""
+    """An estimator around another one, its ``target``, whose properties it takes over."""
 
     target: Estimator
 
@@ -138,7 +138,7 @@ class Wrapper(Estimator):
 
     @property
     def memory_account(self) -> str:
-        """By whose account memory limits its target."""
+        """Whose memory account limits its target."""
         return self.target.memory_account
 
     @property
@@ -147,17 +147,17 @@ class Wrapper(Estimator):
         return self.target.innermost
 
     def softened(self, temperature: Array) -> Self:
-        """The same around its target at a temperature of the target's smoothing."""
+        """The same wrapper around its target with ``smoothing`` at this temperature."""
         return self.replace(target=self.target.softened(temperature))
 
     def fitted(self, coefficients: Mapping[str, float]) -> Self:
-        """The same around its target with these coefficients."""
+        """The same wrapper around its target with these coefficients."""
         return self.replace(target=self.target.fitted(coefficients))
 
     def fitted_to(self, tables: Mapping[str, Mapping[str, float]]) -> Self:
-        """The same around its target with the target's table of all that a profile has."""
+        """The same wrapper around its target with the target's table of a profile."""
         return self.replace(target=self.target.fitted_to(tables))
 
     def front_time(self, plan: Plan) -> Array:
-        """Seconds before a request's first pass, as its target has them."""
+        """Seconds before a request's first pass, by its target."""
         return self.target.front_time(plan)

@@ -14,12 +14,13 @@ FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to 
 
 
 class Trust(NamedTuple):
-    """Which estimator answers, and what is known of its errors.
+    """An estimator and what is known of its errors.
 
-    ``rows``: measured ones of the system and engine; ``median``: the median error of TPOT and TTFT
-    in per cent, of what ``errors_of`` says, empty where not known; ``borrowed_from``: the
-    generation whose coefficients stand for a chip without measured rows; ``calibrated``: whether
-    the profile holds a calibration to its own server; ``says``: all that in one sentence.
+    ``rows``: measured rows of the system and engine; ``median``: the median error of TPOT and TTFT
+    in per cent, over the rows that ``errors_of`` describes, empty where not known;
+    ``borrowed_from``: the generation whose coefficients are used for a chip without measured rows;
+    ``calibrated``: whether the profile holds a calibration to its own server; ``says``: all of this
+    in one sentence.
     """
 
     estimator: str
@@ -56,7 +57,7 @@ def trust(
 ) -> Trust:
     """The known errors of an estimator on a system, for a model by its name.
 
-    ``changed``: whether numbers of the system were changed, so that it is no measured one.
+    ``changed``: whether the user changed numbers of the system, so that no measured row is of it.
 
     >>> from infer_jax.catalog import load_system
     >>> from infer_jax.estimators import make
@@ -106,7 +107,7 @@ def memory_note(estimator: Estimator) -> str:
 
 
 def _with_errors(trusted: Trust, known: str, of: str, median: dict[str, float]) -> Trust:
-    """``trusted`` with the errors that are known, of rows left out of the fit."""
+    """``trusted`` with its errors on rows that were left out of the fit."""
     tpot, ttft = (f"{median[name]:.3g} %" for name in ("tpot", "ttft"))
     says = f"{trusted.says}{known}; median error of {of}: TPOT {tpot}, TTFT {ttft}."
     return trusted._replace(says=says, median=median, errors_of=of)

@@ -18,13 +18,13 @@ class Variant(NamedTuple):
 
 
 def _of(file: str, constructor: str) -> Callable[[], Estimator]:
-    """A constructor of a class, whose file is imported when an estimator of it is made."""
+    """A constructor by name, whose file is imported when it is first called."""
 
-    def made() -> Estimator:
+    def construct() -> Estimator:
         name, _, variant = constructor.partition(".")
         return getattr(getattr(import_module(f"infer_jax.estimators.{file}"), name), variant)()
 
-    return made
+    return construct
 
 
 ERDIL = "Erdil 2025, arXiv 2506.04645"
@@ -109,7 +109,7 @@ def variant(name: str) -> Variant:
 
 
 def make(name: str, coefficients: Mapping[str, Mapping[str, float]] | None = None) -> Estimator:
-    """The estimator of that name, with a profile's coefficients for it.
+    """The estimator of that name, with its coefficients from a profile's tables.
 
     Raises:
         InputError: no estimator has that name, or the profile is calibrated to another engine.

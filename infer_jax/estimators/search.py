@@ -14,8 +14,8 @@ from infer_jax.typed_jax import trees
 
 Numbered = Callable[
     [*tuple[Array, ...]], Phase
-]  # a phase of a candidate's indices, outermost first
-Row = tuple[Array, ...]  # shortfall, time, and what goes with them
+]  # the phase of the candidate at these indices, outermost first
+Row = tuple[Array, ...]  # shortfall, time, and values that are kept with them
 
 
 def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
@@ -23,9 +23,9 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
 
     ``phase(i, j, ..., k)`` for i in 0 .. counts[0] - 1 and so on, as nested loops, the last one
     written out: what an inner index does not touch is computed once per turn of the outer ones,
-    and under ``vmap`` the loops are outside and each turn is one pass over the grid. Give it
-    stopped inputs: the winner is to be evaluated anew, and its gradient is the gradient of the
-    minimum.
+    and under ``vmap`` the loops are outside and each turn is one pass over the grid. Pass inputs
+    without gradient (``stopped``) and evaluate the winner again: its gradient is the gradient of
+    the minimum.
     """
     zeros = [jnp.asarray(0, jnp.int32) for _ in counts]
     if math.prod(counts) == 1:
@@ -47,8 +47,8 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
             handed = early(*outer)
             turns: list[Row] = [tuple(finish(handed, i)) for i in numbers]
         else:
-            # stored before they are compared: a loop that compares as it goes has the compiler
-            # work each time out anew for each of its uses
+            # stored before they are compared: in a loop that compares as it goes, XLA computes
+            # each time again for each of its uses
             inner = jnp.stack(numbers)
             stacked = trees.one_by_one(lambda i: loop(level + 1, *outer, i), inner)
             turns = [tuple(t[i] for t in stacked) for i in range(counts[level])]

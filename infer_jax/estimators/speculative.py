@@ -38,8 +38,8 @@ class Speculative(Wrapper):
     tokens and yields (1 - a^(g+1)) / (1 - a), as speculative sampling is defined; ``curve``
     is that with an acceptance of its own at each position.
 
-    What drafts is a model (``draft``), the model's own prediction heads (``heads``: one more
-    block and the output head, as in MTP and EAGLE), or a lookup in the text (neither), which
+    Drafts come from a model (``draft``), from the model's own prediction heads (``heads``: one more
+    block and the output head, as in MTP and EAGLE), or from a lookup in the text (neither), which
     costs nothing.
     """
 
@@ -71,7 +71,7 @@ class Speculative(Wrapper):
         most: int = 5,
         heads: bool = False,
     ) -> "Speculative":
-        """Speculative sampling: 1 to ``most`` drafts, and one token of the target's own."""
+        """Speculative sampling: 1 to ``most`` drafts, and one token sampled by the target."""
         return cls.of(
             target=target,
             draft=draft,
@@ -92,7 +92,7 @@ class Speculative(Wrapper):
         drafts: tuple[int, ...] | None = None,
         heads: bool = False,
     ) -> "Speculative":
-        """Speculative sampling with the acceptance measured at each position, the first first.
+        """Speculative sampling with the acceptance measured at each position, in order.
 
         Raises:
             InputError: no position, or more drafts than positions with an acceptance.
@@ -113,7 +113,7 @@ class Speculative(Wrapper):
         )
 
     def always(self, drafts: int) -> "Speculative":
-        """The same with that many drafts in every pass, faster or not."""
+        """The same with this fixed number of drafts in every pass, faster or not."""
         return self.replace(drafts=(drafts,), may_stop=False)
 
     @checked
@@ -132,7 +132,7 @@ class Speculative(Wrapper):
             return self._drafted(g, arch, hardware, one, plan, plain, small)
 
         lengths = jnp.asarray(self.drafts, plain.time.dtype)
-        # one length at a time: the target is compiled once, not once a length
+        # in a loop over lengths, so that the target is compiled once
         phases = trees.one_by_one(drafted, lengths)
         if not self.may_stop:
             return best(trees.take(phases, 0), phases)
@@ -164,7 +164,7 @@ class Speculative(Wrapper):
     def _passes(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> tuple[ForwardPass, Phase, Phase]:
-        """The pass of one token, by the target and by what drafts."""
+        """The pass of one token, and its phases in the target and in the drafter."""
         one = forward.replace(new_tokens=jnp.ones_like(forward.new_tokens))
         plain = self.target.step(arch, hardware, one, plan)
         drafter = head_of(arch) if self.heads else self.draft
@@ -202,7 +202,7 @@ def relaxed_length(
 ) -> Array:
     """The real number of drafts, from 0 to the most tried, at which a token takes least time.
 
-    Where d time / d drafts crosses zero; exact where time has one minimum in drafts.
+    The root of d time / d drafts; exact where time has a single minimum.
     """
 
     def slope(g: Array) -> Array:
@@ -246,8 +246,8 @@ def break_even_batch(
 ) -> Array:
     """The batch up to which ``drafts`` drafts are faster than none; ``most`` if they still are.
 
-    A larger batch makes verification dearer, for it feeds every sequence's drafts: where it is
-    bound by compute a token costs (drafts + 1) / yield of plain decoding's.
+    A larger batch makes verification dearer, because it feeds the drafts of every sequence: where
+    it is compute-bound a token costs (drafts + 1) / yield times that of plain decoding.
     """
 
     def loss(batch: Array) -> Array:

@@ -17,7 +17,7 @@ from infer_jax.specs import Hardware
 class Drafter(NamedTuple):
     """The draft model or heads: ``share`` is 1 where tokens are drafted, else 0.
 
-    By a model or, without one, by the model's own heads, which are a layer more.
+    The drafter is a draft model or, without one, the model's own heads: one more layer.
     """
 
     share: Array | float = 0.0
@@ -25,7 +25,7 @@ class Drafter(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Bytes of one chip before any request, and the pages of its ``cache``.
+    """Bytes taken on one chip before any request arrives, and the pages of its ``cache``.
 
     ``fixed``: of weights, of activations at their peak and of the reserve. The cache of a model
     that drafts is a part of the cache.
@@ -66,8 +66,9 @@ class MeanLengths(NamedTuple):
 class Filled(NamedTuple):
     """Bytes of the cache of one chip with requests in flight.
 
-    ``average``: in the steady state, each with its prompt and a part of its output; one alone at
-    its end. ``most``: all of them at their ends at once, as vLLM counts them.
+    ``average``: in the steady state, each request with its prompt and a part of its output; a
+    single request counts with its whole output. ``most``: every request with its whole output at
+    once, as vLLM counts them.
     """
 
     average: Array

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 SETTLING = 16  # states beyond the last, where the recursion begins
-LEAST = 1e-6  # 1 - ratio, so that sums of what does not fall are finite
+LEAST = 1e-6  # least 1 - ratio, so that the sum over all further states is finite
 
 
 class Present(NamedTuple):

@@ -73,8 +73,8 @@ def _line(x: Array, at: Array, values: Array) -> Array:
 def room(limit: Array, time: Array, spread: Spread) -> Array:
     """Normal score up to which a measured time is within its limit.
 
-    score(log(limit / predicted)). An infinite limit has all the room there is and a gradient of 0;
-    so has a limit of 0, on the other side, and a time of 0 within a limit above 0.
+    score(log(limit / predicted)). An infinite limit, and any limit above 0 of a time of 0, has
+    the largest score; a limit of 0 has the smallest; the gradients are 0 there.
     """
     limit, time = jnp.asarray(limit), jnp.asarray(time)
     some = (limit > 0.0) & jnp.isfinite(limit) & (time > 0.0)

@@ -22,7 +22,7 @@ class Chain(NamedTuple):
     memory_bandwidth: Number  # bytes/s of a GPU
 
 
-class Served(NamedTuple):
+class ModelSizes(NamedTuple):
     """The whole model and one sample: bytes of weights, FLOP a token, bytes of a hidden state."""
 
     weights: Number
@@ -30,7 +30,7 @@ class Served(NamedTuple):
     hidden: Number
 
 
-def step(chain: Chain, model: Served, samples: Number, tokens: Number) -> Number:
+def step(chain: Chain, model: ModelSizes, samples: Number, tokens: Number) -> Number:
     """Seconds for ``tokens`` tokens of each sample to pass through all stages.
 
     max(FLOP, weights through memory) + stages (delay + hidden states / bandwidth): stages work
@@ -42,7 +42,7 @@ def step(chain: Chain, model: Served, samples: Number, tokens: Number) -> Number
     return jnp.maximum(work, read) + chain.stages * hop
 
 
-def job(chain: Chain, model: Served, samples: Number, prompt: Number, tokens: Number) -> Number:
+def job(chain: Chain, model: ModelSizes, samples: Number, prompt: Number, tokens: Number) -> Number:
     """Seconds of a batch: its prompt, then every token after the first."""
     first = step(chain, model, samples, prompt)
     return first + (tokens - 1.0) * step(chain, model, samples, jnp.ones_like(tokens))

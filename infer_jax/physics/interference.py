@@ -1,9 +1,9 @@
 """How requests of a closed loop share passes, by the rules of a scheduler.
 
-A closed loop: b requests run on a replica, each makes its tokens and is replaced at once. In
-service a request meets the prompts of the b - 1 others once each. Which of them it meets before its
-first token, and how long it waits for them, follows from the engine's order: decodes first with
-prompts beside them (``beside_decodes``), or prompts first in passes of their own
+A closed loop: b requests run on a replica; each generates its tokens and is replaced at once.
+During its life a request shares passes with the prompt of each of the b - 1 others once. Which of
+them come before its first token, and how long it waits for them, follows from the engine's order:
+decodes first with prompts beside them (``beside_decodes``), or prompts first in passes of their own
 (``before_decodes``).
 Nothing here is fitted. Lengths are tokens; times are counted in passes.
 """
@@ -111,12 +111,12 @@ def until_fed(
 ) -> tuple[Array, Array]:
     """Seconds from an arrival to the first pass that can feed it; of these, in others' prompts.
 
-    It waits for a share ``phase`` of a pass, a half on average, that it finds the likelier the
-    longer that is, E[T^2] / (2 E[T]), and then for the passes that the host has put together
-    ``ahead`` of its look. A pass takes ``plain`` seconds, and a share ``often`` of them ``more``
-    for prompts of others. Where all are ``equal`` they come one after another, and the passes
-    before a prompt's own hold those of others, as many as there are. Alone a request waits for
-    nothing.
+    It waits for the rest of the running pass, then for the passes that the host has queued
+    ``ahead`` before it looks for new requests. The rest is a share ``phase`` of the pass, a half on
+    average: a longer pass is more likely to be the running one, E[T^2] / (2 E[T]). A pass takes
+    ``plain`` seconds, and a share ``often`` of them takes ``more`` for prompts of others. Where all
+    lengths are ``equal``, prompts arrive one after another, and the passes before a prompt's own
+    hold those of others, as far as there are others. A single request waits for nothing.
     """
     others = jnp.maximum(running - 1.0, 0.0)
     turns = phase + ahead

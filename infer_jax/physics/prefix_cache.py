@@ -39,17 +39,17 @@ def hits(uses: Uses, room: Array, host_room: Array | float = 0.0) -> Hits:
 
     sum r q (1 - exp(-(T + p) / z)), where T solves sum r [q z (exp(-p / z) - exp(-(T + p) / z))
     + (1 - q) T] = room: r tokens used per second, q again after mean gaps z, pinned for p. What
-    the device gives up goes to ``host_room`` tokens of host memory, found there until both are
+    the device evicts goes to ``host_room`` tokens of host memory, where it hits until both are
     full.
     """
 
-    def found(stays: Array) -> Array:
+    def hit_rate(stays: Array) -> Array:
         past = 1.0 - jnp.exp(-(stays + uses.pinned) / uses.gap)
         return jnp.sum(uses.tokens * uses.again * past)
 
     device = characteristic_time(uses, room)
     both = characteristic_time(uses, room + host_room)
-    return Hits(found(device), found(both) - found(device), device)
+    return Hits(hit_rate(device), hit_rate(both) - hit_rate(device), device)
 
 
 def characteristic_time(uses: Uses, room: Array) -> Array:

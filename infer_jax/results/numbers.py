@@ -10,7 +10,7 @@ Number = TypeVar("Number")
 
 
 def plain(value: object) -> object:
-    """``value`` in what JSON has: numbers of NumPy and JAX become numbers, tuples become lists."""
+    """``value`` in JSON's types: numbers of NumPy and JAX become numbers, tuples become lists."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -63,7 +63,7 @@ def counted(count: SupportsFloat, thing: str) -> str:
 
 
 def known(power: SupportsFloat) -> Callable[[Number], Number | None]:
-    """What keeps a power or an energy, or makes it None where a chip's ``power`` is not known.
+    """A function that returns a power or an energy, or None if the chip's ``power`` is unknown (0).
 
     >>> known(700.0)(3.0), known(0.0)(0.0)
     (3.0, None)

@@ -17,7 +17,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of text under columns; row number ``mark`` stands out."""
+    """Rows of text under columns; row number ``mark`` is printed in bold."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
@@ -25,7 +25,7 @@ class Table(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Lines that are printed as they stand, to be copied, however narrow the terminal."""
+    """Lines to copy, printed unchanged however narrow the terminal is."""
 
     text: str
 

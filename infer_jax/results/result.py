@@ -46,7 +46,7 @@ class Result(ABC):
         return {"schema": SCHEMA, **self._plain()}
 
     def _plain(self) -> dict[str, object]:
-        """The fields in what JSON has."""
+        """The fields in the types that JSON has."""
         fields = plain(self.fields())
         assert isinstance(fields, dict)
         notes = fields.get("notes")

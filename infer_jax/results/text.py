@@ -9,12 +9,12 @@ from infer_jax.results.parts import Column, Lines, Notes, Part, Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-WORD, GAP = 12, 2  # letters of a word in a narrow column, and between two columns
-WIDTH = 100  # letters of a line where there is no terminal
+WORD, GAP = 12, 2  # characters of a word in a narrow column, and between two columns
+WIDTH = 100  # characters of a line where there is no terminal
 
 
 def as_text(parts: Iterable[Part], width: int = WIDTH) -> str:
-    """The parts as lines of at most ``width`` letters, without colour."""
+    """The parts as lines of at most ``width`` characters, without colour."""
     from io import StringIO
 
     from rich.console import Console
@@ -61,7 +61,7 @@ def _table(table: Table, console: "Console") -> None:
         drawn.add_column(
             Text(printable(f"{column.title}\n{column.unit}".rstrip())),
             justify="left" if column.left else "right",
-            # where a terminal is narrow words give way, numbers do not, the row's name last
+            # in a narrow terminal words are folded, numbers never, the name of a row last
             no_wrap=not column.left or (i == 0 and named),
             overflow="fold",
         )
@@ -73,7 +73,7 @@ def _table(table: Table, console: "Console") -> None:
 
 
 def _narrowed(table: Table, width: int) -> tuple[Table, list[str]]:
-    """The table without as many spare columns, from the right, as are too wide; their titles."""
+    """The table without spare columns that do not fit, the rightmost first; and their titles."""
     columns, rows, mark = table
     kept, dropped = list(range(len(columns))), list[str]()
     for i in reversed(range(1, len(columns))):
@@ -90,16 +90,16 @@ def _narrowed(table: Table, width: int) -> tuple[Table, list[str]]:
 
 
 def _named_least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    """Letters of the narrowest table whose rows have their names, the first column, in one line."""
+    """Width of the narrowest table that keeps its first column, the rows' names, in one line."""
     return _least([columns[0]._replace(left=False), *columns[1:]], rows)
 
 
 def _least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    """Letters of the narrowest table: numbers in one piece, of words at most ``WORD`` letters."""
+    """Width of the narrowest table: numbers unbroken, words folded at ``WORD`` characters."""
     total = -GAP
     for i, column in enumerate(columns):
         cells = [column.title, column.unit, *(row[i] for row in rows)]
-        if column.left:  # folds between words, and within those that are longer
+        if column.left:  # folds between words, and within words longer than WORD
             total += min(WORD, max(len(w) for cell in cells for w in (cell.split() or [""]))) + GAP
         else:
             total += max(len(cell) for cell in cells) + GAP

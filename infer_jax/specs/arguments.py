@@ -16,8 +16,9 @@ from infer_jax.specs.workload import ForwardPass, Workload
 Method = TypeVar("Method", bound=Callable[..., object])
 
 ORDER = "arguments are arch, hardware, workload (of a step: forward), plan"
-# of each argument: its class, and a field that a model or a system has a part for
-MEANT: dict[str, tuple[type, str]] = {
+# the class of each argument and one of its fields, which a loaded model or system that is passed by
+# mistake answers with a sentence of its own
+EXPECTED: dict[str, tuple[type, str]] = {
     "arch": (Architecture, "blocks"),
     "hardware": (Hardware, "chip"),
     "workload": (Workload, "isl"),
@@ -26,23 +27,23 @@ MEANT: dict[str, tuple[type, str]] = {
 
 
 def check_arguments(where: str, **given: object) -> None:
-    """Raise unless each of ``given`` is of its class; plans of any estimator pass.
+    """Check that each argument is of its class; a plan may be of any estimator.
 
     Raises:
-        InputError: another object stands there; ``where`` begins the sentence.
+        InputError: an argument is of another class; ``where`` begins the sentence.
     """
     for name, value in given.items():
         if name == "plan":
-            others = tuple(cls for cls, _ in MEANT.values())
+            others = tuple(cls for cls, _ in EXPECTED.values())
             if not isinstance(value, Spec) or isinstance(value, others):
                 raise InputError(where, name, _a(type(value)), f"a Plan; {ORDER}")
             continue
-        cls, field = MEANT[name]
+        cls, field = EXPECTED[name]
         if isinstance(value, cls):
             continue
         try:
             getattr(value, field)
-        except InputError:  # a model or a system, which says which part of it is meant
+        except InputError:  # from a loaded model or system, which names the part to pass
             raise
         except AttributeError:
             pass
@@ -50,11 +51,11 @@ def check_arguments(where: str, **given: object) -> None:
 
 
 def checked(method: Method) -> Method:
-    """``step`` or ``estimate`` of an estimator that looks at its arguments first."""
+    """Decorates ``step`` or ``estimate`` of an estimator to check its arguments first."""
     kind = "forward" if method.__name__ == "step" else "workload"
 
     @wraps(method)
-    def looked_at(
+    def checking(
         self: object, arch: object, hardware: object, *rest: object, **named: object
     ) -> object:
         given = {
@@ -65,7 +66,7 @@ def checked(method: Method) -> Method:
         check_arguments(f"{type(self).__name__}.{method.__name__}", **given, **named)
         return method(self, arch, hardware, *rest, **named)
 
-    return looked_at  # pyright: ignore[reportReturnType]
+    return checking  # pyright: ignore[reportReturnType]
 
 
 def _a(cls: type) -> str:

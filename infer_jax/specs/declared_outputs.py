@@ -34,14 +34,14 @@ BETTER_MORE = ("rate", "fraction")  # kinds of which more is better, unless a fi
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """An output of an estimate: what a field declares, and its name, unit, kind and doc.
+    """How views name and print an output of an estimate; also its field's name, unit, kind and doc.
 
-    ``title``: of its row in a table (empty: the doc), ``short``: as a head of a column; ``key``:
-    its name in JSON without the unit (empty: the field's); ``per``: what a price or an energy is
-    of, such as "Mtok"; ``whole``: title of the sum over all chips, where that is an output, too;
-    ``more``: whether more of it is better (None: by its kind); ``drawn``: whether it needs the
-    power of the chip, and is unknown without; ``banded``: whether errors measured of an estimator
-    are of it; ``views``: the tables that show it.
+    ``title``: the name of its row in a table (empty: the doc); ``short``: its column heading;
+    ``key``: its name in JSON without the unit (empty: the field's name); ``per``: the denominator
+    of a price or an energy, such as "Mtok"; ``whole``: title of the sum over all chips, if that is
+    printed too; ``more``: whether more of it is better (None: decided by its kind); ``drawn``:
+    whether it depends on the chip's power, and is unknown without one; ``banded``: whether an
+    estimator's measured error bands are errors of this output; ``views``: the tables that show it.
     """
 
     title: str = ""
@@ -66,12 +66,12 @@ class Output:
 
     @property
     def full_unit(self) -> str:
-        """The unit of the field, with what it is of: s, USD/Mtok."""
+        """The unit of the field with its denominator: s, USD/Mtok."""
         return f"{self.unit}/{self.per}" if self.per else self.unit
 
     @property
     def factor(self) -> float:
-        """The printed number over that of the field."""
+        """The printed number divided by the number in the field."""
         return PRINTED[self.unit][2] if self.unit in PRINTED else 1.0
 
     @property
@@ -90,7 +90,7 @@ class Output:
         return self.kind in BETTER_MORE if self.more is None else self.more
 
     def value(self, estimate: "Data", power: SupportsFloat) -> Array | None:
-        """Its number of an estimate as it is printed; None if it needs a ``power`` not known."""
+        """The number to print, in its printed unit; None if it needs an unknown ``power``."""
         known = not self.drawn or float(power) > 0.0
         return self.factor * getattr(estimate, self.name) if known else None
 

@@ -124,7 +124,7 @@ class Spec:
     """Base class of all specs: ``of`` checks and converts, ``replace`` changes fields.
 
     The constructor stores what it is given, so that axes, tracers and placeholders pass;
-    ``of`` is the door for people: it checks bounds and makes every number a 0-d float64
+    ``of`` is for values from users: it checks bounds and makes every number a 0-d float64
     array, which costs one trace for all values and lets ``jax.grad`` reach every leaf.
     """
 

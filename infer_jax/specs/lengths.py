@@ -1,7 +1,7 @@
-"""How do prompts and outputs spread around their means: a law, a mixture, or samples?
+"""How prompt and output lengths vary around their means: a distribution, a mixture or samples.
 
-Each answer is a tuple of ``Share`` for ``Workload.of(lengths=...)``. A continuous spread is cut
-into strata, finer towards the long end, where waiting and percentiles are decided; a share is
+Each function returns a tuple of ``Share`` for ``Workload.of(lengths=...)``. A continuous spread is
+cut into strata, finer towards the long end, where waiting and percentiles are decided; a share is
 the mean of its stratum, so means are kept exactly. An edge moves to a jump near it, so that
 a spread of few values is kept as it is; samples are cut where they lie.
 """
@@ -59,7 +59,7 @@ def exponential() -> Quantile:
 
 
 def independent(isl: Quantile, osl: Quantile) -> tuple[Share, ...]:
-    """Prompts and outputs drawn independently, only their shapes taken; prefixes as prompts.
+    """Prompts and outputs drawn independently, scaled to mean 1; prefixes vary as prompts do.
 
     >>> shares = independent(uniform(0.8, 1.0), fixed())
     >>> round(float(sum(s.weight * s.isl for s in shares)), 12)
@@ -113,9 +113,10 @@ def _cut(rows: np.ndarray, edges: tuple[float, ...]) -> list[np.ndarray]:
 
 
 def _edges(values: np.ndarray, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Edges, each moved to a jump of the sorted ``values`` that is most of what they span near it.
+    """Edges in probability, each moved to a jump of the sorted ``values`` close to it, if any.
 
-    Near is half way to the next edges.
+    Looked at are the values between the midpoints to the next edges; an edge moves where a single
+    jump makes up more than half of their range.
     """
     near = np.convolve(edges, (0.5, 0.5), "valid")
     moved = [0.0]

@@ -20,7 +20,7 @@ class ForwardPass(Spec):
 
 @spec
 class Share(Spec):
-    """Requests of one size among others: how many of them, and their size beside the mean's."""
+    """A group of requests of one size: its share, and its lengths relative to the mean lengths."""
 
     weight: Array = number("weight among the shares of a workload", kind="fraction", default=1.0)
     isl: Array = number("prompt, relative to the workload's", kind="size", default=1.0)

@@ -33,7 +33,7 @@ from infer_jax.specs import (
     static,
 )
 
-Size = Callable[[Array, Array], Array]  # of a pass's sequences and tokens
+Size = Callable[[Array, Array], Array]  # the size of a pass, from its sequences and tokens
 
 
 def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:
@@ -104,12 +104,12 @@ class Laws(NamedTuple):
     products: Projections = decoder.projections
     core: Callable[[Attention, Array, Array], Array] = core_flops
     sparsity: Callable[[Feedforward, Smoothing], Array] = ffn.share
-    load: Size = decoder.by_tokens  # what batches are split and experts filled by
-    logits: Size = decoder.by_sequences  # what the head is multiplied with
+    load: Size = decoder.by_tokens  # the size that is split into micro-batches and over experts
+    logits: Size = decoder.by_sequences  # the size that the output head is multiplied with
     memory: Callable[..., Limit] = one_chip_memory
-    # cache of all chips, where memory is theirs
+    # cache, where the memory limit is that of all chips together
     resident: Callable[[Architecture, ForwardPass, Array], Array] = decoder.resident_bytes
-    fewest: float = 0.0  # tokens a micro-batch from which experts spread, over their sparsity
+    fewest: float = 0.0  # least load of a micro-batch, over the sparsity, at which experts spread
 
 
 PUBLISHED = Laws(

@@ -1,4 +1,4 @@
-"""How long is one pass at one layout? The full assembly of levels 3 and 4, block by block."""
+"""Seconds of one pass at one layout: the full model of levels 3 and 4, block by block."""
 
 from typing import NamedTuple
 
@@ -36,9 +36,9 @@ class Split(Plan):
 
 
 class LayerLoad(NamedTuple):
-    """What one layer adds for one micro-batch: seconds of network, bytes, chip-seconds.
+    """Load of one layer for one micro-batch: seconds of network, bytes, chip-seconds of arithmetic.
 
-    ``useful`` is the work without what a narrower attention split repeats.
+    ``useful`` is ``work`` without the arithmetic that a narrower attention split repeats.
     """
 
     network: Array
@@ -78,7 +78,7 @@ class LayoutPass(NamedTuple):
 
     @property
     def idle(self) -> Array | float:
-        """Sequences of the fullest attention group over the mean: a group of none waits."""
+        """Sequences of the fullest attention group over the mean, at least 1: the others wait."""
         if self.ranks.experts is None:
             return 1.0
         return jnp.maximum(1.0, self.groups / jnp.maximum(self.micro, 1.0))
@@ -119,7 +119,7 @@ class LayoutPass(NamedTuple):
         return self.collective(tree, outer, reduces=True) + jnp.where(two_d, second, 0.0)
 
     def nodes(self, chips: Array) -> Array:
-        """Nodes that ``chips`` chips fill; every chip is its own node on a torus."""
+        """Nodes that ``chips`` chips occupy; on a torus every chip is a node."""
         if isinstance(self.hardware.network, Torus):
             return chips
         return ceiling(chips / self.hardware.network.domain, self.model.smoothing)
@@ -154,8 +154,8 @@ def attention_layer(p: LayoutPass, attention: Attention) -> LayerLoad:
 def expert_ranks(p: LayoutPass, feedforward: Feedforward) -> Array:
     """Ranks that experts spread over: min(stage, E), but 1 below 2 S sequences where published.
 
-    Were they to spread from some batch on, a batch of one more would be faster for all its users:
-    what a larger batch may do, a smaller one may, too.
+    The corrected variant spreads them at any batch: with a threshold, adding one request to a batch
+    would make it faster for all of them.
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.5, and its reference implementation.
     """
     if not isinstance(feedforward, Experts) or not p.model.expert_parallel:
@@ -239,7 +239,7 @@ def one_pass(
     traffic = p.groups * table * arch.head.bytes + total(n * s.traffic for n, s in shares)
     work = p.idle * ranks.split * head + total(count * s.work for count, s in shares)
     useful = head + total(count * s.useful for count, s in shares)
-    # inverted where the search's inner loop does not reach
+    # inverted outside the inner loop of the search, which only multiplies
     per_byte = 1.0 / (ranks.stage * chip.memory_bandwidth * model.memory_cap)
     per_work = 1.0 / (ranks.stage * model.flop_cap)
     terms = {

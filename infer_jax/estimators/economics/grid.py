@@ -71,7 +71,7 @@ class Grid:
         return Grid(*trees.take(tuple(vars(self).values()), rows))
 
     def under(self, demand: float | None = None) -> "Grid":
-        """The feasible rows that serve at most ``demand`` tokens/s over all requests."""
+        """The feasible rows with at most ``demand`` tokens/s over all requests."""
         kept = self.feasible
         if demand is not None:
             kept = kept & (self.batch / self.time <= demand)
@@ -96,7 +96,7 @@ class Grid:
 
     def preferred(self, preference: float = 3.0) -> int:
         """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
-        with np.errstate(divide="ignore"):  # where all is free, the fastest
+        with np.errstate(divide="ignore"):  # at cost 0 the fastest
             return int(np.argmax(self.speed**preference / self.cost))
 
 
@@ -115,7 +115,7 @@ def _evenly(first: float, last: float) -> Float[np.ndarray, " points"]:
 
 
 class GridInputs(NamedTuple):
-    """What every pair of a grid has in common."""
+    """The inputs that all pairs of a grid share."""
 
     estimator: Estimator
     arch: Architecture
@@ -165,7 +165,7 @@ def evaluate(
             raise InputError("evaluate", name, axis, "an array of one number or more")
     n, b = (axis.ravel() for axis in np.meshgrid(chips, batches, indexing="ij"))
     rows = -(-n.size // (CHUNK * jax.local_device_count())) * jax.local_device_count()
-    # the last pair fills up what the last chunk lacks
+    # the last pair is repeated to fill the last chunk
     filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
     pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
     given = GridInputs(estimator, arch, hardware, workload)
@@ -189,7 +189,7 @@ def _columns(given: GridInputs, pairs: Pairs) -> Columns:
         return phase.time, cost, phase.feasible, phase.mfu
 
     def share(pairs: Pairs) -> Columns:
-        # chunk by chunk: what one layout needs of a chunk stays in the cache of the processor
+        # chunk by chunk, so that the intermediate arrays stay in the processor's cache
         return trees.one_by_one(jax.vmap(one), pairs)
 
     mesh = Mesh(np.array(jax.local_devices()), ("chunk",))

@@ -59,7 +59,7 @@ class Economics(Coefficients, Estimator):
 
     @property
     def memory_account(self) -> str:
-        """Empty where a chip is divided as a server divides it, else that the paper's is."""
+        """Empty where memory is that of one chip on a server, else a sentence on the paper's."""
         return "" if self.laws.memory is one_chip_memory else PAPERS
 
     @property
@@ -96,15 +96,18 @@ class Economics(Coefficients, Estimator):
 
     @classmethod
     def level4(cls, pipeline: bool = True) -> "Economics":
-        """The paper's results: expert parallelism and a narrower split of attention, too."""
+        """The paper's results: also with expert parallelism and a narrower split of attention."""
         ticks = 10 if pipeline else 0
         return cls.of(pipeline_ticks=ticks, laws=PUBLISHED, table_products=2.0)
 
     @classmethod
     def corrected(cls) -> "Economics":
-        """Level 4 for users: a chip's memory is divided as a server divides it, by the account of
-        ``memory``, MLA and causal attention are counted as engines compute them, micro-batches
-        are of tokens, experts spread at any batch, and the head meets one token a sequence."""
+        """Level 4, corrected for users.
+
+        Memory is that of one chip on a server, by the account of ``memory``; MLA and causal
+        attention are counted as engines compute them; micro-batches are of tokens, experts spread
+        at any batch, and the output head sees one token of each sequence.
+        """
         return cls.of(server=EngineSettings.of())
 
     @classmethod
@@ -175,7 +178,7 @@ class Economics(Coefficients, Estimator):
         split: Array,
         slicing: Array,
     ) -> RankLayout:
-        """The layout of these indices: pipeline stages and attention split on ticks, slicing."""
+        """The layout at these indices: stages and attention split in log steps, slicing."""
         kind = jnp.result_type(chips)
         codes = jnp.asarray([float(LAYOUTS.index(name)) for name in self.layouts], kind)
         top = decoder.layers(arch)

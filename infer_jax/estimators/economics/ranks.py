@@ -1,4 +1,4 @@
-"""Over which chips is a pass laid out? One layout in the degrees of the economics paper."""
+"""The layout of a pass over chips, in the degrees of the economics paper."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,8 @@ from jax import Array
 
 
 class RankLayout(NamedTuple):
-    """One layout: chips of a stage, stages, attention split, 1 for 2-D slices and 0 for 1-D,
-    expert ranks (None: all it can)."""
+    """One layout: chips of a stage, stages, attention split, 1 for 2-D and 0 for 1-D tensor
+    parallelism, expert ranks (None: as many as the law of the variant gives)."""
 
     stage: Array
     stages: Array

@@ -28,7 +28,7 @@ def corrected(
     forward: ForwardPass,
     plan: KernelsPlan,
 ) -> Answer:
-    """One pass of the corrected assembly."""
+    """One pass as engines run it, added up layer by layer."""
     rank = corrected_layers.Rank(model, arch, hardware, forward, plan)
     kernels_of: list[dict[str, Kernel]] = []
     kinds = ("attention", "feedforward", "network")
@@ -58,7 +58,7 @@ def corrected(
 def _account(
     model: Coefficients, arch: Architecture, hardware: Hardware, plan: KernelsPlan
 ) -> footprint.Account:
-    """The account of one GPU as vLLM divides it, before any request."""
+    """The memory of one GPU as vLLM divides it, before any request arrives."""
     ranks, usual = Ranks(plan.tp, plan.ep, plan.pp), footprint.usual
     server = usual(EngineSettings) if model.server is None else model.server
     return footprint.account(resident(arch), hardware, ranks, server, usual(Overheads))
@@ -71,7 +71,7 @@ def _room(
     forward: ForwardPass,
     plan: KernelsPlan,
 ) -> Limit:
-    """Bytes of one GPU: what is there before requests, and the cache of its sequences."""
+    """Bytes of one GPU: weights, activations and reserve, and the cache of its sequences."""
     gpu = _account(model, arch, hardware, plan)
     each = gpu.cache.on_average(forward.cached_tokens + forward.new_tokens)
     return Limit(need=gpu.fixed + forward.sequences / plan.ep * each, capacity=gpu.budget)
@@ -100,7 +100,7 @@ def largest_batch(
 
 
 def _measured(model: Coefficients, in_order: list[dict[str, Kernel]]) -> dict[str, Limit]:
-    """Kernels that a look-up found no row for: none may lack one, where tables are the source."""
+    """A limit of 0 kernels without a measured row, where efficiencies come from tables."""
     if model.published or not isinstance(model.efficiency, Tables):
         return {}
     lacking = total(
@@ -155,7 +155,7 @@ def published(
     forward: ForwardPass,
     plan: KernelsPlan,
 ) -> Answer:
-    """One pass of the authors' assembly; kernels of all blocks go by one set of names."""
+    """One pass as the authors' program adds it up, with one set of kernel names for all blocks."""
 
     def phase(stage: str) -> tuple[Phase, dict[str, Kernel]]:
         job = _job(model, arch, hardware, forward, plan, stage)

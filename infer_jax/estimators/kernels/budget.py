@@ -1,7 +1,7 @@
 """InferSim's memory budget of one GPU, and its FLOP report.
 
 Quirks, kept: the rotary part of the latent down-projection and the output projection of linear
-layers are left out, the convolution takes one byte, experts are divided by the world without
+layers are left out, the convolution takes one byte, experts are divided over all GPUs without
 tensor parallelism and not at all with it. Bytes throughout. Source: InferSim, its program.
 """
 

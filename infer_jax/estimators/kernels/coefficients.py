@@ -11,7 +11,7 @@ from infer_jax.specs import Spec, number, part, spec, static
 
 @spec
 class Coefficients(Spec):
-    """Where efficiencies come from, and what is added to kernels."""
+    """The source of efficiencies, shares of data-sheet rates, and fixed times."""
 
     efficiency: Curves | Tables = part("look-up tables or curves", default_factory=Curves)
     flop_giga: Array = number("work of a unit of peak rate, over 1e9", kind="size", default=1.0)

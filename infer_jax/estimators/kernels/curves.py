@@ -13,7 +13,7 @@ from infer_jax.physics.matmul import rate
 from infer_jax.specs import Attention, Chip, Format, Spec, part, spec, value_of
 
 CHUNK = 64.0  # tokens of a chunk of flash-linear-attention's chunk_gated_delta_rule
-HELD = 2.0  # bytes of an activation that a product writes
+HELD = 2.0  # bytes of each activation that a product writes
 
 
 def _product() -> eff.Product:
@@ -95,7 +95,8 @@ class Curves(Spec):
     ) -> Rating:
         """Attention over the cache: ``efficiency.attending``.
 
-        Latent queries and outputs are as wide as the cache is for hundreds of tokens, and count.
+        Queries and outputs of latent attention are as many bytes as hundreds of cached tokens, and
+        are counted.
         """
         layer = att.of(core)
         c: eff.Attending = getattr(self, f"{layer.core.curve}_decode")

@@ -12,11 +12,11 @@ from jax import Array
 from infer_jax.specs import Attention, Chip, Experts, Format
 
 MEASURED, NO_TABLE, NO_ROW, NO_DTYPE, ZERO, HEADLESS = range(6)
-REFUSED = NO_DTYPE  # from here on the authors' tool crashes or reads a damaged file
+REFUSED = NO_DTYPE  # from this code on the authors' tool crashes, or its file is damaged
 
 
 class Rating(NamedTuple):
-    """Model FLOP utilisation of the peak rate, whether it was measured, and by which row."""
+    """Model FLOP utilisation of the peak rate; whether it was measured, and in which row."""
 
     mfu: Array
     lack: Array  # MEASURED, or why a default was taken
@@ -78,6 +78,6 @@ class Source(Interface):
 
 
 def measured(mfu: Array) -> Rating:
-    """A rating that was measured."""
+    """A measured rating of this MFU."""
     none = jnp.zeros_like(mfu)
     return Rating(mfu, none, none)

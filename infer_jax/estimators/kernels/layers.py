@@ -2,8 +2,8 @@
 
 Differs from the authors' in: units; causal pairs counted one by one; every kernel divided over
 tensor ranks, caches of latents copied; windows, sparse and linear layers; dense layers beside
-experts, shared experts, router and head; remote nodes a token really visits; latencies of
-collectives; two micro-batches overlap a stage's kernels with that stage's transfers only.
+experts, shared experts, router and head; expected remote nodes that a token visits; latencies
+of collectives; two micro-batches overlap a stage's kernels with that stage's transfers only.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ Mine = att.Kind[Attention]  # a layer as one rank computes it
 
 
 class LayerTimes(NamedTuple):
-    """Times of one layer: two stages of kernels, what each waits for, and all-reduces."""
+    """Seconds of one layer: kernels of its two stages, dispatch and combine, all-reduces."""
 
     attention: Array
     feedforward: Array
@@ -105,7 +105,7 @@ class Rank(NamedTuple):
         chip, source, cache = self.hardware.chip, self.model.efficiency, self.arch.cache
         context = self.forward.cached_tokens + self.forward.new_tokens
         seen, base = jnp.minimum(context, mine.reach), mine.softmax
-        # each new token of a sequence is one more row of queries to the same keys
+        # further new tokens of a sequence count as further query heads on the same keys
         many = base.replace(query_heads=base.query_heads * self.forward.new_tokens)
         rating = trees.where(
             self.decodes,
@@ -228,7 +228,7 @@ def exchanged(r: Rank, layer: Experts, size: Array | float) -> Array:
 
 
 def layer(r: Rank, block: Block) -> tuple[Kernelled, LayerTimes]:
-    """One layer of a block: its kernels on one rank, and what it spends for one micro-batch."""
+    """One layer of a block: its kernels on one rank, and its times for one micro-batch."""
     zero = jnp.asarray(0.0)
     mixing: Kernelled = {}
     channel: Kernelled = {}

@@ -47,7 +47,7 @@ TAKEN = (
 
 @spec
 class Kernels(Coefficients, Estimator):
-    """The kernel-level model: where efficiencies come from, and what is added to kernels."""
+    """The kernel-level model: each kernel at its own measured efficiency, plus fixed times."""
 
     table = "kernels"
     checked_against = "a sum of kernels without scheduler or waits: no measured rows of servers"
@@ -59,9 +59,9 @@ class Kernels(Coefficients, Estimator):
 
     @classmethod
     def corrected(cls, efficiency: "Curves | Tables | None" = None) -> "Kernels":
-        """For users: plain units, every kernel of a layer, latencies; see the docs for the list.
+        """For users: plain units, every kernel of a layer, latencies; docs/theories lists them all.
 
-        Without an efficiency it is the roofline, until ``fitted`` to a chip.
+        Without an efficiency it is a roofline, until ``fitted`` to a chip.
         """
         return cls.of(efficiency=efficiency or Curves.of(), server=EngineSettings.of())
 
@@ -80,7 +80,7 @@ class Kernels(Coefficients, Estimator):
     def from_tables(
         cls, folder: str | os.PathLike[str], device: str, default_mfu: float
     ) -> "Kernels":
-        """The corrected model on a folder of kernel tables; what they lack makes it infeasible.
+        """The corrected model on a folder of kernel tables; infeasible where a row is missing.
 
         Raises:
             InputError: as ``load_kernel_tables``.

@@ -53,8 +53,8 @@ class PhaseInputs(NamedTuple):
     two_batch: Array
     sm_share: Array
     stage: str
-    tokens: Array  # a layer is fed: a batch in decode, the prompts of a pass in prefill
-    length: Array  # of a prompt, or mean context
+    tokens: Array  # new tokens of a layer: a batch in decode, the prompts of a pass in prefill
+    length: Array  # tokens of a prompt, or of the mean context
 
     @property
     def memory(self) -> Array:
@@ -87,7 +87,7 @@ class PhaseInputs(NamedTuple):
         return self.kernel(shape.flops, moved, weights.bits, rating)
 
     def kernel(self, flops: Array, moved: Array, bits: Array, rating: Rating) -> Kernel:
-        """A kernel at the tool's rate: 1024 giga where 1000 are meant."""
+        """A kernel at the tool's rate, which takes a tera as 1024 giga."""
         return rated(flops, moved, rate(self.hardware.chip, bits), rating, self.model.flop_giga)
 
     def load(self, moved: Array) -> Kernel:

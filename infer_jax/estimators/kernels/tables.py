@@ -1,6 +1,6 @@
 """Efficiencies from look-up tables, by the exact rule of the authors' tool.
 
-No interpolation anywhere: a row is found, or the chip's default is taken and said. Arrays are
+Nothing is interpolated: a row applies, or the chip's default is taken and reported. Arrays are
 of one device, padded to a common length, so that look-ups vmap and devices share a program.
 Source: InferSim (https://github.com/alibaba/InferSim), its look-ups as of May 2026.
 """
@@ -31,15 +31,15 @@ from infer_jax.estimators.kernels.efficiency import (
 from infer_jax.physics import attention as att
 from infer_jax.specs import Attention, Chip, Format, Spec, number, part, spec
 
-FARTHEST = 1e9  # squared distance in (k, n) from which a measured product is another one
+FARTHEST = 1e9  # squared distance in (k, n) above which no measured product applies
 LENGTH = 512  # rows a table is padded to, doubled where it has more
-NOWHERE = -1.0  # no shape has this size: padding
-Values = tuple[Array, ...]  # what is kept from row to row
+NOWHERE = -1.0  # a size that no shape has, for padding
+Values = tuple[Array, ...]  # the carry of a scan over rows
 
 
 @spec
 class Tables(Spec):
-    """The measured efficiencies of one device, and what is taken where there is none."""
+    """The measured efficiencies of one device, and the defaults where there are none."""
 
     default: Array = number("MFU where no row fits", kind="fraction", high=1)
     missing_prefill: Array = number(
@@ -67,7 +67,7 @@ class Tables(Spec):
 
     @classmethod
     def pack(cls, tables: KernelTables, default: float, missing_prefill: float) -> "Tables":
-        """Tables that were read, as padded arrays."""
+        """Tables in memory as padded arrays."""
         families = tables.families
         return cls.of(
             default=default,
@@ -178,10 +178,10 @@ def _key(core: Attention, stage: str) -> tuple[str, Array]:
 def _scan(
     rows: Array, step: Callable[[Values, Array, Array], Values], first: tuple[ArrayLike, ...]
 ) -> Values:
-    """What ``step(kept, i, row)`` keeps of all rows, which have no gradient here.
+    """The carry of ``step(kept, i, row)`` after all rows, which have no gradient here.
 
-    Row by row, so that under ``vmap`` each row meets all points at once: the code for an argmin
-    or a running sum of every point is several times slower.
+    A scan over rows, so that under ``vmap`` each row is compared with all points at once: an argmin
+    or a running sum per point runs several times slower.
     """
     rows, numbers = lax.stop_gradient(rows), jnp.arange(len(rows))
     kept = [jnp.asarray(x, rows.dtype if isinstance(x, float) else None) for x in first]
@@ -225,7 +225,7 @@ def _matches(rows: Array, shape: Array) -> Array:
 
 
 def _padded(values: np.ndarray, least: int = LENGTH, columns: int | None = None) -> np.ndarray:
-    """Rows padded with shapes that nothing has, to a length that many tables share."""
+    """Rows padded with impossible shapes to a length that many tables share."""
     rows, width = values.shape if values.ndim == 2 else (0, columns or 0)
     length = least * 2 ** max(0, math.ceil(math.log2(max(rows, 1) / least)))
     padded = np.full((length, width), NOWHERE)

@@ -10,7 +10,7 @@ from infer_jax.estimators.offloading.job import Job, MemoryLaw, TermLaw, Terms
 from infer_jax.specs import Spec, number, part, spec, static
 
 Groups = tuple[tuple[str, ...], ...]
-WORK = ("compute", "attend")  # GPU and CPU take turns
+WORK = ("compute", "attend")  # GPU and CPU work in turn
 LINKS = ("to_gpu", "to_cpu", "read", "written")
 EACH: Groups = (*((name,) for name in LINKS), WORK)
 PAIRED: Groups = (("to_gpu", "read"), ("to_cpu", "written"), WORK)
@@ -52,7 +52,7 @@ class Coefficients(Spec):
     hidden_on_disk: bool = static("hidden states may live on disk", default=True)
 
     def lengths(self, terms: Terms, groups: Groups, job: Job) -> tuple[Array, ...]:
-        """What a layer may take, the longest of which it does: by group, h group + (1 - h) sum.
+        """Seconds by group, h group + (1 - h) sum; a layer takes the longest of them.
 
         h is 1 where all transfers hide behind the longest, 0 without overlap.
         """

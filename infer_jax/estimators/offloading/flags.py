@@ -1,8 +1,9 @@
 """A placement as FlexGen's command-line options, and the throughput that rounding loses.
 
-FlexGen takes whole percentages and puts whole weight tensors: the tensors of an attention or a
-feedforward layer stand in line, disk first, then CPU, then GPU, and each goes where its middle
-falls. Cache and hidden states are cut at any percentage. Source: the released runtime of FlexGen.
+FlexGen takes whole percentages and places whole weight tensors: the tensors of an attention or a
+feedforward layer are laid end to end over the percentages of disk, CPU and GPU, in this order, and
+each goes where its middle falls. Cache and hidden states are cut at any percentage. Source: the
+released runtime of FlexGen.
 """
 
 import itertools
@@ -25,10 +26,10 @@ Shares = tuple[float, float, float]  # on GPU, CPU, disk
 
 
 class Flags(NamedTuple):
-    """A policy as FlexGen takes it, what it gives, and the share of throughput that it loses."""
+    """A policy as FlexGen's options, its throughput, and the share lost by rounding."""
 
     percent: Percent
-    weights: Shares  # where whole tensors put them
+    weights: Shares  # of the weights, with whole tensors placed
     gpu_batch: int
     batches: int
     throughput: float
@@ -72,13 +73,13 @@ def settled(arch: Architecture, gpu: int, cpu: int) -> Shares:
 
 
 def _candidates(arch: Architecture, placement: Placement) -> list[tuple[Percent, Shares]]:
-    """(percentages, shares of the weights) worth trying: every distinct way that weights settle,
-    and cache and hidden states cut at the percentages on either side."""
+    """(percentages, shares of the weights) worth trying: every distinct placement of the weight
+    tensors, and cache and hidden states at the whole percentages on either side."""
     ways: dict[Shares, tuple[int, int]] = {}
     wanted = (float(placement.gpu.weights) * 100, float(placement.cpu.weights) * 100)
     for gpu in range(101):
         for cpu in range(101 - gpu):
-            # of percentages that settle alike, the nearest to the exact placement
+            # of percentages with one placement of tensors, the nearest to the exact one
             on_gpu, on_cpu, on_disk = settled(arch, gpu, cpu)
             key = round(on_gpu, 12), round(on_cpu, 12), round(on_disk, 12)
             near = abs(gpu - wanted[0]) + abs(cpu - wanted[1])
@@ -108,9 +109,9 @@ def rounded(
 ) -> Flags | None:
     """The best policy in whole percentages and tensors near the block and placement of ``plan``.
 
-    Where the block fills every memory no rounding of it may fit: blocks of fewer batches, down
-    to three quarters, are tried too. ``exact`` is the throughput without rounding, of which
-    ``loss`` is told. None where nothing fits.
+    Where the block fills every memory, no rounded placement may fit; blocks of fewer batches, down
+    to three quarters, are tried too. ``exact`` is the throughput without rounding, by which
+    ``loss`` is measured. None where nothing fits.
     """
     batches = float(plan.batches)
     fewer = np.unique(np.maximum(np.floor(batches * np.array(SHRINK)), 1.0))

@@ -1,8 +1,8 @@
 """Seconds and bytes of a layer with rooflines of GPU and CPU memory (the improved variant).
 
 What FlexGen's cost models leave out: the GPU reads its own memory (a roofline in decode), the CPU
-attends at the rate of its memory and in 32 bits, the GPU may attend over cache that lives
-elsewhere, compressed tensors are opened before they are multiplied, new cache is written back,
+attends at the rate of its memory and in 32 bits, the GPU may attend over cache that is stored
+elsewhere, compressed tensors are decompressed before use, new cache is written back,
 and transfers hide only partly. Ten constants with the share that hides; all but the time of a
 step are shares of the data sheet.
 """
@@ -76,7 +76,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     one = jnp.ones_like(s)
 
     def unpacked(context: Array) -> Array:
-        """Seconds to compress or open the cache of the block."""
+        """Seconds to compress or decompress the cache of the block."""
         amount = seconds(b * layer.opened(context), opening)
         return jnp.where(plan.compress_cache > 0.5, amount, 0.0)
 
@@ -122,10 +122,10 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
 
 
 def memory(job: Job, at: Placement) -> Peaks:
-    """Peak bytes as in Appendix A.3, with what compression and GPU attention hold beside.
+    """Peak bytes as in Appendix A.3, and the buffers of decompression and GPU attention.
 
-    Opened: one layer's weights and a GPU batch's cache in the format they are multiplied in. A
-    GPU that attends over cache from elsewhere holds the batch's at hand and the next one's.
+    Decompressed are one layer's weights and one GPU batch's cache. A GPU that attends over cache
+    stored elsewhere holds that of the current GPU batch and of the next one.
     """
     peaks, layer, plan = paper_memory(job, at), job.layer, job.plan
     g = job.gpu_batch
@@ -140,6 +140,6 @@ def memory(job: Job, at: Placement) -> Peaks:
     return peaks._replace(
         gpu_prefill=more(peaks.gpu_prefill, opened),
         gpu_decode=more(peaks.gpu_decode, opened + unpacked + staged),
-        # a CPU that has none of the cache attends to none of it
+        # a CPU without any of the cache needs no buffers for attention
         cpu_decode=more(peaks.cpu_decode, -at.gpu.cache * cpu_scratch(job)),
     )

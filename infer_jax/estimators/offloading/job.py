@@ -15,7 +15,7 @@ from infer_jax.specs import Hardware, Spec, Workload, number, spec
 
 @spec
 class Terms(Spec):
-    """Seconds of one layer by what they are spent on, in one phase."""
+    """Seconds of one layer in one phase, by link and kind of work."""
 
     to_gpu: Array = number("CPU to GPU", unit="s", kind="time")
     to_cpu: Array = number("GPU to CPU", unit="s", kind="time")
@@ -26,8 +26,8 @@ class Terms(Spec):
 
 
 class Peak(NamedTuple):
-    """Bytes of one memory in one phase: what lives there, working buffers, and of the
-    intermediate results the largest."""
+    """Bytes of one memory in one phase: tensors stored there, working buffers, and the largest
+    intermediate result."""
 
     home: Array
     work: Array
@@ -35,7 +35,7 @@ class Peak(NamedTuple):
 
     @property
     def needs(self) -> tuple[Array, ...]:
-        """What is needed at each step; all must fit."""
+        """Bytes needed at each step of a layer; all must fit."""
         held = self.home + self.work
         return tuple(held + x for x in self.inter) or (held,)
 

@@ -42,7 +42,7 @@ class MeanLayer(NamedTuple):
     flops: Array  # per token
     buffers: Buffers
     cache: Callable[[Array], Array]  # stored bytes of one sequence's context, by its tokens
-    opened: Callable[[Array], Array]  # the same as attention reads them
+    opened: Callable[[Array], Array]  # the same, decompressed for attention
     attend: Callable[[Array, Array], Array]  # FLOP by the numbers of queries and keys
 
 

@@ -74,7 +74,7 @@ class Offloading(Coefficients, Estimator):
 
     @property
     def memory_account(self) -> str:
-        """FlexGen's: ``memory`` has no tensors on hosts and disks."""
+        """FlexGen's own: ``memory`` counts no tensors on hosts and disks."""
         return "by FlexGen, whose runtime splits tensors over GPU, CPU and disk"
 
     @classmethod
@@ -110,7 +110,7 @@ class Offloading(Coefficients, Estimator):
 
     @classmethod
     def as_planned(cls) -> "Offloading":
-        """``improved`` with the places that the plan gives, not solved for."""
+        """``improved`` with the placement that the plan gives, not solved for."""
         return cls.improved(solve=False)
 
     def fitted(self, coefficients: Mapping[str, float]) -> "Offloading":
@@ -124,7 +124,7 @@ class Offloading(Coefficients, Estimator):
         return self.with_(**own).replace(rates=self.rates.with_(**rest))
 
     def job(self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Offload) -> Job:
-        """What the laws look at."""
+        """The inputs of the laws."""
         weight = jnp.where(
             plan.compress_weights > 0.5, grouped_bytes(self.weight_bits, self.group), 0.0
         )
@@ -151,7 +151,7 @@ class Offloading(Coefficients, Estimator):
     ) -> JobEstimate:
         """One block of gpu_batch x batches samples of ``workload.isl`` and ``workload.osl``.
 
-        The places of the tensors are the best ones (``solve``) or the plan's. Latency of the
+        The placement of the tensors is the best one (``solve``) or the plan's. Latency of the
         block is ``time``; ``throughput`` is b n / T per GPU. A plain ``Plan`` is a block of one
         sample with everything on the CPU.
         """
@@ -161,7 +161,7 @@ class Offloading(Coefficients, Estimator):
         return self.priced(self.answer(job, at), hardware)
 
     def limits(self, answer: PlacedJob) -> tuple[dict[str, Limit], dict[str, Limit]]:
-        """What must not be exceeded in prefill and in decode."""
+        """Memory limits in prefill and in decode."""
         peaks, chip, host = answer.peaks, answer.job.hardware.chip, answer.job.hardware.host
         both: list[dict[str, Limit]] = []
         for gpu, cpu in (

@@ -24,11 +24,11 @@ from infer_jax.physics.tiers import Moved, Placement, rest
 
 Values = TypeVar("Values")
 MEMORIES = ("GPU", "CPU", "disk")
-BRIM = 4.0  # units of a bound's rounding that memories are kept below their capacity
+BRIM = 4.0  # roundings of a bound that are left free in every memory
 
 
 class LinearProgram(NamedTuple):
-    """The linear program of a job: c, A, b, how rows give way, and what row stands for memory."""
+    """The linear program of a job: c, A, b, the weights ``relax`` of rows, the rows of memories."""
 
     cost: Array
     rows: Array
@@ -39,7 +39,7 @@ class LinearProgram(NamedTuple):
 class Placed(NamedTuple):
     """The best placement, and where there is none the least infeasible one.
 
-    ``binding``: which of GPU, CPU and disk memory together rule every placement out.
+    ``binding``: the memories (GPU, CPU, disk) that together make every placement infeasible.
     """
 
     placement: Placement
@@ -51,7 +51,7 @@ class Placed(NamedTuple):
 def placement(model: Coefficients, free: Array) -> Placement:
     """The placement of the free fractions (w_C, c_C, h_C, w_D, c_D, [h_D]): the GPU has the rest.
 
-    Zero is all on the GPU, so that of equal placements the one on faster memory is found.
+    Zero is everything on the GPU, so that among equal placements faster memory wins.
     """
     cpu = Moved(free[0], free[1], free[2])
     disk = Moved(free[3], free[4], free[5] if model.hidden_on_disk else jnp.zeros_like(free[0]))
@@ -89,7 +89,7 @@ def program(model: Coefficients, job: Job) -> tuple[LinearProgram, tuple[int, ..
     zero = jnp.zeros(count, jnp.result_type(job.prompt, job.gpu_batch, 0.0))
     (p0, g0), (p1, g1) = affine(groups, zero)
     n0, n1 = affine(needs, zero)
-    # filled to a hair less than the brim, so that rounding leaves the answer feasible
+    # a little below the capacity, so that rounding leaves the answer feasible
     limit = jnp.stack(capacities)[jnp.asarray(of)] * (1.0 - BRIM * tolerance(zero.dtype).bound)
     on_cpu = jnp.asarray([1.0, 1.0, 1.0, 0.0, 0.0, 0.0][:count], zero.dtype)
     units = [lax.stop_gradient(jnp.max(x)) for x in groups(on_cpu)]
@@ -126,7 +126,7 @@ def best_placement(model: Coefficients, job: Job) -> Placed:
     binding = jnp.stack(
         [jnp.any(proven[jnp.asarray([i for i, m in enumerate(of) if m == k])]) for k in range(3)]
     )
-    # rounding may leave a fraction a hair off 0, which no disk of 0 bytes holds
+    # rounding may leave a tiny fraction where a disk of 0 bytes takes none
     hair = 32.0 * np.finfo(vertex.x.dtype).eps
     inside = vertex.x - lax.stop_gradient(jnp.where(vertex.x > hair, 0.0, vertex.x))
     return Placed(placement(model, inside), vertex.feasible, binding, vertex)

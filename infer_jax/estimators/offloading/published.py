@@ -20,7 +20,7 @@ from infer_jax.physics.tiers import (
 from infer_jax.specs import Spec, number, spec
 
 GIB, TERA = 2.0**30, 1e12
-# the data-sheet rates of the machine they measured, as its profile has them
+# data-sheet rates of the authors' machine, as in its profile
 LINK, READ, WRITE, CHIP, HOST = 16e9, 2e9, 1e9, 65e12, 2.05e12
 
 

@@ -37,7 +37,7 @@ class Blocks:
     throughput: np.ndarray
     decode_throughput: np.ndarray
     feasible: np.ndarray
-    binding: np.ndarray  # (points, 3): memories that rule the point out
+    binding: np.ndarray  # (points, 3): memories that make the point infeasible
 
     def best(self, latency: float | None = None) -> int | None:
         """The point of most throughput within a latency of the block; None where none is.
@@ -54,13 +54,13 @@ class Blocks:
     def frontier(self) -> np.ndarray:
         """Points that no other beats in both latency and throughput, fastest first."""
         held = np.flatnonzero(self.feasible)
-        # of blocks that differ by rounding alone the fastest
+        # among blocks that differ by rounding alone, the fastest
         rate = np.round(np.log(self.throughput[held]), 12)
         return held[undominated(self.time[held], -rate)]
 
     @property
     def why(self) -> str:
-        """Where nothing fits: the memories that rule out the smallest block."""
+        """The memories that the smallest block exceeds, where nothing fits."""
         names = [m for m, b in zip(MEMORIES, self.binding[0], strict=True) if b]
         return f"{' and '.join(names)} memory cannot hold even a block of one sample"
 
@@ -85,7 +85,7 @@ def check_system(hardware: Hardware, where: str) -> None:
 def most_batches(
     model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
 ) -> float:
-    """The samples of a block that all memories together could hold, were they one."""
+    """Samples of a block that GPU, CPU and disk memory could hold together."""
     host, chip = hardware.host, hardware.chip
     total = float(model.usable) * float(chip.memory + host.memory + host.disk)
     return total / float(once(_sample, model, arch, hardware, work, plan))

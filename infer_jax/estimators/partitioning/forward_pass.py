@@ -34,8 +34,8 @@ from infer_jax.specs import (
 
 
 class LayerWork(NamedTuple):
-    """What one layer adds on one chip: seconds of work, bytes read, seconds of
-    transfer, and steps of collectives."""
+    """Load of one layer on one chip: seconds of arithmetic, bytes read, seconds of transfer, and
+    steps of collectives."""
 
     work: Array
     traffic: Array
@@ -83,8 +83,8 @@ class SlicePass(NamedTuple):
 def cache_share(sharding: Sharding, attention: Attention, sequences: Array) -> Array:
     """The part of a layer's cache of all sequences that one chip holds and reads.
 
-    Heads over a group: 1/N max(1/m, 1/kv heads), so that one shared head is copied to every
-    chip. Batch: max(1/n, 1/B), whole sequences.
+    Sharded by heads over a group: 1/N max(1/m, 1/kv heads), so that one shared head is copied to
+    every chip. Sharded by batch: max(1/n, 1/B), in whole sequences.
     Source: Pope et al. 2022 (arXiv 2211.05102), Section 3.3, Figure 4.
     """
     cut = sharding.cut
@@ -200,8 +200,7 @@ def one_pass(
 ) -> Phase:
     """One pass: (M + P - 1) / P micro-batches, each through all layers.
 
-    busy = longer of compute and memory + what of the shorter is not hidden; time = longer of
-    busy and network + what of the shorter is not hidden + latency + overhead.
+    busy = overlapped(compute, memory); time = overlapped(busy, network) + latency + overhead.
     """
     stages = jnp.maximum(plan.pp, 1.0)
     parts = Slice.widened(plan).micro_batches
@@ -248,7 +247,7 @@ def overlapped(one: Array, other: Array, hidden: Array, smoothing: Array | None)
 
 
 def _limits(p: SlicePass, forward: ForwardPass, stages: Array) -> dict[str, Limit]:
-    """Memory of a chip; and sequences enough to be dealt to chips."""
+    """Bytes of a chip's memory, and at least as many sequences as the layout divides them by."""
     arch, cut, sharding = p.arch, p.sharding.cut, p.sharding
     stored = total(decoder.weight_bytes(arch).values()) / (cut.chips * stages)
     context = forward.cached_tokens + forward.new_tokens

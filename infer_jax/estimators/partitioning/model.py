@@ -53,7 +53,7 @@ class Partitioning(Coefficients, Estimator):
 
     @property
     def memory_account(self) -> str:
-        """Pope et al.'s: the layouts of a slice are none that ``memory`` has."""
+        """Pope et al.'s own: ``memory`` has no layouts of a torus slice."""
         return "by Pope et al., weights and cache on a chip of the slice, without reserves"
 
     @property
@@ -93,10 +93,10 @@ class Partitioning(Coefficients, Estimator):
 
 
 def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: Array) -> Sharding:
-    """The sharding of these indices: which axes are x, y and z, and the two layouts."""
+    """The sharding at these indices: which axes are x, y and z, and the two layouts."""
     own = sharding_of(plan, arch)
     kind = jnp.result_type(own.chips)
-    # the first of equals wins, by the paper's names: 2-D at x = 1 is 1-D, gathering over x y at
-    # z = 1 is over all, and there attention by batch is attention by heads
+    # of equal candidates the first wins, named as the paper names it: 2-D at x = 1 is 1-D,
+    # gathering over x y at z = 1 is over all, and there attention by batch is attention by heads
     codes = {"layout": jnp.asarray(TRIED, kind)[layout], "attention": 1.0 - by.astype(kind)}
     return Sharding(*axes_tried(plan)[1](own, order), **codes)

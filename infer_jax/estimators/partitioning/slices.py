@@ -16,7 +16,7 @@ from infer_jax.specs import Architecture, Dense, Experts, Plan, number, spec
 LAYOUTS = ("ws_1d", "ws_2d", "wg_x", "wg_xy", "wg_xyz")
 ATTENTION = ("heads", "batch")
 TRIED = (1.0, 0.0, 4.0, 3.0, 2.0)  # the codes of LAYOUTS in the order of a search
-# What x, y and z are made of: axes 0 1 2, none (3), or two axes as one (4: 0 1, 5: 0 2, 6: 1 2).
+# Which axes x, y and z are: 0, 1, 2, none (3), or two as one (4: 0 and 1, 5: 0 and 2, 6: 1 and 2).
 ORDERS = (
     *itertools.permutations(range(3)),
     *((3, 0, 6), (4, 2, 3), (5, 1, 3), (6, 0, 3)),
@@ -102,10 +102,10 @@ def sharding_of(plan: Plan, arch: Architecture) -> Sharding:
 
 
 def axes_tried(plan: Plan) -> tuple[int, Callable[[Sharding, Array], Axes]]:
-    """How many ways to make x, y and z of a plan's axes there are, and the one of a number.
+    """The number of ways to choose x, y and z, and the function that gives the way of an index.
 
-    The orders of a slice's axes; of a plan without axes x on ticks from 1 to all of its chips, y
-    and z alike.
+    For a slice, the orders of its axes; for a plan without axes, x in steps even in logarithm from
+    1 to all of its chips, y and z equal.
     """
     if isinstance(plan, Slice):
         return len(ORDERS), _ordered

@@ -115,8 +115,8 @@ class RequestTokens(NamedTuple):
 class Loop(NamedTuple):
     """A closed loop: requests that run, in an instance and a group, and how they share passes.
 
-    ``together``: prompts, real, in a pass that has any; ``step``: seconds of a pass that decodes
-    alone; ``admission``: from an arrival to the first pass that can feed it.
+    ``together``: mean prompts in a pass that has any; ``step``: seconds of a pass that only
+    decodes; ``admission``: seconds from an arrival to the first pass that can feed it.
     """
 
     lengths: RequestTokens
@@ -141,7 +141,7 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     lengths = isl, osl, prefix, fresh = RequestTokens.of(c, work)
     plan, engine, equal = c.plan, c.engine, work.fixed > 0.5
     first, fed, kept = engine.prefill_first > 0.5, 1.0 + plan.drafts, kept_tokens(c)
-    # a floor, for a request of one token, keeps TPOT a number
+    # above 0, so that TPOT is defined for an output of one token
     later = jnp.maximum(osl - 1.0, 1e-3)
     room = memory.room(c, isl, osl, work.common * prefix)
     run = running(jnp.maximum(work.batch, 1e-3), room.places, c.model.admission_sharpness)
@@ -149,16 +149,16 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
 
     usual = jnp.maximum(engine.budget, engine.whole * (fresh + group * fed))
     budget = jnp.where(plan.chunk < UNBOUNDED, plan.chunk, usual)
-    those = group, fresh, later / kept, budget
-    before = interference.before_decodes(*those, equal)
-    prompt = trees.where(first, before, interference.beside_decodes(*those, fed, equal))
+    load = group, fresh, later / kept, budget
+    before = interference.before_decodes(*load, equal)
+    prompt = trees.where(first, before, interference.beside_decodes(*load, fed, equal))
     together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
     decoding = jnp.maximum(group * prompt.decoding, 1.0)
     tokens = prompt.chunks, together * fresh
     done = passes(c, decoding, isl + osl / 2.0, fresh, prefix, *tokens)
     step, joining = done.decode.time * kept, done.joining.time
 
-    # all at once, and nobody decodes: then the prompts before one's own are those that it meets
+    # equal requests before any decode arrive all at once, so that nobody waits for a decode pass
     some = jnp.where(equal & first, 0.0, 1.0)
     turns = some * engine.phase, some * (engine.ahead + (plan.polling - 1.0) / 2.0)
     often = jnp.minimum(prompt.decoding * (group - 1.0) * kept / (later * together), 1.0)
@@ -181,8 +181,8 @@ def answered(
 ) -> ServerEstimate:
     """The estimate of a closed loop whose time per token is known.
 
-    TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT): what memory does not hold waits a
-    request's time by Little's law. All are means.
+    TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT) for C requests in flight, of which C_e run:
+    by Little's law the others wait. All are means.
     """
     first = first_terms(c, loop, work)
     begun, waits = total(first.values()), work.batch / loop.running - 1.0
@@ -240,10 +240,11 @@ def fetch(c: Context, work: ServingWorkload, cached: Array, prefill: Array) -> A
 
 
 class Flight(NamedTuple):
-    """Requests in flight, running in an instance and in a group, their room; seconds of each.
+    """Requests in flight (``batch``), running in an instance and in a group, and their times.
 
-    ``asked``: those that memory is asked to hold; ``cached``: bytes on a chip of the cached part
-    of a prompt; ``limits`` on how many there may be.
+    ``asked``: requests that the memory limit is checked for; ``room``: how many memory holds;
+    ``cached``: bytes on a chip of the cached part of a prompt; ``ttft``, ``tpot``: seconds;
+    ``limits``: on the number of requests.
     """
 
     batch: Array
@@ -258,9 +259,9 @@ class Flight(NamedTuple):
 
 
 def shared(million: Array, prefilling: Array, lengths: RequestTokens) -> tuple[Array, Array, Array]:
-    """What a million requests take, per million output, new input and all tokens.
+    """A cost of a million requests per million output tokens, new input tokens and all tokens.
 
-    ``prefilling``: the share of the time that goes to prompts, which input tokens pay for.
+    ``prefilling``: the share of the time spent on prompts, which is charged to input tokens.
     """
     isl, osl, _, fresh = lengths
     return million * (1.0 - prefilling) / osl, million * prefilling / fresh, million / (isl + osl)

@@ -25,7 +25,7 @@ class Laws(NamedTuple):
 
     windowed: Pairs = prompt.seen_on_average
     chosen: Pairs = prompt.seen
-    # how many times these are counted, 0 or 1
+    # whether these are counted: 0 or 1
     prompt_logits: float = 0.0  # the head at the end of a prompt
     beside: float = 0.0  # FLOP of attention beside pairs: indexer, recurrence
     router: float = 0.0  # the routers' matrices
@@ -38,8 +38,8 @@ COMPLETE = Laws(windowed=prompt.seen, prompt_logits=1.0, beside=1.0, router=1.0)
 class Coefficients(Spec):
     """The coefficients of serving.
 
-    Coefficients of all engines and generations are held at once, and two choices select; rows of
-    several engines thus share one program and one set of common coefficients.
+    It holds the coefficients of all engines and chip generations; two choices select one of each,
+    so that rows of several engines share one program and the common coefficients.
     """
 
     engine: Array = number("serving engine", kind="choice", high=2, default=2.0, choices=ENGINES)

@@ -22,8 +22,8 @@ Option = TypeVar("Option")
 class Context(NamedTuple):
     """Coefficients, the model that is served, hardware and plan, with engine and generation chosen.
 
-    ``draft``: the same of a model that drafts for it, on the same chips. ``longest``: layers of
-    the longest pipeline stage over those of the mean one; ``shape`` counts that many more layers.
+    ``draft``: the context of a draft model on the same chips. ``longest``: layers of the longest
+    pipeline stage over those of the mean one, by which the layers in ``shape`` are multiplied.
     """
 
     model: Coefficients
@@ -36,7 +36,7 @@ class Context(NamedTuple):
     longest: Array | float = 1.0
 
     def for_model(self, seen: Shape) -> "Context":
-        """The same for a model: as if every stage of its pipeline were the longest."""
+        """The same for another model, with every pipeline stage as long as its longest."""
         longest = stages.longest(jnp.sum(seen.layers.count, axis=-1), self.plan.pp)
         layers = seen.layers._replace(count=seen.layers.count * longest)
         return self._replace(shape=seen._replace(layers=layers), longest=longest)

@@ -8,11 +8,11 @@ from infer_jax.specs import Spec, number, spec
 ENGINES = ("trtllm", "sglang", "vllm")
 BUDGET = 8192.0  # tokens of a pass where neither the plan nor the engine's rules say
 GENERATIONS = ("hopper", "blackwell", "cdna3", "cdna4")
-# how each engine's scheduler is known to work, where it differs from vLLM V1 (v1/core/sched/
-# scheduler.py at 00024d3): decodes first, parts of prompts beside them, up to 8192 tokens for a
-# server on a large GPU; cache in blocks as it is needed, so that a request holds half of its
-# output. All three put one pass together while another runs (async_scheduling, overlap schedulers);
-# docs/theories/scheduler.md has files and versions
+# Where each engine's scheduler differs from vLLM V1 (v1/core/sched/scheduler.py at 00024d3), which
+# schedules decodes first and chunks of prompts beside them, up to 8192 tokens on a large GPU, and
+# allocates cache blocks as tokens are generated, so that a request holds half of its output on
+# average. All three prepare one pass while another runs (async_scheduling, overlap schedulers);
+# docs/theories/scheduler.md has files and versions.
 RULES: dict[str, dict[str, float]] = {
     # microBatchScheduler.cpp: whole prompts, unless enable_chunked_prefill; capacityScheduler.cpp,
     # GUARANTEED_NO_EVICT: room for the whole output
@@ -27,7 +27,7 @@ NO_YES = ("no", "yes")
 
 @spec
 class Engine(Spec):
-    """A serving engine: its launch gaps, its host, its scheduling."""
+    """A serving engine: launch gaps, host times, and the rules of its scheduler."""
 
     layer_gap: Array = number(
         "tau_L: launch gap of a layer, grouped-query attention", unit="s", kind="time"
@@ -101,8 +101,8 @@ class Engine(Spec):
 class Generation(Spec):
     """A generation of chips: the share of its peak that a dense product reaches, by class.
 
-    ``gap``, ``quantising`` and ``grouped`` are over Hopper's. CDNA's were fitted apart, to rows
-    of AMD's chips, with all else as fitted to NVIDIA's.
+    ``gap``, ``quantising`` and ``grouped`` are multiples of Hopper's. CDNA's were fitted
+    separately, to rows of AMD's chips, with all other coefficients as fitted to NVIDIA's.
     """
 
     gemm_16: Array = number("eta_c of 16-bit products", kind="fraction", high=1)

@@ -16,9 +16,8 @@ from infer_jax.typed_jax import trees
 class Shape(NamedTuple):
     """A model as a server sees it.
 
-    ``quantised``: how many of its two classes of products
-    (attention, feedforward) quantise activations as they run; ``exchanged``: the most places that
-    a token is sent to.
+    ``quantised``: how many of its two classes of products (attention, feedforward) quantise their
+    activations at run time; ``exchanged``: the most experts that a token is sent to.
     """
 
     layers: Layer
@@ -40,8 +39,8 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     """The numbers of a model, with at least ``blocks`` rows: shapes of equally many can be stacked.
 
     Stored bytes, FLOP and contexts are those of ``physics``. ``exchanged`` is the active experts
-    of a token; activations are quantised as they run in 4 bits, and in 8 bits where weights have
-    scales by block, that is, take more than a byte.
+    of a token; activations are quantised at run time for products in 4 bits, and for those in 8
+    bits whose weights have scales by block, that is, take more than a byte.
     """
     layers = table(arch, blocks)
     there = jnp.where(layers.count > 0, 1.0, 0.0)
@@ -91,7 +90,7 @@ def formatted(
 
 
 def _scaled(weights: Weights) -> Float[Array, "classes layers"]:
-    """1 where activations are quantised as they run: products in 4 bits, or scales by block."""
+    """1 where activations are quantised at run time: products in 4 bits, or scales by block."""
     blocked = (weights.bits <= 8.0) & (weights.bytes > 1.0)
     exists = weights.elements > 0
     return jnp.where(exists & ((weights.bits <= 4.0) | blocked), 1.0, 0.0)

@@ -1,6 +1,6 @@
 """Bytes on one chip of a server, and how many requests fit.
 
-The account is ``footprint``'s; here it is asked of a model of serving.
+The account is ``footprint``'s; this file calls it with the inputs of the serving model.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from infer_jax.specs import UNBOUNDED, Hardware
 
 
 def server(c: Context) -> EngineSettings:
-    """The server as it is started under a plan; what the plan leaves open is vLLM's default."""
+    """The settings a server is started with under a plan; vLLM's defaults where it gives none."""
     plan, model, usual = c.plan, c.model, footprint.usual(EngineSettings)
     tokens, sequences = usual.batched_tokens, usual.sequences
     return usual.replace(
@@ -46,9 +46,9 @@ def cache_bytes(c: Context, tokens: Array) -> Array:
 
 
 class Room(NamedTuple):
-    """The account of one chip, and requests of some ``lengths`` that there is room for.
+    """The account of one chip, and how many requests of given ``lengths`` it has room for.
 
-    In the steady state: ``held`` by the memory of an attention group, ``places`` in an instance,
+    In the steady state: ``held`` in the memory of an attention group, ``places`` in an instance,
     at least one, and at most ``max_sequences`` in each of its groups.
     """
 
@@ -59,7 +59,7 @@ class Room(NamedTuple):
 
 
 def room(c: Context, isl: Array, osl: Array, common: Array) -> Room:
-    """What there is room for, of requests with ``common`` tokens that a group has in common."""
+    """The room for requests of these mean lengths, ``common`` tokens shared by all of a group."""
     chip = footprint.account(*asked(c))
     lengths = MeanLengths(isl, osl, c.engine.held_output, common)
     held = footprint.requests_held(chip, lengths, c.model.least_memory)
@@ -68,7 +68,7 @@ def room(c: Context, isl: Array, osl: Array, common: Array) -> Room:
 
 
 def limit(c: Context, sequences: Array, context: Array) -> Limit:
-    """Bytes of one chip: what is there before requests, and the cache of ``sequences`` of them."""
+    """Bytes of one chip: weights, activations and reserve, and the cache of ``sequences``."""
     chip = footprint.account(*asked(c))
     return Limit(need=chip.fixed + sequences * chip.cache.on_average(context), capacity=chip.budget)
 
@@ -91,5 +91,5 @@ def filled(c: Context, room: Room, requests: Array) -> tuple[dict[str, Array], L
 
 
 def expert_ranks(c: Context) -> Limit:
-    """Parts that experts are dealt to, of the chips of an instance's stage."""
+    """Expert-parallel ranks, limited by the chips of a pipeline stage."""
     return Limit(need=c.plan.ep, capacity=c.plan.tp * c.plan.attention_dp)

@@ -1,4 +1,4 @@
-"""Seconds of a pass as a scheduler composes it: requests that decode, and parts of prompts."""
+"""Seconds of a mixed pass: decoding requests and chunks of prompts together."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,7 +20,7 @@ POINTS = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
 
 
 class Mixed(NamedTuple):
-    """What a pass of a group is priced by; ``through`` is in logarithms at ``POINTS`` rows."""
+    """Inputs and table by which passes are priced; ``through``: log seconds at ``POINTS`` rows."""
 
     context: Context
     through: Float[Array, " points"]
@@ -41,9 +41,9 @@ def _composed(
 ) -> Spent:
     """A pass whose rows go ``through`` the layers together.
 
-    What decoding requests need besides (attention, head, launches of the graph, host) is that of a
-    decode step; what prompts need (attention, launches without a graph) that of a prefill, of
-    which decoding requests wait for a part of the launches. A pass of few tokens replays graphs.
+    Decoding requests add attention, head, graph launches and host time as in a decode step; prompts
+    add attention and launches without a graph as in a prefill, of whose launches decoding requests
+    wait for a part. A pass of few tokens replays CUDA graphs.
     """
     model, decodes = c.model, decoding > 0.0
     decoded = pass_terms.joined(
@@ -82,10 +82,10 @@ def captured(c: Context) -> Array:
 
 
 def as_prompts(new: Array, pairs: Array) -> tuple[Array, Array, Array]:
-    """Prompts of equal parts, tokens of each part and tokens before it, of this many pairs.
+    """Equal chunks with these tokens and query-key pairs: how many, tokens of each, tokens before.
 
-    n tokens of one prompt after c others make n (c + n / 2) pairs; of fewer pairs than n^2 / 2
-    they are of several prompts from their begin, m (n / m)^2 / 2.
+    n tokens of one prompt after c cached ones have n (c + n / 2) pairs; with fewer pairs than
+    n^2 / 2 they are the first tokens of m prompts, m (n / m)^2 / 2.
     """
     some = jnp.maximum(new, 1.0)
     alone = some * some / 2.0
@@ -105,7 +105,7 @@ def mixed(c: Context) -> Mixed:
 
 
 def mixed_time(m: Mixed, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
-    """Seconds of ``mixed_pass``, element by element, with the way through the layers from a table.
+    """Seconds of ``mixed_pass``, element by element, with the time in the layers from a table.
 
     Linear in logarithms between points, which is exact where reading or computing alone counts.
     Smooth in ``context`` but for the corners of windows and of a choice of tokens.

@@ -49,16 +49,16 @@ class Serving(Coefficients, Estimator):
 
     @classmethod
     def complete(cls) -> "Serving":
-        """The fitted coefficients with all that the fitted form leaves out as too small to see.
+        """The fitted coefficients, with terms that were too small to see in the measured rows.
 
-        The indexer's and the recurrence's FLOP, routers, the head at the end of a prompt and exact
-        windows, for models and lengths beyond the measured ones.
+        These are FLOP of indexers and recurrences, routers, the output head after a prompt and
+        exact windows: they count for models and lengths beyond the measured ones.
         """
         return cls.of(laws=COMPLETE)
 
     @classmethod
     def roofline(cls) -> "Serving":
-        """The limit in which nothing is lost: data-sheet rates, no launches, waits or hosts.
+        """A roofline: data-sheet rates, no launch gaps, no waits, no host time.
 
         Of each product the longer of reading and computing counts; where all weights are of one
         format, this is the roofline of the whole model.
@@ -136,7 +136,7 @@ class Serving(Coefficients, Estimator):
         plan: Plan,
         draft: Shape | None = None,
     ) -> Pass:
-        """``step`` per token that a sequence gets, where ``plan`` says how many are drafted."""
+        """``step`` per token that a sequence gains, with ``plan.drafts`` drafted tokens."""
         return one_token(self.context(seen, hardware, plan, draft), forward)
 
     @checked

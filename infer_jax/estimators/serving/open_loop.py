@@ -21,7 +21,7 @@ from infer_jax.specs import UNBOUNDED, Arrivals
 
 
 class AttentionGroup(NamedTuple):
-    """One attention group as the laws of batching read it, and the room that it has."""
+    """One attention group as the laws of batching read it, and its room in memory."""
 
     step: batching.Step
     kinds: batching.Kinds
@@ -57,7 +57,7 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
 def service(c: Context, work: ServingWorkload) -> MeanService:
     """Means and percentiles of one attention group, in a closed or an open loop.
 
-    Passes alone: what comes before the first of them is not in it.
+    Times of passes alone, without the network and tokeniser before the first of them.
     """
     return _service(group_of(c, work, RequestTokens.of(c, work)), c, work)
 
@@ -73,15 +73,15 @@ def _service(group: AttentionGroup, c: Context, work: ServingWorkload) -> MeanSe
 def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEstimate:
     """TTFT with its percentiles, TPOT and throughput when requests arrive by themselves.
 
-    Beyond capacity the limit on arrivals is broken, as many requests are finished as the server
-    can, and times, which would grow without end, are finite.
+    Beyond capacity the limit on arrivals is broken, throughput is the capacity, and the times,
+    which would grow without end, stay finite.
     """
     lengths, groups = RequestTokens.of(c, work), c.plan.attention_dp
     group = group_of(c, work, lengths)
     loaded = _service(group, c, work)
-    decoding = jnp.maximum(loaded.decoding, 1.0)  # a request that decodes sees itself
+    decoding = jnp.maximum(loaded.decoding, 1.0)  # a decoding request is one itself
     done = passes(c, decoding, group.context, lengths.fresh, lengths.prefix)
-    # a busy server has put passes together before it sees an arrival
+    # a busy server has queued passes before it sees an arrival
     busy = -jnp.expm1(-loaded.decoding)
     turns = c.engine.ahead + (c.plan.polling - 1.0) / 2.0
     before = {

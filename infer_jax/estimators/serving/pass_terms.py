@@ -36,7 +36,7 @@ class Spent(NamedTuple):
         return reduce(add, self.terms.values())
 
     def times(self, factor: Array) -> "Spent":
-        """The same work ``factor`` times."""
+        """All of it, multiplied by ``factor``."""
         terms = {name: x * factor for name, x in self.terms.items()}
         return Spent(terms, self.reading * factor, self.computing * factor)
 
@@ -51,17 +51,17 @@ def joined(*parts: Spent) -> Spent:
 
 
 def waiting(**terms: Array) -> Spent:
-    """Terms in which memory and arithmetic rest."""
+    """Terms during which neither memory is read nor arithmetic done."""
     return Spent(terms, jnp.asarray(0.0), jnp.asarray(0.0))
 
 
 def drafted(part: Spent) -> Spent:
-    """What a model that drafts spends, as one term."""
+    """The seconds of a draft model, as one term."""
     return Spent({"draft": part.time}, part.reading, part.computing)
 
 
 def through_layers(c: Context, rows: Array) -> Spent:
-    """What depends on the tokens of a pass alone: products, activations, collectives.
+    """Seconds that depend on a pass's tokens alone: products, activations, collectives.
 
     L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
     mixture the second all-reduce is two exchanges among them.
@@ -119,7 +119,7 @@ def products(c: Context, rows: Array) -> Spent:
     }
     if model.laws.router:
         kinds["router"] = (layer.router, one, rows * one, one, one)
-    # one law for all kinds at once: a program is as long as what is written out in it
+    # all classes in one stacked call, which keeps the compiled program short
     weights, hit, uses, split, share = trees.stack(*kinds.values())
     read = hit * weights.elements * weights.bytes / (split * c.read_rate(weights))
     computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)

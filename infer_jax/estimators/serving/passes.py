@@ -23,10 +23,10 @@ FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points t
 
 @spec
 class Pass(Phase):
-    """A forward pass, and for how much of it memory is read and arithmetic is done."""
+    """A forward pass, and the seconds of it in which memory is read and arithmetic is done."""
 
-    reading: Array = number("of it memory is read", unit="s", kind="time")
-    computing: Array = number("of it arithmetic is done", unit="s", kind="time")
+    reading: Array = number("time during which memory is read", unit="s", kind="time")
+    computing: Array = number("time during which arithmetic is done", unit="s", kind="time")
 
 
 def one_pass(c: Context, forward: ForwardPass) -> Pass:
@@ -72,9 +72,9 @@ def one_pass(c: Context, forward: ForwardPass) -> Pass:
 
 
 def one_token(c: Context, forward: ForwardPass) -> Pass:
-    """``one_pass``, or with ``plan.drafts`` a decode step, per token that each gets.
+    """``one_pass``, or with ``plan.drafts`` a decode step, per token that each sequence gains.
 
-    It is the step of ``passes``: both ways to serve price a drafted token alike.
+    It is the decode step of ``passes``, so that ``step`` and ``estimate`` price drafts alike.
     """
     plain = one_pass(c, forward)
     sequences = forward.sequences / c.plan.attention_dp
@@ -108,15 +108,15 @@ def kept_tokens(c: Context) -> Array:
 
 
 def micro_batch(c: Context, sequences: Array) -> Array:
-    """Sequences of a group in one stage of a pipeline: an even share, but no part of one."""
+    """Sequences of a group in one pipeline stage: an even share, at least one."""
     return jnp.maximum(sequences / c.plan.pp, jnp.minimum(sequences, 1.0))
 
 
 def eager(c: Context, tokens: Array) -> Array:
     """Seconds of launches of a pass with ``tokens`` of a prompt, without a CUDA graph.
 
-    f_e (1 + k_I I / I_0) times the gaps of a decode pass: some of the work before a launch is done
-    for every token.
+    f_e (1 + k_I I / I_0) times the gaps of a decode pass; the second term is the part of the host's
+    work that grows with tokens.
     """
     growth = 1.0 + c.model.eager_growth * tokens / c.model.eager_tokens
     return c.engine.eager * growth * pass_terms.gaps(c)
@@ -131,9 +131,9 @@ def layout(c: Context) -> dict[str, Array]:
 class Passes(NamedTuple):
     """Seconds of a server's passes, for its requests.
 
-    ``decode``: a step per token that each request of a group gets. ``alone``: one request's
-    prompt on an idle group. ``joining``: what it adds to the passes that it shares, with its part
-    of their launches.
+    ``decode``: a decode step, per token that each request of a group gains. ``alone``: one
+    request's prompt on an idle group. ``joining``: the time that a prompt adds to the passes it
+    shares, with its part of their launches.
     """
 
     decode: Spent
@@ -160,11 +160,11 @@ def passes(
     chunks = ceiling(fresh / plan.chunk) if chunks is None else chunks
     each = fresh / chunks
     together = each if together is None else together
-    # a pass with drafts gives several tokens, and feeds more
+    # a pass with drafts feeds drafts + 1 tokens and keeps some of them
     kept = kept_tokens(c)
     fed = 1.0 + plan.drafts
     rows = jnp.stack([micro * fed, group * fed, each, group * fed * beside + together])
-    # what goes through the layers for each number of rows, traced once
+    # the layers for each of these numbers of rows, traced once
     through = jax.vmap(partial(pass_terms.through_layers, c))(rows)
     fed, steady, alone, shared = (trees.take(through, i) for i in range(4))
 
@@ -204,10 +204,10 @@ def passes(
 
 
 def stepping(c: Context, context: Array) -> Callable[..., Array]:
-    """The law of a group's steps: seconds per token that each decoding request gets.
+    """A function of (decoding, prompts, new, cached): seconds of a group's step per token gained.
 
-    Of (decoding, prompts, new, cached): beside ``decoding`` requests with ``context`` tokens
-    each, ``prompts`` others feed ``new`` tokens each that follow ``cached`` ones.
+    ``decoding`` requests have ``context`` tokens each; beside them ``prompts`` others feed ``new``
+    tokens each that follow ``cached`` ones.
     """
     own = _parts(c, context)
     small = None if c.draft is None else _parts(c.draft, context)
@@ -240,10 +240,10 @@ def _parts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
 
 
 def tabulated(c: Context) -> Callable[[Array], Array]:
-    """Seconds in which rows go through the layers, between points ``FINE`` to a doubling.
+    """A function of rows: seconds in the layers, from a table of ``FINE`` points to a doubling.
 
     Linear in logarithms: exact where reading or computing alone counts, within 0.1 % where they
-    meet. A law that asks for many times is then a short program.
+    meet. It keeps programs short that need these seconds at many points.
     """
     points = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
     rows = jnp.asarray(points, jnp.result_type(c.plan.tp))
@@ -263,7 +263,7 @@ def tabulated(c: Context) -> Callable[[Array], Array]:
 
 
 def _decode(c: Context, fed: Spent, group: Array, context: Array, kept: Array) -> Spent:
-    """A decode step per token of a request, ``fed`` being its way through the layers.
+    """A decode step per token that a request gains, ``fed`` being the seconds in the layers.
 
     With d drafts, d + 1 tokens are fed and ``kept``, sum_j a^j, j = 0 .. d, are kept. The model's
     own heads are of one layer each; what another model takes to draft is not in it.

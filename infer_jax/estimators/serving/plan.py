@@ -7,11 +7,11 @@ from infer_jax.specs import UNBOUNDED, Plan, number, spec
 
 @spec
 class Deployment(Plan):
-    """A plan with what serving adds. One instance is tp x attention_dp x pp chips.
+    """A plan of a server. One instance is tp x attention_dp x pp chips.
 
     Attention runs in ``attention_dp`` groups of ``tp`` ranks, each with its share of the
-    requests. The experts of a layer are dealt to ``ep`` parts of those tp x attention_dp chips,
-    and each expert is cut over the tp x attention_dp / ep chips of its part.
+    requests. The tp x attention_dp chips form ``ep`` expert-parallel ranks, over which the experts
+    of a layer are divided; each expert is sliced over the tp x attention_dp / ep chips of its rank.
     """
 
     attention_dp: Array = number(

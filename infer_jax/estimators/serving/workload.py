@@ -12,7 +12,7 @@ ANSWER = ("no", "yes")
 
 @spec
 class ServingWorkload(Workload):
-    """A workload with two facts of the source of its lengths, and the places of its prefixes."""
+    """A workload, with how its lengths were drawn and where its prefixes are cached."""
 
     fixed: Array = number(
         "1 where a benchmark gives every request the same lengths, so that they run in lock-step",
@@ -56,7 +56,7 @@ class ServingWorkload(Workload):
 
 
 def requests(workload: Workload) -> ServingWorkload:
-    """``workload`` with true mean lengths of requests that differ, where it says no more."""
+    """``workload`` as a ``ServingWorkload``; by default its lengths are true means and differ."""
     if isinstance(workload, ServingWorkload):
         return workload
     given = {f.name: getattr(workload, f.name) for f in dataclasses.fields(Workload)}

@@ -48,14 +48,14 @@ KINDS: dict[type, type[Kind[Attention]]] = {
 
 
 def caches(layers: Sequence[Attention], arch: Architecture) -> list[Cached]:
-    """What servers tell the caches of each of these layers of a model apart by."""
+    """Window and state of each layer's cache, by which servers group layers that share a cache."""
     return [of(layer).cached(arch) for layer in layers]
 
 
 def several_caches(layers: Sequence[Attention], cached: Sequence[Cached]) -> bool:
-    """Whether a server keeps caches of several kinds for these layers, or states.
+    """Whether a server keeps more than one kind of cache for these layers, or a recurrent state.
 
-    ``cached`` is ``caches`` of them, which a kept program may have computed.
+    ``cached`` is the result of ``caches`` for the same layers.
     """
     keys = {of(layer).cache_key(own) for layer, own in zip(layers, cached, strict=True)}
     return len(keys) > 1 or any(float(own.state) > 0 for own in cached)

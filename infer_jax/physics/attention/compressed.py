@@ -18,7 +18,7 @@ from infer_jax.specs import UNBOUNDED, Compressed, Format
 class CompressedLayer(Kind[Compressed]):
     """One shared head that is key and value at once; heads of queries; a grouped output."""
 
-    core = LATENT  # which it is with one head as wide as a latent
+    core = LATENT  # it runs in the same kernels, its one head in place of the latent
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class CompressedLayer(Kind[Compressed]):
         return (self.attention.query_heads + 1.0) * self.attention.head_width
 
     def numbers(self, cache: Format, activations: Format) -> Row:
-        """Tokens of the window, entries of the whole context as tokens of a share of one each.
+        """Window tokens, and entries counted as one over ``ratio`` of a token each.
 
         4 n_q d FLOP a pair of query and token of the window, or entry; index keys of the entries
         and the indexer's 2 n_i d_i a pair. Its kernels are those of sparse attention where an
@@ -82,7 +82,7 @@ class CompressedLayer(Kind[Compressed]):
 
     @property
     def reach(self) -> Array:
-        """All: entries are of the whole context."""
+        """No limit: the entries cover the whole context."""
         return jnp.asarray(UNBOUNDED)
 
     def absorbed_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:

@@ -88,7 +88,7 @@ class KimiDeltaLayer(Kind[KimiDelta]):
         return Operands(jnp.asarray(0.0), self._inner, self._inner)
 
     def timed(self, by: Timing[T]) -> T:
-        """A state is updated."""
+        """The time of updating a state."""
         return by.recurring(self)
 
     @property

@@ -23,10 +23,10 @@ T = TypeVar("T", covariant=True)
 
 
 def stored() -> Format:
-    """A new format for which no bytes are counted.
+    """A format for figures that do not depend on stored bytes, made anew for every call.
 
-    JAX keeps what it makes of a NumPy constant: one that outlives a call in 32 bits would still be
-    of 32 bits in one of 64.
+    JAX caches the array it makes of a NumPy constant: a module-level one that was first used in
+    32 bits would stay 32 bits wide in a later 64-bit call.
     """
     return Format.of(bytes=2.0, bits=16.0)
 
@@ -62,10 +62,10 @@ class Timing(Protocol[T]):
 
 
 class Cached(NamedTuple):
-    """What servers tell caches of layers of one core apart by; windows in tokens.
+    """Window and state of a layer's cache; layers that agree in them share one kind of cache.
 
-    ``window``, ``near``: tokens kept at most, and kept beside a compressed context; ``state``:
-    bytes of state of one sequence.
+    ``window``: tokens kept at most; ``near``: last tokens kept beside a compressed context;
+    ``state``: bytes of recurrent state of one sequence.
     """
 
     window: Array
@@ -115,7 +115,7 @@ class Kind(Generic[A]):
         raise NotImplementedError
 
     def timed(self, by: Timing[T]) -> T:
-        """The time of its core, by the law of the kernels that it runs in."""
+        """The time of its core, by whichever law of ``by`` its kernels follow."""
         return by.attending(self)
 
     def table_sizes(self, stage: str) -> tuple[Array, ...]:
@@ -131,12 +131,12 @@ class Kind(Generic[A]):
 
     @property
     def designed(self) -> dict[str, tuple[str, ...]]:
-        """Fields of ``softmax`` by the name that a design calls them."""
+        """Fields of ``softmax`` by the name that co-design has for them."""
         return {}
 
     @property
     def normed(self) -> tuple[str, ...]:
-        """Fields of ``softmax`` that a norm's vector is as long as."""
+        """Fields of ``softmax`` that are the length of a norm's vector."""
         return ()
 
     # what it holds
@@ -178,14 +178,14 @@ class Kind(Generic[A]):
         raise NotImplementedError
 
     def cached(self, arch: Architecture) -> Cached:
-        """What servers tell the caches of layers of a model apart by."""
+        """Window and state of the layer's cache, by which servers group layers."""
         row = self.numbers(arch.cache, arch.activations)
         return Cached(row.window, row.near, row.state / 2.0)
 
     def cache_key(self, cache: Cached) -> tuple[Core, float, float, float]:
-        """The key of a layer's caches: its kernels, windows and state, for layers that share them.
+        """Kernels, windows and state of a layer: layers with equal keys share one kind of cache.
 
-        ``cache`` is ``cached(arch)``, which a kept program may have computed.
+        ``cache`` is the result of ``cached``.
         """
         window, near, state = map(float, cache)
         return self.core, window, near, state
@@ -213,19 +213,19 @@ class Kind(Generic[A]):
 
     @property
     def absorbed(self) -> Array:
-        """FLOP of a pair of query and key, all heads, where decoding; 0 without pairs."""
+        """FLOP of one query-key pair, all heads, in decode; 0 for a recurrent state."""
         return self.numbers(stored(), stored()).absorbed
 
     @property
     def expanded(self) -> Array:
-        """FLOP of a pair of query and key, all heads, where prefilling."""
+        """FLOP of one query-key pair, all heads, in prefill."""
         return self.numbers(stored(), stored()).expanded
 
     @property
     def carried(self) -> Array:
         """Numbers of queries and outputs of a token that decoding moves beside its cache.
 
-        0 where they are heads as narrow as those of the cache, and do not count.
+        0 where they are as narrow as the cached heads, so that their bytes are negligible.
         """
         return jnp.asarray(0.0)
 
@@ -252,7 +252,7 @@ class Kind(Generic[A]):
         return self.numbers(stored(), stored()).share(tp)
 
     def of_rank(self, tp: Array) -> A:
-        """What one of ``tp`` ranks computes: its heads, KV heads never under one."""
+        """The part of the layer on one of ``tp`` ranks: its heads, at least one KV head."""
         raise NotImplementedError
 
     def dealt(self, width: Array) -> Dealt:

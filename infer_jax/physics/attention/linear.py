@@ -79,7 +79,7 @@ class LinearLayer(Kind[Linear]):
         return Operands(jnp.asarray(0.0), keys, keys)
 
     def timed(self, by: Timing[T]) -> T:
-        """A state is updated."""
+        """The time of updating a state."""
         return by.recurring(self)
 
     def table_sizes(self, stage: str) -> tuple[Array, ...]:

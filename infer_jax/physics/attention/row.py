@@ -17,7 +17,7 @@ Numbers = Float[Array, "*layers"]  # one of a layer, or an array over the blocks
 
 
 class Launches(NamedTuple):
-    """Launches of a layer in a decode pass: how often those of a layer of each class of kernels."""
+    """Kernel launches of a layer in a decode pass, in units of one layer of each kernel class."""
 
     grouped: Numbers
     latent: Numbers
@@ -26,7 +26,7 @@ class Launches(NamedTuple):
 
 
 def launching(**times: Array | float) -> Launches:
-    """Launches of the named classes alone."""
+    """Launches of the named kernel classes; 0 of the others."""
     none = Launches(*(jnp.asarray(0.0) for _ in Launches._fields))
     return none._replace(**{name: jnp.asarray(x) for name, x in times.items()})
 
@@ -34,15 +34,16 @@ def launching(**times: Array | float) -> Launches:
 class Row(NamedTuple):
     """One attention layer as numbers.
 
-    ``launches``: of a decode pass, by class of kernels;
-    ``cache``: bytes of keys and values of a token that a pass reads, over at most ``split``
-    tensor ranks; ``owned``: 1, or 0 where they are another layer's; ``index``: bytes of index
-    keys that a token keeps on every rank; ``state``: bytes of state that a pass moves per
-    sequence, in and out; ``window``, ``top_k``: tokens that a query sees at most; FLOP of a pair
-    of query and key where decoding (``absorbed``) and where prefilling (``expanded``), with
-    ``reopened`` for each cached token that prefilling expands again, of the indexer per pair
-    (``indexing``) and of the recurrence per token (``recurring``). Where the last tokens are kept
-    beside a compressed context: how many (``near``), bytes of one and FLOP of a pair with one.
+    ``launches``: kernels of a decode pass, by class. ``cache``: bytes of a token's keys and values
+    that a pass reads; they are divided over at most ``split`` tensor ranks. ``owned``: 1, or 0
+    where the layer reads another layer's keys and values. ``index``: bytes of a token's index keys,
+    which every rank keeps. ``state``: bytes of recurrent state that a pass reads and writes for a
+    sequence. ``window``, ``top_k``: tokens that a query sees at most.
+
+    FLOP: of a query-key pair in decode (``absorbed``) and in prefill (``expanded``), of expanding a
+    cached token again in prefill (``reopened``), of the indexer for a pair (``indexing``), of the
+    recurrence for a token (``recurring``). Where the last tokens are kept beside a compressed
+    context: how many (``near``), the bytes of one and the FLOP of a pair with one.
     """
 
     launches: Launches
@@ -95,8 +96,8 @@ class Row(NamedTuple):
     def core_flops(self, new_tokens: Array, cached_tokens: Array) -> Array:
         """FLOP of one sequence: scores and weighted values, causal; indexer and recurrence.
 
-        The cheaper of absorbed and expanded, which are one but for latent attention. Expanded,
-        every new token may choose ``top_k`` cached ones that are to be expanded again.
+        The cheaper of absorbed and expanded, which differ for latent attention alone. In the
+        expanded form each new token may choose ``top_k`` cached ones to be expanded again.
         """
         seen = pairs(new_tokens, cached_tokens, jnp.minimum(self.window, self.top_k))
         again = jnp.minimum(cached_tokens, new_tokens * self.top_k)

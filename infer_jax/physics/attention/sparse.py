@@ -28,12 +28,12 @@ class SparseLayer(Kind[Sparse]):
         return self.base.core
 
     def table_sizes(self, stage: str) -> tuple[Array, ...]:
-        """Those of the base."""
+        """The sizes that the base's measured tables are named after."""
         return self.base.table_sizes(stage)
 
     @property
     def carried(self) -> Array:
-        """Those of the base."""
+        """Numbers of queries and outputs that the base moves beside its cache."""
         return self.base.carried
 
     @property

@@ -81,7 +81,7 @@ class StateSpaceLayer(Kind[StateSpace]):
         return Operands(jnp.asarray(0.0), self.attention.channels, self.attention.state_width)
 
     def timed(self, by: Timing[T]) -> T:
-        """A state is updated."""
+        """The time of updating a state."""
         return by.recurring(self)
 
     @property

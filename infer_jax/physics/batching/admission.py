@@ -9,17 +9,17 @@ from jax import Array
 from infer_jax.physics.batching.kinds import Kinds, ServerLimits
 from infer_jax.physics.numerics import square_root
 
-BLUR, WAVES = 0.1, 5  # requests over which a step of a staircase is drawn out; terms of its sum
-PLENTY = 1e9  # requests, of which some always wait
-FAR = 12.0  # standard deviations beyond which nothing is left of a normal distribution
+BLUR, WAVES = 0.1, 5  # width, in requests, of a smoothed step of a staircase; terms of its series
+PLENTY = 1e9  # requests in flight of which some always wait
+FAR = 12.0  # standard deviations beyond which a normal tail is zero
 
 
 class CacheLimit(NamedTuple):
     """Requests that a cache holds: mean and variation, as real numbers."""
 
     limit: Array  # requests that run when others wait for the cache
-    varied: Array  # squared coefficient of variation of what one holds
-    tokens: Array  # what one of each kind holds
+    varied: Array  # squared coefficient of variation of the tokens that a request holds
+    tokens: Array  # tokens that a request of each kind holds
 
 
 def memory(kinds: Kinds, server: ServerLimits) -> CacheLimit:
@@ -60,9 +60,9 @@ class Admitted(NamedTuple):
 
 
 def admitted(concurrency: Array, server: ServerLimits, held: CacheLimit) -> Admitted:
-    """Who runs of ``concurrency`` requests in flight: all but those beyond slots and cache.
+    """Requests that run and that wait, of ``concurrency`` in flight, within slots and cache.
 
-    Those that wait for the cache are E[max(n - N, 0)] with N, what it holds, normal.
+    E[max(n - N, 0)] wait for the cache, N the number that it holds, normally distributed.
     """
     wanted = jnp.minimum(concurrency, server.slots)
     spread = square_root(held.varied * jnp.minimum(wanted, held.limit)) + 1e-3
@@ -71,7 +71,7 @@ def admitted(concurrency: Array, server: ServerLimits, held: CacheLimit) -> Admi
     short, density = jax.scipy.stats.norm.cdf(x), jax.scipy.stats.norm.pdf(x)
     excess = jnp.maximum(over * short + spread * density, 0.0)
     second = (over**2 + spread**2) * short + over * spread * density
-    # neither is the other's difference from all: that of equals has no digits left
+    # run and wait are computed apart: a difference of nearly equal numbers would lose its digits
     run = wanted * jax.scipy.stats.norm.cdf(-x) + held.limit * short - spread * density
     wait = jnp.maximum(concurrency - server.slots, 0.0) + excess
     return Admitted(run, wait, jnp.maximum(second - excess**2, 0.0))

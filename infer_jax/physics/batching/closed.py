@@ -12,11 +12,12 @@ from infer_jax.physics.numerics import square_root
 from infer_jax.physics.queueing import exponential_tail, percentiles, pole
 from infer_jax.physics.root import crossing
 
-# how soon lockstep comes apart with the variance of lengths: no law, chosen on random servers
-# like those of the tests
+# how fast lockstep dissolves as lengths vary; not derived: chosen by random servers as in the tests
 APART = 4.0
-FEWEST = 18.0  # logarithm: prompts that come, over what would if all went through in a step
-RARE = 3.5  # deviations by which prompts of a cohort stay below the room of a step: chosen so, too
+# the search for the prompts that arrive in a step starts e^-FEWEST below the most there can be
+FEWEST = 18.0
+# standard deviations that the prompts of a lasting cohort stay below the room of a step; chosen so
+RARE = 3.5
 
 
 class Cycle(NamedTuple):
@@ -59,17 +60,17 @@ def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: 
 
 
 def later(kinds: Kinds) -> Array:
-    """Mean tokens after the first; a floor, for one who decodes nothing, keeps TPOT a number."""
+    """Mean output tokens after the first, kept above 0 so that TPOT is defined without any."""
     return jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
 
 
 class Paces(NamedTuple):
-    """Where the time of a cycle goes."""
+    """Where the time of a cycle goes, in seconds."""
 
-    own: Array  # into the steps of one's own prompt, by kind
-    wait: Array  # into those of prompts before it
-    tpot: Array  # and into a token after the first
-    slowest: Array  # step, full of prompts
+    own: Array  # in the steps of one's own prompt, by kind
+    wait: Array  # in the steps of prompts before it
+    tpot: Array  # for each token after the first
+    slowest: Array  # of a step that is full of prompts
 
 
 def paces(kinds: Kinds, s: Steps, met: "Backlog", cost: Array, cycle: Array) -> Paces:
@@ -115,7 +116,7 @@ def closed_loop(
     tokens, (own, wait, tpot, slowest) = later(kinds), paces(kinds, s, met, c.cost, c.cycle)
     queued = waiting / rate
     ttft = queued + wait + kinds.mean(own)
-    # waits differ by the prompts before, by how many wait, and by what they wait for
+    # waits vary with the prompts ahead and with how many requests wait, and for how long
     variance = (slowest / s.room) ** 2 * met.variance + (varied + waiting) / rate**2
     tail = exponential_tail(queued + wait, variance)
     latency = ttft + tpot * tokens
@@ -140,9 +141,9 @@ def closed_loop(
 class Backlog(NamedTuple):
     """The prompts before an arriving one: means by kind, and one variance."""
 
-    steps: Array  # that it takes beyond those of its own
-    fed: Array  # prompt tokens of others in all its steps
-    variance: Array  # of the tokens before it
+    steps: Array  # steps that they take beyond those of the prompt itself
+    fed: Array  # prompt tokens of others in all steps until its first token
+    variance: Array  # of the prompt tokens before it
 
 
 def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) -> Backlog:
@@ -159,7 +160,7 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     varied = others * second / s.room**2
     kept = jnp.exp(mean * s.room / second * jnp.log(jnp.clip(load, 1e-9, 1.0)))
     scale = 0.5 * s.room * varied * pole(load)
-    half = 0.5 * others * mean  # of those that come with it, half are before it
+    half = 0.5 * others * mean  # half of those that arrive with it are fed before it
     before = scale * kept + half
     variance = (2.0 - kept) * kept * scale**2 + 0.5 * others * second
     # no more can wait than are in flight: their number varies as that of those that decode

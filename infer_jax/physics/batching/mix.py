@@ -47,7 +47,7 @@ def mix(
     """The delays when ``rate`` prompts per second arrive at random moments of steps.
 
     Where arrivals come in bursts, ``excess`` of them are about an arrival beyond the average,
-    half before it and half after; ``clustered`` says how near.
+    half of them before it and half after; ``clustered`` says how soon.
     """
     prompts = _prompts(step, kinds, s, decoding, rate, variability)
     gate, queue, variance = _waits(kinds, s, decoding, prompts)
@@ -96,8 +96,8 @@ def _waits(kinds: Kinds, s: Steps, decoding: Array, p: Prompts) -> tuple[Array, 
     gate = gate * (1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle))
     # a prompt that finds the server idle waits for no step
     gate = gate * -jnp.expm1(-decoding - p.rate * kinds.mean(p.own))
-    # prompts before one's own that take several steps: between a gated queue, where all that
-    # came during a step are served in the next, and one served in the order of arrival
+    # prompts ahead that take several steps: between a gated queue (all arrivals of one step are
+    # served in the next) and one served in order of arrival
     blocking = p.cost + (s.chunks - 1.0) * s.base
     gated = (1.0 + 2.0 * p.share / s.chunks) / (1.0 + p.share / s.chunks)
     mean = kinds.mean(blocking)
@@ -113,15 +113,16 @@ def _waits(kinds: Kinds, s: Steps, decoding: Array, p: Prompts) -> tuple[Array, 
 def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Array, Array]:
     """Seconds from the first token to the last, and tokens in them, by kind.
 
-    A request that has its first token meets the prompts left behind it and the rest of its
-    burst, then the average.
+    After its first token a request is delayed by the prompts that arrived while it waited, then by
+    the rest of its burst, and from then on by the average load.
     """
     several = jnp.minimum(p.coming * kinds.mean(s.chunks - 1.0), 1.0)
     full = jnp.minimum(p.coming * kinds.mean(kinds.fresh) / s.room, 1.0)
-    often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-p.coming), full)  # of steps have prompts
+    # share of steps with prompts, seconds by which they are longer, their share of the time
+    often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-p.coming), full)
     often = jnp.maximum(often, 1e-12)
-    longer = jnp.minimum(p.share, 1.0) * p.length / often  # those are by so much
-    busy = jnp.minimum(p.share + often * jnp.maximum(1.0 - p.share, 0.0), 1.0)  # of the time
+    longer = jnp.minimum(p.share, 1.0) * p.length / often
+    busy = jnp.minimum(p.share + often * jnp.maximum(1.0 - p.share, 0.0), 1.0)
     own = kinds.mean(p.own)
     stay = own + queue + (s.base + often * longer) * kinds.mean(kinds.output - 1.0)
     later = 0.5 * p.excess * clustered(p.rate * stay, p.variability)

@@ -19,18 +19,19 @@ from infer_jax.physics.birth_death import present
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.queueing import NEARLY, pole, unlike_exponential
 
-POINTS, STATES = 32, 128  # of the curve of speeds, and of the chain
-FEWEST = 0.25  # requests, where the curve begins
-DEVIATIONS, ROOM = 30.0, 16.0  # of the number present and beyond them, that the chain reaches
-RARELY = 60.0  # logarithm of a speed over the arrivals: then a state is e^60 times as likely
-LEAST = 1e-12  # load below which there is none
-SHARP = 0.3  # requests within which slots and cache both decide who waits, where all are alike
+POINTS, STATES = 32, 128  # points of the speed curve, states of the chain
+FEWEST = 0.25  # requests at the first point of the curve
+# the chain reaches this many standard deviations of the number present, and these requests, further
+DEVIATIONS, ROOM = 30.0, 16.0
+RARELY = 60.0  # bound of log(service rate / arrival rate): e^60 between neighbouring states
+LEAST = 1e-12  # a smaller load counts as this one
+SHARP = 0.3  # where requests are alike: slots and cache limits this close both make them wait
 
 
 class Loops(NamedTuple):
     """Closed loops: requests in them, those that decode, requests/s, time of a plain step.
 
-    The step is one that a decoding request sees, who is in it.
+    The step is that of a decoding request, which takes part in it itself.
     """
 
     running: Array
@@ -58,7 +59,7 @@ def loops(step: Step, kinds: Kinds, server: ServerLimits, most: Array) -> Loops:
 
     few = jnp.log(jnp.minimum(FEWEST, most / 2.0))
     rates = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
-    # chances need speeds that never fall: more that run are not served at a lower rate
+    # the chain needs service rates that never fall as more requests run
     return rates._replace(rate=lax.cummax(rates.rate))
 
 
@@ -66,9 +67,9 @@ class Occupancy(NamedTuple):
     """Means over time and over arrivals where requests come at random."""
 
     decoding: Array  # requests past their first token
-    base: Array  # time of a step without prompts, as they see it
-    queued: Array  # wait for a slot or for cache, of all requests
-    taken: Array  # share of arrivals that must wait for one
+    base: Array  # mean seconds of a step without prompts, over decoding requests
+    queued: Array  # mean seconds that a request waits for a slot or for cache
+    taken: Array  # share of arrivals that wait for a slot or for cache
 
 
 def occupancy(
@@ -101,8 +102,8 @@ def occupancy(
     bursty = jnp.maximum(variability - 1.0, 0.0) * 2.0 * lesser / kinds.mean(kinds.output)
     peak = 1.0 + 0.5 * bursty
 
-    # states of one request, or of more: a wider state is left the more surely, by the middle of it,
-    # and its arrivals are more like Poisson's, so that chances change as over its requests
+    # a state is one request, or several where the chain would be too long: then its speed is that
+    # of its middle, raised to a power, so that probabilities change as over the requests in between
     typical = jnp.interp(jnp.log(rate), jnp.log(speeds.rate), jnp.log(speeds.running))
     reach = jnp.exp(typical) + DEVIATIONS * jnp.exp(typical / 2.0) * jnp.sqrt(peak) + ROOM
     width = lax.stop_gradient(jnp.maximum(jnp.minimum(2.0 * limit, reach) / STATES, 1.0))
@@ -111,7 +112,7 @@ def occupancy(
     speed = speeds.at(here.run)
     middle = speeds.at(admitted(n - (width - 1.0) / 2.0, server, held).run)
     power = (width + peak - 1.0) / peak
-    # beyond RARELY chances are nil, and powers of many requests would leave float32
+    # beyond RARELY a state has no probability left, and the power would overflow float32
     faster = jnp.clip(power * (jnp.log(middle.rate) - jnp.log(rate)), -RARELY, RARELY)
     p = present(rate, rate * jnp.exp(faster), 1.0 + bursty / width)
 

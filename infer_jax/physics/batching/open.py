@@ -11,8 +11,8 @@ from infer_jax.physics.batching.occupancy import occupancy
 from infer_jax.physics.batching.steps import Step, steps
 from infer_jax.physics.queueing import either, exponential_tail, percentiles
 
-# share of arrivals that wait for a slot from which on slots, not arrivals, decide how many prompts
-# disturb those who decode: no law, chosen on random servers like those of the tests
+# share of arrivals waiting for a slot above which the slots, and no longer the arrivals, decide how
+# many prompts delay decoding; not derived: chosen by random servers as in the tests
 FEW = 0.02
 RAREST = 1e-9  # requests/s, so that a rate of zero has the answers of a small one
 
@@ -22,8 +22,8 @@ def open_loop(
 ) -> MeanService:
     """Requests that arrive ``rate`` times a second; ``variability`` 1 is Poisson.
 
-    The most that can be served is what a closed loop serves that never runs dry. Beyond it that
-    much is finished, and every value is finite.
+    The capacity is the rate of a closed loop that always has requests waiting. At higher rates
+    that capacity is finished, and every value stays finite.
     """
     variability, rate = jnp.asarray(variability), jnp.maximum(rate, RAREST)
     held = memory(kinds, server)
@@ -34,11 +34,11 @@ def open_loop(
     own = kinds.mean(m.own)
 
     finished = jnp.minimum(rate, capacity)
-    # where slots are short, those who have one are disturbed by no more than what has one, too
+    # where slots are short, only prompts that hold a slot delay the decoding requests
     apart = there.decoding / (finished * m.decode_time)
     fewer = jnp.exp(there.taken / (there.taken + FEW) * jnp.log(apart))
     tpot, decode_time = jnp.maximum(m.tpot * fewer, there.base), m.decode_time * fewer
-    # one who waits for a slot in a burst meanwhile waits for the prompts of that burst
+    # in a burst, the wait for a slot and the wait for the prompts of that burst overlap
     drain = there.queued / jnp.maximum(there.taken, 1e-12)
     burst = 1.0 - 1.0 / jnp.maximum(variability, 1.0)
     both = m.wait - burst * jnp.minimum(m.wait, drain)
@@ -57,7 +57,7 @@ def open_loop(
         capacity=capacity,
         running=running,
         decoding=decoding,
-        # those for whom there is no slot wait for one, whatever their prompts wait for
+        # requests beyond the slots wait for one, whatever their prompts would wait for
         waiting=there.queued * rate + begun - running,
         limit=limit,
         ttft=ttft,

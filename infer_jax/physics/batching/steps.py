@@ -30,8 +30,8 @@ def steps(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> St
 def added(step: Step, kinds: Kinds, decoding: Array, s: Steps, beside: Array) -> Array:
     """Time (s) that a prompt of each kind adds to steps shared with ``beside`` tokens of others.
 
-    Its part, by tokens, of what a step takes longer for all the prompt tokens in it: at most
-    as many as there is room for, of prompts like it, half way through.
+    The step is extended by all prompt tokens in it, at most those it has room for, taken to be of
+    prompts like this one and half fed. Each prompt is charged its share of the tokens.
     """
     fed = jnp.minimum(kinds.fresh + beside, s.room)
     own = jnp.minimum(kinds.fresh, fed)
