@@ -10,7 +10,7 @@ from infer_jax.verbs.report import report as ask
 Out = Annotated[
     str,
     typer.Option(
-        "--out", metavar="FILE", help="The page, .html, or its first chart alone, .png or .svg."
+        "--out", metavar="FILE", help="The page, .html, or its first chart: .png, .svg, .pdf."
     ),
 ]
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+from infer_jax.plots.tones import SERIES
+
 # each at least 3 : 1 against both grounds (WCAG 2.2, 1.4.11), none told apart by its tone alone
-TONES = ("#2a7fbf", "#d1580a", "#0b8f6a", "#c2569a", "#a87900", "#5b7f95")
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+TONES = SERIES
+SHAPES = ("circle", "square", "triangle-up", "triangle-down", "cross", "triangle-right")
 GROUNDS = {"light": "#ffffff", "dark": "#15181d"}
 INKS = {"light": "#1d2127", "dark": "#e8eaed"}
 QUIETS = {"light": "#586069", "dark": "#a7b0ba"}

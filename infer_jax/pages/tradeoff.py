@@ -8,6 +8,19 @@ from infer_jax.pages import look, vega
 Row = dict[str, object]
 
 
+def in_words(text: str) -> str:
+    """A layout or systems of two pools with an arrow, and with words before the pools' layouts.
+
+    >>> in_words("3 x TP1 > 1 x TP2"), in_words("h100_sxm > h200_sxm"), in_words("2 x TP4")
+    ('prefill 3 x TP1 → decode 1 x TP2', 'h100_sxm → h200_sxm', '2 x TP4')
+    """
+    first, pools, second = text.partition(" > ")
+    if not pools:
+        return text
+    layout = " x " in first
+    return f"{'prefill ' * layout}{first} → {'decode ' * layout}{second}"
+
+
 class ChartAxis(NamedTuple):
     """A number of a plan: its name in the data, what it is with its unit, its short name."""
 
@@ -340,13 +353,13 @@ def _points(tone: Row, shape: Row, up: list[ChartAxis]) -> Row:
 
 
 def _runs() -> Row:
-    """Measured runs as crosses."""
+    """Measured runs as diamonds, as in all pictures."""
     return {
         "name": "runs",
         "data": {"name": "runs"},
         "transform": [*_axes(), {"filter": "indexof(shown, datum.series) >= 0"}],
-        "mark": {"type": "point", "shape": "cross", "angle": 45, "size": 90, "filled": True,
-                 "color": look.INK},
+        "mark": {"type": "point", "shape": "diamond", "size": 90, "filled": False,
+                 "strokeWidth": 2.2, "color": look.INK},
         "encoding": {"tooltip": [{"field": "what", "title": "measured"}]},
     }  # fmt: skip
 

@@ -4,16 +4,10 @@ Both come from vl-convert, which holds Vega, Vega-Lite and Vega-Embed and needs 
 """
 
 import hashlib
-import struct
-import textwrap
-import zlib
 from collections.abc import Mapping
-from html import escape
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 
-from infer_jax.catalog.files import replacing
 from infer_jax.compiling import kept
 from infer_jax.errors import InputError
 
@@ -69,44 +63,5 @@ def svg(spec: Spec, width: float = 680.0) -> str:
     """A chart as an SVG element of that many pixels, where no script runs."""
     import vl_convert
 
-    return vl_convert.vegalite_to_svg(fixed(spec, width))
-
-
-def fixed(spec: Spec, width: float) -> dict[str, object]:
-    """A chart whose width is that of its container, at a width of its own."""
-    return {**spec, "width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
-
-
-def save(spec: Spec, path: Path, title: str, caption: str, width: float = 720.0) -> None:
-    """Write a chart as a picture, .png or .svg, with its title and caption, also for readers.
-
-    Raises:
-        InputError: a place that cannot be written.
-    """
-    import vl_convert
-
-    head = {"text": _lines(title, 84), "subtitle": _lines(caption, 112), "anchor": "start"}
-    head |= {"fontSize": 15, "subtitleFontSize": 11, "offset": 12, "subtitlePadding": 6}
-    whole = {**fixed(spec, width), "title": head, "background": "white", "padding": 12}
-    if path.suffix.lower() == ".png":
-        drawn = _with_words(vl_convert.vegalite_to_png(whole, scale=2.0), title, caption)
-    else:
-        said = f"<title>{escape(title)}</title><desc>{escape(caption)}</desc>"
-        begun, end, rest = vl_convert.vegalite_to_svg(whole).partition(">")
-        drawn = f"{begun}{end}{said}{rest}".encode()
-    with replacing(path) as partial:
-        Path(partial).write_bytes(drawn)
-
-
-def _lines(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width)
-
-
-def _with_words(png: bytes, title: str, caption: str) -> bytes:
-    """A PNG with its title and description in chunks of text, behind its first chunk."""
-    chunks = b""
-    for name, text in (("Title", title), ("Description", f"{title}. {caption}")):
-        body = b"tEXt" + name.encode() + b"\0" + text.encode("latin-1", "replace")
-        chunks += struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    first = 33  # bytes of the signature and of IHDR
-    return png[:first] + chunks + png[first:]
+    fixed = {**spec, "width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return vl_convert.vegalite_to_svg(fixed)

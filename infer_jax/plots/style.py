@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from infer_jax.catalog.files import replacing
 from infer_jax.errors import InputError, printable
+from infer_jax.plots.tones import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,11 +19,19 @@ PLAIN = 1e6  # ratio of the ends of a logarithmic axis up to which it has plain 
 WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
 
 Dash = str | tuple[int, tuple[float, ...]]
-# Dark to light, each with a dash and a marker of its own: none is told by its colour alone.
+# Of parts that have no tone of their own (tones.py), dark to light.
 TONES = ("#15133c", "#6a176e", "#bc3754", "#ea7b18", "#9aa000", "#3f9fb5")
-APART = (0, 3, 2, 5, 1, 4)  # tones of curves: the first ones differ most
+APART = (0, 3, 2, 5, 1, 4)  # the first ones differ most
 DASHES: tuple[Dash, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)), "-.")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKERS = ("o", "s", "^", "v", "P", ">")  # of curves; a diamond is measured, in all pictures
+DIAMOND: dict[str, Any] = {
+    "marker": "D",
+    "markersize": 7,
+    "color": "white",
+    "markeredgecolor": INK,
+    "markeredgewidth": 1.6,
+    "linestyle": "none",
+}
 
 STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
@@ -69,9 +78,9 @@ def style() -> Iterator[None]:
 
 
 def line(i: int) -> dict[str, Any]:
-    """Colour, dash and marker of the curve number ``i`` of a panel."""
+    """Colour, dash and marker of the curve number ``i``: none is known by its colour alone."""
     return {
-        "color": TONES[APART[i % len(APART)]],
+        "color": SERIES[i % len(SERIES)],
         "linestyle": DASHES[i % len(DASHES)],
         "marker": MARKERS[i % len(MARKERS)],
     }

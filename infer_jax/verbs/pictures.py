@@ -1,7 +1,7 @@
 """Checks of the files that a verb writes, and what captions of pictures say."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -75,7 +75,26 @@ def brief(formats: str) -> str:
 
 def rents(every: Sequence[Given]) -> str:
     """The rent of a GPU of each system, in words."""
-    prices = {one.system.name: f"${float(one.hardware.price):g}" for one in every}
-    if len(prices) == 1:
-        return f"{next(iter(prices.values()))} an hour and GPU"
-    return f"an hour and GPU: {', '.join(f'{name} {price}' for name, price in prices.items())}"
+    return rent({one.system.name: float(one.hardware.price) for one in every})
+
+
+def rent(prices: Mapping[str, float], currency: str = "USD") -> str:
+    """Rents by the names of their systems, in words.
+
+    >>> rent({"h100_sxm": 3.2})
+    '$3.20 per GPU-hour'
+    >>> rent({"h100_sxm": 3.2, "h200_sxm": 3.995}, "EUR")
+    'EUR per GPU-hour: 3.20 on h100_sxm, 3.995 on h200_sxm'
+    """
+    sign = "$" if currency == "USD" else f"{currency} "
+    said = {name: f"{x:.2f}" if round(x, 2) == x else f"{x:.6g}" for name, x in prices.items()}
+    if len(said) == 1:
+        return f"{sign}{next(iter(said.values()))} per GPU-hour"
+    each = ", ".join(f"{price} on {name}" for name, price in said.items())
+    return f"{sign.strip()} per GPU-hour: {each}"
+
+
+def of_plans(model: str, systems: Sequence[str]) -> str:
+    """The title of a picture of plans."""
+    where = ", ".join(dict.fromkeys(systems))
+    return f"{model} on {where}: speed of a request against cost"

@@ -6,21 +6,30 @@ from pathlib import Path
 import numpy as np
 
 from infer_jax.pages.decision import alone
-from infer_jax.pages.tradeoff import Plotted, Tradeoff
+from infer_jax.pages.tradeoff import Plotted, Tradeoff, in_words
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
+from infer_jax.verbs import plan_picture
 from infer_jax.verbs.plan_search import Plans, Question
 from infer_jax.verbs.report_choice import Options
 from infer_jax.verbs.report_commands import Words
 from infer_jax.verbs.report_systems import Frontiers, tradeoff
 
 
-def page(question: Question, plans: Plans, title: str, caption: str, notes: list[str]) -> str:
+def page(question: Question, plans: Plans, title: str, notes: list[str]) -> str:
     """The frontier of every system and format, the plan to take, and the limits.
 
     Raises:
         InputError: a package that pages need is not installed.
     """
+    drawn = shown(question, plans, title)
+    lead = _lead(question, plans, drawn)
+    said = plan_picture.caption(question, plans, drawn)
+    return alone(drawn, title=title, lead=lead, notes=[said, *notes])
+
+
+def shown(question: Question, plans: Plans, title: str) -> Tradeoff:
+    """What page and picture show: plans of every system and format, also beyond the TPOT limit."""
     fronts = Frontiers.of(question, plans.pools, _words(question, plans))
     systems = {
         label: " > ".join(dict.fromkeys(pool.side.name for pool in pools))
@@ -28,10 +37,8 @@ def page(question: Question, plans: Plans, title: str, caption: str, notes: list
     }
     asked = question.asked
     limits = _known(asked.ttft), _known(asked.tpot)
-    shown = tradeoff(fronts.points(), systems, _chosen(fronts, plans), limits, label=title)
-    shown = shown._replace(currency=question.money.currency)
-    lead = _lead(question, plans, shown)
-    return alone(shown, title=title, lead=lead, notes=[caption, *notes])
+    drawn = tradeoff(fronts.points(), systems, _chosen(fronts, plans), limits, label=title)
+    return drawn._replace(currency=question.money.currency)
 
 
 def _known(limit: float) -> float | None:
@@ -60,9 +67,9 @@ def _lead(question: Question, plans: Plans, shown: Tradeoff) -> str:
     money = f"{digits(best.usd_per_mtok)} {question.money.currency} per million tokens, in and out"
     where = shown.plans[shown.chosen].series
     return (
-        f"{where}: {best.layout} on {best.chips:g} GPUs answers {digits(1.0 / best.tpot)} tokens/s "
-        f"to each of {best.batch:g} requests in flight an instance, with a TTFT of "
-        f"{digits(1e3 * best.ttft)} ms, for {money}."
+        f"{in_words(where)}: {in_words(best.layout)} on {best.chips:g} GPUs answers "
+        f"{digits(1.0 / best.tpot)} tokens/s to each of {best.batch:g} requests in "
+        f"flight an instance, with a TTFT of {digits(1e3 * best.ttft)} ms, for {money}."
     )
 
 

@@ -13,7 +13,7 @@ from infer_jax.results import Notes, Part
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import limits, plan_launch, plan_picture, plan_rows, plan_tables
 from infer_jax.verbs.plan_rows import PlanRow
-from infer_jax.verbs.plan_search import Plans, Question, fronts
+from infer_jax.verbs.plan_search import Plans, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -199,13 +199,11 @@ class PlanResult(Pictured):
 
         Drawn are also plans that break the limit of TPOT, which is a line.
         """
-        series = fronts(self.question, self.searched.pools)
-        return plan_picture.figure(series, self.question, self.searched)
+        return plan_picture.figure(self.question, self.searched)
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
         """The page of the plans, whose chart is to point into."""
         from infer_jax.verbs.plan_page import page  # which other plans need not load
 
         question, plans = self.question, self.searched
-        caption = plan_picture.caption(question, plans, banded=False)
-        return page(question, plans, plan_picture.titled(plans), caption, self.notes())
+        return page(question, plans, plan_picture.titled(plans), self.notes())

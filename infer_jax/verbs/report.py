@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
 from infer_jax.pages import vega
-from infer_jax.pages.tradeoff import still
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Part
 from infer_jax.specs import Hardware
@@ -25,13 +24,11 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.report_answers import Costs, Limits, ReportData, lead
 from infer_jax.verbs.report_choice import Options, choose
 from infer_jax.verbs.report_page import page
-from infer_jax.verbs.report_picture import figure, picture_words
+from infer_jax.verbs.report_picture import figure
 from infer_jax.verbs.report_plan import answers_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-KINDS = (".html", ".png", ".svg")  # of the file: the page, or its first chart alone
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,16 +81,14 @@ class ReportResult(Pictured):
 
     def _figure(self) -> "Figure":
         """Speed against dollars of every frontier, with the plan."""
-        return figure(self.answers, self.limits)
+        return figure(self.answers)
 
     def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
         """Write the page, or its first chart alone."""
-        if out.suffix.lower() not in KINDS:
-            raise refuse("--out", str(out), pictures.ending(KINDS))
         if out.suffix.lower() == ".html":
             write_text(out, self.page)
         else:
-            vega.save(still(self.answers.tradeoff), out, *picture_words(self.answers))
+            super()._write(out, figure)
 
     def _repr_html_(self) -> str:
         """The page itself, in a frame whose scripts reach nothing outside of it."""
@@ -128,8 +123,8 @@ def report(
 
     Several systems and formats are compared, and the plan is the cheapest within the limits.
     ``ttft`` and ``tpot`` are limits: seconds, or a text with a unit such as "30ms"; ``out``: the
-    file of the page, .html, or of its first chart alone, .png or .svg; none is written where none
-    is given.
+    file of the page, .html, or of its first chart alone, .png, .svg or .pdf; none is written where
+    none is given.
 
     Raises:
         InputError: a model or system that cannot be read, a plan that no engine runs, a file that
@@ -142,7 +137,9 @@ def report(
     """
     vega.check()
     if out is not None:
-        pictures.check(out, KINDS, "")
+        pictures.check(out, otherwise="")
+        if Path(out).suffix.lower() != ".html" and (lacking := pictures.missing()):
+            raise refuse("--out", str(out), lacking)
     systems, _ = inputs.systems_of(hardware, None)
     options = Options(
         config=config,

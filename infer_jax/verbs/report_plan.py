@@ -19,7 +19,7 @@ from infer_jax.pages.tradeoff import Plotted, Tradeoff
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import frontier_page, inputs, kernel_rows
+from infer_jax.verbs import bands, frontier_page, inputs, kernel_rows
 from infer_jax.verbs.frontier import frontier
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given
@@ -28,7 +28,7 @@ from infer_jax.verbs.memory import started
 from infer_jax.verbs.report_answers import Chosen, Costs, Limits, ReportData
 from infer_jax.verbs.report_choice import GPUS, Options, Picked, plans_of
 from infer_jax.verbs.report_commands import command, of_plan
-from infer_jax.verbs.report_systems import HOURS, ends, runs_of, tradeoff
+from infer_jax.verbs.report_systems import HOURS, runs_of, tradeoff
 
 
 def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits) -> ReportData:
@@ -40,7 +40,8 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
     point = Point(estimator, arch, hardware, work, plan)
     estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
     fastest = _fastest(options, work, asked, picked.form)
-    intervals = _intervals(name, fitted, picked, estimate)
+    times, pooled = (float(estimate.ttft), float(estimate.tpot)), chosen.prefill is not None
+    intervals = bands.intervals(name, fitted, asked, times, pools=pooled)
     wanted = service(
         options.config,
         asked.model,
@@ -92,16 +93,6 @@ def _fastest(options: Options, work: Workload, asked: Given, form: str | None) -
     )
     assert isinstance(fastest, FrontierResult)  # of one system
     return fastest
-
-
-def _intervals(
-    name: str, fitted: Estimator, picked: Picked, estimate: Estimate
-) -> Mapping[str, Sequence[float]]:
-    """What 80 % of measured servers are in, ms; none of two pools, whose errors no fit knows."""
-    if not name.startswith("serving") or picked.chosen.prefill is not None:
-        return {}
-    shipped = inputs.shipped_errors(name, fitted, picked.given)
-    return inputs.bands(picked.given.system, float(estimate.ttft), float(estimate.tpot), shipped)
 
 
 def _costs(point: Point, estimate: Estimate, picked: Picked, chosen: Chosen) -> Costs:
@@ -209,7 +200,7 @@ def plotted(
             "usd_out": plan.out,
             "rate": plan.throughput,
         },
-        bands=ends(intervals, times, (plan.usd, plan.throughput)),
+        bands=bands.ends(intervals, times, (plan.usd, plan.throughput)),
         pools=picked.chosen.prefill is not None,
         command=alone,
     )

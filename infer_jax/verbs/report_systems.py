@@ -11,7 +11,7 @@ from infer_jax.estimators import Trust
 from infer_jax.pages.tradeoff import PlanSeries, Plotted, RunPoint, Tradeoff
 from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.specs import Workload
-from infer_jax.verbs import inputs, plan_rows
+from infer_jax.verbs import bands, plan_rows
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, fronts
 from infer_jax.verbs.report_commands import Words, of_plan
@@ -148,10 +148,11 @@ class Frontiers(NamedTuple):
                 "usd_out": choice.value("cost"),
                 "rate": choice.throughput,
             },
-            bands=ends(
-                intervals(choice, self.pools[label][0], self.question.tried.estimator),
+            bands=bands.ends(
+                self._intervals(label, choice),
                 (choice.ttft, choice.tpot, choice.osl),
                 (choice.usd_per_mtok, choice.throughput),
+                arriving=self.question.asked.rate is not None,
             ),
             pools=choice.mode == "disaggregated",
             line=line,
@@ -163,6 +164,11 @@ class Frontiers(NamedTuple):
         words, total = self.words.get(label, {}), self.question.total
         return of_plan(choice, words, work, tried.estimator, total)
 
+    def _intervals(self, label: str, choice: Choice) -> Mapping[str, Sequence[float]]:
+        pool, name = self.pools[label][0], self.question.tried.estimator
+        times, pools = (choice.ttft, choice.tpot), choice.mode == "disaggregated"
+        return bands.intervals(name, pool.side.serving, pool.given, times, pools=pools)
+
     def fields(self) -> list[dict[str, object]]:
         """Every plan for JSON, with what it is a point of and the command that answers it."""
         rows = []
@@ -172,7 +178,7 @@ class Frontiers(NamedTuple):
                 row = plan_rows.PlanRow(
                     replace(choice, formats=pool.given.model.quantisation),
                     pool.trusted.borrowed_from,
-                    intervals(choice, pool, self.question.tried.estimator),
+                    self._intervals(label, choice),
                     plan_rows.values(choice, float(pool.given.hardware.power)),
                 )
                 fields = row.fields("USD", self.question.total)
@@ -180,43 +186,6 @@ class Frontiers(NamedTuple):
                 fields["command"] = self._command(label, choice)
                 rows.append({"series": label, **fields})
         return rows
-
-
-def intervals(
-    choice: Choice, pool: ConsideredSystem, estimator: str
-) -> Mapping[str, Sequence[float]]:
-    """What 80 % of measured runs are in, ms; none of two pools, whose errors no fit knows."""
-    if choice.mode == "disaggregated":
-        return {}
-    shipped = inputs.shipped_errors(estimator, pool.side.serving, pool.given)
-    return inputs.bands(pool.given.system, choice.ttft, choice.tpot, shipped)
-
-
-def ends(
-    known: Mapping[str, Sequence[float]],
-    times: tuple[float, float, float],
-    worth: tuple[float, float],
-) -> dict[str, tuple[float, float]]:
-    """What 80 % of measured servers are in: (fast, slow); none where errors are not known.
-
-    ``known``: intervals of TTFT and TPOT, ms; ``times``: TTFT, TPOT, seconds, and output tokens;
-    ``worth``: dollars and tokens/s. A server whose times are both at one end of their intervals
-    has throughput and dollars by its latency, for its requests in flight are the same.
-    """
-    if len(known) < 2:
-        return {}
-    ttft, tpot = known["ttft_interval80_ms"], known["tpot_interval80_ms"]
-    whole = [latency(a / 1e3, b / 1e3, times[2]) for a, b in zip(ttft, tpot, strict=True)]
-    fast, slow = (end / latency(*times) for end in whole)
-    usd, rate = worth
-    return {
-        "speed": (1e3 / tpot[0], 1e3 / tpot[1]),
-        "tpot": (tpot[0], tpot[1]),
-        "ttft": (ttft[0], ttft[1]),
-        "latency": (whole[0], whole[1]),
-        "usd": (usd * fast, usd * slow),
-        "rate": (rate / fast, rate / slow),
-    }
 
 
 def runs_of(candidates: Sequence[Candidate], work: Workload) -> list[RunPoint]:

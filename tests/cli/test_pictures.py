@@ -178,7 +178,7 @@ def test_a_page_has_the_picture_and_the_answer_and_loads_nothing(tmp_path, monke
     found = ij.memory(*POINT, tp=1, batch=8)
     assert found._repr_html_() in page
     rent = float(found.asked.hardware.price)
-    assert f"${rent:g} an hour and GPU" in page and "1970-01-02" in page
+    assert f"${rent:.2f} per GPU-hour" in page and "1970-01-02" in page
     assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?!#)\w", page.replace("xlink:", ""))
 
 

@@ -12,7 +12,7 @@ from tests.cli.running import run
 
 
 def test_refusals_are_one_sentence(tmp_path, monkeypatch):
-    for out in ("report.pdf", "report", str(tmp_path / "none" / "report.html")):
+    for out in ("report.txt", "report", str(tmp_path / "none" / "report.html")):
         ran = run(*WORDS, "--out", out)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.count("\n") == 1 and "--out" in ran.err

@@ -11,9 +11,11 @@ from infer_jax.errors import InputError
 
 pytest.importorskip("matplotlib")
 
+from infer_jax.pages.look import SHAPES, TONES
 from infer_jax.plots import Curve, Dot, plot_frontier, plot_plans
 from infer_jax.plots.names import NAMES, named
 from infer_jax.plots.path import Change, Track, plot_path
+from infer_jax.plots.style import MARKERS
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
 DOTS = [Dot(20.0, 0.4), Dot(50.0, 0.8), Dot(90.0, 3.0), Dot(40.0, 0.5, pools=True)]
@@ -71,7 +73,8 @@ def test_plans_the_limit_and_the_plan_are_on_the_picture():
     )
     axes: Any = figure.axes[0]
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["one", "two", "TPOT of 25 ms", "the plan"]
+    kinds = ["one pool", "pools that prefill and decode"]  # which marks are hollow
+    assert labels == ["one", "two", *kinds, "TPOT of 25 ms", "the plan to take"]
     said: Any = axes.texts[0]
     assert said.get_text() == "2 x TP4" and said.xy == (50.0, 0.8)
     seen = {(float(x), float(y)) for curve in axes.lines for x, y in curve.get_xydata()}
@@ -123,9 +126,25 @@ def test_a_frontier_shows_its_fastest_point_though_it_is_dear():
     assert low < cost.min() and high > cost.max()
 
 
-def test_where_measured_runs_are_is_shaded_beside_plans():
-    dots = [Dot(50.0, 1.0, band=(45.0, 60.0)), Dot(40.0, 0.8, band=(36.0, 48.0)), Dot(30.0, 0.5)]
-    figure = plot_plans({"one": dots, "two": DOTS})
-    (shaded,) = (x for x in figure.axes[0].collections)
-    corners: Any = shaded.get_paths()[0].vertices
-    assert {(45.0, 1.0), (60.0, 1.0), (36.0, 0.8), (48.0, 0.8)} <= set(map(tuple, corners))
+def test_where_measured_servers_are_is_shaded_beside_plans():
+    """A slow server is dearer, too: the band lies across the frontier."""
+    first, second = ((60.0, 0.9), (45.0, 1.2)), ((48.0, 0.7), (36.0, 0.9))
+    dots = [Dot(50.0, 1.0, band=first), Dot(40.0, 0.8, band=second), Dot(30.0, 0.5)]
+    axes: Any = plot_plans({"one": dots, "two": DOTS}).axes[0]
+    (shaded,) = (x for x in axes.patches if len(x.get_xy()) > 4)
+    corners = [tuple(map(float, corner)) for corner in shaded.get_xy()]
+    assert corners == [second[0], first[0], first[1], second[1], second[0]]
+    assert "80 % of measured servers" in [x.get_text() for x in axes.get_legend().get_texts()]
+
+
+def test_a_system_has_one_tone_and_only_measured_runs_are_diamonds():
+    """Formats of a system differ in their marks; tones are those of the pages."""
+    both = {"h100, fp8": DOTS[:2], "h100, bf16": DOTS[:2], "h200, fp8": DOTS[:2]}
+    tones = dict(zip(both, (0, 0, 1), strict=True))
+    axes: Any = plot_plans(both, tones=tones, measured=[(30.0, 0.6)]).axes[0]
+    keys = dict(zip([x.get_text() for x in axes.get_legend().get_texts()],
+                    axes.get_legend().get_lines(), strict=True))  # fmt: skip
+    assert [keys[name].get_color() for name in both] == [*TONES[:1], *TONES[:2]]
+    assert len({keys[name].get_marker() for name in both}) == 3
+    assert keys["measured run"].get_marker() == "D" and "D" not in MARKERS
+    assert "diamond" not in SHAPES

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 import infer_jax as ij
+from infer_jax.verbs import bands
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_replay import Replayed, Times
 from infer_jax.verbs.plan_search import fronts
@@ -215,13 +216,29 @@ def test_it_says_where_law_and_replay_are_apart(plans):
 
 
 def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
-    """The factors of the interval of TPOT are those that ``estimate`` has for this system."""
-    from infer_jax.verbs.plan_picture import _bands
+    """At the requests in flight of a plan speed and dollars of a slow server are by its times."""
+    from infer_jax.verbs.plan_page import shown
 
-    low, high = _bands(plans.searched)[SYSTEM]
-    one = ij.estimate(MODEL, SYSTEM, tp=1, batch=16)
-    want = [x / (1e3 * float(one.estimate.tpot)) for x in one.intervals["tpot_interval80_ms"]]
-    assert [low, high] == pytest.approx(want) and low < 1.0 < high
+    drawn = shown(plans.question, plans.searched, "")
+    assert drawn.chosen is not None
+    plan = drawn.plans[drawn.chosen]
+    degrees = plans.best.degrees
+    one = ij.estimate(MODEL, SYSTEM, isl=2000, osl=200, batch=plan.batch, tp=degrees["tp"])
+    ends = [one.intervals[f"{name}_interval80_ms"] for name in ("ttft", "tpot")]
+    whole = 1e3 * float(one.estimate.ttft + 199 * one.estimate.tpot)
+    corners = zip(plan.bands["speed"], plan.bands["usd"], strict=True)
+    for (speed, usd), ttft, tpot in zip(corners, *ends, strict=True):
+        assert speed == pytest.approx(1e3 / tpot)
+        assert usd == pytest.approx(plans.best.usd_per_mtok * (ttft + 199 * tpot) / whole)
+    (fast, cheap), (slow, dear) = zip(plan.bands["speed"], plan.bands["usd"], strict=True)
+    assert slow < 1.0 / plans.best.tpot < fast and cheap < plans.best.usd_per_mtok < dear
+    figure: Any = plans.plot()
+    polygons = [patch.get_xy() for patch in figure.axes[0].patches]
+    assert any((slow, dear) in {tuple(map(float, x)) for x in each} for each in polygons)
+    # requests that arrive are answered by a slow server, too: dollars stay
+    known = dict(one.intervals)
+    times = float(one.estimate.ttft), float(one.estimate.tpot), 200.0
+    assert bands.ends(known, times, (1.0, 2.0), arriving=True)["usd"] == (1.0, 1.0)
 
 
 def test_two_pools_are_replayed_with_all_their_instances():
