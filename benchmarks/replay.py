@@ -92,7 +92,9 @@ def servers(count: int, engine: str) -> list[Server]:
     """Random servers with arrivals and at most ``SLOTS`` slots."""
     cases = [c for c in serving.cases(8 * count) if c.concurrency is None]
     cases = [c for c in cases if c.engine.slots <= SLOTS][:count]
-    return [Server(c, events.Requests(*drawn(c, REQUESTS, i)), engine) for i, c in enumerate(cases)]
+    return [
+        Server(c, events.Requests(*drawn(c, REQUESTS, i)[:3]), engine) for i, c in enumerate(cases)
+    ]
 
 
 def last(machine: Machine, rules: Rules, requests: Requests) -> tuple[jax.Array, jax.Array]:

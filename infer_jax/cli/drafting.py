@@ -22,6 +22,14 @@ AcceptanceOrFile = Annotated[
         "lengths; drafted by --draft or by the model's own heads.",
     ),
 ]
+Drafts = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1, 64),
+        metavar="N",
+        help="Tokens drafted for each request in a pass (num_speculative_tokens).",
+    ),
+]
 Draft = Annotated[
     str | None, typer.Option(metavar="CONFIG", help="A model that drafts (speculative decoding).")
 ]

@@ -1,5 +1,6 @@
 """Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted."""
 
+from infer_jax.replays.drafted import Drafts as Drafts, drawn_drafts as drawn_drafts
 from infer_jax.replays.log import Log as Log
 from infer_jax.replays.many_servers import lanes as lanes
 from infer_jax.replays.pools import (

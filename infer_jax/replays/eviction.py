@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.replays import drafted
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.state import NEVER, State, get, note, put
@@ -26,17 +27,19 @@ def evict(
     there = short & ~began
     victim = jnp.where(began, s.part, get(s.who, slot))
     left = get(s.ends, slot) - s.steps + rules.unread(s, slot)
+    tokens = drafted.held_by(s, slot)
     after = s._replace(
         running=s.running - short,
         decoding=s.decoding - there,
-        context=s.context - jnp.where(there, get(s.base, slot) + s.steps, 0),
-        produced=note(s.produced, victim, get(requests.output, victim) - left, there),
+        context=s.context - jnp.where(there, tokens, 0),
+        produced=note(s.produced, victim, _produced(requests, victim, left, tokens, s), there),
         last=note(s.last, victim, jnp.asarray(NEVER), there),
         preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, short),
-        watched=rules.summed(s, get(s.ends, slot), get(s.base, slot), there, -1),
+        watched=_without(rules, s, slot, there),
         ends=put(s.ends, slot, jnp.asarray(NEVER), there),
         part=jnp.where(began, -1, s.part),
         barred=s.barred | short,
+        growth=drafted.taken_back(s, slot, victim, left, there),
     )  # fmt: skip
     if not rules.returns:
         return after._replace(head=jnp.where(short, victim, s.head))
@@ -48,3 +51,21 @@ def evict(
         full=s.full & ~short,
         ratio=ratio,
     )
+
+
+def _produced(requests: Requests, victim: Array, left: Array, tokens: Array, s: State) -> Array:
+    """Output tokens that a request has, and loses."""
+    if s.growth is None:
+        return get(requests.output, victim) - left
+    return jnp.round(tokens).astype(jnp.int32) - get(requests.prompt, victim)
+
+
+def _without(rules: Rules, s: State, slot: Array, there: Array) -> tuple[Array, ...]:
+    """The sums over slots without one of them."""
+    if s.growth is None:
+        now = get(s.base, slot) + s.steps
+        tokens = now - 1, now
+    else:
+        last, now = rules.tokens(s, s.steps)
+        tokens = get(last, slot), get(now, slot)
+    return rules.summed(s, get(s.ends, slot) - s.steps, *tokens, there, -1)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
@@ -71,7 +72,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     """The log of a finished run: steps and turns become times."""
     entries = jnp.arange(s.path.time.shape[0])
     written = entries < s.turn
-    path = Path(*(jnp.where(written, x, jnp.zeros_like(x)) for x in s.path))
+    path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), s.path)
     steps = jnp.where(written, path.steps, NEVER)
     last = jnp.maximum(jnp.searchsorted(steps, s.last), s.ready)
     last = jnp.minimum(last, entries[-1])

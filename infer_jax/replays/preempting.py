@@ -33,12 +33,13 @@ class Preempting(Rules):
         kind="choice", choices=("no", "yes"), default=1.0,
     )  # fmt: skip
 
+    speculates = True
     preempts = True
     sums = 2
 
-    def watched(self, ends: Array, base: Array, steps: Array) -> tuple[Array, ...]:
-        """Blocks after the last step, and at the next one: a token more."""
-        return self.needed(base + steps - 1), self.needed(base + steps)
+    def watched(self, left: Array, last: Array, now: Array) -> tuple[Array, ...]:
+        """Blocks after the last step, and at the next one."""
+        return self.needed(last), self.needed(now)
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
         spare = jnp.where(s.running + s.late > 0, self.watermark, 0)
@@ -50,8 +51,8 @@ class Preempting(Rules):
     def taken(self, s: State, requests: Requests) -> Array:
         return s.watched[1] + self._part(s, requests, s.steps * 0)
 
-    def leaving(self, s: State, steps: Array) -> tuple[Array, Array]:
-        held = self.needed(s.base + steps - 1)
+    def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
+        held = self.needed(last)
         return held, held
 
     def used(self, s: State, requests: Requests) -> Array:
@@ -67,10 +68,14 @@ class Preempting(Rules):
         return jnp.argmax(jnp.where(s.ends < NEVER, s.who, -1)).astype(jnp.int32)
 
     def safe(self, s: State) -> Array:
-        return self.steps_in(self.blocks - s.watched[1] - s.late_blocks, s.decoding)
+        free = self.blocks - s.watched[1] - s.late_blocks
+        if s.growth is not None:
+            return self.drafted_steps_in(s, free)
+        return self.steps_in(free, s.decoding)
 
     def largest(self, prompt: Array, output: Array) -> Array:
-        return self.needed(prompt + output)
+        ahead = 2 + (self.overlap > 0)
+        return self.needed(prompt + output + ahead * self.drafts)
 
     def _part(self, s: State, requests: Requests, more: Array) -> Array:
         """Blocks of the prompt that is partly computed."""

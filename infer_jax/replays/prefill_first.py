@@ -39,10 +39,10 @@ class PrefillFirst(Rules):
     returns = True
     sums = 4
 
-    def watched(self, ends: Array, base: Array, steps: Array) -> tuple[Array, ...]:
+    def watched(self, left: Array, last: Array, now: Array) -> tuple[Array, ...]:
         """Blocks after the last step and at the next, tokens to come, and those a step before."""
-        clip, left = self.clip.astype(jnp.int32), ends - steps
-        blocks = self.needed(base + steps - 1), self.needed(base + steps)
+        clip = self.clip.astype(jnp.int32)
+        blocks = self.needed(last), self.needed(now)
         return *blocks, jnp.minimum(left, clip), jnp.minimum(left + 1, clip)
 
     def opened(self, s: State) -> State:
@@ -88,8 +88,8 @@ class PrefillFirst(Rules):
     def taken(self, s: State, requests: Requests) -> Array:
         return s.watched[0] + jnp.where(s.part >= 0, self.needed(s.part_done), 0)
 
-    def leaving(self, s: State, steps: Array) -> tuple[Array, Array]:
-        return self.needed(s.base + steps - 1), self.needed(s.base + steps)
+    def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
+        return self.needed(last), self.needed(now)
 
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
         return (s.fed == 0) & (s.decoding > 1) & (s.watched[1] + s.late_more > self.blocks)

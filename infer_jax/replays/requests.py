@@ -1,6 +1,6 @@
 """Which requests arrive, when, and with how many tokens in and out?"""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -8,6 +8,9 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from infer_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from infer_jax.replays.drafted import Drafts
 
 FAR = 1e30  # seconds or tokens that nothing reaches: no infinity in an array
 LONGEST = 2**30  # tokens: 32-bit whole numbers
@@ -24,6 +27,7 @@ class Requests(NamedTuple):
     output: Int[Array, " n"]
     count: Int[Array, ""]
     cached: Int[Array, " n"]  # prompt tokens that are in the cache and not computed
+    drafts: "Drafts | None" = None  # where tokens are drafted
 
     @classmethod
     def of(
@@ -32,6 +36,7 @@ class Requests(NamedTuple):
         prompt: ArrayLike,
         output: ArrayLike,
         cached: ArrayLike | None = None,
+        drafts: "Drafts | None" = None,
     ) -> "Requests":
         """Requests of plain arrays, checked and padded; ``cached`` is 0 where not given.
 
@@ -62,4 +67,5 @@ class Requests(NamedTuple):
         sizes = [np.concatenate(x).astype(np.int32) for x in zip(sizes, padding, strict=True)]
         times = np.concatenate([times, np.full(more, FAR)])
         prompts, outputs, hits = sizes
-        return cls._make((times, prompts, outputs, np.asarray(count, np.int32), hits))
+        whole = None if drafts is None else drafts.padded(len(times))
+        return cls._make((times, prompts, outputs, np.asarray(count, np.int32), hits, whole))

@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.replays import drafted
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.state import NEVER, State
 from infer_jax.specs import Spec, number, spec
@@ -52,9 +53,13 @@ class Rules(Spec):
         "whether a pass is put together while the one before it runs (asynchronous scheduling)",
         kind="choice", choices=("no", "yes"), default=0.0,
     )  # fmt: skip
+    drafts: Array = number(
+        "tokens drafted for each decoding request in a pass", kind="count", default=0.0
+    )
 
     # what a class of rules says about itself
     beside = True  # decoding requests are fed in the passes that feed prompts
+    speculates = False  # requests may be drafted for
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
     sums = 0  # how many ``watched`` has
@@ -62,7 +67,7 @@ class Rules(Spec):
     def whole(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
         names = ("budget", "slots", "blocks", "block", "watermark", "chunked", "unit", "poll")
-        names += ("overlap",)
+        names += ("overlap", "drafts")
         return self.replace(**{n: jnp.asarray(getattr(self, n)).astype(jnp.int32) for n in names})
 
     def needed(self, tokens: Array) -> Array:
@@ -70,15 +75,19 @@ class Rules(Spec):
         size = self.block.astype(float)
         return jnp.floor((tokens + size - 0.5) * (1.0 / size)).astype(jnp.int32)
 
-    def watched(self, ends: Array, base: Array, steps: Array) -> tuple[Array, ...]:
-        """Whole numbers of each slot, at step ``steps``, whose sums these rules look at."""
+    def watched(self, left: Array, last: Array, now: Array) -> tuple[Array, ...]:
+        """Whole numbers of each slot whose sums these rules look at.
+
+        ``left``: passes to its last token; ``last`` and ``now``: tokens that there must be room for
+        in the pass that was, and in the one that comes.
+        """
         return ()
 
     def summed(
-        self, s: State, end: Array, base: Array, ok: Array, sign: int = 1
+        self, s: State, left: Array, last: Array, now: Array, ok: Array, sign: int = 1
     ) -> tuple[Array, ...]:
         """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
-        one = self.watched(end, base, s.steps)
+        one = self.watched(left, last, now)
         return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True))
 
     def opened(self, s: State) -> State:
@@ -91,7 +100,22 @@ class Rules(Spec):
 
     def room(self, s: State) -> Array:
         """Prompt tokens that a pass has room for, before any is fed."""
-        return jnp.maximum(self.budget - s.decoding, 0)
+        decoding = s.decoding
+        if s.growth is not None:
+            decoding = (decoding + s.growth.over) * (1 + self.drafts)
+        return jnp.maximum(self.budget - decoding, 0)
+
+    def tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
+        """Tokens of each slot with room at the pass that ends step ``steps``, and at the next."""
+        last, now = drafted.held(s, steps)
+        if s.growth is None:
+            return last, now
+        given = s.growth, self.drafts
+        ahead = self.overlap > 0
+        return (
+            drafted.wanted(last, *given, steps - 1, ahead),
+            drafted.wanted(now, *given, steps, ahead),
+        )
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
         """Whether the cache takes one more request."""
@@ -113,8 +137,8 @@ class Rules(Spec):
         """Blocks that are taken, when the pass is put together."""
         raise NotImplementedError
 
-    def leaving(self, s: State, steps: Array) -> tuple[Array, Array]:
-        """Blocks of each slot whose request has its last token at step ``steps``, and a step on."""
+    def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
+        """Blocks of each slot whose request leaves, and a step on: of tokens as in ``watched``."""
         return s.size, s.size
 
     def used(self, s: State, requests: Requests) -> Array:
@@ -146,6 +170,11 @@ class Rules(Spec):
         each = lax.div(jnp.maximum(free, 0), jnp.maximum(decoding, 1))
         most = lax.div(jnp.full_like(each, NEVER), self.block) - 1
         return 1 + self.block * jnp.minimum(each, most)
+
+    def drafted_steps_in(self, s: State, free: Array) -> Array:
+        """The same of requests that get up to k + 1 tokens a pass, and room for k more at once."""
+        steps = self.steps_in(free, s.decoding) - 1
+        return 1 + lax.div(jnp.maximum(steps - self.drafts, 0), 1 + self.drafts)
 
     def largest(self, prompt: Array, output: Array) -> Array:
         """Blocks that a request needs in an otherwise empty cache."""

@@ -36,7 +36,7 @@ def retrace(
     path = lax.stop_gradient(log.path)
     arrival = jnp.asarray(requests.arrival)
     spent = durations(step, path, arrival.dtype)
-    given = Requests(arrival, *map(jnp.asarray, requests[1:]))
+    given = jax.tree.map(jnp.asarray, requests._replace(arrival=arrival))
     if phase and concurrency is None:
         before = _before(path.time)
         spent = jnp.where(path.count > 0, spent, path.time - before)
@@ -73,12 +73,16 @@ def _rising(path: Path) -> Array:
 def durations(step: StepTime, path: Path, kind: jnp.dtype) -> Float[Array, " t"]:
     """Seconds of each entry of a path; 0 for waits and beyond the end."""
 
-    def one(decoding: Array, context: Array, fed: Array, pairs: Array, count: Array) -> Array:
-        passes = stretch(step, decoding, context, fed, pairs.astype(kind), jnp.maximum(count, 1))
+    def one(
+        decoding: Array, context: Array, fed: Array, pairs: Array, count: Array, grows: Array
+    ) -> Array:
+        count = jnp.maximum(count, 1)
+        passes = stretch(step, decoding, context, fed, pairs.astype(kind), count, grows)
         return seconds_of(passes, passes.count.astype(kind))
 
     # a step time may have no slope at nothing fed: entries that run nothing ask for another
     used = path.count > 0
-    given = (path.decoding, path.context, path.fed, path.pairs, path.count)
+    grows = path.decoding if path.grows is None else path.grows
+    given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
     each = jax.vmap(one)(*(jnp.where(used, x, jnp.ones_like(x)) for x in given))
     return jnp.where(used, each, 0.0)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.replays import drafted
 from infer_jax.replays.eviction import evict
 from infer_jax.replays.log import Log, log_of
 from infer_jax.replays.requests import FAR, Requests
@@ -82,7 +83,7 @@ def server_of(
     step: StepTime, rules: Rules, requests: Requests, concurrency: Array | None
 ) -> "Server":
     """A server whose numbers are arrays of the loop's types."""
-    return Server(step, rules.whole(), Requests(*map(jnp.asarray, requests)), concurrency)
+    return Server(step, rules.whole(), jax.tree.map(jnp.asarray, requests), concurrency)
 
 
 class Server(NamedTuple):
@@ -97,6 +98,8 @@ class Server(NamedTuple):
         kind = jnp.result_type(self.requests.arrival)
         count = self.requests.prompt.shape[0]
         state = empty(count, width, turns, kind, self.rules.sums)
+        if self.requests.drafts is not None:
+            state = drafted.opened(state, self.requests.drafts, width)
         return self.rules.opened(state)
 
     def busy(self, s: State) -> Array:
@@ -158,7 +161,8 @@ class Server(NamedTuple):
         """The part of a prompt that would be fed next: of the one begun, or of the queue."""
         begun, at, lost = s.part >= 0, s.up, s.up_lost
         waits = (self.arrives(s) <= 0.0) | s.up_back
-        whole, out = get(self.requests.prompt, at) + lost, get(self.requests.output, at) - lost
+        whole = get(self.requests.prompt, at) + lost
+        out = get(self.requests.output, at) - lost if s.growth is None else 1 + s.growth.up_passes
         done = jnp.where(begun, s.part_done, get(self.requests.cached, at))
         rest = whole - done
         cut = s.left < rest
@@ -181,6 +185,7 @@ class Server(NamedTuple):
         if not self.rules.preempts:
             return s
         return s._replace(
+            growth=drafted.ahead(s.growth, self.requests.drafts, s.up),
             up_lost=get(s.produced, s.up),
             up_again=get(s.preempted, s.up) > 0,
             head_last=get(s.last, s.head),
@@ -225,7 +230,8 @@ class Server(NamedTuple):
         grow = feed.done.astype(s.pairs.dtype) + 0.5 * chunk
         once = new & ~s.up_again if self.rules.preempts else new
         first = all_of_it & (s.up_lost == 0) if self.rules.preempts else all_of_it
-        base = feed.whole + 1 - ready
+        base = feed.whole + 1 - (ready if s.growth is None else 0)
+        now = feed.whole + 1 - ready + s.steps
         return s._replace(
             head=head + new_head,
             taken=taken,
@@ -244,12 +250,13 @@ class Server(NamedTuple):
             who=put(s.who, slot, at, all_of_it),
             ends=put(s.ends, slot, end, all_of_it),
             base=put(s.base, slot, base, all_of_it),
-            watched=self.rules.summed(s, end, base, all_of_it),
+            watched=self.rules.summed(s, end - s.steps, now - 1, now, all_of_it),
             size=put(s.size, slot, aside, all_of_it),
             admitted=note(s.admitted, at, s.turn, once),
             first=note(s.first, at, s.turn, first),
             ready=note(s.ready, at, s.turn, all_of_it),
             last=note(s.last, at, end, all_of_it),
+            growth=drafted.fed(s.growth, slot, ready, all_of_it),
         )
 
     def run(self, s: State, go: Array) -> State:
@@ -257,6 +264,8 @@ class Server(NamedTuple):
         rules, prompts, go = self.rules, s.fed > 0, go & self.busy(s)
         decodes = ~prompts if not rules.beside else True
         once_more = (s.late, s.late_tokens) if not rules.beside else (0, 0)
+        if s.growth is not None:
+            once_more = (s.growth.over, s.late_tokens)
         decoding = jnp.where(decodes, s.decoding + once_more[0], 0)
         context = jnp.where(decodes, s.context + once_more[1], 0)
         idle = ~prompts & (s.decoding + once_more[0] == 0)
@@ -270,7 +279,8 @@ class Server(NamedTuple):
         count = jnp.where(idle, 0, steps)
         now = jnp.where(idle, waited, s.now + duration)
         fed = jnp.where(decoding > 0, count, 0) if not rules.beside else count
-        grown = s.context + fed * jnp.where(decodes, s.decoding, 0)
+        growth = s.decoding if s.growth is None else s.growth.each
+        grown = s.context + fed * jnp.where(decodes, growth, 0)
         after = self.left(s, go, s.steps + fed, grown, prompts, idle)
         after = after._replace(
             now=now,
@@ -287,6 +297,8 @@ class Server(NamedTuple):
             "blocks": rules.used(after, self.requests),
             "over": jnp.where(decoding > 0, once_more[0], 0),
         }  # fmt: skip
+        if s.growth is not None:
+            entry["grows"] = growth
         path = s.path._replace(
             **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
         )
@@ -310,6 +322,10 @@ class Server(NamedTuple):
         if rules.returns:
             most = jnp.where(s.full & s.clearing, 1, most)
         waits = (s.late > 0) & (due <= 0.0) if rules.beside else s.late > 0
+        grow = None
+        if s.growth is not None:
+            waits |= s.growth.over > 0
+            grow = s.growth.each
         most = jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
         # where a refusal is remembered, the engine tries whether there is a slot or not
         wakes = (due > 0.0) & (~s.full if rules.returns else s.running < rules.slots)
@@ -320,7 +336,7 @@ class Server(NamedTuple):
             return jnp.where(overlap, steps - 1, look)
 
         def many() -> tuple[Array, Array, Array]:
-            passes = stretch(self.step, decoding, context, s.fed, s.pairs, most)
+            passes = stretch(self.step, decoding, context, s.fed, s.pairs, most, grow)
             spent = seconds_of(passes, most.astype(kind))
             soon = wakes & (due < spent)
             come = lax.cond(soon, lambda: steps_until(passes, due), lambda: most)
@@ -350,8 +366,10 @@ class Server(NamedTuple):
     ) -> State:
         """The state at step ``steps``, those that have their last token gone."""
         done = go & (s.ends <= steps)
-        watched = self.rules.watched(s.ends, s.base, steps)
-        over = swept(s, done, steps, self.rules.leaving(s, steps), watched)
+        tokens = self.rules.tokens(s, steps)
+        watched = self.rules.watched(s.ends - steps, *tokens)
+        kept = s.base + steps if s.growth is None else jnp.zeros_like(s.base)
+        over = swept(s, done, kept, self.rules.leaving(s, *tokens), watched)
         lags = self.rules.overlap > 0
         after = s._replace(
             steps=steps,
@@ -371,4 +389,6 @@ class Server(NamedTuple):
             free=over.free,
             watched=over.watched,
         )
+        if s.growth is not None:
+            after = drafted.summed(after, s.ends, done, lags)
         return self.rules.noted(s, after, over.gone, prompts, idle)

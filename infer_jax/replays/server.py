@@ -63,9 +63,13 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
     """
     if concurrency is not None and concurrency < 1:
         raise InputError("serve", "concurrency", concurrency, "a whole number of at least 1")
-    if rules.beside and float(rules.slots) > float(rules.budget):
-        allowed = f"at most budget, {float(rules.budget):g}: every running request decodes a token"
+    room = float(rules.budget) / (1.0 + float(rules.drafts))
+    if rules.beside and float(rules.slots) > room:
+        allowed = f"at most budget, {room:g}: every running request decodes a token"
+        if float(rules.drafts):
+            allowed = f"at most {room:g}: each decodes a token and its drafts in budget"
         raise InputError("serve", "slots", float(rules.slots), allowed)
+    _check_drafts(rules, requests)
     if float(rules.overlap) and float(rules.poll) > 1:
         allowed = "no: rules that look for requests in some passes have no overlap"
         raise InputError("serve", "overlap", "yes", allowed)
@@ -83,6 +87,20 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
         raise InputError(
             "serve", "budget", float(rules.budget), f"at least {longest}: whole prompts"
         )
+
+
+def _check_drafts(rules: Rules, requests: Requests) -> None:
+    """Do nothing where requests and rules both have drafts, or neither.
+
+    Raises:
+        InputError: one without the other, or rules that have none.
+    """
+    drafts = float(rules.drafts)
+    if drafts and not rules.speculates:
+        raise InputError("serve", "drafts", drafts, "0: these rules have no drafts")
+    if (drafts > 0) != (requests.drafts is not None):
+        allowed = "drafts of rules and of requests (drawn_drafts), or neither"
+        raise InputError("serve", "drafts", drafts, allowed)
 
 
 def _turns(rules: Rules, requests: Requests) -> float:

@@ -1,11 +1,14 @@
 """The state of a scheduler between two turns of the loop."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
+
+if TYPE_CHECKING:
+    from infer_jax.replays.drafted import Growth
 
 NEVER = 2**30  # a step, a turn or a request that there is not
 
@@ -28,6 +31,7 @@ class Path(NamedTuple):
     running: Int[Array, " t"]  # requests admitted and not finished, at its end
     finished: Int[Array, " t"]
     blocks: Int[Array, " t"]  # of the cache that are taken
+    grows: Float[Array, " t"] | None = None  # with drafts: tokens that a pass adds to the context
 
 
 class State(NamedTuple):
@@ -94,6 +98,7 @@ class State(NamedTuple):
     ready: Int[Array, " n"]
     last: Int[Array, " n"]
     path: Path
+    growth: "Growth | None" = None  # where tokens are drafted
 
 
 def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> State:
@@ -107,7 +112,7 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> 
 
     zero, no, watched = jnp.zeros((), kind), jnp.asarray(False), (whole(),) * sums
     path = Path(*(jnp.zeros(turns, kind if f in ("time", "pairs") else jnp.int32)
-                  for f in Path._fields))  # fmt: skip
+                  for f in Path._fields[:-1]))  # fmt: skip
     state = State._make(whole() for _ in State._fields)._replace(
         now=zero, looked=zero - 1.0, pairs=zero, charged=zero, ratio=zero,
         fresh=~no, barred=no, full=no, clearing=no, up_back=no, up_again=no, decoded=no,
@@ -116,7 +121,7 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> 
         soonest=whole(NEVER),
         again=many(requests), stamp=many(requests), produced=many(requests),
         preempted=many(requests), admitted=many(requests), first=many(requests),
-        ready=many(requests), last=many(requests, NEVER), path=path,
+        ready=many(requests), last=many(requests, NEVER), path=path, growth=None,
     )  # fmt: skip
     return state
 
@@ -181,14 +186,14 @@ class Swept(NamedTuple):
 
 
 def swept(
-    s: State, done: Array, steps: Array, blocks: tuple[Array, Array], watched: tuple[Array, ...]
+    s: State, done: Array, tokens: Array, blocks: tuple[Array, Array], watched: tuple[Array, ...]
 ) -> Swept:
     """One reduction of all of them: XLA makes one loop of it, where five take twice the time."""
     stays = (s.ends < NEVER) & ~done
     given = (
         *(jnp.where(stays, x, 0) for x in watched),
         done.astype(jnp.int32),
-        jnp.where(done, s.base + steps, 0),
+        jnp.where(done, tokens, 0),
         *(jnp.where(done, x, 0) for x in blocks),
         jnp.where(stays, s.ends, NEVER),
         jnp.where(stays, NEVER, jnp.arange(s.ends.shape[0], dtype=jnp.int32)),
@@ -199,6 +204,6 @@ def swept(
         added = [x + y for x, y in zip(a[:sums], b[:sums], strict=True)]
         return (*added, *(jnp.minimum(x, y) for x, y in zip(a[sums:], b[sums:], strict=True)))
 
-    start = tuple(jnp.asarray(x, jnp.int32) for x in (*[0] * sums, NEVER, NEVER))
-    *looked, gone, tokens, held, more, soonest, free = lax.reduce(given, start, both, (0,))
-    return Swept(gone, tokens, held, more, soonest, free, tuple(looked))
+    start = [jnp.zeros((), x.dtype) for x in given[:sums]] + [jnp.asarray(NEVER, jnp.int32)] * 2
+    *looked, gone, left, held, more, soonest, free = lax.reduce(given, tuple(start), both, (0,))
+    return Swept(gone, left, held, more, soonest, free, tuple(looked))

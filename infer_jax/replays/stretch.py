@@ -36,13 +36,24 @@ class Stretch(NamedTuple):
 
 
 def stretch(
-    step: StepTime, decoding: Array, context: Array, new: Array, pairs: Array, count: Array
+    step: StepTime,
+    decoding: Array,
+    context: Array,
+    new: Array,
+    pairs: Array,
+    count: Array,
+    grows: Array | None = None,
 ) -> Stretch:
-    """``count`` steps in a row, of which only those without new tokens may be more than one."""
+    """``count`` steps in a row, of which only those without new tokens may be more than one.
+
+    The context grows by ``grows`` tokens from one to the next: where not given, one for each of
+    ``decoding`` requests.
+    """
     kind = pairs.dtype
-    length, grow = count.astype(kind), decoding.astype(kind)
+    length, many = count.astype(kind), decoding.astype(kind)
+    grow = many if grows is None else grows.astype(kind)
     at = 0.5 * (length * jnp.asarray(_POINTS, kind) + length - 1.0)
-    seconds = step(grow, context.astype(kind) + grow * at, new.astype(kind), pairs)
+    seconds = step(many, context.astype(kind) + grow * at, new.astype(kind), pairs)
     fit = jnp.asarray(_FIT, kind)
     q = [jnp.sum(fit[i] * seconds) for i in range(NODES)]
     h2 = (2.0 / length) ** 2

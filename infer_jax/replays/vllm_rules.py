@@ -13,6 +13,7 @@ def vllm(
     entire: bool = True,
     watermark: float = 0.0,
     overlap: bool = True,
+    drafts: float = 0,
 ) -> Preempting:
     """vLLM V1: decodes first, parts of prompts beside them, the last one preempted.
 
@@ -34,5 +35,5 @@ def vllm(
     return Preempting.of(
         budget=budget, slots=slots, blocks=blocks, block=block,
         chunked=float(chunked), entire=float(entire), watermark=int(watermark * blocks),
-        overlap=float(overlap),
+        overlap=float(overlap), drafts=drafts,
     )  # fmt: skip

@@ -32,6 +32,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("max_num_seqs", "top", "nodes", "prefill_tokens", "gpus"), checks.whole),
     **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "block_size"), checks.whole),
     **dict.fromkeys(("prefill_tp", "decode_tp"), checks.whole),
+    "drafts": partial(checks.whole, high=64.0),
     **dict.fromkeys(("prefill_instances", "decode_instances"), checks.whole),
     "memory": checks.whole,
     "prompts": partial(checks.whole, high=1e6),

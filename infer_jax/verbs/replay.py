@@ -17,6 +17,7 @@ from infer_jax.verbs.asking import verb
 from infer_jax.verbs.checks import Time, either, one_of, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
 from infer_jax.verbs.replay_requests import (
     PROMPTS,
@@ -32,6 +33,7 @@ from infer_jax.verbs.replay_requests import (
 from infer_jax.verbs.replay_result import ReplayResult
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
 from infer_jax.verbs.replay_server import ENGINES, ReplayedInstance, Sizes, series_of, server_of
+from infer_jax.verbs.speculation import DraftOptions
 from infer_jax.verbs.split import check_split
 
 KINDS = (*pictures.KINDS, ".csv")
@@ -60,6 +62,10 @@ def replay(
     enable_chunked_prefill: bool | None = None,
     async_scheduling: bool | None = None,
     enable_prefix_caching: bool = False,
+    drafts: float | None = None,
+    acceptance: float | str | None = None,
+    draft: str | None = None,
+    heads: bool = False,
     trace: str | os.PathLike[str] | None = None,
     concurrency: float | None = None,
     request_rate: float | None = None,
@@ -104,23 +110,22 @@ def replay(
     its = inputs.engine(model)
     if engine is not None and engine != its:
         raise refuse("--engine", engine, f"{its}, which {name} is of, or another --estimator")
+    wanted = DraftOptions(draft, acceptance, heads)
+    drafted = drafts_of(asked.model, drafts, wanted, its, pools=pools is not None)
     lengths = lengths_of(trace, isl, osl, range_ratio, enable_prefix_caching)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
     count = _count(prompts, load, lengths)
     _check_context(asked.model, lengths, count)
-    if warmup >= count:
-        raise refuse("--warmup", warmup, f"fewer than the requests of a run, {count}")
-    if seeds > 1 and not randomly(load, lengths):
+    _check_run(count, warmup, dp, concurrency)
+    if seeds > 1 and not (randomly(load, lengths) or drafted):
         raise refuse("--seeds", seeds, "1: nothing is drawn, so that all runs are alike")
-    if dp > min(count, either(concurrency, count)):
-        raise refuse("--dp", dp, "at most as many copies as requests")
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling)  # fmt: skip
-    server, one = _server(asked, model, float(plan.tp), pools, sizes, lengths.mean_tokens)
+    server, one = _server(asked, model, float(plan.tp), pools, sizes, lengths.mean_tokens, drafted)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
-            requests = drawn(load, lengths, count, (int(seed), i))
+            requests = with_drafts(drafted, drawn(load, lengths, count, (int(seed), i)), seed, i)
             runs.append(one(requests, int(dp), concurrency, counted))
             done()
     result = ReplayResult(
@@ -133,6 +138,7 @@ def replay(
         load=load,
         lengths=lengths,
         runs=runs,
+        drafts=drafted,
         limits={k: x for k, x in (("ttft", read(ttft)), ("tpot", read(tpot))) if x is not None},
     )
     if out is not None:
@@ -150,11 +156,12 @@ def _server(
     pools: PoolSplit | None,
     sizes: Sizes,
     mean_tokens: float,
+    drafts: ReplayDrafts | None,
 ) -> tuple[ReplayedInstance, One]:
     """An instance that yields tokens, and what runs all of them."""
     given = inputs.engine(model), model, asked.model.architecture, asked.hardware
     if pools is None:
-        server = server_of(*given, {"tp": tp}, sizes, mean_tokens)
+        server = server_of(*given, {"tp": tp}, sizes, mean_tokens, drafts)
         return server, partial(_run, server)
     pair = pair_of(pools, *given, (sizes, sizes), mean_tokens)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
@@ -185,6 +192,18 @@ def _plan(
         raise refuse("--ep", ep, allowed)
     check_split(arch, tp, 1.0, 1.0)
     return Plan.of(tp=tp, dp=dp)
+
+
+def _check_run(count: int, warmup: float, dp: float, concurrency: float | None) -> None:
+    """Check that a run of ``count`` requests is as long as its warm-up and copies need.
+
+    Raises:
+        InputError: a warm-up of all requests, or more copies than requests.
+    """
+    if warmup >= count:
+        raise refuse("--warmup", warmup, f"fewer than the requests of a run, {count}")
+    if dp > min(count, either(concurrency, count)):
+        raise refuse("--dp", dp, "at most as many copies as requests")
 
 
 def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
@@ -239,7 +258,8 @@ def _run(
         if concurrency is not None:
             loop = int(concurrency) // copies + (copy < int(concurrency) % copies)
         cached = own.cached(server.tokens)
-        log = server.serve(Requests.of(own.arrival, own.prompt, own.output, cached), loop)
+        given = Requests.of(own.arrival, own.prompt, own.output, cached, own.drafts)
+        log = server.serve(given, loop)
         there = np.asarray(log.there)
         for name, column in table.items():
             values = cached if name == "cached" else np.asarray(getattr(log, name))[there]

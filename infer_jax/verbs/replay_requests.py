@@ -8,6 +8,7 @@ import numpy as np
 
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
+from infer_jax.replays import Drafts
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.problems import ask, refuse
 
@@ -75,12 +76,14 @@ class Arriving(NamedTuple):
     prompt: np.ndarray
     output: np.ndarray
     hashes: Sequence[Sequence[int]] = ()
+    drafts: Drafts | None = None
 
     def of_one(self, copy: int, copies: int) -> "Arriving":
         """Those that a router deals to one of some copies in turn."""
         dealt = slice(copy, None, copies)
         times = (self.arrival[dealt], self.prompt[dealt], self.output[dealt])
-        return Arriving(*times, self.hashes[dealt])
+        drafts = None if self.drafts is None else Drafts(*(x[dealt] for x in self.drafts))
+        return Arriving(*times, self.hashes[dealt], drafts)
 
     def cached(self, tokens: float) -> np.ndarray:
         """Tokens of each prompt that are in a cache of ``tokens`` tokens, its last one never.

@@ -20,6 +20,7 @@ from infer_jax.results.numbers import digits, plain
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_pools import PoolSplit
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
 from infer_jax.verbs.replay_runs import ReplayRun, TimeStatistic, names, statistic
@@ -52,6 +53,14 @@ STEPS = (
 DECODED = (
     "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted. The "
     "pool that decodes computes a prompt's last token again and yields every token."
+)
+VERIFIED = (
+    "Step times are the estimator's, by rules of the engine's scheduler: {}, and prefill and "
+    "decode share the GPUs."
+)
+GROUPS = (
+    "A pass yields {:.2f} tokens in the mean, drawn for each request; the time between tokens is "
+    "between passes, as clients of a stream measure it."
 )
 POOLS = (
     "Prompts are dealt to the prefill instances in turn, caches to those that decode; a cache goes "
@@ -94,6 +103,7 @@ class ReplayResult(Pictured):
     runs: Sequence[ReplayRun]
     limits: Mapping[str, float]
     pools: PoolSplit | None = None
+    drafts: ReplayDrafts | None = None
 
     @cached_property
     def times(self) -> dict[str, TimeStatistic]:
@@ -107,7 +117,13 @@ class ReplayResult(Pictured):
 
     @property
     def _random(self) -> bool:
-        return randomly(self.load, self.lengths)
+        return randomly(self.load, self.lengths) or self.drafts is not None
+
+    @property
+    def _yields(self) -> float:
+        """Tokens after the first that a request gets in a pass, in the mean over passes."""
+        passes = sum(float(run.gaps.count.sum()) for run in self.runs)
+        return sum(float((run.output - 1)[run.counted].sum()) for run in self.runs) / passes
 
     @cached_property
     def measured(self) -> dict[str, TimeStatistic]:
@@ -185,6 +201,7 @@ class ReplayResult(Pictured):
             "max_num_batched_tokens": rules.budget,
             "block_size_tokens": rules.block,
             "kv_cache_size_tokens": self.server.tokens,
+            **self._drafted(),
             "trace": None if trace is None else trace.file,
             "concurrency": load.concurrency,
             "request_rate_per_s": load.rate,
@@ -209,6 +226,12 @@ class ReplayResult(Pictured):
             "energy_per_output_token_j": self.energy,
             "notes": self.notes(),
         }
+
+    def _drafted(self) -> Mapping[str, object]:
+        """Drafts of a pass and what it yields, where tokens are drafted."""
+        if self.drafts is None:
+            return {}
+        return {"drafts": self.drafts.count, "tokens_per_pass": self._yields}
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a request."""
@@ -236,7 +259,12 @@ class ReplayResult(Pictured):
         """What was replayed, what times hold, and what is not modelled."""
         runs, load, trace = self.runs, self.load, self.lengths.trace
         times = IN_TIMES.format(digits(1e3 * self.server.front))
-        said = [ERRORS, times, DECODED if self.pools else STEPS]
+        said = [ERRORS, times]
+        if self.drafts is None:
+            said.append(DECODED if self.pools else STEPS)
+        else:
+            words = self.drafts.words
+            said += [VERIFIED.format(words), GROUPS.format(self._yields), *self.drafts.notes]
         said.append(CACHED if self.lengths.caching else "No prefix is cached.")
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
@@ -317,6 +345,8 @@ class ReplayResult(Pictured):
         yield "duration of a run", mark + digits(duration, 4), "s"
         if self.lengths.caching:
             yield "prompts in the cache", digits(self._cached), "% of tokens"
+        if self.drafts is not None:
+            yield "tokens per pass", digits(self._yields), "of a request that decodes"
         yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"
         yield "longest queue", digits(self._peak("queue")), "requests"
         yield "most running", digits(self._peak("running")), "requests"

@@ -163,9 +163,9 @@ def _of_one(sample: np.ndarray, count: np.ndarray | None) -> dict[str, float]:
 def gaps_of(log: Log, counted: np.ndarray) -> Gaps:
     """The gaps between tokens of those requests of one copy that are counted, from its path.
 
-    A pass gives each decoding request a token. The gap before it is the time since its last one:
-    the pass itself, with passes between that fed prompts alone. Passes of one entry count as
-    equally long, and a request that was preempted as one that was not.
+    A pass gives each decoding request a token, or with drafts some at once. The gap before it is
+    the time since its last one: the pass itself, with passes between that fed prompts alone. Passes
+    of one entry count as equally long, and a request that was preempted as one that was not.
     """
     turns = int(log.turns)
     path = log.path

@@ -1,6 +1,6 @@
 """The server of a replay: the rules of its engine, and what its passes cost."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -13,12 +13,21 @@ from infer_jax import footprint
 from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, memory, shape
-from infer_jax.estimators.serving.mixed import Mixed, mixed, mixed_pass, mixed_time
+from infer_jax.estimators.serving.mixed import (
+    Mixed,
+    drafted_pass,
+    drafted_time,
+    mixed,
+    mixed_pass,
+    mixed_time,
+)
+from infer_jax.estimators.serving.pass_terms import Spent
 from infer_jax.physics import energy
 from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_runs import Series
 
 ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
@@ -54,6 +63,12 @@ class ReplayedInstance(NamedTuple):
     pass_: Mixed
     front: float
     tokens: float  # of the cache
+    drafts: ReplayDrafts | None = None
+
+    @property
+    def step(self) -> Partial:
+        """The seconds of a pass."""
+        return Partial(mixed_time if self.drafts is None else drafted_time, self.pass_)
 
     @property
     def words(self) -> str:
@@ -61,9 +76,10 @@ class ReplayedInstance(NamedTuple):
         rules = self.rules
         blocks, block = self.tokens / float(rules.block), float(rules.block)
         each = "a token each" if block == 1 else f"{block:g} tokens each"
+        drafts = "" if self.drafts is None else f"; {self.drafts.words}"
         return (
             f"at most {float(rules.slots):,.0f} sequences and {float(rules.budget):,.0f} tokens in "
-            f"a pass, a cache of {blocks:,.0f} blocks of {each}"
+            f"a pass, a cache of {blocks:,.0f} blocks of {each}{drafts}"
         )
 
     def serve(self, requests: Requests, concurrency: int | None) -> Log:
@@ -73,7 +89,7 @@ class ReplayedInstance(NamedTuple):
             InputError: a request that the server never holds.
         """
         try:
-            return serve(Partial(mixed_time, self.pass_), self.rules, requests, concurrency)
+            return serve(self.step, self.rules, requests, concurrency)
         except InputError as error:
             raise refuse(
                 OPTIONS.get(error.field, error.field), error.value, error.allowed
@@ -85,9 +101,10 @@ class ReplayedInstance(NamedTuple):
             return np.zeros(0)
         path = log.path
         kind = path.time.dtype
-        given = (path.decoding, path.context, path.fed, path.pairs, path.count)
-        points = path.time.shape[0]
-        watts = once(_watts, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
+        grows = path.decoding if path.grows is None else path.grows
+        given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
+        points, law = path.time.shape[0], _watts if self.drafts is None else _drafted_watts
+        watts = once(law, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
         return np.asarray(watts)
 
 
@@ -104,20 +121,28 @@ def series_of(server: ReplayedInstance, log: Log) -> Series:
     )
 
 
-def _watts(
-    m: Mixed, decoding: Array, context: Array, fed: Array, pairs: Array, count: Array
-) -> Array:
+def _watts(m: Mixed, *path: Array) -> Array:
     """Watts of a chip by the shares of each pass that it reads and computes; at rest in a wait."""
+    return _watts_of(mixed_pass, m, *path)
 
-    def one(decoding: Array, context: Array, fed: Array, pairs: Array, count: Array) -> Array:
-        middle = context + decoding * (count - 1.0) / 2.0
-        spent = mixed_pass(m.context, decoding, middle, fed, pairs)
+
+def _drafted_watts(m: Mixed, *path: Array) -> Array:
+    """The same of passes with drafts."""
+    return _watts_of(drafted_pass, m, *path)
+
+
+def _watts_of(law: Callable[..., Spent], m: Mixed, *path: Array) -> Array:
+    def one(
+        decoding: Array, context: Array, fed: Array, pairs: Array, count: Array, grows: Array
+    ) -> Array:
+        middle = context + grows * (count - 1.0) / 2.0
+        spent = law(m.context, decoding, middle, fed, pairs)
         busy = jnp.where(count > 0, 1.0 / spent.time, 0.0)
         reading, computing = (jnp.minimum(x * busy, 1.0) for x in (spent.reading, spent.computing))
         power = m.context.hardware.power
         return energy.power(power, reading, computing, m.context.model.draw)
 
-    return jax.vmap(one)(decoding, context, fed, pairs, count)
+    return jax.vmap(one)(*path)
 
 
 def server_of(
@@ -128,6 +153,7 @@ def server_of(
     degrees: Mapping[str, float],
     sizes: Sizes,
     mean_tokens: float,
+    drafts: ReplayDrafts | None = None,
 ) -> ReplayedInstance:
     """One instance that serves requests of ``mean_tokens`` tokens on average.
 
@@ -140,18 +166,18 @@ def server_of(
     slots = float(rules.slots) if sizes.slots is None else sizes.slots
     budget = float(rules.budget) if sizes.budget is None else sizes.budget
     block = BLOCKS[engine] if sizes.block is None else sizes.block
-    if slots > budget and rules.beside:
-        if sizes.slots is not None:
-            allowed = f"at most --max-num-batched-tokens, {budget:g}: each decodes a token"
-            raise refuse("--max-num-seqs", slots, allowed)
-        slots = budget
+    count = 0 if drafts is None else drafts.count
+    slots = _slots(slots, budget, count, asked=sizes.slots is not None, beside=rules.beside)
+    if drafts is not None:
+        model = model.with_(acceptance=drafts.acceptance)
     if sizes.utilization is not None:
         model = model.with_(usable_memory=sizes.utilization)
     # memory is vLLM's account: other engines' many slots take none of it by themselves
     counted = UNBOUNDED if sizes.slots is None else slots
-    plan = Deployment.of(**degrees, chunk=budget, max_sequences=counted, block=block)
+    plan = Deployment.of(**degrees, chunk=budget, max_sequences=counted, block=block, drafts=count)
     length = jnp.asarray(block * np.ceil(mean_tokens / block))
-    pass_, free, each, front = once(_priced, model, arch, hardware, plan, length)
+    small = None if drafts is None else drafts.model
+    pass_, free, each, front = once(_priced, model, arch, small, hardware, plan, length)
     tokens = float(np.floor(free / each * float(length) / block) * block)
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
@@ -160,8 +186,26 @@ def server_of(
     if engine == "sglang":
         rules = sglang(tokens=tokens, page=block, **names)
     else:
+        names |= {} if drafts is None else {"drafts": count}
         rules = ENGINES[engine](blocks=tokens / block, block=block, **names)
-    return ReplayedInstance(engine, rules, pass_, float(front), tokens)
+    return ReplayedInstance(engine, rules, pass_, float(front), tokens, drafts)
+
+
+def _slots(slots: float, budget: float, drafts: int, *, asked: bool, beside: bool) -> float:
+    """Sequences of a pass, no more than decode in it with their drafts.
+
+    Raises:
+        InputError: more of them were asked for.
+    """
+    room = float(budget // (1 + drafts))
+    if slots <= room or not beside:
+        return slots
+    if asked:
+        allowed = f"at most --max-num-batched-tokens, {budget:g}: each decodes a token"
+        if drafts:
+            allowed = f"at most {room:g}: each decodes {1 + drafts} of {budget:g} tokens"
+        raise refuse("--max-num-seqs", slots, allowed)
+    return room
 
 
 def _settings(engine: str, sizes: Sizes) -> dict[str, bool]:
@@ -183,9 +227,14 @@ def _settings(engine: str, sizes: Sizes) -> dict[str, bool]:
 
 
 def _priced(
-    model: Serving, arch: Architecture, hardware: Hardware, plan: Deployment, length: Array
+    model: Serving,
+    arch: Architecture,
+    draft: Architecture | None,
+    hardware: Hardware,
+    plan: Deployment,
+    length: Array,
 ) -> tuple[Mixed, Array, Array, Array]:
     """What passes cost; bytes of a chip left for the cache and of a request; seconds in front."""
-    c = model.context(shape(arch), hardware, plan)
+    c = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
     chip = footprint.account(*memory.asked(c))
     return mixed(c), chip.available, chip.at_its_end(length), model.front_time(plan)

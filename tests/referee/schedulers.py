@@ -13,6 +13,11 @@ from typing import NamedTuple
 StepTime = Callable[[float, float, float, float], float]
 
 
+def one_token() -> int:
+    """Tokens of a decode pass without drafts."""
+    return 1
+
+
 @dataclass(eq=False)
 class Request:
     """One request and what happened to it."""
@@ -30,6 +35,26 @@ class Request:
     first: float = inf
     last: float = inf
     preempted: int = 0
+    yields: Callable[[], int] = field(
+        default=one_token, kw_only=True
+    )  # tokens that a decode pass gives it
+    beyond: int = field(
+        default=0, kw_only=True
+    )  # of them, tokens after its last one, which are thrown away
+    got: int | None = field(default=None, kw_only=True)  # what its last pass gave, if it decoded
+    sure: bool = field(
+        default=True, kw_only=True
+    )  # whether its last pass was wanted for one token alone
+
+    def decode(self) -> None:
+        """The tokens of a pass; none for one that has its last."""
+        left = self.output - self.made
+        if not left:
+            return
+        self.got, self.sure = self.yields(), left == 1
+        useful = min(self.got, left)
+        self.computed, self.made = self.computed + useful, self.made + useful
+        self.beyond += self.got - useful
 
     @property
     def tokens(self) -> int:
@@ -87,6 +112,14 @@ class Vllm(Engine):
 
     entire: bool = True  # scheduler_reserve_full_isl
     chunked: bool = True
+    drafts: int = 0
+
+    def ahead(self, r: Request) -> int:
+        """Tokens of room beside those that a pass feeds: drafts of the next, and doubtful ones."""
+        if not r.decodes():
+            return 0
+        doubtful = self.overlap and r.got is not None
+        return self.drafts + (1 + self.drafts - (r.got or 0) if doubtful else 0)
 
     def compose(self) -> Pass:
         budget, fed, taken_back = self.budget, Pass([], []), False
@@ -95,9 +128,13 @@ class Vllm(Engine):
             r = self.running[index]
             if r.made == r.output:  # its last token is in flight
                 index += 1
+                if not r.sure:  # nobody knows
+                    fed.decodes.append(r)
+                    budget -= 1 + self.drafts
                 continue
-            new = min(r.tokens - r.computed, budget)
-            while self.size(r.computed + new) - r.held > self.free():
+            drafted = self.drafts if r.decodes() else 0
+            new, ahead = min(r.tokens - r.computed + drafted, budget), self.ahead(r)
+            while self.size(r.computed + new + ahead) - r.held > self.free():
                 victim = [v for v in self.running if v.made < v.output][-1]
                 self.take_back(victim)
                 self.waiting.appendleft(victim)
@@ -105,7 +142,7 @@ class Vllm(Engine):
                 if victim is r:
                     break
             else:
-                r.held = max(r.held, self.size(r.computed + new))
+                r.held = max(r.held, self.size(r.computed + new + ahead))
                 budget -= self._feed(r, new, fed)
                 index += 1
                 continue
@@ -312,12 +349,16 @@ def serve(
     engine: Engine,
     lengths: Iterable[tuple[float, int, int] | tuple[float, int, int, int]],
     concurrency: int | None = None,
+    yields: Callable[[int], Callable[[], int]] = lambda index: one_token,
 ) -> list[Request]:
     """What happens to requests of (arrival, prompt, output[, cached]), in order of arrival.
 
     With ``concurrency`` one that arrives while as many are in flight is sent when one of them ends.
+    ``yields``: of the request of an index, what draws the tokens of its decode passes.
     """
     requests = [Request(i, arrival, *tokens) for i, (arrival, *tokens) in enumerate(lengths)]
+    for r in requests:
+        r.yields = yields(r.index)
     if engine.overlap and isinstance(engine, Sglang):
         return _one_behind(step, engine, requests, concurrency)
     if engine.overlap:
@@ -348,19 +389,19 @@ def began(step: StepTime, engine: Engine, fed: Pass, now: float) -> float:
         r.admitted = now if r.admitted is None else r.admitted
     new = sum(n for _, n in fed.parts)
     pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
-    context = sum(r.tokens for r in fed.decodes)
+    context = sum(r.tokens + r.beyond for r in fed.decodes)
     return float(step(len(fed.decodes), context, new, pairs))
 
 
 def computed(fed: Pass) -> list[Request]:
     """Count the tokens of a pass; the requests whose prompt it ends."""
     for r in fed.decodes:
-        r.computed, r.made = r.computed + 1, r.made + 1
+        r.decode()
     firsts: list[Request] = []
     for r, n in fed.parts:
         r.computed += n
         if r.computed == r.prompt + r.lost:
-            r.made += 1
+            r.made, r.got, r.sure = r.made + 1, None, True
             firsts.append(r)
     return firsts
 
@@ -406,8 +447,9 @@ def _overlapped(
         if fed.decodes or fed.parts:
             begun = max(now, free)
             free = begun + began(step, engine, fed, begun)
+            useful = [r for r in fed.decodes if r.made < r.output]
             firsts = computed(fed)
-            gone = [r for r in (*fed.decodes, *firsts) if r.made == r.output]
+            gone = [r for r in (*useful, *firsts) if r.made == r.output]
             flight.append((free, firsts, gone))
             if len(flight) < 2:
                 continue

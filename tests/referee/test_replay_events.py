@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from infer_jax.replays import Log, Preempting, PrefillFirst, Requests, WholeLife, replay
+from infer_jax.replays import (
+    Drafts,
+    Log,
+    Preempting,
+    PrefillFirst,
+    Requests,
+    WholeLife,
+    drawn_drafts,
+    replay,
+)
 
 from . import events, schedulers, serving
 from .serving import SHAPES, SHORT, Case, Machine, step_time
@@ -27,7 +36,14 @@ CLOSE = 1e-9
 @partial(jax.jit, static_argnames=("width", "turns"), compiler_options=SHORT)
 def replayed(machine, rules, requests, concurrency, *, width=256, turns=8192) -> Log:
     step = Partial(step_time, machine)
+    if requests.drafts is not None:
+        step = Partial(_verifying, rules.drafts, machine)
     return replay(step, rules, requests, concurrency, width=width, turns=turns)
+
+
+def _verifying(drafts, machine, decoding, *rest):
+    """A pass feeds every request that decodes a token and its drafts."""
+    return step_time(machine, decoding * (1.0 + drafts), *rest)
 
 
 class Drawn(NamedTuple):
@@ -37,6 +53,7 @@ class Drawn(NamedTuple):
     prompt: np.ndarray
     output: np.ndarray
     cached: np.ndarray | None = None
+    drafts: Drafts | None = None
 
 
 def drawn(case: Case, count: int, seed: int, *, capped: bool = False) -> Drawn:
@@ -109,14 +126,15 @@ def fitting(d: Drawn, tokens: int) -> Drawn:
     return d._replace(prompt=prompt, output=np.minimum(d.output, tokens - prompt - 2))
 
 
-def serve(engine: schedulers.Engine, case: Case, d: Drawn) -> dict[str, np.ndarray]:
-    m = case.machine
+def serve(engine: schedulers.Engine, case: Case, d: Drawn, yields=None) -> dict[str, np.ndarray]:
+    m, fed = case.machine, 1 + getattr(engine, "drafts", 0)
     found = np.zeros(len(d.prompt)) if d.cached is None else d.cached
     sizes = (x.astype(int) for x in (d.prompt, d.output, found))
     lengths = zip(d.arrival.tolist(), *sizes, strict=True)
     done = schedulers.serve(
-        lambda b, c, n, p: step_time(m, b, c, n, p), engine, lengths, case.concurrency
-    )
+        lambda b, c, n, p: step_time(m, fed * b, c, n, p), engine, lengths, case.concurrency,
+        yields or (lambda index: schedulers.one_token),
+    )  # fmt: skip
     names = ("arrival", "admitted", "first", "last", "preempted")
     return {name: np.array([getattr(r, name) for r in done]) for name in names}
 
@@ -230,6 +248,91 @@ def test_sglang_that_overlaps():
 
     assert check(100, 30, make) > 50
     assert check(110, 10, make, blocks=(30.0, 40.0)) == 0
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_vllm_whose_drafts_are_all_accepted_or_none(overlap, share):
+    """Passes of k + 1 tokens a request that yield as many, or one: blocks, budget and the end."""
+    preempted = 0
+    for i, case in enumerate(small(15, 120, (1.0, 4.0))):
+        drafts = 1 + i % 3
+        rules, engine, d = drafting(i, case, drafts, overlap, 120)
+        made = drawn_drafts(d.output, share, drafts, np.random.default_rng(0))
+        theirs = serve(engine, case, d, lambda index, n=drafts: lambda: 1 + int(share * n))
+        preempted += theirs["preempted"].sum()
+        log = run(case, rules, d._replace(drafts=made), width=32, turns=8192)
+        compare(log, theirs, f"{i}, {rules}: ")
+    assert preempted > 30
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_vllm_whose_passes_yield_tokens_at_random(overlap):
+    """The same passes of each request: what is replayed otherwise is how its context grows."""
+    for i, case in enumerate(small(6, 130, (30.0, 40.0))):
+        drafts = 1 + i % 3
+        rules, engine, d = drafting(i, case, drafts, overlap, 130)
+        many = [np.random.default_rng((i, j)) for j in range(FEW)]
+        yields = [partial(passing, g, drafts) for g in many]
+        theirs = serve(engine, case, d, yields.__getitem__)
+        drawn = (np.random.default_rng((i, j)) for j in range(FEW))
+        each = [passes_of(int(n), g, drafts) for n, g in zip(d.output, drawn, strict=True)]
+        made = Drafts._make(np.array(x) for x in zip(*each, strict=True))
+        log = run(case, rules, d._replace(drafts=made), width=32, turns=8192)
+        for name, rtol in (("first", 2e-4), ("last", 2e-4), ("arrival", 2e-4)):
+            ours = np.asarray(getattr(log, name))[:FEW]
+            np.testing.assert_allclose(ours.mean(), theirs[name].mean(), rtol=rtol)
+
+
+def passing(g: np.random.Generator, drafts: int, share: float = 0.7) -> int:
+    """Tokens of a pass: drafts until one is refused, and one more."""
+    accepted = 0
+    while accepted < drafts and g.random() < share:
+        accepted += 1
+    return accepted + 1
+
+
+def passes_of(output: int, g: np.random.Generator, drafts: int) -> tuple[int, float, int]:
+    """Passes after the first token, tokens a pass before the last, and those it is wanted for."""
+    left, passes, rate, rest = output - 1, 0, 1.0, 1
+    while left > 0:
+        rate, rest = (output - 1 - left) / max(passes, 1), left
+        left -= passing(g, drafts)
+        passes += 1
+    return passes, rate, rest
+
+
+def test_passes_are_drawn_by_the_law_of_acceptance():
+    """How many passes 11 tokens take: shares of 40,000 draws, and the law by recursion."""
+    curve = np.array([0.8, 0.5, 0.9])
+    reached = np.concatenate([[1.0], np.cumprod(curve), [0.0]])
+    yields = reached[:-1] - reached[1:]  # of 1, 2, ... tokens
+    law = np.zeros((12, 12))  # passes, tokens
+    law[0, 0] = 1.0
+    for passes in range(11):
+        for tokens in range(10):
+            for more, share in enumerate(yields, 1):
+                law[passes + 1, min(tokens + more, 10)] += share * law[passes, tokens]
+    made = drawn_drafts(np.full(40_000, 11), curve, 3, np.random.default_rng(0))
+    shares = np.bincount(made.passes, minlength=12) / 40_000
+    np.testing.assert_allclose(shares, law[:, 10], atol=5 * np.sqrt(0.25 / 40_000))
+    several = made.passes > 1
+    before = np.where(several, made.rate * (made.passes - 1), 0.0)
+    np.testing.assert_allclose(before + made.rest, 10, rtol=1e-12)
+    alone = drawn_drafts([1, 2], 0.5, 2, np.random.default_rng(0))
+    assert (alone.passes.tolist(), alone.rest.tolist()) == ([0, 1], [1, 1])
+
+
+def drafting(i: int, case: Case, drafts: int, overlap: bool, seed: int):
+    """Rules, the referee's engine and requests, with drafts."""
+    e = case.engine
+    slots = min(e.slots, e.budget // (2 + 2 * drafts))
+    sizes: dict[str, Any] = {"budget": e.budget, "slots": slots, "blocks": e.blocks}
+    sizes |= {"block": e.block}
+    rules = Preempting.of(**sizes, overlap=float(overlap), drafts=drafts)
+    engine = schedulers.Vllm(**sizes, overlap=overlap, drafts=drafts)
+    d = drawn(case, FEW, seed + i, capped=i % 4 > 1)
+    return rules, engine, fitting(d, (e.blocks - 2) * e.block - 3 * drafts)
 
 
 def test_sglang_refuses_at_a_tie():

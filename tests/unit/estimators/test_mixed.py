@@ -8,7 +8,15 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, Serving, shape
-from infer_jax.estimators.serving.mixed import as_prompts, mixed, mixed_pass, mixed_time
+from infer_jax.estimators.serving.mixed import (
+    as_prompts,
+    drafted_pass,
+    drafted_time,
+    mixed,
+    mixed_pass,
+    mixed_time,
+)
+from infer_jax.estimators.serving.passes import passes
 from infer_jax.replays import Requests, serve, vllm
 
 MODELS = {"llama-3.1-8b": 1, "gpt-oss-20b": 1, "deepseek-v3": 8}  # plain, windows, latent experts
@@ -61,6 +69,34 @@ def test_the_table_is_within_a_ten_thousandth(model, tp):
     pairs += new * random.integers(0, 2, 3000) * random.uniform(0, 30_000, 3000)
     batch = (decoding, decoding * random.uniform(1, 100_000, 3000), new, pairs)
     np.testing.assert_allclose(looked_up(tabulated(c), *batch), times(c, *batch), rtol=1e-4)
+
+
+@pytest.mark.parametrize("small", [None, "llama-3.2-1b"])
+def test_a_pass_with_drafts_is_the_estimators(small):
+    """Over the tokens that it yields it is the closed form's step, with heads or another model."""
+    estimator, arch, hardware, _, plain = context_of("llama-3.1-8b", 1)
+    draft = None if small is None else shape(ij.load_model(small).architecture)
+    plan = Deployment.of(tp=1, drafts=3.0)
+    c = estimator.with_(acceptance=0.7).context(shape(arch), hardware, plan, draft)
+    verifying, table = jax.jit(drafted_pass), jax.jit(drafted_time)
+    kept = 1 + 0.7 + 0.7**2 + 0.7**3
+    held = jnp.asarray(40.0), jnp.asarray(3000.0)
+    step = jax.jit(lambda c, b, t: passes(c, b, t, 100.0 * b, 0.0 * b).decode.time)(c, *held)
+    batch = [jnp.asarray(x) for x in (40.0, 120e3, 0.0, 0.0)]
+    found = verifying(c, *batch)
+    assert float(found.time) == pytest.approx(
+        kept * float(step) * float(estimator.decode_factor), rel=1e-12
+    )
+    beside = [jnp.asarray(x) for x in (40.0, 120e3, 600.0, 180e3)]
+    both = float(verifying(c, *beside).time)
+    for given, expected in ((batch, float(found.time)), (beside, both)):
+        assert float(table(tabulated(c), *given)) == pytest.approx(expected, rel=1e-4)
+    # a prompt alone is not slower for drafts of the model's own heads; another model computes it
+    prompt = [jnp.asarray(x) for x in (0.0, 0.0, 600.0, 180e3)]
+    without = float(times(plain, *(x[None] for x in prompt))[0])
+    alone = float(verifying(c, *prompt).time)
+    assert alone == pytest.approx(without, rel=1e-12) if small is None else alone > without
+    assert float(found.time) < both < float(found.time) + alone
 
 
 def test_parts_of_prompts_have_their_tokens_and_pairs():

@@ -137,6 +137,32 @@ def test_it_says_what_is_replayed_and_that_a_closed_loop_begins_with_a_burst(fly
     assert usual.words == "1,024 (default) tokens in and 128 (default) out"
 
 
+DRAFTED: dict[str, Any] = {"drafts": 3, "acceptance": 0.7, "heads": True}
+
+
+def test_drafts_yield_several_tokens_a_pass(loaded):
+    both = ij.replay(*SERVER, **OPEN, **DRAFTED)
+    run, plain, fields = both.runs[0], loaded.runs[0], both.to_dict()
+    # the same requests, with fewer and longer passes
+    np.testing.assert_array_equal(run.prompt, plain.prompt)
+    gaps = run.gaps
+    assert gaps.count.sum() < 0.7 * (run.output - 1).sum()
+    spent = (run.last - run.first).sum()
+    assert (gaps.seconds * gaps.count).sum() == pytest.approx(spent, rel=1e-9)
+    assert both.times["tpot"].values["mean"] < loaded.times["tpot"].values["mean"]
+    assert both.times["itl"].values["p50"] > loaded.times["itl"].values["p50"]
+    yields = (run.output - 1).sum() / gaps.count.sum()
+    assert fields["tokens_per_pass"] == pytest.approx(yields) and 1.5 < yields < 2.4
+    assert both.energy > 0 and fields["drafts"] == 3
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in (OPEN | {"drafts": 3}).items()]
+    printed = answer("replay", SERVER[0], "--hardware", SERVER[1], *words, "--acceptance=0.7",
+                     "--heads")  # fmt: skip
+    assert printed == as_command(both)[0]
+    assert "a pass verifies 3 drafts and one token more of each request" in " ".join(
+        str(both).split()
+    )
+
+
 @pytest.mark.parametrize("warmup", [0, 10])
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_gaps_between_tokens_add_up_to_what_requests_take(engine, warmup):
@@ -316,6 +342,11 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"gpu_memory_utilization": 0.1}, "tp is '1'; allowed: more GPUs"),
         ({"out": "replay.doc"}, "out is 'replay.doc'"),
         ({"ramp_up": 1.0, "request_rate": None, "concurrency": 4}, "ramp_up is '1'"),
+        ({"drafts": 3}, "How many drafts are accepted"),
+        ({"acceptance": 0.7, "heads": True}, "How many tokens does a pass draft"),
+        ({**DRAFTED, "engine": "sglang"}, "drafts is '?3'?; allowed: with the rules of vllm"),
+        ({**DRAFTED, "drafts": 6}, "drafts is '?6'?; allowed: at most 5"),
+        ({**DRAFTED, "max_num_seqs": 129}, "max_num_seqs is 129; allowed: at most 128"),
     ],
 )
 def test_what_is_not_replayed_is_refused_in_one_sentence(changed, says):
@@ -377,6 +408,7 @@ def test_two_pools_answer_what_their_command_prints():
         ({**SPLIT, "tp": 1}, "tp is '?1'?; allowed: without prefill_tp"),
         ({**SPLIT, "tp": None, "engine": "sglang"}, "engine is 'sglang'; allowed: vllm"),
         ({**SPLIT, "tp": None, "decode_tp": 3}, "tp"),
+        ({**SPLIT, "tp": None, **DRAFTED}, "drafts is '?3'?; allowed: in one pool"),
     ],
 )
 def test_what_two_pools_refuse(options, said):
