@@ -1,4 +1,4 @@
-"""Posterior predictive checks: could these measurements have come from this fit?"""
+"""Posterior predictive checks: whether measurements could have come from a fit."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from infer_jax.calibration.fitting import Fit
 class Check(NamedTuple):
     """One statistic of the residuals: as measured, its 80 % range in replicas, how extreme.
 
-    ``extreme`` is the share of replicas at least as large; near 0 or 1 the fit cannot make it.
+    ``extreme`` is the share of replicas at least as large; near 0 or 1 the fit does not explain it.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Check(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """True where 1 % of the replicas or more lie on either side."""
+        """True where at least 1 % of the replicas lie on each side."""
         return 0.01 <= self.extreme <= 0.99
 
 
@@ -38,10 +38,10 @@ def predictive_checks(
     """Statistics of log(measured / predicted), against replicas drawn from the posterior.
 
     A replica has parameters of covariance ``covered`` and independent noise of size ``scale``.
-    Checked: the spread, the worst row, the lag-one likeness of neighbours (runs of one server
-    stand together: errors alike show as a positive one), and for each of ``trends`` (say log
-    concurrency) the correlation with it, which a wrong form leaves. Source: Gelman, Meng and
-    Stern 1996.
+    Checked: the spread, the worst row, the lag-one autocorrelation (neighbouring rows are runs of
+    one server, whose errors are alike where it is positive), and the correlation with each of
+    ``trends`` (such as log concurrency), which a wrong functional form leaves. Source: Gelman, Meng
+    and Stern 1996.
     """
     random = np.random.default_rng(seed)
     values, vectors = np.linalg.eigh(covered)

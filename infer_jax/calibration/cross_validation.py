@@ -13,9 +13,9 @@ from infer_jax.errors import InputError
 
 
 class Held(NamedTuple):
-    """One fold: its name, the rows in it (true), and the fit on the other rows.
+    """One fold: its name, a mask of its rows, and the fit on the other rows.
 
-    The fit's predictions are of every row, those of the fold among them.
+    The fit predicts every row, also those of the fold.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Held(NamedTuple):
 
 
 def labelled(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
-    """Rows of each fold (true), from a label a row.
+    """A mask of the rows of each fold, from one label for each row.
 
     Raises:
         InputError: another number of labels than rows, or fewer than two folds.
@@ -40,7 +40,9 @@ def labelled(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
 def random_groups(
     groups: Sequence[Hashable], share: float = 0.3, seeds: int = 5
 ) -> dict[str, np.ndarray]:
-    """Rows of ``seeds`` random draws of a ``share`` of the groups (true); draws overlap.
+    """Masks of the rows in random draws of a ``share`` of the groups, one for each of ``seeds``.
+
+    Draws overlap.
 
     Raises:
         InputError: fewer than two groups, or a share outside (0, 1).
@@ -67,9 +69,9 @@ def cross_validate(
     """A fit for each fold on the rows outside it, one after the other; compiled once.
 
     Args:
-        problem: what is fitted.
-        folds: rows of each fold (true), by name; a fold may overlap another.
-        weights: how many times each row counts where it is fitted; 0: predicted only.
+        problem: the fitting problem.
+        folds: masks of the rows of each fold, by name; folds may overlap.
+        weights: how many times each row counts in fits; 0: it is only predicted.
         starts: free coordinates to start from, starts x parameters; the tree's by default.
 
     Raises:

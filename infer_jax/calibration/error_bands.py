@@ -1,8 +1,8 @@
-"""Bands that measurements will lie in, from errors on left-out rows.
+"""Prediction bands of measurements, from errors on left-out rows.
 
-A fit's own residuals are too small, and errors of one server are alike, so the errors that make
-the bands are those of predictions without the row's whole cluster. They are found without
-refitting, and quantiles are taken over rows like the one in question.
+A fit's own residuals are too small, and errors of one server are alike, so the bands are made of
+errors of predictions without the row's whole cluster. These errors are computed without refitting,
+and quantiles are taken over rows like the one asked about.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,10 +18,10 @@ from infer_jax.errors import InputError
 
 
 def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = None) -> np.ndarray:
-    """log(predicted / measured) of every row had its cluster been left out, to first order.
+    """log(predicted / measured) of every row if its cluster were left out, to first order.
 
-    The residuals r + J m, where m is how the fit moves without the cluster (``moved_without``).
-    Rows that are not ``asked`` keep their residual.
+    r + J m with the residuals r, and m the change of the fit without the cluster
+    (``moved_without``). Rows that are not ``asked`` keep their residual.
 
     Raises:
         InputError: labels that are not one a row.
@@ -65,8 +65,8 @@ def bands(
         errors: log(predicted / measured) of known rows, as ``left_out`` gives them.
         known: labels of the known rows, by name of the label.
         asked: labels of the asked rows, by the same names.
-        likeness: by name of the label, how many times more an equal row says.
-        clusters: labels of the known rows whose errors are alike, as ``left_out`` had them.
+        likeness: by name of the label, the factor by which a row with an equal label weighs more.
+        clusters: labels of the known rows whose errors are alike, as passed to ``left_out``.
 
     Raises:
         InputError: labels that differ in name or number.

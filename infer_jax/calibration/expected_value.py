@@ -1,4 +1,4 @@
-"""What it is worth to know a number before choosing: by regression of benefits on draws of it."""
+"""Expected value of information: what knowing a number before choosing is worth."""
 
 from collections.abc import Sequence
 
@@ -42,12 +42,12 @@ def shadow_price(
     chances: Float[np.ndarray, " options"],
     asked: float,
 ) -> float:
-    """Cost that a unit of probability of breaking limits is worth where ``asked`` is kept.
+    """Cost of one unit of probability, where limits must hold with probability ``asked``.
 
-    The multiplier k of the least expected cost whose probability is ``asked`` or more, over
-    mixtures of options: the one of greatest min_j (cost_j + k (asked - chance_j)), 0 where the
-    cheapest option keeps it, the steepest finite one where none does. Source: Boyd and Vandenberghe
-    2004, 5.6.3.
+    The Lagrange multiplier of the least expected cost over mixtures of options that hold with
+    probability ``asked``: the k with the greatest min_j (cost_j + k (asked - chance_j)); 0 where
+    the cheapest option satisfies it, the largest finite slope where none does. Source: Boyd and
+    Vandenberghe 2004, 5.6.3.
     """
     most = min(asked, float(chances.max()) - 1e-9)
     rise = costs[:, None] - costs[None, :]

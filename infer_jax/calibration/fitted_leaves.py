@@ -26,7 +26,7 @@ EDGE = 1e-6  # how near to a bound a starting value may be, as a share of the sp
 class Parameters:
     """The fitted leaves of a tree: their paths, their places among its leaves, their bounds.
 
-    A parameter may have several places: leaves tied to it take its value.
+    A parameter may have several leaves: those tied to it take its value.
     """
 
     names: tuple[str, ...]

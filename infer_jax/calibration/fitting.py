@@ -1,7 +1,7 @@
 """Fits the parameters of a model to measurements.
 
 Residuals are differences of logarithms, passed through a robust loss, with priors as residuals
-of their own; Levenberg-Marquardt starts from several points at once and the best end is kept.
+of their own. Levenberg-Marquardt starts from several points; the best solution is kept.
 """
 
 import dataclasses
@@ -19,19 +19,19 @@ from infer_jax.calibration.problem import FitProblem, Predict, Prior
 from infer_jax.calibration.uncertainty import covariance, interval
 from infer_jax.errors import InputError
 
-LOOSEST = 0.2  # the least stiffness: with most rows outliers, curvature says nothing
+LOOSEST = 0.2  # least stiffness: if most rows are outliers, the curvature is meaningless
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Parameters that fit, with their error bars: ``values``, ``covariance``, ``intervals``.
+    """Fitted parameters with their error bars: ``values``, ``covariance``, ``intervals``.
 
     ``tree`` is the given pytree with fitted leaves; ``predicted`` and ``measured`` are in the
     unit of the data; ``free`` and ``jacobian`` (rows x parameters, of log prediction) are in the
     coordinates of ``parameters``; ``precision`` is the diagonal of the prior's information there;
-    ``scale`` the ordinary size of each row's log residual; ``losses`` are half the sums of squares
-    where the restarts end, in squares of the scale, the best first. ``clusters`` labels rows
-    whose errors belong together, for the error bars; None: every row is alone.
+    ``scale`` the typical size of each row's log residual; ``losses`` are half the sums of squares
+    of the restarts' solutions, in squares of the scale, the best first. ``clusters`` labels rows
+    with correlated errors, for the error bars; None: all rows are independent.
     """
 
     tree: Any
@@ -57,7 +57,7 @@ class Fit:
     def covariance(self) -> np.ndarray:
         """Covariance of the free coordinates, parameters x parameters: ``covariance`` of the fit.
 
-        The inverse of the information where all rows are of one cluster, which tells no scatter.
+        With a single cluster, which has no scatter, the inverse of the information.
         """
         labels = range(len(self.weights)) if self.clusters is None else self.clusters
         if len({str(one) for one, w in zip(labels, self.weights, strict=True) if w > 0}) < 2:
@@ -81,14 +81,14 @@ class Fit:
 
     @property
     def counted(self) -> np.ndarray:
-        """What each row counts for: its weight times its robust weight, over its squared scale."""
+        """The effective weight of each row: weight times robust weight over squared scale."""
         return self._sums[0]
 
     @property
     def stiffness(self) -> float:
         """Curvature of the robust loss over its weight, mean of the rows; 1 for least squares.
 
-        The information of rows with outliers is less than their weights say. Source: Huber 1981,
+        Rows with outliers carry less information than their weights. Source: Huber 1981,
         section 7.6.
         """
         return self._sums[1]
@@ -128,26 +128,26 @@ def fit(
     seed: int = 0,
     steps: int = 200,
 ) -> Fit:
-    """The leaves ``names`` of ``tree`` for which ``predict(tree)`` is nearest to ``measured``.
+    """Fits the leaves ``names`` of ``tree`` so that ``predict(tree)`` is nearest to ``measured``.
 
     Least squares of the robust log residuals in units of ``scale``, each counted ``weights``
-    times, and of the priors', log(x / value) / spread.
+    times, and of the priors' residuals, log(x / value) / spread.
 
     Args:
         predict: all predictions of a tree, in the order and unit of ``measured``.
         measured: positive numbers.
-        tree: where the first start is; all other leaves keep their values.
+        tree: the first starting point; all other leaves keep their values.
         names: dotted paths; see ``parameters``.
         weights: how many times each row counts, once by default.
         priors: by name; a parameter without one is free within its bounds.
         bounds: narrower ones than declared, by name.
         ties: leaves that take the value of a parameter, by its name.
-        scale: the size of an ordinary residual in log, of all rows or one a row.
+        scale: the typical size of a log residual, one for all rows or one for each.
         loss: ``SOFT_L1`` or ``CAUCHY``.
-        clusters: labels of rows whose errors belong together (one model, one machine), for the
-            error bars of the fit; None: every row is alone.
-        restarts: starts in all; the others are ``spread`` away in every coordinate, at random.
-        steps: iterations of one start at most.
+        clusters: labels of rows with correlated errors (one model, one machine), for the error
+            bars of the fit; None: all rows are independent.
+        restarts: number of starts; the others are random, ``spread`` away in every coordinate.
+        steps: the most iterations from one start.
 
     Raises:
         InputError: measurements that are not positive numbers, fewer than the parameters, or
@@ -186,7 +186,7 @@ def at(
     weights: ArrayLike | None = None,
     losses: np.ndarray | Sequence[float] = (),
 ) -> Fit:
-    """The fit that stands at given coordinates: its predictions, slopes and priors there."""
+    """A ``Fit`` at given coordinates, with predictions, Jacobian and priors there."""
     logs, slope = problem.derivatives(free)
     return Fit(
         tree=problem.chosen.place(problem.tree, jnp.asarray(free)),

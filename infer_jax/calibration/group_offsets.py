@@ -1,7 +1,7 @@
 """Offsets: the residual of a chip, an engine or one deployment after the fit.
 
 Errors of runs of one server are alike. Offsets in log are estimated level by level (global,
-engine, chip, deployment), each shrunk toward the level above as the data bear it.
+engine, chip, deployment), each shrunk toward the level above as far as the data demand.
 """
 
 from collections.abc import Hashable, Sequence
@@ -38,9 +38,9 @@ def offsets(
 ) -> Offsets:
     """Shrunken offsets of ``left`` = log(measured / predicted), level after level.
 
-    A label with k rows gets k / (k + kappa) times their median. ``kappa`` is the number of rows
-    at which a label is believed half; None estimates it, as the variance within labels over the
-    variance between them (a random effect, by moments). The median, because a few runs of a
+    A label with k rows gets k / (k + kappa) times their median. ``kappa`` is the number of rows at
+    which a label's own median counts half; None estimates it, as the variance within labels over
+    the variance between them (a random effect, by moments). The median, because a few runs of a
     server may have gone wrong altogether.
 
     Raises:

@@ -9,12 +9,12 @@ from infer_jax.calibration.fitting import Fit
 from infer_jax.calibration.uncertainty import correlation
 
 UNLEARNT = 0.8  # of the prior's deviation left: the data hardly moved a parameter
-TOGETHER = 0.9  # correlation from which two cannot be told apart
-WIDE = 2.0  # deviation in log (a factor of 7) that says nothing of a parameter without a prior
+TOGETHER = 0.9  # correlation above which two parameters cannot be told apart
+WIDE = 2.0  # log deviation (a factor of 7) above which a parameter without a prior is unknown
 
 
 class Identified(NamedTuple):
-    """One parameter: its deviation in the free coordinate, the share of the prior's left, words.
+    """One parameter: its deviation in the free coordinate, the share of the prior's, words.
 
     ``learnt`` is the deviation after over that before the fit, None without a prior.
     """
@@ -44,10 +44,10 @@ def identifiability(fit: Fit) -> Identifiability:
     deviation = np.sqrt(np.diag(covered))
     before = 1.0 / np.sqrt(np.maximum(fit.precision, 1e-300))
     findings = [
-        _judged(name, d, d / b if p > 0 else None)
+        _identified(name, d, d / b if p > 0 else None)
         for name, d, b, p in zip(names, deviation, before, fit.precision, strict=True)
     ]
-    # without the prior: what the rows alone say of a pair
+    # correlations by the rows alone, without the prior
     related = correlation(_inverse(fit.information - 0.99 * np.diag(fit.precision)))
     pairs = [
         (names[i], names[j], float(related[i, j]))
@@ -60,7 +60,7 @@ def identifiability(fit: Fit) -> Identifiability:
     return Identifiability(tuple(findings), tuple(pairs), tuple(sentences))
 
 
-def _judged(name: str, deviation: float, learnt: float | None) -> Identified:
+def _identified(name: str, deviation: float, learnt: float | None) -> Identified:
     if learnt is not None and learnt > UNLEARNT:
         verdict = "these runs say nothing of it; the prior stands"
     elif learnt is None and deviation > WIDE:

@@ -10,7 +10,7 @@ from infer_jax.errors import InputError
 
 
 class Worth(NamedTuple):
-    """A candidate: its place in the list, bits it is expected to add, after those before it.
+    """A candidate: its place in the list, and the bits it adds beyond the ones chosen before.
 
     ``narrows`` is the share by which the deviation of the wanted predictions falls.
     """
@@ -31,15 +31,15 @@ def next_measurements(
 ) -> tuple[Worth, ...]:
     """The best next runs, one after the other (each assumed done before the next is chosen).
 
-    A run with Jacobian j and noise s adds log2(1 + j C j^T / s^2) / 2 bits to what is known of the
-    parameters, with C their covariance. With ``wanted`` predictions the run is chosen that
-    narrows those most. Source: Lindley 1956; MacKay 1992 for the second.
+    A run with Jacobian j and noise s adds log2(1 + j C j^T / s^2) / 2 bits of information on the
+    parameters, with C their covariance. With ``wanted``, the run that narrows these predictions
+    most is chosen. Source: Lindley 1956; MacKay 1992 for the second.
 
     Args:
-        fit: what is known so far.
+        fit: the fit so far.
         candidates: Jacobian of the log predictions of possible runs, runs x parameters.
         scale: noise of one run in log.
-        wanted: Jacobian of the log predictions that are to become certain; None: parameters.
+        wanted: Jacobian of the log predictions to narrow; None: the parameters.
         covered: covariance of the parameters; None: that of the fit's information.
         count: how many runs.
 
@@ -59,7 +59,7 @@ def next_measurements(
         variance = np.sum(towards * candidates, axis=1)
         bits = 0.5 * np.log2(1.0 + variance / noise)
         before = np.sum((goal @ spread) * goal, axis=1)
-        # each candidate's fall of the variance of every goal, by the rank-one update
+        # by how much each candidate reduces the variance of every goal, by the rank-one update
         falls = (towards @ goal.T) ** 2 / (variance + noise)[:, None]
         total = falls.sum(axis=1) if wanted is not None else bits
         best = int(np.argmax(total))

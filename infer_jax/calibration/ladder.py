@@ -13,19 +13,20 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving, shape
 from infer_jax.specs import Architecture, leaves
 
-# ordinary error of a run in log, once its server's offset is known: TPOT, TTFT. Source: 5.4 and
-# 18.0 % in the median over the 41 servers of serving.toml, over the 0.6745 of a normal law
+# typical log error of a run once its server's offset is known: TPOT, TTFT. Source: 5.4 and 18.0 %
+# in the median over the 41 servers of serving.toml, divided by 0.6745 (the quartile of a normal
+# law)
 SCALES = (0.08, 0.25)
-# a server's factor scatters this many times as far: k runs are then believed to k / (k + 0.5)
+# scatter of a server's factor over that error: k runs then weigh k / (k + 0.5) against the prior
 FACTOR = math.sqrt(2.0)
-# an interval over servers tells how sure their mean is; one scatters by the root of their number,
-# 41 servers under 3 engines, as times farther, but by a factor e at most
+# the interval of a coefficient is that of the mean over servers; a single server scatters wider by
+# the square root of their number, 41 servers under 3 engines, but by at most a factor e
 SCATTER, WIDEST = math.sqrt(41 / 3), 1.0
 FACTORS = ("decode_factor", "first_factor")
 # a setting, not a fit: relative spread of the shares of memory that servers are started with
 # (0.85 to 0.95; docs/memory.md)
 SETTINGS = {"usable_memory": 0.06}
-# what follows the factors, about in the order in which it helped on other rows of the same server
+# coefficients after the factors, about in the order in which they helped on other rows of a server
 # (5 rows of each of 37 servers of silicon_sample.csv fitted, the others predicted)
 LADDER = (
     "{engine}.layer_gap",
@@ -47,7 +48,7 @@ MIXTURE = ("expert_kernels", "grouped")
 def chosen(
     serving: Serving, arch: Architecture, loads: Sequence[InstanceLoad], times: np.ndarray
 ) -> tuple[str, ...]:
-    """Coefficients to fit: factors on TPOT and TTFT, then ``LADDER`` in order, one a time at most.
+    """Coefficients to fit: factors on TPOT and TTFT, then ``LADDER``, no more than ``times`` has.
 
     ``times``: TPOT and TTFT, 2 x runs, NaN where not measured.
     """
@@ -70,7 +71,7 @@ def chosen(
     names = [
         name
         for name in names
-        # a coefficient that is 0 is not part of the form
+        # a coefficient that is 0 is not used by this estimator
         if name in known and values.get(name, 0.0) > 0.0
         if mixture or not name.endswith(MIXTURE)
         if name != "link" or any(float(x.plan.instance) > 1.0 for x in loads)

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 ROUNDS = 30
 CLOSE = 1e-4  # change of a free coordinate, about a relative one of the parameter, to stop at
-REACH = 1.0  # of one round in a coordinate; a logarithm moves by no more than a factor e
-# how much a round holds on to its point: as a prior of spread 1 would, at first; after a round
-# that gained, less, and after one that did not, more
+REACH = 1.0  # largest step of a round in a coordinate: a factor e where it is a logarithm
+# damping of a round toward its point: at first that of a prior of spread 1, less after a round that
+# gained, more after one that did not
 HOLD, LESS, MORE = 1.0, 0.1, 10.0
 
 
 class Near(NamedTuple):
-    """Weights of the rows, and the model about a point: log predictions and their slope there.
+    """Weights of the rows, and the model near a point: log predictions and their slope there.
 
-    ``hold``: the weight of what is moved away from the point.
+    ``hold``: the damping, a weight on the distance from the point.
     """
 
     weight: ArrayLike
@@ -43,10 +43,10 @@ class Near(NamedTuple):
 
 
 class _About(FitProblem):
-    """A problem whose ``losses`` are those of the model about a point, given as weights are."""
+    """A problem whose ``losses`` are those of the model linearised at a point."""
 
     def losses(self, free: Array, weight: ArrayLike | Near, logs: ArrayLike) -> Array:
-        """As ``FitProblem.losses``, of base + slope (free - point), and what is moved."""
+        """As ``FitProblem.losses``, of base + slope (free - point), and the damping."""
         assert isinstance(weight, Near)
         near = weight
         moved = free - jnp.asarray(near.point)
@@ -67,11 +67,11 @@ class _About(FitProblem):
 
 
 class Linearised(FitProblem):
-    """A problem that is solved by its linearisation: linearise, solve, until it stays.
+    """A problem that is solved by repeated linearisation until the solution no longer moves.
 
-    A round holds on to its point, more so as long as the loss does not fall: Levenberg-Marquardt
-    whose steps are robust fits. Meant for parameters with priors; the answer is a minimum of
-    ``losses``, as that of ``FitProblem``.
+    Each round is damped toward its point, more strongly while the loss does not fall:
+    Levenberg-Marquardt whose steps are robust fits. Meant for parameters with priors; the answer is
+    a minimum of ``losses``, as that of ``FitProblem``.
     """
 
     def solve(
@@ -92,7 +92,7 @@ class Linearised(FitProblem):
         return np.stack(best), np.asarray(costs)
 
     def _descend(self, start: Array, weight: Array, steps: int) -> tuple[np.ndarray, float]:
-        """Where the descent from a start ends, and half the sum of squares there."""
+        """The end of the descent from a start, and half the sum of squares there."""
         solve, cost = self._near(steps)
         logs, hold = np.log(self.data), HOLD
         here = self._at(np.asarray(start), weight)

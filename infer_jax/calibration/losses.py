@@ -11,8 +11,8 @@ class Loss(NamedTuple):
     """A loss rho of a standardised residual z, rho(z) = z^2 where z is small.
 
     ``root`` is sign(z) sqrt(rho(z)), smooth at 0 with slope 1, for least squares; ``weight`` is
-    rho'(z) / (2 z), what a row counts for in the equations of the optimum; ``curvature`` is
-    rho''(z) / 2, what it holds the optimum with.
+    rho'(z) / (2 z), the weight of a row in the equations of the optimum; ``curvature`` is
+    rho''(z) / 2, its contribution to the information.
     """
 
     root: Callable[[Array], Array]

@@ -1,7 +1,7 @@
 """Draws of the coefficients of a serving model from their intervals.
 
-The draws are stratified and antithetic, from a seed, so that the same question has the same answer
-and their mean is that of the intervals' laws to first order.
+The draws are stratified and antithetic, from a seed: equal questions have equal answers, and the
+mean of the draws is that of the intervals' distributions to first order.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 from infer_jax.specs import leaves
 
 DRAWS = 256
-FARTHEST = 1.959963984540054  # the score of 95 % intervals
-SAME = 1e-9  # share by which a coefficient differs from the fitted one at most
+FARTHEST = 1.959963984540054  # largest score drawn, that of 95 % intervals
+SAME = 1e-9  # relative difference up to which a coefficient counts as the fitted one
 _QUANTILE = np.vectorize(NormalDist().inv_cdf, otypes=[float])
 
 
@@ -52,10 +52,10 @@ def normal_scores(
 
 
 def shipped(serving: Serving) -> dict[str, Interval]:
-    """The intervals of the fit to many servers, of coefficients that are as fitted.
+    """The intervals of the bundled fit, of coefficients that have its values.
 
-    Those of other engines and generations than the chosen ones say nothing of them; one that a
-    profile or an option set is known.
+    Left out are coefficients of other engines and generations than the chosen ones, and those that
+    a profile or an option has set, which count as known.
     """
     others = {*ENGINES, *GENERATIONS} - {
         ENGINES[int(serving.engine)],
@@ -76,12 +76,12 @@ def drawn(
     scores: Mapping[str, Float[np.ndarray, " draws"]],
     draws: int,
 ) -> Serving:
-    """The model as it is and then at each draw: every leaf has 1 + ``draws`` rows.
+    """The model as it is and at each draw: every leaf has 1 + ``draws`` rows.
 
-    In log a coefficient lies a score times a deviation off its value, within its bounds; the
-    interval's upper end gives the deviation above the value, its lower end that below. An interval
-    says nothing of what is far outside: scores go to ``FARTHEST``. ``scores``: normal ones by
-    symbol.
+    The logarithm of a coefficient differs from its value's by a score times a deviation, within its
+    bounds; the interval's upper end gives the deviation above the value, the lower end that below.
+    Scores are cut at ``FARTHEST``, since intervals say nothing of the far tails. ``scores``: normal
+    scores by symbol.
     """
 
     def repeated(x: object) -> np.ndarray:

@@ -25,7 +25,7 @@ Predict = Callable[[Any], Array]
 
 
 class Prior(NamedTuple):
-    """Where a parameter is thought to be: near ``value``, within a relative ``spread`` (1 s.d.)."""
+    """A prior: a parameter is near ``value``, with relative standard deviation ``spread``."""
 
     value: float
     spread: float
@@ -38,10 +38,10 @@ def residuals(predicted: Array, measured: ArrayLike, weights: ArrayLike = 1.0) -
 
 @dataclasses.dataclass(frozen=True)
 class FitProblem:
-    """A model and the measurements that its parameters are to agree with.
+    """A model and the measurements that its parameters are fitted to.
 
-    ``scale`` is the size of an ordinary residual of each row, in log; ``tolerance`` ends a
-    descent when steps and gains are relatively smaller.
+    ``scale`` is the typical log residual of each row; ``tolerance`` ends a descent when relative
+    steps and gains are smaller.
     """
 
     predict: Predict
@@ -52,7 +52,7 @@ class FitProblem:
     scale: np.ndarray
     loss: Loss = SOFT_L1
     tolerance: float = 1e-10
-    # compiled; kept by `with_`, which changes no program
+    # compiled programs; `with_` keeps them, since measurements are arguments
     programs: dict[Hashable, Callable] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
@@ -134,16 +134,16 @@ class FitProblem:
         return (jnp.log(self.chosen.values(free)[np.asarray(places)]) - np.log(value)) / spread
 
     def losses(self, free: Array, weight: Array, logs: ArrayLike) -> Array:
-        """What is squared and summed: sqrt(w) times robust residuals of rows, and the priors'.
+        """The residuals to square and sum: sqrt(w) times robust ones of rows, and the priors'.
 
-        ``logs``: of the measurements.
+        ``logs``: logarithms of the measurements.
         """
-        # the root of a weight of 0 has no derivative; nothing differentiates by weights
+        # the root of a weight of 0 has no derivative, but weights are never differentiated
         rows = jnp.sqrt(weight) * self.loss.root((self.logs(free) - logs) / self.scale)
         return jnp.concatenate([rows, self.held(free)]) if self.priors else rows
 
     def solver(self, steps: int) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
-        """Levenberg-Marquardt from one start: (end, half the sum of squares there).
+        """Levenberg-Marquardt from one start: (solution, half the sum of squares there).
 
         Raises:
             InputError: the solver is not installed.
@@ -174,16 +174,15 @@ class FitProblem:
         return solve
 
     def equations(self) -> "AbstractLinearSolver | None":
-        """How a step is solved for; None: by optimistix's default, QR of the slope."""
+        """The linear solver of a step; None: optimistix's default, QR of the Jacobian."""
         return None
 
     def solve(
         self, starts: ArrayLike, weights: ArrayLike, steps: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best end for each row of ``weights``, and half the sums of squares of all ends.
+        """The best solution for each row of ``weights``, and half the sums of squares of all.
 
-        Folds one after the other, restarts side by side; compiled once for all numbers of folds
-        that are alike.
+        Folds run one after the other, restarts side by side, in one compiled program.
 
         Raises:
             InputError: no start ends at finite residuals.

@@ -28,7 +28,7 @@ from infer_jax.calibration.server import (
     TOLERANCE,
     Calibrated,
     RequestTimes,
-    believed,
+    cautious_covariance,
     expected,
     limit,
 )
@@ -40,19 +40,19 @@ from infer_jax.replays import Requests, Rules, lanes, replay, retrace
 from infer_jax.replays.server import checked, sizes_of
 from infer_jax.specs import Architecture, Hardware
 
-# ordinary error of a request in log: TPOT, TTFT. Measured on the two servers of LLMServingSim's
+# typical log error of a request: TPOT, TTFT. Measured on the two servers of LLMServingSim's
 # bench/examples (vLLM 0.19): 1.48 times the median |residual| of fits to 100 requests of each is
 # 0.4 and 1.3 % of TPOT, 3 and 7 % of TTFT; these are wider, as other servers may be
 SCALES = (0.02, 0.1)
-BATCHES = 16  # of successive requests, whose errors belong together
-ELSEWHERE = ("usable_memory",)  # no pass depends on it: room for the cache is a rule
+BATCHES = 16  # batches of successive requests, whose errors are correlated
+ELSEWHERE = ("usable_memory",)  # not fitted: no pass time depends on it
 
 
 class Bench(NamedTuple):
-    """A measured run and its server: what is replayed, and what was measured of each request.
+    """A measured run and its server: the requests to replay, and the measured times of each.
 
-    ``measured``: TPOT and TTFT in s, 2 x requests, NaN where there is none; ``used``: the first
-    of them that are fitted; ``outside``: whether TTFT counts from the client, not from the queue.
+    ``measured``: TPOT and TTFT in s, 2 x requests, NaN where there is none; ``used``: how many of
+    the first are fitted; ``outside``: whether TTFT starts at the client, not at the queue.
     """
 
     run: Run
@@ -66,7 +66,7 @@ class Bench(NamedTuple):
 
 
 class _Lane(NamedTuple):
-    """One replay among those of like shape: numbers only."""
+    """The numbers of one replay; lanes of equal shapes share a program."""
 
     plan: Deployment
     rules: Rules
@@ -86,11 +86,12 @@ def calibrate_requests(
 
     Least squares of robust log residuals of each request's TPOT and TTFT, in units of ``SCALES``,
     and of the priors of ``calibrate_server``. Error bars are those of batches of successive
-    requests, whose errors belong together. ``names``: the coefficients; by default the factors
-    and those of the ladder that passes depend on.
+    requests, whose errors are correlated. ``names``: the coefficients; by default the factors and
+    those of the ladder that pass times depend on.
 
     Raises:
-        InputError: a request that the server never holds, fewer measured times than ``names``, an
+        InputError: a request too large for the server's cache, fewer measured times than ``names``,
+        an
             unknown name.
     """
     times = np.concatenate([bench.measured for bench in benches], axis=1)
@@ -104,10 +105,10 @@ def calibrate_requests(
     for bench in benches:
         checked(bench.rules, bench.requests, bench.concurrency)
     predict = Replays.of(arch, hardware, benches)
-    evaluate = jax.jit(lambda model, predict=predict: predict.served(model))
+    evaluate = jax.jit(lambda model, predict=predict: predict.times(model))
     while not evaluate(serving)[1]:
         predict = predict._replace(turns=2 * predict.turns)  # preempted requests take more of them
-        evaluate = jax.jit(lambda model, predict=predict: predict.served(model))
+        evaluate = jax.jit(lambda model, predict=predict: predict.times(model))
     problem = Linearised.of(
         predict,
         np.where(np.isfinite(times), times, 1.0).ravel(),
@@ -141,7 +142,7 @@ def _ladder(
 
 
 def _batches(benches: Sequence[Bench]) -> list[int]:
-    """Labels of rows whose errors belong together: batches of successive requests of a run."""
+    """Labels of rows with correlated errors: batches of successive requests of a run."""
     each = max(1, -(-BATCHES // len(benches)))
     labels: list[int] = []
     for i, bench in enumerate(benches):
@@ -161,7 +162,7 @@ def _calibrated(
     before: np.ndarray,
     sheet: np.ndarray,
 ) -> Calibrated:
-    """The fit with the times that it predicts, of requests and as means of runs."""
+    """The fit with its predicted times, of requests and as means of runs."""
     others = fit.measured * np.exp(left_out(fit, labels, fit.weights > 0))
     each = {
         "measured": times,
@@ -176,7 +177,7 @@ def _calibrated(
     ends = np.cumsum([bench.measured.shape[1] for bench in benches])[:-1]
     means = {name: _means(np.where(fitted, x, np.nan), ends) for name, x in each.items()}
     output = np.concatenate([b.requests.output[: b.measured.shape[1]] for b in benches])
-    covered = believed(fit, labels)
+    covered = cautious_covariance(fit, labels)
     spread, freedom = expected(means["measured"], means["held"])
     return Calibrated(
         runs=tuple(bench.run for bench in benches),
@@ -204,8 +205,8 @@ def _means(times: np.ndarray, ends: np.ndarray) -> np.ndarray:
 class Replays(NamedTuple):
     """TPOT of all requests, then TTFT of all requests, in seconds, of a serving model.
 
-    Runs of one kind of load are replayed by one program, one after the other. ``turns``: entries
-    of a path that there is room for.
+    Runs with one kind of load (open or closed) are replayed one after the other by one program.
+    ``turns``: room for the passes of a path.
     """
 
     model: Shape
@@ -237,11 +238,11 @@ class Replays(NamedTuple):
         return cls(seen, hardware, tuple(groups), tuple(closed), at, width, turns)
 
     def __call__(self, model: Serving) -> Array:
-        times, complete = self.served(model)
+        times, complete = self.times(model)
         return jnp.where(complete, times, jnp.nan)
 
-    def served(self, model: Serving) -> tuple[Array, Array]:
-        """These times, and whether every path had room."""
+    def times(self, model: Serving) -> tuple[Array, Array]:
+        """The times of all requests, and whether every path had room."""
 
         def one(lane: _Lane, closed: bool) -> tuple[Array, Array]:
             table = mixed(model.context(self.model, self.hardware, lane.plan))
@@ -259,13 +260,13 @@ class Replays(NamedTuple):
         ]
         times, complete = (jnp.concatenate(x) for x in zip(*each, strict=True))
         times = jnp.moveaxis(times, 1, 0).reshape(2, -1)[:, self.places]
-        # a request of one token has no time between tokens: a number that is not compared
+        # a request of one token has no TPOT; this number is not compared
         times = jnp.where(times > 0.0, times, 1.0)
         return times.ravel(), jnp.all(complete)
 
 
 def _lane(bench: Bench, size: int) -> _Lane:
-    """A run's numbers, its requests padded to ``size`` with ones that never come."""
+    """A run's numbers, its requests padded to ``size`` with requests that never arrive."""
     more = size - bench.requests.arrival.shape[0]
 
     def padded(x: Array) -> Array:

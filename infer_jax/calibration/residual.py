@@ -43,7 +43,7 @@ def network(width: int, outputs: int) -> "Module":
 class Residual:
     """A trained correction: networks averaged, features' centre and size, rounds of each.
 
-    ``gain`` is the share of the loss on left-out groups that it takes away; at 0 it is off.
+    ``gain`` is the share of the loss on left-out groups that it removes; at 0 it is off.
     """
 
     networks: tuple[Any, ...]
@@ -83,9 +83,9 @@ def learn_residual(
 
     Args:
         features: dimensionless numbers, rows x features, none of them a rate of the hardware.
-        left: what the physics leaves, in log.
-        groups: labels of rows whose errors are alike; a group is in one part.
-        scale: ordinary size of ``left`` by output.
+        left: log residuals of the physics.
+        groups: labels of rows with correlated errors; a group is in one part.
+        scale: typical size of ``left`` by output.
 
     Raises:
         InputError: shapes that do not fit, fewer groups than parts, or flax is not installed.
@@ -132,9 +132,10 @@ def _training(
     optimiser: "GradientTransformationExtraArgs | GradientTransformation",
     rounds: int,
 ) -> Callable[[Array, Array], tuple[Any, Array, Array, Array]]:
-    """Trains one network from a key on the rows that it sees (1 or 0).
+    """A function that trains one network from a random key on a mask of rows.
 
-    Returns its best weights, the loss on the other rows before and at its least, and the round.
+    It returns the best weights, the loss on the other rows before training and at its least, and
+    the round of the latter.
     """
     import optax
 

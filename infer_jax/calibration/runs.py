@@ -16,7 +16,7 @@ from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 OUTPUTS = ("tpot", "ttft")
 WORDS = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
 CLIENTS = ("vllm", "sglang")  # clients whose synthetic requests are all of one length by default
-NOMINAL = ("inferencex",)  # formats that tell the largest length, not the mean
+NOMINAL = ("inferencex",)  # formats that give the largest length, not the mean
 INFERENCEX = 10.0  # requests for each one in flight: its benchmark_lib.sh at 8eec0d4
 
 
@@ -79,10 +79,10 @@ def load_of(run: Run) -> InstanceLoad:
 
 
 def in_flight(run: Run) -> float:
-    """Requests in flight: those kept in it, or by Little's law rate x latency where they arrive.
+    """Requests in flight: the concurrency or, of an open loop, rate x latency by Little's law.
 
     Raises:
-        InputError: requests that came all at once, or a latency that the file does not tell.
+        InputError: all requests arrived at once, or the file has no latency.
     """
     if run.loop != "open":
         run.require("concurrency")
@@ -97,10 +97,9 @@ def in_flight(run: Run) -> float:
 
 
 def waves(run: Run) -> float:
-    """Requests of a run for each one that is kept in flight, of which the first all come at once.
+    """Requests of a run over its concurrency: waves, of which the first arrives all at once.
 
-    Unbounded where requests arrive by themselves, or where the file does not tell how many there
-    were.
+    Unbounded in an open loop, or where the file does not give the number of requests.
     """
     if run.loop == "open":
         return UNBOUNDED
@@ -110,10 +109,10 @@ def waves(run: Run) -> float:
 
 
 def alike(run: Run) -> bool:
-    """Whether all requests of a run have the same lengths, so that they go in lock-step.
+    """Whether all requests of a run have the same lengths, so that they run in lockstep.
 
-    Told by the lengths where the file has them; else synthetic requests of these clients have
-    whole mean lengths.
+    Decided by the lengths if the file has them; else by the client, whose synthetic requests of
+    one length have whole mean lengths.
     """
     if run.input_lens and run.output_lens:
         return len(set(run.input_lens)) == 1 and len(set(run.output_lens)) == 1
@@ -124,7 +123,7 @@ def alike(run: Run) -> bool:
 def measured(runs: Sequence[Run]) -> np.ndarray:
     """TPOT and TTFT of runs in seconds, 2 x runs: means, else medians; NaN where not measured.
 
-    TTFT of an open loop is left out: requests that arrive by themselves wait by another law.
+    TTFT of an open loop is left out, because arriving requests wait by another law.
     """
     typical = [[getattr(run, name).typical for run in runs] for name in OUTPUTS]
     times = np.asarray([[np.nan if x is None else x for x in row] for row in typical], float)
@@ -150,7 +149,7 @@ def predictor(
 
 
 def trends(runs: Sequence[Run]) -> dict[str, np.ndarray]:
-    """Logarithms of what errors may correlate with: concurrency and lengths, one number a run."""
+    """Logarithms of concurrency and lengths of each run, with which errors may correlate."""
     named = {"concurrency": "concurrency", "prompt length": "isl", "output length": "osl"}
     known = {k: [getattr(run, name) for run in runs] for k, name in named.items()}
     return {

@@ -1,8 +1,8 @@
 """Fits the serving model to one server, with intervals.
 
 A server is one model on one system under one engine. It gets a factor on its time per output
-token and one on its time to first token, and, as its runs bear it, launch gaps, the host's time and
-efficiencies of its own, each held to what was fitted to many servers.
+token and one on its time to first token and, if there are enough runs, launch gaps, host time and
+efficiencies of its own, each with the fit to many servers as its prior.
 """
 
 import dataclasses
@@ -27,19 +27,19 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.specs import Architecture, Hardware
 
-# runs that the ordinary error counts for beside a server's own errors: 80 % bands from 1, 3, 5 and
-# 10 rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
+# weight, in runs, of the typical error beside a server's own errors: 80 % bands from 1, 3, 5 and 10
+# rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
 # a Student quantile up to 4 % narrower than that of `bands`
 BELIEVED = 3.0
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
-PATTERN = 5  # runs from which on residuals are looked at for patterns
+PATTERN = 5  # fewest runs whose residuals are checked for patterns
 
 
 class RequestTimes(NamedTuple):
     """TPOT and TTFT of single requests in seconds, 2 x requests; NaN where not measured.
 
-    As in ``Calibrated``; ``held`` without the batch of requests around each, to first order.
-    ``fitted``: which requests were; ``output``: tokens of each.
+    Fields as in ``Calibrated``; ``held`` is without the batch of requests around each, to first
+    order. ``fitted``: which requests were fitted; ``output``: output tokens of each.
     """
 
     measured: np.ndarray
@@ -55,11 +55,11 @@ class RequestTimes(NamedTuple):
 class Calibrated:
     """A server's fit. Times are TPOT and TTFT in seconds, 2 x runs; NaN where not measured.
 
-    ``sheet``: at data-sheet rates; ``before``: as the profile had it; ``after``: fitted;
-    ``held``: each run by a fit on the others, None with one run. ``covered``: covariance in free
-    coordinates. ``spread``: deviation of log(measured / predicted) of a new run, of both times.
-    ``requests``: of a fit to single requests, of which the times of runs are then means; ``held``
-    is then without the batch of requests around each.
+    ``sheet``: predicted at data-sheet rates; ``before``: with the profile as it was; ``after``:
+    with the fit; ``held``: each run by a fit on the others, None with one run. ``covered``:
+    covariance in free coordinates. ``spread``: deviation of log(measured / predicted) of a new run,
+    of both times. ``requests``: the times of requests, of a fit to single requests; the times of
+    runs are then means of them.
     """
 
     runs: tuple[Run, ...]
@@ -79,12 +79,12 @@ class Calibrated:
 
     @property
     def unseen(self) -> np.ndarray:
-        """Times predicted by fits that have not seen them; of one run, by the fit to it."""
+        """Times predicted by fits to the other runs; with a single run, by the fit to it."""
         return self.after if self.held is None else self.held
 
     @functools.cached_property
     def identified(self) -> Identifiability:
-        """What the runs could tell."""
+        """Which coefficients the runs determine."""
         return identifiability(self.fit)
 
     def interval(self, share: float = 0.8) -> dict[str, tuple[float, float]]:
@@ -138,8 +138,8 @@ def _fitted(
     wanted: tuple[str, ...],
     possible: tuple[InstanceLoad, ...],
 ) -> Calibrated:
-    """``wanted`` fitted to the ``times`` of ``runs``, and which of ``possible`` ones tell most."""
-    # what could be measured next is a row of weight 0: one program serves both
+    """``wanted`` fitted to the ``times`` of ``runs``; proposals from the ``possible`` next runs."""
+    # possible next runs are rows of weight 0, so that one program serves both
     everything = (*loads, *possible)
     rows = np.concatenate([times, np.full((2, len(possible)), np.nan)], axis=1)
     known = np.isfinite(rows)
@@ -163,7 +163,7 @@ def _fitted(
         return np.asarray(predicted).reshape(rows.shape)[:, : len(runs)]
 
     left_out = held_out(problem, fit, len(runs))
-    covered = believed(fit, labels)
+    covered = cautious_covariance(fit, labels)
     spread, freedom = expected(times, left_out)
     return Calibrated(
         runs=tuple(runs),
@@ -204,14 +204,14 @@ def held_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:
 
 
 def clusters(columns: int, runs: int) -> list[int]:
-    """Rows whose errors belong together: both times of a run; possible runs join the first."""
+    """Labels of rows with correlated errors: both times of a run; possible runs join the first."""
     return np.tile(np.where(np.arange(columns) < runs, np.arange(columns), 0), 2).tolist()
 
 
-def believed(fit: Fit, labels: Sequence[int]) -> np.ndarray:
-    """Covariance by the sandwich, no parameter surer than ordinary errors would make it.
+def cautious_covariance(fit: Fit, labels: Sequence[int]) -> np.ndarray:
+    """Covariance by the sandwich, for no parameter narrower than with errors of typical size.
 
-    A sandwich of few clusters is too narrow, and there is none of one.
+    The sandwich is too narrow with few clusters, and undefined with one.
     """
     ordinary = np.linalg.pinv(fit.information)
     if len(set(labels)) < 2:
@@ -226,7 +226,7 @@ def expected(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, fl
     """Deviation of log(measured / predicted) of a new run, of both times, and its freedom.
 
     (n0 s0^2 (1 + 1 / (k + 1/2)) + sum e^2) / (n0 + k) with the errors e of k held-out runs and
-    the ordinary error s0 counted n0 times, which has the k runs' offset to be unsure of.
+    the typical error s0 counted n0 times, widened by the uncertainty of the offset from k runs.
     """
     count = np.isfinite(times).sum(axis=1)
     ordinary = np.square(SCALES) * (1.0 + 1.0 / (count + 0.5))
@@ -239,8 +239,8 @@ def expected(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, fl
 def each_output(calibrated: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]:
     """TPOT alone and TTFT alone: the fit's rows of it, the spread of a new run, the runs.
 
-    Left out is a time of fewer than ``PATTERN`` runs, which show no pattern, and every time of a
-    fit to single requests, whose errors follow each other.
+    Left out are times of fewer than ``PATTERN`` runs, which show no pattern, and fits to single
+    requests, whose errors are serially correlated.
     """
     if calibrated.requests is not None:
         return

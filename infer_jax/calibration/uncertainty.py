@@ -18,7 +18,7 @@ Square = Float[np.ndarray, "parameters parameters"]
 
 @runtime_checkable
 class LinearFit(Protocol):
-    """A fit as far as its error bars ask: rows, their slopes and weights, what the prior adds."""
+    """The parts of a fit that its error bars need: rows, their slopes and weights, the prior."""
 
     @property
     def parameters(self) -> Parameters: ...
@@ -41,7 +41,7 @@ class LinearFit(Protocol):
 
 
 def moved_without(fit: LinearFit, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
-    """How far the coordinates move when rows are left out, to first order.
+    """The change of the coordinates when rows are left out, to first order.
 
     (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
     stiffness; exact for least squares of a linear model. Source: the deletion formula of Cook and
@@ -50,7 +50,7 @@ def moved_without(fit: LinearFit, rows: Sequence[int]) -> Float[np.ndarray, " pa
     slope = fit.jacobian[rows]
     pull = slope.T * fit.counted[rows]
     others = fit.information - fit.stiffness * pull @ slope
-    # a direction that only these rows inform, or none (a value at its bound), stays, nearly
+    # a direction that no other row informs (or a value at its bound) hardly moves
     size = np.diag(fit.information)
     others = others + 1e-9 * np.diag(np.maximum(size, 1e-6 * size.max()))
     return np.linalg.solve(others, pull @ fit.residuals[rows])
@@ -61,8 +61,8 @@ def covariance(fit: LinearFit, clusters: Sequence[Hashable] | None = None) -> Sq
 
     Without a cluster g of rows the coordinates move by m_g (``moved_without``); the covariance is
     (G - 1) / G times the sum of m_g m_g^T, and A^-1 prior A^-1 with A the information. It is the
-    sandwich of Huber 1967, made wide enough for few clusters. ``clusters`` labels rows whose
-    errors belong together (one model, one machine); None: every row is alone. Source: MacKinnon
+    sandwich of Huber 1967, made wide enough for few clusters. ``clusters`` labels rows with
+    correlated errors (one model, one machine); None: all rows are independent. Source: MacKinnon
     and White 1985; Bell and McCaffrey 2002 (CR3).
 
     Raises:
@@ -88,7 +88,8 @@ def interval(fit: LinearFit, covered: Square, share: float = 0.8) -> dict[str, t
     """The ``share`` (0.5, 0.8 or 0.95) interval of each parameter, by name, in its own unit.
 
     Symmetric in the free coordinate, whose covariance is ``covered``; within the bounds. Near one
-    of two bounds that coordinate runs far for nothing: no end is further than the tangent puts it.
+    of two bounds a large step of that coordinate changes the value little, so an end is cut where
+    the tangent puts it.
 
     Raises:
         InputError: another share.

@@ -26,9 +26,9 @@ Trace = tuple[Array, Array, Array]  # by step: objective, worst excess, values
 METHODS = ("adam", "lbfgs")
 HOT = 0.3  # the first temperature of a smoothed estimator
 FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
-STILL = 1e-4  # a round that gains less than this share, twice, is a standstill
-FEW = 4  # of this many numbers or fewer: forward mode, whose code stays one fused pass
-KEPT = 1e-2  # a relaxed design may break limits by this much: rounding decides anyway
+STILL = 1e-4  # two rounds that gain less than this share end the search
+FEW = 4  # up to this many numbers forward mode is used, whose code stays one fused pass
+KEPT = 1e-2  # relative excess that a relaxed design may have, since rounding decides later
 
 
 class Optimiser(Protocol):
@@ -55,7 +55,7 @@ class Restart(NamedTuple):
 
 
 class AscentProgress(NamedTuple):
-    """After a round: the best objective that (nearly) keeps limits, NaN if none; least excess."""
+    """After a round: the best objective (nearly) within limits, NaN if none; the least excess."""
 
     round: int
     rounds: int
@@ -66,11 +66,11 @@ class AscentProgress(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AscentPath:
-    """Where the restarts went.
+    """The paths of the restarts.
 
     By step and restart: log objective, worst log excess, values of the moving digits
-    (steps x restarts x digits), all of the relaxed problem. ``gradients`` counts values with
-    gradients over all restarts.
+    (steps x restarts x digits), all of the relaxed problem. ``gradients`` counts gradient
+    evaluations over all restarts.
     """
 
     objective: np.ndarray
@@ -83,7 +83,7 @@ class AscentPath:
 
     @property
     def ends(self) -> np.ndarray:
-        """Restarts, best first by where they ended: nearly within limits, then least objective."""
+        """Restarts by their ends, best first: nearly within limits, then least objective."""
         excess = np.maximum(self.excess[-1], KEPT)
         finite = np.where(np.isfinite(self.objective[-1]), self.objective[-1], np.inf)
         return np.lexsort((finite, np.round(excess, 2)))
@@ -209,7 +209,7 @@ def _round(
         begun = (lane.free, lane.memory)
         (free, memory), rows = jax.lax.scan(step, begun, None, length=steps)
         excess = problem.relaxation(free, lane.digits, temperature, limits)[1]
-        # L-BFGS forgets: its curvature is of the last Lagrangian
+        # L-BFGS starts afresh, since its curvature is that of the last Lagrangian
         memory = optimiser.init(free) if method == "lbfgs" else memory
         return Restart(free, lane.digits, update(lane.held, excess), memory), rows
 

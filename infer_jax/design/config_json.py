@@ -1,7 +1,7 @@
 """Writes a design as a Hugging Face config.json that can be built and read back.
 
 The source model's own config is the template: only keys whose numbers changed are rewritten, and
-the result is read back by the catalogue, which must find the design's numbers in it.
+the result is read back by the catalog and compared with the design.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The default space of a design: a model's heads, experts, split and batch.
 
-The loop of InferSim's technical report (2025), Figure 5: lay a model out, compare with the limits
-on TTFT, TPOT and throughput, change the model, again. Here one search turns all of it.
+The loop of InferSim's technical report (2025), Figure 5: choose a layout, compare with the limits
+on TTFT, TPOT and throughput, change the model, repeat. Here one search varies all of these at once.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def default_tables(
 
 
 def _free(arch: Architecture) -> dict[str, object]:
-    """Attention and feedforward of the model around what they are, the split, the batch."""
+    """Ranges around the model's own attention and feedforward sizes; layout and batch."""
     flat = {f"arch.{path}": float(x) for path, x in by_path(arch).items()}
     known = paths(arch)
     mixture = "experts" in known

@@ -28,9 +28,9 @@ from infer_jax.sweeps.refine import numbers
 from infer_jax.sweeps.space import Space
 
 ENDS = 24  # continuous optima whose lattice is searched
-EACH = 12  # restarts for every number that moves, where none are asked for
-MOST_RESTARTS, MOST_STEPS = 4096, 10_000  # every step of every restart is held and drawn
-NEAR = 4  # one restart in this many begins around the start, the others anywhere
+EACH = 12  # restarts for every number that moves, by default
+MOST_RESTARTS, MOST_STEPS = 4096, 10_000  # every step of every restart is kept and drawn
+NEAR = 4  # one restart in this many begins near the start, the others anywhere
 
 
 class SearchOptions(TypedDict, total=False):
@@ -46,7 +46,7 @@ class SearchOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """A design, the start it came from, and what the search took.
+    """A design, the start it came from, and the effort of the search.
 
     ``values`` are the axes; ``index`` is the point's place in the grid, None where the start
     itself was best. ``counts``: gradients, lattice points, restarts.
@@ -69,17 +69,17 @@ class Design:
 
     @property
     def objective(self) -> float:
-        """The sought term of the design."""
+        """The objective of the design."""
         return float(look(self.by, self.point, self.estimate))
 
     @property
     def start_objective(self) -> float:
-        """The sought term of the start."""
+        """The objective of the start."""
         return float(look(self.by, self.start, self.start_estimate))
 
     @property
     def gain(self) -> float:
-        """By which factor the design is better than the start; above 1 is better."""
+        """The factor by which the design is better than the start."""
         return (self.start_objective / self.objective) ** self.sign
 
     @property
@@ -95,7 +95,7 @@ class Design:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Search:
-    """A design problem that was read and checked; what it compiles serves every run."""
+    """A design problem, read and checked; its compiled programs serve every run."""
 
     ready: Prepared
     problems: tuple[DesignProblem, ...]
@@ -115,7 +115,7 @@ class Search:
             allowed = "Best(objective, under=limits)"
             raise InputError("codesign", "keep", type(keep).__name__, allowed)
         keep = dataclasses.replace(keep, k=1, per=())
-        # shapes and splits are real numbers on the way; what is rounded keeps `likes`
+        # shapes and splits are real numbers in between; rounded points satisfy `likes`
         ready = prepare(estimator, space, keep, precision="float64", feasible=feasible, legal=False)
         problems = [DesignProblem.of(ready, i, smooth) for i in range(len(ready.parts))]
         return cls(ready, tuple(problems))
@@ -182,7 +182,7 @@ class Search:
         start: Mapping[str, float],
         limits: np.ndarray,
     ) -> Design:
-        """The rounded design or, where that is better, the start, under the exact model."""
+        """The rounded design or, if that is better, the start, under the exact model."""
         group, by = problem.relaxed.group, problem.keep.by
         sign = dict(problem.program.signs)[by]
         base = start_point(problem.relaxed, start)
@@ -253,14 +253,14 @@ def optimise(
 
     Args:
         keep: ``Best(objective, under=limits)``; terms as in a sweep.
-        feasible: what makes a point count, ``"decode.feasible"`` where prefill is not asked about.
+        feasible: the limits that make a point feasible; ``"decode.feasible"``: those of decode.
         smooth: see ``DesignProblem.of``.
         options: ``start``, ``restarts`` (12 for every number that moves), ``steps=160``,
             ``seed=0``, ``method="adam"`` or ``"lbfgs"``, ``progress``.
 
     Raises:
-        InputError: as ``sweep``; a start outside the bounds; limits that no point keeps,
-            with what is broken most and by how much.
+        InputError: as ``sweep``; a start outside the bounds; limits that no point keeps, with
+            the one that is exceeded most and by how much.
     """
     search = Search.of(estimator, space, keep, feasible=feasible, smooth=smooth)
     with jax.enable_x64(True):

@@ -1,4 +1,4 @@
-"""Energy of tokens by any estimate: its own, or at most what the boards draw."""
+"""Energy of output tokens: the estimate's own, or the upper bound by board power."""
 
 from jax import Array
 
@@ -8,7 +8,7 @@ from infer_jax.specs import Hardware, Workload
 
 
 def energy(estimate: Estimate, hardware: Hardware, workload: Workload) -> Array:
-    """Energy per million output tokens, J: the estimate's own or, at most, the boards' power.
+    """Energy per million output tokens, J: the estimate's own, or that of full board power.
 
     An estimate without one is taken to draw the full board power all the time: an upper
     bound, as chips that wait for memory draw less. 0 where the profile has no power.

@@ -78,7 +78,7 @@ def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
 
 
 def free_axis(name: str, low: float, high: float) -> Axis:
-    """The values from ``low`` to ``high`` that hardware likes for a name.
+    """The values from ``low`` to ``high`` that suit hardware for a name.
 
     Degrees, key-value heads and batches: powers of two, and one and a half times them for
     batches; the rest: multiples of a step, 128 for widths.
@@ -99,7 +99,7 @@ def free_axis(name: str, low: float, high: float) -> Axis:
 
 
 def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
-    """What hardware and frameworks ask of a design in which these leaves are free.
+    """Constraints of hardware and frameworks on a design in which these leaves are free.
 
     Key-value heads and tensor ranks divide the query heads, expert ranks divide the experts, a
     token visits at most the experts there are, stages are no more than layers.
@@ -128,9 +128,9 @@ def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
 def followers(arch: Architecture) -> dict[str, Axis]:
     """Dependent axes: numbers of the model that change with those that a design varies.
 
-    Norms and biases (``vectors``): whole multiples of the width follow it, the ranks of latents
-    and the experts' balancing biases theirs where they are part of the count; what is left stays.
-    Shared experts that are a whole number of routed ones keep that number.
+    Of the numbers in norms and biases (``vectors``), whole multiples of the width follow the width,
+    and those of latent ranks and of experts' balancing biases follow these; the rest stays. A
+    shared expert as wide as a whole number of routed ones keeps that ratio.
     """
     axes: dict[str, Axis] = {}
     if float(arch.vectors) == float(arch.width):
@@ -162,7 +162,7 @@ def followers(arch: Architecture) -> dict[str, Axis]:
 
 
 def _vectors(block: Block) -> list[Reader]:
-    """Lengths, beside the width, of a block's vectors (norms, biases): latent ranks, experts."""
+    """Lengths of a block's norms and biases beside the width: latent ranks, experts."""
     normed = () if block.attention is None else att.of(block.attention).normed
     parts: list[Reader] = [
         lambda b, name=name: getattr(att.of(b.attention).softmax, name) for name in normed

@@ -32,7 +32,7 @@ Round = tuple[Tree, tuple[Array, Array, Array], Array]  # lanes, what was seen, 
 
 
 class Scores(NamedTuple):
-    """Of lattice points: log objective to minimise, and the worst relative excess over a limit.
+    """Scores of lattice points: log objective to minimise, worst relative excess over a limit.
 
     The excess is 0 where everything holds, infinite where a divisor does not divide.
     """
@@ -48,7 +48,7 @@ class Scores(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DesignProblem:
-    """One group of a prepared sweep, with what is best and what is limited."""
+    """One group of a prepared sweep, with its objective and limits."""
 
     program: Program
     relaxed: Relaxation
@@ -101,7 +101,7 @@ class DesignProblem:
 
     @cached_property
     def excesses(self) -> int:
-        """How many excesses the relaxed problem has."""
+        """The number of excesses of the relaxed problem."""
         free, digits = self.relaxed.random(np.random.default_rng(0), 1)
         shaped = jax.eval_shape(
             self.relaxation, free[0], digits[0], jnp.asarray(LEAST), jnp.asarray(self.limits)
@@ -133,7 +133,7 @@ class DesignProblem:
                 ratio = limit / values[name] if signs[name] < 0 else values[name] / limit
                 over.append(ratio - 1.0)
             excess = jnp.maximum(jnp.max(jnp.stack(over)), short)
-            # a rounding error must not let a broken constraint pass
+            # rounding must not let a broken constraint pass
             excess = jnp.where(accepted, excess, jnp.maximum(excess, TINY))
             objective = signs[self.keep.by] * log(values[self.keep.by])
             return objective, jnp.where(whole & jnp.isfinite(objective), excess, jnp.inf)
@@ -165,7 +165,7 @@ class DesignProblem:
 
 
 def log(x: Array) -> Array:
-    """The logarithm, finite (and with gradient 0) at 0 and below."""
+    """The logarithm, finite and with gradient 0 at 0 and below."""
     positive = x > TINY
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), np.log(TINY))
 

@@ -1,9 +1,9 @@
 """Scaling laws of the loss of a model, each with the range it was fitted on.
 
-Without a law an optimiser buys speed with emptiness. A law maps an architecture and the tokens it
-is trained on to a predicted loss in nats a token; losses of different laws do not compare, since
-each has its own data and tokeniser. Constants are the papers' where we could verify them; the
-laws whose constants we could not verify take them from the user.
+Without a law of quality an optimiser gains speed by emptying the model. A law maps an architecture
+and the tokens it is trained on to a predicted loss in nats a token; losses of different laws do not
+compare, since each has its own data and tokeniser. Constants are the papers' where we could verify
+them; the laws whose constants we could not verify take them from the user.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from infer_jax.specs import Architecture, Experts, Spec, number, spec
 
 
 class Law(Spec):
-    """What all laws share: the range they were fitted on, and what is said outside it."""
+    """Base class of laws: the range they were fitted on, and warnings outside it."""
 
     RANGE: ClassVar[dict[str, tuple[float, float]]] = {}
     SOURCE: ClassVar[str] = ""
@@ -33,7 +33,7 @@ class Law(Spec):
 
     def warnings(self, arch: Architecture, tokens: ArrayLike) -> Iterator[str]:
         """One sentence for every quantity outside the range that the law was fitted on."""
-        with jax.enable_x64(True):  # counts of parameters need it; one program, nothing eager
+        with jax.enable_x64(True):  # counts of parameters need it
             measured = jax.jit(measures)(arch, np.asarray(tokens, np.float64))
         seen = {name: float(x) for name, x in measured.items()}
         for name, (low, high) in self.RANGE.items():
@@ -50,7 +50,7 @@ def depth(arch: Architecture) -> Array:
 
 
 def measures(arch: Architecture, tokens: Array) -> dict[str, Array]:
-    """What laws look at: parameters, tokens, experts, sparsity and shape of a model."""
+    """The inputs of laws: parameters, tokens, experts, sparsity and shape of a model."""
     counts = decoder.parameters(arch)
     size, active = total(counts.values()), decoder.active_parameters(arch)
     body = size - counts["embedding"] - counts["head"]

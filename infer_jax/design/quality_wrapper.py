@@ -1,6 +1,6 @@
 """A wrapper whose estimates also have model size, loss and lifetime cost.
 
-A wrapper: sweeps, searches and elasticities see its terms as they see any others.
+Being a wrapper, its terms can be used in sweeps, searches and elasticities as any others.
 """
 
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ HOUR = 3600.0
 
 @spec
 class SizedEstimate(Estimate):
-    """An estimate, with what the model is."""
+    """An estimate, with the size of the model."""
 
     parameters: Array = number("parameters of the model", kind="count", output=Output(views=()))
     active: Array = number("parameters that a token meets", kind="count", output=Output(views=()))
@@ -48,7 +48,7 @@ class SizedEstimate(Estimate):
 
 @spec
 class QualityEstimate(SizedEstimate):
-    """An estimate, with what the model is, how good it will be and what it costs in all."""
+    """An estimate, with the model's size, its predicted loss and its lifetime cost."""
 
     loss: Array = number(
         "predicted loss of a token", unit="nats", kind="size", output=Output(views=())
@@ -63,7 +63,7 @@ class QualityEstimate(SizedEstimate):
 
 @spec
 class QualityWrapper(Wrapper):
-    """An estimator with a law of quality, and what is needed to price a lifetime.
+    """An estimator with a law of quality, and the inputs of the lifetime cost.
 
     lifetime = training + served (cost + input_cost (isl - prefix) / osl) / 1e6, with training =
     6 N D / (utilisation x 16-bit rate) chip-seconds at the chip's price; N active parameters, D
@@ -88,13 +88,13 @@ class QualityWrapper(Wrapper):
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> Phase:
-        """One pass, as the estimator has it."""
+        """One pass, by the estimator inside."""
         return self.target.step(arch, hardware, forward, plan)
 
     def estimate(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> SizedEstimate:
-        """The estimate, and what the design is."""
+        """The estimate of the estimator inside, with size, loss and costs."""
         estimate = self.target.estimate(arch, hardware, workload, plan)
         first, second = (getattr(estimate, name) for name in self.pair)
         known = {name: getattr(estimate, name) for name in Estimate.__dataclass_fields__}
@@ -105,7 +105,7 @@ class QualityWrapper(Wrapper):
             - decoder.cache_bytes(arch, jnp.asarray(1.0)),
             "aspect": arch.width / depth(arch),
             "energy": energy(estimate, hardware, workload),
-            # a term of 0, as a cost is without a price, keeps the gradient of the other
+            # a cost of 0 (no price) leaves the gradient of the other term intact
             "score": jnp.exp(self.weight * log(first) + (1.0 - self.weight) * log(second)),
         }
         if self.law is None:

@@ -1,8 +1,8 @@
 """A grid as a continuous space: the axes of a sweep as unbounded coordinates.
 
-An axis of numbers is relaxed to everything between its ends: the logit of the share of the way,
-in logarithms where the ends are positive. Members of a product or a sum that a constraint fixes
-share a simplex instead. Choices, names and whole specs stay digits, one for each start.
+A numeric axis is relaxed to the interval between its ends; the coordinate is the logit of the
+position in it, in logarithms where the ends are positive. Axes whose product or sum a constraint
+fixes share a simplex instead. Choices, names and whole specs stay digits, one for each start.
 """
 
 import dataclasses
@@ -98,19 +98,19 @@ class Relaxation:
                 steps.append(jnp.asarray(table)[digits[slot.digit]])
             elif np.array_equal(table, lead[slot.digit]):
                 steps.append(values[slot.digit])
-            else:  # advances together with the first axis of its digit
+            else:  # advances with the first axis of its digit
                 at = lead[slot.digit]
                 steps.append(jnp.interp(values[slot.digit], jnp.asarray(at), jnp.asarray(table)))
         return steps
 
     def places(self, values: np.ndarray) -> np.ndarray:
-        """Where values stand among the values of their axes: 2.5 is half way from 2 to 3."""
+        """Positions among the values of their axes, as real numbers: 2.5 is between 2 and 3."""
         return np.array(
             [np.interp(v, t, np.arange(len(t))) for v, t in zip(values, self.tables, strict=True)]
         )
 
     def random(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(coordinates, digits) of starts spread evenly: over spans, and over all choices."""
+        """(coordinates, digits) of starts spread evenly over intervals and choices."""
         share = rng.uniform(INSIDE, 1.0 - INSIDE, (count, len(self.moving)))
         free = np.log(share) - np.log1p(-share)
         digits = np.stack([rng.permutation(np.arange(count) % n) for n in self.group.sizes], axis=1)

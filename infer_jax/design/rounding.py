@@ -1,7 +1,7 @@
 """The best design on the lattice near a continuous optimum, by the exact model.
 
-Every end is rounded both ways in every axis; from the best of these, steps of one axis, of pairs
-and, drawn at random, of more are tried until none helps: along a limit, better designs differ in
+Every end is rounded both ways in every axis. From the best of these, moves of one axis, of two and
+(at random) of more are tried until none helps, because along a limit better designs differ in
 several axes at once. The exact model decides; no point is evaluated twice.
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from infer_jax.design.problem import DesignProblem, Scores
 
-CORNERS = 8  # axes rounded both ways; beyond these the ones nearest to a value are rounded to it
+CORNERS = 8  # most axes rounded both ways; the others are rounded to the nearest value
 CLIMBS = 12  # designs improved side by side
 REACH = 4  # steps of one axis, doubling: 1, 2, 4, and in long axes up to half of it
 PAIRED = (1, -1, 2, -2)  # steps of two axes at once
-DRAWN = 512  # moves of three axes and more, drawn anew each time
+DRAWN = 512  # random moves of three axes and more in each round
 MOST = 24  # rounds of climbing
-PATIENCE = 3  # times that nothing better was drawn before a search ends
+PATIENCE = 3  # rounds without gain after which a search ends
 
 
 class Rounded(NamedTuple):

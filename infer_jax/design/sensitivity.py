@@ -1,8 +1,8 @@
 """Elasticities of an estimate with respect to each number, and how local they are.
 
 An elasticity is d log(output) / d log(number): 0.4 means that 1 % more of the number gives 0.4 %
-more of the output. Beside the derivative stand the slopes just below and just above the point,
-which differ at a maximum or a ceiling, and what +10 % and twice the number really do.
+more of the output. Beside the derivative there are the slopes just below and just above the point,
+which differ at a maximum or a ceiling, and the evaluated changes at +10 % and at twice the number.
 """
 
 import dataclasses
@@ -26,22 +26,22 @@ from infer_jax.sweeps.paths import Point, by_path, look
 
 Tree = TypeVar("Tree")  # a Point, or another tuple of pytrees whose parts have names
 Outputs = Callable[[Tree], dict[str, Array]]
-Meta = Mapping[str, Any]  # what a field declares of a number: unit, kind, bounds
+Meta = Mapping[str, Any]  # the declaration of a field: unit, kind, bounds
 Change = Mapping[str, float | Callable[[float], float]]  # new values, or functions of the old ones
 Rows = Float[np.ndarray, "rows leaves outputs"]
 
 STEP = 1e-6  # relative, in float64: slopes at a side are taken between one and two steps away
-KINK = 1e-3  # difference of the two sides from which they are shown
+KINK = 1e-3  # difference of the two sides above which both are shown
 FACTORS = (1.1, 2.0)
-FIRST = ("tpot",)  # of the outputs that are looked at; the others as they are declared
+FIRST = ("tpot",)  # outputs shown first; the others follow as declared
 
 
 @dataclasses.dataclass(frozen=True)
 class Elasticity:
-    """What one number (or one field of all blocks together) does to one output.
+    """The elasticity of one output with respect to one number, or one field of all blocks.
 
     ``slope`` is the derivative, ``below`` and ``above`` the slopes at the two sides, ``jump``
-    the relative step of the output an instant above the number (a ceiling). ``tenth`` and
+    the relative step of the output just above the number (a ceiling). ``tenth`` and
     ``double`` are relative changes of the output at +10 % and x2, NaN beyond declared bounds.
     """
 
@@ -87,20 +87,20 @@ def outputs(point: Point) -> dict[str, Array]:
 
 
 def undrawn(point: Point) -> dict[str, Array]:
-    """Those of ``outputs`` that are known without the power of a chip: TTFT, TPOT and cost."""
+    """The ``outputs`` that do not need the power of a chip: TTFT, TPOT and cost."""
     estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
     shown = (x for x in declared(estimate, view="sensitivity") if not x.drawn)
     return {x.name: getattr(estimate, x.name) for x in shown}
 
 
 def known_outputs() -> dict[str, Output]:
-    """The outputs that estimates declare, by name, as they are shown: TPOT first."""
+    """The outputs that estimates declare, by name, in the order shown: TPOT first."""
     every = {x.name: x for x in declared(Estimate, *DECLARING)}
     return {name: every[name] for name in (*FIRST, *(x for x in every if x not in FIRST))}
 
 
 def named(*names: str) -> Outputs[Point]:
-    """The terms of an estimate that these names say, as what is differentiated."""
+    """A function that returns the terms of an estimate with these names, to differentiate."""
 
     def terms(point: Point) -> dict[str, Array]:
         estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
@@ -114,18 +114,16 @@ def analyser(
 ) -> Callable[[Tree], list[Elasticity]]:
     """A function of trees like ``tree`` that returns all elasticities, compiled once.
 
-    ``besides``: the part of the tree whose numbers are held, such as the estimator; its program is
-    that much smaller.
-
-    One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros
-    and what no output reads are left out; degrees of the plan of which only the product is read
-    are one number, the first of them.
+    One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros and
+    numbers that no output reads are left out; of degrees of the plan of which only the product is
+    read, the first stands for all. ``besides``: a part of the tree whose numbers are left out, such
+    as the estimator, which makes the program smaller.
     """
     every = [x for x in _leaves(tree) if not besides or not x.path.startswith(f"{besides}.")]
     structure = jax.tree.structure(tree)
     fixed = (function, tuple(leaf.places for leaf in every))
 
-    # the point itself along every direction, then one leaf at a time moved
+    # the point itself with slopes along every direction, then one leaf moved at a time
     factors = (1.0, 1 - 2 * STEP, 1 - STEP, 1 + STEP, 1 + 2 * STEP, *FACTORS)
     unit = np.eye(len(every))
     scales = np.concatenate([1.0 + (f - 1.0) * unit for f in factors])
@@ -176,7 +174,7 @@ def _moved(
 def _twins(
     every: Sequence[Leaf], logs: Rows, slopes: Float[np.ndarray, "leaves outputs"]
 ) -> set[int]:
-    """Degrees of the plan that do to all outputs what an earlier one does."""
+    """Degrees of the plan with the same effect on all outputs as an earlier one."""
     plan = [i for i, leaf in enumerate(every) if leaf.path.startswith("plan.")]
     return {
         j
@@ -199,7 +197,7 @@ def _elasticity(
     slope: float,
     row: Float[np.ndarray, " factors"],
 ) -> Elasticity:
-    """What a number does to an output, by its logarithm with the number scaled by each factor."""
+    """An elasticity, from the logarithms of the output with the number scaled by each factor."""
     here, row = row[0], row[1:]
     below = (row[1] - row[0]) / np.log((1 - STEP) / (1 - 2 * STEP))
     above = (row[3] - row[2]) / np.log((1 + 2 * STEP) / (1 + STEP))
@@ -207,7 +205,7 @@ def _elasticity(
     high, low = leaf.meta.get("high", np.inf), leaf.meta.get("low", -np.inf)
     inside = [low <= value * f <= high for f in FACTORS]
     changes = [np.expm1(x - here) if ok else np.nan for x, ok in zip(row[4:], inside, strict=True)]
-    # what is left of the first step when its slope is taken off
+    # the part of the first step that its slope does not explain
     jump = np.expm1(row[2] - here - above * np.log1p(STEP))
     drop = np.expm1(here - row[1] + below * np.log1p(-STEP))
     step = jump if abs(jump) >= abs(drop) else drop
@@ -226,7 +224,7 @@ def _elasticity(
 
 
 def _metas(tree: object) -> dict[str, Meta]:
-    """What is declared of the numbers of a tuple or a dictionary of specs, by their paths."""
+    """The declarations of all numbers of a tuple or a dictionary of specs, by their paths."""
     names = getattr(tree, "_fields", ())
     parts = tree if isinstance(tree, dict) else {name: getattr(tree, name) for name in names}
     return {

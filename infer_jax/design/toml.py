@@ -26,7 +26,7 @@ from infer_jax.sweeps.toml import Body, Table, axis_of, known, read_space
 KEYS = ("estimator", "second", "feasible", "arch", "hardware", "workload", "plan", "coefficients",
         "zip", "where", "free", "objective", "limits", "quality", "start", "search")  # fmt: skip
 DEFAULT = "economics.planned"  # the estimator where a file names none
-# their types, and the most of them: a restart is a search of seconds, a step one of milliseconds
+# type and largest value: a restart takes seconds, a step milliseconds
 SEARCH: dict[str, tuple[type, int]] = {
     "restarts": (int, MOST_RESTARTS), "steps": (int, MOST_STEPS), "seed": (int, 2**63 - 1),
     "method": (str, 0),
@@ -39,7 +39,7 @@ One = TypeVar("One")
 
 @dataclasses.dataclass(frozen=True)
 class DesignSpec:
-    """A design problem as a file says it: everything ``optimise`` takes, and where it came from.
+    """A design problem read from a file: the arguments of ``optimise``, and names for printing.
 
     ``keeps`` has one member, or one for each value of a limit along a frontier.
     """
@@ -107,7 +107,7 @@ def spec_of(where: str, table: Table) -> DesignSpec:
             ends = f"{min(steps):g} to {max(steps):g}"
             allowed = f"bounds that hold the start, {value:g}: {ends} do not (or another [start])"
             raise InputError(where, f"free.{name}", bounds, allowed)
-    # the system's own coefficients are in the estimator already
+    # the estimator already has the system's coefficients
     full = dataclasses.replace(
         space, arch=arch, hardware=system.hardware, axes=axes, zips=zips, where=where_all
     )

@@ -39,7 +39,7 @@ def start_values(relaxed: Relaxation, start: Mapping[str, float]) -> list[float]
 
 
 def start_point(relaxed: Relaxation, start: Mapping[str, float]) -> Point:
-    """The start itself: its values on the axes, the first digit of what does not move."""
+    """The start as a point: its values on the moving axes, the first value of all others."""
     group = relaxed.group
     lead = dict(zip(relaxed.moving, start_values(relaxed, start), strict=True))
     tables = dict(zip(relaxed.moving, relaxed.tables, strict=True))
@@ -92,7 +92,7 @@ def excess_of(
 
 
 def violations(problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray) -> str:
-    """What is broken and by how much, the worst first."""
+    """The limits that are exceeded and by how much, in words, the worst first."""
     broken = _broken(problem, point, estimate, limits)
     for given in problem.program.where:
         if not bool(holds(given, point, estimate)):
@@ -107,7 +107,7 @@ def _worst(excess: tuple[str, float]) -> float:
 def _broken(
     problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray
 ) -> list[tuple[str, float]]:
-    """(what, relative excess) of the limits that are broken."""
+    """(limit in words, relative excess) of the limits that are exceeded."""
     broken, signs = [], dict(problem.program.signs)
     for (name, _), limit in zip(problem.keep.under, limits, strict=True):
         value = float(look(name, point, estimate))

@@ -7,8 +7,8 @@ import numpy as np
 from infer_jax.kernel_timing.fitting import SHARE, FittedFamily, spread
 from infer_jax.specs import leaves
 
-WIDEST = 100.0  # ratio of an interval's ends from which on it says nothing
-NARROWEST = 1.0 + 1e-4  # and up to which: the prediction does not depend on the coefficient
+WIDEST = 100.0  # ratio of an interval's ends above which it says nothing
+NARROWEST = 1.0 + 1e-4  # and below which the prediction does not depend on the coefficient
 SUFFIX = {"s": ("_us", 1e6), "tokens": ("_tokens", 1.0)}
 
 
@@ -27,7 +27,7 @@ def entry(key: str, value: float, source: str, note: str = "", ends: Sequence[fl
 
 
 def curve(name: str, one: FittedFamily, source: str, note: str = "") -> Iterator[str]:
-    """The entries of one family: the errors, or ``note``, at the first, intervals at all."""
+    """The entries of one family, each with its interval, the first with errors or ``note``."""
     for i, (path, meta, value) in enumerate(leaves(one.coefficients)):
         suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
         said = [note or errors(one)] if i == 0 else []
@@ -37,7 +37,7 @@ def curve(name: str, one: FittedFamily, source: str, note: str = "") -> Iterator
 
 
 def interval(low: float, high: float) -> str:
-    """An interval in words, or that the data do not tell.
+    """An interval in words, or that the data do not determine it.
 
     >>> interval(0.0, 3.0)
     'the data do not determine it'
@@ -48,7 +48,7 @@ def interval(low: float, high: float) -> str:
 
 
 def copied(name: str, one: FittedFamily, source: str) -> Iterator[str]:
-    """The entries of a family that is a phase of what was measured, or stands in for another."""
+    """The entries of a family that copies the curve of a measured one."""
     if name.startswith(f"{one.family.name}_"):
         return curve(name, one, source)
     return curve(name, one, source, f"not measured here: that of {one.family.name}")
@@ -65,7 +65,7 @@ def _both(values: np.ndarray) -> str:
 
 
 def filled(
-    made: Mapping[str, FittedFamily],
+    curves: Mapping[str, FittedFamily],
     known: Sequence[str],
     fills: Mapping[str, Sequence[str]],
     source: str,
@@ -75,9 +75,9 @@ def filled(
     A missing family takes the curve of the first of its stand-ins that was fitted.
     """
     for name in known:
-        if name in made:
-            yield from curve(name, made[name], source)
+        if name in curves:
+            yield from curve(name, curves[name], source)
     for name, others in fills.items():
-        other = next((o for o in others if o in made), None)
-        if name not in made and other is not None:
-            yield from copied(name, made[other], source)
+        other = next((o for o in others if o in curves), None)
+        if name not in curves and other is not None:
+            yield from copied(name, curves[other], source)

@@ -103,7 +103,10 @@ def attending(
     *,
     alone: bool = False,
 ) -> Family[eff.Attending]:
-    """Attention over a cache: ``efficiency.attending``; ``alone``: few sequences idle the chip."""
+    """Attention over a cache: ``efficiency.attending``.
+
+    ``alone``: fit also how few sequences leave the chip idle.
+    """
     given = {"flops": flops, "moved": moved, "batch": batch, **_rates(chip, BF16)}
 
     def law(c: eff.Attending, x: Given) -> Array:

@@ -8,11 +8,11 @@ from infer_jax.calibration import covariance, fit, held_out, interval
 from infer_jax.kernel_timing.families import Family
 from infer_jax.specs import Spec
 
-SCALE = 0.01  # of an ordinary residual: larger ones count by their size, not its square
+SCALE = 0.01  # residuals above it count by their size, not by their square
 FOLDS = 6  # of whole shapes, each left out once
 RESTARTS, SPREAD = 3, 0.7
-SHARE = 0.8  # that an interval covers
-SHARPEST = 1000.0  # beyond it a corner is a corner
+SHARE = 0.8  # probability that an interval covers
+SHARPEST = 1000.0  # largest sharpness: corners beyond it look the same
 
 
 class FittedFamily(NamedTuple):

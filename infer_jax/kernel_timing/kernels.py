@@ -1,8 +1,8 @@
 """The shapes of kernels to time on this device, and their times.
 
 Products, products grouped by expert, attention of one new token and of a prompt, a copy through
-memory and, with several devices, all-reduce and all-to-all. XLA compiles all of them: a serving
-engine's own kernels are others, faster where they fuse more.
+memory and, with several devices, all-reduce and all-to-all. XLA compiles all of them; a serving
+engine has kernels of its own, which are faster where they fuse more.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from infer_jax.kernel_timing.timing import seconds
 
 
 class TimingSizes(NamedTuple):
-    """How large the timed shapes are, how often each is run, and how long a run takes at least."""
+    """The sizes of the timed shapes, the repeats of each, and the least seconds of a run."""
 
     widths: tuple[int, ...]
     rows: tuple[int, ...]
@@ -97,7 +97,7 @@ def _spent(run: Run, operands: Operands, sizes: TimingSizes) -> float:
 
 
 def _drawn(*shape: int) -> Callable[[], Array]:
-    """Random operands: of zeros some devices make quicker work."""
+    """Random operands, because some devices are faster on zeros."""
     return lambda: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
 
 

@@ -22,7 +22,7 @@ from infer_jax.kernel_timing.fitting import FittedFamily
 from infer_jax.kernel_timing.kernels import BYTES, Timed
 from infer_jax.specs import Chip
 
-# families of the theory that nothing here stands for, and those whose curve they take
+# families of the estimator that are not timed here, and those whose curve they take
 FILLS = {
     "grouped_decode": ("grouped",),
     "grouped_prefill": ("grouped",),
@@ -35,7 +35,7 @@ LINKS = ("all_reduce", "all_to_all")
 
 
 class Device(NamedTuple):
-    """What the profile says beside curves: bytes, bytes per second, USD per hour, a base."""
+    """Numbers of a profile beside its curves: bytes, bytes/s, USD per hour, a base profile."""
 
     chip: Chip
     link: float
@@ -44,7 +44,7 @@ class Device(NamedTuple):
 
 
 def chip_of(timed: Sequence[Timed], memory: float) -> Chip:
-    """The device by its fastest product and copy; 8 and 4 bits as 16, which alone are timed.
+    """A chip with the rates of the fastest product and copy; 8 and 4 bits as 16 bits.
 
     Raises:
         InputError: no product or no copy could be timed.
@@ -67,7 +67,7 @@ def link_of(timed: Sequence[Timed]) -> float:
 
 
 def families_of(timed: Sequence[Timed], chip: Chip) -> list[Family]:
-    """What was timed, as families to fit."""
+    """The timed kernels as families to fit."""
     families = []
     for name in dict.fromkeys(t.family for t in timed):
         rows = [t for t in timed if t.family == name and math.isfinite(t.seconds)]
@@ -141,7 +141,7 @@ def text(curves: Sequence[FittedFamily], device: Device) -> str:
 
 
 def usable_memory() -> float:
-    """Bytes of memory of the default device, as its runtime or the host tells."""
+    """Bytes of memory of the default device, by its runtime or its host."""
     stats = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return float(stats["bytes_limit"])

@@ -1,4 +1,4 @@
-"""Which repository holds the weights of a plan, in the format that the plan reads them in?"""
+"""The repository that holds a plan's weights in the plan's format."""
 
 import os
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from infer_jax.specs import Architecture
 
 CACHE = "; KV cache "  # between the formats of weights and cache in ``Model.quantisation``
 
-# Repositories in which the publisher of a model holds it in another format, by the name of that
-# format here. Qwen's FP8 builds are scaled in blocks of 128 (qwen.readthedocs.io, "Quantization";
-# their model cards: "fine-grained fp8, block size 128"), its AWQ builds in groups of 128.
+# Repositories of the same publisher that hold a model in another format, by our name of it. Qwen's
+# FP8 builds are scaled in blocks of 128 (qwen.readthedocs.io, "Quantization"; their model cards:
+# "fine-grained fp8, block size 128"), its AWQ builds in groups of 128.
 STORED: dict[str, dict[str, str]] = {
     "Qwen/Qwen3-0.6B": {"fp8_block": "Qwen/Qwen3-0.6B-FP8"},
     "Qwen/Qwen3-1.7B": {"fp8_block": "Qwen/Qwen3-1.7B-FP8"},
@@ -50,18 +50,20 @@ def checkpoint(
 ) -> ModelCheckpoint:
     """The weights of a model (a name, or a config.json) in the formats of a plan.
 
-    The repository is the one that the name asks for: another stands in its place only where its
-    publisher holds the same weights in the format that is asked for.
+    It is the repository that the name stands for, or another one of the same publisher that holds
+    the same weights in the requested format.
 
     >>> checkpoint("qwen3-32b", "fp8_block").repository
     'Qwen/Qwen3-32B-FP8'
     >>> checkpoint("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").repository
     'Qwen/Qwen3-235B-A22B-Instruct-2507-FP8'
     >>> checkpoint("llama-3.1-8b", "fp8", "fp8")
-    ModelCheckpoint(repository='meta-llama/Meta-Llama-3.1-8B', cast='fp8', cache='fp8', missing='', code=False)
+    ModelCheckpoint(repository='meta-llama/Meta-Llama-3.1-8B', cast='fp8', cache='fp8', missing='',
+    code=False)
     >>> checkpoint("deepseek-r1", "nvfp4").missing
-    'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in nvfp4 is known here'
-    """  # noqa: E501
+    'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in
+    nvfp4 is known here'
+    """
     if isinstance(config, Model | Architecture):
         return ModelCheckpoint("", missing=NO_NAME)
     own, given = load_model(config), load_model(config, quant=quant, kv_dtype=kv_dtype)

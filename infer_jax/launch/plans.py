@@ -11,7 +11,7 @@ from infer_jax.launch.servers import Instance, LaunchedService, traits
 from infer_jax.planning import Degrees, machine, pools_of
 from infer_jax.specs import UNBOUNDED, Architecture
 
-SELDOM = 1e-3  # share of time in which more requests may be in flight than have a place
+SELDOM = 1e-3  # share of time in which more requests may be in flight than the server admits
 
 
 def service(
@@ -26,12 +26,12 @@ def service(
     most: float | None = None,
     longest: tuple[float, str] | None = None,
 ) -> LaunchedService:
-    """A plan as the model, lengths and instances that servers need.
+    """A plan as the model, lengths and instances that servers are started with.
 
     ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``: see
-    ``instances``; ``lengths``: tokens of prompt and answer; ``formats``: of weights and cache that
-    are asked for; ``draft``: the model that drafts; ``longest``: tokens of the longest request and
-    which requests are no longer ("" where all are equal), isl + osl where not given.
+    ``instances``; ``lengths``: tokens of prompt and output; ``formats``: requested for weights and
+    cache; ``draft``: the draft model; ``longest``: tokens of the longest request, and in words
+    which share of requests is no longer ("" where all are equal); None: isl + osl.
     """
     machines = [machine(system.hardware, system.title) for system in systems]
     load, drafter = checkpoint(config, *formats), checkpoint(draft) if draft else None
@@ -60,15 +60,15 @@ def instances(
     machines: Sequence[tuple[int, str]],
     most: float | None = None,
 ) -> tuple[Instance, ...]:
-    """The instances of a plan: one kind, or a pool that prefills and one that decodes.
+    """The instances of a plan: one kind, or a prefill and a decode pool.
 
-    ``batch``: requests in flight in an instance (that decodes). ``machines``: (GPUs of a machine,
-    maker) of each pool. ``most``: requests that a group may run at most where the number in flight
-    varies, infinite for ``places`` of its mean; where not given, as many as the batch takes.
+    ``batch``: requests in flight in an instance (of two pools: in a decode instance). ``machines``:
+    (GPUs of a machine, maker) of each pool. ``most``: the most requests that a group may run where
+    the number in flight varies, infinite for ``places`` of its mean; None: as many as the batch.
 
-    >>> instances({"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}, 30, [(8, "")])[0].copies
-    4
-    """  # noqa: E501
+    >>> instances({"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}, 30, [(8,
+    "")])[0].copies 4
+    """
     pools = pools_of(degrees)
     if len(pools) == 1:
         copies = pools[0].get("replicas", 1)
@@ -91,7 +91,7 @@ def _instance(
 ) -> Instance:
     chunk = float(degrees.get("chunk", math.inf))
     chunk = chunk if chunk < UNBOUNDED else math.inf
-    # arrivals at random fill passes of a budget of tokens
+    # with random arrivals, passes are filled up to a token budget
     opened = most is not None and not role
     return Instance(
         tp=int(degrees["tp"]),
@@ -111,7 +111,7 @@ def _instance(
 
 
 def _sharing(running: tuple[Instance, ...]) -> tuple[Instance, ...]:
-    """Gives both pools GPUs of their own if one machine holds one instance of each."""
+    """Assigns GPUs to both pools where one machine holds one instance of each."""
     gpus = [one.gpus for one in running]
     alone = any(one.copies > 1 or one.maker != "NVIDIA" for one in running)
     if len(running) == 1 or alone or sum(gpus) > running[0].machine:
@@ -142,7 +142,7 @@ def _most(mean: float, most: float | None) -> int:
 def _comments(
     held: int, tokens: int, within: str, one: Instance, batch: float, most: float | None
 ) -> list[str]:
-    """Comments that explain lengths and places of a command that differ from the plan's."""
+    """Comments on lengths and request limits of a command that differ from the plan's."""
     comments: list[str] = []
     if within and held < tokens:
         comments.append(f"context {held}: the model's; {within} take up to {tokens} tokens")

@@ -11,18 +11,18 @@ from infer_jax.physics import attention as att
 from infer_jax.planning import machines
 from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
-# of the servers of each pool, beside an engine's own (8000, 30000) for what stands before them;
-# docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage starts two pools on a host so
+# ports of the servers of each pool; the proxy in front of them has the engine's default (8000,
+# 30000), as in docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage
 PORTS = {"prefill": 8100, "decode": 8200}
 
 
 class Instance(NamedTuple):
     """One kind of server of a plan; degrees as in ``estimators.serving.Deployment``.
 
-    ``requests``: in flight in one instance (of a pool that prefills: prompts in all its stages);
-    ``most``: that an attention group may run, 0 for its share of ``requests``; ``tokens``: of one
-    pass of a group in all, 0 for a chunk beside the requests that decode; ``chunk``: prompt
-    tokens of a pass at most, infinite for whole prompts; ``role``: "", "prefill" or "decode";
+    ``requests``: in flight in one instance (of a prefill pool: prompts in all its stages);
+    ``most``: the most that an attention group may run, 0 for its share of ``requests``; ``tokens``:
+    token budget of a group's pass, 0 for a chunk and one token of each decoding request; ``chunk``:
+    most prompt tokens of a pass, infinite for whole prompts; ``role``: "", "prefill" or "decode";
     ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known; ``first``: number
     of the instance's first GPU in a machine that both pools share, -1 where they share none.
     """
@@ -59,17 +59,17 @@ class Instance(NamedTuple):
 
     @property
     def each(self) -> int:
-        """Requests of one attention group at most, in all its stages."""
+        """The most requests of one attention group, in all its stages."""
         return self.most or math.ceil(self.requests / self.groups)
 
 
 class LaunchedService(NamedTuple):
     """A model, the lengths of its requests, and the instances that serve it: one kind or two pools.
 
-    ``heads``: whether the model drafts by heads of its own; ``draft``: the repository of the model
-    that drafts, or ""; ``experts``: whether it is a mixture; ``hybrid``: whether its layers keep
-    caches of several kinds; ``limit``: the longest context of the model;
-    ``comments``: where ``context`` and ``Instance.most`` are from, if not from the plan.
+    ``heads``: whether the model drafts with its own heads; ``draft``: the repository of the draft
+    model, or ""; ``experts``: whether it is a mixture; ``hybrid``: whether its layers keep several
+    kinds of cache; ``limit``: the longest context of the model; ``comments``: where ``context`` and
+    ``Instance.most`` come from, if not from the plan.
     """
 
     checkpoint: ModelCheckpoint
@@ -94,7 +94,7 @@ class Step(NamedTuple):
 class Launch(NamedTuple):
     """A plan for one engine: commands, files that they read, notes; or why there are none.
 
-    ``comments``: where numbers of the commands are from, if not from the plan.
+    ``comments``: where numbers of the commands come from, if not from the plan.
     """
 
     engine: str
@@ -164,7 +164,7 @@ def missing(service: LaunchedService) -> list[str]:
 def formats_missing(
     engine: str, load: ModelCheckpoint, casts: Collection[str], caches: Collection[str]
 ) -> list[str]:
-    """Formats of weights that ``engine`` does not cast to while it loads, and of cache it lacks."""
+    """Reasons in words: weight formats ``engine`` does not cast to, cache formats it lacks."""
     reasons: list[str] = []
     if load.cast and load.cast not in casts:
         reasons.append(
@@ -177,10 +177,10 @@ def formats_missing(
 
 
 def budget(one: Instance, service: LaunchedService, *, whole: bool = False) -> int:
-    """Tokens of a pass of one attention group: of prompts, and those of all that decode.
+    """Token budget of a pass of one attention group: prompt tokens and those of decoding requests.
 
-    Where the plan says nothing of them and passes hold both, as many as the estimator takes the
-    engine to have; ``whole``: and room for a whole prompt.
+    Where the plan gives none and passes mix both, the budget that the estimator assumes for the
+    engine; ``whole``: with room for at least one whole prompt.
     """
     if one.tokens:
         return max(one.tokens, one.each)

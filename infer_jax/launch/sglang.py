@@ -1,8 +1,8 @@
 """Launch commands for SGLang 0.5.23.
 
-Read in the wheel sglang-0.5.23: options in sglang/srt/arg_groups/fields/, their sense and what
-excludes what in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregation and validation
-hooks).
+From the wheel sglang-0.5.23: options in sglang/srt/arg_groups/fields/, their meaning and which
+exclude each other in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggregation and
+validation hooks).
 """
 
 import math

@@ -42,7 +42,7 @@ def visible(one: Instance) -> str:
 
 
 def line(program: str, flags: Sequence[object]) -> str:
-    """A command of the shell, an option a line; what is not an option belongs to the one before."""
+    """A shell command with one option on each line, its values behind it."""
     words = [program]
     for flag in flags:
         word = flag if isinstance(flag, Shell) else shlex.quote(str(flag))

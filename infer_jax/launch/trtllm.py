@@ -1,7 +1,7 @@
 """Launch commands for TensorRT-LLM.
 
-Options of trtllm-serve at commit 00209af149e7 (tensorrt_llm/commands/serve.py); what stands in the
-YAML file are fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/reference.html).
+Options of trtllm-serve at commit 00209af149e7 (tensorrt_llm/commands/serve.py); the YAML file has
+fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/reference.html).
 """
 
 import shlex
@@ -75,7 +75,7 @@ def _step(one: Instance, service: LaunchedService, files: dict[str, str]) -> Ste
     program = f"trtllm-serve {shlex.quote(load.repository)}"
     if nodes == 1:
         return Step(where(one), line(visible(one) + program, flags))
-    # a task of Slurm a GPU
+    # one Slurm task for each GPU
     each = one.gpus // nodes
     tasks = f"--ntasks {one.gpus} --ntasks-per-node {each} --mpi pmix"
     launcher = f"srun --nodes {nodes} {tasks} trtllm-llmapi-launch {program}"

@@ -1,8 +1,8 @@
 """Launch commands for vLLM 0.33.0.
 
-Read in the wheel vllm-0.33.0: options in vllm/engine/arg_utils.py, their sense and what excludes
-what in vllm/config/ (parallel, scheduler, cache, speculative, kv_transfer), several machines in
-vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
+From the wheel vllm-0.33.0: options in vllm/engine/arg_utils.py, their meaning and which exclude
+each other in vllm/config/ (parallel, scheduler, cache, speculative, kv_transfer), several machines
+in vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
 """
 
 import json
@@ -25,7 +25,7 @@ SOURCE = (
     "github.com/vllm-project/vllm, v0.33.0, vllm/engine/arg_utils.py; "
     "docs.vllm.ai/en/latest/serving/expert_parallel_deployment/"
 )
-# quantised while loading; "fp8" is for checkpoints that are stored so (quantization/fp8.py)
+# quantised while loading; vLLM's own "fp8" is for checkpoints stored in it (quantization/fp8.py)
 CASTS = {"fp8": "fp8_per_tensor", "fp8_block": "fp8_per_block"}
 CACHES = {"fp8": "fp8", "bfloat16": "bfloat16", "float16": "float16"}
 KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}

@@ -1,4 +1,4 @@
-"""Planning: which layout, batch and pools of chips serve a model within limits for least?"""
+"""Planning: the cheapest layout, batch and pools of chips that serve a model within limits."""
 
 from infer_jax.planning.aggregated import (
     LayoutEstimates as LayoutEstimates,
@@ -6,7 +6,11 @@ from infer_jax.planning.aggregated import (
     shares as shares,
     table as table,
 )
-from infer_jax.planning.cheapest import MODES as MODES, Searched as Searched, search as search
+from infer_jax.planning.cheapest import (
+    MODES as MODES,
+    PlanCandidates as PlanCandidates,
+    search as search,
+)
 from infer_jax.planning.choose import (
     USUAL_TTFT as USUAL_TTFT,
     Choice as Choice,

@@ -15,7 +15,7 @@ from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
 from infer_jax.typed_jax import trees
 
-SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas over the least
+SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas tried, over the fewest possible
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
 Answer = TypeVar("Answer")
 Positions = Int[np.ndarray, " rows"]
@@ -46,14 +46,14 @@ class LayoutEstimates:
 
 
 def batches() -> Column:
-    """Requests in flight in one attention group that are tried."""
+    """The numbers of requests in flight in one attention group that are tried."""
     octaves = np.log(MOST / EVERY) / np.log(GROWTH)
     beyond = EVERY * np.power(GROWTH, np.arange(1.0, octaves + 1.0))
     return np.unique(np.round(np.concatenate([np.arange(1.0, EVERY + 1.0), beyond, [MOST]])))
 
 
 def shares(concurrency: float) -> Column:
-    """Requests in flight in each of 1, 2, 3 ... replicas that share ``concurrency`` of them."""
+    """Requests in flight in each replica where 1, 2, 3 ... replicas share ``concurrency``."""
     replicas = batches()
     return concurrency / replicas[replicas <= concurrency]
 
@@ -70,9 +70,9 @@ def table(
 ) -> LayoutEstimates:
     """Every layout at every batch; ``common`` gives the rest of the plan.
 
-    ``draft``: the model that drafts where a layout has drafts, else the model's own heads do.
-    ``tried``: requests in flight in an instance, at least one in each attention group; where not
-    given, ``batches()`` in each group. One evaluation of ``serving`` per row, all in one compiled
+    ``draft``: the draft model of layouts with drafts; None: the model's own heads. ``tried``: the
+    numbers of requests in flight in an instance, at least one in each attention group; None:
+    ``batches()`` in each group. One evaluation of ``serving`` per row, all in one compiled
     program.
     """
     each = batches() if tried is None else tried
@@ -85,7 +85,7 @@ def table(
         index, batch = index[kept], batch[kept]
         given = {name: x[kept] for name, x in given.items()}
     fixed = (serving, *models(arch, draft), hardware, work, common)
-    estimates = by_rows(_served, fixed, given, batch)
+    estimates = by_rows(_at_batches, fixed, given, batch)
     return LayoutEstimates(legal, index, batch, estimates)
 
 
@@ -101,8 +101,8 @@ def arriving(
 ) -> LayoutEstimates:
     """Every layout of a table with enough replicas for ``rate`` requests/s, and with more.
 
-    An open loop: requests come at random, and waits have percentiles. The least number of
-    replicas is that of full batches; up to three times as many are tried.
+    An open loop: requests arrive at random, and waits have percentiles. The fewest replicas are
+    those with full batches; up to three times as many are tried.
     """
     full = np.zeros(len(closed.layouts))
     each = closed.rate / float(work.osl)
@@ -128,7 +128,7 @@ def arriving(
         common,
         arrivals,
     )
-    estimates = by_rows(_arrived, fixed, given, rate / replicas)
+    estimates = by_rows(_at_rates, fixed, given, rate / replicas)
     return LayoutEstimates(closed.layouts, index, np.asarray(estimates.running), estimates)
 
 
@@ -139,7 +139,7 @@ def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
 
 
 def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: object) -> Answer:
-    """The outputs of a program for ``rows``, padded to a power of two to compile rarely."""
+    """The outputs of a program for ``rows``, padded to a power of two to save compilations."""
     count = len(jax.tree.leaves(rows)[0])
     last = 2 ** (count - 1).bit_length() - count
 
@@ -154,7 +154,7 @@ def models(arch: Architecture, draft: Architecture | None) -> tuple[Shape, Shape
     return once(shape, arch), None if draft is None else once(shape, draft)
 
 
-def _served(
+def _at_batches(
     serving: Serving,
     arch: Shape,
     draft: Shape | None,
@@ -171,7 +171,7 @@ def _served(
     return jax.vmap(one)(given, batch)
 
 
-def _arrived(
+def _at_rates(
     serving: Serving,
     arch: Shape,
     draft: Shape | None,

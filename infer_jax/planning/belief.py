@@ -1,8 +1,8 @@
-"""The cheapest plans whose limits hold with an asked probability.
+"""The cheapest plans whose limits hold with a required probability.
 
-That probability of a plan is at most that of each of its limits by itself, and so at most that of
-the band of the limit's error: plans are searched within limits that the bands tighten, cheapest
-first, and each is evaluated at every draw until enough of them hold.
+The probability that all limits of a plan hold is at most that of each limit by itself. Plans are
+therefore searched within limits tightened by the error bands, cheapest first, and each is evaluated
+at every draw of the coefficients until enough plans reach the required probability.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ import numpy as np
 from infer_jax.physics.chance import ratio
 from infer_jax.planning.aggregated import LayoutEstimates
 from infer_jax.planning.chances import ROWS, TIMED, Belief, PlanSpace, chances
-from infer_jax.planning.cheapest import MODES, Searched, each_with, instances, largest
+from infer_jax.planning.cheapest import MODES, PlanCandidates, each_with, instances, largest
 from infer_jax.planning.choose import (
     USUAL_TTFT,
     Choice,
@@ -31,23 +31,23 @@ from infer_jax.planning.disaggregated import splits
 from infer_jax.planning.legal_layouts import Layout, layouts
 from infer_jax.specs import UNBOUNDED, Workload
 
-MARGIN = 0.02  # by which bands of one limit may differ from what draws of coefficients say
-SHARES = (0.1, 0.5, 0.9)  # of an asked doubt that pools leave to TPOT, the rest to TTFT
-LEVELS = (0.99, 0.75, 0.5, 0.25, 0.1)  # of the plans that a measurement could lead to
-RIVALS = 2  # layouts of each level
-PAIRS = 8  # layouts of pools at each share
-HOPEFUL = 2 * ROWS  # rows that are evaluated where no plan holds with the asked confidence
+MARGIN = 0.02  # probability by which a band and the draws of coefficients may disagree on a limit
+SHARES = (0.1, 0.5, 0.9)  # of the allowed doubt, the shares of pools' TPOT; the rest is TTFT's
+LEVELS = (0.99, 0.75, 0.5, 0.25, 0.1)  # confidences at which rivals are looked for
+RIVALS = 2  # layouts at each of these
+PAIRS = 8  # layouts of pools at each of SHARES
+HOPEFUL = 2 * ROWS  # rows evaluated where no plan reaches the required probability
 
 
-class Believed(NamedTuple):
-    """Plans that hold as asked, each with its probability, else those that hold most probably.
+class ConfidentPlans(NamedTuple):
+    """Plans that keep their limits with the required probability, else the most probable ones.
 
-    ``rivals``: plans that a measurement could lead to; ``by_mean``: the choice without doubts;
-    ``reached``: the highest probability of any plan, where none holds as asked; ``asked``: the
-    limits that were kept.
+    ``rivals``: plans that a measurement could make the choice; ``by_mean``: the choice without
+    uncertainty; ``reached``: the highest probability of any plan, where none has the required one;
+    ``asked``: the limits.
     """
 
-    searched: Searched
+    searched: PlanCandidates
     rivals: list[Choice]
     by_mean: Choice | None
     reached: float | None
@@ -55,7 +55,7 @@ class Believed(NamedTuple):
 
 
 class Variations(NamedTuple):
-    """Modes, chunks and drafts of the plans that are tried, and how many are wanted."""
+    """Modes, chunks and drafts to try, and the number of plans to show."""
 
     modes: Sequence[str] = MODES
     chunks: Sequence[float] = (UNBOUNDED,)
@@ -63,8 +63,10 @@ class Variations(NamedTuple):
     shown: int = 3
 
 
-def believed(space: PlanSpace, belief: Belief, confidence: float, tried: Variations) -> Believed:
-    """The cheapest plans on one system, or on two, whose limits hold with that probability.
+def confident_plans(
+    space: PlanSpace, belief: Belief, confidence: float, tried: Variations
+) -> ConfidentPlans:
+    """The cheapest plans on one or two systems whose limits hold with probability ``confidence``.
 
     The rest is as in ``cheapest.search``.
     """
@@ -82,7 +84,7 @@ def believed(space: PlanSpace, belief: Belief, confidence: float, tried: Variati
 def tightened(
     asked: Requirements, belief: Belief, mode: str, tpot: float, ttft: float
 ) -> Requirements:
-    """Limits on the means at which measured times keep ``asked`` with these probabilities."""
+    """Limits on predicted times at which measured ones keep ``asked`` with these probabilities."""
     factors = [
         float(jnp.exp(ratio(NormalDist().inv_cdf(p), doubt.spread)))
         for p, doubt in zip((tpot, ttft), belief.doubts[mode], strict=True)
@@ -96,7 +98,7 @@ def tightened(
 
 
 class _Search:
-    """One search: its tables are evaluated once."""
+    """One search, which evaluates its tables once."""
 
     def __init__(
         self,
@@ -116,8 +118,8 @@ class _Search:
         self.pairs = self._pairs() if "disaggregated" in tried.modes else []
         self.configurations = 0 if self.table is None else len(self.table.batch)
 
-    def answer(self) -> Believed:
-        """Plans that hold as asked, else those that hold most probably."""
+    def answer(self) -> ConfidentPlans:
+        """Plans with the required probability, else the most probable ones."""
         tried, asked = self.tried, self.space.asked
         pairs = [c for c in self.pairs if _sure(c, self.confidence)]
         if asked.frontier:
@@ -131,8 +133,8 @@ class _Search:
         mean = min(near, key=lambda c: c.rank, default=None)
         pools = any(c.mode == "disaggregated" for c in (*self.pairs, *near))
         pooled = pools or "disaggregated" not in tried.modes
-        searched = Searched(met, missed[: tried.shown], self.configurations, pooled)
-        return Believed(searched, self._rivals(), mean, reached, asked)
+        searched = PlanCandidates(met, missed[: tried.shown], self.configurations, pooled)
+        return ConfidentPlans(searched, self._rivals(), mean, reached, asked)
 
     def _evaluated(self) -> LayoutEstimates:
         space = self.space
@@ -141,7 +143,7 @@ class _Search:
         return instances(side, arch, work, legal, space.common, space.asked, space.draft)
 
     def _priced(self, asked: Requirements) -> PricedTable | None:
-        """The rows of the table within limits; None where pools alone are tried."""
+        """The rows of the table within limits; None where only pools are tried."""
         if self.table is None:
             return None
         side, work = self.space.sides[0], self.space.work
@@ -149,7 +151,7 @@ class _Search:
         return priced(side.name, float(side.hardware.price), self.table, asked, *lengths)
 
     def _surest(self) -> Iterator[Choice]:
-        """The cheapest row of each layout that holds as asked, or every such row of a frontier."""
+        """The cheapest row of each layout with the required probability; all of a frontier."""
         least = max(self.confidence - MARGIN, 0.5)
         asked = tightened(self.space.asked, self.belief, "aggregated", least, least)
         rows = self._priced(asked)
@@ -163,14 +165,14 @@ class _Search:
             plans = self._with_chances([rows.choice(i) for i in some])
             known |= {i: c for i, c in zip(some, plans, strict=True) if _sure(c, self.confidence)}
             if not self.space.asked.frontier:
-                # the first of each layout by cost, as the search by the mean takes it
+                # the cheapest of each layout, as in the search without uncertainty
                 first = first_of_each(rows.table, known, self.tried.shown)
                 taken = {rows.table.at(i).plain for i in known}
                 left = [i for i in left if rows.table.at(i).plain not in taken]
         yield from (known[i] for i in (known if self.space.asked.frontier else first))
 
     def _likeliest(self) -> list[Choice]:
-        """Plans that hold most probably, one of each layout."""
+        """The most probable plans, one of each layout."""
         rows, plans = self._priced(self.space.asked), list(self.pairs)
         if rows is not None:
             certain = [x for name, x in rows.rows.excess.items() if name not in TIMED]
@@ -185,7 +187,7 @@ class _Search:
         return list(best.values())
 
     def _pairs(self) -> list[Choice]:
-        """Pairs of pools within limits that leave more or less of the doubt to TPOT."""
+        """Pairs of pools within limits that divide the allowed doubt between TPOT and TTFT."""
         asked = self.space.asked
         both = asked.tpot < np.inf and min(asked.ttft, asked.p99_ttft) < np.inf
         shares = SHARES if both else (1.0 if asked.tpot < np.inf else 0.0,)
@@ -208,7 +210,7 @@ class _Search:
         return [replace(c, excess={}) for c in found.met]
 
     def _near(self, asked: Requirements, count: int) -> list[Choice]:
-        """The cheapest plans within limits by the mean."""
+        """The cheapest plans whose predicted times are within limits."""
         rows, alone = self._priced(asked), replace(asked, frontier=False)
         found = [] if rows is None else first_of_each(rows.table, rows.within, count)
         plans = [] if rows is None else [rows.choice(i) for i in found]
@@ -217,7 +219,7 @@ class _Search:
         return self._with_chances(plans)
 
     def _rivals(self) -> list[Choice]:
-        """The cheapest rows at other probabilities of their limits, and pairs of pools."""
+        """The cheapest rows at other confidences, and pairs of pools."""
         plans: list[Choice] = []
         for level in (self.confidence, *LEVELS):
             each = tightened(self.space.asked, self.belief, "aggregated", level, level)

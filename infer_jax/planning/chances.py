@@ -21,17 +21,17 @@ from infer_jax.planning.pool_pairs import Side
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.typed_jax import trees
 
-# plans of one evaluation, and draws: one program serves any number of plans; arrivals at random
-# take their laws a thousand times as long
+# plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
+# under random arrivals, whose laws take a thousand times as long
 ROWS, ARRIVING_ROWS, ARRIVING_DRAWS = 256, 16, 32
 TIMED = {"TTFT", "TPOT", "p99 of TTFT", "arrivals", "prefill arrivals", "requests/s"}
 
 
 class Doubt(NamedTuple):
-    """The law of errors of TPOT or TTFT, and the part of its variance that plans share.
+    """The distribution of errors of TPOT or TTFT, and the part of its variance that plans share.
 
-    ``settled``: by a calibration to the plans' own server, so that nothing is shared but what is
-    unsure of its coefficients.
+    ``settled``: by a calibration to the plans' own server, so that plans share nothing but the
+    uncertainty of its coefficients.
     """
 
     spread: Spread
@@ -40,10 +40,11 @@ class Doubt(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What is uncertain of plans on one system, or on two.
+    """The uncertainty of plans on one or two systems.
 
-    ``servings``: of each, every leaf as it is and then at each draw; ``doubts``: of TPOT and TTFT,
-    by mode; ``offsets``: normal scores of TPOT's and TTFT's offset, by mode.
+    ``servings``: the estimator of each system, every leaf a row of its value and then of each draw;
+    ``doubts``: of TPOT and TTFT, by mode; ``offsets``: normal scores of the draws of TPOT's and
+    TTFT's offset, by mode.
     """
 
     servings: Sequence[Serving]
@@ -52,7 +53,7 @@ class Belief(NamedTuple):
 
 
 class PlanSpace(NamedTuple):
-    """Systems, model, requests and limits of a search, and what all plans of it have."""
+    """Systems, model, requests and limits of a search, and the settings common to its plans."""
 
     sides: Sequence[Side]
     arch: Architecture
@@ -63,10 +64,10 @@ class PlanSpace(NamedTuple):
 
 
 class Chances(NamedTuple):
-    """Of each plan (first axis): the probability that its limits hold, and what it comes from.
+    """Of each plan (first axis): the probability that its limits hold, and the parts it is from.
 
-    ``room``: normal scores of TPOT's and TTFT's error up to which limits hold; ``shared``: what
-    plans share of these scores, by draw; ``own``: deviation of the rest.
+    ``room``: normal scores of TPOT's and TTFT's error up to which limits hold; ``shared``: the part
+    of these scores that plans share, by draw; ``own``: standard deviation of the rest.
     """
 
     holds: Array
@@ -76,7 +77,7 @@ class Chances(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """Seconds of a plan, and its capacity over the arrivals; infinite where there are none."""
+    """Seconds of a plan's limited times, and its capacity over the arrival rate, if any."""
 
     tpot: Array
     ttft: Array
@@ -113,7 +114,7 @@ def chances(plans: Sequence[Choice], space: PlanSpace, belief: Belief) -> Chance
 
 
 def _columns(c: Choice, asked: Requirements) -> tuple[object, ...]:
-    """Degrees and load of an instance, or of each pool."""
+    """Parallel degrees and load of an instance, or of each pool."""
 
     def layout(given: Mapping[str, float]) -> dict[str, float]:
         usual = Layout(1.0, 1.0, 1.0, 1.0)._asdict()
@@ -178,7 +179,7 @@ def _of_instances(
 
     def one(degrees: dict[str, Array], each: Array) -> Chances:
         times = jax.vmap(at, in_axes=(0, None, None))(servings[0], degrees, each)
-        return _judged(times, limits, doubts, offsets)
+        return _from_times(times, limits, doubts, offsets)
 
     return jax.vmap(one)(layout, load)
 
@@ -234,13 +235,13 @@ def _of_pairs(
         )
         ends = servings[0], servings[-1]
         times = jax.vmap(at, in_axes=(0, 0, None, None))(*ends, pools, load)
-        return _judged(times, limits, doubts, offsets)
+        return _from_times(times, limits, doubts, offsets)
 
     return jax.vmap(one)(first, second, copies, prompts, batch)
 
 
 def _times(estimate: Estimate) -> _Times:
-    """What limits are on."""
+    """The numbers that limits are on: TPOT, TTFT, p99 of TTFT, spare capacity."""
     p99 = getattr(estimate, "percentiles", {}).get("p99", estimate.ttft)
     both = {**estimate.prefill.limits, **estimate.decode.limits}
     arrivals = both.get("arrivals")
@@ -249,13 +250,14 @@ def _times(estimate: Estimate) -> _Times:
     return _Times(estimate.tpot, estimate.ttft, p99, spare)
 
 
-def _judged(
+def _from_times(
     times: _Times, limits: Sequence[Array], doubts: tuple[Doubt, Doubt], offsets: Array
 ) -> Chances:
-    """The chances of one plan from its times as they are and then at each draw."""
+    """The chances of one plan from its times, predicted and then at each draw."""
     tpot, ttft, p99 = limits
     now = trees.take(times, 0)
-    # a server that is slower by a factor takes as many requests fewer: a room like that of TPOT
+    # a server slower by a factor serves fewer requests by the same factor, so that spare capacity
+    # is room for error as a limit of TPOT is
     sides = [doubt.spread for doubt in doubts]
     rooms = jnp.stack(
         [

@@ -20,11 +20,11 @@ MODES = ("aggregated", "disaggregated")
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
 
 
-class Searched(NamedTuple):
+class PlanCandidates(NamedTuple):
     """Plans within the limits, else the nearest misses; how many rows were evaluated.
 
-    ``pooled``: whether any two pools fit what is asked, or none were asked for; ``usual``: whether
-    plans were kept within the usual TTFT, for want of a limit.
+    ``pooled``: whether some pair of pools fits the requirements, or pools were not asked for;
+    ``usual``: whether plans were limited to ``USUAL_TTFT`` because no limit was given.
     """
 
     met: list[Choice]
@@ -51,7 +51,7 @@ def search(
     drafts: Sequence[float] = (0.0,),
     draft: Architecture | None = None,
     count: int = 3,
-) -> Searched:
+) -> PlanCandidates:
     """The cheapest plans on one system, or on one that prefills and one that decodes.
 
     Instances of one kind run on ``sides[0]`` at every batch, with each of ``chunks`` and
@@ -64,7 +64,7 @@ def search(
 
     def within(
         asked: Requirements, table: LayoutEstimates | None = None
-    ) -> tuple[Searched, LayoutEstimates | None]:
+    ) -> tuple[PlanCandidates, LayoutEstimates | None]:
         return _searched(sides, arch, work, asked, common, modes, extras, draft, count, table)
 
     extras = [{"chunk": c, "drafts": d} for c, d in product(chunks, drafts)]
@@ -87,7 +87,7 @@ def _searched(
     draft: Architecture | None,
     count: int,
     known: LayoutEstimates | None,
-) -> tuple[Searched, LayoutEstimates | None]:
+) -> tuple[PlanCandidates, LayoutEstimates | None]:
     """Plans within limits, and the table of instances: ``known``, or evaluated here."""
     first, second = sides[0], sides[-1]
     legal = [
@@ -123,7 +123,7 @@ def _searched(
                 tried + pairs.configurations,
             )
             pooled = bool(pairs.met or pairs.missed)
-    return Searched(met, missed, tried, pooled), known
+    return PlanCandidates(met, missed, tried, pooled), known
 
 
 def largest(hardware: Hardware, total: float) -> float:
@@ -143,7 +143,7 @@ def instances(
     asked: Requirements,
     draft: Architecture | None,
 ) -> LayoutEstimates:
-    """Every layout at every batch, share of the concurrency, or replica."""
+    """Every layout at every batch, or at every number of replicas that share the load."""
     tried = None if asked.concurrency is None else shares(asked.concurrency)
     closed = work.replace(arrivals=None, lengths=())
     serving, hardware = side.serving, side.hardware

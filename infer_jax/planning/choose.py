@@ -14,9 +14,9 @@ from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.specs import Output, outputs
 
 HOUR, MILLION = 3600.0, 1e6
-# s, where no limit of TTFT is given: without one the cheapest plans make users wait for many s
+# seconds, where no limit of TTFT is given: without one the cheapest plans have a TTFT of many
 USUAL_TTFT = 2.0
-# of an instance: degrees and counts by name; of two pools: these of "prefill" and of "decode"
+# parallel degrees and counts by name; for two pools one such mapping for "prefill" and "decode"
 Degrees = Mapping[str, float | Mapping[str, float]]
 
 
@@ -24,12 +24,10 @@ Degrees = Mapping[str, float | Mapping[str, float]]
 class Requirements:
     """The requirements of a plan: limits in seconds, chips in all, and the load.
 
-    ``usual_ttft``: without a limit of TTFT, a search keeps it within ``USUAL_TTFT`` if any plan
-    does.
-
     ``concurrency``: requests in flight over all replicas, in rows of ``shares``; or
-    ``rate``: requests per second; or neither, and the chips are filled. ``frontier``: wanted are
-    not the cheapest but all that no other beats in both TPOT and dollars.
+    ``rate``: requests per second; or neither, and the chips are filled. ``frontier``: find all
+    plans that no other beats in both TPOT and dollars, not only the cheapest. ``usual_ttft``:
+    without a limit of TTFT, keep it within ``USUAL_TTFT`` if any plan does.
     """
 
     ttft: float = np.inf
@@ -46,12 +44,13 @@ class Requirements:
 class Choice:
     """One plan with its latencies, throughput and cost.
 
-    ``layout``: what an instance is, in words, ``degrees`` in numbers; ``batch``: requests in
-    flight in an instance (that decodes); ``outputs``: of its estimate, those that say that plans
-    show them, in the units that they declare; ``binds``: the longest term of a token; ``memory``:
-    bytes of a chip, needed and there; ``tiers``: the same of host and disk; ``excess``: by limit,
-    the share by which it is exceeded, empty where all are met; ``formats``: of the model, where
-    the caller says which; ``holds``: the probability that all limits hold, where it was asked for.
+    ``layout``: the layout of an instance in words, ``degrees`` in numbers; ``batch``: requests in
+    flight in an instance (of two pools: in a decode instance); ``outputs``: the outputs of its
+    estimate that plans show, in their declared units; ``binds``: the longest term of a token;
+    ``memory``: bytes of a chip, needed and available; ``tiers``: the same of host and disk;
+    ``excess``: by limit, the share by which it is exceeded, empty where all are met; ``formats``:
+    of the model, if the caller says which; ``holds``: the probability that all limits hold, if it
+    was asked for.
     """
 
     mode: str
@@ -109,8 +108,8 @@ class Choice:
     def rank(self) -> tuple[float, float, float, float]:
         """Sort key, least first: excess over limits, then dollars, TPOT, TTFT.
 
-        In single precision: plans that tie, such as pools that wait for the same side, differ by
-        rounding.
+        In single precision, so that rounding does not decide between plans that tie, such as pairs
+        of pools limited by the same pool.
         """
         times = self.usd_per_mtok, self.tpot, self.ttft
         excess = max(self.excess.values(), default=0.0)
@@ -131,7 +130,7 @@ def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:
 
 
 class _Rows(NamedTuple):
-    """Rows of a table as plans: replicas, requests/s carried, rent per request, limits exceeded."""
+    """Rows of a table as plans: replicas, requests/s, rent per request, excess by limit."""
 
     replicas: Column
     carried: Column
@@ -177,7 +176,7 @@ def priced(
     carried = requests if asked.rate is None else np.minimum(requests, asked.rate)
     cost = replicas * table.chips * price / carried
     rows = _Rows(replicas, carried, cost, _excess(table, asked, replicas, requests))
-    # least rent per token at full use; of equal ones the faster, of alike ones the usual
+    # by rent per token at full load; ties by speed, then the layout that engines use by default
     unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
     keys = (np.asarray(x, np.float32) for x in (table.estimates.tpot, cost, worst_of(rows.excess)))
     order = np.lexsort((unusual, *keys))
@@ -290,8 +289,8 @@ def answers(
 def single(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> Positions:
     """Rows that no other beats in both time and cost, fastest first; one of a tie.
 
-    Compared in single precision: layouts that answer alike differ by rounding, and the first of
-    them is taken.
+    Compared in single precision, so that of layouts that differ by rounding alone the first is
+    taken.
     """
     return undominated(np.asarray(tpot, np.float32), np.asarray(cost, np.float32))
 
@@ -324,7 +323,7 @@ def _replicas(table: LayoutEstimates, asked: Requirements, each: Column) -> Colu
     if asked.concurrency is not None:
         return np.round(asked.concurrency / table.batch)
     if asked.rate is not None:
-        # a whole number but for rounding is that number
+        # a number that is whole except for rounding is not rounded up
         return np.ceil(asked.rate / np.maximum(each, 1e-300) * (1.0 - 1e-6))
     return np.maximum(np.floor(asked.chips / table.chips), 1.0)
 
@@ -332,7 +331,7 @@ def _replicas(table: LayoutEstimates, asked: Requirements, each: Column) -> Colu
 def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> list[int]:
     """The first rows of ``order``, one per layout, and one of layouts with equal results.
 
-    A layout that answers as one before it does not come back with another batch.
+    A layout with the result of an earlier one is dropped at all of its batches.
     """
     degrees: set[Layout] = set()
     answered: set[tuple[float, float, float]] = set()

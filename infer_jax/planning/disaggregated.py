@@ -1,8 +1,8 @@
 """The cheapest pairs of a prefill and a decode pool that serve a model within limits.
 
-The pools meet in one number, requests per second: each is searched by itself over every legal
-layout and batch, the best of each are combined and counted out, and the best combinations are
-evaluated with the transfer between them.
+The pools share one number, requests per second: each is searched by itself over every legal
+layout and batch, the best rows of both are combined with numbers of instances, and the best
+combinations are evaluated with the transfer between them.
 """
 
 import itertools
@@ -23,18 +23,18 @@ from infer_jax.planning.pool_pairs import EXACT, Pair, PoolRows, Side, choices, 
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.typed_jax import trees
 
-PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of one prefill pass that are tried
-KEPT = 4  # rows of a pool that are combined, of every number of chips
-SPEEDS = 32  # limits of TPOT at which a frontier looks for the best pairs
-SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances over the least that carry arrivals
-# instances that prefill over those that a closed loop asks for, and requests that fill an instance
-# that decodes over those in flight: prompts wait less
+PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of a prefill pass to try
+KEPT = 4  # rows of a pool that are combined, for each number of chips
+SPEEDS = 32  # limits of TPOT at which a frontier is searched for the best pairs
+SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances to try, over the fewest for the arrivals
+# factors to try in a closed loop: prefill instances over the fewest, and the sequences that a
+# decode row is evaluated for over those in flight; larger ones shorten the wait of prompts
 MORE = (1.0, 1.2, 1.5, 2.0)
-EVERY = 1024.0  # instances of a pool up to which every number is tried
-FILLED = 0.9  # share of the requests in flight that a plan holds at least
+EVERY = 1024.0  # every number of instances up to this one is tried
+FILLED = 0.9  # least share of the concurrency that a plan has in flight
 
 
-class Paired(NamedTuple):
+class PoolCandidates(NamedTuple):
     """Plans within the limits, else the nearest misses; passes that were evaluated."""
 
     met: list[Choice]
@@ -51,51 +51,49 @@ def splits(
     asked: Requirements,
     count: int = 5,
     draft: Architecture | None = None,
-) -> Paired:
+) -> PoolCandidates:
     """The cheapest pairs of pools within the limits, and the nearest misses otherwise.
 
-    Where layouts of the pool that decodes have drafts, ``draft`` makes them, else the model's own
-    heads do.
-
-    Of a frontier, those that no other beats of the best pairs at ``SPEEDS`` limits of TPOT.
-    ``sides`` and ``legal``: of the pool that prefills and of the one that decodes; of ``legal``
-    those without pipeline stages, for between stages vLLM's NixlConnector hands over no caches
+    ``sides``, ``legal``: system and layouts of the prefill and of the decode pool; ``draft``: the
+    draft model of decode layouts with drafts, None for the model's own heads. A frontier consists
+    of the best pairs at ``SPEEDS`` limits of TPOT that no other pair beats. Layouts with pipeline
+    stages are left out, because vLLM's NixlConnector transfers no caches between stages
     (github.com/vllm-project/vllm, issue 52913 and the open pull request 53360).
     """
     plain = ([x for x in legal[0] if x.pp == 1], [x for x in legal[1] if x.pp == 1])
     if not all(plain):
-        return Paired([], [], 0)
+        return PoolCandidates([], [], 0)
     wrapper = Disaggregated.of(target=sides[0].serving)
     if sides[1] is not sides[0]:
         wrapper = wrapper.replace(decoder=sides[1].serving, decode_hardware=sides[1].hardware)
     fresh = float(np.maximum(work.isl - work.prefix, 1.0))
-    asking = (
-        _Asking(sides[0], plain[0], PROMPTS, fresh, float(work.prefix)),
-        _Asking(sides[1], plain[1], batches(), 1.0, float(decode_context(work))),
+    grid = (
+        _PassGrid(sides[0], plain[0], PROMPTS, fresh, float(work.prefix)),
+        _PassGrid(sides[1], plain[1], batches(), 1.0, float(decode_context(work))),
     )
     tokens = max(float(work.osl) - 1.0, 1.0)
     shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
     limits = asked.ttft, asked.tpot
-    phases = _answers(asking, models(arch, draft), common)
+    phases = _answers(grid, models(arch, draft), common)
     if asked.frontier and np.any(_fits(phases[1])):
-        pools, pairs = _at_speeds(asking, phases, shares, asked)
+        pools, pairs = _at_speeds(grid, phases, shares, asked)
     else:
         pools = (
-            _best(asking[0], phases[0], limits[0], shares[0], asked),
-            _best(asking[1], phases[1], limits[1], shares[1], asked, fewer=asked.rate is None),
+            _best(grid[0], phases[0], limits[0], shares[0], asked),
+            _best(grid[1], phases[1], limits[1], shares[1], asked, fewer=asked.rate is None),
         )
         pairs = _combined(pools, asked)
     tried = sum(len(phase.time) for phase in phases)
     if not pairs:
-        return Paired([], [], tried)
+        return PoolCandidates([], [], tried)
     if asked.rate is not None:
         work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=asked.rate))
     answered = evaluated(wrapper, arch, sides, work, common, pools, pairs)
-    return Paired(*choices(sides, pools, pairs, answered, work, asked, count), tried)
+    return PoolCandidates(*choices(sides, pools, pairs, answered, work, asked, count), tried)
 
 
-class _Asking(NamedTuple):
-    """The passes of one pool to evaluate: every layout with every number of sequences."""
+class _PassGrid(NamedTuple):
+    """The passes of one pool: every layout with every number of sequences."""
 
     side: Side
     legal: Sequence[Layout]
@@ -109,8 +107,8 @@ class _Asking(NamedTuple):
 
         Every attention group has some of the sequences.
         """
-        grid = np.meshgrid(np.arange(len(self.legal)), self.sequences, indexing="ij")
-        index, each = (x.ravel() for x in grid)
+        both = np.meshgrid(np.arange(len(self.legal)), self.sequences, indexing="ij")
+        index, each = (x.ravel() for x in both)
         given = degrees(self.legal, index)
         each = each * given["attention_dp"]
         new, cached = np.full(each.shape, self.new), np.full(each.shape, self.cached)
@@ -118,12 +116,12 @@ class _Asking(NamedTuple):
 
 
 def _answers(
-    asking: Sequence[_Asking], models: tuple[Shape, Shape | None], common: Deployment
+    grid: Sequence[_PassGrid], models: tuple[Shape, Shape | None], common: Deployment
 ) -> list[Pass]:
     """The passes of both pools, per token with drafts; one program if they share a system."""
-    if asking[0].side is not asking[-1].side:
-        return [_answers([each], models, common)[0] for each in asking]
-    side, rows = asking[0].side, [each.rows[1:] for each in asking]
+    if grid[0].side is not grid[-1].side:
+        return [_answers([each], models, common)[0] for each in grid]
+    side, rows = grid[0].side, [each.rows[1:] for each in grid]
     together = jax.tree.map(_joined, *rows)
     phases = by_rows(_passes, (side.serving, models, side.hardware, common), *together)
     ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
@@ -156,24 +154,24 @@ def _fits(phase: Pass) -> Column:
 
 
 def _at_speeds(
-    asking: tuple[_Asking, _Asking],
+    grid: tuple[_PassGrid, _PassGrid],
     phases: list[Pass],
     shares: tuple[float, float],
     asked: Requirements,
 ) -> tuple[tuple[PoolRows, PoolRows], list[Pair]]:
     """The best pairs at TPOT limits from the fastest pass to the one with most tokens per chip."""
     fits = _fits(phases[1])
-    index, _, forward = asking[1].rows
-    chips = np.array([layout.chips for layout in asking[1].legal])[index]
+    index, _, forward = grid[1].rows
+    chips = np.array([layout.chips for layout in grid[1].legal])[index]
     time = np.where(fits, phases[1].time, np.inf)
     time = time[single(time, time * chips / np.asarray(forward.sequences))]
     slowest = max(time[0], min(time[-1], asked.tpot))
-    first = _best(asking[0], phases[0], asked.ttft, shares[0], asked)
+    first = _best(grid[0], phases[0], asked.ttft, shares[0], asked)
     seconds: list[PoolRows] = []
     pairs: list[Pair] = []
     rows = 0
     for limit in np.asarray(np.geomspace(time[0], slowest, SPEEDS), np.float64):
-        second = _best(asking[1], phases[1], float(limit), shares[1], asked, kept=1)
+        second = _best(grid[1], phases[1], float(limit), shares[1], asked, kept=1)
         combined = _combined((first, second), asked, 4 * EXACT // SPEEDS, apart=True)
         pairs += [(i, j + rows, x, y) for i, j, x, y in combined]
         seconds.append(second)
@@ -190,7 +188,7 @@ def _all_of(pools: Sequence[PoolRows]) -> PoolRows:
 
 
 def _best(
-    asking: _Asking,
+    grid: _PassGrid,
     phase: Pass,
     longest: float,
     share: float,
@@ -201,12 +199,12 @@ def _best(
 ) -> PoolRows:
     """For each number of chips, the rows with most requests/s whose pass is within ``longest``.
 
-    Else those that exceed it least. Of layouts that answer alike the usual one is taken, and the
-    others do not come back with other sequences. A chip at least is left to the other pool.
-    ``fewer``: these layouts with fewer sequences, too, for whom prompts wait less.
+    If none is, the rows that exceed it least. Of layouts with equal results only the one that
+    engines use by default is kept. At least one chip is left to the other pool. ``fewer``: also
+    these layouts with fewer sequences, with which prompts wait less.
     """
-    index, _, forward = asking.rows
-    legal, sequences, time = asking.legal, np.asarray(forward.sequences), np.asarray(phase.time)
+    index, _, forward = grid.rows
+    legal, sequences, time = grid.legal, np.asarray(forward.sequences), np.asarray(phase.time)
     excess = time / longest - 1.0
     for limit in phase.limits.values():
         excess = np.maximum(excess, exceeded(limit))
@@ -229,20 +227,20 @@ def _best(
         else:
             alike.add(index[row])
     if fewer:
-        rows = list(dict.fromkeys(rows + [_lighter(asking, row, x) for row in rows for x in MORE]))
-    price = float(asking.side.hardware.price)
+        rows = list(dict.fromkeys(rows + [_lighter(grid, row, x) for row in rows for x in MORE]))
+    price = float(grid.side.hardware.price)
     layout = [legal[int(index[row])] for row in rows]
     return PoolRows(
         layout, sequences[rows], chips[rows], trees.take(phase, rows), rate[rows], price
     )
 
 
-def _lighter(asking: _Asking, row: int, more: float) -> int:
-    """The row of the same layout with as many sequences over ``more``, or the fewest."""
-    layout, place = divmod(row, len(asking.sequences))
-    fewer = int(np.count_nonzero(asking.sequences <= asking.sequences[place] / more))
+def _lighter(grid: _PassGrid, row: int, more: float) -> int:
+    """The row of the same layout with 1 / ``more`` of its sequences, or with the fewest."""
+    layout, place = divmod(row, len(grid.sequences))
+    fewer = int(np.count_nonzero(grid.sequences <= grid.sequences[place] / more))
     place = max(fewer - 1, 0)
-    return layout * len(asking.sequences) + place
+    return layout * len(grid.sequences) + place
 
 
 def _combined(
@@ -250,8 +248,8 @@ def _combined(
 ) -> list[Pair]:
     """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer.
 
-    ``apart``: one of each prefill row and its spare instances, for only transfer and wait decide
-    which of them keep TTFT.
+    ``apart``: keep one of each prefill row and spare factor, because only the transfer and the wait
+    decide which of them keep TTFT.
     """
     first, second = pools
     tried: list[tuple[Column, ...]] = []
@@ -263,7 +261,7 @@ def _combined(
         rate = np.minimum(x * first.rate[:, None], y * second.rate[j])
         rent = x * first.chips[:, None] * first.price + y * second.chips[j] * second.price
         cost = np.where(fits, rent / (rate if asked.rate is None else asked.rate), np.inf)
-        # under arrivals a spare instance may be what keeps TTFT: all counts are evaluated
+        # under arrivals a spare instance may be needed to keep TTFT, so all counts are evaluated
         if asked.rate is None and cost.size:
             least = cost.argmin(axis=1)[:, None]
             cost, x, y = (np.take_along_axis(v, least, axis=1) for v in (cost, x, y))
@@ -283,9 +281,9 @@ def _combined(
 def _copies(
     first: PoolRows, second: PoolRows, j: int, asked: Requirements
 ) -> tuple[Column, Column]:
-    """Instances of each pool that are worth trying with each prefill row, NaN where none is.
+    """Instances of both pools worth trying with each prefill row, NaN where none are.
 
-    Balanced, within the chips, for the traffic.
+    Numbers that balance the two pools, fit the chips and carry the load.
     """
     if asked.rate is not None:
         x = np.ceil(np.ceil(asked.rate / first.rate)[:, None] * SPARE)
@@ -293,7 +291,7 @@ def _copies(
         x[:, 1:][np.diff(x) == 0.0] = np.nan
         x, y = np.broadcast_arrays(x[:, :, None], y)
         return x.reshape(len(x), -1), y.reshape(len(y), -1)
-    # in flight, by Little's law
+    # requests in flight for each decode instance, by Little's law
     each = second.sequences[j] + second.rate[j] * np.asarray(first.phase.time)[:, None]
     if asked.concurrency is not None:
         y = np.floor(asked.concurrency / each)
@@ -306,9 +304,9 @@ def _copies(
 
 
 def _counts(most: float) -> Column:
-    """Instances that are tried: every number up to 1024, where ratios are met within 0.1 %.
+    """Numbers of instances to try: every one up to 1024, then 5 % apart up to ``most``.
 
-    Beyond, 5 % apart up to ``most``.
+    With 1024 the ratio of the pools is met within 0.1 %.
     """
     every = np.arange(1.0, min(most, EVERY) + 1.0)
     if most <= EVERY:

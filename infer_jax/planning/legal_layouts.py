@@ -38,9 +38,9 @@ class Layout(NamedTuple):
     def unusual(self) -> int:
         """Rank among layouts with equal results, 0 for the one that engines run by default.
 
-        vLLM cuts every expert over all GPUs of a stage, or with --enable-expert-parallel deals
-        whole ones to them (docs.vllm.ai, expert parallel deployment, v0.19); what lies between it
-        cannot do. Whole ones are the usual way beside attention groups, cut ones without.
+        vLLM slices every expert over all GPUs of a stage, or with --enable-expert-parallel places
+        whole ones on them (docs.vllm.ai, expert parallel deployment, v0.19); it has nothing
+        in between. Whole experts are usual with several attention groups, sliced ones with one.
         """
         whole, cut = self.ep == self.tp * self.attention_dp, self.ep == 1
         first, second = (whole, cut) if self.attention_dp > 1 else (cut, whole)
@@ -60,7 +60,7 @@ class Layout(NamedTuple):
 
 
 class DegreeColumns(NamedTuple):
-    """The degrees of many layouts, as columns."""
+    """Parallel degrees of many layouts, as columns."""
 
     tp: Column
     attention_dp: Column
@@ -73,9 +73,9 @@ def layouts(
 ) -> list[Layout]:
     """Every layout of one instance on at most ``chips`` chips that an engine runs.
 
-    ``infer_jax.legal`` decides which; of those, stages that divide the layers about evenly, at
-    most 16 of them, at most ``most_groups`` attention groups, and instances that divide a machine
-    of ``size`` chips or are whole machines (1: any).
+    ``infer_jax.legal`` decides which. Left out are pipeline stages that divide the layers unevenly,
+    more than 16 stages or ``most_groups`` attention groups, and instances that neither divide a
+    machine of ``size`` chips nor consist of whole machines (1: none are left out).
     """
     divided = divisions(arch)
     mixture = any(layer.mixture for layer in divided)

@@ -15,16 +15,16 @@ TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.co
 MACHINE = 8  # GPUs of a machine where the profile does not say
 TRAINIUM = 16  # chips of a trn2.48xlarge (aws.amazon.com/ec2/instance-types/trn2)
 # TPU slices are powers of two, as of v5e: 1, 4, 8 ... 256 chips (cloud.google.com/tpu/docs/v5e);
-# this is one that all that are tried divide
+# every slice that is tried divides this one
 SLICE = 1024
 Chips = TypeVar("Chips", float, Shaped[np.ndarray, " rows"])
-MOST = 1e6  # GPUs of a machine at most, whatever a profile says
+MOST = 1e6  # most GPUs of a machine that a profile may give
 
 
 def machine(hardware: Hardware, title: str) -> tuple[int, str]:
     """GPUs of one machine, and their vendor; "" if the profile's title does not name it.
 
-    A TPU's is a slice of ``SLICE`` chips: what divides it are the powers of two.
+    For a TPU ``SLICE``, whose divisors are the powers of two.
     """
     network = hardware.network
     if title.startswith("AWS"):

@@ -39,7 +39,7 @@ class Side(NamedTuple):
 
 
 class PoolRows(NamedTuple):
-    """A pool's best rows, by instance: layout, sequences, chips, its pass, requests/s."""
+    """A pool's best rows: layout, sequences, chips, pass and requests/s of an instance."""
 
     layout: Sequence[Layout]
     sequences: Column
@@ -51,7 +51,7 @@ class PoolRows(NamedTuple):
 
 Pair = tuple[int, int, float, float]  # rows of both pools, and instances of each
 End = tuple[dict[str, Array], Array, Array, Pass]  # degrees, instances, sequences in one, its pass
-Board = tuple[Array, Draw]  # power of a chip, and what it draws of it
+Board = tuple[Array, Draw]  # board power of a chip, and the shares of it that it draws
 
 
 class PairEstimates(NamedTuple):
@@ -113,7 +113,7 @@ def _pairs(
 
 
 def _watts(end: End, plan: Plan, passes: Array, board: Board) -> Array:
-    """Watts of a pool whose ``passes`` end each second, once for every sequence."""
+    """Watts of a pool that finishes ``passes`` a second, counted once for every sequence."""
     _, copies, sequences, phase = end
     most, draw = board
     busy = passes / sequences / copies  # passes a second of an instance
@@ -221,7 +221,7 @@ def _first_of_each(priced: _Priced, worst: Column, count: int) -> list[Choice]:
     for k in (int(k) for k in np.lexsort(columns)):
         if len(plans) == count or worst[k] > 0.0 >= worst.min():
             break
-        # of pairs that differ by less than the errors of the estimator one is shown
+        # one of pairs that differ by less than the estimator's errors is shown
         chips, ttft = float(estimate.chips[k]), f"{estimate.ttft[k]:.3g}"
         alike = (chips, ttft, *(float(column[k]) for column in columns[1:]))
         name = priced.name(k)

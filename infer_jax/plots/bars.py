@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, float]
 HEIGHT, GAP, ROW = 0.36, 0.72, 0.21  # inches: bar, between panels, legend
-MANY, THIN = 6, 0.25  # bars of a panel from which they are thinner, in inches
+MANY, THIN = 6, 0.25  # from this many bars of a panel on they are this thin, in inches
 LONG = 10e3  # ms from which times are drawn in s
 SMALL = 0.012  # share of a panel's longest bar below which a part joins the small ones
-SEEN = 0.002  # the same of the small ones together, below which they are not in the legend
+SEEN = 0.002  # the same share of the small parts together, below which the legend omits them
 OTHER = "all else"
 OVERLAP = "the time, where parts of it overlap"
-OVERLAPPING = 1e-3  # share of a time that the sum of its terms is beyond it where they overlap
+OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
 NONE: Numbers = MappingProxyType({})
 
 
@@ -80,8 +80,8 @@ def plot_bars(
     """A picture of panels one below the other; written to ``path`` if given, by its suffix.
 
     ``mark``: what a diamond is, in words; ``free``: a part that is room, drawn pale. Parts come in
-    the given order where there is such a part, the largest first otherwise. A bar says its mark,
-    or else the sum of its parts.
+    the given order where there is such a part, the largest first otherwise. A bar is labelled with
+    its mark, or else with the sum of its parts.
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
@@ -99,7 +99,7 @@ def plot_bars(
         ]
         if mark and any(panel.marks for panel in panels):
             keys.append(Line2D([], [], label=mark, **_diamond()))
-        if len(keys) == 1:  # nothing to tell apart
+        if len(keys) == 1:  # no legend needed
             keys = []
         columns = max(
             1, int(WIDE / (0.075 * max((len(k.get_label()) for k in keys), default=1) + 0.62))
@@ -115,7 +115,7 @@ def plot_bars(
         place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
         if keys:
             figure.legend(handles=keys, ncols=columns, handlelength=1.4, borderpad=0.0, **place)
-        figure.draw_without_rendering()  # places the axes: what fits into a part is known now
+        figure.draw_without_rendering()  # lays out the axes, whose sizes decide which labels fit
         for axes, panel in zip(every, panels, strict=True):
             if any(len(bar) > 1 for bar in panel.bars.values()):
                 _inside(axes)
@@ -231,7 +231,7 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> No
 
 
 def _inside(axes: "Axes") -> None:
-    """Write the number of each part that it has room for into it."""
+    """Write the number of each part into it, where there is room."""
     bars: Any = list(axes.patches)
     for bar in bars:
         ends: Any = axes.transData.transform([[0.0, 0.0], [bar.get_width(), 0.0]])

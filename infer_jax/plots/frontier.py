@@ -19,7 +19,7 @@ ROOM = 2000.0  # times the dearest curve's least cost: beyond it curves only ris
 
 
 class DrawnFront(Protocol):
-    """What is drawn: a ``Grid`` of chosen rows, or anything with these two columns."""
+    """The columns to draw: a ``Grid`` of chosen rows, or anything with these two."""
 
     @property
     def speed(self) -> np.ndarray:

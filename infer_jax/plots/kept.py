@@ -1,4 +1,4 @@
-"""Draws what a sweep kept: two terms against each other, or one over two axes."""
+"""Draws the result of a sweep: two terms against each other, or one over two axes."""
 
 import os
 from collections.abc import Mapping, Sequence

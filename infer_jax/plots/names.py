@@ -50,7 +50,7 @@ NAMES = {
     "workload.prefix": "cached prompt tokens",
 }  # fmt: skip
 BLOCK = re.compile(r"^arch\.blocks\.(\d+)\.")
-WITHIN = ("arch.blocks.*.", "hardware.")  # said of numbers whose words need no room
+WITHIN = ("arch.blocks.*.", "hardware.")  # prefixes that are dropped from names
 
 
 def named(path: str) -> str:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class SeriesLike(Protocol):
-    """One copy of the server, at the ends of its passes: seconds, and what there is from then on.
+    """One copy of the server at the ends of its passes: seconds, and its state from then on.
 
-    ``cache``: share of the blocks that are taken; ``power``: watts of a chip until then, empty
-    where not known.
+    ``cache``: share of the cache blocks in use; ``power``: watts of a chip up to then, empty where
+    not known.
     """
 
     @property

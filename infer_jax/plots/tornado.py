@@ -13,7 +13,7 @@ HEIGHT = 0.26  # inches of a bar
 
 
 class TornadoBar(NamedTuple):
-    """One number: what 10 % more of it changes at its slope, and what it really changes, in %."""
+    """One number: the change by 10 % more of it at its slope, and the evaluated change, in %."""
 
     label: str
     slope: float

@@ -1,4 +1,4 @@
-"""Which values does one leaf (or one whole spec) take in a sweep?"""
+"""The values that one leaf, or one whole spec, takes in a sweep."""
 
 import dataclasses
 from collections.abc import Callable, Iterable

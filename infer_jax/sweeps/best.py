@@ -16,8 +16,9 @@ from infer_jax.sweeps.topk import TopK, merge_ranked, rank_in, ranked_rows
 class Best(Selection):
     """The feasible point with the best ``by`` under limits such as ``{"ttft": 0.3}``.
 
-    A limit on a term of which more is better (a rate) is a least value. ``misses`` points that
-    break a limit least, by the largest relative excess, are kept for when none meets them.
+    For a term of which more is better (a rate), the limit is a minimum. If no point meets all
+    limits, the answer is ``misses`` points with the smallest excess, the largest relative one of
+    each.
     """
 
     by: str
@@ -46,7 +47,7 @@ class Best(Selection):
         return tuple(sorted(dict(self.under).items()))
 
     def in_float32(self, counts: frozenset[str]) -> "Best":
-        """With spare rows, for another ranking in a higher precision."""
+        """The same reducer with spare rows, which float64 ranks again."""
         return dataclasses.replace(self, k=max(16, 2 * self.k), misses=max(16, 2 * self.misses))
 
     @property
@@ -54,7 +55,7 @@ class Best(Selection):
         return TopK(self.k, self.by, self.per)
 
     def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
-        """No rows."""
+        """The state without rows."""
         missed = TopK(max(self.misses, 1), self.by, self.per)
         return {
             "met": self._winners.init(limbs, groups, dtype),
@@ -71,10 +72,10 @@ class Best(Selection):
         return worst
 
     def absorb(self, state: State, chunk: Chunk) -> State:
-        """The best of those that meet the limits, the nearest of those that do not."""
+        """The best rows within the limits, and the nearest misses."""
         excess, value = self.excess(chunk), key(chunk, self.by)
         meets = chunk.ok & (excess <= 0)
-        for name, limit in self.limits:  # a ratio may round to 1 where the limit is broken
+        for name, limit in self.limits:  # the ratio may round to 1 although the limit is broken
             term = chunk.values[name]
             meets &= (term >= limit) if chunk.signs[name] < 0 else (term <= limit)
         met = (chunk.group, value, *chunk.limbs)

@@ -22,9 +22,9 @@ FORMAT = "infer_jax sweep 2"
 
 
 class Checkpoint(NamedTuple):
-    """How far a sweep has come: points absorbed, their counts, and the one merged state.
+    """The progress of a sweep: points absorbed, their counts, and the merged state.
 
-    Of a frontier also since which point rows are undecided, and how many were decided.
+    For a frontier also the point after which rows are undecided, and how many were decided.
     """
 
     position: int
@@ -41,9 +41,9 @@ def fingerprint(
     dtype: DTypeLike,
     legal: Sequence[np.ndarray] = (),
 ) -> str:
-    """What a sweep is: points' programs, all numbers, axes, reducer, precision, jax version.
+    """A hash of the points' programs, all numbers, axes, reducer, precision and JAX version.
 
-    Chunk size, devices and processes are left out: they change no answer.
+    Chunk size, devices and processes are left out, because they do not change the answer.
     """
     digest = hashlib.sha256()
     facts = (repr(reducer), feasible, np.dtype(dtype).name, jax.__version__)
@@ -111,7 +111,7 @@ def _facts(point: Checkpoint) -> dict[str, object]:
 
 
 def _sum(facts: Mapping[str, object], leaves: list[np.ndarray]) -> str:
-    """A checksum over everything that the file says: what, of which sweep, how far."""
+    """A checksum over the whole content of the file."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for x in leaves:
         digest.update(f"{x.dtype} {x.shape}".encode() + np.ascontiguousarray(x).tobytes())

@@ -42,7 +42,7 @@ class Columns:
         return columns
 
     def _axes(self) -> dict[str, Column]:
-        """The axes as columns; one of some structures only is None elsewhere."""
+        """The axes as columns; an axis of some structures only is None for the others."""
         axes: dict[str, Column] = {}
         for number, at, digits in spread(self.ready.groups, self.rows.index):
             for c in self.ready.groups[number].columns:
@@ -100,7 +100,7 @@ class Columns:
                 word = "under" if signs[name] < 0 else "over"
                 broken.append(f"{name} {value:.4g} {word} {limit:.4g} {self.units[name]}")
         for name, need in terms.items() if not terms["feasible"][i] else ():
-            # of a phase that is not asked about, some numbers are not known
+            # numbers of a phase that was not evaluated are not known
             capacity = terms.get(name.removesuffix("need") + "capacity", need)
             if name.endswith(".need") and need[i] > capacity[i]:
                 limit = name.removesuffix(".need").replace(".limits.", " ")

@@ -13,14 +13,14 @@ from infer_jax.estimators import Estimate
 from infer_jax.sweeps.paths import Point, Tree, is_list, is_table, look
 
 Side = float | str | None  # a number, or the name of an input or a term
-Sides = dict[str, tuple[Array, Array | float]]  # by relation: what is held against what
+Sides = dict[str, tuple[Array, Array | float]]  # by relation: its left and right side
 FORMS = ("product", "sum", "ratio", "value")
 RELATIONS = ("at_most", "at_least", "equals", "divides")
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """One form of named inputs or terms, held against one or more numbers or names.
+    """A form of named inputs or terms, compared with one or more numbers or names.
 
     >>> Constraint(product=("plan.tp", "plan.pp"), at_most="plan.chips").at_most
     'plan.chips'
@@ -82,13 +82,13 @@ class Constraint:
         return _side(self.value, point, estimate)
 
     def sides(self, point: Point, estimate: Estimate | None) -> Sides:
-        """(left, right) of every relation that is asked."""
+        """(left, right) of every relation of the constraint."""
         left = self.left(point, estimate)
         asked = {name: getattr(self, name) for name in RELATIONS}
         return {k: (left, _side(x, point, estimate)) for k, x in asked.items() if x is not None}
 
     def __call__(self, point: Point, estimate: Estimate | None) -> Array:
-        """Whether a point keeps it."""
+        """Whether a point satisfies the constraint."""
         kept = jnp.asarray(True)
         for relation, (left, right) in self.sides(point, estimate).items():
             if relation == "at_most":

@@ -16,7 +16,7 @@ from infer_jax.sweeps.point import Program, traced
 
 
 class Reading(NamedTuple):
-    """What one trace of one point tells."""
+    """The result of tracing one point: which inputs its outputs read."""
 
     reads: dict[str, bool]  # by path of every number of the five pytrees
     steps: tuple[bool, ...]  # by slot: whether its step is read
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
 
 
 def read(program: Program, group: Group, dtype: DTypeLike) -> Reading:
-    """Trace one point and follow back what the terms, constraints and limits read.
+    """Trace one point and follow back which inputs the terms, constraints and limits read.
 
     Raises:
         InputError: a name that is no input and no term.
@@ -65,7 +65,7 @@ def refuse_unread(groups: list[tuple[Group, Reading]], terms: Sequence[str]) -> 
                 for slot, read in zip(group.slots, reading.steps, strict=True)
                 if slot.digit == column.digit and _under(paths[slot.leaf], column.path)
             ]
-            derived = group.sizes[column.digit] == 1  # adds no points: nothing is wasted
+            derived = group.sizes[column.digit] == 1  # a single value, which adds no points
             live[column.path] = live.get(column.path, False) or not mine or any(mine) or derived
     for path, read_somewhere in live.items():
         if not read_somewhere:

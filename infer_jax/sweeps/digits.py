@@ -1,4 +1,4 @@
-"""Where in the grid is this point? Mixed-radix digits and wide indices, exact at any size.
+"""Positions in a grid of any size: mixed-radix digits and wide indices, exact.
 
 A grid may have more points than 64 bits count. The host holds an index as a Python integer;
 a device gets the digits and the 32-bit limbs of a segment's first point and adds the offset

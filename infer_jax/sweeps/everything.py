@@ -14,7 +14,7 @@ LARGEST = 2**22  # points
 
 @dataclasses.dataclass(frozen=True)
 class Everything(Selection):
-    """The named terms of all points, with which of them count; grids of at most 4 million."""
+    """The named terms and feasibility of all points, for grids of at most 4 million."""
 
     names: tuple[str, ...]
     size: int = 0
@@ -43,14 +43,14 @@ class Everything(Selection):
         return Everything(*self.names, size=size)
 
     def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
-        """No points."""
+        """The state of no points."""
         return {
             "ok": np.zeros(self.size, bool),
             "values": {name: np.full(self.size, np.nan, dtype) for name in self.names},
         }
 
     def absorb(self, state: State, chunk: Chunk) -> State:
-        """With a chunk's accepted lanes written to their places."""
+        """The state with a chunk's accepted lanes written to their places."""
         place = chunk.limbs[-1].astype(jnp.int32)
         at = jnp.where(chunk.accepted, place, self.size)
         values = {
@@ -60,7 +60,7 @@ class Everything(Selection):
         return {"ok": state["ok"].at[at].set(chunk.ok, mode="drop"), "values": values}
 
     def merge(self, a: State, b: State) -> State:
-        """Each point from the one that has it."""
+        """Each point from the state that has it."""
         pick = {n: jnp.where(jnp.isnan(x), b["values"][n], x) for n, x in a["values"].items()}
         return {"ok": a["ok"] | b["ok"], "values": pick}
 

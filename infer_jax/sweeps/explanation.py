@@ -1,4 +1,4 @@
-"""What is one point of a sweep in full: its axes, and every term of its estimate?"""
+"""One point of a sweep in full: its axes, and every term of its estimate."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from infer_jax.sweeps.preparing import Prepared
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """One point in full: its axes, every term of its estimate, and how to get it again."""
+    """One point in full: its axes, every term of its estimate, and the command that computes it."""
 
     index: int
     axes: dict[str, object]
@@ -25,7 +25,7 @@ class Explanation(Result):
     command: str
 
     def fields(self) -> Mapping[str, object]:
-        """The axes, and each term with its unit; the index as text, for it may be of any size."""
+        """The axes, and each term with its unit; the index as text (of any size)."""
         terms = {name: {"value": x, "unit": unit} for name, (x, unit) in self.terms.items()}
         return {"index": str(self.index), "axes": self.axes, "terms": terms}
 

@@ -1,9 +1,9 @@
-"""Which of these rows does no other row beat? A frontier on the host, merged a part at a time.
+"""A Pareto frontier on the host: rows that no other row beats, merged a part at a time.
 
 Rows are sorted by position of ``per`` and first objective. With two objectives a merge is a sort
-and a scan: O(n log n) in what is new, O(n) in what was held. With more, blocks of rows are
-compared, those alone whose best corner could beat something. A merge ends within about a second
-at the sizes that ``Pareto`` allows, so that a sweep can be saved and stopped after it.
+and a scan: O(n log n) in the new rows, O(n) in the old ones. With more objectives, blocks of rows
+are compared, and only blocks whose best corner could beat something. A merge ends within about a
+second at the sizes that ``Pareto`` allows, so that a sweep can be saved and stopped after it.
 """
 
 import dataclasses
@@ -15,15 +15,16 @@ from infer_jax.physics.pareto import descents
 from infer_jax.sweeps.digits import to_index
 
 BLOCK = 256  # rows compared with all others at a time
-Push = Callable[[int, np.ndarray], np.ndarray]  # what an objective must be within to be beaten
+# (objective, values) -> values at which other rows are beaten
+Push = Callable[[int, np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Front:
     """Rows as columns: position of ``per``, objectives, ties, limbs of the index.
 
-    Of equals in all objectives the one that comes first by ties and index is kept. ``push``
-    gives a margin; without it the frontier is exact.
+    Among rows equal in all objectives, the first by ties and index is kept. ``push`` gives a
+    margin; without it the frontier is exact.
     """
 
     columns: tuple[np.ndarray, ...]
@@ -55,7 +56,7 @@ class Front:
         return rows if len(first) == len(rows) else rows.take(np.sort(first))
 
     def merged(self, fresh: "Front") -> "Front":
-        """The frontier of these rows, a frontier already, and of fresh ones, in any order."""
+        """The frontier of these rows (already a frontier) and fresh ones in any order."""
         fresh = fresh.ordered()
         fresh = fresh.take(np.flatnonzero(~beaten(fresh, fresh)))
         if len(self):
@@ -80,7 +81,7 @@ class Front:
         first = self.pushed(0)
         order = np.argsort(_paired(self.columns[0], first), kind="stable")
         owner, first, second = self.columns[0][order], first[order], self.pushed(1)[order]
-        new = descents(_paired(-owner, second))  # begins anew with each position
+        new = descents(_paired(-owner, second))  # restarts with each position
         row = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
         return owner, first, second[row], order[row]
 
@@ -104,7 +105,7 @@ def beaten(rows: Front, by: Front) -> np.ndarray:
 
 
 def _paired(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Two columns as one, compared by the first and then by the second, as complex numbers are."""
+    """Two columns as complex numbers, which NumPy compares by the first and then by the second."""
     pair = np.empty(len(a), np.complex128)
     pair.real, pair.imag = a, b
     return pair
@@ -137,7 +138,7 @@ def _below_stairs(rows: Front, by: Front) -> np.ndarray:
 def _in_blocks(rows: Front, by: Front) -> np.ndarray:
     pushed = [by.pushed(i) for i in range(by.keys)]
     keys = slice(1, 1 + rows.keys)
-    left = np.arange(len(rows))  # rows that nothing has beaten yet
+    left = np.arange(len(rows))  # rows not beaten so far
     for start in range(0, len(by), BLOCK):
         some = slice(start, start + BLOCK)
         near = np.ones(len(left), bool)

@@ -1,4 +1,4 @@
-"""What is one group of points? A base, tables of what varies, and mixed-radix digits."""
+"""A group of points: a base point, a table for each leaf that varies, mixed-radix digits."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class Slot(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AxisColumn:
-    """An axis as a user reads it: its path, its digit, and per digit a label and a position."""
+    """An axis as it is printed: its path, its digit, and for each value a label and a position."""
 
     path: str
     digit: int
@@ -67,7 +67,7 @@ class Group:
 def spread(
     groups: Sequence[Group], index: Sequence[int]
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Of each group that holds some of these global indices: its number, which, their digits."""
+    """For each group with some of these global indices: its number, their places and digits."""
     total = groups[-1].offset + groups[-1].size
     flat = np.asarray(index, np.int64 if total < 2**63 else object)
     for number, group in enumerate(groups):

@@ -6,8 +6,8 @@ from infer_jax.doctor import examine
 from infer_jax.errors import InputError
 from infer_jax.sweeps.keeping import Device
 
-LONG = 600.0  # seconds still to go from which the check, a minute a device, is worth it
-EARLY = 60.0  # seconds of a sweep whose pace tells little: it compiles, and keeps what it meets
+LONG = 600.0  # seconds still to run above which the check, a minute a device, is worth it
+EARLY = 60.0  # seconds at the start in which compilation makes the pace unreliable
 
 
 def check(devices: Sequence[Device], dtype: str) -> None:
@@ -16,7 +16,7 @@ def check(devices: Sequence[Device], dtype: str) -> None:
     Raises:
         InputError: a device disagrees by more than rounding explains.
     """
-    cores = [d for d in devices if d.platform == "cpu"][:1]  # the others are the same chip
+    cores = [d for d in devices if d.platform == "cpu"][:1]  # all CPU devices are one processor
     others = [d for d in devices if d.platform != "cpu"]
     for verdict in examine([*cores, *others]):
         if verdict.dtype == dtype and not verdict.agrees:

@@ -35,7 +35,7 @@ def _numbers(state: Counts) -> UInt64[np.ndarray, " bins"]:
 
 @dataclasses.dataclass(frozen=True)
 class Histogram(Summary):
-    """Feasible points with ``edges[i] <= term < edges[i + 1]``; below and beyond at the ends."""
+    """Counts of feasible points with ``edges[i] <= term < edges[i + 1]``, and outside all edges."""
 
     term: str
     edges: tuple[float, ...]

@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """A sweep that was asked to stop: how far it came, and where it goes on."""
+    """A sweep was asked to stop; says how far it came, and how to resume it."""
 
     def __init__(self, position: int, total: int, path: Path | None, number: int):
         self.position, self.total, self.path, self.number = position, total, path, number

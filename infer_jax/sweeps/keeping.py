@@ -1,4 +1,4 @@
-"""What a sweep keeps between segments: a state for each device, or one frontier."""
+"""The state of a sweep between segments: one for each device, or one frontier."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -15,13 +15,13 @@ from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.program import LANES, collect, gather, precise
 from infer_jax.sweeps.reducers import Monoid, State
 
-ASKED = 2**14  # rows decided at a time, between which it may be stopped
-# (indices) -> (those that count, their objectives): evaluated in float64
+ASKED = 2**14  # rows decided at a time; between batches the sweep may be stopped
+# (indices) -> (which of them are feasible, their objectives), evaluated in float64
 Judge = Callable[[list[int]], tuple[np.ndarray, np.ndarray]]
 
 
 class Devices:
-    """The devices of a sweep, and how this process's part of an array comes to them and back."""
+    """The devices of a sweep, and transfers of this process's part of an array to and from them."""
 
     def __init__(self, devices: Sequence[Device], dtype: DTypeLike):
         self.mesh, self.dtype = Mesh(np.array(devices), (LANES,)), dtype
@@ -59,7 +59,7 @@ class Devices:
 
 
 class States:
-    """A state of fixed size for each device; they are merged where the whole is asked for."""
+    """A state of fixed size for each device, merged when the whole is needed."""
 
     def __init__(self, reducer: Monoid, devices: Devices, limbs: int, groups: int):
         self.reducer, self.devices = reducer, devices
@@ -72,24 +72,24 @@ class States:
         return jax.tree.map(lambda *x: np.stack(x), *states)
 
     def again(self, lanes: int) -> None:
-        """Back to what was held before the segment."""
+        """Restore the states from before the segment."""
         self.state = self.devices.place(self.held)
 
     def accept(self, state: State, position: int) -> bool:
-        """Hold what a segment made; whether the next one runs another program."""
+        """Accept a segment's states; returns whether the next one runs another program."""
         self.state, self.held = state, self.devices.pull(state)
         return False
 
     def pace(self, count: int) -> float:
-        """Points that the next segment should have at most."""
+        """The most points that the next segment should have."""
         return float("inf")
 
     def settle(self, position: int, stopped: Callable[[], bool]) -> bool | None:
-        """Nothing is left to be decided; whether the next segment runs another program."""
+        """Nothing to decide; returns False, since the next segment runs the same program."""
         return False
 
     def merged(self) -> State:
-        """The state of all devices."""
+        """The merged state of all devices."""
         if self.devices.mesh.size == 1:
             return jax.tree.map(itemgetter(0), self.held)
         with precise(self.devices.dtype):
@@ -114,9 +114,9 @@ class States:
 class Frontier:
     """One frontier, merged on the host after each segment and known to all devices.
 
-    With a ``judge`` the rows are those within a margin. They are decided at positions of the grid
-    that the grid alone sets, so that it does not matter where a sweep was stopped: ``decided``
-    counts the rows that were new there. Earlier where they outgrow the room.
+    With a ``judge`` the rows are those within a margin, which it decides in float64. They are
+    decided at positions that depend on the grid alone, so that stopping and resuming changes
+    nothing, or earlier where they outgrow the room. ``decided`` counts the rows that were new then.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Frontier:
         self.exact = Front(self._exact(self.known, np.zeros((0, self.known.keys))),
                            self.known.keys, limbs)  # fmt: skip
         self.since, self.decided, self.fresh, self.before = 0, 0, 0, 0
-        self.settled: Front | None = None  # the rows as they were when all had been decided
+        self.settled: Front | None = None  # the rows when all had last been decided
         self.again(lanes)
 
     def again(self, lanes: int) -> None:
@@ -139,7 +139,7 @@ class Frontier:
         self.state = self.devices.alike(self.reducer.state(self.known, self.groups, lanes))
 
     def accept(self, state: State, position: int) -> bool:
-        """Merge the new rows of a segment; whether the next one runs another program."""
+        """Merge a segment's new rows; returns whether the next one runs another program."""
         self.state, self.before = state, len(self.known)
         columns, self.fresh = self._new(state)
         if not self.fresh:
@@ -152,12 +152,12 @@ class Frontier:
         return self._placed()
 
     def _new(self, state: State) -> tuple[list[np.ndarray], int]:
-        """The new rows of all devices, and how many one of them has at most."""
+        """The new rows of all devices, and the largest number on one device."""
         devices = self.devices
         if devices.processes == 1:
             counts = devices.pull(state["count"])
             fresh = devices.pull(state["fresh"]) if counts.any() else state["fresh"]
-        else:  # in each process those of all
+        else:  # each process gathers those of all
             counts = self._gathered(1, state["count"])
             size = 8
             while size < counts.max():
@@ -174,15 +174,15 @@ class Frontier:
         return jax.tree.map(_copied, gathered)
 
     def pace(self, count: int) -> float:
-        """Points of the next segment at most: what fits the room, and is compared in time."""
+        """The most points of the next segment: their rows fit the room and merge in time."""
         fits = 0.5 * self.reducer.room * count / max(self.fresh, 1)
         slower = max(len(self.known) / max(self.before, 1), 1.0) if self.known.keys > 2 else 1.0
         return min(fits, 8 * count / slower)
 
     def settle(self, position: int, stopped: Callable[[], bool] = lambda: False) -> bool | None:
-        """Decide all rows exactly; whether the next segment runs another program.
+        """Decide all rows exactly; returns whether the next segment runs another program.
 
-        None, with nothing changed, where it was asked to stop.
+        Returns None, with nothing changed, if it was asked to stop.
         """
         if self.judge is None or self.known is self.settled:
             self.since = position
@@ -239,7 +239,7 @@ class Frontier:
 
 
 def _copied(x: Array) -> np.ndarray:
-    """What all devices hold alike."""
+    """The copy on one device of an array that all devices hold."""
     return np.asarray(x.addressable_data(0))
 
 

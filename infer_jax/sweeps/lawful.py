@@ -1,8 +1,8 @@
-"""Which points of a grid would an engine run? Asked of ``infer_jax.legal`` once, on the host.
+"""Masks of the grid points that an engine runs, from ``infer_jax.legal``, computed on the host.
 
-A rule reads few axes, so it is one table over their digits; a table that holds everywhere is
-dropped. A value that breaks a rule wherever it stands is refused before anything is computed;
-what is illegal beside some values only is left out as a constraint leaves it out.
+A rule reads few axes, so it becomes one table over their digits; a table that is true everywhere
+is dropped. A value that breaks a rule at every point is refused before anything is computed; a
+combination that breaks one is left out, as by a constraint.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from infer_jax.sweeps.paths import Point, by_path
 
 Grids = Sequence[tuple[legal.Rule, np.ndarray]]  # each rule, with where it holds
 WORK = ("prefix", "isl", "batch")  # the rules of a workload
-LARGEST = 2**22  # entries of a table; rules over more are asked of each point on the device
+LARGEST = 2**22  # entries of a table; larger ones are evaluated point by point on the device
 
 
 class Mask(NamedTuple):
@@ -32,10 +32,10 @@ class Mask(NamedTuple):
 
 
 def masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
-    """The masks of each group; and whether rules are left that each point has to be asked.
+    """The masks of each group, and whether some rules have to be evaluated at each point.
 
     Raises:
-        InputError: a value that is illegal wherever it stands.
+        InputError: a value that is illegal at every point.
     """
     left = False
     kept: list[list[Mask]] = []
@@ -78,7 +78,7 @@ def _rules(point: Point) -> list[legal.Rule]:
 
 
 def _splits(point: Point) -> bool:
-    """Whether the plan is the split itself, not chips that the estimator splits."""
+    """Whether the plan gives the layout, and the estimator does not search it."""
     return not point.estimator.searches and isinstance(point.plan, Plan)
 
 
@@ -97,7 +97,7 @@ def _entries(group: Group, split: bool) -> int:
 
 
 def _refuse_numbers(grids: Sequence[Grids]) -> None:
-    """Raise InputError where a number that is no axis breaks a rule in every group."""
+    """Raise InputError where a fixed number breaks a rule in every group."""
     wrong = [[r for r, held in one if held.size == 1 and not held] for one in grids]
     if wrong and all(wrong):
         rule = wrong[0][0]
@@ -111,7 +111,7 @@ def _shown(path: str, rule: legal.Rule) -> str:
 
 
 def _tables(group: Group) -> tuple[list[tuple[legal.Rule, np.ndarray]], bool]:
-    """Each rule with where it holds, as an array with one axis for each digit of the group."""
+    """Each rule with an array of where it holds, one dimension for each digit of the group."""
     if any(slot.rule is not None for slot in group.slots):
         return [], True  # a dependent axis: no table of digits
     count = len(group.sizes)
@@ -132,7 +132,7 @@ def _tables(group: Group) -> tuple[list[tuple[legal.Rule, np.ndarray]], bool]:
 
 
 def _always_broken(grids: Grids, axis: int, digit: int) -> int | None:
-    """The number of a rule that a digit breaks wherever it stands."""
+    """The number of a rule that a value breaks at every point."""
     for number, (_, held) in enumerate(grids):
         reads = held.size > 1 and held.shape[axis] > 1 and not held.all()
         if reads and not held.take(digit, axis).any():
@@ -158,7 +158,7 @@ def _combined(group: Group, grids: Grids) -> list[Mask]:
 
 
 def place(mask: Sequence[int], digits: Sequence[Array], sizes: Sequence[int]) -> Array | int:
-    """Where in a mask's table the points with these digits stand."""
+    """The position in a mask's table of points with these digits."""
     at: Array | int = 0
     for digit in mask:
         at = at * sizes[digit] + digits[digit]

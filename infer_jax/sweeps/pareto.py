@@ -1,15 +1,15 @@
-"""Which points does no other point beat in every objective? The exact Pareto frontier.
+"""The exact Pareto frontier: points that no other point beats.
 
 A beats B where it is at least as good in every objective and better in one, or equal in all
 with a lower index. With a ``margin`` (float32 sweeps) A beats B only if it is better by that
-share in all, so that what rounding may have put aside is kept for float64; in a count that
-is whole, which no rounding touches, as good is enough. With ``epsilon`` points are compared
+share in all, so that points which rounding may have ruled out are kept for float64; whole counts
+are exact, and need to be only as good. With ``epsilon`` points are compared
 box by box of that relative size, and a box keeps its best point. All three are strict partial
 orders, so the maximal points of a union come from the maximal points of its parts.
 
-A device knows the frontier as it was when its segment began; it drops the lanes that this beats
-and hands the others to the host, which merges them (``front.py``). So a lane costs the same
-whatever comes, and a segment ends early where more lanes are left than there is room for.
+A device knows the frontier as it was when its segment began; it drops the lanes that this beats and
+hands the others to the host, which merges them (``front.py``). So every lane costs the same, and a
+segment ends early where more lanes are left than there is room for.
 """
 
 import copy
@@ -28,13 +28,14 @@ from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, key, pa
 from infer_jax.typed_jax import fori_loop
 
 BLOCK = 128  # known rows compared with the lanes at a time
-START = 2048  # known rows that the first program has room for
-GROWTH = 32  # times as many in the next one
-# Of two objectives and of more: rows that one device hands over together, and rows at most. A
-# frontier of two is searched in steps, one of more row by row, for every lane.
+START = 2048  # room for known rows in the first program
+GROWTH = 32  # the next program has room for this many times as many
+# For two objectives, and for more: rows that one device hands over at once, and most rows of a
+# frontier. For every lane a frontier of two objectives is searched by bisection, of more row by
+# row.
 FRESH = (2**16, 2**13)
 MOST = (2**20, 2**16)
-MARGIN = 4e-5  # twice the relative error that the contract allows a float32 time
+MARGIN = 4e-5  # twice the relative error that the contract tests allow a float32 time
 WHOLE = 2**24  # counts below it are exact in float32
 
 
@@ -42,9 +43,9 @@ WHOLE = 2**24  # counts below it are exact in float32
 class Pareto(Reducer):
     """The frontier of two or more objectives: ``Pareto("speed", "cost")``.
 
-    Rates and fractions are maximised, all else minimised; ``"max chips"`` says otherwise.
-    ``per`` gives each position of these axes a frontier of its own; ``epsilon`` keeps one
-    point a box, so that every point is within that share of a kept one.
+    Rates and fractions are maximised, all else minimised; ``"max chips"`` overrides this. ``per``
+    gives each position of these axes a frontier of its own; ``epsilon`` keeps one point of each
+    box of that relative size, so that every point is within that share of a kept one.
     """
 
     objectives: tuple[str, ...]
@@ -84,18 +85,18 @@ class Pareto(Reducer):
         return self.objectives
 
     def in_float32(self, counts: frozenset[str]) -> "Pareto":
-        """With a margin, so that float64 decides what rounding may have put aside."""
+        """The same reducer with a margin, so that float64 decides close cases."""
         return self if self.epsilon else self.changed(margin=MARGIN, whole=counts)
 
     def changed(self, **changes: object) -> "Pareto":
-        """With some fields changed."""
+        """The same reducer with some fields changed."""
         other = copy.copy(self)
         for name, value in changes.items():
             object.__setattr__(other, name, value)
         return other
 
     def fitting(self, count: int) -> "Pareto":
-        """With room for ``count`` known rows; room grows in few steps, as each is compiled."""
+        """The same with room for ``count`` known rows, in few sizes since each is compiled."""
         capacity = self.capacity
         while capacity < count:
             capacity *= GROWTH
@@ -103,12 +104,12 @@ class Pareto(Reducer):
 
     @property
     def most(self) -> int:
-        """Rows at most: beyond them a frontier is refused."""
+        """The most rows: a larger frontier is refused."""
         return MOST[len(self.objectives) > 2]
 
     @property
     def room(self) -> int:
-        """Rows that one device hands over together, at least."""
+        """The least room for rows that one device hands over at once."""
         return FRESH[len(self.objectives) > 2]
 
     @property
@@ -116,14 +117,14 @@ class Pareto(Reducer):
         return len(self.objectives)
 
     def empty(self, limbs: int, dtype: DTypeLike) -> Front:
-        """No rows."""
+        """A frontier without rows."""
         ties = self._keys if self.epsilon else 0
         columns = (np.zeros(0, np.int32), *(np.zeros(0, dtype) for _ in range(self._keys + ties)))
         index = tuple(np.zeros(0, np.uint32) for _ in range(limbs))
         return Front((*columns, *index), self._keys, limbs, self._pushed if self.margin else None)
 
     def state(self, known: Front, groups: int, lanes: int) -> State:
-        """What one device begins a segment with: what it knows, and room for new rows."""
+        """The state of a device at the start of a segment: known rows, and room for new ones."""
         fresh = tuple(np.zeros(self.room + 2 * lanes, c.dtype) for c in known.columns)
         rows = self._steps(known, groups) if self._keys == 2 else self._listed(known)
         none = {"count": np.asarray(0, np.int32), "overflow": np.asarray(False)}
@@ -134,7 +135,7 @@ class Pareto(Reducer):
         return np.pad(x, (0, self.capacity - len(x)), constant_values=worst)
 
     def _steps(self, known: Front, groups: int) -> State:
-        """Of two objectives: the steps of the stairs, and where each position's begin."""
+        """For two objectives: the steps of the frontier, and where those of each position begin."""
         owner, first, second, row = known.stairs()
         ties = [known.columns[3 + i][row] for i in range(self._keys if self.epsilon else 0)]
         starts = np.searchsorted(owner, np.arange(groups + 1, dtype=np.int32))
@@ -142,14 +143,14 @@ class Pareto(Reducer):
         return {"steps": tuple(steps), "starts": starts.astype(np.int32)}
 
     def _listed(self, known: Front) -> State:
-        """Of more objectives: position, pushed objectives, ties."""
+        """For more objectives: position, objectives moved by the margin, ties."""
         ties = known.columns[1 + self._keys : 1 + 2 * self._keys] if self.epsilon else ()
         columns = (known.columns[0], *(known.pushed(i) for i in range(self._keys)), *ties)
         count = np.asarray(len(known), np.int32)
         return {"rows": tuple(self._padded(x) for x in columns), "count": count}
 
     def absorb(self, state: State, chunk: Chunk) -> State:
-        """With a chunk's feasible lanes that nothing known beats."""
+        """The state with a chunk's feasible lanes that no known row beats."""
         keys = [key(chunk, term) for term in self.objectives]
         alive = chunk.ok
         for k in keys:
@@ -163,7 +164,7 @@ class Pareto(Reducer):
         return self._appended(state, (chunk.group, *keys, *chunk.limbs), alive)
 
     def _appended(self, state: State, rows: Rows, alive: Mask) -> State:
-        """With the rows that are alive, or overflown where there is no room for them."""
+        """The state with the rows that are alive, or marked as overflown if they do not fit."""
         lanes = alive.shape[0]
         numbers = jnp.arange(lanes, dtype=jnp.int32)
         count = jnp.sum(alive, dtype=jnp.int32)
@@ -172,7 +173,7 @@ class Pareto(Reducer):
 
         def some(carry: tuple[Rows, Array, Array]) -> tuple[Rows, Array, Array]:
             fresh, held, _ = carry
-            # sorted, not counted: one kernel to compile where counting takes ten
+            # positions by sorting, which compiles to one kernel where counting takes ten
             picks = jnp.minimum(jnp.sort(jnp.where(alive, numbers, lanes)), lanes - 1)
             moved = (lax.dynamic_update_slice(f, r[picks], (held,))
                      for f, r in zip(fresh, rows, strict=True))  # fmt: skip
@@ -183,7 +184,7 @@ class Pareto(Reducer):
         fresh, held, _ = lax.while_loop(lambda carry: carry[2], some, begin)
         return {**state, "fresh": fresh, "count": held, "overflow": state["overflow"] | full}
 
-    # Whatever is known came earlier in the grid, so of equals it wins.
+    # known rows came earlier in the grid, so that they win over equal ones
 
     def _below(self, known: State, rows: Rows) -> Mask:
         """Two objectives: beaten by the step at or before it."""
@@ -201,7 +202,7 @@ class Pareto(Reducer):
         low, _ = fori_loop(0, self.capacity.bit_length(), halve, (low, high))
         at = jnp.maximum(low - 1, 0)
         beaten = (low > begin) & (second[at] <= y)
-        if self.epsilon:  # the best of its box may be the later one
+        if self.epsilon:  # the best row of a box may be the later one
             same = (first[at] == x) & (second[at] == y)
             beaten &= ~(same & before(mine, [t[at] for t in ties]))
         return beaten
@@ -233,7 +234,7 @@ class Pareto(Reducer):
         return jnp.where(x < 0, -size, size)
 
     def _pushed(self, at: int, x: np.ndarray) -> np.ndarray:
-        """What a row's objective must be within to be beaten: worse by the margin."""
+        """The values of an objective at which rows are beaten: worse by the margin."""
         pushed = x + x.dtype.type(self.margin) * np.abs(x)
         if parse(self.objectives[at])[0] not in self.whole:
             return pushed

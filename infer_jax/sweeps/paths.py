@@ -1,4 +1,4 @@
-"""What can be asked of a point by name: inputs and the estimate's terms, with their units?"""
+"""Inputs of a point and terms of its estimate by dotted name, with their units."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -112,7 +112,7 @@ def grows(path: str, point: Point, estimate: Estimate | None) -> bool:
 
 
 def counts(path: str, point: Point, estimate: Estimate | None) -> bool:
-    """Whether a term is a count: where it is whole, it is exact in any precision."""
+    """Whether a term is a count; whole counts are exact in any precision."""
     return _declared(path, point, estimate).kind == "count"
 
 

@@ -1,4 +1,4 @@
-"""Which picture shows what a sweep kept: a frontier, a map, points, or bars."""
+"""The picture of a sweep's result: a frontier, a map, points, or bars."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -32,7 +32,7 @@ ALLOWED = "rows of a sweep (pareto, top, best, everything), or a histogram"
 
 
 def asked(ready: "Prepared", kept: "Kept") -> str:
-    """What a sweep was of, for its caption: models and formats, lengths, rents, estimators."""
+    """Models and formats, lengths, rents and estimators of a sweep, for its caption."""
     work = ready.groups[0].base.workload
     lengths: list[str] = []
     for name, end in (("isl", "in"), ("osl", "out")):
@@ -57,7 +57,7 @@ def asked(ready: "Prepared", kept: "Kept") -> str:
 
 
 class Kept(NamedTuple):
-    """What is drawn: the columns of rows, or one answer, of a reducer; ``axes``: their columns."""
+    """The data to draw: columns of rows, or one answer, of a reducer; ``axes``: columns of axes."""
 
     reducer: Reducer
     columns: Mapping[str, Column]
@@ -67,7 +67,7 @@ class Kept(NamedTuple):
 
 
 def figure(kept: Kept, title: str, caption: str) -> "Figure":
-    """The picture that suits the terms and axes of what was kept.
+    """The picture that suits the terms and axes of the result.
 
     Speed and cost: frontiers. A whole grid: a map of the first term over two axes, one for each
     system, or of two terms all points and their frontiers. The best along an axis: lines. Two
@@ -122,7 +122,7 @@ def _frontier(kept: Kept, title: str, caption: str) -> "Figure":
 
 
 def _along(kept: Kept) -> str | None:
-    """The axis of numbers for each of whose values, and for each system, the best was kept."""
+    """The numeric axis for each value of which, and for each system, the best was kept."""
     per = kept.reducer.per if isinstance(kept.reducer, Best) else ()
     others = {per} if isinstance(per, str) else {*per}
     axes = others - {"hardware"}
@@ -178,7 +178,7 @@ def _cloud(
     title: str,
     caption: str,
 ) -> "Figure":
-    """How many points lie where, and the frontier of each system before them."""
+    """A density plot of the points, and the frontier of each system over it."""
     from infer_jax.plots.kept import plot_cloud
 
     columns = [_printed(kept, term) for term in terms]

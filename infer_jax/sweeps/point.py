@@ -1,4 +1,4 @@
-"""What is one point as a program? Traced once per structure and precision, for every use of it."""
+"""The program of one point, traced once per structure and precision, for every use of it."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -26,11 +26,11 @@ Whole = tuple[dict[str, Array], Array, Array, Array, Estimate]  # the same, and 
 
 
 class Program(NamedTuple):
-    """The structure of a segment, all of it but its numbers; hashable, a key of programs."""
+    """The structure of a segment without its numbers; hashable, as the key of compiled programs."""
 
     slots: tuple[Slot, ...]
     sizes: tuple[int, ...]
-    per: tuple[int, ...]  # digits whose positions have answers of their own
+    per: tuple[int, ...]  # digits for whose positions answers are kept separately
     signs: tuple[tuple[str, float], ...]  # by term: -1 where more is better
     where: tuple[Predicate, ...]
     feasible: str
@@ -43,9 +43,9 @@ class Program(NamedTuple):
 def one_point(
     program: Program, base: Point, steps: Sequence[Array], seen: Seen | None = None
 ) -> Answers:
-    """Terms, whether the constraints hold, whether the limits do, and by how much not.
+    """Terms, whether the constraints hold, whether the limits do, and the excess over them.
 
-    ``seen`` is shown the point and its estimate while they are traced.
+    ``seen`` is called with the point and its estimate while they are traced.
     """
     group = Group(base, program.sizes, program.slots, (), (), 0)
     point = group.fill(steps)
@@ -67,7 +67,7 @@ def one_point(
 
 
 class Declared(NamedTuple):
-    """What the fields of the terms declare: signs, units, which are counts, which are energies."""
+    """Declarations of the terms: signs, units, which are counts, which are energies."""
 
     signs: tuple[tuple[str, float], ...]
     counts: frozenset[str]
@@ -88,7 +88,7 @@ class PointProgram(NamedTuple):
 
 
 def traced(program: Program, base: Point, dtype: DTypeLike) -> PointProgram:
-    """The trace of a program's points; numbers, chunks and what is kept are no part of it."""
+    """The trace of a program's points, the same for all numbers, chunk sizes and reducers."""
     names = tuple((name, 1.0) for name, _ in program.signs)
     asked = program._replace(sizes=(), per=(), signs=names, reducer=None, chunk=0, limbs=0,
                              masks=())  # fmt: skip
@@ -128,7 +128,7 @@ def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) ->
 
 
 def _scope(jaxpr: ClosedJaxpr, shapes: Whole, feasible: str) -> tuple[bool, ...]:
-    """By output: whether it is computed where one phase is asked about, not only the other's."""
+    """By output: whether it is computed when only one phase is asked for."""
     *answers, estimate = shapes
     count, total = len(jax.tree.leaves(answers)), len(jax.tree.leaves(shapes))
     parts = [path.partition(".")[0] for path in by_path(estimate)]
@@ -146,8 +146,9 @@ def answers(
 ) -> Callable[[Sequence[Array]], Whole]:
     """steps -> (terms, accepted, feasible, shortfall, estimate).
 
-    The estimator itself does not run again: only what the answers need of its trace does. Of the
-    estimate it returns nothing (None at each leaf); what is in scope, for "asked"; or the "whole".
+    Only the part of the trace that the answers need is evaluated. Of the estimate the function
+    returns nothing (None at each leaf), the numbers in scope (``estimate="asked"``), or all of it
+    ("whole").
     """
     leaves = jax.tree.leaves(base)
     trace = traced(program, base, jnp.result_type(*leaves))

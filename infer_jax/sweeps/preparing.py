@@ -30,13 +30,13 @@ class Prepared(NamedTuple):
 
     parts: tuple[GroupTask, ...]
     reducer: Reducer
-    keeping: Reducer  # as it runs: with a margin or spare rows where float64 decides
+    keeping: Reducer  # the reducer that runs: with a margin or spare rows where float64 decides
     readings: tuple[Reading, ...]
     spans: tuple[int, ...]
     precision: str
     mark: str
     estimator: Estimator | Sequence[Estimator]
-    named: dict[str, System | Model]  # what the catalog knows more of
+    named: dict[str, System | Model]  # those from the catalog, by name
 
     @property
     def estimators(self) -> list[Estimator]:
@@ -66,8 +66,8 @@ def prepare(
 ) -> Prepared:
     """Read and check a sweep, without running it.
 
-    Unless ``legal`` is False, points that no engine runs are left out, and a value that none
-    runs wherever it stands is refused.
+    Unless ``legal`` is False, points that no engine runs are left out, and a value that is illegal
+    at every point is refused.
     """
     if precision not in PRECISIONS:
         raise InputError("sweep", "precision", precision, " or ".join(PRECISIONS))

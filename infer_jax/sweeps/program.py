@@ -30,7 +30,7 @@ COUNTS = ("accepted", "feasible", "undefined")
 
 class Task(NamedTuple):
     """The numbers of a group: its base, a table for each slot, the positions of ``per``, and
-    what is legal."""
+    the masks of legal points."""
 
     base: Point
     tables: tuple[np.ndarray, ...]
@@ -77,9 +77,9 @@ def chunk_of(
 
 
 def precise(dtype: DTypeLike) -> AbstractContextManager[object]:
-    """Where arrays of this precision exist: float64 needs 64-bit numbers switched on.
+    """A context in which arrays of this precision exist: float64 needs JAX's 64-bit mode.
 
-    Only around compiled calls and what goes in and out of them; float32 needs nothing.
+    For compiled calls, their arguments and results; float32 needs nothing.
     """
     on = np.dtype(dtype) == np.float64 and not jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     return jax.enable_x64(True) if on else nullcontext()
@@ -103,8 +103,8 @@ def segment(
     """Absorb ``count`` points (at most 2^30) after a start on all devices.
 
     Returns the states, the counts of all devices, the steps that every device had room for (fewer
-    than there are where one overflowed, which then ends early), and the least and the largest
-    wish: what processes agree on without talking otherwise.
+    than asked where one overflowed and the segment ended early), and the least and the largest
+    wish (go on, save or stop), through which processes agree.
     """
     run = _compiled(mesh.devices.flat[0].platform)
     return run(program, mesh, state, task, start, limbs, count, wishes)
@@ -130,7 +130,7 @@ def _segment(
             i, state, sums = carry
             chunk, new = chunk_of(program, task, start, limbs, mine + i * stride, count)
             state = program.reducer.absorb(state, chunk)
-            # the step that overflows is not done
+            # a step that overflows is discarded
             return i + 1 - jnp.asarray(_full(state), jnp.int32), state, sums + new
 
         held = jax.tree.map(itemgetter(0), state)

@@ -1,9 +1,9 @@
-"""What is kept of a grid? Reducers are monoids: init, absorb a chunk of lanes, merge.
+"""What a sweep keeps of its grid: reducers, which are monoids (init, absorb a chunk, merge).
 
 A reducer is a frozen description; its state is a pytree of arrays of fixed shape. What it
 keeps is the set of maximal rows of a strict partial order, so the answer depends on the set of
-points alone: not on chunks, devices, processes, order or restarts. Equal rows are told apart
-by their index, and the lowest one wins.
+points alone: not on chunks, devices, processes, order or restarts. Of equal rows the one with
+the lowest index wins.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ Mask = Bool[Array, " lanes"]
 
 
 class Chunk(NamedTuple):
-    """Lanes of one step: the asked terms, which lanes count, and where they are in the grid."""
+    """Lanes of one step: their terms, which of them are feasible, and their grid indices."""
 
     values: Terms
     accepted: Mask  # a point of the grid that keeps the constraints
@@ -42,23 +42,22 @@ class Chunk(NamedTuple):
 
 
 class Reducer(ABC):
-    """What is kept of the points of a grid; of each position on the axes ``per``, where it names
-    some."""
+    """What is kept of the points of a grid, separately for each position of the axes ``per``."""
 
     per: str | tuple[str, ...]
 
     @property
     @abstractmethod
     def terms(self) -> tuple[str, ...]:
-        """Names of the terms it looks at, objectives first; a leading max or min allowed."""
+        """Names of the terms it reads, objectives first; a leading max or min is allowed."""
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Axes whose positions have answers of their own."""
+        """Axes for whose positions answers are kept separately."""
         return (self.per,) if isinstance(self.per, str) else self.per
 
     def sized(self, size: int) -> "Reducer":
-        """For a grid of this many points.
+        """The reducer for a grid of this many points.
 
         Raises:
             InputError: a grid that is too large for it.
@@ -66,7 +65,7 @@ class Reducer(ABC):
         return self
 
     def in_float32(self, counts: frozenset[str]) -> "Reducer":
-        """With the rows to spare that float64 needs to decide; ``counts`` are exact where whole."""
+        """The same with rows to spare for float64 to decide; ``counts`` are exact if whole."""
         return self
 
     @abstractmethod
@@ -103,7 +102,7 @@ class Summary(Monoid):
 
 
 def parse(term: str) -> tuple[str, float | None]:
-    """("max chips") -> ("chips", -1.0); the sign is None where none is said."""
+    """("max chips") -> ("chips", -1.0); the sign is None where none is given."""
     word, _, rest = term.partition(" ")
     if rest and word in ("max", "min"):
         return rest, -1.0 if word == "max" else 1.0
@@ -114,7 +113,7 @@ def key(chunk: Chunk, term: str) -> Float[Array, " lanes"]:
     """A term as a number to minimise."""
     name, sign = parse(term)
     value = chunk.values[name]
-    # + 0 makes -0 a 0, which sorting would tell apart
+    # + 0 turns -0 into 0, since sorting distinguishes them
     return value * (chunk.signs[name] if sign is None else sign) + 0.0
 
 
@@ -125,17 +124,17 @@ def insert_survivors(
     keep: Callable[[Rows, Rows], Mask],
     insert: Callable[[Rows, Rows, Array], Rows],
 ) -> Rows:
-    """Insert the rows that ``keep`` does not rule out, a batch at a time.
+    """Insert the rows that pass ``keep``, a batch at a time.
 
-    After a few chunks nearly every lane is ruled out by what is known, so that the costly
-    insertion sees few. Every batch may rule out more.
+    After a few chunks the rows in the state rule out nearly every lane, so that few reach the
+    costly insertion. Each inserted batch may rule out more.
     """
     lanes = alive.shape[0]
     batch = min(BATCH, lanes)
     numbers = jnp.arange(lanes, dtype=jnp.int32)
 
     def some(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
-        # sorted, not counted: one kernel to compile where counting takes ten
+        # positions by sorting, which compiles to one kernel where counting takes ten
         picks = jnp.sort(jnp.where(alive, numbers, lanes))[:batch]
         chosen = tuple(r.at[picks].get(mode="clip") for r in rows)
         state = insert(state, chosen, picks < lanes)
@@ -153,7 +152,7 @@ def insert_survivors(
 
 
 def fill_index(limbs: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Limbs of no point: beyond every index."""
+    """Limbs beyond every index, for rows without a point."""
     return tuple(np.full(shape, LAST, np.uint32) for _ in range(limbs))
 
 

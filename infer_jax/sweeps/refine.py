@@ -1,4 +1,4 @@
-"""What are the kept points exactly? Decoded again, evaluated in float64, and filtered again."""
+"""Kept points exactly: decoded again, evaluated in float64, and filtered again."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -68,7 +68,7 @@ def evaluate(
 
 
 def warm(part: GroupTask) -> None:
-    """Compile what evaluates a part's points, by evaluating its first."""
+    """Compile the program that evaluates a part's points, by evaluating the first one."""
     estimates(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
 
 
@@ -111,12 +111,12 @@ def _terms(part: GroupTask, digits: np.ndarray) -> dict[str, np.ndarray]:
 def _cpu() -> list[Device]:
     try:
         return jax.local_devices(backend="cpu")
-    except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
+    except RuntimeError:  # JAX_PLATFORMS names only an accelerator
         return []
 
 
 def select(reducer: Reducer, rows: RefinedPoints, signs: dict[str, float]) -> RefinedPoints:
-    """What the reducer keeps of these points, exactly, in the reducer's order."""
+    """The points that the reducer keeps of these, exactly, in the reducer's order."""
     if not len(rows):
         return rows
     if isinstance(reducer, Pareto):
@@ -134,7 +134,7 @@ def select(reducer: Reducer, rows: RefinedPoints, signs: dict[str, float]) -> Re
 def eligible(
     reducer: Pareto, rows: RefinedPoints, signs: dict[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which points count, and of all of them the objectives to be minimised."""
+    """Which points are feasible, and the objectives to minimise of all of them."""
     if not len(rows):
         return np.zeros(0, int), np.zeros((0, len(reducer.objectives)))
     keys = np.stack([_key(rows, term, signs) for term in reducer.objectives], -1)

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 10  # rows of the printed table
-SAID = 4  # systems and estimators of whose errors a sentence is printed
+SAID = 4  # pairs of system and estimator for which a sentence on errors is printed
 
 
 class Provenance(TypedDict):
-    """Of which program, estimators, sources and points a result is."""
+    """Program, estimators, sources and points of a result."""
 
     program: str
     jax: str
@@ -55,11 +55,11 @@ class Provenance(TypedDict):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SweepResult(Pictured):
-    """What a sweep kept: rows, best first, or one ``answer`` (a histogram, quantiles).
+    """The result of a sweep: rows, best first, or one ``answer`` (a histogram, quantiles).
 
-    ``provenance`` says of which program, estimators, sources and points it is; ``trust`` how far
-    each estimator is trusted on each system; ``source`` the file that the sweep was read from and
-    ``out`` the file that the rows were written to, where there are such.
+    ``provenance``: its program, estimators, sources and points; ``trust``: known errors of each
+    estimator on each system; ``source``: the file that the sweep was read from; ``out``: the file
+    that the rows were written to, if any.
     """
 
     ready: Prepared
@@ -162,7 +162,7 @@ class SweepResult(Pictured):
         }
 
     def parts(self) -> Iterator[Part]:
-        """How many points there were, how far they are trusted, and the first rows."""
+        """The number of points, known errors, and the first rows."""
         facts = self.provenance
         points, feasible = self.ready.size, int(facts["counts"]["feasible"])
         seconds = f"{facts['seconds']:.1f} s"
@@ -184,7 +184,7 @@ class SweepResult(Pictured):
         yield Notes([*self.notes, *([f"Written to {self.out}."] if self.out else [])])
 
     def _table(self) -> Table:
-        """The first rows: their axes and what they are chosen by."""
+        """The first rows: their axes and the terms they are chosen by."""
         columns, units = self.columns, self.units
         names = [*self.axes(0), *(n for n in ("speed", "cost", "ttft", "chips") if n in columns)]
         names += [] if self.met else ["violates"]
@@ -200,7 +200,7 @@ class SweepResult(Pictured):
         return Table(heads, cells)
 
     def _figure(self) -> "Figure":
-        """What was kept: frontiers, a map over two axes, points or bars.
+        """Frontiers, a map over two axes, points or bars of the result.
 
         Raises:
             InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot
@@ -229,7 +229,7 @@ def _cell(value: object, marks: Mapping[str, str]) -> str:
 
 
 def provenance(ready: Prepared, outcome: Outcome, devices: list[str], chunk: int) -> Provenance:
-    """Version, estimator, sources, precision, and what was counted."""
+    """Version, estimator, sources, precision, and counts of points."""
     return {
         "program": f"infer_jax {version('infer_jax')}",
         "jax": jax.__version__,
@@ -247,7 +247,7 @@ def provenance(ready: Prepared, outcome: Outcome, devices: list[str], chunk: int
 
 
 def _sources(named: Mapping[str, System | Model]) -> dict[str, dict[str, str]]:
-    """What the catalog cites, by name and field."""
+    """The sources in the catalog, by name and field."""
     return {
         name: dict(x.sources) if isinstance(x, System) else {"architecture": x.source}
         for name, x in named.items()

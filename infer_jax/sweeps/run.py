@@ -50,7 +50,7 @@ def start(
         progress=progress,
         judge=_judge(ready),
     )
-    # what decides in the end compiles as the first segment does
+    # the float64 program compiles while the first segment does
     with ThreadPoolExecutor(1) as beside:
         if not isinstance(ready.reducer, Summary):
             beside.submit(refine.warm, ready.parts[0])
@@ -60,7 +60,7 @@ def start(
 
 
 def _judge(ready: Prepared) -> Judge | None:
-    """A function of indices: which points count, and their objectives to minimise, in float64."""
+    """A function of indices: which points are feasible, and objectives to minimise, in float64."""
     keep = ready.keeping
     if not (isinstance(keep, Pareto) and keep.margin):
         return None
@@ -82,7 +82,7 @@ def _result(ready: Prepared, outcome: Outcome, stream: Stream) -> SweepResult:
     if ready.precision == "float32":
         chosen = refine.select(ready.reducer, rows, dict(ready.readings[0].signs))
         facts["decided_in_float64"] = outcome.decided or len(index)
-    else:  # what ran was exact already: only the order is still to be restored
+    else:  # the run was exact already: only the order is to be restored
         place = {point: i for i, point in enumerate(rows.index)}
         chosen = rows.take([place[i] for i in index])
     units = {k: v for reading in ready.readings for k, v in reading.units.items()}

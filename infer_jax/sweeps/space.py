@@ -73,7 +73,7 @@ class Space:
         return _Grouping(self, estimator).groups()
 
     def named(self) -> dict[str, System | Model]:
-        """The systems and models of the catalog that are in it, by name; a bare spec has none."""
+        """The systems and models from the catalog, by name; bare specs have no name."""
         named: dict[str, System | Model] = {}
         for given in (self.arch, self.hardware, *self.axes.values()):
             listed = _as_axis(given)
@@ -84,7 +84,7 @@ class Space:
 
 
 class _Leaves(NamedTuple):
-    """The leaves of a group while it is laid out, each by its number."""
+    """The leaves of a group while it is built, each by its number."""
 
     number: dict[str, int]  # by path
     slots: dict[int, tuple[Slot, np.ndarray]]
@@ -97,7 +97,7 @@ class _Leaves(NamedTuple):
 
 
 class _Grouping:
-    """The walk from a space to its groups."""
+    """Divides a space into groups of equal structure."""
 
     def __init__(self, space: Space, estimator: Estimator | Sequence[Estimator] | None):
         given = (estimator, space.arch, space.hardware, space.workload, space.plan)
@@ -208,7 +208,7 @@ class _Grouping:
             return np.asarray(each, np.float64)
 
     def _coefficients(self, base: Point, picks: Picks, leaves: _Leaves) -> None:
-        """What the systems of the catalog say of the estimator's own coefficients."""
+        """The estimator's coefficients by the profiles of the catalog's systems."""
         systems, at = [self.raw.hardware], -1
         for i, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
             if "hardware" in digit:
@@ -235,7 +235,7 @@ class _Grouping:
 
 
 def _choose_specs(axis: Axis, path: str, at: int, pick: Sequence[int], leaves: _Leaves) -> None:
-    """Let a digit choose whole specs; a leaf they agree on stays a constant."""
+    """Let a digit choose whole specs; a leaf with one value in all of them stays constant."""
     for key, column in _stacked([_spec(axis.steps[i]) for i in pick]):
         i = leaves.number[f"{path}.{key}" if key else path]
         leaves.values[i] = column[0]

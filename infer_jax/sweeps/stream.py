@@ -1,7 +1,7 @@
 """Passes a grid of any size through the devices, in segments of about one second.
 
-Between segments the host counts, saves, reports and listens; all else stays on the devices.
-Memory is that of one chunk and one state, whatever the size of the grid.
+Between segments the host counts, saves, reports progress and reads signals; all else stays on the
+devices. Memory is that of one chunk and one state, whatever the size of the grid.
 """
 
 import time
@@ -23,16 +23,16 @@ from infer_jax.sweeps.program import COUNTS, Task, precise, segment
 from infer_jax.sweeps.reducers import Monoid, Reducer, State
 
 TARGET = 1.0  # seconds of a segment
-CHUNKS = {"cpu": 8192, "gpu": 2**20, "tpu": 2**18}  # lanes: a cache's worth, a device's worth
+CHUNKS = {"cpu": 8192, "gpu": 2**20, "tpu": 2**18}  # lanes: those that fit a CPU's cache, a device
 LEAST = 256  # lanes
-# Rows within the margin are decided in float64 at this many places of a grid at most, and this
-# many points apart at least.
+# Rows within the margin are decided in float64 at no more than this many positions of a grid, and
+# no fewer than this many points apart.
 DECISIONS, APART = 64, 2**20
 QUIET, SAVE, STOP = 0, 1, 2
 
 
 class Progress(NamedTuple):
-    """Where a sweep stands."""
+    """The progress of a sweep."""
 
     done: int
     total: int
@@ -49,18 +49,18 @@ class GroupTask(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The merged state with the reducer it belongs to, and what was counted."""
+    """The merged state with its reducer, and the counts of points."""
 
     reducer: Reducer
-    state: State  # of a Pareto its Front
+    state: State  # for Pareto a Front
     counts: dict[str, int]
     seconds: float
     notes: list[str]
-    decided: int  # rows that were within the margin where they were decided
+    decided: int  # rows within the margin that float64 decided
 
 
 class Stream:
-    """One sweep under way."""
+    """A running sweep."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Stream:
         """Absorb every point.
 
         Raises:
-            InputError: a frontier beyond its rows, a device that computes wrong, a foreign
+            InputError: a frontier with too many rows, a device that computes wrong, a foreign
                 or damaged checkpoint.
             Stopped: by the user or the system; a checkpoint is then on disk.
         """
@@ -113,7 +113,7 @@ class Stream:
                     self._part(part, listener)
             self._decide(listener)
         if self.path and time.monotonic() - self.last_save >= self.every:
-            self.save()  # what is left to do is writing the rows
+            self.save()  # all that remains is to write the rows
         seconds = time.monotonic() - self.begun
         decided = self.kept.decided
         return Outcome(self.reducer, self.kept.merged(), self.counts, seconds, self.notes, decided)
@@ -154,7 +154,7 @@ class Stream:
             self._between(agreed, listener, count / seconds, settled)
 
     def _decide(self, listener: Listener) -> None:
-        """Decide what is close, at a position of the grid where that is done."""
+        """Decide close rows, if the position of the grid is one where that is done."""
         here = self.position == self.total or self.position % self.apart == 0
         if here and self.kept.since < self.position:
             anew = self.kept.settle(self.position, lambda: listener.stopped)
@@ -169,7 +169,7 @@ class Stream:
     def _segment(
         self, part: GroupTask, local: int, count: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Counts and agreements of one segment; None where it has to be tried again."""
+        """Counts and agreed wishes of one segment; None if it has to be repeated."""
         reducer = self.kept.reducer
         program = part.program._replace(reducer=reducer, chunk=self.chunk)
         stride = self.mesh.size * self.chunk
@@ -227,7 +227,7 @@ class Stream:
             self.guarded = True
 
     def save(self) -> bool:
-        """Whether a checkpoint was written; a full disk is noted, and the last good one stays."""
+        """Write a checkpoint; returns whether it could. On a full disk the last good one stays."""
         leaves = self.kept.leaves()
         self.last_save = time.monotonic()
         if jax.process_index() or self.path is None:

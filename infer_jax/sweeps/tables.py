@@ -21,7 +21,7 @@ KINDS = (".parquet", ".csv", ".json")
 
 
 def check(path: str | os.PathLike[str], mark: str) -> None:
-    """Whether a result may be written there; ask before a long sweep.
+    """Check that a result can be written there, before a long sweep.
 
     Raises:
         InputError: another ending, no such folder, no permission, no pyarrow for Parquet, or a

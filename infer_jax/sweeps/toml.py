@@ -71,7 +71,7 @@ def space_of(where: str, table: Table, keep: Reducer | None = None) -> SweepFile
 def read_space(
     where: str, table: Table, default: str = DEFAULT
 ) -> tuple[Estimator | list[Estimator], Space, str]:
-    """(estimator, space, what makes a point count) of the tables of a file.
+    """(estimator, space, the limits that make a point feasible) of the tables of a file.
 
     ``default`` is the estimator where the file names none.
 
@@ -130,7 +130,7 @@ def _texts(given: object) -> TypeGuard[list[str]]:
 def _names(
     where: str, field: str, body: Body, one: str, many: str, every: Callable[[], Iterable[str]]
 ) -> str | list[str]:
-    """One name, or a list of names; "all" is every one there is."""
+    """One name, or a list of names; "all" means every name."""
     single, several = body.pop(one, None), body.pop(many, None)
     if several == "all":
         several = list(every())
@@ -176,7 +176,7 @@ def _estimators(
         raise InputError(where, "estimator", names, "a name, or a list of names")
     plain, axes = _numbers(where, "estimator", table.get("coefficients", {}))
     axes |= {f"estimator.{k}": Axis.values(v) for k, v in plain.items()}
-    # a system brings its coefficients when the space is laid out
+    # coefficients of systems are added when the space is divided into groups
     estimators = [variant(n).make() for n in ([names] if isinstance(names, str) else names)]
     return (estimators[0] if isinstance(names, str) else estimators), axes
 
@@ -274,7 +274,7 @@ def _everything(names: Sequence[str]) -> Everything:
     return Everything(*names)
 
 
-# of what a [keep] table names: what makes it, its options, and whether its value fits
+# by key of a [keep] table: the constructor, its options, and a check of the value
 REDUCERS: dict[str, tuple[Callable[..., Reducer], tuple[str, ...], Check]] = {
     "pareto": (_pareto, ("per", "epsilon"), _texts),
     "top": (TopK, ("by", "per"), _whole),
@@ -283,7 +283,7 @@ REDUCERS: dict[str, tuple[Callable[..., Reducer], tuple[str, ...], Check]] = {
     "quantiles": (Quantiles, ("q",), _text),
     "everything": (_everything, (), _texts),
 }
-# of an option of what is kept: whether it is one, and what it must be
+# by option of a [keep] table: a check of its value, and the allowed values in words
 OPTIONS: dict[str, tuple[Check, str]] = {
     "per": (lambda x: _text(x) or _texts(x), "an axis, or a list of axes"),
     "by": (_text, "the name of a term"),

@@ -23,7 +23,7 @@ from infer_jax.sweeps.reducers import (
 
 @dataclasses.dataclass(frozen=True)
 class TopK(Selection):
-    """The ``k`` feasible points with the best ``by``; of each position of ``per`` if given.
+    """The ``k`` feasible points with the best ``by``, for each position of ``per`` if given.
 
     Ties: the lowest index. In float32 some more are kept, ranked again in float64 and cut.
     """
@@ -45,11 +45,11 @@ class TopK(Selection):
         return (self.by,)
 
     def in_float32(self, counts: frozenset[str]) -> "TopK":
-        """With spare rows, for another ranking in a higher precision."""
+        """The same reducer with spare rows, which float64 ranks again."""
         return dataclasses.replace(self, spare=max(self.k, 16))
 
     def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
-        """No rows."""
+        """The state without rows."""
         shape = (groups * (self.k + self.spare),)
         return (np.full(shape, np.inf, dtype), *fill_index(limbs, shape))
 

@@ -11,8 +11,8 @@ from infer_jax.catalog.published import COMMON, UNSEEN_WITHIN, serving_errors, s
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.estimators.serving import GENERATIONS, Serving
 from infer_jax.physics.chance import Spread
-from infer_jax.planning import Choice, Requirements, Searched
-from infer_jax.planning.belief import Variations, believed
+from infer_jax.planning import Choice, PlanCandidates, Requirements
+from infer_jax.planning.belief import Variations, confident_plans
 from infer_jax.planning.chances import ARRIVING_DRAWS, Belief, Doubt, PlanSpace
 from infer_jax.specs import leaves
 from infer_jax.verbs import inputs
@@ -163,7 +163,7 @@ def decided(question: Question, confidence: float) -> Plans:
 
     def search(
         question: Question, pools: Sequence[ConsideredSystem], asked: Requirements
-    ) -> Searched:
+    ) -> PlanCandidates:
         given = pools[0].given.model
         draft = drafts.draft if drafts else None
         sides, work = [pool.side for pool in pools], question.requests.work
@@ -171,7 +171,7 @@ def decided(question: Question, confidence: float) -> Plans:
         belief = doubts.belief(pools, given.name)
         counts = drafts.counts if drafts else (0.0,)
         wanted = Variations(tried.modes, tried.chunks, counts, tried.count)
-        answer = believed(space, belief, confidence, wanted)
+        answer = confident_plans(space, belief, confidence, wanted)
         answers.append(BelievedSearch(space._replace(asked=answer.asked), belief, answer))
         return answer.searched
 

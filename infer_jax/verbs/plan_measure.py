@@ -12,7 +12,7 @@ from infer_jax.calibration.posterior import normal_scores
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.physics.chance import holds
 from infer_jax.planning import MODES, Choice
-from infer_jax.planning.belief import Believed
+from infer_jax.planning.belief import ConfidentPlans
 from infer_jax.planning.chances import Belief, Chances, PlanSpace, chances
 from infer_jax.results import numbers
 
@@ -26,7 +26,7 @@ class BelievedSearch(NamedTuple):
 
     space: PlanSpace
     belief: Belief
-    believed: Believed
+    believed: ConfidentPlans
 
 
 class Measure(NamedTuple):

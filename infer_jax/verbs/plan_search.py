@@ -13,7 +13,7 @@ from infer_jax.catalog import Model, System
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Choice, Requirements, Side, front, machine, search
-from infer_jax.planning.cheapest import Searched, largest
+from infer_jax.planning.cheapest import PlanCandidates, largest
 from infer_jax.planning.machines import rule
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
@@ -91,7 +91,7 @@ class ConsideredSystem(NamedTuple):
     trusted: Trust
 
 
-Search = Callable[[Question, Sequence[ConsideredSystem], Requirements], Searched]
+Search = Callable[[Question, Sequence[ConsideredSystem], Requirements], PlanCandidates]
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Plans:
     trusted: dict[str, Trust] = field(default_factory=dict)
     formats: dict[str, str | None] = field(default_factory=dict)
     pools: dict[str, Sequence[ConsideredSystem]] = field(default_factory=dict)
-    searched: dict[str, Searched] = field(default_factory=dict)
+    searched: dict[str, PlanCandidates] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     replayed: Sequence["Replayed"] = ()
     decision: "Decision | None" = None
@@ -183,7 +183,9 @@ def _note(answer: Plans, question: Question, pools: Sequence[ConsideredSystem]) 
         answer.trusted[pool.side.name] = pool.trusted
 
 
-def _search(question: Question, pools: Sequence[ConsideredSystem], asked: Requirements) -> Searched:
+def _search(
+    question: Question, pools: Sequence[ConsideredSystem], asked: Requirements
+) -> PlanCandidates:
     drafts, tried = question.drafts, question.tried
     return search(
         [pool.side for pool in pools],

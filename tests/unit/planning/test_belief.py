@@ -12,7 +12,7 @@ from infer_jax.catalog.published import COMMON, serving_errors
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.chance import Spread
 from infer_jax.planning import MODES, Requirements, Side, pools_of
-from infer_jax.planning.belief import Variations, believed
+from infer_jax.planning.belief import Variations, confident_plans
 from infer_jax.planning.chances import Belief, Doubt, PlanSpace, chances
 from infer_jax.planning.cheapest import each_with, instances
 from infer_jax.planning.choose import first_of_each, priced
@@ -55,7 +55,7 @@ def rows_of(space):
 def test_the_search_is_that_of_a_loop_over_all_rows(asking, confidence):
     """Every row is evaluated at every draw; the cheapest of each layout that hold are the plans."""
     space, belief = asking
-    answer = believed(space, belief, confidence, Variations(("aggregated",)))
+    answer = confident_plans(space, belief, confidence, Variations(("aggregated",)))
     every, order = rows_of(space)
     plans = [every.choice(int(i)) for i in order]
     holds = np.asarray(chances(plans, space, belief).holds)
@@ -77,7 +77,7 @@ def test_the_search_is_that_of_a_loop_over_all_rows(asking, confidence):
 def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_it(asking):
     """Servers are drawn whole: coefficients, offsets, each plan's own error, through the band."""
     space, belief = asking
-    plan = believed(space, belief, 0.9, Variations(("aggregated",), shown=1)).searched.met[0]
+    plan = confident_plans(space, belief, 0.9, Variations(("aggregated",), shown=1)).searched.met[0]
     random, many = np.random.default_rng(5), 200
     kept = []
     model = space.arch
@@ -120,7 +120,7 @@ def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_i
 def test_the_highest_probability_is_said_where_no_plan_holds(asking):
     space, belief = asking
     tight = space._replace(asked=replace(ASKED, ttft=0.06, tpot=0.0048))
-    answer = believed(tight, belief, 0.9, Variations(("aggregated",)))
+    answer = confident_plans(tight, belief, 0.9, Variations(("aggregated",)))
     every, order = rows_of(tight)
     holds = chances([every.choice(int(i)) for i in order], tight, belief).holds
     assert not answer.searched.met and 0.0 < float(holds.max()) < 0.9
