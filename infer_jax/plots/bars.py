@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.estimators import Phase
-from infer_jax.plots.style import APART, INK, TONES, WIDE, blank, save, style
+from infer_jax.plots.style import APART, DIAMOND, INK, TONES, WIDE, blank, save, style
+from infer_jax.plots.tones import REST, part
 from infer_jax.results.numbers import digits
 from infer_jax.results.terms import term
 
@@ -26,22 +27,24 @@ LONG = 10e3  # ms from which times are drawn in s
 SMALL = 0.012  # share of a panel's longest bar below which a part joins the small ones
 SEEN = 0.002  # the same share of the small parts together, below which the legend omits them
 OTHER = "all else"
-OVERLAP = "the time, where parts of it overlap"
+OVERLAP = "the time; pale: done beside others"
 OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
+BEYOND = 1.25  # times the end of a bar from which on a mark is well beyond it
 NONE: Numbers = MappingProxyType({})
 
 
 class Panel(NamedTuple):
     """Bars on one scale: each is its parts by name, in ``unit``.
 
-    ``marks``: by bar, a number with a diamond at it, such as what was measured; ``limits``: lines
-    across all bars, by their words.
+    ``marks``: by bar, what was measured, a diamond; ``ends``: by bar, a number with a line at it,
+    such as its time where parts overlap; ``limits``: lines across all bars, by their words.
     """
 
     title: str
     unit: str
     bars: Mapping[str, Numbers]
     marks: Numbers = NONE
+    ends: Numbers = NONE
     limits: Numbers = NONE
 
     @property
@@ -73,15 +76,17 @@ def plot_bars(
     path: str | os.PathLike[str] | None = None,
     *,
     mark: str = "",
+    end: str = "",
     free: str = "",
     title: str = "",
     caption: str = "",
 ) -> "Figure":
     """A picture of panels one below the other; written to ``path`` if given, by its suffix.
 
-    ``mark``: what a diamond is, in words; ``free``: a part that is room, drawn pale. Parts come in
-    the given order where there is such a part, the largest first otherwise. A bar is labelled with
-    its mark, or else with the sum of its parts.
+    ``mark``: what a diamond is, in words; ``end``: what a line within a bar is; ``free``: a part
+    that is room, drawn pale. Parts come in the given order where there is such a part, the largest
+    first otherwise. A bar is labelled with its line, or else with the sum of its parts, and with
+    its diamond.
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
@@ -97,8 +102,10 @@ def plot_bars(
             for name, look in looks.items()
             if name != OTHER or any(_seen(panel) for panel in panels)
         ]
+        if end and any(panel.ends for panel in panels):
+            keys.append(Line2D([], [], label=end, marker="|", **_ended()))
         if mark and any(panel.marks for panel in panels):
-            keys.append(Line2D([], [], label=mark, **_diamond()))
+            keys.append(Line2D([], [], label=mark, **DIAMOND))
         if len(keys) == 1:  # no legend needed
             keys = []
         columns = max(
@@ -106,7 +113,7 @@ def plot_bars(
         )
         columns = min(columns, max(len(keys), 1))
         room = ROW * math.ceil(len(keys) / columns) + 0.08
-        shares = [_height(len(panel.bars)) for panel in panels]
+        shares = [_height(panel.bars) for panel in panels]
         high = sum(shares) + GAP * len(panels) + 0.35
         figure, low = blank(WIDE, high, title, caption, below=room)
         every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=shares)[:, 0]
@@ -124,9 +131,10 @@ def plot_bars(
     return figure
 
 
-def _height(bars: int) -> float:
-    """Height of the axes of ``bars`` bars, inches."""
-    return (HEIGHT if bars < MANY else THIN) * bars + 0.1
+def _height(bars: Mapping[str, Numbers]) -> float:
+    """Height of the axes of these bars, inches; labels of two lines have room."""
+    thin = len(bars) >= MANY and not any("\n" in label for label in bars)
+    return (THIN if thin else HEIGHT) * len(bars) + 0.1
 
 
 def _readable(panel: Panel) -> Panel:
@@ -138,7 +146,8 @@ def _readable(panel: Panel) -> Panel:
         return {name: 1e-3 * x for name, x in numbers.items()}
 
     bars = {label: seconds(bar) for label, bar in panel.bars.items()}
-    return Panel(panel.title, "s", bars, seconds(panel.marks), seconds(panel.limits))
+    more = (seconds(each) for each in (panel.marks, panel.ends, panel.limits))
+    return Panel(panel.title, "s", bars, *more)
 
 
 def _gathered(panel: Panel) -> Panel:
@@ -163,7 +172,7 @@ def _seen(panel: Panel) -> bool:
 
 
 def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
-    """Tone and hatch of each part, the largest first; the small ones together are grey."""
+    """Tone and hatch of each part, its own or one that is left; the small ones are grey."""
     shares: dict[str, float] = {}
     for panel in panels:
         longest = panel.longest or 1.0
@@ -173,45 +182,48 @@ def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
     last = shares.pop(OTHER, None)
     names = sorted((name for name in shares if name != free), key=lambda name: -shares[name])
     looks: dict[str, dict[str, Any]] = {}
-    for i, name in enumerate(names):
-        turn, tone = divmod(i, len(TONES))
-        hatch = ("", "////", "....")[min(turn, 2)]
-        looks[name] = {"facecolor": TONES[APART[tone]], "hatch": hatch}
+    others = 0
+    for name in names:
+        own = part(name)
+        if own is None:
+            turn, tone = divmod(others, len(TONES))
+            own = TONES[APART[tone]], ("", "////", "....")[min(turn, 2)]
+            others += 1
+        looks[name] = dict(zip(("facecolor", "hatch"), own, strict=True))
     if free in shares:
         looks[free] = {"facecolor": "#e9e9e9", "hatch": ""}
     if last is not None:
-        looks[OTHER] = {"facecolor": "#c9c9c9", "hatch": ""}
+        looks[OTHER] = dict(zip(("facecolor", "hatch"), REST, strict=True))
     return {name: looks[name] for name in (*shares, OTHER) if name in looks} if free else looks
 
 
-def _diamond() -> dict[str, Any]:
-    return {
-        "marker": "D",
-        "markersize": 7,
-        "color": "white",
-        "markeredgecolor": INK,
-        "markeredgewidth": 1.6,
-        "linestyle": "none",
-    }
+def _ended() -> dict[str, Any]:
+    return {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}
 
 
 def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> None:
     at = range(len(panel.bars), 0, -1)
-    ends: list[float] = []
+    lasts: list[float] = []
     for y, (label, parts) in zip(at, panel.bars.items(), strict=True):
-        left, mark = 0.0, panel.marks.get(label)
+        left, mark, ends = 0.0, panel.marks.get(label), panel.ends.get(label)
         for name, x in sorted(parts.items(), key=lambda part: [*looks].index(part[0])):
             axes.barh(y, x, left=left, height=0.72, edgecolor="white", linewidth=0.8, **looks[name])
             left += x
+        if ends is not None:
+            side = y - 0.36, y + 0.36
+            if ends < left:
+                axes.fill_betweenx(side, ends, left, color="white", alpha=0.6, linewidth=0)
+            axes.plot([ends, ends], [y - 0.44, y + 0.44], color=INK, linewidth=2.6, zorder=4)
+        text, last = digits(left if ends is None else ends), max(left, ends or 0.0)
         if mark is not None:
-            axes.plot([mark], [y], zorder=4, **_diamond())
-        end, number = max(left, mark or 0.0), left if mark is None else mark
-        gap = (10 if mark is not None else 5, 0)
-        look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
-        text = digits(number) if mark is None else f"\N{WHITE DIAMOND} {digits(number)}"
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-        axes.annotate(text, (end, y), gap, weight="bold", color=INK, bbox=box, zorder=5, **look)
-        ends.append(end)
+            axes.plot([mark], [y], zorder=4, **DIAMOND)
+            said = f"\N{WHITE DIAMOND} {digits(mark)}"
+            if mark > BEYOND * last:  # the bar's number has room before it
+                _number(axes, said, mark, y, gap=10)
+            else:
+                text, last = f"{text}  {said}", max(last, mark)
+        _number(axes, text, last, y, gap=10 if last == mark else 5)
+        lasts.append(max(last, mark or 0.0))
     for i, (words, x) in enumerate(panel.limits.items()):
         side, off = ("right", -3) if i == 0 else ("left", 3)  # two of them side by side
         axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
@@ -219,15 +231,25 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> No
             words, (x, 1.0), (off, 3), xycoords=("data", "axes fraction"), ha=side, va="bottom",
             textcoords="offset points", fontsize=8.5, color=INK,
         )  # fmt: skip
-    axes.set_xlim(0.0, 1.15 * max([*ends, *panel.limits.values(), 1e-30]))
+    room = 1.28 if panel.marks else 1.15  # for the numbers at the ends
+    axes.set_xlim(0.0, room * max([*lasts, *panel.limits.values(), 1e-30]))
     axes.set_ylim(0.5, len(panel.bars) + 0.5)
     named = [*panel.bars] != [""]
     axes.set_yticks(list(at) if named else [], [*panel.bars] if named else [])
+    if any("\n" in label for label in panel.bars):
+        axes.tick_params(axis="y", labelsize=8.5)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
     axes.set_title(panel.title, pad=16 if panel.limits else 6)
-    axes.set_xlabel(panel.unit, fontsize=9, labelpad=1)
+    axes.set_xlabel(panel.unit, labelpad=1)
+
+
+def _number(axes: "Axes", text: str, x: float, y: float, gap: float) -> None:
+    """Numbers right of the end of a bar, or of a mark."""
+    look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+    axes.annotate(text, (x, y), (gap, 0), weight="bold", color=INK, bbox=box, zorder=5, **look)
 
 
 def _inside(axes: "Axes") -> None:
@@ -240,7 +262,7 @@ def _inside(axes: "Axes") -> None:
         if (ends[1][0] - ends[0][0]) * 72.0 / axes.figure.dpi < 5.2 * len(text) + 6.0:
             continue
         dark = 0.3 * tone[0] + 0.59 * tone[1] + 0.11 * tone[2] < 0.5
-        box = {"facecolor": tone, "edgecolor": "none", "pad": 0.8} if bar.get_hatch() else None
+        box = {"facecolor": tone, "edgecolor": "none", "pad": 1.6} if bar.get_hatch() else None
         where = bar.get_x() + bar.get_width() / 2.0, bar.get_y() + bar.get_height() / 2.0
         axes.text(
             *where, text, ha="center", va="center", fontsize=8, bbox=box,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from infer_jax.plots.style import DASHES, QUIET, TONES, WIDE, blank, save, style
+from infer_jax.plots.style import DASHES, INK, QUIET, WIDE, blank, save, style
+from infer_jax.plots.tones import CACHE, HOST, SERIES, WAITING, WEIGHTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +56,8 @@ def plot_replay(
         _over_time(axes[:, 0], series)
         for axis, (name, each) in zip(axes[:, 1], times.items(), strict=True):
             _spread(axis, name, each, (limits or {}).get(name))
-        axes[1, 1].set_ylabel("cumulative share of requests, %")
+        axes[0, 0].set_title("the server over time")
+        axes[0, 1].set_title("requests within a time, %")
         if path is not None:
             save(figure, path)
     return figure
@@ -64,18 +66,23 @@ def plot_replay(
 def _over_time(axes: "Sequence[Axes]", series: Sequence[SeriesLike]) -> None:
     """Running and waiting requests of all copies; cache of each; power of a GPU of each."""
     ends = np.unique(np.concatenate([s.time for s in series]))
-    for name, label, tone in (("running", "running", TONES[0]), ("queue", "waiting", TONES[2])):
+    for name, label, tone in (("running", "running", WEIGHTS), ("queue", "waiting", WAITING)):
         total = sum(_at(s, getattr(s, name), ends) for s in series)
         axes[0].plot(ends, total, color=tone, linewidth=1.4, drawstyle="steps-post", label=label)
     axes[0].set_ylabel("requests")
     axes[0].set_ylim(0.0, 1.2 * axes[0].get_ylim()[1])
     axes[0].legend(loc="upper left", ncols=2)
     for i, each in enumerate(series):
-        look: dict[str, Any] = {"color": TONES[i % len(TONES)], "linewidth": 1.2}
-        axes[1].plot(each.time, 100.0 * each.cache, drawstyle="steps-post", **look)
-        if len(each.power):
-            axes[2].plot(*_smooth(each.time, each.power), **look)
-    axes[1].set_ylabel("cache taken, %")
+        own = len(series) > 1  # copies differ in tone; of one server the tone is that of the thing
+        for at, tone, curve in (
+            (axes[1], CACHE, (each.time, 100.0 * each.cache)),
+            (axes[2], HOST, _smooth(each.time, each.power) if len(each.power) else None),
+        ):
+            look: dict[str, Any] = {"color": SERIES[i % len(SERIES)] if own else tone}
+            look |= {"drawstyle": "steps-post"} if at is axes[1] else {}
+            if curve is not None:
+                at.plot(*curve, linewidth=1.2, **look)
+    axes[1].set_ylabel("KV cache taken, %")
     axes[1].set_ylim(0.0, None)
     axes[2].set_ylabel("power of a GPU, W")
     axes[2].set_ylim(0.0, None)
@@ -100,7 +107,7 @@ def _smooth(time: np.ndarray, watts: np.ndarray, bins: int = 240) -> tuple[np.nd
 
 def _spread(axis: "Axes", name: str, times: Sequence[np.ndarray], limit: float | None) -> None:
     """The share of requests that take at most a time, replayed and measured, and its limit."""
-    looks = (("replayed", TONES[0], "-"), ("measured", TONES[2], (0, (4, 2))))
+    looks = (("replayed", WEIGHTS, "-"), ("measured", INK, (0, (4, 2))))
     for each, (said, tone, dash) in zip(times, looks, strict=False):
         share = 100.0 * np.arange(1, len(each) + 1) / max(len(each), 1)
         look: dict[str, Any] = {"color": tone, "linestyle": dash, "linewidth": 1.8}

@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.plots.bars import LONG, OTHER, OVERLAPPING
-from infer_jax.plots.style import INK, QUIET, TONES, WIDE, blank, save, style
+from infer_jax.plots.style import INK, QUIET, WIDE, blank, save, style
+from infer_jax.plots.tones import HOST, REST, part
 from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 ROW = 0.25  # inches of a term
 SMALL = 0.01  # share of the time below which a term joins the small ones
+UNSEEN = 1e-4  # the same of the small ones together, below which they are not drawn
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
@@ -63,20 +65,21 @@ def _rows(one: StackedTime) -> dict[str, float]:
     seen = {name: x for name, x in one.terms.items() if x > SMALL * one.time}
     rest = sum(one.terms.values()) - sum(seen.values())
     ordered = dict(sorted(seen.items(), key=lambda item: -item[1]))
-    return {**ordered, OTHER: rest} if rest > 0.0 else ordered
+    return {**ordered, OTHER: rest} if rest > UNSEEN * one.time else ordered
 
 
 def _draw(axes: "Axes", one: StackedTime, rows: Mapping[str, float]) -> None:
     scale, unit = (1e-3, "s") if one.time >= LONG else (1.0, "ms")
     begins = 0.0
     for y, (name, x) in enumerate(rows.items()):
-        tone = "#c9c9c9" if name == OTHER else TONES[3]
-        axes.barh(y, scale * x, left=scale * begins, height=0.72, color=tone, edgecolor="white")
+        tone, hatch = REST if name == OTHER else part(name) or (HOST, "")
+        look: dict[str, Any] = {"color": tone, "hatch": hatch, "edgecolor": "white"}
+        axes.barh(y, scale * x, left=scale * begins, height=0.72, linewidth=0.8, **look)
         share = f"{100.0 * x / one.time:.0f} %" if x >= SMALL * one.time else "below 1 %"
         said = f"{digits(scale * x)}, {share}"
         _say(axes, scale * (begins + x), y, said, color=QUIET)
         begins += 0.0 if one.overlaps else x
-    axes.barh(len(rows), scale * one.time, height=0.72, color=TONES[0], edgecolor="white")
+    axes.barh(len(rows), scale * one.time, height=0.72, color=INK, edgecolor="white")
     _say(axes, scale * one.time, len(rows), digits(scale * one.time), color=INK, weight="bold")
     for words, x in one.limits.items():
         axes.axvline(scale * x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
@@ -92,7 +95,7 @@ def _draw(axes: "Axes", one: StackedTime, rows: Mapping[str, float]) -> None:
     axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
     axes.set_title(one.title, pad=16 if one.limits else 6)
-    axes.set_xlabel(unit, fontsize=9, labelpad=1)
+    axes.set_xlabel(unit, labelpad=1)
 
 
 def _say(axes: "Axes", x: float, y: float, said: str, **look: Any) -> None:

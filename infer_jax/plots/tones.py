@@ -11,9 +11,10 @@ WEIGHTS, CACHE, NETWORK, WAITING, MEMORY, HOST = SERIES
 Look = tuple[str, str]  # colour and hatch
 _FAMILIES: dict[str, dict[Look, str]] = {
     "computing and weights: blue": {
-        ("#1d4f87", ""): "compute, feedforward, weights: feedforward",
+        ("#2a7fbf", ""): "compute, bound by compute",
+        ("#1d4f87", ""): "feedforward, weights: feedforward, weights: experts",
         ("#8fb8e3", ""): "projections, weights: attention",
-        ("#4f86c0", ""): "shared experts",
+        ("#4f86c0", ""): "shared experts, weights: shared",
         ("#cfe1f3", ""): "head, weights: embedding, weights: head",
         ("#8fb8e3", "||||"): "elementwise",
     },
@@ -22,7 +23,7 @@ _FAMILIES: dict[str, dict[Look, str]] = {
         ("#f2b98a", ""): "index",
     },
     "reading memory: ochre": {
-        ("#c9a227", ""): "memory",
+        ("#c9a227", ""): "memory, bound by memory",
         ("#7a5c00", ""): "host memory, disk, link, fetch",
     },
     "between GPUs: green": {
@@ -36,7 +37,7 @@ _FAMILIES: dict[str, dict[Look, str]] = {
         ("#e6b8d4", "...."): "decodes beside the prompt",
         ("#e6b8d4", "xxxx"): "first wave of the benchmark",
     },
-    "launch and host: slate": {
+    "launch and host, and what a server takes beside weights and cache: slate": {
         ("#5b7f95", "\\\\\\\\"): "launch, reserve outside the cache",
         ("#a9bfcc", "\\\\\\\\"): "host between passes, peak of activations",
         ("#33505f", "\\\\\\\\"): "network and tokeniser",
@@ -48,3 +49,13 @@ PARTS: dict[str, Look] = {
     for look, names in family.items()
     for name in names.split(", ")
 }
+REST: Look = ("#c9c9c9", "")  # the small ones together
+
+
+def part(name: str) -> Look | None:
+    """Colour and hatch of a part of a time or of a memory; None where it has none of its own.
+
+    >>> part("feedforward") == part("weights: feedforward"), part("KV cache of 32 requests")
+    (True, ('#d9731f', ''))
+    """
+    return PARTS.get(name.partition(" of ")[0] if name.startswith("KV cache") else name)

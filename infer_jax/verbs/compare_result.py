@@ -146,19 +146,21 @@ class EstimatorsCompared(Pictured):
         for name, title in _times(self.answers[0].estimate).items():
             passes = (getattr(x.estimate, PASSES[name]) for x in self.answers)
             each = dict(zip(self.labels, passes, strict=True))
-            bars, marks = milliseconds(each)
-            panels.append(Panel(title, "ms", bars, marks))
+            bars, ends = milliseconds(each)
+            panels.append(Panel(title, "ms", bars, ends=ends))
         names = " and ".join(dict.fromkeys(answer.trust.estimator for answer in self.answers))
         batch = f"{counted(self.work.batch, 'request')} in flight, {self.layout}."
-        caption = pictures.caption(self.systems, self.work, names, batch)
+        unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1
+        more = "Each estimator divides a time into parts of its own." * unlike
+        caption = pictures.caption(self.systems, self.work, names, batch, more)
         systems = self.systems
         where = (
             ", ".join(x.system.name for x in systems)
             if len(systems) > 1
             else (systems[0].system.title)
         )
-        title = words(f"{self.asked.model.name} on {where}")
-        return plot_bars(panels, mark=OVERLAP, title=title, caption=caption)
+        title = words(f"{self.asked.model.name} on {where}: where each estimator sees the time go")
+        return plot_bars(panels, end=OVERLAP, title=title, caption=caption)
 
 
 @dataclass(frozen=True, repr=False)
@@ -240,7 +242,7 @@ class RunsCompared(Pictured):
 
     def _figure(self) -> "Figure":
         """Predicted times of the first runs as bars of terms, with what was measured."""
-        from infer_jax.plots.bars import Panel, milliseconds, plot_bars
+        from infer_jax.plots.bars import OVERLAP, Panel, milliseconds, plot_bars
         from infer_jax.plots.style import words
 
         shown = list(zip(self.runs, self.estimates, strict=True))[:SHOWN]
@@ -249,13 +251,15 @@ class RunsCompared(Pictured):
             each = {_label(i, x): getattr(y, PASSES[name]) for i, (x, y) in enumerate(shown)}
             seen = {_label(i, x): dict(_by_name(x)).get(name) for i, (x, _) in enumerate(shown)}
             marks = {label: 1e3 * x for label, x in seen.items() if x is not None}
-            panels.append(Panel(title, "ms", milliseconds(each)[0], marks))
+            bars, ends = milliseconds(each)
+            panels.append(Panel(title, "ms", bars, marks, ends))
         more = f"The first {SHOWN} of {len(self.runs)} runs." if len(self.runs) > SHOWN else ""
         caption = pictures.caption(
-            self.asked, None, self.estimator, "Bars: predicted, by term.", more
+            self.asked, None, self.estimator, "Bars: the predicted time by its parts.", more
         )
-        title = words(f"{self.asked.model.name} on {self.asked.system.title}: measured, predicted")
-        return plot_bars(panels, mark="measured", title=title, caption=caption)
+        name = f"{self.asked.model.name} on {self.asked.system.title}"
+        title = words(f"{name}: predicted times beside measured ones")
+        return plot_bars(panels, mark="measured", end=OVERLAP, title=title, caption=caption)
 
 
 def _times(estimate: Estimate) -> dict[str, str]:

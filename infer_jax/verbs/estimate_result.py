@@ -262,10 +262,12 @@ class EstimateResult(Pictured):
             terms = {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
             passes.append(StackedTime(time.title, 1e3 * float(phase.time), terms, limits))
         gpus = f"{float(estimate.chips):g} {self.asked.system.title}"
-        title = words(f"{self.asked.model.name} on {gpus}")
+        title = words(f"{self.asked.model.name} on {gpus}: where the time goes")
         said = [f"{load.batch:.6g} requests in flight in an instance."]
+        if not any(one.overlaps for one in passes):
+            said.append("A part begins where the one before it ends, the longest first.")
         if any(one.overlaps for one in passes):
-            said.append("Terms of a pass overlap: all begin at 0.")
+            said.append("Parts of a pass overlap: all begin at 0.")
         caption = pictures.caption(self.asked, load.requests.work, self.estimator, *said)
         return plot_timeline(passes, title=title, caption=caption)
 

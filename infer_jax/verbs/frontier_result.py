@@ -19,6 +19,7 @@ from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.frontier_page import FrontOf, page
 from infer_jax.verbs.frontier_points import row
+from infer_jax.verbs.pictures import brief, rents
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,7 +155,7 @@ class FrontierResult(Pictured):
 
         asked = self.asked
         curve = Curve(self.points, self.preferred, words(point(self._row(self.preferred))))
-        title = words(f"{asked.model.name} on {asked.system.title}")
+        title = words(f"{asked.model.name} on {asked.system.title}: an ideal server")
         caption = words(dated(self._caption()))
         return plot_frontier({words(asked.system.name): curve}, title=title, caption=caption)
 
@@ -173,10 +174,18 @@ class FrontierResult(Pictured):
         work = self.work
         return (
             f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
-            f"{self.asked.model.quantisation}; ${float(self.asked.hardware.price):g} an hour and "
-            f"GPU; an ideal server, by {self.estimator}. The dot has the largest "
+            f"weights in {brief(self.asked.model.quantisation)}; {rents([self.asked])}; an ideal "
+            f"server, by {self.estimator}. {varied([self.points])} The dot has the largest "
             f"speed^{self.preference:g} / cost."
         )
+
+
+def varied(every: Sequence[Grid]) -> str:
+    """What differs along the curves of a picture, in a sentence."""
+    chips = np.concatenate([np.asarray(points.chips) for points in every])
+    low, high = f"{chips.min():g}", f"{chips.max():g}"
+    gpus = f"number of GPUs ({low} to {high})" if low != high else f"layout of {low} GPUs"
+    return f"Every point has the batch and the {gpus} that are cheapest at its speed."
 
 
 def _number(row: Mapping[str, object], name: str) -> float:

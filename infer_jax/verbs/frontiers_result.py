@@ -8,8 +8,8 @@ from infer_jax.errors import InputError
 from infer_jax.plots.pictured import Pictured, dated
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.verbs.frontier_page import FrontOf, page
-from infer_jax.verbs.frontier_result import COLUMNS, FrontierResult, cells
-from infer_jax.verbs.pictures import brief
+from infer_jax.verbs.frontier_result import COLUMNS, FrontierResult, cells, varied
+from infer_jax.verbs.pictures import brief, rents
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,12 +86,12 @@ class FrontiersResult(Pictured):
         every = [*self.fronts.values()]
         work, first = every[0].work, every[0]
         formats = dict.fromkeys(brief(one.asked.model.quantisation) for one in every)
-        rents = {x.asked.system.name: float(x.asked.hardware.price) for x in every}
-        said = ", ".join(f"{name} ${price:g}" for name, price in rents.items())
+        along = varied([one.points for one in self.drawn.values()])
         return dated(
             f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
-            f"{', '.join(formats)}; an hour and GPU: {said}; ideal servers, by {first.estimator}. "
-            f"Dots have the largest speed^{first.preference:g} / cost."
+            f"weights in {', '.join(formats)}; {rents([one.asked for one in every])}; ideal "
+            f"servers, by {first.estimator}. {along} Dots have the largest "
+            f"speed^{first.preference:g} / cost."
         )
 
     def _figure(self) -> "Figure":

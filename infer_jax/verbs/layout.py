@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PHASES = ("prefill", "decode")
+WEIGHTS = {  # what the names of layouts say
+    "ws_1d": "weights stay, cut once",
+    "ws_2d": "weights stay, cut twice",
+    "wg_x": "weights gathered over x",
+    "wg_xy": "weights gathered over x, y",
+    "wg_xyz": "weights gathered over x, y, z",
+}
 STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in prefill alone
 
 
@@ -111,16 +118,17 @@ class LayoutResult(Pictured):
             for label, row in zip(labels, self.layouts, strict=True)
         }
         times = {x: row["time_ms"] for x, row in zip(labels, self.layouts, strict=True)}
-        panels = [Panel("", "ms", bars, overlapping(bars, times))]
+        panels = [Panel("", "ms", bars, ends=overlapping(bars, times))]
         tokens = f"{self.new_tokens:,.12g} new tokens over {self.cached_tokens:,.12g} cached"
         load = f"A pass of {counted(self.batch, 'sequence')}, {tokens}."
         axes = (
-            "ws: weights stay, wg: they are gathered; x cuts the model width, y and z the hidden."
+            "Weights stay on their chips or are gathered over axes of the slice of x by y by z; x "
+            "cuts the model width, y and z the hidden one."
         )
         caption = pictures.caption(self.asked, None, "partitioning.planned", load, axes)
         name = f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.title}"
-        title = words(f"{name}: {self.phase} by layout")
-        return plot_bars(panels, mark=OVERLAP, title=title, caption=caption)
+        title = words(f"{name}: {self.phase} time by layout")
+        return plot_bars(panels, end=OVERLAP, title=title, caption=caption)
 
     def _table(self) -> Table:
         names = list(self.layouts[0]["terms"])
@@ -214,10 +222,11 @@ def layout(
 
 
 def _label(row: LayoutRow) -> str:
-    """A layout in a few words: weights, attention, axes, and whether it fits."""
+    """A layout in two lines: weights, slice, attention, and whether it fits."""
     axes = " x ".join(digits(row[name]) for name in ("x", "y", "z"))
-    broken = "" if row["feasible"] else " (does not fit)"
-    return f"{row['layout']} {axes}, attn. by {row['attention']}{broken}"
+    broken = "" if row["feasible"] else ", does not fit"
+    weights = WEIGHTS[row["layout"]]
+    return f"{row['layout']}: {weights}\n{axes}, attention by {row['attention']}{broken}"
 
 
 def _codes(name: str | None, phase: str) -> list[float]:

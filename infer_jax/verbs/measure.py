@@ -96,7 +96,7 @@ class MeasureResult(Pictured):
 
         def panel(title: str, errors: Mapping[str, tuple[float, float]]) -> Panel:
             bars = {name: {"median error": x} for name, (x, _) in errors.items()}
-            return Panel(title, "%", bars, {name: x for name, (_, x) in errors.items()})
+            return Panel(title, "%", bars, ends={name: x for name, (_, x) in errors.items()})
 
         known = {one.family.name: spread(one.seen) for one in self.curves}
         panels = [panel("on the shapes timed", known)]
@@ -104,11 +104,11 @@ class MeasureResult(Pictured):
         if folded:
             left = {one.family.name: spread(one.unseen) for one in folded}
             panels.append(panel("on shapes left out of the fit", left))
-        mark = "90 % of the errors are below"
+        end = "90 % of the errors are below"
         title = words(f"{jax.devices()[0].device_kind}: errors of the curves of its kernels")
         shapes = sum(len(one.seen) for one in self.curves)
         caption = words(dated(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}"))
-        return plot_bars(panels, mark=mark, title=title, caption=caption)
+        return plot_bars(panels, end=end, title=title, caption=caption)
 
     def text(self) -> str:
         """The TOML text of the profile."""

@@ -173,13 +173,14 @@ class MemoryResult(Pictured):
             **{f"weights: {kind}": float(x) for kind, x in held.weights.items()},
             "peak of activations": float(held.activations),
             "reserve outside the cache": float(held.reserve),
-            **({} if filled is None else {f"cache of {filled.batch:g} requests": cache}),
+            **({} if filled is None else {f"KV cache of {filled.batch:g} requests": cache}),
             FREE: max(float(held.available) - cache, 0.0),
         }
         gigabytes = {name: x / 1e9 for name, x in sizes.items() if x > 0.0}
         ends = {"budget": float(held.budget) / 1e9, "visible": float(held.visible) / 1e9}
         split = f"TP{float(plan.tp):g} PP{float(plan.pp):g} EP{float(plan.ep):g}"
-        title = words(f"{self.asked.model.name} on a GPU of {self.asked.system.title}, {split}")
+        where = f"one GPU of {self.asked.system.title}, {split}"
+        title = words(f"{self.asked.model.name}: what fills {where}")
         panels = [Panel("", "GB", {"": gigabytes}, limits=ends)]
         return plot_bars(panels, free=FREE, title=title, caption=self._caption())
 
@@ -192,7 +193,8 @@ class MemoryResult(Pictured):
             f"{load}Memory as a vLLM server accounts for it; requests of up to "
             f"{float(self.engine.context):,.12g} tokens: the cache has room for "
             f"{max(float(held.tokens), 0.0):,.0f}.{short} Budget: what the server may use, "
-            f"{float(self.engine.utilization):.0%} of the memory that the driver shows (visible)."
+            f"{float(self.engine.utilization):.0%} of the memory that the driver shows (visible). "
+            "TP, PP, EP: GPUs that share a layer, stages, GPUs that share experts."
         )
         return pictures.caption(self.asked, None, "", said)
 

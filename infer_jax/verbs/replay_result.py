@@ -362,10 +362,12 @@ class ReplayResult(Pictured):
         from infer_jax.plots.replay import plot_replay
         from infer_jax.plots.style import words
 
-        title = words(f"{self.asked.model.name} on {self.asked.system.title}")
+        title = words(
+            f"{self.asked.model.name} on {self.asked.system.title}: {self._load()}, replayed"
+        )
+        engine, tp = NAMES[self.server.engine], float(self.plan.tp)
         said = (
-            f"{self._load()}: {self.lengths.words}; {NAMES[self.server.engine]}, tensor parallel "
-            f"{float(self.plan.tp):g}, {self.server.words}."
+            f"Lengths: {self.lengths.words}; {engine}, tensor parallel {tp:g}, {self.server.words}."
         )
         both = [run for run in (self.runs[0], self._real) if run is not None]
         times = {LABELS[name]: [run.of(name) for run in both] for name in MEASURED}

@@ -6,7 +6,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from infer_jax.plots.bars import OTHER, Panel, overlapping, plot_bars
+from infer_jax.plots.bars import OTHER, OVERLAP, Panel, overlapping, plot_bars
+from infer_jax.plots.timeline import StackedTime, plot_timeline
+from infer_jax.plots.tones import part
+from infer_jax.results.terms import TERMS as WORDS
 
 TERMS = {"attention": 60.0, "feedforward": 39.5, "sampling": 0.3, "head": 0.2}
 
@@ -42,7 +45,7 @@ def test_a_bar_says_its_mark_and_limits_their_words():
     figure = plot_bars([panel], mark="the time")
     (axes,) = figure.axes
     assert legend(figure)[-1] == "the time"
-    assert "\N{WHITE DIAMOND} 70" in texts(axes) and "limit, 80 ms" in texts(axes)
+    assert "100  \N{WHITE DIAMOND} 70" in texts(axes) and "limit, 80 ms" in texts(axes)
     lines: Any = axes.lines
     assert [tuple(x.get_xdata()) for x in lines] == [(70.0,), (80.0, 80.0)]
     assert len(axes.get_yticklabels()) == 0
@@ -71,7 +74,7 @@ def test_room_is_pale_and_parts_keep_their_order():
 
 
 def test_long_times_are_in_seconds():
-    panel = Panel("", "ms", {"": {"compute": 82080.0}}, {"": 8e4}, {"limit": 9e4})
+    panel = Panel("", "ms", {"": {"compute": 82080.0}}, {"": 8e4}, limits={"limit": 9e4})
     (axes,) = plot_bars([panel]).axes
     assert axes.get_xlabel() == "s" and widths(axes) == {1.0: pytest.approx(82.08)}
     assert [x.get_xdata()[0] for x in axes.lines] == [80.0, 90.0]  # pyright: ignore
@@ -80,6 +83,31 @@ def test_long_times_are_in_seconds():
 def test_times_are_marked_where_terms_overlap():
     bars = {"sum": {"a": 1.0, "b": 2.0}, "overlap": {"a": 1.0, "b": 2.0}}
     assert overlapping(bars, {"sum": 3.0, "overlap": 2.0}) == {"overlap": 2.0}
+
+
+def test_a_bar_ends_at_its_time_and_what_is_beside_is_pale():
+    """The number is the time, not the sum of parts that overlap; no diamond, which is measured."""
+    panel = Panel("", "ms", {"": {"memory": 40.0, "compute": 70.0}}, ends={"": 80.0})
+    figure = plot_bars([panel], mark="measured", end=OVERLAP)
+    (axes,) = figure.axes
+    assert "80" in texts(axes) and legend(figure) == ["compute", "memory", OVERLAP]
+    (pale,) = axes.collections
+    box: Any = pale.get_datalim(axes.transData)
+    assert (box.x0, box.x1) == (80.0, 110.0)
+    lines: Any = axes.lines
+    assert [tuple(x.get_xdata()) for x in lines] == [(80.0, 80.0)]
+    assert not any(x.get_marker() == "D" for x in lines)
+
+
+def test_one_thing_has_one_hue_in_every_picture():
+    """Weights and computing, the KV cache and attention, the network, waits: by their names."""
+    sizes = {"weights: feedforward": 10.0, "KV cache of 8 requests": 5.0}
+    memory: Any = plot_bars([Panel("", "GB", {"": sizes})]).axes[0].patches
+    times = StackedTime("", 15.0, {"feedforward": 10.0, "attention": 5.0})
+    parts: Any = plot_timeline([times]).axes[0].patches
+    for one, other in zip(memory, parts[:2], strict=True):
+        assert one.get_facecolor() == other.get_facecolor()
+    assert all(part(name) is not None for name in WORDS.values())  # of every term that has words
 
 
 def test_nothing_overlaps_and_nothing_is_cut_off():
