@@ -1,4 +1,4 @@
-"""How many drafted tokens are accepted? Published acceptance curves, and vLLM's counts.
+"""Acceptance of drafted tokens: published curves, and vLLM's counts.
 
 An acceptance curve gives the mean tokens per verification (acceptance length: accepted drafts
 and the one the model samples itself) for each number of drafts. InferenceX publishes them as
@@ -49,8 +49,8 @@ class AcceptanceCurve:
 
         length(j) - length(j - 1), with length(0) = 1: exact where a draft's acceptance does not
         depend on how many follow it. Published curves are measured anew for each j, so noise may
-        leave a step below 0 or above the one before; then it is that of the nearest curve whose
-        steps fall (a mean over the steps that do not).
+        make a step negative or larger than the one before; the steps are then those of the nearest
+        curve with falling steps.
 
         Raises:
             InputError: the curve does not hold every number of drafts from 1 up.

@@ -1,4 +1,4 @@
-"""Which arrays are in an archive? Read only where its sizes add up, and never unpickled.
+"""Arrays of an archive, read only where its sizes add up and never unpickled.
 
 A file of NumPy's names the size of every array twice, in the directory of the archive and in the
 head of the array; both are compared with what the file holds before memory is taken for it.
@@ -79,7 +79,7 @@ def read_parquet(path: str | os.PathLike[str], filters: object = None) -> dict[s
 
 @contextmanager
 def _parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """pyarrow's reader of Parquet; what goes wrong with it within is one sentence."""
+    """pyarrow's Parquet reader as a context, whose errors become an InputError."""
     where = str(path)
     try:
         import pyarrow

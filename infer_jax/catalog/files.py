@@ -1,6 +1,6 @@
-"""Files of a user's: which may be opened, how much of one is read, and how one is written.
+"""Files of users: which may be opened, how much is read, and how one is written.
 
-What is in them is read by `infer_jax.catalog.foreign`.
+Their contents are parsed by `infer_jax.catalog.foreign`.
 """
 
 import errno
@@ -14,7 +14,7 @@ from pathlib import Path
 from infer_jax.errors import InputError
 
 LARGEST = 64 * 2**20  # bytes: a config or a profile is kilobytes, a benchmark file megabytes
-# what a disk says that is full or failing: nobody's input is to blame
+# errors of a full or failing disk, which are not the user's input
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC))
 KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -26,7 +26,7 @@ KINDS = (
 
 
 def read_bytes(path: str | os.PathLike[str], largest: int = LARGEST) -> bytes:
-    """All of a regular file; its kind and size are asked before it is opened.
+    """All bytes of a regular file; its kind and size are checked before it is opened.
 
     Raises:
         InputError: missing, a folder, a pipe, a device, unreadable, or larger than ``largest``.
@@ -80,9 +80,9 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file beside ``path`` to write; it takes that place whole, or is removed.
+    """A new file beside ``path`` to write to, which then replaces it whole or is removed.
 
-    Nobody can guess its name, and it is made by us: a planted link is never followed.
+    Its name cannot be guessed and it is newly created, so that no planted link is followed.
 
     Raises:
         InputError: the place cannot be written.

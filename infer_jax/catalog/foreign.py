@@ -1,9 +1,9 @@
-"""What structure does a foreign text hold? JSON, TOML, YAML or CSV, its size and depth bounded.
+"""Parses JSON, TOML, YAML and CSV of users, bounded in size and depth.
 
-Every file of a user's is read here, once for every format. What comes back nests at most
-``DEPTH`` deep, holds no more values than memory has room for, and no whole number that a float
-cannot hold. Of which type a value is, and in which range, is asked where it
-is used: `infer_jax.catalog.measurements.cells` and `infer_jax.catalog.huggingface.facts`.
+Every user's file is parsed here, by one function for each format. The result nests at most
+``DEPTH`` deep, holds no more values than memory has room for, and no integer that a float cannot
+hold. Types and ranges of values are checked where they
+are used: `infer_jax.catalog.measurements.cells` and `infer_jax.catalog.huggingface.facts`.
 """
 
 import csv
@@ -22,7 +22,7 @@ Parsed = dict[str, Any]  # a file by its keys, of values that are checked where 
 DEPTH = 64  # tables within tables: configs nest 8 deep, results of benchmarks 6
 SPARSE = 16  # bytes a value, of the largest file: a smaller value takes ten times that in memory
 DIGITS = 300
-HUGE = 10**DIGITS  # a whole number that no quantity is, and near what a float can hold
+HUGE = 10**DIGITS  # larger than any quantity, and near the largest float
 CELL = 131_072  # characters of one cell
 TABLES = 4 * 2**20  # bytes of TOML or YAML: both are written by hand and read slowly
 PARTS = 32  # of a dotted key of TOML, which is looked up part by part at every line below it
@@ -58,7 +58,7 @@ def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, 
 
 
 def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> object:
-    """What a YAML file holds, every scalar as the text that is written there.
+    """The content of a YAML file, every scalar as its text.
 
     Aliases are refused: with them a few lines stand for any number of values.
 
@@ -94,7 +94,7 @@ def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> objec
 def json_of(
     where: str, text: str, largest: int = LARGEST, constant: Callable[[str], object] | None = None
 ) -> Any:
-    """The JSON value in a text; ``constant`` makes something of NaN, Infinity and -Infinity.
+    """The JSON value in a text; ``constant`` converts NaN, Infinity and -Infinity.
 
     Raises:
         InputError: not JSON, too deep, of too many values, or a whole number without end.
@@ -168,7 +168,7 @@ def _parsed(where: str, text: str, parse: Callable[[str], object], kind: str) ->
 
 
 def _fathom(where: str, value: object) -> None:
-    """Raise where a structure is too deep, or a number in it too large; one pass, no recursion."""
+    """Raise if a structure is too deep or a number in it too large; one pass, no recursion."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEPTH):
         below = []

@@ -1,4 +1,4 @@
-"""Which kernels were measured? A folder of efficiency tables in the layout of InferSim's authors.
+"""Tables of measured kernel efficiency, in the folder layout of InferSim's authors.
 
 ``gemm/<device>/data.csv``, ``grouped_gemm/<stage>/<device>/data.csv``,
 ``mha/<stage>/<device>/<heads>-<kv heads>-<head width>.csv``, ``mla/<stage>/<device>/`` (heads,
@@ -177,7 +177,7 @@ def _rows(
 
 @dataclass(frozen=True)
 class _Place:
-    """A line of a file, where its cells are read; ``zero``: an MFU of zero is let pass."""
+    """A line of a file whose cells are read; ``zero``: whether an MFU of zero is allowed."""
 
     where: str
     line: int
@@ -203,5 +203,5 @@ class _Place:
         return value * 1e-6 if name.endswith("_us") else rounded
 
     def error(self, name: str, cell: str, allowed: str) -> InputError:
-        """What is wrong with one cell."""
+        """The error about one cell."""
         return InputError(self.where, f"line {self.line}, {name}", cell, allowed)

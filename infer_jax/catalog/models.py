@@ -1,4 +1,4 @@
-"""Which model is served? By bundled name, or from a Hugging Face config.json."""
+"""Models, by bundled name or from a Hugging Face config.json."""
 
 import os
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Model:
         return f"Model({self.name!r}, {self.model_type}, {self.quantisation})"
 
     def __getattr__(self, name: str) -> object:
-        """Refuse, in one sentence, to stand where an ``Architecture`` is meant."""
+        """Raise, in one sentence, where a ``Model`` is used in place of its ``architecture``."""
         if name in Architecture.__dataclass_fields__:
             raise PartMeantError(f"Model {self.name!r}", name, "architecture")
         raise AttributeError(f"'Model' object has no attribute {name!r}")
@@ -112,7 +112,7 @@ def _config_path(name_or_path: str | os.PathLike[str]) -> Path | None:
 
 
 def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
-    """The bundled model whose shape a name on Hugging Face has, in the format that it says."""
+    """The bundled model with the shape of a name on Hugging Face, in that name's format."""
     known = list_models()
     shape, stored = shape_of(name, known), format_of(name)
     if shape is None:
@@ -125,7 +125,7 @@ def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
 
 
 def _asked(name: str, bundled: str) -> str:
-    """The repository that a name means; a name without its publisher may be the bundled one's.
+    """The repository that a name refers to; without a publisher it may be the bundled model's.
 
     >>> _asked("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B")
     'Qwen/Qwen3-32B-AWQ'

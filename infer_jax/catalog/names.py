@@ -1,10 +1,10 @@
-"""Which bundled model or system does a publisher's or a benchmark's name mean?"""
+"""The bundled model or system that a publisher's or a benchmark's name refers to."""
 
 import difflib
 import re
 from collections.abc import Collection
 
-# what publishers append for a tuning, a format or a date without changing the shape
+# suffixes of publishers for a tuning, a format or a date, which do not change the shape
 TAIL = re.compile(
     r"-(instruct|chat|base|it|hf|thinking|fp8|fp4|nvfp4|mxfp4|bf16|int4|int8|awq|gptq|w4a16|w8a8"
     r"|dynamic|block|v\d+(\.\d+)?|0\d{3}|2[4-9]\d{2})$"
@@ -24,7 +24,7 @@ FORMATS = {
     "bf16": "bf16", "gptq": "gptq", "int8": "int8", "w8a8": "int8", "int4": "int4", "w4a16": "int4",
 }  # fmt: skip
 BY_BLOCK = "qwen/"
-SHORTEST = 3  # letters of a name that may be a close one of another
+SHORTEST = 3  # fewest letters of a name for which a similar one is suggested
 
 
 def shape_of(name: str, known: Collection[str]) -> str | None:
@@ -46,7 +46,7 @@ def shape_of(name: str, known: Collection[str]) -> str | None:
 
 
 def format_of(name: str) -> str | None:
-    """The format of the weights that a name on Hugging Face says, if any.
+    """The format of the weights in a name on Hugging Face, if it has one.
 
     >>> format_of("Qwen/Qwen3-32B-FP8"), format_of("nvidia/Qwen3-32B-NVFP4"), format_of("opt-13b")
     ('fp8_block', 'nvfp4', None)

@@ -1,7 +1,7 @@
-"""Wide bounds on the numbers of a machine, by field: they catch wrong units and typos.
+"""Wide bounds on the numbers of a machine, by field, which catch wrong units and typos.
 
-Two or more powers of ten beyond any machine that there is, on both sides. A profile that means
-what is outside names the field in ``unchecked``; docs/hardware-profiles.md says how.
+They are two or more powers of ten beyond any existing machine, on both sides. A profile that is
+right to be outside names the field in ``unchecked``; see docs/hardware-profiles.md.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
 
-ABSENT = ("host", "power", "price")  # what may be 0: not there, or not known, or free
+ABSENT = ("host", "power", "price")  # parts and fields that may be 0: absent, unknown or free
 UNITS = {
     "FLOP/s": (1e9, 1e19),
     "bytes/s": (1e6, 1e16),
@@ -42,18 +42,25 @@ Changes = Mapping[str, Iterable[float]]
 
 
 def sensible(
-    where: str, key: str, field: str, raw: float, unit: str, factor: float, but: Collection[str]
+    where: str,
+    key: str,
+    field: str,
+    raw: float,
+    unit: str,
+    factor: float,
+    unchecked: Collection[str],
 ) -> None:
     """Raise if no machine could have this value of a hardware field.
 
-    ``key`` is how the file spells ``field``; ``raw`` is what stands there, ``factor`` SI units.
+    ``key`` is the file's name of ``field``; ``raw`` its value there, ``factor`` the SI units of
+    one.
 
     Raises:
-        InputError: out of bounds, and ``field`` not named in ``with_``.
+        InputError: out of bounds, and ``field`` not among ``unchecked``.
     """
     low, high = _fact(field, unit)
     absent = raw == 0.0 and field.startswith(ABSENT)
-    if field in but or absent or low <= raw * factor <= high:
+    if field in unchecked or absent or low <= raw * factor <= high:
         return
     zero = "0 or " if field.startswith(ABSENT) else ""
     raise _beyond(where, key, field, raw, f"{zero}{low / factor:g} to {high / factor:g}")
@@ -80,15 +87,21 @@ def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> N
 
 
 def sensible_coefficient(
-    where: str, key: str, field: str, raw: float, unit: str, factor: float, but: Collection[str]
+    where: str,
+    key: str,
+    field: str,
+    raw: float,
+    unit: str,
+    factor: float,
+    unchecked: Collection[str],
 ) -> None:
-    """Raise if no fit could give this coefficient; as ``sensible``.
+    """Raise if no fit could give this coefficient; otherwise as ``sensible``.
 
     Raises:
-        InputError: out of bounds, and ``field`` not named in ``with_``.
+        InputError: out of bounds, and ``field`` not among ``unchecked``.
     """
     low, high = _coefficient(field, unit)
-    if field not in but and not low <= raw * factor <= high:
+    if field not in unchecked and not low <= raw * factor <= high:
         span = f"{low / factor:g} to {high / factor:g}"
         raise _beyond(where, key, field, raw, span)
 

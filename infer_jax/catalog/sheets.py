@@ -1,7 +1,7 @@
-"""What do the tables of a profile say? Every entry with its unit, its bounds and its source.
+"""Reads the tables of a profile: every entry with its unit, bounds and source.
 
-The names, units and bounds of hardware come from the metadata of the specs; those of an
-estimator's coefficients are known to the estimator alone, here only their units are read.
+Names, units and bounds of hardware come from the declarations of the specs. Those of an
+estimator's coefficients are known to the estimator alone; here only their units are read.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ ENTRY = "a table { value = number, source = key of [sources] }"
 
 @dataclasses.dataclass
 class Sheet:
-    """What a file says, its base merged: every number by its dotted field."""
+    """The content of a file, merged with its base: every number by its dotted field."""
 
     texts: dict[str, str] = dataclasses.field(default_factory=dict)
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -112,9 +112,9 @@ def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: 
 
 
 def _misspelt(table: str) -> str:
-    """The known table that a name is nearly; nothing for a known one and for one of others.
+    """The known table that a name resembles; "" for a known one, and for one of other estimators.
 
-    A name that goes on where a known one ends (economics_mine) is an estimator's of its own.
+    A known name with a suffix (economics_mine) is the table of another estimator.
     """
     if table in ESTIMATORS or "." in table:
         return ""
@@ -124,7 +124,7 @@ def _misspelt(table: str) -> str:
 
 
 def _number(entry: object, field: str, sheet: Sheet, where: str) -> tuple[float, str]:
-    """The value of one entry and the citation its source stands for."""
+    """The value of one entry and the citation of its source."""
     if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
         raise InputError(where, field, short(entry), ENTRY)
     extra = sorted(set(entry) - {"value", "source", "note", *INTERVAL})
@@ -157,7 +157,7 @@ def _ends(entry: Mapping[str, object], field: str, where: str) -> list[tuple[flo
 
 
 def _keep_interval(entry: object, field: str, factor: float, sheet: Sheet) -> None:
-    """Keep a checked entry's interval in SI; one of the base goes with the base's value."""
+    """Keep a checked entry's interval in SI; with a new value the base's interval is dropped."""
     sheet.intervals.pop(field, None)
     if isinstance(entry, dict) and "low" in entry:
         sheet.intervals[field] = (factor * entry["low"], factor * entry["high"])
@@ -195,7 +195,7 @@ def table_of(where: str, key: str, value: object) -> dict[str, object]:
 
 
 def text_of(where: str, key: str, value: object) -> str:
-    """``value`` where it is a text that says something.
+    """``value`` where it is a text that is not empty.
 
     Raises:
         InputError: it is not.

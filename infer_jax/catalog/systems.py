@@ -1,8 +1,8 @@
-"""What does this system have? One TOML file per system, every number with unit and source.
+"""Systems: one TOML file per system, every number with unit and source.
 
 A file mirrors `infer_jax.specs.Hardware`: its numbers at the top, one table for each of its
-parts, each key a field name and a unit. What an estimator fits to a chip stands in a table named
-after the estimator. `docs/hardware-profiles.md` describes the format.
+parts, each key a field name and a unit. An estimator's coefficients are in a table named after the
+estimator. `docs/hardware-profiles.md` describes the format.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class System:
     hardware: Hardware
     coefficients: dict[str, dict[str, float]]  # estimator -> field -> value in SI
     sources: dict[str, str]  # dotted field -> citation
-    filled: tuple[str, ...]  # what the file left open and what was put there
+    filled: tuple[str, ...]  # sentences on values that the file lacks and that were filled in
     path: Path
     notes: str
     intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)  # 80 %, SI
@@ -55,7 +55,7 @@ class System:
         return f"System({self.name!r}, {self.title!r})"
 
     def __getattr__(self, name: str) -> object:
-        """Refuse, in one sentence, to stand where a ``Hardware`` is meant."""
+        """Raise, in one sentence, where a ``System`` is used in place of its ``hardware``."""
         if name in Hardware.__dataclass_fields__:
             raise PartMeantError(f"System {self.name!r}", name, "hardware")
         raise AttributeError(f"'System' object has no attribute {name!r}")
@@ -74,7 +74,7 @@ class System:
 
 
 def profiles_folder() -> Path:
-    """Where the shipped profiles are: in the package (a wheel) or beside it (a checkout).
+    """The folder of shipped profiles: in the package (a wheel) or beside it (a checkout).
 
     Raises:
         InputError: neither exists.

@@ -1,4 +1,4 @@
-"""In which unit is a number written, and what is it in SI? The suffix of its key says.
+"""Units of numbers in files, by the suffix of their keys, and their factors to SI.
 
 ``memory_bandwidth_tb_per_s = 3.35`` is 3.35e12 bytes/s. A field declares its SI unit once (see
 `infer_jax.specs.fields`); this file says which suffixes stand for multiples of that unit.

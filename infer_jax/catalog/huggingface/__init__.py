@@ -1,1 +1,1 @@
-"""Hugging Face configs: what a `config.json` says, as an Architecture."""
+"""Reads a Hugging Face `config.json` as an Architecture."""

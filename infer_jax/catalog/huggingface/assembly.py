@@ -1,4 +1,4 @@
-"""Which architecture does a Hugging Face config.json describe?"""
+"""The architecture that a Hugging Face config.json describes."""
 
 import difflib
 
@@ -38,9 +38,9 @@ def architecture(
     """The architecture of a config.json, its model type and its formats in words.
 
     Args:
-        config: the file; a nested ``text_config`` is the language model, what stands beside
-            it (vision, audio) is left out and noted.
-        published: hf_quant_config.json, where there is one; it wins.
+        config: the file; a nested ``text_config`` is the language model, and parts beside it
+            (vision, audio) are left out and noted.
+        published: hf_quant_config.json, if there is one; it takes precedence.
         quant: a format for all matrices instead of the checkpoint's.
         kv_dtype: a format for the KV cache instead of the checkpoint's.
 

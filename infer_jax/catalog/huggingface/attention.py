@@ -1,4 +1,4 @@
-"""What does an attention layer of a config.json hold: its spec, matrices and vectors?"""
+"""Attention layers of a config.json: spec, matrices and vectors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

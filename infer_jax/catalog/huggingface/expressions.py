@@ -1,9 +1,9 @@
-"""Does a name match a regular expression? In a time that both lengths bound, without backtracking.
+"""Matches names with regular expressions without backtracking, in time bounded by both lengths.
 
-Python's own ``re`` goes back to every choice it made: on names of 60 characters a pattern such as
-``(a*)*$`` takes it years, and patterns come from files of others. Here all places that a match may
-have reached are kept at once, as the bits of one number (Thompson 1968, "Regular expression search
-algorithm", on places in place of states), so that no place is visited twice by a part of a pattern.
+Python's own ``re`` backtracks: on names of 60 characters a pattern such as ``(a*)*$`` takes it
+years, and patterns come from files of users. Here all positions that a match may have reached are
+kept at once as the bits of one number (Thompson 1968, "Regular expression search algorithm", with
+positions for states), so that no part of a pattern visits a position twice.
 """
 
 import re
@@ -31,7 +31,7 @@ OPPOSITES = {
 
 
 class Work:
-    """Steps that may still be spent; at none left, TimeoutError."""
+    """A budget of steps; spending more raises TimeoutError."""
 
     def __init__(self, steps: int = WORK):
         self.left = steps
@@ -74,7 +74,7 @@ class Expression:
         return bool(name.ends(self.tree, 1))
 
 
-Part = tuple[object, Any]  # of the parser of re: what a part is, and what it is given
+Part = tuple[object, Any]  # a part as the parser of re has it: its kind and its arguments
 Tree = Iterable[Part]
 Parts = Sequence[Part]
 
@@ -98,7 +98,7 @@ def _check(tree: Tree, depth: int) -> None:
 
 
 class Name:
-    """A name, and which of its places hold which character, as bits."""
+    """A name, with the positions of each character as bits."""
 
     def __init__(self, name: str, work: Work):
         self.length, self.work = len(name), work
@@ -133,9 +133,9 @@ class Name:
         return starts
 
     def repeated(self, given: tuple[int, int, Parts], starts: int) -> int:
-        """Where matches in a row may end: at least, at most, and of what they are."""
+        """Where repeated matches may end, given (least, most, the repeated part)."""
         least, most, body = given
-        # a place that is left is never come back to: after twice the length nothing changes
+        # positions only move forward: after twice the length nothing changes
         for _ in range(min(least, 2 * self.length + 2)):
             before, starts = starts, self.ends(body, starts)
             if starts in (0, before):
@@ -151,7 +151,7 @@ class Name:
         return reached
 
     def run(self, starts: int, taken: int) -> int:
-        """Where any number of characters at places ``taken`` may end: twice as many a step."""
+        """Where a run of any number of characters at positions ``taken`` may end, by doubling."""
         step = 1
         while step <= self.length:
             starts |= (starts & taken) << step
@@ -160,7 +160,7 @@ class Name:
         return starts
 
     def where(self, kind: object, given: Any) -> int:
-        """The places of the characters that one part of a pattern takes."""
+        """The positions of the characters that one part of a pattern matches."""
         if kind is op.LITERAL:
             return self.places.get(chr(given), 0)
         if kind is op.IN and id(given) in self.taken:  # patterns outlive the name

@@ -1,4 +1,4 @@
-"""Which keys does a config.json hold? Every value is checked when it is read."""
+"""The keys of a config.json, every value checked when it is read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Never, TypeVar, cast
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Facts:
-    """A JSON object whose values are asked for by key, kind and bounds.
+    """A JSON object whose values are read by key, type and bounds.
 
     ``null`` counts as missing, as it does in transformers. A key may have older spellings:
     the first one present is read. Defaults that were taken are in ``notes``.

@@ -1,4 +1,4 @@
-"""What does a feedforward layer of a config.json hold: its spec, matrices and vectors?"""
+"""Feedforward layers of a config.json: spec, matrices and vectors."""
 
 from infer_jax.catalog.huggingface.attention import Piece
 from infer_jax.catalog.huggingface.facts import Facts

@@ -1,4 +1,4 @@
-"""How are the layers of a decoder laid out: which slide, which hold experts?"""
+"""The layers of a decoder in order: which use a sliding window, which hold experts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def decoder(
     parallel: bool = False,
     drafts: int = 0,
 ) -> Decoder:
-    """The keys every family spells alike; ``vectors`` is the final norm where not given."""
+    """A decoder with the keys that all families share; ``vectors``: by default the final norm."""
     width = facts.count("hidden_size", "n_embd")
     return Decoder(
         width=width,

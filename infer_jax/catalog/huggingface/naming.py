@@ -1,4 +1,4 @@
-"""Which modules does a list of names in a config mean?"""
+"""The modules that a list of names in a config refers to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Names:
     """
 
     plain: frozenset[str] = frozenset()
-    wild: tuple[tuple[str, ...], ...] = ()  # what stands between the stars
+    wild: tuple[tuple[str, ...], ...] = ()  # texts between the wildcards
     regular: tuple[Expression, ...] = ()
     every: bool = False
     work: Work = field(default_factory=Work)

@@ -1,4 +1,4 @@
-"""How is PaLM spelled? It has no config.json of its own: the keys are those of transformers."""
+"""Reader of PaLM, which has no config.json of its own: the keys are those of transformers."""
 
 from infer_jax.catalog.huggingface.attention import grouped_query, heads
 from infer_jax.catalog.huggingface.dense import dense

@@ -1,4 +1,4 @@
-"""Which part of a checkpoint is stored in which format?"""
+"""The formats in which the parts of a checkpoint are stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from infer_jax.errors import InputError
 from infer_jax.specs import Format
 
 SLIGHT = 0.02  # share of a layer's elements: gates of linear attention, never quantised
-GROUPS = 64  # every module is looked for in each
+GROUPS = 64  # most groups, each of which is searched for every module
 METHODS = (
     "fp8, fbgemm_fp8, modelopt, compressed-tensors, mxfp4, awq, gptq, bitsandbytes; "
     "or quant= to say it"
@@ -72,7 +72,7 @@ class Quantisation:
 
 
 def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
-    """What ``quantization_config`` (inside or around the text) and hf_quant_config.json say.
+    """The formats in ``quantization_config`` (inside or around the text) and hf_quant_config.json.
 
     Raises:
         InputError: a method, an algorithm or a number format that is not known.
@@ -108,7 +108,7 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
     else:
         raise facts.error("quant_method", method, METHODS)
     stored = ((EVERYTHING, scheme),)
-    # DeepSeek-V4: experts in 4 bits, multiplied with activations of 8; the rest as the method says
+    # DeepSeek-V4: experts in 4 bits, multiplied with 8-bit activations; the rest by the method
     if config.text("expert_dtype", default=None, allowed=("fp4", "fp8")) == "fp4":
         experts = Names.of(config, "expert_dtype", ("experts",))
         stored = ((experts, schemes.MODELOPT["W4A8_MXFP4_FP8"]), *stored)
@@ -116,7 +116,7 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
 
 
 def override(own: Quantisation, quant: str | None, kv_dtype: str | None) -> Quantisation:
-    """``found`` with all matrices in format ``quant`` and the cache in ``kv_dtype``.
+    """``own`` with all matrices in format ``quant`` and the cache in ``kv_dtype``.
 
     Embedding and head stay as the checkpoint's unquantised numbers.
 

@@ -1,4 +1,4 @@
-"""How many bytes does a quantised number take, and in how many bits is it multiplied?
+"""Bytes that a quantised number takes, and the bits in which it is multiplied.
 
 Stored bytes are (bits + scale bits / group) / 8; per-tensor and per-channel scales are left
 out, being under a thousandth of a byte per element.

@@ -1,4 +1,4 @@
-"""What was measured? Benchmark files of servers and kernels as plain rows, each checked."""
+"""Benchmark files of servers and kernels as plain rows, each checked."""
 
 from infer_jax.catalog.measurements.kernel import MeasuredKernel as MeasuredKernel
 from infer_jax.catalog.measurements.kernels import read_kernels as read_kernels

@@ -1,4 +1,4 @@
-"""What does a profile of AIPerf or genai-perf say? Its JSON, its CSV, or its record of requests.
+"""Reads profiles of AIPerf and genai-perf: JSON, CSV, or a record of requests.
 
 Every metric carries its own unit, which is converted; inter-token latency is the request's
 latency after the first token over the tokens after it: TPOT as it is meant here.
@@ -107,7 +107,7 @@ def read_table(file: str, text: str) -> Run:
 
 
 def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]]) -> Run:
-    """The run that records of single requests add up to; its load must be given as a fact.
+    """The run that records of single requests make up; its load must be given as a fact.
 
     Raises:
         InputError: no request completed, a metric in an unknown unit.
@@ -150,7 +150,7 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]])
 
 
 def _errors(cells: Cells) -> tuple[float, float]:
-    """(failed requests, those of them turned away) that the summary of errors counts."""
+    """(failed requests, of these the rejected ones) in the summary of errors."""
     counts = []
     for entry in cells.parts("error_summary"):
         number = entry.number("count")

@@ -1,7 +1,7 @@
-"""How is a cell of a measured file read? Numbers and texts with their place, or one sentence.
+"""Reads cells of measured files: checked numbers and texts, or an error with their place.
 
-``Cells`` is an object of a document (or a row of a table): every number it gives out is finite,
-not negative and below ``MOST``, every text of Unicode, every list one of objects or numbers.
+``Cells`` is an object of a document or a row of a table: every number it returns is finite, not
+negative and below ``MOST``, every text valid Unicode, every list one of objects or numbers.
 """
 
 import os
@@ -26,7 +26,7 @@ NAMED = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
 
 
 class Place(TypedDict):
-    """Where a record stands: file, line or entry, and which of the two."""
+    """The place of a record: file, number, and whether it counts lines or entries."""
 
     file: str
     line: int
@@ -48,7 +48,7 @@ class Cells:
         return {"file": self.file, "line": self.line, "unit": self.unit}
 
     def error(self, name: str, value: object, allowed: str) -> InputError:
-        """What is wrong with one cell."""
+        """The error about one cell."""
         at = f"{self.unit} {self.line}, {name}" if self.line else name
         return InputError(self.file, at, value, allowed)
 

@@ -1,4 +1,4 @@
-"""Can this run be believed? Units that cannot be, failed runs, and entries that contradict.
+"""Plausibility checks of runs: impossible units, failed runs, contradicting entries.
 
 Every refusal names file, line and field. The bounds are wide: they catch a wrong unit or a
 broken run, not a slow server.
@@ -14,16 +14,16 @@ BOUNDS = {"ttft": (1e-4, 10800.0), "tpot": (1e-6, 60.0), "itl": (0.0, 60.0)}
 POSITIVE = ("isl", "osl", "concurrency", "request_rate", "chips", "tp", "dp", "pp", "ep")
 POSITIVE += ("max_num_seqs", "max_num_batched_tokens")
 FAILED = 0.01  # share of failed requests above which a run is refused
-CROWDED, EMPTY = 1.5, 0.05  # requests in flight over the concurrency asked for, at most and least
+CROWDED, EMPTY = 1.5, 0.05  # most and least requests in flight over the stated concurrency
 CONTRADICTION = 1.5  # ratio between two TPOTs of one configuration on one day
 
 
 def believable(run: Run) -> Run:
-    """The run, where nothing in it is impossible.
+    """The run, if nothing in it is impossible.
 
     Raises:
-        InputError: a failed or rate-limited run, no time at all, a time or a length that cannot
-            be, or times that do not fit the throughput.
+        InputError: a failed or rate-limited run, no time at all, an impossible time or
+            length, or times that do not fit the throughput.
     """
     done = run.completed
     if done == 0.0:
@@ -52,9 +52,9 @@ def believable(run: Run) -> Run:
 
 
 def _conserved(run: Run) -> None:
-    """Little's law: requests per second x latency is what is in flight, about the concurrency.
+    """Check Little's law: requests per second x latency is about the concurrency.
 
-    Times in the wrong unit miss it by a factor of a thousand.
+    With times in the wrong unit it is off by a factor of a thousand.
     """
     rate, latency = _rate(run), _latency(run)
     if run.concurrency is None or rate is None or latency is None:
@@ -62,7 +62,7 @@ def _conserved(run: Run) -> None:
     flying = rate * latency
     least = EMPTY * run.concurrency if run.loop == "closed" else 0.0
     if (run.completed or run.concurrency) < run.concurrency:
-        least = 0.0  # fewer requests than would fill it
+        least = 0.0  # fewer requests than the concurrency
     if not least <= flying <= CROWDED * run.concurrency:
         allowed = f"{least:g} to {CROWDED * run.concurrency:g} at concurrency {run.concurrency:g}"
         field = "throughput x latency (requests in flight)"
@@ -118,7 +118,7 @@ def _tpot(run: Run) -> float:
 
 
 def _configuration(run: Run) -> tuple:
-    """All that could explain a difference between two runs."""
+    """All fields in which two runs could differ legitimately."""
     deployment = (run.engine, run.version, run.model, run.system, run.precision, run.pools)
     layout = (run.chips, run.tp, run.pp, run.dp, run.ep)
     load = (run.isl, run.osl, run.prefix, run.concurrency, run.request_rate, run.burstiness)

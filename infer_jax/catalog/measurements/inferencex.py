@@ -1,4 +1,4 @@
-"""What does an aggregate file of InferenceX (InferenceMAX) say? A JSON array, a run each.
+"""Reads aggregate files of InferenceX (InferenceMAX): a JSON array of runs.
 
 Times are in seconds, throughput in tokens per second and GPU, interactivity in tokens per second
 and user (1 / TPOT). ``tp`` counts the GPUs of a server; with ``dp_attention`` each is an

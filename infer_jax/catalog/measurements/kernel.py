@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredKernel:
-    """One measured operation. ``sizes`` holds what it worked on: m, k, n; bytes; batch_size ...
+    """One measured operation. ``sizes`` holds its sizes by name: m, k, n; bytes; batch_size ...
 
     ``moved`` is the message of a collective in bytes (its size as the benchmark counts it).
     """

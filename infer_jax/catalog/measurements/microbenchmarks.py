@@ -1,4 +1,4 @@
-"""How long did an operation take on a TPU? Results of accelerator-microbenchmarks (JAX).
+"""Reads times of TPU operations: results of accelerator-microbenchmarks (JAX).
 
 ``detailed.json`` holds objects of ``metadata`` (benchmark_name, test_name, params, device_info)
 and ``metrics`` (p50_ms, p90_ms, avg_ms, std_ms, throughput).

@@ -1,4 +1,4 @@
-"""What does a detail log of MLPerf Inference say? Lines ``:::MLLOG {...}``, one run a file.
+"""Reads detail logs of MLPerf Inference: lines ``:::MLLOG {...}``, one run a file.
 
 LoadGen's TPOT is (latency - first token) / (tokens - 1) of each sample. The log names no chips,
 lengths or engine: they come from flags or a sidecar.

@@ -1,4 +1,4 @@
-"""Which bundled model and system does a name in a measured file mean?"""
+"""The bundled model and system that a name in a measured file refers to."""
 
 from infer_jax.catalog.models import list_models
 from infer_jax.catalog.names import shape_of

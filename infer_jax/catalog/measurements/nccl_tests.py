@@ -1,4 +1,4 @@
-"""How long did a collective take? The output of nccl-tests and rccl-tests, text or JSON.
+"""Reads times of collectives: the output of nccl-tests and rccl-tests, text or JSON.
 
 Text is what the programs print; a time that was not measured is ``N/A``. JSON is what ``-J``
 writes. The collective is named by the program's path, or by "Collective test starting"; where
@@ -24,12 +24,12 @@ ROUNDING = 0.011  # GB/s: bandwidths are printed with two decimals
 
 
 def recognises(text: str) -> bool:
-    """True for what the programs print."""
+    """True for the printed output of the programs."""
     return HEADER.search(text) is not None
 
 
 def recognises_document(value: object) -> TypeGuard[Mapping[str, object]]:
-    """True for what ``-J`` writes."""
+    """True for the JSON that ``-J`` writes."""
     return isinstance(value, dict) and "results" in value and "nccl_version" in value
 
 

@@ -1,7 +1,7 @@
-"""What does a server's log of requests say? One run, whose server ``meta.json`` beside it names.
+"""Reads a server's log of requests as one run; ``meta.json`` beside it describes the server.
 
-The logs are those of LLMServingSim's benchmark of vLLM: a request to a line, with its tokens, when
-it arrived, and when it was queued and had its first and last token by the engine's clock.
+The logs are those of LLMServingSim's benchmark of vLLM: one request on each line, with its tokens,
+its arrival, and the engine's times of queueing, first token and last token.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ COLUMNS = {"input_toks", "output_toks", "arrival_time", "first_token_ts", "last_
 
 
 def is_bundle(folder: Path) -> bool:
-    """True for a folder of one run: its requests, and what its server was started with."""
+    """True for a folder of one run: its requests, and its server's arguments."""
     return (folder / REQUESTS).is_file() and (folder / META).is_file()
 
 

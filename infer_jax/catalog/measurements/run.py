@@ -32,7 +32,7 @@ class Statistic:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Mean and percentiles, those that there are."""
+        """The mean and the percentiles that the file has."""
         mean = () if self.mean is None else (self.mean,)
         return (*mean, *(value for _, value in self.percentiles))
 
@@ -70,8 +70,8 @@ class WorkerPool:
 class Run:
     """One measured serving run. Times in seconds, lengths in tokens, power in W per chip.
 
-    ``tpot`` leaves the first token out, whatever the file's definition was; ``tpot_from`` says
-    what it was converted from. ``dp`` is attention data parallelism, ``ep`` the expert-parallel
+    ``tpot`` leaves the first token out, whatever the file's definition was; ``tpot_from`` names
+    that definition. ``dp`` is attention data parallelism, ``ep`` the expert-parallel
     degree; ``tp`` x ``dp`` x ``pp`` chips make a server. A run of ``concurrency`` keeps that
     many requests in flight (closed loop); one of ``request_rate`` sends that many per second
     (open loop), whatever limit ``concurrency`` then sets. ``max_num_seqs`` sequences run at once

@@ -1,4 +1,4 @@
-"""What does a line of SGLang's ``bench_serving`` say? One JSON object to a line, a run each.
+"""Reads results of SGLang's ``bench_serving``: one JSON object, a run, on each line.
 
 TPOT is (latency - TTFT) / (tokens - 1) of each request. Newer clients add the server's own
 settings, which name the model and its parallelism.

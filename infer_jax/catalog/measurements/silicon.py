@@ -1,8 +1,8 @@
-"""Which serving runs does aiconfigurator carry? The rows of its optional package, as published.
+"""Measured serving runs in aiconfigurator's optional package, as published.
 
 ``silicon_sample.csv`` inside the package ``aiconfigurator-core`` (NVIDIA, Apache-2.0) holds
 measured serving runs, aggregated and disaggregated. It is read where it is installed and never
-copied. What was really run is in `infer_jax.catalog.measurements.silicon_runs`.
+copied. Corrected layouts and loads are in `infer_jax.catalog.measurements.silicon_runs`.
 """
 
 import os
@@ -65,13 +65,13 @@ class Published:
         return self.fact("measured")[:10]
 
     def fact(self, key: str) -> str:
-        """What the provenance says after ``key=``, or ""."""
+        """The provenance's text after ``key=``, or ""."""
         match = re.search(rf"\b{key}=([^;]*)", self.provenance)
         return match[1].strip() if match else ""
 
 
 def package_folder() -> Path:
-    """Where aiconfigurator-core keeps its tables.
+    """The folder of aiconfigurator-core's tables.
 
     Raises:
         InputError: the package is not installed.

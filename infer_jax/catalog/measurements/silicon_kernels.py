@@ -1,4 +1,4 @@
-"""Which kernels does aiconfigurator carry? The measured tables of its optional package.
+"""Measured kernel tables in aiconfigurator's optional package.
 
 Parquet files ``systems/data/<system>/<family>/<engine>/<version>/<name>.parquet`` inside the
 package ``aiconfigurator-core``, millions of rows: they are read by column, where installed.

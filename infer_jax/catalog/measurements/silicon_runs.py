@@ -1,8 +1,8 @@
-"""What was run in aiconfigurator's measured rows? Layouts and loads, where labels are wrong.
+"""Runs of aiconfigurator's measured rows, with wrong layouts and loads corrected.
 
-The importer of those rows wrote two things so that the rows cannot be used as they are: parallel
-degrees, which `layout` puts right, and the load, which `concurrency` does. Some disaggregated
-runs stand among the aggregated ones (`flattened`).
+The importer of those rows wrote two fields in ways that cannot be used: parallel degrees, which
+`layout` corrects, and the load, which `concurrency` corrects. Some disaggregated runs are listed
+as aggregated ones (`flattened`).
 """
 
 import os
@@ -37,7 +37,7 @@ class ServerDegrees(NamedTuple):
 
 
 def runs(path: str | os.PathLike[str] | None = None) -> Iterator[Run]:
-    """The rows whose deployment is known as runs, layouts and concurrency put right.
+    """The rows whose deployment is known, as runs with corrected layouts and concurrency.
 
     Left out: flattened rows, disaggregated ones without worker counts, and those on GB200
     without a precision (two runs of one label differ fivefold).
@@ -60,7 +60,7 @@ def flattened(row: Published) -> bool:
 
 
 def layout(row: Published, mixture: bool) -> ServerDegrees:
-    """The parallel degrees that were run, from those published (an aggregated row's).
+    """The parallel degrees that were run, from those published in an aggregated row.
 
     The importer multiplied tp or dp by the expert degree in some random-length rows, as rows
     that hold the same measurement twice prove. Expert degrees of a dense model (``mixture``
@@ -81,7 +81,7 @@ def layout(row: Published, mixture: bool) -> ServerDegrees:
 
 
 def concurrency(row: Published, dp: float) -> float:
-    """Requests in flight of one server: what the provenance says, else batch x dp.
+    """Requests in flight of one server: by the provenance, else batch x dp.
 
     A fixed-length row may be of several replicas together; then batch x dp is the smaller.
 
@@ -97,7 +97,7 @@ def concurrency(row: Published, dp: float) -> float:
 
 
 def load_said(row: Published) -> float | None:
-    """Requests in flight as the provenance has them; None where it does not.
+    """Requests in flight by the provenance; None where it has none.
 
     Raises:
         InputError: not a number.

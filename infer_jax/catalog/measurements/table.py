@@ -1,4 +1,4 @@
-"""What does a plain CSV of runs say? One row a run, columns named after the fields of ``Run``.
+"""Reads a plain CSV of runs: one row a run, columns named after the fields of ``Run``.
 
 Facts and lengths keep their names (engine, version, model, system, date, precision, chips, tp,
 pp, dp, ep, isl, osl, prefix, concurrency, request_rate, burstiness, duration, completed, failed,
@@ -74,7 +74,7 @@ def _run(cells: Cells) -> Run:
 
 
 def _tpot(cells: Cells, statistics: dict[str, Statistic]) -> tuple[Statistic, str]:
-    """TPOT without the first token, and what it was."""
+    """TPOT without the first token, and the definition in the file."""
     given, ttft = statistics.get("tpot", Statistic()), statistics.get("ttft", Statistic())
     definition = cells.text("tpot_definition") or tpot.EXCLUDES
     if definition not in tpot.DEFINITIONS:

@@ -1,4 +1,4 @@
-"""Which time per output token is meant, and what is it without the first token?
+"""Definitions of time per output token, converted to the one without the first token.
 
 Three definitions are in use. vLLM, SGLang, AIPerf and MLPerf leave the first token out; GuideLLM
 divides the whole latency by all tokens; InferenceX prints the reciprocal, tokens per second of

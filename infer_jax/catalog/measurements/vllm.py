@@ -1,4 +1,4 @@
-"""What does a result of ``vllm bench serve`` say? One JSON object a run.
+"""Reads results of ``vllm bench serve``: one JSON object a run.
 
 Also the client that InferenceX forked from it, which writes seconds without the suffix ``_ms``.
 TPOT is (latency - TTFT) / (tokens - 1) of each request. Neither names chips nor parallelism,
@@ -103,7 +103,7 @@ def failures(cells: Cells) -> tuple[float, float]:
 
 
 def speculation(cells: Cells) -> Speculation | None:
-    """What vLLM counts of its drafts; it writes the acceptance rate in percent.
+    """vLLM's counts of drafts; it writes the acceptance rate in percent.
 
     Raises:
         InputError: a malformed value.

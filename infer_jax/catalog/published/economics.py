@@ -1,4 +1,4 @@
-"""Which models and chips does the economics paper evaluate, with which constants?"""
+"""Models, chips and constants of the economics paper."""
 
 import math
 from functools import cache

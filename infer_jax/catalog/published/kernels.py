@@ -1,4 +1,4 @@
-"""What does InferSim read out of a config.json, and which constants does it use?
+"""InferSim's reading of a config.json, and its constants.
 
 Its reading differs from ours (see ``catalog/huggingface``): all layers are experts where the
 config has ``num_routed_experts`` or ``num_experts``, none where it spells the count otherwise;

@@ -1,4 +1,4 @@
-"""Which models and chips does the partitioning paper measure, with which constants?"""
+"""Models, chips and constants of the partitioning paper."""
 
 from functools import cache
 from importlib.resources import files

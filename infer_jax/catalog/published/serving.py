@@ -11,7 +11,7 @@ class Fitted(NamedTuple):
     """A fitted coefficient in SI units.
 
     ``symbol``: its letter in the docs; ``low``, ``high``: 80 % bounds by the jackknife over groups
-    of model, system and engine; ``prior``: the value believed beforehand; ``learnt``: deviation
+    of model, system and engine; ``prior``: the value assumed before the fit; ``learnt``: deviation
     after over deviation before the fit.
     """
 
@@ -68,7 +68,7 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
 
 
 class Measured(NamedTuple):
-    """What the fit was fitted to: bundled ``models``, and ``rows`` by system and engine.
+    """The measured rows of the fit: bundled ``models``, and the number of ``rows`` of each server.
 
     ``own``: the models of systems that were fitted apart.
     """
@@ -94,11 +94,11 @@ def serving_measured() -> Measured:
     return Measured(tuple(said["models"]), said["rows"], own)
 
 
-# median errors in per cent of rows unlike any that a fit has seen, because all rows of their
-# system or of their model were left out of it, and of rows of pools that prefill and decode, of
-# which no fit has seen any: `python experiments/silicon.py --cv system` (`model`; `--mode disagg`),
-# docs/calibration.md. AMD's servers are those left out one at a time, whose build is not known:
-# `python experiments/makes.py`, docs/validation.md; TTFT was not fitted
+# median errors in per cent of rows whose system or model was left out of the fit entirely, and of
+# rows of pools that prefill and decode, none of which was ever fitted: `python
+# experiments/silicon.py --cv system` (`model`; `--mode disagg`), docs/calibration.md. AMD's servers
+# are those left out one at a time, whose build is not known: `python experiments/makes.py`,
+# docs/validation.md; TTFT was not fitted
 UNSEEN: dict[str, dict[str, float]] = {
     "system": {"tpot": 12.3, "ttft": 30.3},
     "model": {"tpot": 10.1, "ttft": 24.9},
@@ -107,7 +107,7 @@ UNSEEN: dict[str, dict[str, float]] = {
 }
 
 
-# the fit of NVIDIA's rows, and what was fitted to AMD's with all else as in the former
+# the fit to NVIDIA's rows, and the coefficients fitted to AMD's with all others as in the former
 FILES = ("serving.toml", "serving_amd.toml")
 
 

@@ -1,4 +1,4 @@
-"""How far measured runs are from predictions of what no fit has seen, and what plans share of it.
+"""Errors of predictions for systems and models outside the fit, and the part that plans share.
 
 Printed by ``python experiments/silicon.py --confidence`` with ``--cv system``, ``--cv model``,
 ``--cv groups`` and ``--mode disagg --cv system``, from the rows of silicon_sample.csv.
@@ -6,7 +6,7 @@ Printed by ``python experiments/silicon.py --confidence`` with ``--cv system``, 
 
 Within = dict[str, dict[int, tuple[float, float]]]  # by output; by share in per cent, factors
 
-# measured over predicted: between these factors are 50, 80 and 95 % of the clean rows whose system,
+# measured over predicted: these factors enclose 50, 80 and 95 % of the clean rows whose system,
 # or whose model, was left out of the fit (2755 and 2762), and of 274 runs of pools that prefill
 # and decode, of which no fit has seen any
 UNSEEN_WITHIN: dict[str, Within] = {

@@ -22,8 +22,8 @@ def cached_tokens(
     """Tokens at the start of each prompt that an earlier prompt left in the cache.
 
     ``hashes`` are the blocks of each prompt in order of arrival, ``prompts`` its tokens;
-    ``capacity`` is the cache in blocks, which evicts the block not used for longest (None: none
-    is ever evicted, the most that can be hit). Blocks after the first miss are no hit.
+    ``capacity`` is the cache in blocks, which evicts the least recently used block (None: an
+    unbounded cache). Blocks after the first miss do not hit.
 
     >>> cached_tokens([[1, 2], [1, 2, 3], [4, 2]], np.array([1000.0, 1500.0, 900.0])).tolist()
     [0.0, 1024.0, 0.0]
@@ -35,7 +35,7 @@ def cached_tokens(
         while hits < len(blocks) and blocks[hits] in kept:
             hits += 1
         cached[index] = min(hits * block, float(tokens))
-        for one in reversed(blocks):  # the first block last: it is the most shared
+        for one in reversed(blocks):  # the first block last, as it is shared most
             kept[one] = None
             kept.move_to_end(one)
         while capacity is not None and len(kept) > capacity:

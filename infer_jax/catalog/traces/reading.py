@@ -53,7 +53,7 @@ class _Request:
     prompt: float
     output: float
     hashes: tuple[int, ...]
-    measured: tuple[float, ...]  # seconds of ``MEASURED``, by a clock of their own; or nothing
+    measured: tuple[float, ...]  # seconds of ``MEASURED`` by the engine's clock; or nothing
 
 
 def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
@@ -148,9 +148,9 @@ def _request(cells: Cells, form: Form) -> _Request:
 
 
 def _measured(requests: list[_Request]) -> dict[str, np.ndarray]:
-    """Seconds of first and last tokens since the first arrival, where every request logs them.
+    """Seconds of first and last tokens since the first arrival, if every request logs them.
 
-    The engine has a clock of its own; the shortest way from arrival to queue counts as none.
+    The engine's clock is shifted so that the shortest time from arrival to queue is 0.
     """
     if not all(request.measured for request in requests):
         return {}
@@ -161,7 +161,7 @@ def _measured(requests: list[_Request]) -> dict[str, np.ndarray]:
 
 
 def _arrival(cells: Cells, form: Form) -> float:
-    """Seconds since some moment of the trace's."""
+    """Seconds since an origin common to the trace."""
     if form.second:
         value = cells.number(form.arrival, form.second)
         if value is None:

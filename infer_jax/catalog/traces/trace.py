@@ -15,8 +15,8 @@ class Trace:
     """Requests in order of arrival: one number each of seconds, prompt and output tokens.
 
     ``arrivals`` is empty where the file has no times, ``hashes`` where it hashes no prompts.
-    ``dropped`` counts requests without an answer, which BurstGPT logs as failed. ``first`` and
-    ``last``: seconds at which a server had their first and last tokens, where the file has them.
+    ``dropped`` counts requests without output, which BurstGPT logs as failed. ``first`` and
+    ``last``: seconds of their first and last tokens on a real server, if the file has them.
     """
 
     file: str
@@ -72,7 +72,7 @@ class Trace:
         block: int = BLOCK,
         capacity: int | None = None,
     ) -> Workload:
-        """The trace as a workload: lengths as they are spread, prefix hits, and the load.
+        """The trace as a workload: the distribution of lengths, prefix hits, and the load.
 
         Open loop at the trace's own rate, or at ``rate`` with the trace's burstiness; closed
         with ``batch`` requests in flight where that is given.
