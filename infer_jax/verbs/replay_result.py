@@ -355,20 +355,14 @@ class ReplayResult(Pictured):
             yield "energy of the GPUs", mark + digits(self.energy), "J per output token"
 
     def _figure(self) -> "Figure":
-        """Queue, running requests, cache and power over time, and the spread of times.
-
-        Of the first run.
-        """
+        """Of the first run: requests, cache and power over time, and the spread of times."""
         from infer_jax.plots.replay import plot_replay
         from infer_jax.plots.style import words
 
-        title = words(
-            f"{self.asked.model.name} on {self.asked.system.title}: {self._load()}, replayed"
-        )
-        engine, tp = NAMES[self.server.engine], float(self.plan.tp)
-        said = (
-            f"Lengths: {self.lengths.words}; {engine}, tensor parallel {tp:g}, {self.server.words}."
-        )
+        where = f"{self.asked.model.name} on {self.asked.system.title}"
+        title = words(f"{where}: {self._load()}, replayed")
+        server = f"{NAMES[self.server.engine]}, TP{float(self.plan.tp):g}, {self.server.words}"
+        said = f"Lengths: {self.lengths.words}; {server}."
         both = [run for run in (self.runs[0], self._real) if run is not None]
         times = {LABELS[name]: [run.of(name) for run in both] for name in MEASURED}
         limits = {LABELS[name]: limit for name, limit in self.limits.items()}
