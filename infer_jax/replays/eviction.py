@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafted
+from infer_jax.replays import drafted, prefix_cache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.state import NEVER, State, get, note, put
@@ -28,6 +28,8 @@ def evict(
     victim = jnp.where(began, s.part, get(s.who, slot))
     left = get(s.ends, slot) - s.steps + rules.unread(s, slot)
     tokens = drafted.held_by(s, slot)
+    cached = jnp.where(began, s.part_done, get(s.base, slot) + s.steps - 1)
+    kept = prefix_cache.preempted(rules, requests, s, victim, cached, short)
     after = s._replace(
         running=s.running - short,
         decoding=s.decoding - there,
@@ -40,6 +42,7 @@ def evict(
         part=jnp.where(began, -1, s.part),
         barred=s.barred | short,
         growth=drafted.taken_back(s, slot, victim, left, there),
+        kept=kept,
     )  # fmt: skip
     if not rules.returns:
         return after._replace(head=jnp.where(short, victim, s.head))

@@ -34,6 +34,7 @@ class Log(NamedTuple):
     turns: Int[Array, ""]  # entries of the path
     path: Path
     marks: Marks
+    cached: Int[Array, " n"] | None = None  # prompt tokens that were found in a prefix cache
 
     @property
     def there(self) -> Bool[Array, " n"]:
@@ -88,6 +89,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
         preempted=jnp.where(there, s.preempted, 0),
         complete=s.finished >= requests.count,
         turns=s.turn,
+        cached=None if s.kept is None else jnp.where(there, s.kept.tokens, 0),
     )
 
 

@@ -34,6 +34,7 @@ class Preempting(Rules):
     )  # fmt: skip
 
     speculates = True
+    keeps = True
     preempts = True
     sums = 2
 
@@ -46,21 +47,24 @@ class Preempting(Rules):
         part = feed.done + feed.chunk
         tokens = jnp.where((self.entire > 0) | (self.hold > 0), feed.whole, part)
         taken = self.taken(s, requests) + s.late_blocks
+        if feed.found is not None:
+            taken -= feed.found.used
         return taken + self.needed(tokens) <= self.blocks - spare
 
     def taken(self, s: State, requests: Requests) -> Array:
-        return s.watched[1] + self._part(s, requests, s.steps * 0)
+        return s.watched[1] + self._part(s, requests, s.steps * 0) - self.shared(s)
 
     def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         held = self.needed(last)
         return held, held
 
     def used(self, s: State, requests: Requests) -> Array:
-        return s.watched[0] + self._part(s, requests, s.steps * 0)
+        late = 0 if s.kept is None else s.late_blocks
+        return s.watched[0] + self._part(s, requests, s.steps * 0) + late - self.shared(s)
 
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
         more = jnp.where(feed.begun, feed.chunk, 0)
-        wanted = s.watched[1] + self._part(s, requests, more)
+        wanted = s.watched[1] + self._part(s, requests, more) - self.shared(s)
         return (s.fed == 0) & (wanted + s.late_blocks > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> Array:
@@ -68,7 +72,7 @@ class Preempting(Rules):
         return jnp.argmax(jnp.where(s.ends < NEVER, s.who, -1)).astype(jnp.int32)
 
     def safe(self, s: State) -> Array:
-        free = self.blocks - s.watched[1] - s.late_blocks
+        free = self.blocks - s.watched[1] - s.late_blocks + self.shared(s)
         if s.growth is not None:
             return self.drafted_steps_in(s, free)
         return self.steps_in(free, s.decoding)

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from infer_jax.errors import InputError
+from infer_jax.replays.prefixes import Prefixes
 
 if TYPE_CHECKING:
     from infer_jax.replays.drafted import Drafts
@@ -28,6 +29,7 @@ class Requests(NamedTuple):
     count: Int[Array, ""]
     cached: Int[Array, " n"]  # prompt tokens that are in the cache and not computed
     drafts: "Drafts | None" = None  # where tokens are drafted
+    prefixes: Prefixes | None = None  # where the scheduler keeps prompts in its cache
 
     @classmethod
     def of(
@@ -37,6 +39,7 @@ class Requests(NamedTuple):
         output: ArrayLike,
         cached: ArrayLike | None = None,
         drafts: "Drafts | None" = None,
+        prefixes: Prefixes | None = None,
     ) -> "Requests":
         """Requests of plain arrays, checked and padded; ``cached`` is 0 where not given.
 
@@ -49,8 +52,8 @@ class Requests(NamedTuple):
                 an engine computes its last token at least.
         """
         times = np.asarray(arrival, float)
-        prefixes = np.zeros(times.shape) if cached is None else cached
-        sizes = [np.asarray(x) for x in (prompt, output, prefixes)]
+        found = np.zeros(times.shape) if cached is None else cached
+        sizes = [np.asarray(x) for x in (prompt, output, found)]
         if times.ndim != 1 or not len(times) or any(x.shape != times.shape for x in sizes):
             shapes = (times.shape, *(x.shape for x in sizes))
             raise InputError("Requests", "lengths", shapes, "three lists of one length, not empty")
@@ -68,4 +71,6 @@ class Requests(NamedTuple):
         times = np.concatenate([times, np.full(more, FAR)])
         prompts, outputs, hits = sizes
         whole = None if drafts is None else drafts.padded(len(times))
-        return cls._make((times, prompts, outputs, np.asarray(count, np.int32), hits, whole))
+        kept = None if prefixes is None else prefixes.padded(len(times))
+        given = times, prompts, outputs, np.asarray(count, np.int32), hits, whole, kept
+        return cls._make(given)

@@ -4,7 +4,7 @@ Numbers that every engine has. What differs in kind is a class: ``WholeLife``, `
 ``PrefillFirst``; what differs in number is a leaf, so that lanes of ``vmap`` may differ in it.
 """
 
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -13,6 +13,9 @@ from infer_jax.replays import drafted
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.state import NEVER, State
 from infer_jax.specs import Spec, number, spec
+
+if TYPE_CHECKING:
+    from infer_jax.replays.prefix_cache import Found
 
 
 class Feed(NamedTuple):
@@ -26,6 +29,7 @@ class Feed(NamedTuple):
     done: Array  # computed, or cached
     chunk: Array  # tokens of this part
     cut: Array  # whether some remain
+    found: "Found | None" = None  # in the cache, where prompts are kept
 
 
 @spec
@@ -60,6 +64,7 @@ class Rules(Spec):
     # what a class of rules says about itself
     beside = True  # decoding requests are fed in the passes that feed prompts
     speculates = False  # requests may be drafted for
+    keeps = False  # prompts may stay in the cache, and be shared
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
     sums = 0  # how many ``watched`` has
@@ -140,6 +145,10 @@ class Rules(Spec):
     def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         """Blocks of each slot whose request leaves, and a step on: of tokens as in ``watched``."""
         return s.size, s.size
+
+    def shared(self, s: State) -> Array | int:
+        """Blocks that several running requests count, less one each."""
+        return 0 if s.kept is None else s.kept.shared
 
     def used(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken after a pass."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafted
+from infer_jax.replays import drafted, prefix_cache
 from infer_jax.replays.eviction import evict
 from infer_jax.replays.log import Log, log_of
 from infer_jax.replays.requests import FAR, Requests
@@ -100,7 +100,7 @@ class Server(NamedTuple):
         state = empty(count, width, turns, kind, self.rules.sums)
         if self.requests.drafts is not None:
             state = drafted.opened(state, self.requests.drafts, width)
-        return self.rules.opened(state)
+        return self.rules.opened(prefix_cache.opened(state, self.requests, width))
 
     def busy(self, s: State) -> Array:
         return (s.finished < self.requests.count) & (s.turn < s.path.time.shape[0])
@@ -163,13 +163,15 @@ class Server(NamedTuple):
         waits = (self.arrives(s) <= 0.0) | s.up_back
         whole = get(self.requests.prompt, at) + lost
         out = get(self.requests.output, at) - lost if s.growth is None else 1 + s.growth.up_passes
-        done = jnp.where(begun, s.part_done, get(self.requests.cached, at))
+        found = prefix_cache.look(self.rules, s, self.requests)
+        hit = get(self.requests.cached, at) if found is None else found.all * self.rules.block
+        done = jnp.where(begun, s.part_done, hit)
         rest = whole - done
         cut = s.left < rest
         part = jnp.where(
             self.rules.chunked > 0, lax.div(s.left, self.rules.unit) * self.rules.unit, 0
         )
-        return Feed(at, begun, waits, whole, out, done, jnp.where(cut, part, rest), cut)
+        return Feed(at, begun, waits, whole, out, done, jnp.where(cut, part, rest), cut, found)
 
     def ahead(self, s: State) -> State:
         """The state with what it needs to know of the next request and of the head of the queue.
@@ -257,6 +259,7 @@ class Server(NamedTuple):
             ready=note(s.ready, at, s.turn, all_of_it),
             last=note(s.last, at, end, all_of_it),
             growth=drafted.fed(s.growth, slot, ready, all_of_it),
+            kept=prefix_cache.admitted(s, self.requests, feed.found, new, once, self.rules.block),
         )
 
     def run(self, s: State, go: Array) -> State:
@@ -305,7 +308,8 @@ class Server(NamedTuple):
         # the slots are looked through in every turn, for what was fed or made room, too
         slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
         after = where(go, after, s)
-        return where(caught, caught_up(after), after)._replace(path=path, **slots)
+        after = where(caught, caught_up(after), after)._replace(path=path, **slots)
+        return prefix_cache.ended(rules, self.requests, s, after, go, caught)
 
     def steps(
         self, s: State, go: Array, decoding: Array, context: Array, prompts: Array

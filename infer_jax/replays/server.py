@@ -73,6 +73,7 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
     if float(rules.overlap) and float(rules.poll) > 1:
         allowed = "no: rules that look for requests in some passes have no overlap"
         raise InputError("serve", "overlap", "yes", allowed)
+    _check_prefixes(rules, requests)
     count = int(requests.count)
     prompt, output = requests.prompt[:count], requests.output[:count]
     needed = np.asarray(rules.whole().largest(jnp.asarray(prompt), jnp.asarray(output)))
@@ -101,6 +102,25 @@ def _check_drafts(rules: Rules, requests: Requests) -> None:
     if (drafts > 0) != (requests.drafts is not None):
         allowed = "drafts of rules and of requests (drawn_drafts), or neither"
         raise InputError("serve", "drafts", drafts, allowed)
+
+
+def _check_prefixes(rules: Rules, requests: Requests) -> None:
+    """Do nothing where the rules can keep the prefixes that requests have, if they have any.
+
+    Raises:
+        InputError: rules that keep none, blocks of another size, or prompts said to be cached, too.
+    """
+    if requests.prefixes is None:
+        return
+    if not rules.keeps or float(getattr(rules, "hold", 0.0)):
+        raise InputError("serve", "prefixes", "given", "none: these rules keep no prompts")
+    if int(requests.prefixes.block) != float(rules.block):
+        allowed = f"the {float(rules.block):g} tokens of the rules"
+        raise InputError("serve", "block of prefixes", int(requests.prefixes.block), allowed)
+    if requests.drafts is not None:
+        raise InputError("serve", "drafts", "given", "none where the scheduler looks prompts up")
+    if np.any(np.asarray(requests.cached) > 0):
+        raise InputError("serve", "cached", "given", "0 where the scheduler looks prompts up")
 
 
 def _turns(rules: Rules, requests: Requests) -> float:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 if TYPE_CHECKING:
     from infer_jax.replays.drafted import Growth
+    from infer_jax.replays.prefix_cache import PrefixCache
 
 NEVER = 2**30  # a step, a turn or a request that there is not
 
@@ -32,6 +33,7 @@ class Path(NamedTuple):
     finished: Int[Array, " t"]
     blocks: Int[Array, " t"]  # of the cache that are taken
     grows: Float[Array, " t"] | None = None  # with drafts: tokens that a pass adds to the context
+    kept: Int[Array, " t"] | None = None  # of prompts in it that no request uses
 
 
 class State(NamedTuple):
@@ -99,6 +101,7 @@ class State(NamedTuple):
     last: Int[Array, " n"]
     path: Path
     growth: "Growth | None" = None  # where tokens are drafted
+    kept: "PrefixCache | None" = None  # where prompts stay in the cache
 
 
 def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> State:
@@ -112,7 +115,7 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> 
 
     zero, no, watched = jnp.zeros((), kind), jnp.asarray(False), (whole(),) * sums
     path = Path(*(jnp.zeros(turns, kind if f in ("time", "pairs") else jnp.int32)
-                  for f in Path._fields[:-1]))  # fmt: skip
+                  for f in Path._fields if f not in Path._field_defaults))  # fmt: skip
     state = State._make(whole() for _ in State._fields)._replace(
         now=zero, looked=zero - 1.0, pairs=zero, charged=zero, ratio=zero,
         fresh=~no, barred=no, full=no, clearing=no, up_back=no, up_again=no, decoded=no,
@@ -121,7 +124,7 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> 
         soonest=whole(NEVER),
         again=many(requests), stamp=many(requests), produced=many(requests),
         preempted=many(requests), admitted=many(requests), first=many(requests),
-        ready=many(requests), last=many(requests, NEVER), path=path, growth=None,
+        ready=many(requests), last=many(requests, NEVER), path=path, growth=None, kept=None,
     )  # fmt: skip
     return state
 

@@ -78,9 +78,13 @@ def drawn(case: Case, count: int, seed: int, *, capped: bool = False) -> Drawn:
 
 
 def run(case: Case, rules, d: Drawn, **how) -> Log:
+    return replayed_with(case, rules, Requests.of(*d), **how)
+
+
+def replayed_with(case: Case, rules, requests: Requests, **how) -> Log:
     concurrency = None if case.concurrency is None else jnp.asarray(case.concurrency, jnp.int32)
     machine = Machine(*map(jnp.asarray, case.machine))
-    log = jax.device_get(replayed(machine, rules, Requests.of(*d), concurrency, **how))
+    log = jax.device_get(replayed(machine, rules, requests, concurrency, **how))
     assert log.complete
     return log
 
