@@ -1,6 +1,6 @@
 """How many configurations a second does a sweep look at, beside NumPy in the same run?
 
-    python benchmarks/sweep.py [--json] [--no-tools] [--points 1e9 [--picture FILE]]
+    python benchmarks/sweep.py [--json] [--no-tools] [--points 1e9]
 
 The level-4 grid of Llama 3 70B on H100 (400 x 400 points of 132 layouts) in the engine (all
 devices), in NumPy three ways and in numba, turn by turn; each precision, and float32 against
@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,7 +32,6 @@ from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
 from infer_jax.estimators.economics import evaluate
 from infer_jax.estimators.economics.forward_pass import RankLayout, one_pass
-from infer_jax.plots import Curve, plot_frontier
 from infer_jax.specs import ForwardPass, Workload
 from infer_jax.sweeps import Best, Pareto, prepare, start
 from infer_jax.sweeps.stream import Progress
@@ -45,18 +44,7 @@ ESTIMATES = {  # a grid of so many points, which takes about a second or more
     "offloading": partial(spaces.offloading, 100_000),
 }
 MILLION = 1_000_000
-CAPTION = (
-    "Economics (planned): prompts of 128 to 32,768 tokens, 512 tokens out, batches of 1 to 1,024, "
-    "tensor parallelism 1, 2, 4 to 64, pipelines of 1 to 8; prices as in the profiles."
-)
 COMPILED: list[float] = []  # seconds of each program that was compiled
-
-
-class Front(NamedTuple):
-    """Two columns of a result, to be drawn."""
-
-    speed: np.ndarray
-    cost: np.ndarray
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -175,7 +163,7 @@ def memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def large(points: int, picture: str | None) -> dict[str, float]:
+def large(points: int) -> dict[str, float]:
     """A grid to its frontier; seconds and memory, beside those of 10^6 points in a process of
     their own."""
     small = {} if points <= MILLION else _large_alone(MILLION)
@@ -195,9 +183,6 @@ def large(points: int, picture: str | None) -> dict[str, float]:
         "decided_in_float64": result.provenance["decided_in_float64"],
         "memory_mb": memory(),
     } | {f"{name}_at_a_million": small[name] for name in ("sweep_s", "memory_mb") if small}
-    if picture:
-        title = f"Llama 3.1 70B in 16 bits: the frontier of {ready.size:,} configurations"
-        plot_frontier(_curves(result.columns), picture, title=title, caption=CAPTION)
     return figures
 
 
@@ -205,15 +190,6 @@ def _large_alone(points: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--points", str(points), "--json"]
     figures = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(figures.splitlines()[-1])
-
-
-def _curves(columns: dict[str, np.ndarray]) -> dict[str, Curve]:
-    """Which part of the frontier each system holds."""
-    curves = {}
-    for name in dict.fromkeys(columns["hardware"]):
-        mine = columns["hardware"] == name
-        curves[str(name)] = Curve(Front(columns["speed"][mine], columns["cost"][mine]))
-    return curves
 
 
 def compared() -> dict[str, float]:
@@ -248,7 +224,6 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--no-tools", action="store_true", help="without other projects' tools")
     parser.add_argument("--points", type=float, help="a grid of that many points instead")
-    parser.add_argument("--picture", help="where to draw its frontier: .png, .svg, .pdf")
     arguments = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
     jax.monitoring.register_event_duration_secs_listener(
@@ -256,7 +231,7 @@ def main() -> int:
     )
     parts: list[Callable[[], dict[str, Any]]] = [_machine]
     if arguments.points:
-        parts.append(partial(large, int(arguments.points), arguments.picture))
+        parts.append(partial(large, int(arguments.points)))
     else:
         parts += [compared, *(partial(full_estimates, *named) for named in ESTIMATES.items())]
         parts += [] if arguments.no_tools else [tools.measure]

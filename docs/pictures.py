@@ -1,6 +1,6 @@
 """Draws the pictures of README and docs anew, each by the command that stands above it.
 
-    python docs/pictures.py             # all but those that take minutes
+    python docs/pictures.py             # all of them
     python docs/pictures.py plan.png sweep.png
 
 A picture `![...](pictures/NAME.png)` of a page is the file NAME.png that the last command before it
@@ -27,7 +27,6 @@ from tests.installed.runs import reader  # noqa: E402
 
 IMAGE = re.compile(r"!\[[^\]]*\]\(((?:docs/)?pictures/([\w.-]+))\)")
 COLOURS = 128  # of a PNG: a third of the bytes, and no difference to be seen
-SLOW = "python benchmarks/"  # minutes: drawn where it is named
 
 
 class Shown(NamedTuple):
@@ -82,14 +81,14 @@ def small(drawn: Path, path: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Draw the pictures of these names; without names all that take seconds."""
+    """Draw the pictures of these names, or all of them."""
     every = list(shown())
     unknown = set(names) - {one.path.name for one in every}
     if unknown:
         raise SystemExit(f"no page shows {', '.join(sorted(unknown))}")
     by_command: dict[tuple[str, ...], list[Path]] = {}
     for path, command in every:
-        if path.name in names or (not names and not command.text.startswith(SLOW)):
+        if path.name in names or not names:
             by_command.setdefault(command.words, []).append(path)
     for words, wanted in by_command.items():
         print(", ".join(path.name for path in wanted), "by", " ".join(words), flush=True)

@@ -25,7 +25,7 @@ from infer_jax.physics import decoder
 from infer_jax.plots.path import plot_path
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
-from infer_jax.verbs.codesign_result import track_of
+from infer_jax.verbs.codesign_picture import track_of
 
 SHIPPED = (
     "llama-3.1-70b",

@@ -1,6 +1,5 @@
 """`infer-jax calibrate`: measured runs of a server become a profile that every verb accepts."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +10,14 @@ from infer_jax.verbs.calibrate import calibrate as ask
 Model = Annotated[
     str, typer.Option("--config", metavar="CONFIG", help="The model that was served.")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="FILE.toml", help="Profile to write.")]
+Out = Annotated[
+    list[str],
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Profile to write, .toml; or a picture, .png, .svg, .pdf or .html; repeat for both.",
+    ),
+]
 Parameter = Annotated[
     list[str] | None,
     typer.Option(
@@ -28,11 +34,6 @@ Prompts = Annotated[
         help="Fit the first N requests of each replayed run; the others are predicted.",
     ),
 ]
-Picture = Annotated[
-    str | None,
-    typer.Option("--picture", metavar="FILE", help="Parity picture; beside --out if not given."),
-]
-NoPicture = Annotated[bool, typer.Option("--no-picture", help="Write no picture.")]
 
 
 def calibrate(
@@ -56,12 +57,7 @@ def calibrate(
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     parameter: Parameter = None,
-    picture: Picture = None,
-    no_picture: NoPicture = False,
     as_json: opt.Json = False,
 ) -> None:
     """What do measured runs say of a server? Fits it, with intervals, and writes a profile."""
-    options = locals()
-    del options["no_picture"]
-    options["picture"] = None if no_picture else picture or str(out.with_suffix(".png"))
-    show.answer(ask, options)
+    show.answer(ask, locals())

@@ -28,8 +28,12 @@ Throughput = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Write config.json, design.json and path.png here."),
+    list[Path] | None,
+    typer.Option(
+        metavar="FOLDER|FILE",
+        help="A folder for config.json and design.json; or a picture, .png, .svg, .pdf or .html; "
+        "repeat for both.",
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Of the random starts.")]
 

@@ -16,7 +16,12 @@ from infer_jax.verbs.sweep import explain, sweep as ask
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.toml", help="Axes, and what to keep.")]
 Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The result: .parquet, .csv or .json.")
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="The result, .parquet, .csv or .json; or its picture, .png, .svg, .pdf or .html; "
+        "repeat for both.",
+    ),
 ]
 Precision = Annotated[
     str, typer.Option(help="float32, decided in float64 where it is close; or float64.")
@@ -29,10 +34,6 @@ At = Annotated[
     str | None,
     typer.Option(metavar="INDEX", help="Sweep nothing: one point in full, by its index."),
 ]
-Plot = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A picture of what was kept: .png, .svg, .pdf or .html."),
-]
 
 
 def sweep(
@@ -41,7 +42,6 @@ def sweep(
     precision: Precision = "float32",
     checkpoint: Checkpoint = None,
     at: At = None,
-    plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """Which of millions of configurations are worth choosing? The same command carries on."""
@@ -50,7 +50,7 @@ def sweep(
     if at is not None:
         show.answer(explain, {**options, "at": at}, every_device=True)
         return
-    options |= {"out": out, "checkpoint": checkpoint, "plot": plot}
+    options |= {"out": out, "checkpoint": checkpoint}
     try:
         show.answer(ask, options, every_device=True)
     except Stopped as stopped:

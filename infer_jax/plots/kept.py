@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELLS = 12  # columns of a map up to which each cell has its number
-FEW = 32  # marks of a line
+SPACED = 0.06  # of the diagonal of the axes: between two marks of a line
 Numbers = Float[np.ndarray, " rows"]
 WIDEST = 30.0  # ratio of the ends of an axis from which it is logarithmic
 
@@ -47,7 +47,7 @@ def plot_points(
         figure, (axes, *_) = panels(1, title, caption)
         for i, (label, (x, y)) in enumerate(series.items()):
             order = np.argsort(x)
-            look: Any = {**line(i), "linewidth": 1.0, "markevery": max(1, len(x) // FEW)}
+            look: Any = {**line(i), "linewidth": 1.4, "markevery": SPACED, "markersize": 5}
             axes.plot(x[order], y[order], **look, label=label)
         every: Any = [np.concatenate(list(column)) for column in zip(*series.values(), strict=True)]
         _scaled(axes, every, labels)
@@ -80,8 +80,9 @@ def plot_cloud(
             xscale=cast(Any, axes.get_xscale()), yscale=cast(Any, axes.get_yscale()),
         )  # fmt: skip
         for i, (label, (x, y)) in enumerate(fronts.items()):
-            look: Any = {**line(i), "markevery": max(1, len(x) // FEW)}
-            axes.plot(x, y, **look, label=f"frontier of {label}")
+            order = np.argsort(x)
+            look: Any = {**line(i), "markevery": SPACED, "markersize": 5}
+            axes.plot(x[order], y[order], **look, label=f"frontier of {label}")
         readable(axes, 200.0)
         axes.legend(loc="best")
         look: Any = {"label": "configurations in a cell", "format": "{x:g}"}

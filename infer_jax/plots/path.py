@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FAINT = 60  # restarts drawn at most beside the winner
 ROW = 0.27  # inches of a bar
+# colour and hatch of what is better and what is worse: told apart in grey, too
+COLOURS = {"better": (TONES[5], ""), "worse": (TONES[3], "////"), "neither": ("#9a9a9a", "")}
 
 
 class Track(NamedTuple):
@@ -42,12 +44,24 @@ class Track(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A number of the start and of the design, and the unit in which both are given."""
+    """A number of the start and of the design, and the unit in which both are given.
+
+    ``sense``: 1 where more is better, -1 where less is, 0 where neither; ``bound``: the bound of
+    the search that the design lies on, in words, or "".
+    """
 
     label: str
     start: float
     design: float
     unit: str = ""
+    sense: int = 0
+    bound: str = ""
+
+    @property
+    def better(self) -> str:
+        """Whether the design is better in it, in a word of ``COLOURS``."""
+        moved = self.sense * (self.design - self.start)
+        return "neither" if not moved else "better" if moved > 0 else "worse"
 
 
 def plot_path(
@@ -61,8 +75,8 @@ def plot_path(
     """A picture of the start and the design in bars, a panel for each group, and of the search.
 
     Without ``changes`` the winner's numbers by step are drawn in their place. Steps at which a
-    limit is broken are drawn thin; the diamond is the rounded design under the exact model.
-    Written to ``path`` if given, in the format of its suffix.
+    limit is broken are drawn thin; the ring is the rounded design under the exact model. Written
+    to ``path`` if given, in the format of its suffix.
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
@@ -70,7 +84,7 @@ def plot_path(
     groups = changes or {}
     with style():
         rows = [ROW * len(group) + 0.75 for group in groups.values()]
-        shares = [*rows, 2.6] if groups else [3.2, 3.2]
+        shares = [*rows, 3.1] if groups else [3.2, 3.7]
         figure, _ = blank(WIDE, sum(shares) + 0.3, title, caption)
         every = figure.subplots(len(shares), 1, squeeze=False, height_ratios=shares)[:, 0]
         for axes, (name, group) in zip(every, groups.items(), strict=False):
@@ -84,16 +98,21 @@ def plot_path(
 
 
 def _changed(axes: "Axes", name: str, group: Sequence[Change]) -> None:
-    """Bars of design over start, with both numbers beside them."""
+    """Bars of design over start, with both numbers beside them, and the bounds below those."""
+    from matplotlib.patches import Patch
+
     seen = [one for one in group if one.start > 0 and one.design > 0]
     ratios = [one.design / one.start for one in seen]
     low, high = min([0.5, *ratios]), max([2.0, *ratios])
     for y, (one, ratio) in enumerate(zip(reversed(seen), reversed(ratios), strict=True)):
-        tone = TONES[2] if ratio > 1 else TONES[0]
-        axes.barh(y, ratio - 1.0, left=1.0, height=0.62, color=tone, edgecolor="white")
+        tone, hatch = COLOURS[one.better]
+        look: dict[str, Any] = {"color": tone, "hatch": hatch, "edgecolor": "white"}
+        axes.barh(y, ratio - 1.0, left=1.0, height=0.62, **look)
         said = f"{digits(one.start)} \N{RIGHTWARDS ARROW} {digits(one.design)} {one.unit}".rstrip()
+        said += f", {one.bound}" if one.bound else ""
         place = axes.get_yaxis_transform()  # a column of numbers beside the bars
-        axes.text(1.02, y, said, transform=place, va="center", fontsize=9, color=INK)
+        bold = "bold" if one.bound else "normal"
+        axes.text(1.02, y, said, transform=place, va="center", fontsize=9, color=INK, weight=bold)
     axes.axvline(1.0, color=INK, linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xlim(low / 1.1, high * 1.1)
@@ -103,6 +122,12 @@ def _changed(axes: "Axes", name: str, group: Sequence[Change]) -> None:
     axes.set_title(name)
     axes.set_xlabel("design over start", fontsize=9, labelpad=1)
     readable(axes, 200.0)
+    used = [kind for kind in COLOURS if any(one.better == kind for one in seen)]
+    if used != ["neither"]:
+        keys = [Patch(label=k, facecolor=COLOURS[k][0], hatch=COLOURS[k][1], edgecolor="white")
+                for k in used]  # fmt: skip
+        place = {"loc": "lower right", "bbox_to_anchor": (1.05, 1.0), "borderaxespad": 0.0}
+        axes.legend(handles=keys, ncols=len(keys), handlelength=1.4, columnspacing=1.0, **place)
 
 
 def _objectives(left: "Axes", track: Track) -> None:
@@ -111,25 +136,27 @@ def _objectives(left: "Axes", track: Track) -> None:
     for i in range(min(track.objective.shape[1], FAINT)):
         left.plot(steps, track.objective[:, i], color="#c9c9c9", linewidth=0.6)
     best = track.objective[:, track.winner]
-    left.plot(steps, best, color=TONES[0], linewidth=0.9, label="best restart, a limit broken")
+    left.plot(steps, best, color=TONES[0], linewidth=0.9, label="best, a limit broken")
     kept = np.where(track.kept[:, track.winner], best, np.nan)
-    left.plot(steps, kept, color=TONES[0], linewidth=2.6, label="best restart, limits kept")
+    left.plot(steps, kept, color=TONES[0], linewidth=2.6, label="best, limits kept")
     if track.start is not None:
         left.axhline(track.start, color=QUIET, linestyle=(0, (4, 2)), linewidth=1.2)
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
         place, look = (steps[0], track.start), {"color": INK, "fontsize": 9, "bbox": box}
         left.annotate("start", place, (0, 4), textcoords="offset points", va="bottom", **look)
-    left.plot(
-        [steps[-1]], [track.final], "D", color=TONES[2], markeredgecolor="white", markersize=9,
-        label="rounded, exact model", zorder=4,
-    )  # fmt: skip
+    ring = {"markersize": 13, "markerfacecolor": "none", "markeredgewidth": 1.6, "color": INK}
+    left.plot([steps[-1]], [track.final], "o", label="the design", zorder=4, **ring)
+    if groups := left.get_lines()[:-1]:
+        groups[0].set_label("other restarts")
     left.set_yscale("log")
     left.set_xlabel("step")
     left.set_ylabel(track.label, color=INK)
     shown = [x for x in (track.start, track.final, *best) if x is not None]
     left.set_ylim(0.8 * min(shown), 1.3 * max(shown))
     readable(left, 200.0)
-    left.legend(loc="upper right")
+    left.set_title("the search")
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "handlelength": 2.5}
+    left.legend(ncols=4, columnspacing=1.4, **place)
 
 
 def _numbers(right: "Axes", track: Track) -> None:

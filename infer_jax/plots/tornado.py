@@ -1,24 +1,43 @@
-"""Draws a tornado: elasticities as bars to both sides, the largest on top."""
+"""Draws a tornado: what 10 % more of each number changes, the largest change on top."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.plots.style import INK, TONES, WIDE, blank, save, style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HEIGHT = 0.26  # inches of a bar
+APART = 0.03  # of the longest bar: a slope that is nearer to its bar is not drawn
+# colour and hatch of what a number is of: told apart in grey, too
+KINDS = {
+    "hardware": (TONES[0], ""),
+    "model": (TONES[3], "...."),
+    "load and layout": (TONES[5], "////"),
+    "estimator": ("#9a9a9a", ""),
+}
+SLOPE = "ten times what 1 % more changes"
 
 
 class TornadoBar(NamedTuple):
-    """One number: the change by 10 % more of it at its slope, and the evaluated change, in %."""
+    """One number: of which of ``KINDS`` it is, and what it changes, in %.
+
+    ``tenth``: by 10 % more of it, evaluated, NaN where a bound is passed; ``slope``: by 1 %.
+    """
 
     label: str
+    kind: str
     slope: float
     tenth: float
-    kinked: bool
+
+    @property
+    def drawn(self) -> float:
+        """The length of the bar: the change by 10 % more, or of the slope where there is none."""
+        return 10.0 * self.slope if math.isnan(self.tenth) else self.tenth
 
 
 def plot_tornado(
@@ -30,31 +49,73 @@ def plot_tornado(
 ) -> "Figure":
     """A picture of bars by panel; written to ``path`` if given, in the format of its suffix.
 
-    A bar is the change of the output that 10 % more of the number would make at the point's
-    slope; a mark shows what it makes when evaluated; numbers at a kink are hatched.
+    A bar is the change of the output by 10 % more of the number, evaluated; an upright line is
+    what the slope at the point says of it, where that differs; longest bars come first.
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
     with style():
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+
         rows, gaps = sum(len(bars) for bars in panels.values()), 1.1 * len(panels)
-        figure, _ = blank(WIDE, 0.5 + gaps + HEIGHT * rows, title, caption)
+        kinds = [k for k in KINDS if any(b.kind == k for bars in panels.values() for b in bars)]
+        high, room = 0.5 + gaps + HEIGHT * rows, 0.3
+        figure, low = blank(WIDE, high, title, caption, below=room)
         shares = [len(bars) + 1.0 for bars in panels.values()]
         # one below the other: three side by side are too small to read in a page
         every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=shares)[:, 0]
-        for axes, (name, bars) in zip(every, panels.items(), strict=True):
-            at = range(len(bars), 0, -1)
-            axes.axvline(0.0, color=INK, linewidth=0.8)
-            for y, bar in zip(at, bars, strict=True):
-                tone = TONES[2] if bar.slope > 0 else TONES[0]
-                look = {"hatch": "////"} if bar.kinked else {}
-                axes.barh(y, 10 * bar.slope, height=0.62, color=tone, edgecolor="white", **look)
-            axes.plot([b.tenth for b in bars], list(at), "D", color=TONES[3], markersize=4)
-            axes.set_yticks(list(at), [b.label for b in bars])
-            axes.set_axisbelow(True)
-            axes.grid(axis="y", visible=False)
-            axes.set_title(name)
-        every[-1].set_xlabel("change in %, for 10 % more of the number")
+        sloped = [
+            _draw(axes, name, bars)
+            for axes, (name, bars) in zip(every, panels.items(), strict=True)
+        ]
+        every[-1].set_xlabel("change in %, by 10 % more of the number")
+        keys: list[Any] = [Patch(label=kind, **_look(kind)) for kind in kinds]
+        if any(sloped):
+            keys.append(Line2D([], [], label=SLOPE, **_tick()))
+        place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
+        figure.legend(
+            handles=keys,
+            ncols=len(keys),
+            handlelength=1.4,
+            columnspacing=1.2,
+            borderpad=0.2,
+            **place,
+        )
         if path is not None:
             save(figure, path)
     return figure
+
+
+def _draw(axes: "Axes", name: str, bars: Sequence[TornadoBar]) -> bool:
+    """The bars of a panel; whether a slope that differs is among them."""
+    ordered = sorted(bars, key=lambda bar: -abs(bar.drawn))
+    at = range(len(ordered), 0, -1)
+    axes.axvline(0.0, color=INK, linewidth=0.8)
+    for y, bar in zip(at, ordered, strict=True):
+        axes.barh(y, bar.drawn, height=0.62, **_look(bar.kind))
+    least = APART * max((abs(bar.drawn) for bar in bars), default=0.0)
+    off = [
+        (10.0 * bar.slope, y)
+        for y, bar in zip(at, ordered, strict=True)
+        if abs(10.0 * bar.slope - bar.drawn) > least
+    ]
+    axes.plot([x for x, _ in off], [y for _, y in off], zorder=4, **_tick())
+    axes.set_yticks(list(at), [bar.label for bar in ordered])
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}" if x else "0")
+    axes.set_title(name)
+    return bool(off)
+
+
+def _look(kind: str) -> dict[str, Any]:
+    tone, hatch = KINDS[kind]
+    return {"facecolor": tone, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
+
+
+def _tick() -> dict[str, Any]:
+    look = {"markersize": 11, "markeredgewidth": 1.8, "markeredgecolor": INK}
+    return {"marker": "|", "linestyle": "none", **look}

@@ -13,6 +13,7 @@ from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.physics.pareto import undominated
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
+from infer_jax.specs.declared_outputs import Output
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.columns import Column
 from infer_jax.sweeps.everything import Everything
@@ -31,29 +32,81 @@ BARS = 12  # rows that are drawn as bars
 ALLOWED = "rows of a sweep (pareto, top, best, everything), or a histogram"
 
 
-def asked(ready: "Prepared", kept: "Kept") -> str:
-    """Models and formats, lengths, rents and estimators of a sweep, for its caption."""
+def asked(ready: "Prepared") -> str:
+    """Models, formats, lengths, axes, rents and estimators of a sweep, for its caption."""
     work = ready.groups[0].base.workload
+    swept = _swept(ready)
     lengths: list[str] = []
     for name, end in (("isl", "in"), ("osl", "out")):
-        axis = kept.columns.get(f"workload.{name}") if f"workload.{name}" in kept.axes else None
-        ends = [float(getattr(work, name))] if axis is None else [axis.min(), axis.max()]
+        ends = swept.pop(f"workload.{name}", (float(getattr(work, name)),))
         tokens = "" if lengths else " tokens"
         lengths.append(f"{' to '.join(f'{x:,.12g}' for x in dict.fromkeys(ends))}{tokens} {end}")
     models = [x for x in ready.named.values() if isinstance(x, Model)]
     systems = [x for x in ready.named.values() if isinstance(x, System)]
     formats = [*dict.fromkeys(x.quantisation for x in models)]
     rents = [f"{x.name} ${float(x.hardware.price):g}" for x in systems]
-    priced = "hardware.price" not in kept.axes and rents
+    priced = "hardware.price" not in swept and rents
     estimators = [*dict.fromkeys(one.innermost.table for one in ready.estimators)]
     parts: list[str] = [
         ", ".join(x.name for x in models),
         ", ".join(formats),
         ", ".join(lengths),
+        ", ".join(
+            f"{_said(path)} {low:,.6g} to {high:,.6g}" for path, (low, high) in swept.items()
+        ),
         f"{', '.join(rents)} an hour and GPU" if priced else "",
         f"estimator {', '.join(estimators)}",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def limit(name: str, value: float, known: Mapping[str, Output] = PRINTED) -> str:
+    """A limit in the words and unit of its output; by its name where it is none.
+
+    >>> limit("tpot", 0.03)
+    'TPOT 30 ms'
+    """
+    output = known.get(name)
+    if output is None:
+        return f"{name} {value:g}"
+    unit = "" if output.printed_unit == "1" else f" {output.printed_unit}"
+    return f"{output.short or output.title} {output.factor * value:.3g}{unit}"
+
+
+def titled(ready: "Prepared", *, answer: bool) -> str:
+    """What is drawn of a sweep, for its title; ``answer``: one of all points."""
+    models = [x.name for x in ready.named.values() if isinstance(x, Model)]
+    of = f"{models[0]}: " if len(models) == 1 else ""
+    terms = [parse(term)[0] for term in ready.reducer.terms]
+    what = "the frontier" if isinstance(ready.reducer, Pareto) else "the best"
+    if isinstance(ready.reducer, Everything):
+        only = PRINTED.get(terms[0]) if len(terms) == 1 else None
+        what = "all" if only is None else only.title
+    what = "the distribution" if answer else what
+    said = f"{of}{what} of {ready.size:,} configurations"
+    return said[0].upper() + said[1:] if not of else said
+
+
+def _swept(ready: "Prepared") -> dict[str, tuple[float, float]]:
+    """The least and the most of each axis of numbers that has several."""
+    ends: dict[str, tuple[float, float]] = {}
+    for axis in (axis for group in ready.groups for axis in group.columns):
+        numbers = [float(x) for x in axis.labels if isinstance(x, int | float)]
+        if numbers and min(numbers) < max(numbers):
+            low, high = ends.get(axis.path, (min(numbers), max(numbers)))
+            ends[axis.path] = min(low, *numbers), max(high, *numbers)
+    return ends
+
+
+def _said(path: str) -> str:
+    """An axis in a word, for a list of them.
+
+    >>> _said("plan.tp"), _said("workload.batch")
+    ('TP', 'requests in flight')
+    """
+    from infer_jax.plots.names import named
+
+    return named(path).rpartition(", ")[2]
 
 
 class Kept(NamedTuple):

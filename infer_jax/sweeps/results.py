@@ -18,12 +18,11 @@ from infer_jax.plots.pictured import Pictured, dated
 from infer_jax.results import Column as Heading, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.sweeps import pictures, tables
+from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.columns import Column, Columns
-from infer_jax.sweeps.everything import Everything
 from infer_jax.sweeps.explanation import Explanation, explain
-from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Answer
+from infer_jax.sweeps.reducers import Answer, Reducer
 from infer_jax.sweeps.refine import RefinedPoints
 from infer_jax.sweeps.stream import Outcome
 
@@ -59,7 +58,7 @@ class SweepResult(Pictured):
 
     ``provenance``: its program, estimators, sources and points; ``trust``: known errors of each
     estimator on each system; ``source``: the file that the sweep was read from; ``out``: the file
-    that the rows were written to, if any.
+    that the rows were written to, if any; ``drawn``: the files of its pictures.
     """
 
     ready: Prepared
@@ -71,6 +70,7 @@ class SweepResult(Pictured):
     source: str = ""
     trust: Sequence[Trust] = ()
     out: str | None = None
+    drawn: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -155,6 +155,7 @@ class SweepResult(Pictured):
             **self.provenance,
             "notes": list(self.notes),
             "out": self.out,
+            **({"picture": ", ".join(self.drawn)} if self.drawn else {}),
             "trust": [{"estimator": one.estimator, **one.fields()} for one in self.trust],
             "met": self.met,
             "rows": self.rows(),
@@ -181,7 +182,9 @@ class SweepResult(Pictured):
             if len(self) > SHOWN:
                 yield ""
                 yield f"The first {SHOWN} of {len(self)} rows."
-        yield Notes([*self.notes, *([f"Written to {self.out}."] if self.out else [])])
+        files = [f"Written to {self.out}."] if self.out else []
+        files += [f"Picture: {', '.join(self.drawn)}."] if self.drawn else []
+        yield Notes([*self.notes, *files])
 
     def _table(self) -> Table:
         """The first rows: their axes and the terms they are chosen by."""
@@ -210,16 +213,22 @@ class SweepResult(Pictured):
 
         axes = tuple(self.axes(0)) if len(self) else ()
         kept = pictures.Kept(self.ready.reducer, self.columns, self.units, axes, self.answer)
-        what = "The frontier" if isinstance(self.ready.reducer, Pareto) else "The best"
-        what = "All" if isinstance(self.ready.reducer, Everything) else what
-        what = "The distribution" if self.answer is not None else what
-        models = [x.name for x in self.ready.named.values() if isinstance(x, Model)]
-        of = f"{models[0]}: " if len(models) == 1 else ""
-        title = words(f"{of}{what[0].lower() if of else what[0]}{what[1:]} of ")
-        title += f"{self.ready.size:,} configurations"
-        many = f" {len(self):,} {'row' if len(self) == 1 else 'rows'} kept." if len(self) else ""
-        caption = words(dated(f"{pictures.asked(self.ready, kept)}.{many}"))
+        title = words(pictures.titled(self.ready, answer=self.answer is not None))
+        feasible, under = int(self.provenance["counts"]["feasible"]), _limits(self.ready.reducer)
+        fit = f"{feasible:,} of {self.ready.size:,} can run"
+        fit += (
+            ""
+            if feasible == self.ready.size
+            else ", the others lack memory or break a rule of layouts"
+        )
+        caption = words(dated(f"{pictures.asked(self.ready)}. {fit}.{under}"))
         return pictures.figure(kept, title, caption)
+
+
+def _limits(reducer: Reducer) -> str:
+    """The limits within which the best was sought, in words."""
+    under = dict(reducer.under) if isinstance(reducer, Best) else {}
+    return f" Limits: {', '.join(pictures.limit(*one) for one in under.items())}." if under else ""
 
 
 def _cell(value: object, marks: Mapping[str, str]) -> str:

@@ -3,14 +3,13 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from infer_jax.calibration.replayed import calibrate_requests
 from infer_jax.calibration.runs import engine_of
 from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog import System
-from infer_jax.catalog.files import replacing, write_text
+from infer_jax.catalog.files import write_text
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Hardware
@@ -32,7 +31,7 @@ def calibrate(
     hardware: HardwareLike,
     files: Place | Sequence[Place],
     *,
-    out: Place | None = None,
+    out: pictures.Names | None = None,
     engine: str | None = None,
     tp: float | None = None,
     pp: float | None = None,
@@ -49,7 +48,6 @@ def calibrate(
     quant: str | None = None,
     kv_dtype: str | None = None,
     parameter: str | Sequence[str] | None = None,
-    picture: Place | None = None,
 ) -> CalibrateResult:
     """What do measured runs say of a server? Fits it, with intervals, and writes a profile.
 
@@ -57,8 +55,7 @@ def calibrate(
         config: the model that was served.
         hardware: the system, whose profile the fit starts from.
         files: benchmark files (docs/formats.md), folders of them, or patterns.
-        out: the profile to write, a .toml file; none where not given.
-        picture: the parity picture to write with it; ``plot`` draws it at any time.
+        out: the profile to write, a .toml file, or the file of the picture, or a list of both.
         parameter: coefficients to fit; by default as many as the runs bear.
         prompts: requests of each run that are fitted, the first ones; the others are predicted.
 
@@ -76,7 +73,8 @@ def calibrate(
     >>> low < fit.server.fit.values["decode_factor"] < high
     True
     """
-    _check(out, hardware, picture)
+    target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
+    _check(target, hardware)
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
@@ -95,47 +93,40 @@ def calibrate(
             raise refuse("--prompts", prompts, f"with runs that are replayed: {each}")
         with busy("fitting"):
             server = calibrate_server(start, arch, asked.hardware, runs, names or None)
-        return write(CalibrateResult(asked, server, why_not=each), out, picture)
+        return write(CalibrateResult(asked, server, why_not=each), target, drawn)
     with busy("fitting"):
         server = calibrate_requests(start, arch, asked.hardware, each, names or None)
-    return write(CalibrateResult(asked, server), out, picture)
+    return write(CalibrateResult(asked, server), target, drawn)
 
 
-def _check(out: Place | None, hardware: HardwareLike, picture: Place | None) -> None:
+def _check(out: str | None, hardware: HardwareLike) -> None:
     """Refuse, before anything is computed, what could not be written after it.
 
     Raises:
         InputError: a place that cannot be, or the profile that is started from.
     """
-    if picture is not None:
-        pictures.check(picture)
     if out is None:
         return
     path = Path(out)
-    if path.suffix != ".toml" or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise refuse("--out", str(out), "a .toml file in a folder that can be written")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise refuse("--out", out, "a .toml file in a folder that can be written")
     if isinstance(hardware, Hardware):
         allowed = "with a system by name or file, over whose profile the new one stands"
-        raise refuse("--out", str(out), allowed)
+        raise refuse("--out", out, allowed)
     base = hardware.path if isinstance(hardware, System) else Path(hardware)
     if base.exists() and path.exists() and path.samefile(base):
-        raise refuse("--out", str(out), "another file than --hardware, which it starts from")
+        raise refuse("--out", out, "another file than --hardware, which it starts from")
 
 
-def write(result: CalibrateResult, out: Place | None, picture: Place | None) -> CalibrateResult:
-    """``result`` with its profile and its picture written, both or neither."""
-    drawn = None if picture is None or find_spec("matplotlib") is None else os.fspath(picture)
-    if drawn is not None:
-        with replacing(drawn) as partial:
-            result.plot(partial)
-            _profile(result, out)
-    else:
-        _profile(result, out)
-    written = Written("" if out is None else os.fspath(out), drawn, picture is not None)
-    return replace(result, written=written)
+def write(result: CalibrateResult, out: str | None, drawn: Sequence[str]) -> CalibrateResult:
+    """``result`` with its profile and its pictures written: pictures first, which may fail."""
+    for picture in drawn:
+        result.draw(picture)
+    _profile(result, out)
+    return replace(result, written=Written(out or "", drawn))
 
 
-def _profile(result: CalibrateResult, out: Place | None) -> None:
+def _profile(result: CalibrateResult, out: str | None) -> None:
     if out is not None:
         server, counted, errors = result.server, result.counted, result.summary
         write_text(out, profile.text(result.asked, server, counted, errors, Path(out)))

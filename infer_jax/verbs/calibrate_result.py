@@ -42,11 +42,10 @@ class OutputErrors(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The files of a calibration: its profile, and its picture where one was asked for."""
+    """The files of a calibration: its profile, and its pictures."""
 
     out: str = ""
-    picture: str | None = None
-    pictured: bool = False
+    pictures: Sequence[str] = ()
 
 
 NOTHING = Written()
@@ -81,7 +80,7 @@ class CalibrateResult(Pictured):
 
     def fields(self) -> Mapping[str, object]:
         """A calibration for JSON, in SI units but for keys that say others."""
-        server, out, picture = self.server, self.written.out, self.written.picture
+        server, (out, drawn) = self.server, self.written
         requests = server.requests
         return {
             **({"out": out} if out else {}),
@@ -106,7 +105,7 @@ class CalibrateResult(Pictured):
             ],
             "worst": [self._run(i) for i in self._worst()],
             "next": [_proposal(one) for one in server.proposals],
-            **({"picture": picture} if self.written.pictured else {}),
+            **({"picture": ", ".join(drawn)} if drawn else {}),
             "notes": self.notes,
         }
 
@@ -185,10 +184,10 @@ class CalibrateResult(Pictured):
     @cached_property
     def notes(self) -> list[str]:
         """What was written, what the runs leave open, and what was assumed."""
-        out, picture, pictured = self.written
+        out, drawn = self.written
         files = [f"Written to {out}. Use it: --hardware {out} --estimator serving."] if out else []
-        if pictured:
-            files.append(f"Picture: {picture}." if picture else pictures.missing())
+        if drawn:
+            files.append(f"Picture: {', '.join(drawn)}.")
         return [*files, *how(self.why_not), *caveats(self.server), *self.asked.notes]
 
     @property

@@ -20,11 +20,10 @@ from infer_jax.errors import InputError
 from infer_jax.results.numbers import plain
 from infer_jax.results.wording import by_command
 from infer_jax.sweeps.best import Best
-from infer_jax.verbs import checks
+from infer_jax.verbs import checks, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
 from infer_jax.verbs.limits import long_times
-from infer_jax.verbs.pictures import missing
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy, watched
 
@@ -43,7 +42,7 @@ def codesign(
     ttft: checks.Time | None = None,
     tpot: checks.Time | None = None,
     target_throughput: float | None = None,
-    out: Place | None = None,
+    out: pictures.Names | None = None,
     seed: int | None = None,
 ) -> CodesignResult:
     """Which shape, split and batch would be better: least cost at a speed, within limits?
@@ -55,7 +54,7 @@ def codesign(
         spec: a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
         ttft: limit in s or as a text such as "300ms", as ``tpot``; ``target_throughput``: least
             output tokens/s per GPU.
-        out: a folder for config.json, design.json and path.png.
+        out: a folder for config.json and design.json, or the file of the picture, or both.
         seed: of the random starts.
 
     Raises:
@@ -73,6 +72,7 @@ def codesign(
     True
     """
     model = "--model" if by_command() else "--config"
+    folder, drawn = pictures.split(out, "a folder", bool)
     options = {model: config, "--hardware": hardware, "--estimator": estimator}
     limits = {"ttft": checks.read(ttft), "tpot": checks.read(tpot), "throughput": target_throughput}
     options |= {"--ttft": ttft, "--tpot": tpot, "--target-throughput": target_throughput}
@@ -90,10 +90,13 @@ def codesign(
         name = estimator or "economics.planned"
         table = default_tables(os.fspath(config), os.fspath(hardware), name, isl, osl, kept)
         asked = spec_of("infer-jax codesign", table)
-    return CodesignResult(tuple(_designs(asked, out, seed)))
+    found = CodesignResult(tuple(_designs(asked, folder, seed)), drawn)
+    for picture in drawn:
+        found.draw(picture)
+    return found
 
 
-def _designs(asked: DesignSpec, out: Place | None, seed: int | None) -> Iterator[DesignResult]:
+def _designs(asked: DesignSpec, out: str | None, seed: int | None) -> Iterator[DesignResult]:
     """The design for each [keep] of the spec, its files written as soon as it is computed."""
     for i, keep in enumerate(asked.keeps):
         one = _report(asked, _design(asked, keep, seed), keep, wanted=out is not None)
@@ -139,18 +142,13 @@ def _report(asked: DesignSpec, design: Design, keep: Best, *, wanted: bool) -> D
 
 
 def _write(out: Path, one: DesignResult) -> DesignResult:
-    """``one`` with its files in a folder: design.json, config.json and path.png."""
+    """``one`` with its files in a folder: design.json and config.json."""
     folder = folder_of(out)
     design = {k: v for k, v in one.fields().items() if k != "config"}
     for name, table in (("design.json", design), ("config.json", one.config)):
         if table is not None:
             write_text(folder / name, json.dumps(plain(table), indent=2) + "\n")
-    notes = [*one.notes, f"Written to {folder}."]
-    if one.design.paths and missing():
-        notes.append("No picture: pip install 'infer_jax[plots]'.")
-    elif one.design.paths:
-        one.plot(folder / "path.png")
-    return replace(one, notes=tuple(notes))
+    return replace(one, notes=(*one.notes, f"Written to {folder}."))
 
 
 @contextmanager

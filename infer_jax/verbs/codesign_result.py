@@ -8,45 +8,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from infer_jax.design.ascent import KEPT
 from infer_jax.design.design import Design
 from infer_jax.design.quality_wrapper import QualityEstimate
-from infer_jax.design.sensitivity import known_outputs
 from infer_jax.design.toml import DesignSpec
 from infer_jax.design.violations import estimate_of
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
-from infer_jax.plots.pictured import Pictured, dated
+from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
-from infer_jax.verbs import limits
+from infer_jax.verbs import codesign_picture, limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from infer_jax.plots.path import Change, Track
-
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
-# what is drawn of start and design: its words, unit, and what of the SI unit that is
-DRAWN = {
-    "cost": ("output tokens", "$/Mtok", 1.0),
-    "tpot": ("time per output token", "ms", 1e3),
-    "ttft": ("time to first token", "ms", 1e3),
-    "throughput": ("throughput per GPU", "tokens/s", 1.0),
-    "parameters": ("parameters", "billion", 1e-9),
-    "active": ("active parameters", "billion", 1e-9),
-    "kv_bytes": ("KV cache of a token", "kB", 1e-3),
-    "loss": ("predicted loss", "nats", 1.0),
-    "lifetime": ("training and serving", "million $", 1e-6),
-}
-CAPTION = (
-    "Below: all restarts, relaxed (no steps, kinks smoothed where the estimator can); a thin line "
-    "breaks a limit. The design is rounded and priced by the exact model."
-)
 
 
 class SecondEstimate(NamedTuple):
@@ -151,50 +131,12 @@ class DesignResult(Pictured):
         yield Notes(self.notes)
 
     def _figure(self) -> "Figure":
-        """All restarts by step, and where the numbers of the best one went.
+        """The start and the design, and the search.
 
         Raises:
             InputError: nothing moved along gradients; see ``Result.plot``.
         """
-        if not self.design.paths:
-            raise InputError("plot", "paths", "none", "a design with numbers that move")
-        from infer_jax.plots.path import plot_path
-        from infer_jax.plots.style import words
-
-        track, one = track_of(self.design), self.design
-        title = words(f"{self.asked.model} redesigned: {self.keep.by} {one.gain:.3g} times better")
-        work = one.point.workload
-        under = ", ".join(_limit(name, x) for name, x in dict(self.keep.under).items())
-        formats = ", ".join(dict.fromkeys(self.asked.formats.values()))
-        price = float(one.point.hardware.price)
-        caption = (
-            f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
-            f"{formats + '; ' if formats else ''}{self.asked.system}, ${price:g} an "
-            f"hour and GPU; {'limits: ' + under if under else 'no limits'}; "
-            f"estimator {self.asked.names[0]}. {CAPTION}"
-        )
-        said = words(dated(caption))
-        return plot_path(track, changes=self._changes(), title=title, caption=said)
-
-    def _changes(self) -> "dict[str, list[Change]]":
-        """The numbers that are free, and what the design brings, beside the start's."""
-        from infer_jax.plots.names import named
-        from infer_jax.plots.path import Change
-
-        start, one = self.asked.start, self.design
-        free = [
-            Change(named(path), float(start[path]), float(value))
-            for path, value in self.values.items()
-            if isinstance(value, int | float | np.number) and path in start
-        ]
-        before, after = one.start_terms, one.terms
-        dense = after.get("active") == after.get("parameters")
-        brings = [
-            Change(said, factor * before[name], factor * after[name], unit)
-            for name, (said, unit, factor) in DRAWN.items()
-            if name in after and not (name == "active" and dense)
-        ]
-        return {"what changed": free, "what it brings": brings}
+        return codesign_picture.of_design(self)
 
     def _terms(self) -> Table:
         now, before = self.design.terms, self.design.start_terms
@@ -211,14 +153,19 @@ class DesignResult(Pictured):
 
 @dataclass(frozen=True, repr=False)
 class CodesignResult(Pictured):
-    """The designs of a spec: one, or one for each value of a limit along a frontier."""
+    """The designs of a spec: one, or one for each value of a limit along a frontier.
+
+    ``drawn``: the files of the pictures that were asked for.
+    """
 
     designs: tuple[DesignResult, ...]
+    drawn: tuple[str, ...] = ()
 
     def fields(self) -> Mapping[str, object]:
         """Of one design its own; of a frontier a list."""
         every = [one.fields() for one in self.designs]
-        return every[0] if len(every) == 1 else {"frontier": every}
+        drawn = {"picture": ", ".join(self.drawn)} if self.drawn else {}
+        return {**(every[0] if len(every) == 1 else {"frontier": every}), **drawn}
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a term of one design; of a frontier one row a design, with all its terms."""
@@ -233,32 +180,13 @@ class CodesignResult(Pictured):
         """Every design after the other."""
         for one in self.designs:
             yield from one.parts()
+        if self.drawn:
+            yield Notes([f"Picture: {', '.join(self.drawn)}."])
 
     def _figure(self) -> "Figure":
-        """The path to the design; of a frontier, ``designs[i].plot()``."""
+        """The path to the design; of a frontier, the objective over the limit that varies."""
         first, *others = self.designs
-        if others:
-            many = f"{len(self.designs)} designs"
-            raise InputError("plot", "designs", many, "designs[i].plot() of one of them")
-        return first._figure()
-
-
-def track_of(design: Design) -> "Track":
-    """The last of a design's paths as ``plots.path`` draws it."""
-    from infer_jax.plots.path import Track
-
-    path, unit = design.paths[-1], unit_of(design.by, design.point, design.estimate)
-    winner = int(path.ends[0])
-    return Track(
-        objective=np.exp(path.objective * design.sign),
-        kept=path.excess <= KEPT,
-        winner=winner,
-        values=path.values[:, winner],
-        names=design.moving,
-        start=design.start_objective if design.start_met else None,
-        final=design.objective,
-        label=design.by if unit in ("", "1") else f"{design.by} ({unit})",
-    )
+        return codesign_picture.of_frontier(self.designs) if others else first._figure()
 
 
 def priced(
@@ -310,15 +238,6 @@ def folder_of(out: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
     return folder
-
-
-def _limit(name: str, value: float) -> str:
-    """A limit in the words and unit of its output; by its name where it is none."""
-    output = known_outputs().get(name)
-    if output is None:
-        return f"{name} {value:g}"
-    unit = "" if output.printed_unit == "1" else f" {output.printed_unit}"
-    return f"{output.short or output.title} {output.factor * value:g}{unit}"
 
 
 def _columns(first: str) -> list[Column]:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 STAGES = ("prefill", "decode")
 OVERLAPPED = "hidden by overlap"
+COMPUTED = ("attention", "feedforward", "head")  # terms whose times are those of kernels
+BESIDE = {"network": "between GPUs"}  # words of terms that are no kernel's
+KERNELS = {"output": "attention output", "head": "output head", "dense up": "dense layers up",
+           "dense down": "dense layers down", "shared up": "shared expert up",
+           "shared down": "shared expert down"}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,20 +97,30 @@ class KernelsResult(Pictured):
         yield Notes([f"Balance of the chip, FLOP per byte: {balance}.", *self.notes])
 
     def _figure(self) -> "Figure":
-        """The kernels of both passes in all layers, the longest first."""
+        """The kernels of both passes in all layers, communication and scheduling."""
         from infer_jax.plots.bars import Panel, plot_bars
         from infer_jax.plots.style import words
 
-        panels = [Panel(stage, "ms", _bars(self.kernels[stage])) for stage in STAGES]
+        spent = self._terms
+        panels = [
+            Panel(
+                f"{stage}: {digits(sum(spent[stage].values()))} ms in all",
+                "ms",
+                _bars(self.kernels[stage], spent[stage]),
+            )
+            for stage in STAGES
+        ]
+        hidden = any(OVERLAPPED in terms for terms in spent.values())
+        overlap = " Bars overlap: a pass takes less than their sum." if hidden else ""
         gpus = f"{float(self.estimate.chips):g} {self.asked.system.title}"
         caption = pictures.caption(
             self.asked,
             self.workload,
             self.estimator,
             f"{float(self.workload.batch):.6g} requests in flight. A bar is a kernel of all layers "
-            "on one GPU, for one micro-batch.",
+            f"on one GPU; its colour is what limits it.{overlap}",
         )
-        title = words(f"{self.asked.model.name} on {gpus}")
+        title = words(f"{self.asked.model.name} on {gpus}: where both passes spend their time")
         return plot_bars(panels, title=title, caption=caption)
 
     @property
@@ -169,13 +184,24 @@ class KernelsResult(Pictured):
         return {bits: rate / chip.memory_bandwidth for bits, rate in rates.items()}
 
 
-def _bars(kernels: Sequence[KernelRow]) -> dict[str, dict[str, float]]:
-    """Milliseconds of each kernel in all layers, by what binds it, the longest first."""
+def _bars(kernels: Sequence[KernelRow], spent: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Milliseconds of each kernel in all layers, by what binds it, the longest first.
+
+    Micro-batches are counted, so that the bars add up to the terms of the pass; those that are
+    no kernel's, such as communication, have bars of their own.
+    """
     bars: dict[str, dict[str, float]] = {}
     for row in kernels:
-        parts = bars.setdefault(row["kernel"], {})
-        bound = f"bound by {row['bound']}"
+        parts = bars.setdefault(KERNELS.get(row["kernel"], row["kernel"]), {})
+        bound = row["bound"]
         parts[bound] = parts.get(bound, 0.0) + 1e-3 * row["layers"] * row["time_us"]
+    once = sum(sum(parts.values()) for parts in bars.values())
+    computed = sum(x for name, x in spent.items() if name in COMPUTED)
+    times = computed / once if once > 0.0 else 1.0
+    bars = {name: {k: times * x for k, x in parts.items()} for name, parts in bars.items()}
+    for name, x in spent.items():
+        if name not in (*COMPUTED, OVERLAPPED):
+            bars[BESIDE.get(name, name)] = {name: x}
     return dict(sorted(bars.items(), key=lambda item: -sum(item[1].values())))
 
 

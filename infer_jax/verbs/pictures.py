@@ -1,7 +1,7 @@
 """Checks of the files that a verb writes, and what captions of pictures say."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,6 +9,9 @@ from infer_jax.plots.pictured import KINDS, dated, ending
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
+
+Place = str | os.PathLike[str]
+Names = Place | Sequence[Place]  # of files
 
 
 def check(
@@ -38,6 +41,35 @@ def check(
         from infer_jax.pages import vega  # which needs packages that pictures do not
 
         vega.check()
+
+
+def split(
+    out: Names | None, data: str, is_data: Callable[[str], bool]
+) -> tuple[str | None, tuple[str, ...]]:
+    """The file of the answer's data among the names of ``out``, and those of its pictures.
+
+    ``data``: what the former ends in, in words; ``is_data``: whether a name is of that kind. All
+    pictures are checked, before anything is computed.
+
+    Raises:
+        InputError: a name of neither kind, two of data, a picture that cannot be written.
+    """
+    if out is None:
+        return None, ()
+    names = [os.fspath(x) for x in ([out] if isinstance(out, str | os.PathLike) else out)]
+    drawn = tuple(name for name in names if Path(name).suffix.lower() in KINDS)
+    rest = [name for name in names if name not in drawn]
+    allowed = f"{data}, or for a picture {ending()}"
+    for name in rest:
+        if not is_data(name):
+            raise refuse("--out", name, allowed)
+    if len(rest) > 1:
+        raise refuse("--out", rest[1], f"a second picture alone: {ending()}")
+    for name in drawn:
+        check(name, otherwise="")
+    if drawn and (lacks := missing()):
+        raise refuse("--out", drawn[0], lacks)
+    return (rest[0] if rest else None), drawn
 
 
 def missing() -> str:

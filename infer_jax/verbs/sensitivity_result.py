@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 DARK = "J/Mtok is unknown: the profile of {} has no power."
 AXES = ("tpot", "cost")  # of the frontier
 BARS = 12  # of each output in the picture
+# numbers that a kind of block sets, of which nobody buys 10 % more
+FIXED = ("feedforward.inward", "shared.inward", "attention.kv_matrices")
 HEADS = (
     *(Column("number", left=True), Column("value"), Column("slope"), Column("below, above")),
     *(Column(x, "%") for x in ("step", "+10 %", "x2")),
@@ -174,23 +176,28 @@ class SensitivityResult(Pictured):
         from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
         slopes = worth(self.points[0].slopes, self.points[0].point.arch)
+        slopes = [e for e in slopes if not e.path.endswith(FIXED)]
         seen, panels = {e.output for e in slopes}, {}
         for output in known_outputs().values():
             if output.name in seen and not output.drawn:
-                rows = [e for e in slopes if e.output == output.name and e.weight > 1e-3][:BARS]
-                panels[output.short] = [
-                    TornadoBar(named(e.path), e.slope, 100 * e.tenth, e.kinked) for e in rows
+                rows = [e for e in slopes if e.output == output.name and e.weight > 1e-3]
+                bars = [
+                    TornadoBar(named(e.path), _kind(e.path), e.slope, 100 * e.tenth) for e in rows
                 ]
+                bars.sort(key=lambda bar: -abs(bar.drawn))
+                panels[output.short] = bars[:BARS]
         point = self.points[0].point
         work, plan = point.workload, point.plan
         gpus = float(plan.tp * plan.pp * plan.ep)
+        degrees = {name: float(getattr(plan, name)) for name in ("tp", "pp", "ep")}
+        layout = " ".join(f"{name.upper()}{x:g}" for name, x in degrees.items() if x > 1) or "TP1"
         caption = pictures.caption(
             self.asked,
             work,
             self.estimator,
-            f"{float(work.batch):.6g} requests in flight. Bars: 10 times the elasticity at the "
-            "point; diamonds: 10 % more, evaluated; hatched: a maximum or a whole number at the "
-            "point itself. The estimator's own coefficients are left out.",
+            f"{float(work.batch):.6g} requests in flight, {layout}. A bar is evaluated, all other "
+            "numbers held; whole numbers may be fractions in between. The estimator's own "
+            "coefficients are left out.",
         )
         name = f"{self.asked.model.name} on {gpus:g} {self.asked.system.title}"
         title = words(f"{name}: what 10 % more of each number changes")
@@ -218,6 +225,14 @@ def _where(point: Point) -> dict[str, object]:
 
 def _fields(e: Elasticity) -> dict[str, object]:
     return {**vars(e), "kinked": e.kinked}
+
+
+def _kind(path: str) -> str:
+    """What a number is of, in the words of the picture."""
+    room = path.partition(".")[0]
+    return {"arch": "model", "hardware": "hardware", "estimator": "estimator"}.get(
+        room, "load and layout"
+    )
 
 
 def _row(e: Elasticity) -> list[str]:

@@ -38,10 +38,9 @@ def sweep(
     *,
     keep: Reducer | None = None,
     estimator: Estimators | None = None,
-    out: str | os.PathLike[str] | None = None,
+    out: pictures.Names | None = None,
     precision: str = "float32",
     checkpoint: str | os.PathLike[str] | None = None,
-    plot: str | os.PathLike[str] | None = None,
     feasible: str | None = None,
     legal: bool = True,
     chunk: int | None = None,
@@ -53,8 +52,8 @@ def sweep(
     """What ``keep`` keeps of all points of a space, or of a SPACE.toml (or its tables).
 
     ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything`` of
-    ``infer_jax.sweeps``, ``estimator`` a name, an estimator, or several. ``out`` is the result as
-    .parquet, .csv or .json, ``plot`` its picture.
+    ``infer_jax.sweeps``, ``estimator`` a name, an estimator, or several. ``out`` is the file of the
+    result, .parquet, .csv or .json, or of its picture, or a list of both.
 
     In float32 what lies within a margin is kept too, and decided in float64. ``feasible`` names
     what makes a point count: ``"decode.feasible"`` where prefill is not asked about; unless
@@ -78,15 +77,16 @@ def sweep(
     4
     """
     asked = _asked(space, keep, estimator, feasible)
-    if plot is not None:
-        _check_picture(asked, plot)
+    rows, drawn = pictures.split(out, f"a name that ends in {', '.join(tables.KINDS)}", _of_data)
+    if drawn and isinstance(asked.keep, Quantiles):
+        raise refuse("--out", drawn[0], "for a picture a file that keeps rows, or a histogram")
     ready = _prepared(asked, precision, legal)
     if ready.size > MOST:
         said = f"{ready.size:.3g} points"
         raise refuse("SPACE.toml", said, f"at most {MOST:.1g}, days at 10^10 points a second")
-    if out is not None:
-        tables.check(out, ready.mark)
-        beside = Path(out).with_name(f".{Path(out).name}.checkpoint.npz")
+    if rows is not None:
+        tables.check(rows, ready.mark)
+        beside = Path(rows).with_name(f".{Path(rows).name}.checkpoint.npz")
         checkpoint = checkpoint or beside
     with bar() as shown:
         result = start(
@@ -99,10 +99,11 @@ def sweep(
             progress=progress or shown,
         )
     source = "" if isinstance(space, Space | Mapping) else str(space)
-    target = None if out is None or jax.process_index() else str(out)
-    result = replace(result, source=source, trust=_trusted(asked, ready), out=target)
-    if not jax.process_index():
-        _write(result, plot, checkpoint)
+    first = not jax.process_index()
+    files = {"out": rows if first else None, "drawn": drawn if first else ()}
+    result = replace(result, source=source, trust=_trusted(asked, ready), **files)
+    if first:
+        _write(result, checkpoint)
     return result
 
 
@@ -148,11 +149,8 @@ def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[s
     return (estimators[0] if isinstance(given, str | Estimator) else estimators), names
 
 
-def _check_picture(asked: SweepFile, plot: str | os.PathLike[str]) -> None:
-    """Raise InputError unless what is kept can be drawn, and the picture written."""
-    pictures.check(plot, otherwise="", option="--plot")
-    if isinstance(asked.keep, Quantiles):
-        raise refuse("--plot", Path(plot), "a file that keeps rows, such as pareto, or a histogram")
+def _of_data(name: str) -> bool:
+    return Path(name).suffix in tables.KINDS
 
 
 def _prepared(asked: SweepFile, precision: str, legal: bool) -> Prepared:
@@ -180,15 +178,11 @@ def _trusted(asked: SweepFile, ready: Prepared) -> list[Trust]:
     ]
 
 
-def _write(
-    result: SweepResult,
-    plot: str | os.PathLike[str] | None,
-    checkpoint: str | os.PathLike[str] | None,
-) -> None:
+def _write(result: SweepResult, checkpoint: str | os.PathLike[str] | None) -> None:
     """Write the files of a result, and delete its checkpoint."""
     if result.out is not None:
         result.write(result.out)
-    if plot is not None:
-        result.plot(plot)
+    for picture in result.drawn:
+        result.draw(picture)
     if checkpoint is not None:
         Path(checkpoint).unlink(missing_ok=True)

@@ -16,7 +16,7 @@ POINT = ("llama-3.1-8b", "--tp", "1", "--isl", "1000", "--osl", "200", "--batch"
 
 
 def test_runs_become_a_profile_that_estimate_takes(tmp_path):
-    found = answer("calibrate", str(RUNS), *SERVER, "--out", "mine.toml")
+    found = answer("calibrate", str(RUNS), *SERVER, "--out", "mine.toml", "--out", "mine.png")
     errors = found["errors"]
     kinds = ("sheet", "before", "after", "held_out")
     tpot, ttft = ([errors[k][n]["median_percent"] for k in kinds] for n in ("tpot", "ttft"))
@@ -70,7 +70,7 @@ def test_the_verb_is_what_the_command_prints(tmp_path):
     names = ["decode_factor", "first_factor"]
     fit = ij.calibrate(*POINT[:1], "h100_sxm", RUNS, parameter=names, out="a.toml")
     assert (tmp_path / "a.toml").exists() and not (tmp_path / "a.png").exists()
-    command = ("calibrate", str(RUNS), *SERVER, *few, "--out", "a.toml", "--no-picture")
+    command = ("calibrate", str(RUNS), *SERVER, *few, "--out", "a.toml")
     said, text = answered_once(*command)
     assert {"schema": said["schema"], **as_command(fit)[0]} == said
     assert as_command(fit)[1].split() == text.split()
@@ -163,7 +163,7 @@ WORDS = {
     "no file": ("calibrate", "none/*.json", *SERVER, "--out", "mine.toml"),
     "picture of no kind": (
         *("calibrate", str(RUNS), *SERVER),
-        *("--out", "m.toml", "--picture", "m.gif"),
+        *("--out", "m.toml", "--out", "m.gif"),
     ),
     "a fact contradicted": ("calibrate", str(RUNS), *SERVER, "--out", "m.toml", "--tp", "2"),
     "no such engine": ("calibrate", str(RUNS), *SERVER, "--out", "m.toml", "--engine", "abacus"),

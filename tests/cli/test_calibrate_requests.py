@@ -128,7 +128,7 @@ def test_the_command_prints_what_the_verb_answers(fitted):
     folder, out, fit = fitted
     words = ("calibrate", str(folder), "--config", SERVER[0], "--hardware", SERVER[1],
              "--prompts", str(USED), *(f"--parameter={x}" for x in TRUE))  # fmt: skip
-    said = answer(*words, "--out", str(out), "--no-picture")
+    said = answer(*words, "--out", str(out))
     fields, text = as_command(fit)
     assert {"schema": said["schema"], **fields} == said
     assert f"{COUNT - USED} requests left out" in text

@@ -6,6 +6,7 @@ import re
 import tomllib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import infer_jax as ij
@@ -128,7 +129,8 @@ def designed(tmp_path_factory):
         patch.chdir(folder)
         patch.setenv("COLUMNS", "80")
         patch.setenv("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS") or "cpu")
-        return *answered_once("codesign", "spec.toml", "--out", "made"), folder / "made"
+        files = ("--out", "made", "--out", "path.svg")
+        return *answered_once("codesign", "spec.toml", *files), folder / "made"
 
 
 def test_a_design_and_its_files(designed):
@@ -144,7 +146,14 @@ def test_a_design_and_its_files(designed):
     law = next(note for note in told["notes"] if "Chinchilla" in note)  # trained for longer
     assert "tokens 9e+12" in law and "5e+09 to 5e+11" in law and "arXiv" in law
     made = sorted(p.name for p in folder.iterdir())
-    assert made == ["config.json", "design.json", "path.png"]
+    assert made == ["config.json", "design.json"]
+    assert folder.with_name("path.svg").read_text().count("<svg") == 1
+
+
+def _without(text, *lines):
+    for line in lines:
+        text = text.replace(line, "")
+    return text.split()
 
 
 def test_the_verb_is_what_the_command_prints(designed, tmp_path):
@@ -155,17 +164,24 @@ def test_the_verb_is_what_the_command_prints(designed, tmp_path):
     front = ij.codesign(spec=spec)
     assert [dict(one.keep.under)["tpot"] for one in front.designs] == [0.002, 0.004]
     assert len(front.to_dict()["frontier"]) == len(front.rows()) == 2  # pyright: ignore
-    with pytest.raises(ij.InputError, match="designs"):
-        front.plot()
+    (axes,) = front.plot().axes
+    (drawn,) = (x for x in axes.lines if x.get_label() == "design")
+    costs = [
+        (1e3 * x, one.design.objective)
+        for x, one in zip((0.002, 0.004), front.designs, strict=True)
+    ]
+    assert drawn.get_xydata() == pytest.approx(np.array(costs))
+    assert axes.get_xlabel() == "limit of TPOT, ms"
     found = replace(front, designs=front.designs[:1])
     told = {"schema": said["schema"], **as_command(found)[0]}
     written = f"Written to {said['notes'][-1].split()[-1]}"
     told["notes"].append(written)
+    told["picture"] = "path.svg"
     for table in (told, said):
         table["searched"].pop("seconds", None)
     assert told == said and written == "Written to made."
     text = [re.sub(r"[0-9.]+ s\.", "s.", x) for x in (as_command(found)[1], text)]
-    assert text[0].split() == text[1].replace(f"- {written}", "").split()
+    assert text[0].split() == _without(text[1], f"- {written}", "- Picture: path.svg.")
     rows = {row["term"]: row for row in found.rows()}
     assert rows["tpot"]["design"] == said["terms"]["tpot"] and rows["tpot"]["unit"] == "s"
     assert len(found.plot().axes) == 3

@@ -102,14 +102,14 @@ def test_nothing_is_overwritten(space):
 
 
 def test_what_was_kept_is_drawn(space):
-    told = answer("sweep", "space.toml", "--plot", "out.png")
+    told = answer("sweep", "space.toml", "--out", "out.png")
     assert told["rows"] and (space.parent / "out.png").read_bytes()[:4] == b"\x89PNG"
     space.write_text(SPACE.replace('pareto = ["speed", "cost"]', 'top = 2\nby = "cost"'))
-    assert run("sweep", "space.toml", "--plot", "best.png").code == 0
+    assert run("sweep", "space.toml", "--out", "best.png").code == 0
     assert (space.parent / "best.png").read_bytes()[:4] == b"\x89PNG"
     space.write_text(SPACE.replace('pareto = ["speed", "cost"]', 'quantiles = "cost"'))
-    ran = run("sweep", "space.toml", "--plot", "other.png")
-    assert ran.code == 2 and "pareto" in ran.err and not (space.parent / "other.png").exists()
+    ran = run("sweep", "space.toml", "--out", "other.png")
+    assert ran.code == 2 and "keeps rows" in ran.err and not (space.parent / "other.png").exists()
 
 
 def test_stopped_it_says_how_to_go_on(space, monkeypatch):

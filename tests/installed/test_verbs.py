@@ -247,7 +247,8 @@ ASKED = {
     "estimators": Asked("estimators", r"economics +level 4"),
     "doctor": Asked("doctor", r"float64 +24 .* yes"),
     "calibrate": Asked(
-        "calibrate runs.csv --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml",
+        "calibrate runs.csv --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml"
+        " --out my_h100.png",
         "calibrated, run left out", is_fitted, {"runs.csv": RUNS.read_text(encoding="utf-8")},
         ("my_h100.toml", "my_h100.png"),
     ),
@@ -261,8 +262,8 @@ ASKED = {
         "1.5 times the memory bandwidth", is_dear,
     ),
     "codesign": Asked(
-        "codesign SPEC.toml --out design", "Objective: cost", is_designed, {"SPEC.toml": SPEC},
-        ("design/config.json",),
+        "codesign SPEC.toml --out design --out design.png", "Objective: cost", is_designed,
+        {"SPEC.toml": SPEC}, ("design/config.json", "design.png"),
     ),
     "sweep": Asked(
         "sweep SPACE.toml --out result.json", "kept", is_kept, {"SPACE.toml": SPACE},

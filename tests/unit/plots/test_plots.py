@@ -91,10 +91,16 @@ def test_a_frontier_says_which_dot_is_which():
 
 
 def test_bars_are_named_in_words_of_the_field():
-    bars = [TornadoBar(named("hardware.chip.memory_bandwidth"), -0.5, -4.0, False)]
-    figure = plot_tornado({"TPOT": bars, "$/Mtok": bars})
+    bars = [
+        TornadoBar("a number at its bound", "model", 0.1, np.nan),
+        TornadoBar(named("hardware.chip.memory_bandwidth"), "hardware", -0.5, -4.0),
+    ]
+    figure = plot_tornado({"TPOT": bars, "$/Mtok": bars[1:]})
     names = [tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()]
-    assert names == ["memory bandwidth"] * 2
+    assert names == ["memory bandwidth", "a number at its bound", "memory bandwidth"]
+    first: Any = figure.axes[0]
+    assert [bar.get_width() for bar in first.patches] == [-4.0, 1.0]  # evaluated, else the slope
+    assert first.lines[-1].get_xydata().tolist() == [[-5.0, 2.0]]  # a slope that differs
     assert not any("_" in said or "." in said for said in NAMES.values())
     assert len(set(NAMES.values())) == len(NAMES)
     assert named("arch.blocks.*.attention.some_new_field") == "attention some new field"
@@ -105,8 +111,11 @@ def test_a_design_is_drawn_beside_its_start():
     steps = np.linspace(2.0, 1.0, 5)[:, None]
     track = Track(steps, steps < 3, 0, steps, ["x"], 2.0, 1.0, "cost ($)")
     changes = {
-        "what changed": [Change("layers", 32, 16), Change("hidden size", 4096, 8192)],
-        "what it brings": [Change("output tokens", 2.0, 1.0, "$/Mtok")],
+        "what changed": [
+            Change("layers", 32, 16, bound="least allowed"),
+            Change("hidden size", 4096, 8192),
+        ],
+        "what it brings": [Change("price", 2.0, 1.0, "$/Mtok", -1), Change("time", 1, 2, "", -1)],
     }
     first, second, search = plot_path(track, changes=changes, title="t").axes
     widths = {p.get_y(): p.get_width() for p in first.patches}  # pyright: ignore
@@ -114,7 +123,12 @@ def test_a_design_is_drawn_beside_its_start():
     labels = [x.get_text() for x in first.get_yticklabels()]
     assert labels == ["hidden size", "layers"]  # from below
     said = [text.get_text() for text in second.texts]
-    assert said == ["2 \N{RIGHTWARDS ARROW} 1 $/Mtok"] and search.get_ylabel() == "cost ($)"
+    assert said[1] == "2 \N{RIGHTWARDS ARROW} 1 $/Mtok" and search.get_ylabel() == "cost ($)"
+    assert first.texts[1].get_text() == "32 \N{RIGHTWARDS ARROW} 16, least allowed"
+    keys: Any = second.get_legend().get_patches()
+    assert [x.get_label() for x in keys] == ["better", "worse"]
+    bars: Any = second.patches  # from below: the time, and the price
+    assert [x.get_facecolor() for x in bars] == [x.get_facecolor() for x in reversed(keys)]
     assert len(plot_path(track).axes) == 2
 
 

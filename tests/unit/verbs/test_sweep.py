@@ -115,10 +115,12 @@ def test_a_summary_prints_its_answer(file):
 def test_files_are_written_and_a_picture_drawn(file, swept, tmp_path):
     pytest.importorskip("matplotlib")
     out, picture = tmp_path / "rows.csv", tmp_path / "rows.svg"
-    written = ij.sweep(str(file), out=out, plot=picture)
+    written = ij.sweep(str(file), out=[out, picture])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.csv", "rows.svg"]
     assert len(out.read_text().splitlines()) == 2 + len(written)
-    assert f"Written to {out}." in " ".join(str(written).split())
+    said = " ".join(str(written).split())
+    assert f"Written to {out}." in said and f"Picture: {picture}." in said
+    assert written.to_dict()["picture"] == str(picture)
     speed = np.concatenate([line.get_xdata() for line in swept.plot().axes[0].lines])
     assert set(speed) == set(swept.columns["speed"])
 
@@ -164,10 +166,12 @@ def test_outputs_of_servers_are_drawn_as_they_are_printed():
 def test_problems_are_of_keyword_arguments(file, space, tmp_path):
     with pytest.raises(ij.InputError, match=r"^sweep: keep is 'missing'"):
         ij.sweep(space)
-    with pytest.raises(ij.InputError, match=r"^sweep: plot is .*ends in"):
-        ij.sweep(file, plot=tmp_path / "a.txt")
-    with pytest.raises(ij.InputError, match=r"^sweep: plot is .*keeps rows, such as pareto"):
-        ij.sweep(file, keep=Quantiles("ttft"), plot=tmp_path / "a.svg")
+    with pytest.raises(ij.InputError, match=r"^sweep: out is .*\.csv.* picture .*\.svg"):
+        ij.sweep(file, out=tmp_path / "a.txt")
+    with pytest.raises(ij.InputError, match=r"^sweep: out is .*a second picture alone"):
+        ij.sweep(file, out=[tmp_path / "a.csv", tmp_path / "a.png", tmp_path / "a.json"])
+    with pytest.raises(ij.InputError, match=r"^sweep: out is .*keeps rows, or a histogram"):
+        ij.sweep(file, keep=Quantiles("ttft"), out=tmp_path / "a.svg")
 
 
 def test_a_point_again(swept, file):
