@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,18 @@ class Load(NamedTuple):
     def given(self) -> bool:
         """Whether options say how requests come, and not a trace."""
         return self.concurrency is not None or self.rate is not None
+
+    def words(self, requests: int, trace: Trace | None) -> str:
+        """This many requests, of a ``trace`` or drawn, and how they arrive, in words."""
+        count = f"{requests} requests"
+        if trace is not None:
+            count += f" of {Path(trace.file).name}"
+        if self.rate is None:
+            return count if self.concurrency is None else f"{count}, {self.concurrency:g} in flight"
+        most = "" if self.concurrency is None else f", at most {self.concurrency:g} in flight"
+        ramp = "" if self.ramp_up is None else f"{self.ramp_up:g} to "
+        bursts = "" if self.burstiness == 1.0 else f", burstiness {self.burstiness:g}"
+        return f"{count} at {ramp}{self.rate:g} requests/s{bursts}{most}"
 
 
 class Lengths(NamedTuple):

@@ -310,16 +310,7 @@ class ReplayResult(Pictured):
 
     def _load(self) -> str:
         """The requests, in words."""
-        run, load, trace = self.runs[0], self.load, self.lengths.trace
-        count = f"{len(run.prompt)} requests"
-        if trace is not None:
-            count += f" of {Path(trace.file).name}"
-        if load.rate is None:
-            return count if load.concurrency is None else f"{count}, {load.concurrency:g} in flight"
-        most = "" if load.concurrency is None else f", at most {load.concurrency:g} in flight"
-        ramp = "" if load.ramp_up is None else f"{load.ramp_up:g} to "
-        bursts = "" if load.burstiness == 1.0 else f", burstiness {load.burstiness:g}"
-        return f"{count} at {ramp}{load.rate:g} requests/s{bursts}{most}"
+        return self.load.words(len(self.runs[0].prompt), self.lengths.trace)
 
     def _times(self) -> Iterator[list[str]]:
         """Rows of times; below each what was measured, and by how much it is missed."""
