@@ -18,6 +18,7 @@ NEARLY = 0.995  # load from which 1 / (1 - load) follows its tangent
 SHARPEST = 0.02  # width of a jump in a distribution, as a share of the shortest time
 TENTH, STEEP, FLATTER = 0.44, 0.84, 0.4  # how soon after an arrival the excess comes: clustered
 FARTHEST = 40.0  # scales beyond which nothing of a tail is left
+RAREST = 1e-6  # deviations that a mean wait is at least taken for: its chance is then 2e-12
 
 
 def pole(load: Array) -> Array:
@@ -144,17 +145,18 @@ def exponential_tail(mean: Array, variance: Array, chance: Array | float = 1.0) 
     """The time (s) of this mean and variance that has an exponential tail.
 
     Less varied than an exponential time: a shift, then an exponential of that deviation. More
-    varied: nothing with some probability, else exponential. They meet where both are one.
+    varied: nothing with some probability, else exponential. They meet where both are one. A mean
+    below ``RAREST`` deviations is a wait that nobody meets, however long it is.
     """
     deviation = square_root(variance)
-    varied = (deviation > mean) & (mean > 0)
-    safe = jnp.where(varied, mean, 1.0)
-    half = (safe**2 + variance) / (2.0 * safe)
+    varied = deviation > mean
+    rarely = jnp.maximum(mean / jnp.where(varied, deviation, 1.0), RAREST)
+    ratio = jnp.where(varied, rarely, 1.0)
     tail = (
         chance,
         jnp.maximum(mean - deviation, 0.0),
-        jnp.where(varied, safe / half, 1.0),
-        jnp.where(varied, half, deviation),
+        2.0 * ratio**2 / (1.0 + ratio**2),
+        deviation * (1.0 + ratio**2) / (2.0 * ratio),
     )
     return Wait(*(jnp.reshape(jnp.asarray(x), (1,)) for x in tail))
 
@@ -187,6 +189,8 @@ def percentiles(
         # no flat piece between the jumps, or the crossing there has no derivative
         return jnp.sum(share * jnp.where(past > 0, 1.0 - tail - jump, 1e-6 * past / scale))
 
-    low, high = lax.stop_gradient((first, jnp.max(start + FARTHEST * scale)))
+    # a wait that is rarer than the highest level asks for moves no percentile, however long it is
+    long = jnp.where(wait.share > 0.5 * (1.0 - max(levels)), scale, sharp)
+    low, high = lax.stop_gradient((first, jnp.max(start + FARTHEST * long)))
     wanted = jnp.asarray(levels, low.dtype)
     return tuple(jax.vmap(lambda level: crossing(lambda t: within(t) - level, low, high))(wanted))

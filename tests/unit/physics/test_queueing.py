@@ -155,6 +155,20 @@ def test_a_percentile_of_an_exponential_time_is_the_logarithm():
         assert float(t) == pytest.approx(-math.log(1 - level), rel=1e-6)
 
 
+@pytest.mark.parametrize("mean", [0.0, 1e-213, 1e-12])
+def test_a_wait_that_nobody_meets_moves_no_percentile(mean):
+    """A closed loop of one request: the wait for others is a rounding error, and so its variance."""
+
+    def ninety(mean, variance):
+        offsets, weights = jnp.asarray([0.02, 0.12, 1.2]), jnp.asarray([0.2, 0.75, 0.05])
+        w = queueing.exponential_tail(mean, variance)
+        return queueing.percentiles((0.9,), offsets, weights, w)[0]
+
+    point = jnp.asarray(mean), jnp.asarray(1e-14)
+    assert 0.12 <= float(ninety(*point)) < 0.125
+    finite(ninety, *point)
+
+
 def test_a_percentile_has_the_derivative_of_what_it_is_made_of():
     def ninety(mean, variance, offset):
         w = queueing.exponential_tail(mean, variance)
