@@ -22,35 +22,41 @@ NAMES = ("TTFT", "TPOT", "throughput", "p50 of TTFT", "p90 of TTFT", "p99 of TTF
 ALLOWED = np.array([0.10, 0.10, 0.10, 0.25, 0.25, 0.25])
 CLAIMS = {"TTFT": 0.95, "TPOT": 0.95, "p90 of TTFT": 0.95, "p99 of TTFT": 0.90}
 FIRST, LAST = 0.2, 0.97  # shares of the requests between which times are counted
-LONGER = 3  # requests of an open loop over those of a closed one: its queue moves slowly
+LONGER = 5  # requests of an open loop over those of a closed one: its queue moves slowly
 
 
 class Errors(NamedTuple):
-    """Errors of the laws, a row a workload; which of them are closed loops."""
+    """Errors of the laws, a row a workload, and how far two runs of it are apart."""
 
-    table: np.ndarray
-    closed: np.ndarray
+    table: np.ndarray  # over the mean of the runs
+    spread: np.ndarray  # standard deviation among the runs over their mean
+    closed: np.ndarray  # whether the workload is a closed loop
     cases: list[Case]
 
-    def shares(self, chosen: np.ndarray | None = None) -> dict[str, float]:
-        """By name, the share of workloads within what is allowed."""
-        rows = self.table if chosen is None else self.table[chosen]
-        return dict(zip(NAMES, np.mean(np.abs(rows) <= ALLOWED, axis=0).tolist(), strict=True))
+    def shares(self, chosen: np.ndarray) -> dict[str, float]:
+        """By name, the share of the chosen workloads within what is allowed."""
+        close = np.abs(self.table[chosen]) <= ALLOWED
+        return dict(zip(NAMES, np.mean(close, axis=0).tolist(), strict=True))
 
 
-def errors(count: int, requests: int, seed: int = 0) -> Errors:
-    """Relative errors on ``count`` workloads of ``requests`` requests, open loops of more."""
+def errors(count: int, requests: int, runs: int, seed: int = 0) -> Errors:
+    """Relative errors on ``count`` workloads, each replayed ``runs`` times.
+
+    A run of a closed loop is of ``requests`` requests, of an open one of ``LONGER`` as many.
+    """
     cases = serving.cases(count, seed)
-    table = np.array([_of_one(case, requests, i) for i, case in enumerate(cases)])
-    return Errors(table, np.array([case.concurrency is not None for case in cases]), cases)
-
-
-def _of_one(case: Case, requests: int, seed: int) -> list[float]:
-    law = serving.law(case)
-    count = requests if case.concurrency is not None else LONGER * requests
-    times = _replayed(case, float(law.rate), count, seed)
-    ours = map(float, (law.ttft, law.tpot, law.rate, *law.ttft_at))
-    return [a / b - 1.0 for a, b in zip(ours, times, strict=True)]
+    laws = np.empty((count, len(NAMES)))
+    times = np.empty((count, runs, len(NAMES)))
+    for i, case in enumerate(cases):
+        law = serving.law(case)
+        laws[i] = [float(x) for x in (law.ttft, law.tpot, law.rate, *law.ttft_at)]
+        many = requests if case.concurrency is not None else LONGER * requests
+        for run in range(runs):
+            times[i, run] = _replayed(case, float(law.rate), many, i + count * run)
+    mean = times.mean(axis=1)
+    spread = times.std(axis=1, ddof=1) / mean if runs > 1 else np.zeros_like(mean)
+    closed = np.array([case.concurrency is not None for case in cases])
+    return Errors(laws / mean - 1.0, spread, closed, cases)
 
 
 def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ...]:
@@ -69,9 +75,9 @@ def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ..
     machine = Machine(*map(jnp.asarray, case.machine))
     in_flight = None if loop is None else jnp.asarray(loop, jnp.int32)
     turns = max(sizes_of(rules, asked)[1], 2**16)
-    found = _ends(machine, rules, asked, in_flight, width=256, turns=turns)
-    came, first, last = (np.asarray(x)[:count] for x in found[:3])
-    assert found[3], "there was room for the path"
+    *times, complete = _ends(machine, rules, asked, in_flight, width=256, turns=turns)
+    came, first, last = (np.asarray(x)[:count] for x in times)
+    assert complete, "there was room for the path"
     kept = slice(int(FIRST * count), int(LAST * count))
     came, first, last, output = (x[kept] for x in (came, first, last, lengths[1]))
     ttft, more = first - came, output > 1

@@ -11,12 +11,12 @@ from jax.tree_util import Partial
 import infer_jax as ij
 from experiments._scheduler.pricing import MOST, priced, seconds
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
-from infer_jax.replays import Requests, serve, vllm
+from infer_jax.replays import Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.specs import lengths
 
 CYCLES = 40  # requests of a replay, for each one in flight; a quarter of them is left out
 FEWEST = 512
-PLENTY = 2.0**22  # blocks of a cache that is never short
+PLENTY = 2.0**24  # blocks, or SGLang's tokens, of a cache that is never short
 SHORTEST = 0.8  # of the stated lengths, where they are drawn
 
 
@@ -101,17 +101,32 @@ def idle_host() -> Serving:
     )
 
 
+def rules_of(engine: str, budget: float, overlap: bool) -> Rules:
+    """An engine's rules with a cache that is never short."""
+    if engine == "sglang":
+        return sglang(tokens=PLENTY, budget=budget, slots=MOST, overlap=overlap)
+    if engine == "trtllm":
+        return trtllm(blocks=PLENTY, budget=budget, slots=MOST, overlap=overlap)
+    return vllm(blocks=PLENTY, budget=budget, slots=MOST, overlap=overlap)
+
+
 def replayed(
-    step: Partial, server: Server, load: int, drawn: bool, cycles: int, overlap: bool = False
+    step: Partial,
+    server: Server,
+    load: int,
+    drawn: bool,
+    cycles: int,
+    overlap: bool = False,
+    engine: str = "vllm",
 ) -> Times:
-    """Means of a replay of vLLM's rules, after the first quarter and before the last cycle."""
+    """Means of a replay by an engine's rules, after the first quarter and before the last cycle."""
     count = max(cycles * load, FEWEST)
     rng = np.random.default_rng(load)
     least = SHORTEST if drawn else 1.0
     inside, out = (
         rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl)
     )
-    rules = vllm(blocks=PLENTY, budget=server.budget, slots=MOST, overlap=overlap)
+    rules = rules_of(engine, server.budget, overlap)
     log = serve(step, rules, Requests.of(np.zeros(count), inside, out), concurrency=load)
     steady = slice(count // 4, count - load)
     return Times(float(np.mean(log.ttft[steady])), float(np.mean(log.tpot[steady])))

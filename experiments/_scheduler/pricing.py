@@ -26,6 +26,8 @@ class Priced(NamedTuple):
     cached: Array  # a cached token that a prompt's pass reads
     launch: Array  # of a pass with prompts
     token: Array  # more of it for each of their tokens
+    head: Array  # of a prompt, where nobody decodes beside it
+    beside: Array  # of these launches, those that requests which decode wait for
 
 
 def priced(c: Context, context: Array) -> Priced:
@@ -37,14 +39,16 @@ def priced(c: Context, context: Array) -> Priced:
         return pass_terms.prefill_attention(c, one, new, cached).time / c.plan.pp
 
     pair = attending(many, none) / (many**2 / 2.0)
-    launch = c.model.eager_beside_decode * eager(c, none)
+    launch = eager(c, none)
     return Priced(
         decode=jax.vmap(lambda d: law(d, none, one, none))(jnp.arange(MOST + 1.0)),
         layers=jnp.log(jax.vmap(lambda n: pass_terms.through_layers(c, n).time)(jnp.asarray(ROWS))),
         pair=pair,
         cached=(attending(many, many) - pair * 1.5 * many**2) / many,
         launch=launch,
-        token=(c.model.eager_beside_decode * eager(c, many) - launch) / many,
+        token=(eager(c, many) - launch) / many,
+        head=pass_terms.head(c, one, 1.0).time * c.model.laws.prompt_logits,
+        beside=jnp.asarray(c.model.eager_beside_decode),
     )
 
 
@@ -56,7 +60,10 @@ def seconds(p: Priced, decoding: Array, context: Array, new: Array, pairs: Array
         known = np.log(ROWS)
         return jnp.exp(jnp.interp(jnp.log(jnp.maximum(rows, 1.0)), known, p.layers))
 
-    more = through(decoding + fed) - jnp.where(decoding > 0, through(decoding), 0.0)
-    more = more + p.pair * pairs + p.cached * jnp.maximum(pairs / fed - fed / 2.0, 0.0)
-    prompts = jnp.where(new > 0, more + p.launch + p.token * fed, 0.0)
-    return p.decode[jnp.clip(decoding, 0, MOST).astype(jnp.int32)] + prompts
+    attending = p.pair * pairs + p.cached * jnp.maximum(pairs / fed - fed / 2.0, 0.0)
+    launches = p.launch + p.token * fed
+    alone = through(fed) + attending + launches + p.head
+    more = through(decoding + fed) - through(decoding) + attending + p.beside * launches
+    decode = p.decode[jnp.clip(decoding, 0, MOST).astype(jnp.int32)]
+    beside = decode + jnp.where(new > 0, more, 0.0)
+    return jnp.where(decoding > 0, beside, jnp.where(new > 0, alone, 0.0))

@@ -7,6 +7,7 @@ import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
+from experiments._scheduler.engines import against_replay
 from experiments._scheduler.loops import Server, idle_host, loops, replayed
 from experiments._scheduler.pricing import priced, seconds
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
@@ -78,6 +79,14 @@ def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, over
     assert len(far) >= 12
     for column, (worst, typical) in zip(far.T, WITHIN.values(), strict=True):
         assert column.max() < worst and np.median(column) < typical
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_the_estimator_is_near_the_replay_of_other_engines(x64, engine):
+    """Prompts first, and whole prompts beside decodes; `scheduler.py engines` prints more."""
+    far = np.abs(against_replay(engine, 5, seed=3))
+    assert far[:, 0].max() < 0.4 and np.median(far[:, 0]) < 0.07
+    assert far[:, 1].max() < 0.06 and np.median(far[:, 1]) < 0.01
 
 
 def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
