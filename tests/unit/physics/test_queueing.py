@@ -157,7 +157,7 @@ def test_a_percentile_of_an_exponential_time_is_the_logarithm():
 
 @pytest.mark.parametrize("mean", [0.0, 1e-213, 1e-12])
 def test_a_wait_that_nobody_meets_moves_no_percentile(mean):
-    """A closed loop of one request: the wait for others is a rounding error, and so its variance."""
+    """One request in flight: its wait for others is a rounding error, and so is the variance."""
 
     def ninety(mean, variance):
         offsets, weights = jnp.asarray([0.02, 0.12, 1.2]), jnp.asarray([0.2, 0.75, 0.05])
