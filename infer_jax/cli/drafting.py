@@ -1,4 +1,4 @@
-"""Which options ask for speculative decoding? A draft, or heads, and how often it is right."""
+"""Options of speculative decoding: a draft model or heads, and the acceptance."""
 
 from typing import Annotated
 

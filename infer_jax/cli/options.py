@@ -1,4 +1,4 @@
-"""Which options do the verbs share? Read by `infer_jax.cli.parsers`; verbs see plain numbers."""
+"""Options that verbs share. Read by `infer_jax.cli.parsers`; verbs see plain numbers."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated
@@ -12,7 +12,7 @@ from infer_jax.verbs.checks import MOST_GPUS
 
 
 def begun(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """What completes a name as the tab key asks: those of ``names`` that begin so."""
+    """A shell completion: those of ``names`` that begin with the typed text."""
 
     def those(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""How is the text of an option read? As a checked number, or refused in one sentence."""
+"""Parsers of option texts: a checked number, or an error in one sentence."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Which options say what was run, where files of measurements do not?"""
+"""Options that describe measured runs, for files that do not."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""How does a command start: 64-bit numbers, where programs are kept, progress if watched?"""
+"""Start-up of a command: 64-bit numbers, the folder of compiled programs, progress."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How does the command line print an answer: as text, or as one JSON object?"""
+"""Prints answers on the command line, as text or as one JSON object."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

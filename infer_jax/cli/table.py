@@ -1,4 +1,4 @@
-"""Which verbs are there, and where is each of them? Read without JAX."""
+"""The table of verbs: module, help and example of each. Read without JAX."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
-"""How is a verb run, and how is a problem of its user reported?
+"""Runs a verb, and reports a problem of its user in one sentence.
 
-A verb's module is imported when the verb is run: what lists the verbs imports no JAX.
+A verb's module is imported when the verb is run; listing the verbs imports no JAX.
 """
 
 import os
@@ -21,11 +21,11 @@ from infer_jax.cli.table import VERBS
 from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
-MOST = 240  # characters of a wrong value that are said again
+MOST = 240  # characters of a wrong value that an error repeats
 
 
 class Verbs(TyperGroup):
-    """The group of verbs, which tells every problem of the user's in one sentence."""
+    """The group of verbs, which reports every problem of the user in one sentence."""
 
     def __init__(self, *, commands: dict[str, TyperCommand] | None = None, **given: Any):
         listed = {name: TyperCommand(name, help=verb.line) for name, verb in VERBS.items()}
@@ -75,7 +75,7 @@ class Verbs(TyperGroup):
 
 
 def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None = None) -> int:
-    """Say what is wrong in one sentence, under --json as an object, too; exit code 2."""
+    """Print an error in one sentence, with --json also as an object; returns exit code 2."""
     sentence = printable(" ".join(sentence.split()))
     if "--json" in given:
         from infer_jax.cli.show import as_json
@@ -103,7 +103,7 @@ def _command(name: str) -> TyperCommand:
 
 
 def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the option that all have and none needs to know of."""
+    """``verb`` with the option ``--quiet``, which all verbs have and none handles itself."""
     from infer_jax.cli.options import Quiet
     from infer_jax.cli.runtime import hush
     from infer_jax.results.wording import from_command

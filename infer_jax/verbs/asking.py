@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def verb(function: Callable[P, R]) -> Callable[P, R]:
-    """``function`` as a verb of the package: in 64-bit numbers, whatever the caller works in.
+    """Decorates a verb: it computes in 64-bit numbers, whatever precision the caller works in.
 
     Its arguments are checked by their names; a problem with one is named as a keyword argument,
     unless the command line asks.

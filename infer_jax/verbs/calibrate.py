@@ -56,8 +56,8 @@ def calibrate(
         hardware: the system, whose profile the fit starts from.
         files: benchmark files (docs/formats.md), folders of them, or patterns.
         out: the profile to write, a .toml file, or the file of the picture, or a list of both.
-        parameter: coefficients to fit; by default as many as the runs bear.
-        prompts: requests of each run that are fitted, the first ones; the others are predicted.
+        parameter: coefficients to fit; by default as many as there are measured times for.
+        prompts: how many of the first requests of each run are fitted; the others are predicted.
 
     Runs whose files hold every request are replayed by the engine's scheduler, others are fitted
     by the estimator's closed form. The other options say what was run where the files do not.
@@ -100,10 +100,10 @@ def calibrate(
 
 
 def _check(out: str | None, hardware: HardwareLike) -> None:
-    """Refuse, before anything is computed, what could not be written after it.
+    """Check, before anything is computed, that the files can be written.
 
     Raises:
-        InputError: a place that cannot be, or the profile that is started from.
+        InputError: a file that cannot be written, or the profile that the fit starts from.
     """
     if out is None:
         return

@@ -1,4 +1,4 @@
-"""What a calibration says besides its tables: how it was fitted, and what the runs leave open."""
+"""Notes of a calibration: how it was fitted, and what the runs do not determine."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def how(why_not: str | None) -> list[str]:
 
 
 def caveats(server: Calibrated) -> list[str]:
-    """What the runs could not tell, and what the fit leaves unexplained, in sentences."""
+    """Sentences on coefficients that the runs do not determine, and on unexplained errors."""
     unsure = [one.name for one in server.identified.parameters if one.verdict != "identified"]
     pulled = _pulled(server)
     silent = [name for name in unsure if name not in pulled]
@@ -49,14 +49,14 @@ def caveats(server: Calibrated) -> list[str]:
             f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
             f"to {c.high:.2g} if the model were right and the errors ordinary."
             for c in checks
-            # errors smaller than ordinary ones are no complaint
+            # errors smaller than typical ones need no note
             if not c.passes and (c.measured > c.high or c.name.startswith("trend"))
         ]
     return notes
 
 
 def _pulled(server: Calibrated) -> dict[str, float]:
-    """Coefficients far from their prior, which is where the fit began, in its deviations."""
+    """Coefficients far from their prior, with the distance in its standard deviations."""
     fit = server.fit
     far = np.abs(fit.free - np.asarray(fit.parameters.free(server.start))) * np.sqrt(fit.precision)
     return {name: x for name, x in zip(fit.parameters.names, far, strict=True) if x > FAR}

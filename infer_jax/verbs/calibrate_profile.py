@@ -37,7 +37,7 @@ def values(estimator: Serving) -> dict[str, Value]:
 def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path) -> str:
     """The TOML text of a profile: the base's facts, the fitted coefficients, the bands.
 
-    ``counted`` says how many times were fitted, ``errors`` how good the fit is.
+    ``counted``: how many times were fitted, in words; ``errors``: how good the fit is, in words.
     """
     engine = ENGINES[int(server.start.engine)]
     units, ends = values(server.start), server.interval(0.8)
@@ -83,7 +83,7 @@ def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path)
 
 
 def _measured(asked: Given, run: Run) -> MeasuredPoint | None:
-    """A run as a point of a chart; None where it does not tell both times, or arrivals wait."""
+    """A run as a point of a chart; None if a time is missing, or it is an open loop."""
     tpot, ttft = (float(x) for x in measured([run])[:, 0])
     if not (math.isfinite(tpot) and math.isfinite(ttft)):
         return None
@@ -94,7 +94,7 @@ def _measured(asked: Given, run: Run) -> MeasuredPoint | None:
 
 
 def _base(asked: Given, out: Path) -> str:
-    """How the new file names the profile under it."""
+    """The new file's path to its base profile."""
     path = asked.system.path
     if asked.system.name in list_systems() and path.parent.name == "hw_profiles":
         return asked.system.name

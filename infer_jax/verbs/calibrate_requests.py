@@ -15,18 +15,18 @@ from infer_jax.verbs.replay_server import Sizes, server_of
 
 LOGS = ("vllm", "sglang", "request log")  # sources of runs whose files may have every request
 CLIENTS = ("vllm", "sglang")  # of these, where times count from the client
-OVERLAP = (0, 14)  # the release of vLLM since which passes are put together ahead by default
+OVERLAP = (0, 14)  # the release of vLLM since which async scheduling is the default
 
 
 def benches(
     runs: Sequence[Run], asked: Given, model: Serving, prompts: float | None
 ) -> tuple[Bench, ...] | str:
-    """The runs with every request and the server that is replayed, or why there are none.
+    """The runs with every request and their server to replay, or why there are none.
 
-    ``prompts``: the first requests of each run that are fitted; None: all.
+    ``prompts``: how many of the first requests of each run are fitted; None: all.
 
     Raises:
-        InputError: a log that contradicts itself, a server that holds no cache.
+        InputError: a log that contradicts itself, a server without room for a cache.
     """
     found = []
     for run in runs:
@@ -38,7 +38,7 @@ def benches(
 
 
 def _replayed(run: Run) -> Trace | str:
-    """The requests of a run, or why it is not replayed."""
+    """The requests of a run, or why it cannot be replayed."""
     many = {"pp": "stages", "ep": "ranks of experts", "dp": "attention groups"}
     for name, words in many.items():
         if (getattr(run, name) or 1.0) > 1.0:

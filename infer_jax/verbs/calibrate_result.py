@@ -183,7 +183,7 @@ class CalibrateResult(Pictured):
 
     @cached_property
     def notes(self) -> list[str]:
-        """What was written, what the runs leave open, and what was assumed."""
+        """Files written, coefficients that the runs do not determine, and assumptions."""
         out, drawn = self.written
         files = [f"Written to {out}. Use it: --hardware {out} --estimator serving."] if out else []
         if drawn:
@@ -192,7 +192,7 @@ class CalibrateResult(Pictured):
 
     @property
     def counted(self) -> str:
-        """How many times of how many runs were fitted, in words."""
+        """The numbers of fitted times and runs, in words."""
         runs, requests = len(self.server.runs), self.server.requests
         each = "" if requests is None else f"{int(requests.fitted.sum()):,} requests of "
         return f"{self._times:,} times of {each}{runs} run{'s' if runs > 1 else ''}"

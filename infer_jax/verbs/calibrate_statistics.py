@@ -31,7 +31,7 @@ class ServerStatistics(NamedTuple):
 
 
 def shown(requests: RequestTimes) -> ServerStatistics:
-    """Of the requests that were not fitted where there are any, else of all."""
+    """Statistics of the requests that were not fitted, if there are any, else of all."""
     others = not requests.fitted.all()
     which = ~requests.fitted if others else requests.fitted
     kinds = {"sheet": requests.sheet, "before": requests.before, "after": requests.after}

@@ -13,7 +13,7 @@ Scaled = Callable[[float], float]  # from the old value to the new
 
 
 class Parts(NamedTuple):
-    """What a path may begin with."""
+    """The specs that a path may begin with, by their names."""
 
     arch: Any = None  # Any: None unless the caller names it
     hardware: Any = None
@@ -21,13 +21,13 @@ class Parts(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Texts such as ``hardware.chip.memory_bandwidth=8e12``, or ``...=*1.5`` of it."""
+    """Changes as texts such as ``hardware.chip.memory_bandwidth=8e12``, or ``...=*1.5``."""
 
     texts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, texts: str | Sequence[str] | None, heads: Sequence[str] = HEADS) -> Self:
-        """The changes of one question, whose paths begin with one of ``heads``.
+        """The changes of one call, whose paths must begin with one of ``heads``.
 
         Raises:
             InputError: a path that begins otherwise, or a value that is no number.

@@ -55,7 +55,7 @@ def seconds(option: str, value: object, *, none: bool = False) -> float:
 
 
 def read(limit: Time | None) -> float | None:
-    """Seconds of a limit, whose text ``@verb`` has read."""
+    """Seconds of a limit, whose text ``@verb`` has already parsed."""
     assert not isinstance(limit, str)
     return limit
 
@@ -92,7 +92,7 @@ def either(value: T | None, otherwise: T) -> T:
 
 
 def _number(value: object) -> float:
-    """A number as a float; NaN of what is none, a truth or a text among it."""
+    """A number as a float; NaN for anything else, such as a text or a bool."""
     single = isinstance(value, np.ndarray | np.generic | jax.Array) and value.ndim == 0
     if isinstance(value, bool | np.bool_) or not (isinstance(value, Real) or single):
         return math.nan

@@ -55,7 +55,7 @@ def codesign(
         ttft: limit in s or as a text such as "300ms", as ``tpot``; ``target_throughput``: least
             output tokens/s per GPU.
         out: a folder for config.json and design.json, or the file of the picture, or both.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Raises:
         InputError: a spec that cannot be read, names nothing that is free, or has limits that no
@@ -126,7 +126,7 @@ def _design(asked: DesignSpec, keep: Best, seed: int | None) -> Design:
 
 
 def _report(asked: DesignSpec, design: Design, keep: Best, *, wanted: bool) -> DesignResult:
-    """What is said of a design; ``wanted``: its config.json even where the model did not change."""
+    """The result of a design; ``wanted``: with its config.json even if the model is unchanged."""
     notes = [*long_times(dict(keep.under)), *design.notes]
     law, wrapper = asked.estimator.law, design.point.estimator
     tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
@@ -153,7 +153,7 @@ def _write(out: Path, one: DesignResult) -> DesignResult:
 
 @contextmanager
 def _watching() -> Iterator[Callable[[AscentProgress], None] | None]:
-    """A line that says how the search goes, where somebody watches a terminal."""
+    """A progress line of the search, if stderr is a terminal."""
     if not watched():
         with busy("searching"):
             yield None

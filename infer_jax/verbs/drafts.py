@@ -22,7 +22,7 @@ DECLINE = (1.0, 0.79, 0.57, 0.19, 0.19)
 
 
 class Drafting(NamedTuple):
-    """What drafts (``None``: the model's own heads), acceptance by position, and what to say."""
+    """The drafter (``None``: the model's own heads), acceptance by position, and notes."""
 
     draft: Architecture | None
     acceptance: np.ndarray | float
@@ -30,7 +30,7 @@ class Drafting(NamedTuple):
 
     @property
     def counts(self) -> list[float]:
-        """Tokens drafted for a pass that are tried, none among them."""
+        """The numbers of drafted tokens to try, 0 among them."""
         curve = np.asarray(self.acceptance)
         most = MOST if curve.ndim == 0 else min(MOST, len(curve))
         return [float(d) for d in range(most + 1)]
@@ -39,7 +39,7 @@ class Drafting(NamedTuple):
 def drafting(
     model: Model, draft: str | None, acceptance: str | None, *, heads: bool = False
 ) -> Drafting | None:
-    """What the command line says of drafts; None where it says nothing.
+    """The drafting that the options ask for; None if they ask for none.
 
     Raises:
         InputError: a draft without an acceptance; a model without heads and nothing that drafts;
@@ -73,7 +73,7 @@ def drafting(
 
 
 def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | float, str]:
-    """Acceptance by position, or of every one, and what it is."""
+    """Acceptance by position, or one for all positions, and its source in words."""
     try:
         first = float(text)
     except ValueError:
@@ -93,7 +93,7 @@ def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | fl
 
 
 def _curve(model: Model, text: str) -> AcceptanceCurve:
-    """The curve of a file, or of FILE:MODEL.MODE, that is meant."""
+    """The curve in a file, or the one that FILE:MODEL.MODE names."""
     path, _, wanted = text.partition(":") if not os.path.exists(text) else (text, "", "")
     if not os.path.exists(path):
         raise refuse("--acceptance", text, "a probability from 0 to 1, or a file of curves")

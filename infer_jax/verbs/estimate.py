@@ -47,7 +47,7 @@ def estimate(
     heads: bool = False,
     set: str | Sequence[str] | None = None,
 ) -> EstimateResult:
-    """What one configuration answers: TTFT, TPOT, tokens/s, $/Mtok, and where the time goes.
+    """TTFT, TPOT, tokens/s, $/Mtok of one configuration, and every term of its time.
 
     ``isl`` and ``osl`` are tokens, or "2200±600" with a ``request_rate``; ``ttft`` and ``tpot``
     are limits, shown as met or broken: seconds, or a text with a unit such as "30ms".
@@ -101,7 +101,7 @@ def _result(
     drafted: DraftedEstimate,
     limits: Mapping[str, float],
 ) -> EstimateResult:
-    """The answer with what is known of its errors, and the requests that run at once."""
+    """The answer with its known errors, and the requests that run at once."""
     name, model = named
     shipped = inputs.shipped_errors(name, model, asked)
     answer = _of_this(asked.model.architecture, drafted.estimate)

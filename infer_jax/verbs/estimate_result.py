@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
 PILING = "Throughput and prices are of those; the others wait ever longer, whatever times say."
-LEAST = 1e-9  # seconds: what rounding leaves of a term, such as a queue that is empty, is less
+LEAST = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class EstimateLoad:
 
 @dataclass(frozen=True, repr=False)
 class EstimateResult(Pictured):
-    """What one configuration answers: ``estimate`` has every output in SI units, and both passes.
+    """The answer for one configuration: ``estimate`` has every output in SI units, and both passes.
 
-    ``intervals``: what 80 % of measured runs are in, in ms, by output; ``interval_source``: what
-    they are known by; ``limits``: seconds that were asked for, by output.
+    ``intervals``: the range of 80 % of measured runs in ms, by output; ``interval_source``: where
+    they come from; ``limits``: limits in seconds, by output.
     """
 
     asked: inputs.Given
@@ -107,7 +107,7 @@ class EstimateResult(Pictured):
         return None if value is None else value * self.estimate.chips * self.load.copies
 
     def _of_server(self) -> dict[str, object]:
-        """What an estimate of a loaded server says beyond its outputs."""
+        """Fields of a loaded server's estimate beside its outputs."""
         estimate = self.estimate
         if not isinstance(estimate, ServerEstimate):
             return {}
@@ -118,7 +118,7 @@ class EstimateResult(Pictured):
         }
 
     def notes(self) -> list[str]:
-        """What times and rates are of, and what was assumed."""
+        """What times and rates include, and assumptions."""
         load = self.load
         work = load.requests.work
         own = [*load.requests.notes, *load.draft_notes]
@@ -136,7 +136,7 @@ class EstimateResult(Pictured):
         return [*limits.long_times(self.limits), *said, *self.asked.notes]
 
     def _server_notes(self, own: Sequence[str]) -> list[str]:
-        """What both times of a loaded server hold, and between which ends they were measured."""
+        """What both times of a loaded server include, and their measured ranges."""
         estimate, load = self.estimate, self.load
         assert isinstance(estimate, ServerEstimate)
         many = f"keeps {load.batch:.6g} requests in flight"
@@ -294,7 +294,7 @@ def _layout(phase: Phase) -> str:
 def _limits_of(title: str, phase: Phase) -> list[list[str]]:
     rows = []
     for name, limit in phase.limits.items():
-        if limit.need == limit.capacity == 0:  # nothing asked of a tier that is absent
+        if limit.need == limit.capacity == 0:  # an absent tier that nothing needs
             continue
         said = size if name.endswith("memory") else _of
         met = "yes" if limit.need <= limit.capacity else "no"

@@ -27,12 +27,12 @@ PAPERS = "economics.level4"  # the estimator of the economics paper
 
 
 class FrontierGrid(NamedTuple):
-    """Every point that was evaluated, and of which layouts and batches they are."""
+    """Every evaluated point, and the layouts and batches of the grid."""
 
     grid: Grid
     layouts: int
     batches: int
-    whole: bool  # degrees that engines run, not real numbers
+    whole: bool  # whether degrees are those that engines run, not real numbers
 
 
 @verb
@@ -102,7 +102,7 @@ def frontier(
 
 
 class _Limits(NamedTuple):
-    """What points are kept within: GPUs, tokens/s over all requests, seconds per token."""
+    """Limits of points: GPUs, tokens/s over all requests, seconds per token."""
 
     total: float | None
     demand: float | None
@@ -110,7 +110,7 @@ class _Limits(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """By which estimator, with which drafts and over which grid points are evaluated."""
+    """The estimator, the drafts and the grid with which points are evaluated."""
 
     name: str
     draft: str | None

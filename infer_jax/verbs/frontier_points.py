@@ -19,7 +19,7 @@ from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
 
 PLANNED = "economics.planned"  # of ideal servers at layouts that are given
-EACH = 16  # GPUs up to which every number is tried
+EACH = 16  # every number of GPUs up to this one is tried
 LARGEST = 1024  # GPUs of the largest instance that is tried where no total is given
 PER_OCTAVE = 8  # GPUs tried per doubling beyond
 BATCHES = np.unique(np.round(np.r_[1:65, np.geomspace(64, 2**18, 12 * 24 + 1)]))
@@ -105,7 +105,7 @@ def row(front: Grid, i: int, *, preferred: bool) -> dict[str, object]:
 
 
 def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = None) -> str:
-    """Why no point of the grid is left, in one sentence."""
+    """Why no point of the grid is within the limits, in one sentence."""
     if not grid.feasible.any():
         over = [v.need / np.maximum(v.capacity, 1e-300) for v in grid.limits.values()]
         # most GPUs, least batch, and of its layouts the one that is least short

@@ -19,7 +19,7 @@ from infer_jax.verbs.changes import HEADS, Changes
 from infer_jax.verbs.problems import refuse
 
 BEST = "serving"  # the estimator of a given layout, where none is asked for
-SEARCHING = "economics"  # of GPUs whose layout is looked for
+SEARCHING = "economics"  # the estimator that searches the layout of a number of GPUs
 
 
 LONGER = "; --set arch.max_positions=N for a server that takes more"
@@ -29,7 +29,7 @@ HardwareLike = str | os.PathLike[str] | System | Hardware
 
 @dataclass(frozen=True)
 class Given:
-    """A model, a system, and the hardware with what the command line changes of it."""
+    """A model, a system, and its hardware with the changes of the options."""
 
     model: Model
     system: System
@@ -39,7 +39,7 @@ class Given:
 
     @property
     def notes(self) -> list[str]:
-        """What the files assumed: model, formats, filled rates, price."""
+        """Assumptions from the files: model, formats, filled rates, price."""
         system = self.system
         return [
             f"Formats: {self.model.quantisation}.",
@@ -51,7 +51,7 @@ class Given:
 
     @property
     def names(self) -> dict[str, object]:
-        """Which files answered, for JSON."""
+        """Names of the model and the system, for JSON."""
         return {
             "model": self.model.name,
             "formats": self.model.quantisation,
@@ -71,7 +71,7 @@ def given(
     set: str | Sequence[str] | None = None,  # the option's name
     heads: Sequence[str] = HEADS,
 ) -> Given:
-    """Load model and system, set the price, and change what ``set`` says.
+    """Load model and system, set the price, and apply the changes of ``set``.
 
     Raises:
         InputError: an unknown or unreadable model or system, an unknown format, a change of what
@@ -196,9 +196,9 @@ def bands(
 
 
 def shipped_errors(name: str, estimator: Estimator, asked: Given) -> Errors | None:
-    """How wrong the estimator's own fit is on servers of this system and engine, if known.
+    """Errors of the estimator's own fit on servers of this system and engine, if known.
 
-    None where the profile was calibrated to its own server: its bands say more.
+    None where the profile was calibrated to its own server, whose bands apply instead.
     """
     altered = asked.changes.values("hardware", "estimator")
     if altered or not fitted_to_servers(name) or asked.system.bands():
@@ -207,7 +207,7 @@ def shipped_errors(name: str, estimator: Estimator, asked: Given) -> Errors | No
 
 
 def engine(estimator: Any) -> str:
-    """The engine that an estimator of servers is of: vllm, sglang or trtllm."""
+    """The engine of a serving estimator: vllm, sglang or trtllm."""
     return ENGINES[int(estimator.engine)]
 
 
@@ -269,7 +269,7 @@ def serving(name: str, asked: Given) -> Serving:
 
 
 def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
-    """How far the estimator of that name is trusted for what is asked."""
+    """Known errors of the estimator of that name for this model and system."""
     altered = bool(asked.changes.values("hardware", "estimator"))
     return estimators.trust(name, estimator, asked.system, asked.model.name, altered)
 
@@ -277,7 +277,7 @@ def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
 def speculative(
     target: Estimator, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
 ) -> tuple[Estimator, list[str]]:
-    """``target`` with a drafting model where one is given, and what is to be said of it.
+    """``target`` with a draft model if one is given, and notes on it.
 
     Raises:
         InputError: a draft without an acceptance, or the other way round; an unknown draft.

@@ -125,7 +125,7 @@ class KernelsResult(Pictured):
 
     @property
     def notes(self) -> list[str]:
-        """What was asked of the passes, whether the batch fits, and what was assumed."""
+        """The passes, whether the batch fits, and assumptions."""
         tokens, plan, work = self.prefill_tokens, self.plan, self.workload
         where = f"on {counted(plan.tp, 'GPU')}"
         if plan.ep > 1:
@@ -144,7 +144,7 @@ class KernelsResult(Pictured):
 
     @property
     def _short(self) -> list[str]:
-        """What the batch lacks of memory, where it does not fit."""
+        """The memory that the batch lacks, if it does not fit."""
         memory = self.estimate.decode.limits["memory"]
         if memory.need <= memory.capacity:
             return []

@@ -1,4 +1,4 @@
-"""Are the arguments of a verb what it takes? Each by its name, before anything is computed."""
+"""Checks the arguments of a verb by name, before anything is computed."""
 
 import math
 import os
@@ -59,7 +59,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("ttft", "tpot", "p99_ttft", "latency"), checks.seconds),
 }
 UNLIMITED = {("plan", "ttft")}  # limits that the word "none" takes away
-SPREAD = {"isl": 0, "osl": 1}  # least tokens of what may be a text such as "2200±600"
+SPREAD = {"isl": 0, "osl": 1}  # least tokens of lengths that may be a text such as "2200±600"
 WORDS = {str: "a text", os.PathLike: "a path", bool: "True or False", Sequence: "several"}
 
 
@@ -127,7 +127,7 @@ def _checked(verb: str, parameter: Parameter, value: object) -> object:
 
 
 def _kind(option: str, value: object, kinds: set[object]) -> None:
-    """Raise InputError unless ``value`` is of one of these kinds, as far as these are classes."""
+    """Raise InputError unless ``value`` is of one of these kinds, where these are classes."""
     classes = [get_origin(kind) or kind for kind in kinds]
     known = [c for c in classes if isinstance(c, type) and not getattr(c, "_is_protocol", False)]
     if len(known) < len(classes):

@@ -43,7 +43,7 @@ Change = TypedDict("Change", {"from": float, "to": float, "fastest": str, "time_
 
 
 class LayoutPasses(NamedTuple):
-    """The pass of every row, whether it fits, and by how much it does not."""
+    """The pass of every row, whether it fits, and its excess over limits."""
 
     phase: Phase
     feasible: Array
@@ -51,7 +51,7 @@ class LayoutPasses(NamedTuple):
 
 
 class LayoutTable(NamedTuple):
-    """Rows of (chips, batch, x, y, z, layout, attention), and what a pass of each takes."""
+    """Rows of (chips, batch, x, y, z, layout, attention), and the pass of each."""
 
     table: np.ndarray
     passes: LayoutPasses

@@ -1,4 +1,4 @@
-"""Limits for JSON, and in words if one is exceeded, or so long that its unit may be wrong."""
+"""Limits for JSON, and sentences on exceeded ones and on ones whose unit may be wrong."""
 
 import math
 from collections.abc import Mapping

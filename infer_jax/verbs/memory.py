@@ -41,10 +41,11 @@ FREE = "left for the cache"
 
 @dataclass(frozen=True, repr=False)
 class Batch:
-    """What a batch fills of one GPU, in bytes.
+    """Memory that a batch takes on one GPU, in bytes.
 
-    ``cache``: of requests in flight on average, as every limit of memory counts them; ``most``: all
-    at their ends at once. ``used``, ``used_most``: with all else that the GPU holds.
+    ``cache``: of requests in flight on average, as every memory limit counts them; ``most``: of all
+    requests at their full length at once. ``used``, ``used_most``: the same with weights,
+    activations and reserve.
     """
 
     batch: float
@@ -290,7 +291,7 @@ def _memory(
     lengths: MeanLengths,
     requests: Array,
 ) -> tuple[StartupMemory, Filled]:
-    """What a server prints, and the cache of this many requests of an attention group."""
+    """What a server prints at start-up, and the cache of these requests of an attention group."""
     ranks = Ranks(plan.tp, plan.ep, plan.pp)
     gpu = account(resident(arch), hardware, ranks, engine, overheads)
     return printed(gpu, engine), fill(gpu, requests, lengths)

@@ -21,7 +21,7 @@ def check(
     option: str = "--out",
     page: bool = False,
 ) -> None:
-    """Refuse a name that no picture, or file of these kinds, can have, before computing.
+    """Check, before computing, that a picture or file of these kinds can be written there.
 
     ``page``: whether an .html file is a page of charts, which needs packages of its own.
 

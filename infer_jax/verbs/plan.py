@@ -132,7 +132,7 @@ def _tried(
     engine: str | None,
     top: int,
 ) -> Candidates:
-    """Which plans are tried; pools know the mean of their wait only, not the 99 % of TTFT."""
+    """The plans to try; without pools for a limit of p99 TTFT, of which they know only means."""
     checks.one_of("--mode", mode, MODES)
     checks.one_of("--engine", engine, ENGINES)
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))

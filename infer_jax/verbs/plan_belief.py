@@ -1,4 +1,4 @@
-"""Plans by the probability that their limits hold: what is uncertain, and the search."""
+"""Plans by the probability that their limits hold: uncertainties, and the search."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,23 +25,23 @@ NOTHING = "No single measurement is expected to change this choice."
 
 
 class Doubts:
-    """What is uncertain of the plans of a question: one set of draws for all its systems.
+    """The uncertainties of a question's plans: one set of draws for all its systems.
 
-    A coefficient is drawn alike for all systems that have it; an offset is of one engine on one
-    system, and of one mode.
+    A coefficient has the same draws on all systems that share it; an offset belongs to one engine
+    on one system, in one mode.
     """
 
     def __init__(self, draws: int) -> None:
         self.draws, self.scores = draws, dict[str, np.ndarray]()
 
     def score(self, name: str) -> np.ndarray:
-        """Normal draws of an unknown, the same ones whenever it is asked for."""
+        """Standard normal draws of an unknown, always the same for one name."""
         if name not in self.scores:
             self.scores[name] = normal_scores(1, self.draws, crc32(name.encode()))[:, 0]
         return self.scores[name]
 
     def belief(self, pools: Sequence[ConsideredSystem], model: str) -> Belief:
-        """What is uncertain of plans on one system, or on two."""
+        """The uncertainties of plans on one system, or on two."""
         where = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
         settled = bool(pools[0].given.system.bands())
         whole = _within(pools[0], model)
@@ -93,7 +93,7 @@ def _within(pool: ConsideredSystem, model: str) -> Within:
 
 
 def _widest() -> Within:
-    """The outer ends of what is known of systems that were fitted apart, AMD's."""
+    """The widest known factors of systems that were fitted separately (AMD's)."""
     own = serving_measured().own
     known = [x.within for (system, _), x in serving_errors().items() if system in own]
     return {
@@ -114,10 +114,10 @@ def _doubts(within: Within, *, settled: bool) -> tuple[Doubt, Doubt]:
 
 
 class Decision(NamedTuple):
-    """How plans were chosen: at which confidence, and what the mean alone would have chosen.
+    """How plans were chosen: at which confidence, and the choice by predicted times alone.
 
-    ``reached``: the highest probability of any plan, where none holds as asked; ``measure``: the
-    run that is worth most before choosing.
+    ``reached``: the highest probability of any plan, where none has the required one; ``measure``:
+    the run that is worth most before choosing.
     """
 
     confidence: float
@@ -138,7 +138,7 @@ class Decision(NamedTuple):
         }
 
     def says(self, best: Choice | None, sign: str) -> list[str]:
-        """What the choice rests on, in sentences."""
+        """Sentences on how sure the choice is, and on what it rests."""
         mean, share = self.by_mean, f"{100 * self.confidence:g} %"
         said = []
         if best is None:

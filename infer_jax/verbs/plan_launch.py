@@ -26,14 +26,14 @@ def service_of(choice: Choice, question: Question, plans: Plans) -> LaunchedServ
         (choice.isl, choice.osl),
         (plans.formats[choice.formats], question.target.kv_dtype),
         question.draft,
-        # arrivals at random: more requests may be in flight than in the mean
+        # with random arrivals more requests may be in flight than the mean number
         None if question.asked.rate is None else most if most < UNBOUNDED else math.inf,
         longest=(question.requests.longest, question.requests.within),
     )
 
 
 def started(choice: Choice, question: Question, plans: Plans) -> dict[str, Launch]:
-    """What starts a plan, by engine."""
+    """The launch commands of a plan, by engine."""
     systems = [plans.systems[name] for name in choice.system.split(" > ")]
     wanted = service_of(choice, question, plans)
     if not wanted.checkpoint.missing and any(map(inputs.as_numbers, systems)):
@@ -42,7 +42,7 @@ def started(choice: Choice, question: Question, plans: Plans) -> dict[str, Launc
 
 
 def parts(launched: dict[str, Launch], layout: str, engine: str) -> Iterator[Part]:
-    """What starts a plan on its ``engine``, or why nothing does, and then another engine's."""
+    """Commands for a plan's ``engine``, or why there are none and those of another engine."""
     own, able = launched[engine], _able(launched, engine)
     reasons = [f"No {own.engine} command for {layout}: {reason}." for reason in own.missing]
     if reasons:
@@ -64,7 +64,7 @@ def parts(launched: dict[str, Launch], layout: str, engine: str) -> Iterator[Par
 
 
 def notes(launched: dict[str, Launch], engine: str) -> Sequence[str]:
-    """What belongs to the commands that ``parts`` prints."""
+    """Notes on the commands that ``parts`` prints."""
     able = _able(launched, engine)
     return ["No engine's command is printed: see --json."] if able is None else able.notes
 

@@ -17,12 +17,12 @@ from infer_jax.planning.chances import Belief, Chances, PlanSpace, chances
 from infer_jax.results import numbers
 
 OUTPUTS = ("tpot", "ttft")
-OWN = 8  # draws of what a plan has of its own, for each draw of what plans share
-LEAST = 0.002  # of the plan's cost that a measurement is worth at least to be named
+OWN = 8  # draws of a plan's own errors for each draw of the errors that plans share
+LEAST = 0.002  # least worth, as a share of the plan's cost, at which a measurement is named
 
 
 class BelievedSearch(NamedTuple):
-    """One search with its systems and requests, what is uncertain of them, and its plans."""
+    """One search with its systems and requests, their uncertainties, and its plans."""
 
     space: PlanSpace
     belief: Belief
@@ -32,9 +32,9 @@ class BelievedSearch(NamedTuple):
 class Measure(NamedTuple):
     """The run worth most before choosing: a time of a plan.
 
-    ``worth``: what it is worth, in shares of the cost of the chosen plan; ``share``: of what
-    knowing every time of every plan would be worth; ``unknown``: of offsets and coefficients the
-    one worth most, ``unknown_share`` its share.
+    ``worth``: its value as a share of the cost of the chosen plan; ``share``: its value over that
+    of knowing every time of every plan; ``unknown``: the offset or coefficient worth most, with
+    ``unknown_share`` its value over the same.
     """
 
     choice: Choice
@@ -87,8 +87,8 @@ def next_run(
 ) -> Measure | None:
     """The run of a plan whose time is worth most to know; None where none changes the choice.
 
-    A plan's benefit is minus its cost and minus what breaking limits costs, at the shadow price
-    of the asked confidence: with it the best plan by expectation keeps that confidence.
+    A plan's benefit is minus its cost, minus a penalty for broken limits. The penalty is the shadow
+    price of the required confidence, with which the best plan by expectation has that confidence.
     """
     options = _options(best, answers)
     plans, known = options.plans, options.known

@@ -25,8 +25,8 @@ BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of t
 class PlanResult(Pictured):
     """Plans within the limits, cheapest first, or else the nearest misses.
 
-    ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: what starts
-    the best one, by engine. ``picture``: the file of the picture, where one was asked for.
+    ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: the commands
+    of the best one, by engine. ``picture``: the file of the picture, where one was asked for.
     """
 
     question: Question
@@ -141,7 +141,7 @@ class PlanResult(Pictured):
         return f"{self.searched.model.name}{where}, {lengths}"
 
     def notes(self) -> list[str]:
-        """What the plans were searched among and what is assumed."""
+        """The space that was searched, and assumptions."""
         question, plans = self.question, self.searched
         tried, requests, currency = question.tried, question.requests, question.money.currency
         shown = plans.met or plans.missed
@@ -169,7 +169,7 @@ class PlanResult(Pictured):
         ]
 
     def _replay_notes(self) -> list[str]:
-        """Where laws and replay are apart, what is not replayed, and what a replay is of."""
+        """Differences between closed form and replay, plans not replayed, and what a replay is."""
         if not self.searched.replayed:
             return []
         from infer_jax.verbs.plan_replay import ABOUT, differences

@@ -19,12 +19,12 @@ PLACED = {"ttft", "tpot", *COSTS, *ENERGIES}  # outputs with a column of their o
 
 
 class PlanRow(NamedTuple):
-    """A plan with what is known of its system.
+    """A plan with known errors of its system.
 
-    ``borrowed``: the generations whose coefficients stand for its chips, where these have none;
-    ``intervals``: what 80 % of measured runs are in, in ms, by name; ``replayed``: times of its
-    replay in ms, or None, by name, where plans are replayed; ``values``: the outputs of the
-    plan as they are printed, None where one needs the power of a chip that is not known.
+    ``borrowed``: the generations whose coefficients are used for its chips, which have none of
+    their own; ``intervals``: the range of 80 % of measured runs in ms, by name; ``replayed``: times
+    of its replay in ms, or None, by name, where plans are replayed; ``values``: the outputs of the
+    plan as printed, None where one needs an unknown power.
     """
 
     choice: Choice
@@ -35,7 +35,7 @@ class PlanRow(NamedTuple):
 
     @property
     def others(self) -> Mapping[Output, float | None]:
-        """The outputs that no column of a table is made for."""
+        """The outputs without a column of their own in the tables."""
         return {output: x for output, x in self.values.items() if output.name not in PLACED}
 
     def value(self, name: str) -> float | None:

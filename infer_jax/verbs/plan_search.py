@@ -45,10 +45,10 @@ class Target(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Which plans are tried: modes, prompt tokens of a pass, and what all of them have.
+    """The plans to try: modes, prompt tokens of a pass, and settings common to all.
 
     ``estimator``: its name; ``count``: plans shown of each system; ``alone``: pools are left out,
-    for only the mean of their wait is known.
+    because only the mean of their wait is known.
     """
 
     modes: Sequence[str]
@@ -60,10 +60,10 @@ class Candidates(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is to be served, on what, and within which limits.
+    """The model, systems, requests and limits of a plan.
 
-    ``decoding``: the system of the pool that decodes, where it is another; ``draft``: the model
-    that drafts, by name.
+    ``decoding``: the system of the decode pool, if it is another one; ``draft``: the draft model,
+    by name.
     """
 
     target: Target
@@ -83,7 +83,7 @@ class Question(NamedTuple):
 
 
 class ConsideredSystem(NamedTuple):
-    """A system that is considered, and what was assumed."""
+    """A system among those compared, with its model, estimator and assumptions."""
 
     given: inputs.Given
     side: Side
@@ -96,13 +96,12 @@ Search = Callable[[Question, Sequence[ConsideredSystem], Requirements], PlanCand
 
 @dataclass
 class Plans:
-    """Plans within the limits, else the nearest misses, and what they were searched among.
+    """Plans within the limits, else the nearest misses, and the searches they came from.
 
-    ``usual``: whether plans were kept within the usual TTFT, for want of a limit; ``systems``,
-    ``trusted``: by name; ``formats``: the options by what they came to; ``pools``: one or two
-    systems of each search, ``searched``: what it came to, by its label; ``replayed``: the first
-    plans, where that was asked; ``decision``: how plans were chosen, where that was by a
-    confidence.
+    ``usual``: whether plans were limited to the usual TTFT because no limit was given; ``systems``,
+    ``trusted``: by name; ``formats``: the format options by the resolved format; ``pools``,
+    ``searched``: the one or two systems of each search and its result, by its label; ``replayed``:
+    replays of the first plans, if asked for; ``decision``: how plans were chosen by a confidence.
     """
 
     model: Model
@@ -126,7 +125,7 @@ class Plans:
 
 
 def plans(question: Question, search: Search | None = None) -> Plans:
-    """The plans of every system and format; ``search``: another one than that by the mean.
+    """The plans of every system and format; ``search``: in place of the search by predicted times.
 
     Raises:
         InputError: a name or file that cannot be read; no layout that an engine runs.
@@ -166,7 +165,7 @@ def fronts(
 
 
 def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[ConsideredSystem]]]:
-    """What is searched: its label, its format, and one system or one for each pool."""
+    """Each search: its label, its format, and one system or one for each pool."""
     for system, form in product(question.systems, question.target.formats):
         pools = [_pool(question, system, form)]
         if question.decoding is not None:

@@ -1,4 +1,4 @@
-"""Progress shown on a terminal; where nobody watches one, a line once it takes long."""
+"""Progress on a terminal; without a terminal, one line when something takes long."""
 
 import sys
 import threading
@@ -19,13 +19,13 @@ def show_progress(wanted: bool) -> None:
 
 
 def watched() -> bool:
-    """Whether to show progress: it is wanted, and somebody watches a terminal."""
+    """Whether to show progress: it is switched on, and stderr is a terminal."""
     return _shown[0] and sys.stderr.isatty()
 
 
 @contextmanager
 def busy(doing: str) -> Iterator[None]:
-    """Show on stderr what is being done: on a terminal at once, else when it takes long."""
+    """Show an activity on stderr: on a terminal at once, else when it takes long."""
     if not watched():
         with _late(doing):
             yield
@@ -38,7 +38,7 @@ def busy(doing: str) -> Iterator[None]:
 
 @contextmanager
 def _late(doing: str) -> Iterator[None]:
-    """Say once on stderr what is being done, if that takes more than ``PATIENCE``."""
+    """Print an activity once on stderr if it takes more than ``PATIENCE``."""
 
     def say() -> None:
         print(f"infer-jax: {doing}; --quiet leaves this out", file=sys.stderr, flush=True)

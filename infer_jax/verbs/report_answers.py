@@ -63,8 +63,8 @@ class Chosen(NamedTuple):
 class Costs(NamedTuple):
     """USD per hour and month (730 h) of all GPUs, and per million tokens.
 
-    ``cached``: what a prompt token in the cache adds, measured with ``held`` tokens of the prompt
-    cached and the plan as it is; ``into``: of one that is not. ``tokens``: in and out, a second.
+    ``into``, ``cached``: of a prompt token that is computed, and of one that is in the cache, with
+    ``held`` tokens of the prompt cached and the plan as it is. ``tokens``: in and out, a second.
     """
 
     hour: float
@@ -78,7 +78,7 @@ class Costs(NamedTuple):
 
 
 class ReportData(NamedTuple):
-    """What the verbs answer about one plan, and the plans that it was chosen among."""
+    """The verbs' answers about one plan, and the plans that it was chosen among."""
 
     picked: "Picked"
     words: Words
@@ -115,7 +115,7 @@ class ReportData(NamedTuple):
 
 
 def lead(answers: ReportData, limits: Limits) -> str:
-    """The answer in one sentence, with what is next to it in another."""
+    """The answer in one sentence, with the runner-up in another."""
     estimate, costs, mark = answers.estimate, answers.costs, answers.trusted.mark
     candidate = answers.picked.candidate
     rate = candidate.throughput * candidate.gpus

@@ -27,13 +27,13 @@ from infer_jax.verbs.report_systems import Candidate, Frontiers
 from infer_jax.verbs.requests import requested
 from infer_jax.verbs.split import plan_of
 
-GPUS = 8.0  # among which a plan is looked for where nothing is given: one server
+GPUS = 8.0  # the GPUs of a plan where none are given: one server
 Split = tuple[float | None, float | None, float | None, float, float | None]  # tp pp ep dp batch
 Lengths = tuple[float, float, float]  # isl, osl, prefix
 
 
 class Options(NamedTuple):
-    """What a report is asked about; ``named``: whether a command can name model and systems."""
+    """The options of a report; ``named``: whether a command can name model and systems."""
 
     config: ModelLike
     systems: Sequence[System]
@@ -78,10 +78,10 @@ class Options(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """The plan of a report, on which system in which format, and what it was chosen among.
+    """The plan of a report, its system and format, and the plans that it was chosen among.
 
-    ``frontiers``: of every system and format; None by an estimator that plans are not searched of;
-    ``choice``: the plan as the search has it, ``usual``: within the usual TTFT.
+    ``frontiers``: of every system and format, None with an estimator that cannot search plans;
+    ``choice``: the plan of the search; ``usual``: whether it was limited to the usual TTFT.
     """
 
     label: str
@@ -121,7 +121,7 @@ def _searchable(name: str, dp: float, batch: float | None) -> None:
 
 
 def _question(options: Options, lengths: Lengths, limits: Limits, chips: float) -> Question:
-    """What ``plan`` is asked."""
+    """The question that ``plan`` answers for the report."""
     ttft, tpot = limits
     wanted = planning.Requirements(
         ttft=either(ttft, math.inf),
@@ -170,7 +170,7 @@ def _searched(options: Options, lengths: Lengths, limits: Limits) -> Picked:
 
 
 def _chosen(choice: Choice, why: str) -> Chosen:
-    """A plan of the search as a report has it."""
+    """A plan of the search as the plan of a report."""
     pools = planning.pools_of(choice.degrees)
     if len(pools) == 1:
         layout, copies = _layout(pools[0], "replicas")
@@ -261,9 +261,10 @@ def _excess(estimate: Estimate, limits: Limits) -> dict[str, float]:
 def plans_of(
     name: str, estimator: Estimator, chosen: Chosen
 ) -> tuple[Estimator, Plan | Pools, Plan, Plan]:
-    """The estimator with its plan, and plain plans of what prefills and of what decodes.
+    """The estimator with its plan, and plain plans of the prefill and of the decode instances.
 
-    Memory and kernels know groups of tp GPUs, over which experts are dealt: the same bytes.
+    Memory and kernels use plain plans, groups of tp GPUs over which experts are divided, with the
+    same bytes on each GPU.
     """
     layout, pool = chosen.layout, chosen.prefill
     common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)

@@ -96,10 +96,10 @@ def _fastest(options: Options, work: Workload, asked: Given, form: str | None) -
 
 
 def _costs(point: Point, estimate: Estimate, picked: Picked, chosen: Chosen) -> Costs:
-    """What the plan costs, a prompt token in the cache included.
+    """The costs of the plan, also of a prompt token in the cache.
 
-    The cached token's price is what makes fresh and cached tokens add up to what is paid for a
-    prompt of which half, or what ``--prefix`` says, is in the cache.
+    The price of a cached token is such that computed and cached tokens add up to the cost of a
+    prompt of which half, or the share given by ``--prefix``, is in the cache.
     """
     work, candidate = point.workload, picked.candidate
     isl, osl, prefix = (float(x) for x in (work.isl, work.osl, work.prefix))

@@ -19,7 +19,7 @@ TOP = 10  # bars of each output's sensitivity
 
 
 class PageTable(NamedTuple):
-    """A table of a page: heads, rows, which columns are words, and the row that stands out."""
+    """A table of a page: heads, rows, which columns are words, and the emphasised row."""
 
     heads: tuple[str, ...]
     rows: list[tuple[str, ...]]

@@ -170,7 +170,7 @@ class Frontiers(NamedTuple):
         return bands.intervals(name, pool.side.serving, pool.given, times, pools=pools)
 
     def fields(self) -> list[dict[str, object]]:
-        """Every plan for JSON, with what it is a point of and the command that answers it."""
+        """Every plan for JSON, with its series and the command that computes it."""
         rows = []
         for label, each in self.plans.items():
             pool = self.pools[label][0]

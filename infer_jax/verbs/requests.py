@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Requested(NamedTuple):
-    """A workload, how its lengths spread in a word (for JSON), and what to say of it.
+    """A workload, the kind of its length distribution in a word (for JSON), and notes.
 
-    ``longest``: tokens of the longest request, prompt and output, and ``within``: which requests
-    are no longer; of requests of equal lengths it is isl + osl.
+    ``longest``: tokens of the longest request, prompt and output (isl + osl for equal lengths);
+    ``within``: in words, which share of requests is no longer.
     """
 
     work: Workload
@@ -32,7 +32,7 @@ class Requested(NamedTuple):
 
 
 ISL, OSL = 4096.0, 512.0  # tokens where not given
-TAIL = 0.0005  # of prompts, and of outputs, that are longer than the longest request reckoned with
+TAIL = 0.0005  # share of prompts, and of outputs, beyond the longest request that is assumed
 
 
 def requested(

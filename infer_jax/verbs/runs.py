@@ -20,7 +20,7 @@ APART = 1.5  # ratio of stored bytes from which on two formats are not the same
 
 
 def agree(runs: Sequence[Run], asked: Given) -> None:
-    """Refuse runs of another model, system or number format than asked about.
+    """Check that runs are of the model, system and number format in question.
 
     Raises:
         InputError: a run that says so.

@@ -25,7 +25,7 @@ MOST = 1000  # points along a frontier: each is a column of the table
 
 
 class SplitOptions(NamedTuple):
-    """The options that say over how many GPUs a model is dealt out."""
+    """The options that give the parallel degrees, or the number of GPUs."""
 
     tp: float | None
     pp: float | None
@@ -95,7 +95,7 @@ def _plan(
     estimator: str | None,
     along: float | None,
 ) -> tuple[Plan, str]:
-    """The plan that is looked at, and the estimator; a frontier has plans of its own."""
+    """The plan to analyse, and the estimator; the points of a frontier have their own plans."""
     if along is None:
         tp, pp, ep, total = split
         return plan_of(arch, tp, pp, ep, 1.0, total, estimator)
@@ -105,7 +105,7 @@ def _plan(
 
 
 def _questions(point: Point) -> dict[str, Change]:
-    """What is asked besides: half the weights' bytes, a rack-wide fast domain, shorter launches."""
+    """The what-ifs: half the weights' bytes, a rack-wide fast domain, shorter launches."""
     asked: dict[str, Change] = {
         "weights at half the bytes": {f"arch.{path}.bytes": _half for path in _formats(point.arch)}
     }

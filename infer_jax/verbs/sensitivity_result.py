@@ -38,7 +38,7 @@ class At(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What is printed: points of a frontier or one, rows of a table, coefficients or none."""
+    """What to print: points of a frontier or one, rows of a table, coefficients or none."""
 
     along: bool
     top: int
@@ -62,7 +62,7 @@ class SensitivityResult(Pictured):
     picture: str | None = None
 
     def elasticity(self, path: str, output: str) -> Elasticity:
-        """What a number does to an output at the first point.
+        """The elasticity of an output with respect to a number, at the first point.
 
         Raises:
             InputError: no number of that path moves it.
@@ -92,7 +92,7 @@ class SensitivityResult(Pictured):
         return [{**_where(at.point), **_fields(e)} for at in self.points for e in at.slopes]
 
     def notes(self) -> list[str]:
-        """What slopes and changes are of."""
+        """Notes on the meaning of slopes and changes."""
         coefficients = ", as are the estimator's coefficients (--coefficients)"
         own = "" if self.shown.coefficients else coefficients
         dark = not float(self.points[0].point.hardware.power)
@@ -136,7 +136,7 @@ class SensitivityResult(Pictured):
             yield Table(HEADS, [_row(e) for e in rows])
 
     def _ifs(self) -> Iterator[Part]:
-        """What some changes do to all outputs, in per cent."""
+        """The what-ifs: changes of all outputs, in per cent."""
         if not self.what_if:
             return
         names, known = list(next(iter(self.what_if.values()))), known_outputs()

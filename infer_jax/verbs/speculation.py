@@ -19,7 +19,7 @@ from infer_jax.verbs.progress import busy
 
 
 class DraftOptions(NamedTuple):
-    """What drafts, how much of it is accepted, and whether the model has heads of its own."""
+    """The drafter, its acceptance, and whether the model has heads of its own."""
 
     draft: str | None = None
     acceptance: float | str | None = None
@@ -27,7 +27,7 @@ class DraftOptions(NamedTuple):
 
 
 class DraftedEstimate(NamedTuple):
-    """An estimate, notes on its drafts, and how many there are where any are tried."""
+    """An estimate, notes on its drafts, and the best number of drafts if any were tried."""
 
     estimate: Estimate
     notes: list[str]
@@ -94,7 +94,7 @@ def fastest(
 def _wrapped(
     estimator: Estimator, given: inputs.Given, wanted: DraftOptions
 ) -> tuple[Estimator, list[str]]:
-    """Estimators of a single pass, which know a model that drafts and one acceptance."""
+    """The estimator with speculation, for those that price single passes: one acceptance."""
     if wanted.heads:
         raise refuse("--heads", "given", "with --estimator serving")
     if wanted.acceptance is None:

@@ -17,7 +17,7 @@ def plan_of(
     total: float | None,
     name: str | None,
 ) -> tuple[Plan, str]:
-    """The plan and the estimator that is meant: a given split, or GPUs to be split."""
+    """The plan and the estimator's name: of given degrees, or of GPUs to search a layout for."""
     if total is None:
         if tp is None and pp is None and ep is None:
             raise ask("--tp", "On how many GPUs?", "--tp (with --pp, --ep), or --total-gpus")
@@ -33,7 +33,7 @@ def plan_of(
 
 
 def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
-    """Raise InputError unless an engine can deal the model out so; ``infer_jax.legal`` decides."""
+    """Raise InputError unless an engine runs these degrees (``infer_jax.legal``)."""
     rule = legal.broken(arch, Plan.of(tp=tp, pp=pp, ep=ep))
     if rule is None:
         return

@@ -55,12 +55,12 @@ def sweep(
     ``infer_jax.sweeps``, ``estimator`` a name, an estimator, or several. ``out`` is the file of the
     result, .parquet, .csv or .json, or of its picture, or a list of both.
 
-    In float32 what lies within a margin is kept too, and decided in float64. ``feasible`` names
-    what makes a point count: ``"decode.feasible"`` where prefill is not asked about; unless
-    ``legal`` is False, what no engine runs does not. ``checkpoint`` names a file from which the
-    same call carries on, and which is deleted at the end; it lies beside ``out`` if it is not
-    given. ``every`` is the seconds between two of them, ``memory`` the bytes of a frontier's rows.
-    Points, devices and chunks may be any number; the answer is the same.
+    In float32, points within a margin are kept too and decided in float64. ``feasible`` names the
+    condition that points must meet, such as ``"decode.feasible"`` to ignore limits of prefill;
+    unless ``legal`` is False, points that no engine runs are left out. ``checkpoint`` names a file
+    from which the same call carries on, and which is deleted at the end; it lies beside ``out`` if
+    it is not given. ``every`` is the seconds between two of them, ``memory`` the bytes of a
+    frontier's rows. Points, devices and chunks may be any number; the answer is the same.
 
     Raises:
         InputError: an unknown or unread axis, constraints that nothing keeps, an objective that
@@ -125,7 +125,7 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanatio
 def _asked(
     space: SpaceLike, keep: Reducer | None, estimator: Estimators | None, feasible: str | None
 ) -> SweepFile:
-    """What to sweep: a file's own words, or a space with what stands beside it."""
+    """The sweep to run: of a file, or of a space and the other arguments."""
     if isinstance(space, Space):
         if keep is None:
             raise InputError("sweep", "keep", "missing", KEPT)

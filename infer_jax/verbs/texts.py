@@ -1,4 +1,4 @@
-"""Which number does a text spell: a plain one, tokens with a spread, seconds of a time?"""
+"""Numbers from texts: plain ones, tokens with a spread, seconds of a time."""
 
 import math
 import re
