@@ -2,6 +2,7 @@
 
 from infer_jax.replays.drafted import Drafts as Drafts, drawn_drafts as drawn_drafts
 from infer_jax.replays.log import Log as Log
+from infer_jax.replays.loops import replay as replay, side_by_side as side_by_side
 from infer_jax.replays.many_servers import lanes as lanes
 from infer_jax.replays.pools import (
     Pool as Pool,
@@ -14,7 +15,6 @@ from infer_jax.replays.prefixes import Prefixes as Prefixes
 from infer_jax.replays.requests import Requests as Requests
 from infer_jax.replays.rules import Rules as Rules
 from infer_jax.replays.same_events import retrace as retrace
-from infer_jax.replays.scheduler import replay as replay, side_by_side as side_by_side
 from infer_jax.replays.server import serve as serve
 from infer_jax.replays.sglang_rules import sglang as sglang
 from infer_jax.replays.trtllm_rules import trtllm as trtllm

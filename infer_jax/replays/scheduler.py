@@ -14,69 +14,10 @@ from jax import Array, lax
 
 from infer_jax.replays import drafted, prefix_cache
 from infer_jax.replays.eviction import evict
-from infer_jax.replays.log import Log, log_of
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.rules import Feed, Rules
 from infer_jax.replays.state import NEVER, State, caught_up, empty, get, note, put, swept, where
 from infer_jax.replays.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
-
-
-def replay(
-    step: StepTime,
-    rules: Rules,
-    requests: Requests,
-    concurrency: Array | None = None,
-    *,
-    width: int,
-    turns: int,
-) -> Log:
-    """Serve all requests, each sent as it arrives, with at most ``concurrency`` of them in flight.
-
-    ``step(decoding, context, new, pairs)`` is the time (s) of a pass that feeds one token to each
-    of ``decoding`` requests, which have ``context`` tokens in the cache, and ``new`` prompt tokens
-    with ``pairs`` pairs of one of them and one before it.
-
-    Args:
-        step: a function of arrays, smooth in ``context``.
-        rules: the engine's, with sizes as leaves.
-        requests: in order of arrival.
-        concurrency: requests in flight at most: one that arrives later is sent as soon as another
-            leaves. With arrivals at 0 that is a closed loop.
-        width: slots that the arrays have room for, at least ``rules.slots``.
-        turns: entries of the path there is room for; ``Log.complete`` says whether it was enough.
-    """
-    server = server_of(step, rules, requests, concurrency)
-    end = lax.while_loop(server.busy, server.turn, server.start(width, turns))
-    return log_of(end, server.requests, concurrency)
-
-
-def side_by_side(
-    step: StepTime,
-    rules: Rules,
-    requests: Requests,
-    concurrency: Array | None = None,
-    *,
-    width: int,
-    turns: int,
-) -> Log:
-    """Many servers at once, of which every number has a leading axis: for accelerators.
-
-    ``vmap`` of ``replay`` says the same, and copies the arrays of all lanes in every turn, because
-    some have finished; here they are left as they are. ``step`` is a ``Partial``.
-    """
-    servers = (step, rules, requests, concurrency)
-
-    def start(each: tuple) -> State:
-        return server_of(*each).start(width, turns)
-
-    def busy(states: State) -> Array:
-        return jnp.any(jax.vmap(lambda each, s: server_of(*each).busy(s))(servers, states))
-
-    def turn(states: State) -> State:
-        return jax.vmap(lambda each, s: server_of(*each).turn(s))(servers, states)
-
-    end = lax.while_loop(busy, turn, jax.vmap(start)(servers))
-    return jax.vmap(lambda each, s: log_of(s, server_of(*each).requests, each[3]))(servers, end)
 
 
 def server_of(
@@ -84,6 +25,27 @@ def server_of(
 ) -> "Server":
     """A server whose numbers are arrays of the loop's types."""
     return Server(step, rules.whole(), jax.tree.map(jnp.asarray, requests), concurrency)
+
+
+class Batch(NamedTuple):
+    """What a pass feeds, and whether there is nothing to feed."""
+
+    prompts: Array
+    decoding: Array
+    context: Array
+    over: Array  # of those that decode, the ones that had their last token
+    grows: Array  # tokens that the context of those that stay grows by in a pass
+    idle: Array
+    waits: Array  # idle, and what the pass that runs brings is not known yet
+
+
+class Ran(NamedTuple):
+    """Passes that ran, when they ended, and (from the begin, s) when arrivals were looked at."""
+
+    steps: Array
+    now: Array
+    look: Array
+    until: Array  # the request that ended a wait, or -1
 
 
 class Server(NamedTuple):
@@ -107,10 +69,15 @@ class Server(NamedTuple):
 
     def turn(self, s: State) -> State:
         """One turn of the loop: feed, make room, or run what there is to run."""
+        s, again = self.compose(s)
+        return self.run(s, ~again)
+
+    def compose(self, s: State) -> tuple[State, Array]:
+        """Feed a part of a prompt or make room; whether that has to go on before a pass can run."""
         s, feed, ok = self.look(self.begin(s))
         if not self.rules.preempts:
             fed = self.ahead(self.fed(s, feed, ok))
-            return self.run(fed, ~(ok & self.more(fed)))
+            return fed, ok & self.more(fed)
         short = self.rules.short(s, self.requests, feed)
         passed = jnp.zeros_like(short)
         if self.rules.returns:
@@ -123,8 +90,7 @@ class Server(NamedTuple):
         fed = self.fed(s, feed, ok)
         fed = fed._replace(head=fed.head + passed)
         fed = self.ahead(evict(self.rules, self.requests, fed, short, self.arrived))
-        again = ok & self.more(fed) | short | passed
-        return self.run(fed, ~again)
+        return fed, ok & self.more(fed) | short | passed
 
     def more(self, s: State) -> Array:
         """Whether another prompt might be fed to the pass: the next turn sees whether it can."""
@@ -264,7 +230,23 @@ class Server(NamedTuple):
 
     def run(self, s: State, go: Array) -> State:
         """Where ``go``, run the pass, the decode passes to the next event, or wait."""
-        rules, prompts, go = self.rules, s.fed > 0, go & self.busy(s)
+        go, batch = go & self.busy(s), self.batch(s)
+        idle, caught = batch.idle, go & batch.waits
+        go &= ~caught
+        steps, duration, look = self.steps(s, go & ~idle, batch)
+        due = get(self.requests.arrival, s.head)
+        until = jnp.where(idle & (due > s.now), s.head, -1)
+        now = jnp.where(idle, jnp.maximum(s.now, due), s.now + duration)
+        after = self.ran(s, go, batch, Ran(steps, now, look, until))
+        # the slots are looked through in every turn, for what was fed or made room, too
+        slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
+        path, after = after.path, where(go, after, s)
+        after = where(caught, caught_up(after), after)._replace(path=path, **slots)
+        return prefix_cache.ended(self.rules, self.requests, s, after, go, caught)
+
+    def batch(self, s: State) -> Batch:
+        """What the pass that is put together feeds."""
+        rules, prompts = self.rules, s.fed > 0
         decodes = ~prompts if not rules.beside else True
         once_more = (s.late, s.late_tokens) if not rules.beside else (0, 0)
         if s.growth is not None:
@@ -274,17 +256,18 @@ class Server(NamedTuple):
         idle = ~prompts & (s.decoding + once_more[0] == 0)
         # an engine that puts passes together ahead, and has none, waits for the one that runs
         lags = (rules.overlap > 0) & ((s.looked < s.now) | (s.seen < s.finished) | (s.late > 0))
-        caught, go = go & idle & lags, go & ~(idle & lags)
-        steps, duration, look = self.steps(s, go & ~idle, decoding, context, prompts)
-        due = get(self.requests.arrival, s.head)
-        waited = jnp.maximum(s.now, due)
-        until = jnp.where(idle & (due > s.now), s.head, -1)
-        count = jnp.where(idle, 0, steps)
-        now = jnp.where(idle, waited, s.now + duration)
-        fed = jnp.where(decoding > 0, count, 0) if not rules.beside else count
+        over = jnp.where(decoding > 0, once_more[0], 0)
         growth = s.decoding if s.growth is None else s.growth.each
-        grown = s.context + fed * jnp.where(decodes, growth, 0)
-        after = self.left(s, go, s.steps + fed, grown, prompts, idle)
+        grows = jnp.where(decodes, growth, 0)
+        return Batch(prompts, decoding, context, over, grows, idle, idle & lags)
+
+    def ran(self, s: State, go: Array, batch: Batch, ran: Ran) -> State:
+        """The state after passes, where ``go``, with their entry in the path."""
+        rules, decoding, idle = self.rules, batch.decoding, batch.idle
+        count, now, look = jnp.where(idle, 0, ran.steps), ran.now, ran.look
+        fed = jnp.where(decoding > 0, count, 0) if not rules.beside else count
+        grown = s.context + fed * batch.grows
+        after = self.left(s, go, s.steps + fed, grown, batch.prompts, idle)
         after = after._replace(
             now=now,
             looked=jnp.where(idle, now, jnp.where(look >= 0.0, s.now + look, s.looked)),
@@ -294,46 +277,47 @@ class Server(NamedTuple):
             fresh=jnp.ones_like(s.fresh),
         )
         entry = {
-            "time": now, "decoding": decoding, "context": context, "fed": s.fed,
-            "pairs": s.pairs, "count": count, "steps": after.steps, "jump": until,
+            "time": now, "decoding": decoding, "context": batch.context, "fed": s.fed,
+            "pairs": s.pairs, "count": count, "steps": after.steps, "jump": ran.until,
             "running": after.running, "finished": after.finished,
             "blocks": rules.used(after, self.requests),
-            "over": jnp.where(decoding > 0, once_more[0], 0),
+            "over": batch.over,
         }  # fmt: skip
         if s.growth is not None:
-            entry["grows"] = growth
+            entry["grows"] = s.growth.each
         path = s.path._replace(
             **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
         )
-        # the slots are looked through in every turn, for what was fed or made room, too
-        slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
-        after = where(go, after, s)
-        after = where(caught, caught_up(after), after)._replace(path=path, **slots)
-        return prefix_cache.ended(rules, self.requests, s, after, go, caught)
+        return after._replace(path=path)
 
-    def steps(
-        self, s: State, go: Array, decoding: Array, context: Array, prompts: Array
-    ) -> tuple[Array, Array, Array]:
-        """Passes until the next event, their time (s), and that until the last look at arrivals.
-
-        The last is negative without a look. Passes put together ahead look at the begin of the
-        one before: who arrives in a pass is fed in the next but one.
-        """
-        rules, overlap, due = self.rules, self.rules.overlap > 0, self.arrives(s)
+    def most(self, s: State, prompts: Array, due: Array) -> Array:
+        """Passes until the next event that is no arrival."""
+        rules = self.rules
         most = jnp.minimum(s.soonest - s.steps, LONGEST)
         if rules.preempts:
             most = jnp.where(s.barred, 1, jnp.minimum(most, rules.safe(s)))
         if rules.returns:
             most = jnp.where(s.full & s.clearing, 1, most)
         waits = (s.late > 0) & (due <= 0.0) if rules.beside else s.late > 0
-        grow = None
         if s.growth is not None:
             waits |= s.growth.over > 0
-            grow = s.growth.each
-        most = jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
+        return jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
+
+    def wakes(self, s: State, due: Array) -> Array:
+        """Whether a request that arrives ends a row of passes."""
         # where a refusal is remembered, the engine tries whether there is a slot or not
-        wakes = (due > 0.0) & (~s.full if rules.returns else s.running < rules.slots)
-        kind = s.now.dtype
+        return (due > 0.0) & (~s.full if self.rules.returns else s.running < self.rules.slots)
+
+    def steps(self, s: State, go: Array, batch: Batch) -> tuple[Array, Array, Array]:
+        """Passes until the next event, their time (s), and that until the last look at arrivals.
+
+        The last is negative without a look. Passes put together ahead look at the begin of the
+        one before: who arrives in a pass is fed in the next but one.
+        """
+        rules, overlap, due = self.rules, self.rules.overlap > 0, self.arrives(s)
+        most, wakes = self.most(s, batch.prompts, due), self.wakes(s, due)
+        decoding, context, kind = batch.decoding, batch.context, s.now.dtype
+        grow = None if s.growth is None else s.growth.each
 
         def look_of(steps: Array) -> Array:
             look = lax.div(s.passes + steps, rules.poll) * rules.poll - s.passes

@@ -8,9 +8,9 @@ import numpy as np
 
 from infer_jax.errors import InputError
 from infer_jax.replays.log import Log
+from infer_jax.replays.loops import replay
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.scheduler import replay
 from infer_jax.replays.stretch import LONGEST, StepTime
 
 
