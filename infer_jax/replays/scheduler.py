@@ -27,7 +27,7 @@ def server_of(
     return Server(step, rules.whole(), jax.tree.map(jnp.asarray, requests), concurrency)
 
 
-class Batch(NamedTuple):
+class FedBatch(NamedTuple):
     """What a pass feeds, and whether there is nothing to feed."""
 
     prompts: Array
@@ -244,7 +244,7 @@ class Server(NamedTuple):
         after = where(caught, caught_up(after), after)._replace(path=path, **slots)
         return prefix_cache.ended(self.rules, self.requests, s, after, go, caught)
 
-    def batch(self, s: State) -> Batch:
+    def batch(self, s: State) -> FedBatch:
         """What the pass that is put together feeds."""
         rules, prompts = self.rules, s.fed > 0
         decodes = ~prompts if not rules.beside else True
@@ -259,9 +259,9 @@ class Server(NamedTuple):
         over = jnp.where(decoding > 0, once_more[0], 0)
         growth = s.decoding if s.growth is None else s.growth.each
         grows = jnp.where(decodes, growth, 0)
-        return Batch(prompts, decoding, context, over, grows, idle, idle & lags)
+        return FedBatch(prompts, decoding, context, over, grows, idle, idle & lags)
 
-    def ran(self, s: State, go: Array, batch: Batch, ran: Ran) -> State:
+    def ran(self, s: State, go: Array, batch: FedBatch, ran: Ran) -> State:
         """The state after passes, where ``go``, with their entry in the path."""
         rules, decoding, idle = self.rules, batch.decoding, batch.idle
         count, now, look = jnp.where(idle, 0, ran.steps), ran.now, ran.look
@@ -308,7 +308,7 @@ class Server(NamedTuple):
         # where a refusal is remembered, the engine tries whether there is a slot or not
         return (due > 0.0) & (~s.full if self.rules.returns else s.running < self.rules.slots)
 
-    def steps(self, s: State, go: Array, batch: Batch) -> tuple[Array, Array, Array]:
+    def steps(self, s: State, go: Array, batch: FedBatch) -> tuple[Array, Array, Array]:
         """Passes until the next event, their time (s), and that until the last look at arrivals.
 
         The last is negative without a look. Passes put together ahead look at the begin of the
