@@ -10,6 +10,7 @@ from infer_jax.cli import (
     options as opt,
     parsers,
     pools,
+    prefixes,
     replay_load as load,
     show,
 )
@@ -62,13 +63,6 @@ Overlap = Annotated[
         help="A pass is put together while the one before it runs, as engines do by themselves.",
     ),
 ]
-PrefixCaching = Annotated[
-    bool,
-    typer.Option(
-        "--enable-prefix-caching",
-        help="Prompts of a trace with hashes begin with what earlier ones left in the cache.",
-    ),
-]
 Out = Annotated[
     str | None,
     typer.Option(
@@ -97,7 +91,9 @@ def replay(
     gpu_memory_utilization: memory.Utilization = None,
     enable_chunked_prefill: Chunked = None,
     async_scheduling: Overlap = None,
-    enable_prefix_caching: PrefixCaching = False,
+    enable_prefix_caching: prefixes.PrefixCaching = False,
+    prefix_len: prefixes.PrefixLen = None,
+    num_prefixes: prefixes.NumPrefixes = None,
     drafts: drafting.Drafts = None,
     acceptance: drafting.AcceptanceOrFile = None,
     draft: drafting.Draft = None,

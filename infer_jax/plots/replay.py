@@ -18,7 +18,7 @@ class SeriesLike(Protocol):
     """One copy of the server at the ends of its passes: seconds, and its state from then on.
 
     ``cache``: share of the cache blocks in use; ``power``: watts of a chip up to then, empty where
-    not known.
+    not known; ``kept``: share of those that no request uses and prompts are found in, or empty.
     """
 
     @property
@@ -31,6 +31,8 @@ class SeriesLike(Protocol):
     def cache(self) -> np.ndarray: ...
     @property
     def power(self) -> np.ndarray: ...
+    @property
+    def kept(self) -> np.ndarray: ...
 
 
 def plot_replay(
@@ -82,8 +84,14 @@ def _over_time(axes: "Sequence[Axes]", series: Sequence[SeriesLike]) -> None:
             look |= {"drawstyle": "steps-post"} if at is axes[1] else {}
             if curve is not None:
                 at.plot(*curve, linewidth=1.2, **look)
+            if at is axes[1] and len(each.kept):
+                both, label = 100.0 * (each.cache + each.kept), "" if i else "used or kept"
+                at.plot(each.time, both, linewidth=1.2, alpha=0.45, label=label or None, **look)
     axes[1].set_ylabel("KV cache taken, %")
     axes[1].set_ylim(0.0, None)
+    if len(series[0].kept):
+        axes[1].set_ylim(0.0, 1.25 * axes[1].get_ylim()[1])
+        axes[1].legend(loc="upper left")
     axes[2].set_ylabel("power of a GPU, W")
     axes[2].set_ylim(0.0, None)
     if not len(series[0].power):

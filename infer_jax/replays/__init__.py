@@ -15,7 +15,7 @@ from infer_jax.replays.prefixes import Prefixes as Prefixes
 from infer_jax.replays.requests import Requests as Requests
 from infer_jax.replays.rules import Rules as Rules
 from infer_jax.replays.same_events import retrace as retrace
-from infer_jax.replays.server import serve as serve
+from infer_jax.replays.server import keeps as keeps, serve as serve
 from infer_jax.replays.sglang_rules import sglang as sglang
 from infer_jax.replays.trtllm_rules import trtllm as trtllm
 from infer_jax.replays.vllm_rules import vllm as vllm

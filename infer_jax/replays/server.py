@@ -104,6 +104,11 @@ def _check_drafts(rules: Rules, requests: Requests) -> None:
         raise InputError("serve", "drafts", drafts, allowed)
 
 
+def keeps(rules: Rules) -> bool:
+    """Whether these rules look prompts up in a cache of prefixes."""
+    return rules.keeps and not float(getattr(rules, "hold", 0.0))
+
+
 def _check_prefixes(rules: Rules, requests: Requests) -> None:
     """Do nothing where the rules can keep the prefixes that requests have, if they have any.
 
@@ -112,7 +117,7 @@ def _check_prefixes(rules: Rules, requests: Requests) -> None:
     """
     if requests.prefixes is None:
         return
-    if not rules.keeps or float(getattr(rules, "hold", 0.0)):
+    if not keeps(rules):
         raise InputError("serve", "prefixes", "given", "none: these rules keep no prompts")
     if int(requests.prefixes.block) != float(rules.block):
         allowed = f"the {float(rules.block):g} tokens of the rules"

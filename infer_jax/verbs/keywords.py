@@ -31,7 +31,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("tp", "pp", "ep", "dp", "batch", "concurrency", "osl"), checks.whole),
     **dict.fromkeys(("max_num_seqs", "top", "nodes", "prefill_tokens", "gpus"), checks.whole),
     **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "block_size"), checks.whole),
-    **dict.fromkeys(("prefill_tp", "decode_tp"), checks.whole),
+    **dict.fromkeys(("prefill_tp", "decode_tp", "prefix_len", "num_prefixes"), checks.whole),
     "drafts": partial(checks.whole, high=64.0),
     **dict.fromkeys(("prefill_instances", "decode_instances"), checks.whole),
     "memory": checks.whole,

@@ -10,7 +10,6 @@ from infer_jax import legal
 from infer_jax.catalog import Model
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
-from infer_jax.replays import Requests
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs, pictures, progress
 from infer_jax.verbs.asking import verb
@@ -29,6 +28,7 @@ from infer_jax.verbs.replay_requests import (
     drawn,
     lengths_of,
     randomly,
+    shared_prefix,
 )
 from infer_jax.verbs.replay_result import ReplayResult
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
@@ -62,6 +62,8 @@ def replay(
     enable_chunked_prefill: bool | None = None,
     async_scheduling: bool | None = None,
     enable_prefix_caching: bool = False,
+    prefix_len: float | None = None,
+    num_prefixes: float | None = None,
     drafts: float | None = None,
     acceptance: float | str | None = None,
     draft: str | None = None,
@@ -112,13 +114,13 @@ def replay(
         raise refuse("--engine", engine, f"{its}, which {name} is of, or another --estimator")
     wanted = DraftOptions(draft, acceptance, heads)
     drafted = drafts_of(asked.model, drafts, wanted, its, pools=pools is not None)
-    lengths = lengths_of(trace, isl, osl, range_ratio, enable_prefix_caching)
+    shared = shared_prefix(prefix_len, num_prefixes)
+    lengths = lengths_of(trace, isl, osl, range_ratio, enable_prefix_caching, shared)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
     count = _count(prompts, load, lengths)
     _check_context(asked.model, lengths, count)
     _check_run(count, warmup, dp, concurrency)
-    if seeds > 1 and not (randomly(load, lengths) or drafted):
-        raise refuse("--seeds", seeds, "1: nothing is drawn, so that all runs are alike")
+    _check_drawn(seeds, load, lengths, drafted)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling)  # fmt: skip
     server, one = _server(asked, model, float(plan.tp), pools, sizes, lengths.mean_tokens, drafted)
@@ -222,6 +224,18 @@ def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
     return int(either(prompts, PROMPTS))
 
 
+def _check_drawn(seeds: float, load: Load, lengths: Lengths, drafts: ReplayDrafts | None) -> None:
+    """Do nothing where runs differ, and prompts are not both drafted for and looked up.
+
+    Raises:
+        InputError: several runs that are alike; a prefix cache with drafts.
+    """
+    if seeds > 1 and not (randomly(load, lengths) or drafts):
+        raise refuse("--seeds", seeds, "1: nothing is drawn, so that all runs are alike")
+    if drafts and lengths.caching:
+        raise refuse("--enable-prefix-caching", "yes", "without --drafts")
+
+
 def _check_context(model: Model, lengths: Lengths, count: int) -> None:
     """Do nothing where every request is within the model's longest context.
 
@@ -230,7 +244,7 @@ def _check_context(model: Model, lengths: Lengths, count: int) -> None:
     """
     trace = lengths.trace
     if trace is None:
-        inputs.check_context(model, inputs.workload(lengths.isl, lengths.osl, 0.0))
+        inputs.check_context(model, inputs.workload(lengths.prefix + lengths.isl, lengths.osl, 0.0))
         return
     worst = int(np.argmax((trace.isl + trace.osl)[:count]))
     isl, osl = (float(x[worst]) for x in (trace.isl, trace.osl))
@@ -257,13 +271,12 @@ def _run(
         loop = None
         if concurrency is not None:
             loop = int(concurrency) // copies + (copy < int(concurrency) % copies)
-        cached = own.cached(server.tokens)
-        given = Requests.of(own.arrival, own.prompt, own.output, cached, own.drafts)
+        given = own.requests(server.rules, server.tokens)
         log = server.serve(given, loop)
         there = np.asarray(log.there)
         for name, column in table.items():
-            values = cached if name == "cached" else np.asarray(getattr(log, name))[there]
-            column[copy::copies] = values
+            values = getattr(log, name)
+            column[copy::copies] = np.asarray(given.cached if values is None else values)[there]
         parts.append((gaps_of(log, counted[copy::copies]), series_of(server, log)))
     # a request spends the time in front before the scheduler sees it
     table["arrival"] = table["arrival"] - server.front

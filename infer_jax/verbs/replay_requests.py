@@ -9,13 +9,14 @@ import numpy as np
 
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
-from infer_jax.replays import Drafts
+from infer_jax.replays import Drafts, Prefixes, Requests, Rules, keeps
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.problems import ask, refuse
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
 PROMPTS = 1000  # requests of a run where not given, as there
-HASHED = "with a --trace that hashes its prompts, as Mooncake's: drawn prompts share no prefix"
+HASHED = "with --prefix-len, or a --trace that hashes its prompts, as Mooncake's"
+PREFIXES = 2  # of random numbers: lengths and arrivals are the same with shared prefixes
 TURNS = 10  # requests of a run over those in flight, as InferenceX runs them
 
 
@@ -48,10 +49,25 @@ class Load(NamedTuple):
         return f"{count} at {ramp}{self.rate:g} requests/s{bursts}{most}"
 
 
+class SharedPrefix(NamedTuple):
+    """Tokens that drawn prompts begin with, and how many such prefixes there are."""
+
+    tokens: int
+    count: int
+
+    @property
+    def words(self) -> str:
+        """The prefix, in words."""
+        if self.count == 1:
+            return f"; before them {self.tokens:,} that all prompts share"
+        return f"; before them one of {self.count:,} prefixes of {self.tokens:,} tokens"
+
+
 class Lengths(NamedTuple):
     """Tokens of requests: of a trace, or drawn from ``ratio`` of the given ones up to these.
 
-    ``caching``: whether prompts of the trace begin with what an earlier one left in the cache.
+    ``caching``: whether prompts begin with what an earlier one left in the cache; ``shared``: what
+    drawn prompts begin with, before their own tokens.
     """
 
     isl: float
@@ -59,6 +75,12 @@ class Lengths(NamedTuple):
     ratio: float
     trace: Trace | None = None
     caching: bool = False
+    shared: SharedPrefix | None = None
+
+    @property
+    def prefix(self) -> int:
+        """Tokens of a drawn prompt before its own."""
+        return 0 if self.shared is None else self.shared.tokens
 
     @property
     def words(self) -> str:
@@ -71,18 +93,19 @@ class Lengths(NamedTuple):
             span = f"{length:,.0f}" if low == length else f"{low:,.0f} to {length:,.0f}"
             said.append(span + (" (default)" if length == usual and self.ratio == 1.0 else ""))
         drawn = "" if self.ratio == 1.0 else f", equally likely (range ratio {self.ratio:g})"
-        return f"{said[0]} tokens in and {said[1]} out{drawn}"
+        before = "" if self.shared is None else self.shared.words
+        return f"{said[0]} tokens in and {said[1]} out{drawn}{before}"
 
     @property
     def mean_tokens(self) -> float:
         """Tokens of a request at its end, in the mean."""
-        return (self.isl + self.osl) * (1.0 + self.ratio) / 2.0
+        return self.prefix + (self.isl + self.osl) * (1.0 + self.ratio) / 2.0
 
 
 class Arriving(NamedTuple):
     """Requests of one run in order of arrival; ``arrival`` (s) is not read in a closed loop.
 
-    ``hashes``: the blocks of each prompt, where prefixes are cached; else none.
+    ``hashes``: one of each ``length`` tokens of each prompt, where prefixes are cached; else none.
     """
 
     arrival: np.ndarray
@@ -90,13 +113,26 @@ class Arriving(NamedTuple):
     output: np.ndarray
     hashes: Sequence[Sequence[int]] = ()
     drafts: Drafts | None = None
+    length: int = BLOCK
 
     def of_one(self, copy: int, copies: int) -> "Arriving":
         """Those that a router deals to one of some copies in turn."""
         dealt = slice(copy, None, copies)
         times = (self.arrival[dealt], self.prompt[dealt], self.output[dealt])
         drafts = None if self.drafts is None else Drafts(*(x[dealt] for x in self.drafts))
-        return Arriving(*times, self.hashes[dealt], drafts)
+        return Arriving(*times, self.hashes[dealt], drafts, self.length)
+
+    def requests(self, rules: Rules, tokens: float) -> Requests:
+        """The same for a server with a cache of ``tokens`` tokens.
+
+        Its scheduler looks prompts up itself, where its rules do; else they are cached by the order
+        of their arrival.
+        """
+        given = self.arrival, self.prompt, self.output
+        if not (self.hashes and keeps(rules)):
+            return Requests.of(*given, self.cached(tokens), self.drafts)
+        sizes = {"length": self.length, "block": int(float(rules.block))}
+        return Requests.of(*given, prefixes=Prefixes.of(self.hashes, self.prompt, **sizes))
 
     def cached(self, tokens: float) -> np.ndarray:
         """Tokens of each prompt that are in a cache of ``tokens`` tokens, its last one never.
@@ -105,8 +141,8 @@ class Arriving(NamedTuple):
         """
         if not self.hashes:
             return np.zeros_like(self.prompt)
-        room = int(tokens // BLOCK)
-        return np.minimum(cached_tokens(self.hashes, self.prompt, capacity=room), self.prompt - 1)
+        sizes = {"block": self.length, "capacity": int(tokens // self.length)}
+        return np.minimum(cached_tokens(self.hashes, self.prompt, **sizes), self.prompt - 1)
 
 
 def lengths_of(
@@ -115,6 +151,7 @@ def lengths_of(
     osl: float | None,
     range_ratio: float | None,
     caching: bool,
+    shared: SharedPrefix | None = None,
 ) -> Lengths:
     """The lengths that options ask for.
 
@@ -122,19 +159,32 @@ def lengths_of(
         InputError: lengths beside a trace, prompts of no token, a trace that cannot be read.
     """
     if trace is not None:
+        prefix = None if shared is None else shared.tokens
         given = (("--isl", isl), ("--osl", osl), ("--range-ratio", range_ratio))
-        for option, value in given:
+        for option, value in (*given, ("--prefix-len", prefix)):
             if value is not None:
                 raise refuse(option, value, "--trace or lengths, not both")
         read = read_trace(trace)
         if caching and not read.hashes:
             raise refuse("--enable-prefix-caching", "yes", HASHED)
         return Lengths(read.isl.mean(), read.osl.mean(), 1.0, read, caching)
-    if caching:
+    if caching and shared is None:
         raise refuse("--enable-prefix-caching", "yes", HASHED)
     if isl == 0:
         raise refuse("--isl", isl, "at least 1 token")
-    return Lengths(either(isl, ISL), either(osl, OSL), either(range_ratio, 1.0))
+    drawn = either(isl, ISL), either(osl, OSL), either(range_ratio, 1.0)
+    return Lengths(*drawn, None, caching, shared)
+
+
+def shared_prefix(tokens: float | None, count: float | None) -> SharedPrefix | None:
+    """What drawn prompts begin with, if they share anything.
+
+    Raises:
+        InputError: a number of prefixes without their length.
+    """
+    if tokens is None and count is not None:
+        raise refuse("--num-prefixes", count, "with --prefix-len")
+    return None if not tokens else SharedPrefix(int(tokens), int(either(count, 1)))
 
 
 def checked(load: Load, lengths: Lengths) -> Load:
@@ -174,6 +224,10 @@ def drawn(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Ar
     else:
         isl, osl = trace.isl[:prompts], trace.osl[:prompts]
     hashes = trace.hashes[:prompts] if trace is not None and lengths.caching else ()
+    if lengths.shared is not None:
+        isl = isl + lengths.prefix
+        chosen = np.random.default_rng((*seed, PREFIXES)).permutation(prompts)
+        hashes = [(int(x),) for x in chosen % lengths.shared.count] if lengths.caching else ()
     if load.rate is None and load.concurrency is not None:
         times = np.zeros(prompts)
     elif trace is not None and len(trace.arrivals):
@@ -183,7 +237,7 @@ def drawn(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Ar
     else:
         assert load.rate is not None
         times = drawn_arrivals(random, prompts, load.rate, load.burstiness, load.ramp_up)
-    return Arriving(times, isl, osl, hashes)
+    return Arriving(times, isl, osl, hashes, length=lengths.prefix or BLOCK)
 
 
 def drawn_lengths(

@@ -21,6 +21,22 @@ from infer_jax.specs import Plan
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.replay_drafts import ReplayDrafts
+from infer_jax.verbs.replay_notes import (
+    BATCHED,
+    BURST,
+    CACHED,
+    DECODED,
+    ERRORS,
+    GROUPS,
+    HELD,
+    IN_FLIGHT,
+    IN_TIMES,
+    KEPT,
+    POOLS,
+    SEVERAL,
+    STEPS,
+    VERIFIED,
+)
 from infer_jax.verbs.replay_pools import PoolSplit
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
 from infer_jax.verbs.replay_runs import ReplayRun, TimeStatistic, names, statistic
@@ -37,56 +53,6 @@ TIMES = {  # the times of a request
 }
 MEASURED = ("ttft", "tpot", "latency")
 LABELS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
-
-ERRORS = (
-    "The estimator's errors are of its own means, not of replays, which were compared with "
-    "measured servers of vLLM alone (docs/theories/scheduler.md)."
-)
-IN_TIMES = (
-    "TTFT and latency are from a request's arrival and hold {} ms of network and tokeniser; TPOT "
-    "is (latency - TTFT) / (osl - 1)."
-)
-STEPS = (
-    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted, and "
-    "prefill and decode share the GPUs."
-)
-DECODED = (
-    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted. The "
-    "pool that decodes computes a prompt's last token again and yields every token."
-)
-VERIFIED = (
-    "Step times are the estimator's, by rules of the engine's scheduler: {}, and prefill and "
-    "decode share the GPUs."
-)
-GROUPS = (
-    "A pass yields {:.2f} tokens in the mean, drawn for each request; the time between tokens is "
-    "between passes, as clients of a stream measure it."
-)
-POOLS = (
-    "Prompts are dealt to the prefill instances in turn, caches to those that decode; a cache goes "
-    "layer by layer behind its prompt and is handed over after 0.07 s, alone on its link."
-)
-CACHED = (
-    "A prompt begins with what an earlier one left in the cache, by the hashes of the trace; "
-    "blocks not used for longest go first, and each request's cache counts its prefix as its own."
-)
-IN_FLIGHT = (
-    "A request is sent as soon as another one has its last token; network and tokeniser are in its "
-    "times and leave no slot idle."
-)
-HELD = (
-    "A request that comes while {:g} are in flight is held back, and its times begin when it is "
-    "sent, as `vllm bench serve --max-concurrency` counts them."
-)
-BURST = (
-    "The first {0:g} requests are sent all at once and wait for each other; --warmup {0:g} leaves "
-    "them out."
-)
-SEVERAL = "Numbers are means over {} runs of other random numbers, after ± their standard errors."
-BATCHED = (
-    "After ± is the standard error of a mean, by batches of successive requests; --seeds says it "
-    "of percentiles, too."
-)
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,6 +177,7 @@ class ReplayResult(Pictured):
             "isl_tokens": self._mean(lambda run: run.prompt[run.counted].mean()),
             "osl_tokens": self._mean(lambda run: run.output[run.counted].mean()),
             "cached_prompt_percent": self._cached,
+            **self._kept(),
             **times,
             **errors,
             **real,
@@ -232,6 +199,22 @@ class ReplayResult(Pictured):
         if self.drafts is None:
             return {}
         return {"drafts": self.drafts.count, "tokens_per_pass": self._yields}
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the scheduler itself looks prompts up in its cache."""
+        return all(len(x.kept) for run in self.runs for x in run.series)
+
+    def _kept(self) -> Mapping[str, object]:
+        """Shared prefixes, and mean shares of the cache, where there are any."""
+        one = self.lengths.shared
+        said: dict[str, object] = {}
+        if one is not None:
+            said = {"prefix_tokens": one.tokens, "prefixes": one.count}
+        for name, title in (("cache", "cache"), ("kept", "cache_kept")) if self._keeps else ():
+            mean = self._mean(lambda run, name=name: run.time_mean(name))
+            said[f"{title}_mean_percent"] = 100.0 * mean
+        return said
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a request."""
@@ -265,7 +248,7 @@ class ReplayResult(Pictured):
         else:
             words = self.drafts.words
             said += [VERIFIED.format(words), GROUPS.format(self._yields), *self.drafts.notes]
-        said.append(CACHED if self.lengths.caching else "No prefix is cached.")
+        said.append(self._caching())
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
         if load.concurrency is not None and load.rate is not None:
@@ -286,6 +269,12 @@ class ReplayResult(Pictured):
             said.append("Times between tokens leave out what requests wait after a preemption.")
         own = (note for note in self.asked.notes if "USD/h" not in note)
         return [*long_times(self.limits), *said, *own]
+
+    def _caching(self) -> str:
+        """How prompts are found in the cache."""
+        if not self.lengths.caching:
+            return "No prefix is cached."
+        return KEPT if self._keeps else CACHED
 
     def parts(self) -> Iterator[Part]:
         """Server and load, times with percentiles, rates and what was full."""
@@ -336,6 +325,9 @@ class ReplayResult(Pictured):
         yield "duration of a run", mark + digits(duration, 4), "s"
         if self.lengths.caching:
             yield "prompts in the cache", digits(self._cached), "% of tokens"
+        if self._keeps:
+            kept = self._mean(lambda run: run.time_mean("kept"))
+            yield "kept in the cache", digits(100.0 * kept), "% of blocks on average"
         if self.drafts is not None:
             yield "tokens per pass", digits(self._yields), "of a request that decodes"
         yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"

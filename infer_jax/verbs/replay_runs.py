@@ -13,8 +13,9 @@ BATCHES = 16  # groups of successive requests whose means say how sure the mean 
 class Series(NamedTuple):
     """One copy of the server, at the ends of its passes: seconds, and what there is from then on.
 
-    ``cache``: share of the blocks that are taken; ``power``: watts of a chip until then, empty
-    where not known.
+    ``cache``: share of the blocks that requests use; ``power``: watts of a chip until then, empty
+    where not known; ``kept``: share of the blocks that none uses and prompts are found in, empty
+    where the scheduler keeps none.
     """
 
     time: np.ndarray
@@ -22,6 +23,7 @@ class Series(NamedTuple):
     running: np.ndarray
     cache: np.ndarray
     power: np.ndarray
+    kept: np.ndarray = np.zeros(0)
 
     def joules(self, start: float) -> float:
         """Energy of a chip from ``start`` on, J."""
@@ -76,6 +78,16 @@ class ReplayRun(NamedTuple):
     def latency(self) -> np.ndarray:
         """Seconds from arrival to last token."""
         return self.last - self.arrival
+
+    def time_mean(self, name: str) -> float:
+        """The mean over time of a share of the cache, over all copies."""
+        means = [
+            np.average(getattr(s, name)[:-1], weights=np.diff(s.time))
+            if len(s.time) > 1
+            else getattr(s, name)[-1]
+            for s in self.series
+        ]
+        return float(np.mean(means))
 
     def of(self, name: str) -> np.ndarray:
         """A time of each request that is counted and has it, s."""

@@ -118,7 +118,13 @@ def series_of(server: ReplayedInstance, log: Log) -> Series:
         running=np.asarray(log.path.running)[:turns],
         cache=np.asarray(log.path.blocks)[:turns] / float(server.rules.blocks),
         power=watts[:turns],
+        kept=_kept(log, turns) / float(server.rules.blocks),
     )
+
+
+def _kept(log: Log, turns: int) -> np.ndarray:
+    """Blocks that no request uses and prompts are found in; nothing where none are kept."""
+    return np.zeros(0) if log.path.kept is None else np.asarray(log.path.kept)[:turns]
 
 
 def _watts(m: Mixed, *path: Array) -> Array:

@@ -271,17 +271,46 @@ def test_a_run_of_a_server_is_shown_beside_its_replay():
 def test_cached_prefixes_are_those_of_the_trace_and_are_not_computed():
     file = TRACE.with_name("mooncake.jsonl")
     hit = ij.replay(*SERVER, trace=file, enable_prefix_caching=True, **SIZES)
-    # nothing, two blocks of 512 again, nothing, and a whole prompt, of which one token is computed
+    # nothing, two hashes of 512 again, nothing, and the 93 full blocks of 16 tokens of a prompt
     table = hit.to_pandas()
-    assert table.cached_tokens.tolist() == [0, 1024, 0, 1499]
-    assert hit.to_dict()["cached_prompt_percent"] == pytest.approx(100 * 2523 / 5600)
+    assert table.cached_tokens.tolist() == [0, 1024, 0, 1488]
+    assert hit.to_dict()["cached_prompt_percent"] == pytest.approx(100 * 2512 / 5600)
     missed = ij.replay(*SERVER, trace=file, **SIZES).to_pandas()
     assert table.ttft_ms[0] == pytest.approx(missed.ttft_ms[0], rel=1e-9)
-    # one pass of a token and not three of 512; network and tokeniser are in both
+    # one pass of 12 tokens and not three of 512; network and tokeniser are in both
     front = 1e3 * hit.server.front
     assert table.ttft_ms[3] - front < 0.4 * (missed.ttft_ms[3] - front)
-    with pytest.raises(InputError, match=r"enable_prefix_caching is 'yes'; allowed: with a trace"):
+    with pytest.raises(InputError, match=r"enable_prefix_caching is 'yes'; allowed: with prefix"):
         ij.replay(*SERVER, trace=TRACE, enable_prefix_caching=True, **SIZES)
+
+
+def test_a_prefix_that_all_prompts_share_is_computed_once(tmp_path):
+    """Of 3 prompts in turn the second and third find it, and its blocks stay when they end."""
+    asked: dict[str, Any] = {
+        "concurrency": 1,
+        "prompts": 3,
+        "isl": 100,
+        "osl": 2,
+        "prefix_len": 512,
+    }
+    run = ij.replay(*SERVER, enable_prefix_caching=True, out=tmp_path / "a.png", **asked, **SIZES)
+    table, said = run.to_pandas(), run.to_dict()
+    assert table.isl_tokens.tolist() == [612] * 3
+    assert table.cached_tokens.tolist() == [0, 512, 512]
+    assert said["prefix_tokens"] == 512 and said["prefixes"] == 1
+    # when the last has its last token: the 6 full blocks of each other behind the 32 they share
+    kept = np.asarray(run.runs[0].series[0].kept) * float(run.server.rules.blocks)
+    assert round(kept[-1]) == 12
+    assert isinstance(said["cache_kept_mean_percent"], float)
+    assert "before them 512 that all prompts share" in str(run)
+    several = ij.replay(*SERVER, enable_prefix_caching=True, num_prefixes=3, **asked, **SIZES)
+    assert several.to_pandas().cached_tokens.sum() == 0
+    longer = ij.replay(*SERVER, **asked, **SIZES)
+    assert longer.to_pandas().cached_tokens.sum() == 0 and "kept" not in str(longer.to_dict())
+    with pytest.raises(InputError, match=r"num_prefixes is 2; allowed: with prefix_len"):
+        ij.replay(*SERVER, concurrency=1, num_prefixes=2, **SIZES)
+    with pytest.raises(InputError, match=r"prefix_len is 9; allowed: trace or lengths"):
+        ij.replay(*SERVER, trace=TRACE, prefix_len=9, **SIZES)
 
 
 def test_a_trace_beyond_the_models_context_is_refused(tmp_path):

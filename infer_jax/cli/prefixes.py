@@ -1,0 +1,34 @@
+"""Which prompts begin alike, and are they looked up in the cache? As options of `replay`."""
+
+from typing import Annotated
+
+import typer
+
+from infer_jax.cli import parsers
+
+PrefixCaching = Annotated[
+    bool,
+    typer.Option(
+        "--enable-prefix-caching",
+        help="Prompts begin with what earlier ones left in the cache: of a trace with hashes, or "
+        "with --prefix-len.",
+    ),
+]
+PrefixLen = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="TOKENS",
+        help="Tokens that drawn prompts begin with, before --isl of their own "
+        "(--random-prefix-len of `vllm bench serve`).",
+    ),
+]
+NumPrefixes = Annotated[
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="N",
+        help="Different prefixes, equally many prompts of each (--prefix-repetition-num-prefixes "
+        "there, --gsp-num-groups of SGLang's); 1 if not given.",
+    ),
+]

@@ -1,0 +1,55 @@
+"""Sentences below a replay: what was replayed, what times hold, and what is not modelled."""
+
+ERRORS = (
+    "The estimator's errors are of its own means, not of replays, which were compared with "
+    "measured servers of vLLM alone (docs/theories/scheduler.md)."
+)
+IN_TIMES = (
+    "TTFT and latency are from a request's arrival and hold {} ms of network and tokeniser; TPOT "
+    "is (latency - TTFT) / (osl - 1)."
+)
+STEPS = (
+    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted, and "
+    "prefill and decode share the GPUs."
+)
+DECODED = (
+    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted. The "
+    "pool that decodes computes a prompt's last token again and yields every token."
+)
+VERIFIED = (
+    "Step times are the estimator's, by rules of the engine's scheduler: {}, and prefill and "
+    "decode share the GPUs."
+)
+GROUPS = (
+    "A pass yields {:.2f} tokens in the mean, drawn for each request; the time between tokens is "
+    "between passes, as clients of a stream measure it."
+)
+POOLS = (
+    "Prompts are dealt to the prefill instances in turn, caches to those that decode; a cache goes "
+    "layer by layer behind its prompt and is handed over after 0.07 s, alone on its link."
+)
+KEPT = (
+    "A prompt that is admitted is looked up in the cache, of which requests share blocks; the ones "
+    "that no request has used for longest are given up first."
+)
+CACHED = (
+    "A prompt begins with what an earlier one left in the cache, by the hashes of the trace; "
+    "blocks not used for longest go first, and each request's cache counts its prefix as its own."
+)
+IN_FLIGHT = (
+    "A request is sent as soon as another one has its last token; network and tokeniser are in its "
+    "times and leave no slot idle."
+)
+HELD = (
+    "A request that comes while {:g} are in flight is held back, and its times begin when it is "
+    "sent, as `vllm bench serve --max-concurrency` counts them."
+)
+BURST = (
+    "The first {0:g} requests are sent all at once and wait for each other; --warmup {0:g} leaves "
+    "them out."
+)
+SEVERAL = "Numbers are means over {} runs of other random numbers, after ± their standard errors."
+BATCHED = (
+    "After ± is the standard error of a mean, by batches of successive requests; --seeds says it "
+    "of percentiles, too."
+)
