@@ -19,12 +19,13 @@ class Bar(NamedTuple):
 
 
 class MemoryPart(NamedTuple):
-    """A part of a memory: what it is, its bytes, and more about it."""
+    """A part of a memory: what it is, its bytes, more about it, and its tone."""
 
     label: str
     size: float
     said: str
     note: str
+    tone: str
 
 
 class KernelPoint(NamedTuple):
@@ -89,7 +90,7 @@ def filled(label: str, parts: Sequence[MemoryPart], unit: float = 1e9) -> Row:
     tooltip = [{"field": name, "title": " "} for name in ("part", "said", "note")]
     scale = {
         "domain": labels,
-        "range": [look.TONES[i % len(look.TONES)] for i in range(len(labels))],
+        "range": [p.tone for p in parts],
     }
     legend = {"orient": "bottom", "title": None, "columns": 3}
     return _chart(
@@ -98,7 +99,13 @@ def filled(label: str, parts: Sequence[MemoryPart], unit: float = 1e9) -> Row:
         height=46,
         mark={"type": "bar", "stroke": look.GROUNDS["light"], "strokeWidth": 1},
         encoding={
-            "x": {"field": "gb", "type": "quantitative", "stack": True, "title": "GB of a GPU"},
+            "x": {
+                "field": "gb",
+                "type": "quantitative",
+                "stack": True,
+                "title": "GB of a GPU",
+                "axis": {"tickCount": 6, "labelOverlap": True},
+            },
             "color": {"field": "part", "type": "nominal", "scale": scale, "legend": legend},
             "order": {"field": "place", "type": "quantitative"},
             "tooltip": tooltip,

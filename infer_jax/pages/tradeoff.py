@@ -6,6 +6,11 @@ from typing import NamedTuple
 from infer_jax.pages import look, vega
 
 Row = dict[str, object]
+BAND = (
+    "80 % of measured servers, whose times are both at the fast end of their intervals, "
+    "which makes tokens cheaper, too, or both at the slow end"
+)
+BARE = "; pools have no band, since no fit has seen any"
 
 
 def in_words(text: str) -> str:
@@ -46,6 +51,7 @@ UP = (
     ChartAxis("usd_out", "USD per million output tokens", "$/Mtok out"),
     ChartAxis("rate", "output tokens/s per GPU", "tokens/s/GPU", log=False),
 )
+LEGEND = 680.0  # pixels that a legend may take
 DECADES = 4.0  # ratio of the ends of an axis from which it is logarithmic
 BANDED = ("speed", "latency", "ttft", "usd", "rate")  # with an end of fast and one of slow servers
 
@@ -75,6 +81,7 @@ class Plotted(NamedTuple):
             "series": self.series,
             "group": f"{self.series}, two pools" if self.pools else self.series,
             "layout": self.layout,
+            "plan": in_words(self.layout),
             "gpus": float(self.gpus),
             "batch": float(self.batch),
             **self.numbers,
@@ -129,6 +136,14 @@ class Tradeoff(NamedTuple):
         """Whether a time to the first token is known of any plan."""
         return any(plan.numbers.get("ttft") is not None for plan in self.plans)
 
+    def pooled(self) -> bool:
+        """Whether any plan has separate pools."""
+        return any(plan.pools for plan in self.plans)
+
+    def band(self) -> str:
+        """What the bands are, and why pools have none, in words; empty where none is drawn."""
+        return BAND + BARE * self.pooled() if any(plan.bands for plan in self.plans) else ""
+
     def _numbers(self) -> list[Mapping[str, float | None]]:
         """Numbers of the plans of frontiers that are shown; of the others where there are none."""
         first = {x.label for x in self.series if x.shown}
@@ -167,7 +182,8 @@ def chart(shown: Tradeoff) -> Row:
     tones = [look.TONES[one.tone % len(look.TONES)] for one in shown.series]
     shapes = [look.SHAPES[i % len(look.SHAPES)] for i in range(len(labels))]
     first = [one.label for one in shown.series if one.shown]
-    legend = {"orient": "top", "title": None, "columns": 2, "offset": 4, "values": first}
+    columns = max(1, int(LEGEND / (7 * max(map(len, labels), default=1) + 40)))
+    legend = {"orient": "top", "title": None, "columns": columns, "offset": 4, "values": first}
     series = {"field": "series", "type": "nominal", "legend": legend}
     tone = {**series, "scale": {"domain": labels, "range": tones}}
     shape = {**series, "scale": {"domain": labels, "range": shapes}}
@@ -327,7 +343,7 @@ def _points(tone: Row, shape: Row, up: list[ChartAxis]) -> Row:
     """Every plan, hollow with two pools, faint beyond the limits; words beside the pointer."""
     words = [
         ("group", "system", None),
-        ("layout", "layout", None),
+        ("plan", "plan", None),
         ("gpus", "GPUs", ",~r"),
         ("batch", "requests in flight in each", ",.4~r"),
         ("speed", "tokens/s of a request", ",.3~r"),

@@ -39,6 +39,7 @@ NAMES = {
     "network.network_bandwidth": "network bandwidth",
     "power": "power of a GPU",
     "price": "rent of a GPU",
+    "plan.copies": "instances",
     "plan.tp": "tensor parallel, TP",
     "plan.pp": "pipeline stages, PP",
     "plan.ep": "expert parallel, EP",
@@ -50,6 +51,7 @@ NAMES = {
     "workload.prefix": "cached prompt tokens",
 }  # fmt: skip
 BLOCK = re.compile(r"^arch\.blocks\.(\d+)\.")
+POOL = re.compile(r"^plan\.(prefill|decode)[._](.+)$")
 WITHIN = ("arch.blocks.*.", "hardware.")  # prefixes that are dropped from names
 
 
@@ -60,6 +62,8 @@ def named(path: str) -> str:
     ('KV heads', 'memory bandwidth')
     >>> named("hardware.host.disk_bandwidth")
     'host disk bandwidth'
+    >>> named("plan.decode.tp"), named("plan.prefill_copies")
+    ('tensor parallel, TP, decode pool', 'instances, prefill pool')
     >>> named("arch.blocks.0.count"), named("arch.blocks.1.count")
     ('layers', 'layers, block 2')
     """
@@ -67,6 +71,9 @@ def named(path: str) -> str:
     if block is not None:  # one of them, as a design has it
         of = f", block {int(block[1]) + 1}" if int(block[1]) else ""
         return named(BLOCK.sub("arch.blocks.*.", path)) + of
+    pool = POOL.match(path)
+    if pool is not None:  # of two
+        return f"{named(f'plan.{pool[2]}')}, {pool[1]} pool"
     short = path
     for room in WITHIN:
         short = short.removeprefix(room)

@@ -7,17 +7,6 @@ from infer_jax.estimators import Estimator
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Given
 
-SHADED = (
-    "shaded: 80 % of measured servers, whose times are both at the fast end of their intervals, "
-    "which makes tokens cheaper, too, or both at the slow end"
-)
-BARE = "; pools have no band, since no fit has seen any"
-
-
-def said(*, banded: bool, pools: bool) -> str:
-    """What the shaded bands of a picture are, and why pools have none; "" without bands."""
-    return (SHADED + BARE * pools) * banded
-
 
 def intervals(
     estimator: str, fitted: Estimator, asked: Given, times: tuple[float, float], *, pools: bool

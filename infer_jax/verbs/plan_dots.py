@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from infer_jax.pages.tradeoff import Plotted, Tradeoff, in_words
 from infer_jax.results.numbers import digits
-from infer_jax.verbs import bands
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,9 +54,8 @@ def marks(shown: Tradeoff) -> str:
     said = "Every mark is a plan that no other of its system, format and kind beats in both"
     if shown.ttft is not None:
         said += f" within a TTFT of {shown.ttft:g} ms"
-    banded, pools = any(x.bands for x in shown.plans), any(x.pools for x in shown.plans)
-    known = bands.said(banded=banded, pools=pools)
-    parts = [said, "grey: slower than the limit" if shown.tpot is not None else "", known]
+    slow = "" if shown.tpot is None else "grey: slower than the limit"
+    parts = [said, slow, f"shaded: {shown.band()}" if shown.band() else ""]
     copies = any(" x TP" in plan.layout for plan in shown.plans)
     return f"{'; '.join(filter(None, parts))}.{COPIES * copies}"
 

@@ -50,6 +50,16 @@ class Chosen(NamedTuple):
         return decode if pool is None else f"{pool.copies:g} x {pool.layout} > {decode}"
 
     @property
+    def said(self) -> str:
+        """The layout and the requests in flight, in a sentence."""
+        load = f"{self.batch:.4g} requests in flight in each"
+        decode = f"{self.copies:g} x {self.layout}"
+        if self.prefill is None:
+            return f"{decode}, {load}"
+        first = f"{self.prefill.copies:g} x {self.prefill.layout}"
+        return f"{first} for prefill and {decode} for decode, with {load}"
+
+    @property
     def degrees(self) -> planning.Degrees:
         """The plan as ``planning.Choice`` has it."""
         mine = self.layout._asdict()
@@ -130,7 +140,7 @@ def lead(answers: ReportData, limits: Limits) -> str:
     paid += f"${costs.month:,.0f} a month"
     return (
         f"{candidate.gpus:g} x {title} as "
-        f"{answers.chosen.words}, {answers.chosen.batch:.4g} requests in flight in each, serve "
+        f"{answers.chosen.said}, serve "
         f"{answers.asked.model.name} for {paid}: {mark}{digits(estimate.speed)} tokens/s to each "
         f"request{known}, the first after {mark}{ms(estimate.ttft)}, "
         f"{mark}{digits(rate, 4)} output tokens/s in all. {_verdict(answers, limits)}"

@@ -7,9 +7,13 @@ from infer_jax.design.sensitivity import Elasticity, known_outputs
 from infer_jax.estimators import Limit
 from infer_jax.pages import figures, vega
 from infer_jax.pages.figures import Bar, KernelPoint, MemoryPart
+from infer_jax.pages.look import NOT_USED
+from infer_jax.pages.tradeoff import in_words
 from infer_jax.plots.names import named
+from infer_jax.plots.tones import CACHE, HOST, MEMORY, WEIGHTS
 from infer_jax.results import numbers
 from infer_jax.results.numbers import digits
+from infer_jax.results.terms import term
 from infer_jax.specs import outputs
 from infer_jax.verbs.report_answers import ReportData, met, ms, phases
 from infer_jax.verbs.report_systems import HOURS
@@ -52,6 +56,8 @@ def plan(answers: ReportData) -> tuple[PageTable, PageTable]:
         if float(limit.need) or float(limit.capacity)
     ]
     heads = ("answer", "value", "unit", "80 % of measured servers")
+    if not answers.intervals:  # which are not known
+        heads, rows = heads[:3], [row[:3] for row in rows]
     return (
         PageTable(heads, rows, (0, 2)),
         PageTable(("limit", "need", "capacity", ""), limits, (0, 3)),
@@ -69,7 +75,7 @@ def systems(answers: ReportData) -> PageTable:
     rows = [
         (
             f"{c.trusted.mark} {c.label}".strip(),
-            c.layout,
+            in_words(c.layout),
             f"{c.gpus:g}",
             digits(1e3 * c.ttft),
             digits(1e3 * c.tpot),
@@ -113,8 +119,8 @@ def time(answers: ReportData) -> Iterator[Figure]:
         whole = float(phase.time)
         terms = sorted(phase.terms.items(), key=lambda item: -float(item[1]))
         kept = [(name, float(t)) for name, t in terms if float(t) > 1e-6 * whole]
-        bars = [Bar(name, 1e3 * t, f"{100 * t / whole:.3g} %", ms(t)) for name, t in kept]
-        rows = [(name, digits(1e3 * t), f"{100 * t / whole:.3g}") for name, t in kept]
+        bars = [Bar(term(name), 1e3 * t, f"{100 * t / whole:.3g} %", ms(t)) for name, t in kept]
+        rows = [(term(name), digits(1e3 * t), f"{100 * t / whole:.3g}") for name, t in kept]
         said = f"{title}: {ms(whole)}, MFU {100 * float(phase.mfu):.3g} %"
         spec = figures.bars(f"Time of {title} by term", bars, "milliseconds")
         yield Figure(f"time-{title}", said, spec, PageTable(("term", "ms", "% of the whole"), rows))
@@ -130,9 +136,10 @@ def memory(answers: ReportData) -> Figure:
         ("weights", sum(weights.values()), kinds),
         ("activations", float(held.activations), "the peak of one pass"),
         ("reserve", float(held.reserve), "context, collectives, graphs"),
-        ("cache", max(float(held.available), 0.0), kept),
+        ("KV cache", max(float(held.available), 0.0), kept),
         ("not the server's", float(held.visible) - float(held.budget), "beyond the share it uses"),
     ]
+    tones = WEIGHTS, HOST, MEMORY, CACHE, NOT_USED
     rows = [(k, f"{x:,.0f}", numbers.size(x), note) for k, x, note in parts]
     for name, size in (("host memory", host.memory), ("disk", host.disk)):
         if float(size):
@@ -140,7 +147,11 @@ def memory(answers: ReportData) -> Figure:
             rows.append((f"{name} for one GPU", f"{float(size):,.0f}", said, "not used"))
     title = f"GPU memory, {numbers.size(held.visible)}"
     spec = figures.filled(
-        "Memory", [MemoryPart(k, x, numbers.size(x), note) for k, x, note in parts]
+        "Memory",
+        [
+            MemoryPart(name, x, numbers.size(x), note, tone)
+            for (name, x, note), tone in zip(parts, tones, strict=True)
+        ],
     )
     return Figure("memory-chart", title, spec, PageTable(("", "bytes", "", ""), rows, (0, 3)))
 
@@ -163,7 +174,7 @@ def sensitivity(answers: ReportData) -> Iterator[Figure | str]:
              _change(e.double))
             for e in largest
         ]  # fmt: skip
-        spec = figures.bars(f"Elasticities of the {title}", bars, "% for 1 % more of the number")
+        spec = figures.bars(f"Elasticities of the {title}", bars, "% for 1 % more")
         heads = ("number", "is", "% for 1 % more", "10 % more", "twice")
         head = title[0].upper() + title[1:]
         yield Figure(f"sensitivity-{output.name}", head, spec, PageTable(heads, rows))

@@ -19,7 +19,12 @@
 
   const narrow = (chart) => {
     if (document.documentElement.clientWidth < 560) {
-      chart.config = { ...chart.config, axisY: { labelLimit: 120 } };
+      const { x = {}, y = {} } = chart.encoding;
+      if (y.axis && y.axis.labelLimit) y.axis.labelLimit = 145;
+      if (x.field === "value") { // bars: room for the words at their ends
+        const [low, high] = x.scale.domain;
+        x.scale.domain = [low < 0 ? 1.5 * low : low, high > 0 ? 1.5 * high : high];
+      }
       eachLegend([chart.encoding, chart.layer], (legend) => { legend.columns = 1; });
     }
     return chart;
@@ -62,7 +67,6 @@
 
   const redraw = async () => {
     const now = state();
-    if (!now.shown.length) return;
     const chart = structuredClone(spec);
     for (const one of chart.params) one.value = now[one.name];
     for (const side of ["x", "y"]) {
@@ -100,7 +104,7 @@
     for (const [key, title] of keys) {
       if (finite(plan, key)) rows.push([title, said(plan[key]) + band(plan, key)]);
     }
-    panel.querySelector("h3").textContent = `${head}${plan.group}: ${plan.layout}`;
+    panel.querySelector("h3").textContent = `${head}${plan.group}: ${plan.plan}`;
     panel.querySelector("dl").replaceChildren(...rows.map(([name, value]) => {
       const row = document.createElement("div");
       const term = document.createElement("dt"), what = document.createElement("dd");
@@ -168,7 +172,11 @@
     plot.addEventListener("keydown", step);
     form.hidden = false;
     form.addEventListener("submit", (event) => event.preventDefault());
-    form.addEventListener("change", changed);
+    form.addEventListener("change", (event) => {
+      const box = event.target;
+      if (box.name === "series" && !state().shown.length) box.checked = true; // one stays
+      changed();
+    });
     await redraw();
     const chosen = plans.find((plan) => plan.chosen);
     if (chosen) pick(chosen.id, "The plan: ");

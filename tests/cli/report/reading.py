@@ -21,7 +21,7 @@ SECTIONS = [
     "cost",
     "time",
 ]
-SECTIONS += ["memory", "sensitivity", "trust", "roofline", "sources", "charts"]
+SECTIONS += ["roofline", "memory", "sensitivity", "trust", "sources", "charts"]
 INTERVALS = ("ttft_interval80_ms", "tpot_interval80_ms")
 
 

@@ -8,6 +8,7 @@ from html import unescape
 
 import pytest
 
+from infer_jax.pages.tradeoff import in_words
 from tests.cli.report.reading import SECTIONS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -47,6 +48,21 @@ const titles = () => all("#plot .role-axis-title text");
   form.querySelector("[name=series]").checked = false;
   await set("y", "usd"); met.fewer = points(); met.other = told();
   met.wider = wide();
+  const [, last] = form.querySelectorAll("[name=series]");
+  last.click(); met.stays = last.checked; // no chart without any system
+  met.clipped = [...document.querySelectorAll(".vega svg.marks")].filter((svg) => {
+    const most = svg.getBoundingClientRect().right + 1;
+    const seen = [...svg.querySelectorAll("text")].filter((x) => x.getAttribute("opacity") !== "0");
+    return seen.some((x) => x.getBoundingClientRect().right > most);
+  }).length;
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  for (const rule of rules) { // as on paper, which is narrower
+    if (rule.media && rule.media.mediaText === "print") rule.media.mediaText = "all";
+  }
+  document.body.style.width = "300px";
+  met.cut = [...document.querySelectorAll(".vega svg.marks")].filter((svg) =>
+    svg.getBoundingClientRect().right > 301).length;
+  met.shown = getComputedStyle(form).display;
   met.loaded = performance.getEntriesByType("resource").map((one) => one.name);
   met.charts = document.querySelectorAll(".vega svg.marks").length;
   document.getElementById("met").textContent = JSON.stringify(met);
@@ -92,16 +108,19 @@ def test_a_reader_points_moves_and_filters(found, tmp_path, width):
     met = json.loads(unescape(re.findall(r'<pre id="met">(.*?)</pre>', page, re.DOTALL)[0]))
     assert met["loaded"] == []
     assert met["wide"] <= 0 and met["wider"] <= 0  # no wider than the window
+    assert met["clipped"] == 0 and met["stays"]
+    assert met["cut"] == 0 and met["shown"] == "none"  # in print
     assert met["focused"] and met["charts"] == 8
     rows = told["frontiers"]
     assert met["points"] >= len(rows)
-    assert told["layout"] in met["first"] and "infer-jax" in met["first"]
+    assert in_words(told["layout"]) in met["first"] and "infer-jax" in met["first"]
     assert met["right"] != met["first"] and met["down"] != met["right"]
     assert "USD per million tokens, in and out" in met["titles"]
     assert "output tokens/s per GPU" in met["rates"]
     fast = [row for row in rows if row["tpot_ms"] <= 10.0]
     best = min(fast, key=lambda row: row["blended_cost_per_mtok_usd"])
-    assert "Cheapest shown within these limits" in met["tight"] and best["layout"] in met["tight"]
+    assert "Cheapest shown within these limits" in met["tight"]
+    assert in_words(best["layout"]) in met["tight"]
     assert met["none"].startswith("No plan that is shown is within these limits")
     assert met["fewer"] == sum(row["series"] == "l4" for row in rows)
     assert "l4" in met["other"]

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from infer_jax.pages.tradeoff import in_words
 from tests.cli.report.reading import ASKED, INTERVALS, WORDS, Reader
 from tests.cli.running import answer
 
@@ -85,7 +86,11 @@ def test_two_pools_have_their_page(tmp_path):
     paid = 4096 * costs["input_per_mtok_usd"] + 512 * costs["output_per_mtok_usd"]
     assert paid == pytest.approx(4608 * first["blended_cost_per_mtok_usd"], rel=1e-9)
     assert 0.0 < costs["cached_input_per_mtok_usd"] < 0.5 * costs["input_per_mtok_usd"]
-    assert told["layout"] in unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
+    text = unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert in_words(told["layout"]) in text and told["layout"] not in text.partition("<script")[0]
+    first, second = told["layout"].split(" > ")
+    assert f"{first} for prefill and {second} for decode" in told["answer"]
+    assert "separate pools that prefill and decode" in text  # what hollow marks are
 
 
 def test_a_system_that_cannot_meet_the_limits_is_said_and_no_error(found):
