@@ -1,10 +1,10 @@
-"""How does an experiment print: tables, verdicts, the JSON line, and where its files go?"""
+"""Prints experiments: tables, verdicts, the JSON line; and says where their files go."""
 
 import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,17 @@ def known(kind: str, wanted: list[str], table: Any) -> list[Any]:
         if name not in keys:
             raise InputError("command line", kind, name, ", ".join(keys))
     return [keys[name] for name in wanted]
+
+
+def drawn(
+    names: list[str] | None, table: Any, draw: Callable[[str, Path], Path], out: Path
+) -> list[str]:
+    """Draw the figures that a user named, or all of ``table``; the files, printed one by one."""
+    files: list[str] = []
+    for name in known("figure", names or list(table), table):
+        files.append(str(draw(name, out)))
+        print(files[-1])
+    return files
 
 
 def verdict(agrees: bool) -> str:

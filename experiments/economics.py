@@ -70,11 +70,8 @@ def figures(
     as_json: Json = False,
 ) -> None:
     """Draw Figures 1 and 5 to 10 as PNG files."""
-    files: list[str] = []
     with _report.door():
-        for name in _report.known("figure", names or list(drawn.FIGURES), drawn.FIGURES):
-            files.append(str(drawn.draw_figure(name, out)))
-            print(files[-1])
+        files = _report.drawn(names, drawn.FIGURES, drawn.draw_figure, out)
     _report.finish(True, {"files": files}, as_json)
 
 

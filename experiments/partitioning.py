@@ -22,7 +22,6 @@ from experiments._partitioning import (
     measured,
     tables as ours,
 )
-from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
@@ -86,13 +85,8 @@ def figures(
     as_json: Json = False,
 ) -> None:
     """Draw Figures 1, 3, 6, 7, 8, 9, B.1 and C.1 as PNG files."""
-    files: list[str] = []
     with _report.door():
-        for name in names or list(drawn.FIGURES):
-            if name not in drawn.FIGURES:
-                raise InputError("command line", "figure", name, ", ".join(drawn.FIGURES))
-            files.append(str(drawn.draw_figure(name, out)))
-            print(files[-1])
+        files = _report.drawn(names, drawn.FIGURES, drawn.draw_figure, out)
     _report.finish(True, {"files": files}, as_json)
 
 

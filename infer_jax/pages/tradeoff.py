@@ -53,7 +53,6 @@ UP = (
 )
 LEGEND = 680.0  # pixels that a legend may take
 DECADES = 4.0  # ratio of the ends of an axis from which it is logarithmic
-BANDED = ("speed", "latency", "ttft", "usd", "rate")  # with an end of fast and one of slow servers
 
 
 class Plotted(NamedTuple):

@@ -13,7 +13,7 @@ from infer_jax.compiling import once
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate, decode_context
 from infer_jax.estimators.serving import Deployment, Serving, Shape
-from infer_jax.physics.chance import FAR, Spread, apart, chance, holds, room, score
+from infer_jax.physics.chance import FAR, Spread, apart, chance, room, score
 from infer_jax.planning.aggregated import models
 from infer_jax.planning.choose import Choice, Requirements, pools_of
 from infer_jax.planning.legal_layouts import Layout
@@ -276,9 +276,3 @@ def _from_times(
     common = jnp.where(settled > 0.5, jnp.minimum(common, jnp.var(moved, axis=1)), common)
     shared, own = apart(moved, common, offsets)
     return Chances(chance(rooms, shared, own), rooms, shared, own)
-
-
-def by_draw(known: Chances) -> Float[np.ndarray, "plans draws"]:
-    """The probability of each plan at each draw that all its limits hold."""
-    each = holds(known.room[:, :, None], known.shared, known.own[:, :, None])
-    return np.asarray(jnp.prod(each, axis=1))

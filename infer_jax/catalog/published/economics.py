@@ -1,11 +1,8 @@
 """Models, chips and constants of the economics paper."""
 
 import math
-from functools import cache
-from importlib.resources import files
 
-from infer_jax.catalog.foreign import Parsed, read_toml
-from infer_jax.errors import InputError
+from infer_jax.catalog.published.tables import row_of, tables
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -21,26 +18,14 @@ from infer_jax.specs import (
 )
 
 
-@cache
-def _tables() -> Parsed:
-    return read_toml(str(files("infer_jax.catalog.published").joinpath("economics.toml")))
-
-
-def _row(kind: str, name: str) -> dict[str, float]:
-    table = _tables()[kind]
-    if name not in table:
-        raise InputError("economics paper", kind, name, ", ".join(table))
-    return table[name]
-
-
 def economics_model_names() -> tuple[str, ...]:
     """Names of the paper's models."""
-    return tuple(_tables()["models"])
+    return tuple(tables("economics")["models"])
 
 
 def economics_hardware_names() -> tuple[str, ...]:
     """Names of the paper's chips."""
-    return tuple(_tables()["hardware"])
+    return tuple(tables("economics")["hardware"])
 
 
 def economics_model(name: str, *, multi_query: bool = False) -> Architecture:
@@ -49,9 +34,9 @@ def economics_model(name: str, *, multi_query: bool = False) -> Architecture:
     Raises:
         InputError: the paper has no such model.
     """
-    row = _row("models", name)
+    row = row_of("economics", "models", name)
     if "scaled_from" in row:
-        row = _scaled(_tables()["models"][row["scaled_from"]], row["scale"])
+        row = _scaled(tables("economics")["models"][row["scaled_from"]], row["scale"])
     weights = Format.of(bytes=row["weight_bytes"], bits=8.0 * row["weight_bytes"])
     # The paper multiplies attention at the weights' precision and stores the cache at the
     # activations'.
@@ -103,7 +88,7 @@ def economics_hardware(name: str) -> tuple[Hardware, dict[str, float]]:
     Raises:
         InputError: the paper has no such chip.
     """
-    row = _row("hardware", name)
+    row = row_of("economics", "hardware", name)
     chip = Chip.of(
         flops_16=row["flops_16"],
         flops_8=row["flops_8"],

@@ -6,12 +6,11 @@ embedding, head, norms, router, shared expert widths and output gates are not se
 """
 
 import os
-from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
-from infer_jax.catalog.foreign import Parsed, read_json, read_toml
+from infer_jax.catalog.foreign import read_json
 from infer_jax.catalog.huggingface.facts import Facts
+from infer_jax.catalog.published.tables import tables
 from infer_jax.errors import InputError
 from infer_jax.specs import (
     Architecture,
@@ -39,19 +38,14 @@ class PublishedChip(NamedTuple):
     default_mfu: float
 
 
-@cache
-def _tables() -> Parsed:
-    return read_toml(str(files("infer_jax.catalog.published").joinpath("kernels.toml")))
-
-
 def kernels_constants() -> dict[str, float]:
     """The tool's constants by name: shares, gigas (over 1e9), scheduling times in s, reserve."""
-    return dict(_tables()["constants"])
+    return dict(tables("kernels")["constants"])
 
 
 def kernels_hardware_names() -> tuple[str, ...]:
     """Names of the tool's devices."""
-    return tuple(_tables()["hardware"])
+    return tuple(tables("kernels")["hardware"])
 
 
 def kernels_hardware(name: str) -> PublishedChip:
@@ -60,7 +54,7 @@ def kernels_hardware(name: str) -> PublishedChip:
     Raises:
         InputError: the tool has no such device.
     """
-    table = _tables()["hardware"]
+    table = tables("kernels")["hardware"]
     if name not in table:
         raise InputError("kernels hardware", "name", name, ", ".join(table))
     row = table[name]

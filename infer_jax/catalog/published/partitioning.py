@@ -1,10 +1,7 @@
 """Models, chips and constants of the partitioning paper."""
 
-from functools import cache
-from importlib.resources import files
-
-from infer_jax.catalog.foreign import Parsed, read_toml
 from infer_jax.catalog.models import load_model
+from infer_jax.catalog.published.tables import row_of, tables
 from infer_jax.errors import InputError
 from infer_jax.specs import (
     Architecture,
@@ -19,21 +16,9 @@ from infer_jax.specs import (
 BYTES = {"bf16": 2.0, "int8": 1.0}
 
 
-@cache
-def _tables() -> Parsed:
-    return read_toml(str(files("infer_jax.catalog.published").joinpath("partitioning.toml")))
-
-
-def _row(kind: str, name: str) -> Parsed:
-    table = _tables()[kind]
-    if name not in table:
-        raise InputError("partitioning paper", kind, name, ", ".join(table))
-    return table[name]
-
-
 def partitioning_model_names() -> tuple[str, ...]:
     """Names of the paper's models; PaLM_540B has its heads padded from 48 to 64."""
-    return tuple(_tables()["models"])
+    return tuple(tables("partitioning")["models"])
 
 
 def partitioning_parameters(name: str) -> float:
@@ -42,7 +27,7 @@ def partitioning_parameters(name: str) -> float:
     Raises:
         InputError: the paper has no such model.
     """
-    return _row("models", name)["parameters"]
+    return row_of("partitioning", "models", name)["parameters"]
 
 
 def partitioning_model(
@@ -67,7 +52,7 @@ def partitioning_model(
     """
     if weights not in BYTES:
         raise InputError("partitioning paper", "weights", weights, " or ".join(BYTES))
-    arch = load_model(_row("models", name)["model"]).architecture
+    arch = load_model(row_of("partitioning", "models", name)["model"]).architecture
     stored = Format.of(bytes=BYTES[weights], bits=16.0)
     (block,) = arch.blocks
     attention = block.attention
@@ -92,7 +77,7 @@ def partitioning_hardware(name: str) -> Hardware:
     Raises:
         InputError: the paper has no such chip.
     """
-    row = _row("hardware", name)
+    row = row_of("partitioning", "hardware", name)
     wide = row["flops_16"]
     chip = Chip.of(
         flops_16=wide,
