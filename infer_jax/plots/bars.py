@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.estimators import Phase
-from infer_jax.plots.style import APART, DIAMOND, INK, TONES, WIDE, blank, save, style
+from infer_jax.plots.style import APART, DIAMOND, INK, QUIET, TONES, WIDE, blank, save, style
 from infer_jax.plots.tones import REST, part
 from infer_jax.results.numbers import digits
 from infer_jax.results.terms import term
@@ -29,7 +29,6 @@ SEEN = 0.002  # the same share of the small parts together, below which the lege
 OTHER = "all else"
 OVERLAP = "the time; pale: done beside others"
 OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
-BEYOND = 1.25  # times the end of a bar from which on a mark is well beyond it
 NONE: Numbers = MappingProxyType({})
 
 
@@ -118,7 +117,7 @@ def plot_bars(
         figure, low = blank(WIDE, high, title, caption, below=room)
         every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=shares)[:, 0]
         for axes, panel in zip(every, panels, strict=True):
-            _draw(axes, panel, looks)
+            _draw(axes, panel, looks, mark)
         place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
         if keys:
             figure.legend(handles=keys, ncols=columns, handlelength=1.4, borderpad=0.0, **place)
@@ -201,11 +200,12 @@ def _ended() -> dict[str, Any]:
     return {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}
 
 
-def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> None:
+def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]], mark: str) -> None:
+    """The bars of a panel; ``mark``: what its diamonds are, in words."""
     at = range(len(panel.bars), 0, -1)
     lasts: list[float] = []
     for y, (label, parts) in zip(at, panel.bars.items(), strict=True):
-        left, mark, ends = 0.0, panel.marks.get(label), panel.ends.get(label)
+        left, marked, ends = 0.0, panel.marks.get(label), panel.ends.get(label)
         for name, x in sorted(parts.items(), key=lambda part: [*looks].index(part[0])):
             axes.barh(y, x, left=left, height=0.72, edgecolor="white", linewidth=0.8, **looks[name])
             left += x
@@ -215,15 +215,13 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> No
                 axes.fill_betweenx(side, ends, left, color="white", alpha=0.6, linewidth=0)
             axes.plot([ends, ends], [y - 0.44, y + 0.44], color=INK, linewidth=2.6, zorder=4)
         text, last = digits(left if ends is None else ends), max(left, ends or 0.0)
-        if mark is not None:
-            axes.plot([mark], [y], zorder=4, **DIAMOND)
-            said = f"\N{WHITE DIAMOND} {digits(mark)}"
-            if mark > BEYOND * last:  # the bar's number has room before it
-                _number(axes, said, mark, y, gap=10)
-            else:
-                text, last = f"{text}  {said}", max(last, mark)
-        _number(axes, text, last, y, gap=10 if last == mark else 5)
-        lasts.append(max(last, mark or 0.0))
+        if marked is not None:
+            axes.plot([marked], [y], zorder=4, **DIAMOND)
+        if panel.marks:  # two columns of numbers beside the bars
+            _column(axes, text, "" if marked is None else digits(marked), y)
+        else:
+            _number(axes, text, last, y)
+        lasts.append(max(last, marked or 0.0))
     for i, (words, x) in enumerate(panel.limits.items()):
         side, off = ("right", -3) if i == 0 else ("left", 3)  # two of them side by side
         axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
@@ -231,7 +229,7 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> No
             words, (x, 1.0), (off, 3), xycoords=("data", "axes fraction"), ha=side, va="bottom",
             textcoords="offset points", fontsize=8.5, color=INK,
         )  # fmt: skip
-    room = 1.28 if panel.marks else 1.15  # for the numbers at the ends
+    room = 1.05 if panel.marks else 1.15  # for the numbers at the ends
     axes.set_xlim(0.0, room * max([*lasts, *panel.limits.values(), 1e-30]))
     axes.set_ylim(0.5, len(panel.bars) + 0.5)
     named = [*panel.bars] != [""]
@@ -242,14 +240,29 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]]) -> No
     axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
     axes.set_title(panel.title, pad=16 if panel.limits else 6)
+    if panel.marks:
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "color": QUIET}
+        look |= {"xycoords": "axes fraction", "ha": "right", "va": "bottom"}
+        axes.annotate("in all", (1.0, 1.0), (42, 3), **look)
+        axes.annotate(mark, (1.0, 1.0), (92, 3), **look)
     axes.set_xlabel(panel.unit, labelpad=1)
 
 
-def _number(axes: "Axes", text: str, x: float, y: float, gap: float) -> None:
-    """Numbers right of the end of a bar, or of a mark."""
+def _number(axes: "Axes", text: str, x: float, y: float) -> None:
+    """A number right of the end of a bar."""
     look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-    axes.annotate(text, (x, y), (gap, 0), weight="bold", color=INK, bbox=box, zorder=5, **look)
+    axes.annotate(text, (x, y), (5, 0), weight="bold", color=INK, bbox=box, zorder=5, **look)
+
+
+def _column(axes: "Axes", bar: str, mark: str, y: float) -> None:
+    """The numbers of a bar and of its mark, in two columns right of the axes."""
+    look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK}
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "ha": "right"}
+    axes.annotate(bar, (1.0, y), (42, 0), weight="bold", **place, **look)
+    if mark:
+        said = f"\N{WHITE DIAMOND} {mark}"
+        axes.annotate(said, (1.0, y), (92, 0), **place, **look)
 
 
 def _inside(axes: "Axes") -> None:

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from infer_jax.plots.style import INK, QUIET, TONES, panels, save, style
+from infer_jax.plots.style import INK, QUIET, panels, save, style
+from infer_jax.plots.tones import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+DECADES = 50.0  # ratio of the ends of an axis from which its decades alone have numbers
 
 
 class Parity(NamedTuple):
@@ -38,14 +42,14 @@ def plot_parity(
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
-    about = "Hollow: the profile as it was. Filled: " + label + ". "
+    about = f"Before: the profile as it was. After: {label}. "
     about += "On the line predicted equals measured; in the band 80 % of new runs are expected."
     with style():
         figure, every = panels(len(groups), title, f"{about} {caption}", shared=False)
         for axes, (name, group) in zip(every, groups.items(), strict=True):
             _draw(axes, name, group)
         every[0].set_ylabel("predicted, ms")
-        every[0].legend(loc="upper left")
+        every[0].legend(loc="upper left", handlelength=1.6)
         if path is not None:
             save(figure, path)
     return figure
@@ -66,16 +70,17 @@ def _draw(axes: "Axes", name: str, group: Parity) -> None:
     for x, y0, y1 in zip(measured, before, after, strict=True):
         axes.plot([x, x], [y0, y1], color="#c9c9c9", linewidth=1.0, zorder=2)
     axes.plot(
-        measured, before, "o", markerfacecolor="white", color=TONES[2], label="before", zorder=3
+        measured, before, "o", markerfacecolor="white", color=SERIES[1], label="before", zorder=3
     )
-    axes.plot(measured, after, "s", color=TONES[0], markersize=6, label="after", zorder=4)
+    axes.plot(measured, after, "s", color=SERIES[0], markersize=6, label="after", zorder=4)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(*ends)
     axes.set_ylim(*ends)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter(lambda x, _: f"{x:g}")
+        few = ends[1] < DECADES * ends[0]
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+        axis.set_major_formatter("{x:,g}")
         axis.set_minor_formatter("")
     axes.set_xlabel("measured, ms")
     axes.set_title(name, color=INK)

@@ -18,6 +18,7 @@ from infer_jax.plots.style import (
     save,
     style,
 )
+from infer_jax.plots.tones import SERIES
 from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 FAINT = 60  # restarts drawn at most beside the winner
 ROW = 0.27  # inches of a bar
 # colour and hatch of what is better and what is worse: told apart in grey, too
-COLOURS = {"better": (TONES[5], ""), "worse": (TONES[3], "////"), "neither": ("#9a9a9a", "")}
+COLOURS = {"better": (SERIES[2], ""), "worse": (SERIES[1], "////"), "neither": ("#9a9a9a", "")}
 
 
 class Track(NamedTuple):

@@ -38,7 +38,7 @@ _FAMILIES: dict[str, dict[Look, str]] = {
         ("#e6b8d4", "xxxx"): "first wave of the benchmark",
     },
     "launch and host, and what a server takes beside weights and cache: slate": {
-        ("#5b7f95", "\\\\\\\\"): "launch, reserve outside the cache",
+        ("#5b7f95", "\\\\\\\\"): "launch, scheduling, reserve outside the cache",
         ("#a9bfcc", "\\\\\\\\"): "host between passes, peak of activations",
         ("#33505f", "\\\\\\\\"): "network and tokeniser",
     },

@@ -5,7 +5,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from infer_jax.plots.style import INK, TONES, WIDE, blank, save, style
+from infer_jax.plots.style import INK, WIDE, blank, save, style
+from infer_jax.plots.tones import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,9 +16,9 @@ HEIGHT = 0.26  # inches of a bar
 APART = 0.03  # of the longest bar: a slope that is nearer to its bar is not drawn
 # colour and hatch of what a number is of: told apart in grey, too
 KINDS = {
-    "hardware": (TONES[0], ""),
-    "model": (TONES[3], "...."),
-    "load and layout": (TONES[5], "////"),
+    "hardware": (SERIES[0], ""),
+    "model": (SERIES[1], "...."),
+    "load and layout": (SERIES[2], "////"),
     "estimator": ("#9a9a9a", ""),
 }
 SLOPE = "ten times what 1 % more changes"

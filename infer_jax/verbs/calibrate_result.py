@@ -162,7 +162,8 @@ class CalibrateResult(Pictured):
             for k, name in enumerate(OUTPUTS)
             if np.isfinite(server.measured[k]).any()
         }
-        title = f"{self.asked.model.name} on {self.asked.system.name}: measured and predicted"
+        name = f"{self.asked.model.name} on {self.asked.system.name}"
+        title = f"{name}: predicted against measured times, before and after calibration"
         fitted = f"{len(server.runs)} measured runs."
         caption = pictures.caption(self.asked, None, inputs.BEST, fitted)
         return plot_parity(panels, title=words(title), label=label, caption=caption)

@@ -246,10 +246,15 @@ class RunsCompared(Pictured):
         from infer_jax.plots.style import words
 
         shown = list(zip(self.runs, self.estimates, strict=True))[:SHOWN]
+        shown.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
+        labels = [_load(run) for run, _ in shown]
+        if len(set(labels)) < len(labels):  # alike: told apart by their number
+            labels = [f"{i + 1}. {label}" for i, label in enumerate(labels)]
         panels: list[Panel] = []
         for name, title in _times(self.estimates[0]).items():
-            each = {_label(i, x): getattr(y, PASSES[name]) for i, (x, y) in enumerate(shown)}
-            seen = {_label(i, x): dict(_by_name(x)).get(name) for i, (x, _) in enumerate(shown)}
+            each = {x: getattr(y, PASSES[name]) for x, (_, y) in zip(labels, shown, strict=True)}
+            seen = {x: dict(_by_name(run)).get(name)
+                    for x, (run, _) in zip(labels, shown, strict=True)}  # fmt: skip
             marks = {label: 1e3 * x for label, x in seen.items() if x is not None}
             bars, ends = milliseconds(each)
             panels.append(Panel(title, "ms", bars, marks, ends))
@@ -267,11 +272,11 @@ def _times(estimate: Estimate) -> dict[str, str]:
     return {x.name: x.title for x in outputs(estimate) if x.name in PASSES}
 
 
-def _label(i: int, run: Run) -> str:
-    """A run in a few words: its number, load and lengths."""
+def _load(run: Run) -> str:
+    """A run in a few words: its load and lengths."""
     rate = run.request_rate
     load = f"{run.concurrency:g} in flight" if rate is None else f"{rate:g} requests/s"
-    return f"{i + 1}. {load}, {run.isl:g} in, {run.osl:g} out"
+    return f"{load}\n{run.isl:,.6g} in, {run.osl:,.6g} out"
 
 
 def _by_name(run: Run) -> Iterator[tuple[str, float]]:

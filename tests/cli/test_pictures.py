@@ -114,7 +114,7 @@ def test_compare_draws_estimators_and_runs_side_by_side():
     caption = found.plot().texts[-1].get_text()
     assert "TP1" in caption and found.to_dict()["layout"] == "TP1"
     runs = ij.compare(*POINT, tp=1, measured=str(RUNS))
-    shown = runs.rows()[:8]
+    shown: list[Any] = sorted(runs.rows()[:8], key=lambda row: row["concurrency"])  # pyright: ignore
     for axes, name in zip(runs.plot().axes, ("ttft_ms", "tpot_ms"), strict=True):
         seen = [row["measured"][name] for row in shown if name in row["measured"]]  # pyright: ignore
         assert marks(axes) == pytest.approx(seen) and len(sums(axes)) == len(shown)
