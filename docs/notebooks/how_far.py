@@ -24,8 +24,8 @@ runs[["concurrency", "isl", "osl", "completed", "ttft_mean_ms", "tpot_mean_ms"]]
 # %% [markdown]
 # ## Calibrate
 # The shipped coefficients are the prior; nine runs move them as far as they know better. Below:
-# predicted against measured times, before and after, each run predicted by a fit to the others, with
-# the band that holds 80 % of new runs.
+# predicted against measured times, before and after, each run predicted by a fit to the others,
+# with the band that holds 80 % of new runs.
 
 # %%
 MODEL, SYSTEM = "gpt-oss-120b", "h200_sxm"
@@ -33,8 +33,8 @@ fit = ij.calibrate(MODEL, SYSTEM, RUNS)
 fit.plot()
 
 # %% [markdown]
-# Median and worst errors, in per cent: by the data sheet alone, by the coefficients that are shipped,
-# and by a calibration to the other runs.
+# Median and worst errors, in per cent: by the data sheet alone, by the coefficients that are
+# shipped, and by a calibration to the other runs.
 
 # %%
 errors = pd.DataFrame(
@@ -54,8 +54,9 @@ ij.compare(MODEL, SYSTEM, measured=RUNS).plot()
 # %% [markdown]
 # ## The limit
 # An ideal server reads its weights and caches at the full bandwidth of the data sheet, computes at
-# its peak, and waits for nothing. How many times longer does the measured one take for a token? (The
-# caches of 256 requests do not fit at once: in the last run some wait, and the limit is of all.)
+# its peak, and waits for nothing. How many times longer does the measured one take for a token?
+# (The caches of 256 requests do not fit at once: in the last run some wait, and the limit is of
+# all.)
 
 # %%
 ideal = []

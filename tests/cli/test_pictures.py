@@ -10,6 +10,7 @@ import infer_jax as ij
 from infer_jax.results.terms import term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.compare_result import EstimatorsCompared
+from infer_jax.verbs.kernels_result import KERNELS
 from tests.cli.running import answer, run
 
 pytest.importorskip("matplotlib")
@@ -121,13 +122,20 @@ def test_compare_draws_estimators_and_runs_side_by_side():
 
 
 def test_kernels_draws_each_kernel_in_all_layers():
+    """And what is no kernel's, so that the bars add up to the time of the pass."""
     found = ij.kernels(*POINT, batch=8)
     for axes, stage in zip(found.plot().axes, ("prefill", "decode"), strict=True):
         each: dict[str, float] = {}
         for row in found.kernels[stage]:
-            time = 1e-3 * row["layers"] * row["time_us"]
-            each[row["kernel"]] = each.get(row["kernel"], 0.0) + time
-        assert sums(axes) == {name: pytest.approx(x) for name, x in each.items()}
+            time, name = 1e-3 * row["layers"] * row["time_us"], row["kernel"]
+            name = KERNELS.get(name, name)
+            each[name] = each.get(name, 0.0) + time
+        drawn, time = sums(axes), 1e3 * float(getattr(found.estimate, stage).time)
+        assert {name: drawn[name] for name in each} == {
+            k: pytest.approx(x) for k, x in each.items()
+        }
+        assert "scheduling" in drawn and sum(drawn.values()) == pytest.approx(time)
+        assert axes.get_title(loc="left").startswith(f"{stage}: ")
 
 
 def test_layout_draws_every_layout():
