@@ -4,17 +4,14 @@ Tracing, lowering and compiling take most of a command. They are done once for a
 arguments: this process remembers the program, and the next reads it from a folder.
 """
 
-import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 
-from infer_jax.compiling import kept
+from infer_jax.compiling import executables, kept
 from infer_jax.compiling.options import QUICK, Options
 from infer_jax.compiling.structure import UndescribableError, described, name_of, plain, rebuilt
 
@@ -70,18 +67,9 @@ def _loaded(key: str) -> Program | None:
         return None
     (answer, used), code = stored
     try:
-        tree = jax.tree.structure(rebuilt(answer))
-        device = jax.devices()[0]
-        executable = device.client.deserialize_executable(code, (device,))
-    except Exception:  # XLA's errors have no common class; treat the file as absent
+        return executables.runner(executables.read(code), jax.tree.structure(rebuilt(answer)), used)
+    except Exception:  # XLA's own errors have no common class: as one that is absent
         return None
-
-    def run(*args: object) -> object:
-        flat = jax.tree.leaves(args)
-        given = [jax.device_put(flat[i], device) for i in used]
-        return jax.tree.unflatten(tree, [np.asarray(x) for x in executable.execute(given)])
-
-    return run
 
 
 def _compiled(
@@ -93,34 +81,19 @@ def _compiled(
     """
 
     def kept_program(*given: object) -> object:
-        # a name of its own in JAX's cache, since XLA cannot serialize what it loaded from there
+        # under this name no other's is in JAX's cache: XLA cannot write what it read from there
         return function(*given)
 
     lowered = jax.jit(kept_program).lower(*args)
-    with _not_twice():
-        try:
-            program = lowered.compile(compiler_options=options)
-        except Exception:  # a release of XLA that has dropped one of the options
-            program = lowered.compile()
-    tree = program.out_tree
+    tree = lowered.out_tree
+    try:
+        executable, used = executables.compiled(lowered, options)
+    except Exception:  # a release of JAX that is asked otherwise
+        program = executables.by_jax(lowered, options)
+        return lambda *given: jax.device_get(program(*given))
     try:
         answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))
-        placed: list[object] = program.in_tree.flatten_up_to(program.input_shardings)  # pyright: ignore
-        used = [i for i, place in enumerate(placed) if place is not None]
-        executable = program.runtime_executable()
-        code = executable.client.serialize_executable(executable)  # pyright: ignore
-    except Exception:  # an answer without a name, or a release of JAX with another interface
+        kept.store(key, (answer, used), executables.written(executable))
+    except Exception:  # an answer without a name
         pass
-    else:
-        kept.store(key, (answer, used), bytes(code))
-    return lambda *given: jax.device_get(program(*given))
-
-
-def _not_twice() -> AbstractContextManager[object]:
-    """Within it, JAX's own cache stores nothing: what is kept here need not be written there."""
-    try:
-        from jax._src.config import persistent_cache_min_compile_time_secs as least
-
-        return least(math.inf)
-    except Exception:  # a release of JAX with another name for it
-        return nullcontext()
+    return executables.runner(executable, tree, used)

@@ -12,7 +12,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import infer_jax as ij
-from infer_jax.compiling import MANY, QUICK, kept, once, programs
+from infer_jax.compiling import MANY, QUICK, executables, kept, once, programs
 from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
@@ -238,3 +238,15 @@ def test_a_kept_program_is_not_stored_by_jax_too(folder, world):
     jax.jit(lambda x: jnp.sin(x) + 1.0)(jnp.ones(3))
     assert len(list(folder.parent.iterdir())) > 1
     compilation_cache.reset_cache()
+
+
+def test_a_loop_of_several_outputs_is_not_copied(folder, world, monkeypatch):
+    """What is kept is smaller than by JAX's own options, and without those is kept all the same."""
+    once(memory, *world)
+    (path,) = folder.iterdir()
+    small = path.stat().st_size
+    path.unlink()
+    forget()
+    monkeypatch.setattr(executables, "_several_outputs", lambda: b"no message")
+    once(memory, *world)
+    assert path.stat().st_size > 1.2 * small
