@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import makes, makes_folds
+from experiments._validation.estimates import answers
 from experiments._validation.row import Row
 from experiments._validation.scores import score
 
@@ -30,6 +31,30 @@ def run(rows: Sequence[Row]) -> dict[str, Any]:
                 headline.setdefault(f"{way}, {name}", {})[kind] = dict(
                     zip(("rows", "median", "mean", "bias"), figures, strict=True)
                 )
+    lines += _of_another(rows, headline)
     columns = ("", "rows of", "rows", "median %", "mean %", "bias %")
     _report.show("AMD's rows: TPOT, latency of a batch or throughput", columns, lines)
     return headline
+
+
+def _of_another(rows: Sequence[Row], headline: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """AMD's closed loops by the fit to NVIDIA's rows alone: with Hopper's coefficients."""
+    model = makes.base()
+    found = answers(rows, model.replace(cdna3=model.hopper, cdna4=model.hopper))
+    loops, lines = [row.asked == "loop" and "ttft" in row.measured for row in rows], []
+    for name in ("tpot", "ttft"):
+        times = np.asarray([row.measured.get(name, np.nan) for row in rows])[loops]
+        one = score(found[name][loops], times)
+        if one is None:
+            continue
+        ratio = times / found[name][loops]
+        within = {
+            s: np.quantile(ratio, (0.5 - s / 200, 0.5 + s / 200)).round(3) for s in (50, 80, 95)
+        }
+        figures = (one.rows, round(one.median, 1), round(one.mean, 1), round(one.bias, 1))
+        lines.append(("make left out", f"closed loops, {name.upper()}", *figures))
+        headline.setdefault("make", {})[name] = {
+            **dict(zip(("rows", "median", "mean", "bias"), figures, strict=True)),
+            "within": {s: ends.tolist() for s, ends in within.items()},
+        }
+    return lines

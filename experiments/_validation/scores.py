@@ -1,15 +1,16 @@
 """Errors of predictions by data set and metric, and coverage and width of 80 % bands."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments._validation.row import METRICS, Row
-from infer_jax.catalog.published import serving_errors
+from experiments._validation.row import METRICS, Row, system
+from infer_jax.catalog.published import UNSEEN_WITHIN, Within
+from infer_jax.estimators import make, trust
 
 SHARE = 80
-TIMES = ("tpot", "ttft")
 
 
 class Score(NamedTuple):
@@ -66,16 +67,14 @@ def score(
 def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
     """The 80 % bands that `infer-jax estimate` prints beside TPOT and TTFT of each row.
 
-    Those of latency and throughput have both times at the same end of theirs.
+    Those of latency and throughput have both times at the same end of theirs; those of two pools
+    are what `plan --confidence` believes.
     """
-    errors = serving_errors()
-    edges = {end: {n: np.full(len(rows), np.nan) for n in TIMES} for end in (0, 1)}
+    edges = {end: {n: np.full(len(rows), np.nan) for n in ("tpot", "ttft")} for end in (0, 1)}
     for i, row in enumerate(rows):
-        known = errors.get((row.system, row.engine))
-        if known is None or row.asked != "loop":
-            continue
-        for name in found.keys() & set(TIMES):
-            for end, factor in enumerate(known.within[name][SHARE]):
+        known = _within(row)
+        for name in found.keys() & set(known):
+            for end, factor in enumerate(known[name][SHARE]):
                 edges[end][name][i] = found[name][i] * factor
     for bound in edges.values():
         bound["ttft_mean"] = bound["ttft_median"] = bound["ttft"]
@@ -86,6 +85,23 @@ def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
             bound["e2e"] = bound["ttft"] + rest
             edges[1 - end]["throughput"] = found["throughput"] * whole / bound["e2e"]
     return Bands(edges[0], edges[1])
+
+
+def _within(row: Row) -> Within:
+    """Factors of a prediction between which shares of runs are, as the program has them."""
+    if row.asked == "pools":
+        return UNSEEN_WITHIN["pools"]
+    if row.asked != "loop" or row.served is None:
+        return {}
+    profile = system(row.system)
+    name = f"serving.{row.engine}" if row.engine != "vllm" else "serving"
+    return _trusted(name, profile.name, row.served.model)
+
+
+@cache
+def _trusted(name: str, where: str, model: str) -> Within:
+    profile = system(where)
+    return trust(name, make(name, profile.coefficients), profile, model).within
 
 
 def measured(rows: Sequence[Row], metric: str) -> np.ndarray:

@@ -3,7 +3,13 @@
 from typing import NamedTuple
 
 from infer_jax.catalog import System
-from infer_jax.catalog.published import UNSEEN, serving_errors, serving_measured
+from infer_jax.catalog.published import (
+    UNSEEN,
+    UNSEEN_WITHIN,
+    Within,
+    serving_errors,
+    serving_measured,
+)
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 
@@ -11,6 +17,7 @@ BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
 GENERATION = {"hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3", "cdna4": "CDNA 4"}
 NAMES = {"trtllm": "TensorRT-LLM", "sglang": "SGLang", "vllm": "vLLM"}
 FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to no server
+UNMEASURED = ("AWS", "Google", "Groq", "Intel")  # makes of no measured row: first word of a title
 
 
 class Trust(NamedTuple):
@@ -18,7 +25,8 @@ class Trust(NamedTuple):
 
     ``rows``: measured rows of the system and engine; ``median``: the median error of TPOT and TTFT
     in per cent, over the rows that ``errors_of`` describes, empty where not known;
-    ``borrowed_from``: the generation whose coefficients are used for a chip without measured rows;
+    ``within``: by output and share of runs in per cent, the factors of a prediction between which
+    these were measured; ``borrowed_from``: the generation whose coefficients are used for a chip without measured rows;
     ``calibrated``: whether the profile holds a calibration to its own server; ``says``: all of this
     in one sentence.
     """
@@ -32,6 +40,7 @@ class Trust(NamedTuple):
     errors_of: str = ""
     borrowed_from: str | None = None
     calibrated: bool = False
+    within: Within = {}  # noqa: RUF012
 
     @property
     def mark(self) -> str:
@@ -75,11 +84,10 @@ def trust(
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
     trusted = Trust(name, system.name, head, engine, rows)
-    amd = GENERATIONS[int(estimator.generation)].startswith("cdna")
-    unseen = ("AMD servers", UNSEEN["amd"]) if amd else ("NVIDIA systems", UNSEEN["system"])
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)
+    amd = GENERATIONS[int(estimator.generation)].startswith("cdna")
     if not engines:
         generation = GENERATION[GENERATIONS[int(estimator.generation)]]
         altered = " with changed numbers" if changed else ""
@@ -87,17 +95,49 @@ def trust(
             f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
         )
         trusted = trusted._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
-        return _with_errors(trusted, known, f"{unseen[0]} left out of the fit", unseen[1])
+        unmeasured = system.title.startswith(UNMEASURED)
+        return _unseen(trusted, known, "amd" if amd else "make" if unmeasured else "system")
     known = f"{rows or 'no'} measured rows on {system.name}"
     if name == "serving.complete":
         known += ", of the laws fitted to them; errors of those it adds are not known"
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
-        return _with_errors(trusted, known, f"{unseen[0]} left out of the fit", unseen[1])
+        return _unseen(trusted, known, "amd" if amd else "system")
     if model not in serving_measured().models_of(system.name):
-        of, median = unseen if amd else ("models", UNSEEN["model"])
-        return _with_errors(trusted, f"{known}, none of {model}", f"{of} left out", median)
+        return _unseen(trusted, f"{known}, none of {model}", "amd" if amd else "model")
+    trusted = trusted._replace(within=errors.within)
     return _with_errors(trusted, known, "such rows left out of the fit", errors.median)
+
+
+# the rows that were left out of a fit, by what is new in a question
+LEFT_OUT = {
+    "system": "NVIDIA systems left out of the fit",
+    "model": "models left out of the fit",
+    "amd": "AMD servers left out of the fit",
+    "make": "AMD's chips left out of the fit",
+}
+
+
+def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
+    """``trusted`` with the errors of rows that were left out because they were of such a kind."""
+    within = _widest() if kind == "amd" else UNSEEN_WITHIN[kind]
+    return _with_errors(trusted._replace(within=within), known, LEFT_OUT[kind], UNSEEN[kind])
+
+
+def _widest() -> Within:
+    """The widest known factors of systems that were fitted separately (AMD's)."""
+    own = serving_measured().own
+    known = [x.within for (system, _), x in serving_errors().items() if system in own]
+    return {
+        name: {
+            share: (
+                min(x[name][share][0] for x in known),
+                max(x[name][share][1] for x in known),
+            )
+            for share in shares
+        }
+        for name, shares in known[0].items()
+    }
 
 
 def memory_note(estimator: Estimator) -> str:

@@ -17,7 +17,7 @@ def intervals(
     """
     if pools or not estimator.startswith("serving"):
         return {}
-    shipped = inputs.shipped_errors(estimator, fitted, asked)
+    shipped = inputs.shipped_within(estimator, fitted, asked)
     return inputs.bands(asked.system, *times, shipped)
 
 

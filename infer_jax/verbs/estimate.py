@@ -16,7 +16,7 @@ from infer_jax.verbs.requests import Requested, requested
 from infer_jax.verbs.speculation import DraftedEstimate, DraftOptions, answered
 from infer_jax.verbs.split import check_search, plan_of
 
-OF_FIT, OF_PROFILE = "rows left out of the fit", "the calibration of this profile"
+OF_PROFILE = "the calibration of this profile"
 
 
 @verb
@@ -103,7 +103,7 @@ def _result(
 ) -> EstimateResult:
     """The answer with its known errors, and the requests that run at once."""
     name, model = named
-    shipped = inputs.shipped_errors(name, model, asked)
+    known, shipped = inputs.trust(name, model, asked), inputs.shipped_within(name, model, asked)
     answer = _of_this(asked.model.architecture, drafted.estimate)
     batch, bands = load.batch_of_one, {}
     if isinstance(answer, ServerEstimate):
@@ -113,11 +113,11 @@ def _result(
     return EstimateResult(
         asked=asked,
         estimator=name,
-        trust=inputs.trust(name, model, asked),
+        trust=known,
         load=EstimateLoad(requests, load.rate, load.copies, batch, drafted.drafts, drafted.notes),
         estimate=answer,
         intervals=bands,
-        interval_source=OF_FIT if shipped else OF_PROFILE,
+        interval_source=known.errors_of.removeprefix("such ") if shipped else OF_PROFILE,
         limits=limits,
     )
 

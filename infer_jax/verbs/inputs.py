@@ -8,7 +8,7 @@ from typing import Any
 
 from infer_jax import estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
-from infer_jax.catalog.published import Errors, serving_errors
+from infer_jax.catalog.published import Within
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Trust, make
 from infer_jax.estimators.serving import ENGINES, Serving
@@ -185,25 +185,26 @@ def as_numbers(system: System) -> bool:
 
 
 def bands(
-    system: System, ttft: float, tpot: float, shipped: Errors | None = None
+    system: System, ttft: float, tpot: float, within: Within | None = None
 ) -> dict[str, list[float]]:
-    """80 % intervals of both times in ms, by ``shipped`` errors or the profile's calibration."""
+    """80 % intervals of both times in ms, by ``within`` or the profile's calibration."""
     times = {"ttft": 1e3 * float(ttft), "tpot": 1e3 * float(tpot)}
-    factors = {name: shipped.within[name][80] for name in times} if shipped else system.bands()
+    factors = {name: within[name][80] for name in times} if within else system.bands()
     return {
         f"{name}_interval80_ms": [times[name] * end for end in factors[name]] for name in factors
     }
 
 
-def shipped_errors(name: str, estimator: Estimator, asked: Given) -> Errors | None:
-    """Errors of the estimator's own fit on servers of this system and engine, if known.
+def shipped_within(name: str, estimator: Estimator, asked: Given) -> Within | None:
+    """Factors of a prediction by the estimator's own fit that enclose shares of measured runs.
 
-    None where the profile was calibrated to its own server, whose bands apply instead.
+    None where errors are not known, numbers were changed, or the profile was calibrated to its own
+    server, whose bands apply instead.
     """
     altered = asked.changes.values("hardware", "estimator")
     if altered or not fitted_to_servers(name) or asked.system.bands():
         return None
-    return serving_errors().get((asked.system.name, engine(estimator)))
+    return trust(name, estimator, asked).within or None
 
 
 def engine(estimator: Any) -> str:

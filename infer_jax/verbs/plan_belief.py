@@ -1,15 +1,15 @@
 """Plans by the probability that their limits hold: uncertainties, and the search."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from infer_jax.calibration.posterior import DRAWS, Interval, drawn, normal_scores, shipped
-from infer_jax.catalog.published import COMMON, UNSEEN_WITHIN, serving_errors, serving_measured
+from infer_jax.catalog.published import COMMON, UNSEEN_WITHIN, Within
 from infer_jax.estimators.known_errors import NAMES
-from infer_jax.estimators.serving import GENERATIONS, Serving
+from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
 from infer_jax.planning import Choice, PlanCandidates, Requirements
 from infer_jax.planning.belief import Variations, confident_plans
@@ -20,7 +20,6 @@ from infer_jax.verbs.plan_measure import BelievedSearch, Measure, next_run
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, plans
 
 OUTPUTS = ("tpot", "ttft")
-Within = Mapping[str, Mapping[int, tuple[float, float]]]  # by output; by share, factors
 NOTHING = "No single measurement is expected to change this choice."
 
 
@@ -44,7 +43,7 @@ class Doubts:
         """The uncertainties of plans on one system, or on two."""
         where = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
         settled = bool(pools[0].given.system.bands())
-        whole = _within(pools[0], model)
+        whole = _within(pools[0])
         doubts = {
             "aggregated": _doubts(whole, settled=settled),
             "disaggregated": _doubts(UNSEEN_WITHIN["pools"], settled=False),
@@ -78,34 +77,12 @@ def _intervals(pool: ConsideredSystem) -> dict[str, Interval]:
     return {path: Interval(path, *ends) for path, ends in known.items() if path in paths}
 
 
-def _within(pool: ConsideredSystem, model: str) -> Within:
+def _within(pool: ConsideredSystem) -> Within:
     """Factors on predicted TPOT and TTFT between which shares (in %) of measured runs are."""
     system, trusted = pool.given.system, pool.trusted
     if trusted.calibrated:
         return {name: {80: band} for name, band in system.bands().items()}
-    apart = GENERATIONS[int(pool.side.serving.generation)].startswith("cdna")
-    errors = serving_errors().get((system.name, trusted.engine or ""))
-    if errors is None or trusted.borrowed_from or not trusted.median:
-        return _widest() if apart else UNSEEN_WITHIN["system"]
-    if model not in serving_measured().models_of(system.name):
-        return _widest() if apart else UNSEEN_WITHIN["model"]
-    return errors.within
-
-
-def _widest() -> Within:
-    """The widest known factors of systems that were fitted separately (AMD's)."""
-    own = serving_measured().own
-    known = [x.within for (system, _), x in serving_errors().items() if system in own]
-    return {
-        name: {
-            share: (
-                min(x[name][share][0] for x in known),
-                max(x[name][share][1] for x in known),
-            )
-            for share in known[0][name]
-        }
-        for name in OUTPUTS
-    }
+    return trusted.within or UNSEEN_WITHIN["system"]
 
 
 def _doubts(within: Within, *, settled: bool) -> tuple[Doubt, Doubt]:

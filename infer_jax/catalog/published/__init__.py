@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from infer_jax.catalog.published.spreads import (
         COMMON as COMMON,
         UNSEEN_WITHIN as UNSEEN_WITHIN,
+        Within as Within,
     )
 
 __getattr__, __dir__ = on_demand(
@@ -54,6 +55,6 @@ __getattr__, __dir__ = on_demand(
         "serving": (
             "UNSEEN Errors Fitted Measured serving_coefficients serving_errors serving_measured"
         ),
-        "spreads": "COMMON UNSEEN_WITHIN",
+        "spreads": "COMMON UNSEEN_WITHIN Within",
     },
 )

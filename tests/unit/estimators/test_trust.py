@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 import infer_jax as ij
-from infer_jax.catalog.published import UNSEEN, serving_errors, serving_measured
+from infer_jax.catalog.published import (
+    UNSEEN,
+    UNSEEN_WITHIN,
+    serving_errors,
+    serving_measured,
+)
 from infer_jax.estimators import make, trust
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -54,6 +59,9 @@ def test_errors_of_the_unseen_are_those_of_the_page():
         medians = [float(cell.split("/")[0]) for cell in cells[2:4]]
         assert medians == [UNSEEN[kind]["tpot"], UNSEEN[kind]["ttft"]]
     plain = " ".join(page.split())
+    chips = " ".join((DOCS / "validation.md").read_text().split())
+    assert f"is off by {UNSEEN['make']['tpot']:.1f} %" in chips
+    assert f"TTFT by {UNSEEN['make']['ttft']:.1f}" in chips
     pools = UNSEEN["pools"]
     assert f"On {pools['rows']} disaggregated rows" in plain
     assert f"{pools['tpot']:g} % for TPOT and {pools['ttft']:g} % for TTFT" in plain
@@ -68,6 +76,27 @@ def test_a_measured_system_has_its_own_errors_and_another_borrows():
         other = said("serving.sglang", system)
         assert (other.borrowed_from, other.rows, other.mark) == (generation, 0, "~")
         assert f"no measured rows for {system}: coefficients borrowed" in other.says
+        kind = {"mi325x": "amd", "tpu_v6e": "make"}.get(system, "system")
+        assert other.median == UNSEEN[kind]
+        if kind != "amd":
+            assert other.within == UNSEEN_WITHIN[kind]
+
+
+def test_bands_of_what_was_not_fitted_are_wider_than_those_of_what_was():
+    def width(found):
+        low, high = found.within["tpot"][80]
+        return high / low
+
+    own = said("serving", "h100_sxm")
+    assert own.within == serving_errors()["h100_sxm", "vllm"].within
+    widths = [width(own), width(said("serving", "h100_sxm", "opt-13b")),
+              width(said("serving", "l40s")), width(said("serving", "tpu_v6e"))]  # fmt: skip
+    assert widths == sorted(widths)
+    amd = said("serving.vllm", "mi325x").within["tpot"]
+    for system in ("mi300x", "mi355x"):
+        low, high = serving_errors()[system, "sglang"].within["tpot"][80]
+        assert amd[80][0] <= low and high <= amd[80][1]
+    assert said("serving.complete", "h100_sxm").within == {}
 
 
 def test_amd_chips_have_coefficients_of_their_own_and_errors_of_their_own_rows():
