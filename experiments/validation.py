@@ -28,6 +28,15 @@ def validation(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files or folders of measured rows.")
     ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="make, engine, model, source, time or groups: predict each by a fit to the others."
+        ),
+    ] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Fit all rows at once; print intervals and spreads.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="End with the figures as JSON on one line.")
     ] = False,
@@ -38,9 +47,13 @@ def validation(
         import jax
 
         with jax.enable_x64(True):
-            from experiments._validation import board
+            from experiments._validation import board, splits
 
-            headline = board.run(files or [])
+            if split is None and not fit:
+                headline = board.run(files or [])
+            else:
+                rows = board.read(files or []).rows
+                headline = splits.run(split, rows) if split else splits.everything_fitted(rows)
     _report.finish(True, headline, as_json)
 
 

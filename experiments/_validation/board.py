@@ -21,7 +21,7 @@ def run(files: list[Path]) -> dict[str, Any]:
     Raises:
         InputError: a file that cannot be read, or no rows in any.
     """
-    found = _read(files)
+    found = read(files)
     if not found.rows:
         allowed = "a file with a row that can be predicted"
         raise InputError("validation", "rows", "none", allowed)
@@ -59,7 +59,8 @@ def _rounded(x: float | int | None) -> float | int | None:
     return round(x, 2) if isinstance(x, float) else x
 
 
-def _read(files: list[Path]) -> Read:
+def read(files: list[Path]) -> Read:
+    """The rows of files, or of all that is there; says how many of each."""
     readers = {str(p): partial(kinds.read, p) for p in files} or kinds.everything()
     found, started = Read(), time.perf_counter()
     for name, read in readers.items():

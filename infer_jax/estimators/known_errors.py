@@ -26,9 +26,9 @@ class Trust(NamedTuple):
     ``rows``: measured rows of the system and engine; ``median``: the median error of TPOT and TTFT
     in per cent, over the rows that ``errors_of`` describes, empty where not known;
     ``within``: by output and share of runs in per cent, the factors of a prediction between which
-    these were measured; ``borrowed_from``: the generation whose coefficients are used for a chip without measured rows;
-    ``calibrated``: whether the profile holds a calibration to its own server; ``says``: all of this
-    in one sentence.
+    these were measured; ``borrowed_from``: the generation whose coefficients are used for a chip
+    without measured rows; ``calibrated``: whether the profile holds a calibration to its own
+    server; ``says``: all of this in one sentence.
     """
 
     estimator: str

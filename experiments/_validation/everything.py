@@ -1,0 +1,142 @@
+"""One fit of everything: the coefficients of all makes, generations and engines to all rows.
+
+The rows are those of one pool of every data set: the ones that the shipped fit saw, InferenceX,
+TensorRT-LLM's, MLPerf's, ROCm's and gpt-oss; two pools are predicted only. The problem, its priors
+and its robust loss are those of the shipped fit (experiments/_silicon/fit.py) and of AMD's
+generations (makes.py); it starts at what is shipped. Slopes are differences of the programs that
+the scoreboard compiles, so that nothing is compiled for it.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from experiments._silicon import fit as silicon_fit
+from experiments._validation import estimates, makes
+from experiments._validation.row import Row
+from infer_jax.calibration import CAUCHY, Linearised
+from infer_jax.estimators.serving import ENGINES, Serving
+
+STEP = 1e-4  # of a free coordinate, about a relative one of the coefficient
+STEPS, TOLERANCE = 12, 1e-3
+METRICS = ("tpot", "ttft", "latency", "throughput")
+FIRST = ("latency", "tpot", "throughput")  # of these the first that a row has is its pace
+OWN = tuple(f"{name}.{field}" for name in makes.GENERATIONS for field in makes.FIELDS)
+NAMES = (*silicon_fit.NAMES, *OWN)
+PRIORS = silicon_fit.PRIORS | {name: makes.MAKE[name.partition(".")[2]] for name in OWN}
+OF_ENGINE = ("layer_gap", "sequence_time", "front", "eager")
+
+
+class Measured(NamedTuple):
+    """Measured times: the row of each, its metric, and what it is: pace (0) or first token (1).
+
+    A throughput is a time, too: seconds a token.
+    """
+
+    rows: Sequence[Row]
+    row: np.ndarray
+    metric: np.ndarray
+    kind: np.ndarray
+    seconds: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Measured":
+        """Of rows that are not replayed; TTFT of two pools is left out."""
+        found = []
+        for i, row in enumerate(rows):
+            pace = next((m for m in FIRST if m in row.measured), None)
+            if pace is not None and row.asked != "replay":
+                value = row.measured[pace]
+                seconds = 1.0 / value if pace == "throughput" else value
+                found.append((i, METRICS.index(pace), 0, seconds))
+            if "ttft" in row.measured and row.asked == "loop":
+                found.append((i, METRICS.index("ttft"), 1, row.measured["ttft"]))
+        row, metric, kind, seconds = np.asarray(found, float).reshape(-1, 4).T
+        return cls(rows, row.astype(int), metric.astype(int), kind.astype(int), seconds)
+
+    def labels(self, of: Any) -> np.ndarray:
+        """A label of each time, from its row."""
+        return np.asarray([str(of(self.rows[i])) for i in self.row])
+
+    def times(self, found: dict[str, np.ndarray]) -> np.ndarray:
+        """The predicted seconds of each, from answers by metric."""
+        every = np.stack([found.get(m, np.full(len(self.rows), np.nan)) for m in METRICS])
+        every[METRICS.index("throughput")] **= -1.0
+        return every[self.metric, self.row]
+
+
+class ByDifferences(Linearised):
+    """A linearised problem whose slopes are differences: no program is compiled for them."""
+
+    def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
+        """Logarithms of the predictions and their Jacobian, rows x parameters."""
+        here = np.asarray(free, float)
+        base = np.asarray(self.logs(jnp.asarray(here)))
+        columns = []
+        for k, x in enumerate(here):
+            step = STEP if x < 10.0 else -STEP  # a share at its bound moves back
+            moved = here.copy()
+            moved[k] += step
+            columns.append((np.asarray(self.logs(jnp.asarray(moved))) - base) / step)
+        return jnp.asarray(base), jnp.asarray(np.stack(columns, axis=1))
+
+
+def problem(times: Measured) -> ByDifferences:
+    """The fit of all coefficients to all times."""
+    rows, base = times.rows, estimates.shipped()
+
+    @cache
+    def parts() -> list[tuple[np.ndarray, estimates.Loop]]:
+        return estimates.stacked(rows, base)
+
+    def predict(model: Serving) -> Array:
+        found: dict[str, np.ndarray] = {}
+        for places, given in parts():
+            for metric, values in estimates.PROGRAMS[rows[places[0]].asked](model, given).items():
+                found.setdefault(metric, np.full(len(rows), np.nan))[places] = values
+        return jnp.asarray(times.times(found))
+
+    made = ByDifferences.of(
+        predict,
+        times.seconds,
+        base,
+        NAMES,
+        priors=PRIORS,
+        ties=silicon_fit.TIES,
+        scale=np.asarray(silicon_fit.SCALES)[times.kind],
+        loss=CAUCHY,
+        tolerance=TOLERANCE,
+    )
+    assert isinstance(made, ByDifferences)
+    return made
+
+
+def weights(times: Measured, seen: np.ndarray) -> np.ndarray:
+    """How much each time counts in the fit: those of two pools not at all."""
+    single = times.labels(lambda row: row.asked) != "pools"
+    return np.where(seen & single, np.asarray(silicon_fit.SHARES)[times.kind], 0.0)
+
+
+def without(free: np.ndarray, made: ByDifferences, left: str) -> np.ndarray:
+    """Coordinates in which AMD's generations, or an engine, have what the others share."""
+    places = {name: i for i, name in enumerate(made.chosen.names)}
+    if left == "amd":
+        values = dict(zip(places, np.asarray(made.chosen.values(jnp.asarray(free))), strict=True))
+        known = {"hopper.gap": 1.0, "hopper.grouped": 1.0, "blackwell.grouped": 1.0}
+        values = {"hopper.gemm_4": values["hopper.gemm_8"]} | known | values
+        for name in OWN:
+            field = name.partition(".")[2]
+            values[name] = np.sqrt(values[f"hopper.{field}"] * values[f"blackwell.{field}"])
+        ordered = np.asarray([values[name] for name in made.chosen.names])
+        moved = np.asarray(made.chosen.unbounded(jnp.asarray(ordered)))
+        return np.where(np.isin(made.chosen.names, OWN), moved, free)
+    moved = free.copy()
+    others = [name for name in ENGINES if name != left]
+    for field in OF_ENGINE:
+        moved[places[f"{left}.{field}"]] = np.mean([free[places[f"{x}.{field}"]] for x in others])
+    return moved
