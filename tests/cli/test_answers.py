@@ -35,47 +35,47 @@ def close(a, b):
 
 def test_estimate_is_the_estimate(world):
     arch, hardware, coefficients = world
-    told = answer(*PLANNED, "--osl", "101", "--concurrency", "24", "--dp", "3", "--ttft", "0.3s")
+    output = answer(*PLANNED, "--osl", "101", "--concurrency", "24", "--dp", "3", "--ttft", "0.3s")
     work = ij.Workload.of(isl=1000, osl=101, batch=8)
-    theory = ij.make("serving", coefficients)
-    life = jax.jit(theory.estimate)(arch, hardware, work, ij.Plan.of(tp=2, dp=3))
-    assert close(told["ttft_ms"], 1e3 * life.ttft)
-    assert close(told["tpot_ms"], 1e3 * life.tpot)
-    assert close(told["speed_tokens_per_s"], life.speed)
-    assert close(told["output_cost_per_mtok_usd"], life.cost)
-    assert close(told["input_cost_per_mtok_usd"], life.input_cost)
-    assert close(told["throughput_tokens_per_s"], 6 * life.throughput)
-    assert (told["batch"], told["gpus"], told["total_gpus"]) == (8, 2, 6)
-    assert told["limits"]["ttft"] == {
+    estimator = ij.make("serving", coefficients)
+    life = jax.jit(estimator.estimate)(arch, hardware, work, ij.Plan.of(tp=2, dp=3))
+    assert close(output["ttft_ms"], 1e3 * life.ttft)
+    assert close(output["tpot_ms"], 1e3 * life.tpot)
+    assert close(output["speed_tokens_per_s"], life.speed)
+    assert close(output["output_cost_per_mtok_usd"], life.cost)
+    assert close(output["input_cost_per_mtok_usd"], life.input_cost)
+    assert close(output["throughput_tokens_per_s"], 6 * life.throughput)
+    assert (output["batch"], output["gpus"], output["total_gpus"]) == (8, 2, 6)
+    assert output["limits"]["ttft"] == {
         "limit_ms": 300,
-        "value_ms": told["ttft_ms"],
+        "value_ms": output["ttft_ms"],
         "met": bool(life.ttft <= 0.3),
     }
-    for phase, made in (("prefill", life.prefill), ("decode", life.decode)):
-        assert told[phase]["feasible"]
-        assert set(told[phase]["terms"]) == {f"{name}_ms" for name in made.terms}
-        for name, term in made.terms.items():
-            assert close(told[phase]["terms"][f"{name}_ms"], 1e3 * term)
-        limit = made.limits["memory"]
-        assert close(told[phase]["limits"]["memory"]["slack_bytes"], limit.slack)
+    for phase, built in (("prefill", life.prefill), ("decode", life.decode)):
+        assert output[phase]["feasible"]
+        assert set(output[phase]["terms"]) == {f"{name}_ms" for name in built.terms}
+        for name, term in built.terms.items():
+            assert close(output[phase]["terms"][f"{name}_ms"], 1e3 * term)
+        limit = built.limits["memory"]
+        assert close(output[phase]["limits"]["memory"]["slack_bytes"], limit.slack)
 
 
 def test_searched_split_is_the_searching_estimator(world):
     arch, hardware, coefficients = world
     words = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
-    told = answer(*words, "--dp", "2", "--batch", "16", "--price", "1.5")
+    output = answer(*words, "--dp", "2", "--batch", "16", "--price", "1.5")
     work = ij.Workload.of(isl=4096, osl=512, batch=16)
-    theory = ij.make("economics", coefficients)
-    life = jax.jit(theory.estimate)(arch, hardware.with_(price=1.5), work, ij.Plan.of(tp=4))
-    assert close(told["tpot_ms"], 1e3 * life.tpot)
-    assert close(told["output_cost_per_mtok_usd"], life.cost)
-    assert told["price_source"] == "given by --price"
+    estimator = ij.make("economics", coefficients)
+    life = jax.jit(estimator.estimate)(arch, hardware.with_(price=1.5), work, ij.Plan.of(tp=4))
+    assert close(output["tpot_ms"], 1e3 * life.tpot)
+    assert close(output["output_cost_per_mtok_usd"], life.cost)
+    assert output["price_source"] == "given by --price"
 
 
 def test_not_fitting_is_an_answer():
-    told = answer("estimate", "llama-3.1-70b", "--hardware", "h100_sxm", "--tp", "1")
-    assert not told["feasible"]
-    limit = told["decode"]["limits"]["memory"]
+    output = answer("estimate", "llama-3.1-70b", "--hardware", "h100_sxm", "--tp", "1")
+    assert not output["feasible"]
+    limit = output["decode"]["limits"]["memory"]
     assert limit["slack_bytes"] == limit["capacity_bytes"] - limit["need_bytes"] < 0
     ran = run("estimate", "llama-3.1-70b", "--hardware", "h100_sxm", "--tp", "1")
     assert ran.code == 0
@@ -84,23 +84,23 @@ def test_not_fitting_is_an_answer():
 
 def test_frontier_is_a_frontier_of_its_own_points(world):
     arch, hardware, coefficients = world
-    told = answer(*FRONTIER, "--no-picture")
-    rows = told["rows"]
+    output = answer(*FRONTIER, "--no-picture")
+    rows = output["rows"]
     speed = np.array([row["speed_tokens_per_s"] for row in rows])
     cost = np.array([row["output_cost_per_mtok_usd"] for row in rows])
-    assert len(rows) == told["frontier_points"] > 25
+    assert len(rows) == output["frontier_points"] > 25
     assert (np.diff(speed) < 0).all() and (np.diff(cost) < 0).all()
     best = max(rows, key=lambda r: r["speed_tokens_per_s"] ** 3 / r["output_cost_per_mtok_usd"])
-    assert told["preferred"] == best
+    assert output["preferred"] == best
     assert all(row["gpus"] % 1 == 0 and row["batch"] % 1 == 0 for row in rows)
 
-    theory = ij.make("economics.planned", coefficients)
+    estimator = ij.make("economics.planned", coefficients)
     for row in (rows[0], best, rows[-1]):
         one = ij.ForwardPass.of(
             sequences=float(row["batch"]), new_tokens=1.0, cached_tokens=4096 + 511 / 2
         )
         plan = ij.Plan.of(**{name: float(row[name]) for name in ("tp", "pp", "ep")})
-        phase = jax.jit(theory.step)(arch, hardware, one, plan)
+        phase = jax.jit(estimator.step)(arch, hardware, one, plan)
         price = usd_per_million_tokens(row["gpus"], hardware.price, phase.time, row["batch"])
         assert close(row["tpot_ms"], 1e3 * phase.time)
         assert close(row["output_cost_per_mtok_usd"], price)
@@ -111,13 +111,13 @@ def test_frontier_is_a_frontier_of_its_own_points(world):
 
 def test_frontier_prints_few_rows_and_saves_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
-    told = answer(*FRONTIER, "--no-picture")
+    output = answer(*FRONTIER, "--no-picture")
     ran = run(*FRONTIER, "--out", "here.svg")
     assert [path.name for path in tmp_path.iterdir()] == ["here.svg"]
     assert ran.out.count("\n*  ") == 1
-    for row in (told["rows"][0], told["preferred"], told["rows"][-1]):
+    for row in (output["rows"][0], output["preferred"], output["rows"][-1]):
         assert f"{row['output_cost_per_mtok_usd']:.3g}" in ran.out
-    assert f"25 of {told['frontier_points']} points" in ran.out
+    assert f"25 of {output['frontier_points']} points" in ran.out
     assert "here.svg was written;" in " ".join(ran.out.split())  # there was none
     again = " ".join(run(*FRONTIER, "--out", "here.svg").out.split()).rpartition("Picture: ")[2]
     assert again.startswith("here.svg was written in place of the earlier file; --out names")
@@ -152,14 +152,14 @@ def test_frontier_limits(world):
 
 def test_frontier_tells_why_there_is_nothing():
     words = ("frontier", "llama-3.1-405b", "--hardware", "h100_sxm", "--total-gpus", "8")
-    told = answer(*words, "--no-picture")
-    assert told["rows"] == [] and told["preferred"] is None
+    output = answer(*words, "--no-picture")
+    assert output["rows"] == [] and output["preferred"] is None
     # 405 853 388 800 parameters in 2 bytes over 8 GPUs are 101.46 GB of each; activations, the
     # runtime and a little cache come on top
-    assert "8 GPUs and a batch of 1, memory needs 1" in told["why"]
-    assert 101.46 < float(re.findall(r"needs ([0-9.]+) GB of 78.2 GB", told["why"])[0]) < 112
-    assert "pipeline" not in told["why"]
-    assert "GB short" in told["why"]
+    assert "8 GPUs and a batch of 1, memory needs 1" in output["why"]
+    assert 101.46 < float(re.findall(r"needs ([0-9.]+) GB of 78.2 GB", output["why"])[0]) < 112
+    assert "pipeline" not in output["why"]
+    assert "GB short" in output["why"]
     slow = answer(*FRONTIER, "--no-picture", "--tpot", "1us")
     assert slow["rows"] == [] and "the fastest takes" in slow["why"]
 
@@ -167,14 +167,14 @@ def test_frontier_tells_why_there_is_nothing():
 def test_memory_is_the_memory(world):
     arch, hardware, _ = world
     words = ("memory", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2")
-    told = answer(*words, "--max-model-len", "8192", "--gpu-memory-utilization", "0.8")
+    output = answer(*words, "--max-model-len", "8192", "--gpu-memory-utilization", "0.8")
     shown = ij.load_system("h100_sxm").coefficients["serving"]["visible"]
     engine = EngineSettings.of(visible=shown, utilization=0.8, context=8192)
     held = memory(arch, hardware, ij.Plan.of(tp=2), engine)
-    assert close(told["kv_cache_size_tokens"], held.tokens)
-    assert close(told["maximum_concurrency"], held.concurrency)
-    assert close(told["slack_bytes"], held.slack)
-    assert close(sum(told["weights"].values()), held.weight_bytes)
+    assert close(output["kv_cache_size_tokens"], held.tokens)
+    assert close(output["maximum_concurrency"], held.concurrency)
+    assert close(output["slack_bytes"], held.slack)
+    assert close(sum(output["weights"].values()), held.weight_bytes)
     out = run(*words, "--max-model-len", "8192").out
     assert "GPU KV cache size: " in out
     assert "Maximum concurrency for 8,192 tokens per request: " in out
@@ -230,12 +230,12 @@ def test_every_verb_helps_with_an_example_and_has_what_all_have(verb):
 
 def test_quiet_leaves_the_answer_alone(monkeypatch):
     words = ("memory", "llama-3.1-8b", "--hardware", "h100_sxm")
-    told, quiet = run(*words), run(*words, "--quiet")
+    output, quiet = run(*words), run(*words, "--quiet")
     assert quiet.code == 0
-    assert told.out.startswith(quiet.out)
-    assert told.out.removeprefix(quiet.out).startswith("\n- ")
+    assert output.out.startswith(quiet.out)
+    assert output.out.removeprefix(quiet.out).startswith("\n- ")
     assert run(*words, "--json", "-q") == run(*words, "--json")
-    assert run(*words) == told  # it holds for one command
+    assert run(*words) == output  # it holds for one command
     monkeypatch.setattr("sys.stderr", io.StringIO())
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert watched()
@@ -245,7 +245,7 @@ def test_quiet_leaves_the_answer_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "result"),
     [
         ("infer-jax es", {"estimate", "estimators"}),
         ("infer-jax estimate llama-3.3", {"llama-3.3-70b"}),
@@ -253,11 +253,11 @@ def test_quiet_leaves_the_answer_alone(monkeypatch):
         ("infer-jax estimate llama-3.3-70b --estimator serving.v", {"serving.vllm"}),
     ],
 )
-def test_the_tab_key_completes_verbs_and_names(words, found, monkeypatch):
+def test_the_tab_key_completes_verbs_and_names(words, result, monkeypatch):
     monkeypatch.setenv("_INFER_JAX_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    assert set(run().out.split()) == found
+    assert set(run().out.split()) == result
 
 
 def test_no_words_are_a_question_for_help():
@@ -273,23 +273,23 @@ def test_durations(text, seconds):
 
 
 def test_notes_tell_what_was_assumed():
-    told = answer(*PLANNED)
-    notes = " ".join(told["notes"])
+    output = answer(*PLANNED)
+    notes = " ".join(output["notes"])
     assert "flops_4 missing: filled with flops_8" in notes
     assert "Hyperstack GPU price list" in notes
 
 
 def test_a_frontier_is_of_layouts_that_engines_run():
     """Whole degrees, unless real ones are asked for: those are the paper's."""
-    told = answer(*FRONTIER, "--no-picture")
+    output = answer(*FRONTIER, "--no-picture")
     heads = 32  # query heads of the model
-    for row in told["rows"]:
+    for row in output["rows"]:
         assert row["gpus"] == row["tp"] * row["pp"] * row["ep"]
         assert row["tp"] in (1, 2, 4, 8) and heads % row["tp"] == 0 and row["pp"] % 1 == 0
     real = answer(*FRONTIER, "--no-picture", "--real-degrees")
     assert any(row["tp"] % 1 for row in real["rows"])
     # more layouts are tried among real numbers: none of them is beaten at its speed
     best = real["preferred"]
-    faster = [r for r in told["rows"] if r["speed_tokens_per_s"] >= best["speed_tokens_per_s"]]
+    faster = [r for r in output["rows"] if r["speed_tokens_per_s"] >= best["speed_tokens_per_s"]]
     cost = "output_cost_per_mtok_usd"
     assert min((r[cost] for r in faster), default=np.inf) >= best[cost] * (1 - 1e-6)

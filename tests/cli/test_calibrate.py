@@ -16,22 +16,22 @@ POINT = ("llama-3.1-8b", "--tp", "1", "--isl", "1000", "--osl", "200", "--batch"
 
 
 def test_runs_become_a_profile_that_estimate_takes(tmp_path):
-    found = answer("calibrate", str(RUNS), *SERVER, "--out", "mine.toml", "--out", "mine.png")
-    errors = found["errors"]
+    actual = answer("calibrate", str(RUNS), *SERVER, "--out", "mine.toml", "--out", "mine.png")
+    errors = actual["errors"]
     kinds = ("sheet", "before", "after", "held_out")
     tpot, ttft = ([errors[k][n]["median_percent"] for k in kinds] for n in ("tpot", "ttft"))
     assert tpot[0] > tpot[1] > tpot[3] > tpot[2] and ttft[0] > max(ttft[1:])
     assert tpot[3] < 10 and ttft[3] < 20
-    for one in found["parameters"]:
+    for one in actual["parameters"]:
         assert one["interval95"][0] < one["interval80"][0] < one["value"] < one["interval80"][1]
         assert one["verdict"]
-    assert len(found["worst"]) == 5 and "line" in found["worst"][0]["run"]
-    assert found["next"]
+    assert len(actual["worst"]) == 5 and "line" in actual["worst"][0]["run"]
+    assert actual["next"]
     assert {p.name for p in tmp_path.iterdir()} == {"mine.toml", "mine.png"}
 
     system, sheet = load_system("mine.toml"), load_system("h100_sxm")
     assert system.hardware.chip == sheet.hardware.chip
-    fitted = {one["name"]: one["value"] for one in found["parameters"]}
+    fitted = {one["name"]: one["value"] for one in actual["parameters"]}
     for name, value in fitted.items():
         assert system.coefficients["serving"][name] == pytest.approx(value, rel=1e-3)
 
@@ -45,13 +45,13 @@ def test_runs_become_a_profile_that_estimate_takes(tmp_path):
 
     # every other verb reads it; estimate shows the interval that the profile holds
     plain = answer("estimate", *POINT, "--hardware", "h100_sxm", "--estimator", "serving")
-    told = answer("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving")
+    output = answer("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving")
     with RUNS.open() as rows:
         measured = next(float(r["tpot_mean_ms"]) for r in csv.DictReader(rows)
                         if (r["concurrency"], r["isl"]) == ("8", "1000"))  # fmt: skip
-    assert abs(told["tpot_ms"] / measured - 1) < abs(plain["tpot_ms"] / measured - 1)
-    low, high = told["tpot_interval80_ms"]
-    assert low < told["tpot_ms"] < high and low < measured < high
+    assert abs(output["tpot_ms"] / measured - 1) < abs(plain["tpot_ms"] / measured - 1)
+    low, high = output["tpot_interval80_ms"]
+    assert low < output["tpot_ms"] < high and low < measured < high
     assert (low, high) != pytest.approx(tuple(plain["tpot_interval80_ms"]))
     other = run("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving.sglang")
     assert other.code == 2 and "another engine" in other.err
@@ -60,9 +60,9 @@ def test_runs_become_a_profile_that_estimate_takes(tmp_path):
     beside = answer("compare", "llama-3.1-8b", "--hardware", "mine.toml", "--measured", str(RUNS))
     one = beside["runs"][1]
     assert one["measured"]["tpot_ms"] == measured
-    assert one["predicted"]["answers"]["tpot_ms"] == pytest.approx(told["tpot_ms"], rel=1e-9)
+    assert one["predicted"]["answers"]["tpot_ms"] == pytest.approx(output["tpot_ms"], rel=1e-9)
     terms = one["predicted"]["decode_ms"]
-    assert sum(terms.values()) == pytest.approx(told["tpot_ms"], rel=1e-6)
+    assert sum(terms.values()) == pytest.approx(output["tpot_ms"], rel=1e-6)
 
 
 def test_the_verb_is_what_the_command_prints(tmp_path):
@@ -101,14 +101,14 @@ def test_a_misspelt_coefficient_of_an_engine_is_refused(tmp_path):
 
 def test_two_estimators_stand_side_by_side():
     words = ("compare", *POINT, "--hardware", "h100_sxm", "--estimator", "serving")
-    found = answer(*words, "--estimator", "economics.planned")
-    one, two = found["estimators"]
+    actual = answer(*words, "--estimator", "economics.planned")
+    one, two = actual["estimators"]
     assert (one["name"], two["name"]) == ("serving", "economics.planned")
-    for told in (one, two):
-        assert told["answers"]["tpot_ms"] > 0 and told["decode_ms"] and told["prefill_ms"]
+    for output in (one, two):
+        assert output["answers"]["tpot_ms"] > 0 and output["decode_ms"] and output["prefill_ms"]
     alone = answer("estimate", *POINT, "--hardware", "h100_sxm")
     assert one["answers"]["tpot_ms"] == pytest.approx(alone["tpot_ms"])
-    assert answer(*words[:-2], "--estimator", "economics.planned") == found
+    assert answer(*words[:-2], "--estimator", "economics.planned") == actual
     printed = run(*words, "--estimator", "economics.planned")
     assert printed.code == 0 and "second over first" in " ".join(printed.out.split())
 

@@ -26,27 +26,27 @@ def test_every_verb_of_a_model_and_hardware_takes_it():
 
 
 def test_what_is_set_is_what_answers():
-    told = answer("estimate", *POINT, *FASTER, "--set", "estimator.weight_read=0.8")
+    output = answer("estimate", *POINT, *FASTER, "--set", "estimator.weight_read=0.8")
     system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
     chip = system.hardware.chip
     faster = system.hardware.replace(chip=chip.with_(memory_bandwidth=2 * chip.memory_bandwidth))
-    theory = ij.make("serving", system.coefficients).with_(weight_read=0.8)
-    life = theory.estimate(
+    estimator = ij.make("serving", system.coefficients).with_(weight_read=0.8)
+    life = estimator.estimate(
         model.architecture, faster, ij.Workload.of(isl=4096, osl=512, batch=1), ij.Plan.of(tp=1)
     )
-    assert told["tpot_ms"] == pytest.approx(1e3 * float(life.tpot), rel=1e-6)
-    assert told["set"] == [FASTER[1], "estimator.weight_read=0.8"]
-    assert told["trust"]["borrowed_from"] == "Hopper" and "tpot_interval80_ms" not in told
-    assert any("Changed by --set" in note for note in told["notes"])
+    assert output["tpot_ms"] == pytest.approx(1e3 * float(life.tpot), rel=1e-6)
+    assert output["set"] == [FASTER[1], "estimator.weight_read=0.8"]
+    assert output["trust"]["borrowed_from"] == "Hopper" and "tpot_interval80_ms" not in output
+    assert any("Changed by --set" in note for note in output["notes"])
     # one command's changes are not another's
-    assert answer("estimate", *POINT)["tpot_ms"] > told["tpot_ms"]
+    assert answer("estimate", *POINT)["tpot_ms"] > output["tpot_ms"]
 
 
 def test_memory_and_a_price_are_set_too():
     more = answer("memory", *POINT, "--set", "hardware.chip.memory=160e9")
     assert more["kv_cache_size_tokens"] > 2 * answer("memory", *POINT)["kv_cache_size_tokens"]
-    told = answer("estimate", *POINT, "--set", "hardware.price=1")
-    assert (told["price_per_hour_usd"], told["price_source"]) == (1, "given by --set")
+    output = answer("estimate", *POINT, "--set", "hardware.price=1")
+    assert (output["price_per_hour_usd"], output["price_source"]) == (1, "given by --set")
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,13 @@ LOOP = ("--model", "llama-3.2-1b", "--hardware", "h100_sxm")
 def test_sensitivity_names_what_counts():
     words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "4"]
     words += ["--estimator", "economics.planned"]
-    told = answer("sensitivity", *words)
-    rows = {(e["output"], e["path"]): e for e in told["points"][0]["elasticities"]}
+    output = answer("sensitivity", *words)
+    rows = {(e["output"], e["path"]): e for e in output["points"][0]["elasticities"]}
     memory = rows["tpot", "hardware.chip.memory_bandwidth"]
     assert -1.0 <= memory["slope"] < -0.5  # a small batch reads weights
     assert memory["tenth"] == pytest.approx(1.1 ** memory["slope"] - 1, abs=0.01)
     assert rows["cost", "hardware.price"]["slope"] == pytest.approx(1.0)
-    assert told["what_if"]["weights at half the bytes"]["tpot"] < -0.2
+    assert output["what_if"]["weights at half the bytes"]["tpot"] < -0.2
     changed = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")
     again = {(e["output"], e["path"]): e for e in changed["points"][0]["elasticities"]}
     row = again["tpot", "hardware.chip.memory_bandwidth"]
@@ -78,10 +78,10 @@ def test_sensitivity_shows_what_this_model_and_its_hardware_have():
 
 def test_sensitivity_along_a_frontier_of_changed_hardware():
     words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--along", "3"]
-    told = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")
-    points = told["points"]
-    assert len(points) == 3 and told["what_if"] == {}
-    assert any("memory_bandwidth=*2" in note for note in told["notes"])
+    output = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")
+    points = output["points"]
+    assert len(points) == 3 and output["what_if"] == {}
+    assert any("memory_bandwidth=*2" in note for note in output["notes"])
     rows = [{(e["output"], e["path"]): e for e in p["elasticities"]} for p in points]
     name = ("tpot", "hardware.chip.memory_bandwidth")
     assert {r[name]["value"] for r in rows} == {2 * 3.35e12}  # the data sheet's, doubled
@@ -108,16 +108,16 @@ def test_a_wrong_question_is_told(extra, said):
 
 def test_without_a_file_it_is_a_loop_over_model_split_and_batch():
     limits = ["--ttft", "0.2s", "--tpot", "4ms", "--target-throughput", "2000"]
-    told = answer("codesign", "--model", "llama-3.2-1b", "--hardware", "h100_sxm", *limits)
-    assert told["limits"] == {"ttft": 0.2, "tpot": 0.004, "throughput": 2000.0}
-    terms, start = told["terms"], told["start_terms"]
+    output = answer("codesign", "--model", "llama-3.2-1b", "--hardware", "h100_sxm", *limits)
+    assert output["limits"] == {"ttft": 0.2, "tpot": 0.004, "throughput": 2000.0}
+    terms, start = output["terms"], output["start_terms"]
     assert terms["ttft"] <= 0.2 and terms["tpot"] <= 0.004 and terms["throughput"] >= 2000.0
     for name in ("parameters", "active"):
         assert terms[name] == pytest.approx(start[name], rel=0.02)
     heads = "arch.blocks.0.attention.query_heads"
-    assert told["design"][heads] % told["design"]["plan.tp"] == 0
-    assert told["config"]["num_attention_heads"] == told["design"][heads]
-    assert told["gain"] >= 1.0 or not told["start_keeps_limits"]
+    assert output["design"][heads] % output["design"]["plan.tp"] == 0
+    assert output["config"]["num_attention_heads"] == output["design"][heads]
+    assert output["gain"] >= 1.0 or not output["start_keeps_limits"]
 
 
 @pytest.fixture(scope="module")
@@ -134,19 +134,19 @@ def designed(tmp_path_factory):
 
 
 def test_a_design_and_its_files(designed):
-    told, _, folder = designed
-    assert told["gain"] >= 1.0 and told["start_keeps_limits"]
-    assert told["terms"]["tpot"] <= 0.002
-    assert told["terms"]["parameters"] >= 1.2e9
-    assert told["design"]["arch.width"] % 128 == 0
+    output, _, folder = designed
+    assert output["gain"] >= 1.0 and output["start_keeps_limits"]
+    assert output["terms"]["tpot"] <= 0.002
+    assert output["terms"]["parameters"] >= 1.2e9
+    assert output["design"]["arch.width"] % 128 == 0
     read = load_model(str(folder / "config.json")).architecture
-    assert float(read.width) == told["design"]["arch.width"]
+    assert float(read.width) == output["design"]["arch.width"]
     kept = json.loads((folder / "design.json").read_text())
-    assert kept["design"] == told["design"]
-    law = next(note for note in told["notes"] if "Chinchilla" in note)  # trained for longer
+    assert kept["design"] == output["design"]
+    law = next(note for note in output["notes"] if "Chinchilla" in note)  # trained for longer
     assert "tokens 9e+12" in law and "5e+09 to 5e+11" in law and "arXiv" in law
-    made = sorted(p.name for p in folder.iterdir())
-    assert made == ["config.json", "design.json"]
+    built = sorted(p.name for p in folder.iterdir())
+    assert built == ["config.json", "design.json"]
     assert folder.with_name("path.svg").read_text().count("<svg") == 1
 
 
@@ -172,21 +172,21 @@ def test_the_verb_is_what_the_command_prints(designed, tmp_path):
     ]
     assert drawn.get_xydata() == pytest.approx(np.array(costs))
     assert axes.get_xlabel() == "limit of TPOT, ms"
-    found = replace(front, designs=front.designs[:1])
-    told = {"schema": said["schema"], **as_command(found)[0]}
+    result = replace(front, designs=front.designs[:1])
+    output = {"schema": said["schema"], **as_command(result)[0]}
     written = f"Written to {said['notes'][-1].split()[-1]}"
-    told["notes"].append(written)
-    told["picture"] = "path.svg"
-    for table in (told, said):
+    output["notes"].append(written)
+    output["picture"] = "path.svg"
+    for table in (output, said):
         table["searched"].pop("seconds", None)
-    assert told == said and written == "Written to made."
-    text = [re.sub(r"[0-9.]+ s\.", "s.", x) for x in (as_command(found)[1], text)]
+    assert output == said and written == "Written to made."
+    text = [re.sub(r"[0-9.]+ s\.", "s.", x) for x in (as_command(result)[1], text)]
     assert text[0].split() == _without(text[1], f"- {written}", "- Picture: path.svg.")
-    rows = {row["term"]: row for row in found.rows()}
+    rows = {row["term"]: row for row in result.rows()}
     assert rows["tpot"]["design"] == said["terms"]["tpot"] and rows["tpot"]["unit"] == "s"
-    assert len(found.plot().axes) == 3
+    assert len(result.plot().axes) == 3
     (tmp_path / "spec.toml").write_text(SPEC)
-    assert load_spec("spec.toml").keeps[0] == found.designs[0].keep
+    assert load_spec("spec.toml").keeps[0] == result.designs[0].keep
     with pytest.raises(ij.InputError, match=r"^codesign: tpot is"):
         ij.codesign(spec="spec.toml", tpot=0.03)
 
@@ -214,12 +214,12 @@ def test_a_wrong_file_is_told(words, said, tmp_path):
 
 def test_a_design_that_breaks_limits_under_the_second_estimator_says_so_first(designed):
     """2 ms a token are below the launches of a server: 16 layers of 73 us are 1.2 ms alone."""
-    told, text, _ = designed
-    second = told["second_estimator"]
+    output, text, _ = designed
+    second = output["second_estimator"]
     assert second["name"] == "serving" and not second["design"]["feasible"]
     assert second["design"]["tpot"] > 0.002
     assert any("asked for at most 0.002" in text for text in second["design"]["broken"])
-    assert [known["rows"] > 0 for known in told["trust"]] == [False, True]
+    assert [known["rows"] > 0 for known in output["trust"]] == [False, True]
     out = " ".join(text.split())
     assert "Not feasible by serving, the second estimator: the design: tpot is" in out
     assert out.index("Not feasible") < out.index("free start design")

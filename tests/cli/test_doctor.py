@@ -55,5 +55,5 @@ def test_verb_names_the_device_and_exits_1(monkeypatch):
     monkeypatch.setattr("infer_jax.cli.doctor.examine", lambda: [good, bad])
     ran = run("doctor")
     assert ran.code == 1 and "gpu:1 broken is wrong in float32" in ran.out
-    told = json.loads(run("doctor", "--json").out)
-    assert [row["agrees"] for row in told["devices"]] == [True, False] and not told["agrees"]
+    output = json.loads(run("doctor", "--json").out)
+    assert [row["agrees"] for row in output["devices"]] == [True, False] and not output["agrees"]

@@ -12,18 +12,18 @@ QWEN = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
 
 
 def test_a_pass_is_a_sum_of_kernels():
-    found = answer(*QWEN, "--ep", "4", "--batch", "400", "--isl", "4096", "--osl", "2048")
-    layers = sum(row["layers"] * row["time_us"] for row in found["decode"])
-    assert 0 < layers / 1e3 < found["tpot_ms"]
-    assert found["decode_tokens_per_s_per_gpu"] == pytest.approx(100 / found["tpot_ms"] * 1e3)
-    for row in found["decode"] + found["prefill"]:
-        balance = found["balance_flop_per_byte"]
+    result = answer(*QWEN, "--ep", "4", "--batch", "400", "--isl", "4096", "--osl", "2048")
+    layers = sum(row["layers"] * row["time_us"] for row in result["decode"])
+    assert 0 < layers / 1e3 < result["tpot_ms"]
+    assert result["decode_tokens_per_s_per_gpu"] == pytest.approx(100 / result["tpot_ms"] * 1e3)
+    for row in result["decode"] + result["prefill"]:
+        balance = result["balance_flop_per_byte"]
         bound = row["intensity_flop_per_byte"] > min(balance.values())
         assert row["bound"] == "memory" or bound, row
         assert 0 < row["mfu"] <= 1
-    kinds = {row["kernel"]: row["bound"] for row in found["prefill"]}
+    kinds = {row["kernel"]: row["bound"] for row in result["prefill"]}
     assert kinds["attention"] == kinds["experts"] == "compute"
-    assert found["feasible"] and found["largest_batch"] >= 400
+    assert result["feasible"] and result["largest_batch"] >= 400
 
 
 def test_the_verb_is_what_the_command_prints():
@@ -74,16 +74,16 @@ def test_attention_that_the_authors_program_does_not_know_is_refused():
 
 @pytest.mark.parametrize("more", [(), ("--tp", "2"), ("--as-published",)])
 def test_rows_of_a_pass_add_up_to_the_answer(more):
-    told = answer("kernels", "qwen3-8b", "--hardware", "h800_sxm", *more)
+    output = answer("kernels", "qwen3-8b", "--hardware", "h800_sxm", *more)
     for stage, time in (("prefill", "ttft_ms"), ("decode", "tpot_ms")):
-        terms = told["terms"][stage]
-        assert sum(terms.values()) == pytest.approx(told[time], rel=1e-12)
+        terms = output["terms"][stage]
+        assert sum(terms.values()) == pytest.approx(output[time], rel=1e-12)
         # kernels of all layers are the pass without the network and the scheduling
         if more == ("--as-published",):
             continue  # which counts the micro-batches of some kernels otherwise
-        kernels = sum(row["layers"] * row["time_us"] for row in told[stage]) / 1e3
+        kernels = sum(row["layers"] * row["time_us"] for row in output[stage]) / 1e3
         outside = terms["scheduling_ms"] + terms.get("network_ms", 0.0)
-        assert kernels == pytest.approx(told[time] - outside, rel=1e-9)
+        assert kernels == pytest.approx(output[time] - outside, rel=1e-9)
     said = run("kernels", "qwen3-8b", "--hardware", "h800_sxm", *more).out
     assert "a pass is spent on" in said and "scheduling" in said
 

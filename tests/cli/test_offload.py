@@ -18,34 +18,34 @@ def said():
 
 
 @pytest.fixture
-def told(said):
+def output(said):
     return said[0]
 
 
-def test_the_answer_is_the_searchs_best_block(told):
+def test_the_answer_is_the_searchs_best_block(output):
     system, model = ij.load_system("t4_host"), ij.load_model("opt-6.7b")
-    theory = ij.make("offloading", system.coefficients)
-    assert isinstance(theory, Offloading)
+    estimator = ij.make("offloading", system.coefficients)
+    assert isinstance(estimator, Offloading)
     work = ij.Workload.of(isl=512, osl=32)
-    grid = search(theory, model.architecture, system.hardware, work)
+    grid = search(estimator, model.architecture, system.hardware, work)
     best = grid.best()
-    assert (told["gpu_batch"], told["batches"]) == (grid.gpu_batch[best], grid.batches[best])
-    np.testing.assert_allclose(told["throughput_tokens_per_s"], grid.throughput[best], rtol=1e-6)
-    assert told["feasible"]
-    assert len(told["frontier"]) == len(grid.frontier())
-    for place in told["placement"].values():
+    assert (output["gpu_batch"], output["batches"]) == (grid.gpu_batch[best], grid.batches[best])
+    np.testing.assert_allclose(output["throughput_tokens_per_s"], grid.throughput[best], rtol=1e-6)
+    assert output["feasible"]
+    assert len(output["frontier"]) == len(grid.frontier())
+    for place in output["placement"].values():
         np.testing.assert_allclose(sum(place.values()), 1.0, rtol=1e-9)
-    flags = told["flexgen"]
+    flags = output["flexgen"]
     assert flags["flags"].startswith("--percent ")
     assert -1e-6 <= flags["lost_to_rounding"] < 0.5
 
 
 def test_the_verb_is_what_the_command_prints(said, tmp_path):
-    told, text = said
+    output, text = said
     best = ij.offload("opt-6.7b", "t4_host")
-    assert {"schema": told["schema"], **as_command(best)[0]} == told
+    assert {"schema": output["schema"], **as_command(best)[0]} == output
     assert as_command(best)[1].split() == text.split()
-    assert [row["latency_s"] for row in best.rows()] == [x["latency_s"] for x in told["frontier"]]
+    assert [row["latency_s"] for row in best.rows()] == [x["latency_s"] for x in output["frontier"]]
     drawn = answer(*WORDS[:-1], "--out", "mine.svg")
     assert drawn["picture"] == "mine.svg" and drawn["notes"][-1] == "Picture: mine.svg."
     assert (tmp_path / "mine.svg").exists() and len(best.plot().axes) == 1
@@ -61,9 +61,9 @@ def test_the_verb_is_what_the_command_prints(said, tmp_path):
         ij.offload("opt-6.7b", "t4_host", compress="all")
 
 
-def test_a_latency_limit_is_kept(told):
-    least = min(x["latency_s"] for x in told["frontier"])
-    most = max(x["latency_s"] for x in told["frontier"])
+def test_a_latency_limit_is_kept(output):
+    least = min(x["latency_s"] for x in output["frontier"])
+    most = max(x["latency_s"] for x in output["frontier"])
     limit = (least + most) / 2
     assert answer(*WORDS, "--latency", f"{limit}s")["latency_s"] <= limit
     none = answer(*WORDS, "--latency", "1ms")
@@ -72,17 +72,17 @@ def test_a_latency_limit_is_kept(told):
 
 
 def test_what_fits_nowhere_names_the_memory():
-    told = answer("offload", "deepseek-v3", "--hardware", "h100_sxm", "--no-picture")
-    assert not told["feasible"]
-    assert "GPU and CPU and disk memory" in told["why"]
+    output = answer("offload", "deepseek-v3", "--hardware", "h100_sxm", "--no-picture")
+    assert not output["feasible"]
+    assert "GPU and CPU and disk memory" in output["why"]
 
 
 def test_another_model_on_another_system():
     """Grouped queries and experts on a system with one host per GPU: shares sum to 1."""
-    told = answer("offload", "mixtral-8x7b", "--hardware", "t4_host", "--isl", "300", "--osl",
+    output = answer("offload", "mixtral-8x7b", "--hardware", "t4_host", "--isl", "300", "--osl",
                   "20", "--compress", "weights", "--no-picture")  # fmt: skip
-    assert told["feasible"]
-    for place in told["placement"].values():
+    assert output["feasible"]
+    for place in output["placement"].values():
         np.testing.assert_allclose(sum(place.values()), 1.0, rtol=1e-9)
 
 

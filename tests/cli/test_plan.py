@@ -11,9 +11,9 @@ ASKED = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "2000", "--o
 
 
 def test_plans_meet_the_limits_cheapest_first():
-    told = answer(*ASKED, "--total-gpus", "4", "--ttft", "0.4s", "--tpot", "12ms")
-    assert told["feasible"] and not told["near_misses"]
-    plans = told["plans"]
+    output = answer(*ASKED, "--total-gpus", "4", "--ttft", "0.4s", "--tpot", "12ms")
+    assert output["feasible"] and not output["near_misses"]
+    plans = output["plans"]
     assert {p["mode"] for p in plans} == {"aggregated", "disaggregated"}
     costs = [p["blended_cost_per_mtok_usd"] for p in plans]
     assert costs == sorted(costs)
@@ -45,10 +45,10 @@ def test_gpus_that_stay_free_are_counted():
         ("8", "2 times the requests."),
         ("9", "the requests (1 left)."),
     ):
-        told = answer(*few, total, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
-        assert all(p["gpus"] + p["idle_gpus"] == float(total) for p in told["plans"])
-        assert told["plans"][0]["gpus"] == 4 and said in told["notes"][0]
-        assert f"takes 4 of {total} GPUs and leaves {int(total) - 4} free" in told["notes"][0]
+        output = answer(*few, total, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
+        assert all(p["gpus"] + p["idle_gpus"] == float(total) for p in output["plans"])
+        assert output["plans"][0]["gpus"] == 4 and said in output["notes"][0]
+        assert f"takes 4 of {total} GPUs and leaves {int(total) - 4} free" in output["notes"][0]
     load = ("--request-rate", "1", "--mode", "aggregated")
     given = answer(*ASKED, "--total-gpus", "4", *load)
     assert given["plans"][0]["idle_gpus"] == 3 and "leaves 3 free." in given["notes"][0]
@@ -85,18 +85,18 @@ def test_a_calibrated_profile_brings_its_intervals(tmp_path):
     few = ("plan", "llama-3.1-8b", "--hardware", str(mine), *ASKED[4:], "--total-gpus", "2")
     for p in answer(*few)["plans"]:
         for name, ends in bands.items():
-            told = p.get(f"{name}_interval80_ms")
+            output = p.get(f"{name}_interval80_ms")
             expected = [x * p[f"{name}_ms"] for x in ends] if p["mode"] == "aggregated" else None
-            assert told == (expected and pytest.approx(expected))
+            assert output == (expected and pytest.approx(expected))
     printed = run(*few, "--mode", "aggregated").out
     assert " to " in printed and "80 % of measured runs" in printed
 
 
 def test_a_frontier_trades_speed_for_dollars():
     limits = (*ASKED, "--total-gpus", "4", "--ttft", "0.4s", "--tpot", "12ms")
-    told, plain = answer(*limits, "--frontier"), answer(*limits)["plans"]
-    assert "plans" not in told and told["feasible"]
-    rows, times = told["frontier"], [p["tpot_ms"] for p in told["frontier"]]
+    output, plain = answer(*limits, "--frontier"), answer(*limits)["plans"]
+    assert "plans" not in output and output["feasible"]
+    rows, times = output["frontier"], [p["tpot_ms"] for p in output["frontier"]]
     costs = [p["blended_cost_per_mtok_usd"] for p in rows]
     assert {p["mode"] for p in rows} == {"aggregated", "disaggregated"}
     assert times == sorted(times) and costs == sorted(costs, reverse=True)
@@ -120,8 +120,8 @@ def test_formats_are_compared():
 
 def test_chunks_are_compared():
     few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "9", "--tpot", "20ms")
-    plain, told = answer(*few), answer(*few, "--chunk", "500", "--chunk", "2000")
-    assert told["configurations"] == 2 * plain["configurations"]
+    plain, output = answer(*few), answer(*few, "--chunk", "500", "--chunk", "2000")
+    assert output["configurations"] == 2 * plain["configurations"]
     assert "chunk" not in plain["plans"][0]["degrees"]
     cut, cost = answer(*few, "--chunk", "500"), "blended_cost_per_mtok_usd"
     assert "chunk 500" in cut["plans"][0]["layout"]
@@ -133,7 +133,7 @@ def test_chunks_are_compared():
         return {tuple(k.items()): p[cost] for k, p in zip(kept, plans, strict=True)}
 
     whole, parts = costs(whole["plans"]), costs(cut["plans"])
-    for layout, least in costs(told["plans"]).items():
+    for layout, least in costs(output["plans"]).items():
         best = min(x[layout] for x in (whole, parts) if layout in x)
         assert least == pytest.approx(best, rel=1e-12)
 
@@ -142,8 +142,8 @@ def test_memory_of_a_plan_is_what_memory_says_of_its_batch():
     """gpt-oss-120b on one H100: `plan` and `memory` count the same weights, peaks and cache."""
     lengths = ("--isl", "4096", "--osl", "512")
     point = ("gpt-oss-120b", "--hardware", "h100_sxm", *lengths)
-    told = answer("plan", *point, "--total-gpus", "1", "--mode", "aggregated", "--tpot", "200ms")
-    (plan,) = told["plans"]
+    output = answer("plan", *point, "--total-gpus", "1", "--mode", "aggregated", "--tpot", "200ms")
+    (plan,) = output["plans"]
     said = answer("memory", *point, "--tp", "1", "--batch", f"{plan['concurrency_per_replica']:g}")
     assert plan["memory_need_bytes"] == pytest.approx(said["used_bytes"], rel=1e-9)
     assert plan["memory_capacity_bytes"] == pytest.approx(said["budget_bytes"], rel=1e-9)
@@ -246,14 +246,14 @@ def test_the_best_plan_comes_with_what_starts_it():
     """In text for one engine, in JSON for all; the format of the plan, not of the repository."""
     words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
     words += ("--quant", "fp8", "--mode", "aggregated")
-    told = answer(*words)
-    best = told["plans"][0]
-    launch = told["launch"]["vLLM"]
+    output = answer(*words)
+    best = output["plans"][0]
+    launch = output["launch"]["vLLM"]
     (step,) = launch["commands"]
     assert "vllm serve meta-llama/Meta-Llama-3.1-8B" in step["command"]
     assert "--quantization fp8_per_tensor" in step["command"]
     assert f"--max-num-seqs {best['concurrency_per_replica']:g}" in step["command"]
-    assert told["launch"]["TensorRT-LLM"]["not_printed"]  # it casts nothing while it loads
+    assert output["launch"]["TensorRT-LLM"]["not_printed"]  # it casts nothing while it loads
     ran = run(*words)
     assert step["command"] in ran.out and f"vLLM {launch['version']}, {best['layout']}" in ran.out
     assert "another engine" not in ran.out
@@ -275,14 +275,14 @@ def test_the_best_plan_comes_with_what_starts_it():
 def test_the_longest_of_log_normal_requests_is_a_stated_quantile():
     """Of requests drawn from the law at least 99.9 % are no longer, and it is not far above."""
     length = tokens(0)
-    told = requested(length("4000±2000"), length("500±100"), 0.0, 2.0, None)
+    output = requested(length("4000±2000"), length("500±100"), 0.0, 2.0, None)
     draw, drawn = np.random.default_rng(7), np.zeros(400_000)
     for mean, deviation in ((4000.0, 2000.0), (500.0, 100.0)):
         sigma = np.sqrt(np.log1p((deviation / mean) ** 2))
         drawn += mean * np.exp(sigma * draw.standard_normal(400_000) - sigma**2 / 2)
     assert drawn.mean() == pytest.approx(4500.0, rel=5e-3)
-    assert 0.999 <= np.mean(drawn <= told.longest) < 0.9999
-    assert "99.9 %" in told.within
+    assert 0.999 <= np.mean(drawn <= output.longest) < 0.9999
+    assert "99.9 %" in output.within
 
 
 @pytest.mark.parametrize("more", [(), ("--frontier",)])
@@ -290,8 +290,8 @@ def test_plans_are_drawn(tmp_path, more):
     pytest.importorskip("matplotlib")
     words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "h200_sxm")
     words += ("--total-gpus", "2", "--mode", "aggregated", "--tpot", "20ms", *more)
-    told = answer(*words, "--out", "plans.png")
-    assert told["picture"] == "plans.png"
+    output = answer(*words, "--out", "plans.png")
+    assert output["picture"] == "plans.png"
     data = (tmp_path / "plans.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     for said in (b"4,096 tokens in, 512 out", b"2 GPUs", b"weights in bfloat16"):

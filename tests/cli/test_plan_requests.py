@@ -17,12 +17,12 @@ def test_drafts_are_tried():
     assert [p["degrees"] for p in none] == [p["degrees"] for p in plain]
     assert none[0][cost] == pytest.approx(plain[0][cost], rel=1e-12)
     few = (*few[:-1], "6ms")
-    plain, told = (
+    plain, output = (
         answer(*few)["plans"][0],
         answer(*few, "--heads", "--acceptance", "0.8")["plans"][0],
     )
-    assert 1 <= told["degrees"]["drafts"] <= 5 and told[cost] < plain[cost]
-    assert f"drafts {told['degrees']['drafts']}" in told["layout"]
+    assert 1 <= output["degrees"]["drafts"] <= 5 and output[cost] < plain[cost]
+    assert f"drafts {output['degrees']['drafts']}" in output["layout"]
 
 
 def test_a_model_in_blocks_is_refused_where_engines_refuse_it():
@@ -32,8 +32,8 @@ def test_a_model_in_blocks_is_refused_where_engines_refuse_it():
         ended = run(verb, *asked, "8")
         assert ended.code == 2 and "whole blocks of 128; here 192" in ended.err
     few = ("--total-gpus", "8", "--mode", "aggregated", "--top", "64")
-    told = answer("plan", *asked[:-1], *few)
-    cut = [p["degrees"] for p in told["plans"]]
+    output = answer("plan", *asked[:-1], *few)
+    cut = [p["degrees"] for p in output["plans"]]
     slices = [d["tp"] * d["attention_dp"] / d["ep"] for d in cut]
     assert cut and all(1536 / parts % 128 == 0 for parts in slices)
     none = run("plan", "gpt-oss-120b", "--quant", "fp8_block", *asked[3:5], "--total-gpus", "8")
@@ -59,7 +59,7 @@ def test_an_estimate_of_arrivals_has_the_percentiles_of_its_lengths():
     few = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--request-rate", "8")
     equal = answer(*few, "--isl", "2000", "--osl", "200")
     spread = answer(*few, "--isl", "2000±2000", "--osl", "200±200")
-    p99 = [told["ttft_percentiles_ms"]["p99"] for told in (equal, spread)]
+    p99 = [output["ttft_percentiles_ms"]["p99"] for output in (equal, spread)]
     assert p99[1] > 1.3 * p99[0] > 1.3 * equal["ttft_ms"]
     # by Little's law
     assert equal["batch"] == pytest.approx(8 * equal["latency_ms"] / 1e3)
@@ -78,15 +78,15 @@ def test_later_drafts_are_accepted_less_as_a_file_of_curves_says(tmp_path):
         for mode, ys in lengths.items()
     ]
     curves.write_text("deepseek-r1:\n" + "\n".join(lines) + "\n")
-    found = {
+    result = {
         mode: answer(*few, "--acceptance", f"{curves}:deepseek-r1.{mode}")["plans"][0]
         for mode in lengths
     }
-    assert found["first"]["degrees"]["drafts"] == 1 < found["flat"]["degrees"]["drafts"]
-    told = answer(*few, "--acceptance", "0.8")
+    assert result["first"]["degrees"]["drafts"] == 1 < result["flat"]["degrees"]["drafts"]
+    output = answer(*few, "--acceptance", "0.8")
     cost = "blended_cost_per_mtok_usd"
-    assert found["flat"][cost] < told["plans"][0][cost] < found["first"][cost] * 1.001
-    assert any("own heads: 1 " in note for note in told["notes"])
+    assert result["flat"][cost] < output["plans"][0][cost] < result["first"][cost] * 1.001
+    assert any("own heads: 1 " in note for note in output["notes"])
     ended = run(*few, "--acceptance", str(curves))
     assert ended.code == 2 and "deepseek-r1.first" in ended.err
 
@@ -98,7 +98,7 @@ def test_the_spread_of_lengths_moves_the_percentile_and_is_said():
     assert equal["lengths"] == "equal" and any("equal lengths" in n for n in equal["notes"])
     spread = answer(*few, "--isl", "2000±2000", "--osl", "200+-200")
     assert spread["lengths"] == "lognormal" and spread["isl_tokens"] == 2000
-    p99 = [told["plans"][0]["p99_ttft_ms"] for told in (equal, spread)]
+    p99 = [output["plans"][0]["p99_ttft_ms"] for output in (equal, spread)]
     assert p99[1] > 1.3 * p99[0]
 
 
@@ -107,14 +107,14 @@ def test_a_trace_says_lengths_and_bursts(tmp_path):
     trace = tmp_path / "trace.csv"
     rows = [f"{i // 2 / 10},{3000 if i % 2 else 1000},200" for i in range(40)]
     trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "\n".join(rows) + "\n")
-    told = requested(None, None, 0.0, 20.0, str(trace))
-    assert told.lengths == "trace" and (told.work.isl, told.work.osl) == (2000, 200)
-    assert told.longest == 3200 and "trace" in told.within
-    sizes = [float(share.isl) for share in told.work.lengths]
+    output = requested(None, None, 0.0, 20.0, str(trace))
+    assert output.lengths == "trace" and (output.work.isl, output.work.osl) == (2000, 200)
+    assert output.longest == 3200 and "trace" in output.within
+    sizes = [float(share.isl) for share in output.work.lengths]
     assert (min(sizes), max(sizes)) == pytest.approx((0.5, 1.5))
     gaps = np.diff([i // 2 / 10 for i in range(40)])
-    assert told.work.arrivals is not None and told.work.arrivals.rate == 20
-    assert told.work.arrivals.variability == pytest.approx(gaps.var() / gaps.mean() ** 2)
+    assert output.work.arrivals is not None and output.work.arrivals.rate == 20
+    assert output.work.arrivals.variability == pytest.approx(gaps.var() / gaps.mean() ** 2)
     with pytest.raises(InputError, match="--isl"):
         requested(10.0, None, 0.0, 20.0, str(trace))
     with pytest.raises(InputError, match="--request-rate"):

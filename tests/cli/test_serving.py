@@ -10,17 +10,17 @@ ASKED += ("--hardware", "b200_sxm", "--tp", "2", "--isl", "2000", "--osl", "200"
 
 
 def test_a_loaded_server_tells_its_waits_and_both_definitions():
-    told = answer(*ASKED, "--concurrency", "16")
-    assert told["feasible"] and told["running"] == pytest.approx(16, abs=1e-6)
-    for name, phase in (("ttft_ms", told["prefill"]), ("tpot_ms", told["decode"])):
-        assert sum(phase["terms"].values()) == pytest.approx(told[name])
+    output = answer(*ASKED, "--concurrency", "16")
+    assert output["feasible"] and output["running"] == pytest.approx(16, abs=1e-6)
+    for name, phase in (("ttft_ms", output["prefill"]), ("tpot_ms", output["decode"])):
+        assert sum(phase["terms"].values()) == pytest.approx(output[name])
         assert phase["terms"]["other prefills_ms"] > 0
-    latency = told["ttft_ms"] + 199 * told["tpot_ms"]
-    assert told["latency_ms"] == pytest.approx(latency)
-    assert told["tpot_with_first_ms"] == pytest.approx(latency / 200)
-    assert 100 < told["power_per_gpu_w"] < 1000  # of a B200
-    joules = told["output_energy_per_mtok_j"] * 200 + told["input_energy_per_mtok_j"] * 2000
-    assert joules == pytest.approx(told["blended_energy_per_mtok_j"] * 2200)
+    latency = output["ttft_ms"] + 199 * output["tpot_ms"]
+    assert output["latency_ms"] == pytest.approx(latency)
+    assert output["tpot_with_first_ms"] == pytest.approx(latency / 200)
+    assert 100 < output["power_per_gpu_w"] < 1000  # of a B200
+    joules = output["output_energy_per_mtok_j"] * 200 + output["input_energy_per_mtok_j"] * 2000
+    assert joules == pytest.approx(output["blended_energy_per_mtok_j"] * 2200)
 
 
 def test_more_requests_than_memory_holds_are_told_by_how_many():
@@ -31,11 +31,11 @@ def test_more_requests_than_memory_holds_are_told_by_how_many():
 
 def test_the_shipped_fit_tells_how_wrong_it_was_on_servers_left_out():
     point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
-    told = answer(*point)
+    output = answer(*point)
     errors = serving_errors()["h100_sxm", "vllm"]
     for name in ("ttft", "tpot"):
-        ends = [told[f"{name}_ms"] * end for end in errors.within[name][80]]
-        assert told[f"{name}_interval80_ms"] == pytest.approx(ends)
+        ends = [output[f"{name}_ms"] * end for end in errors.within[name][80]]
+        assert output[f"{name}_interval80_ms"] == pytest.approx(ends)
     ran = run(*point)
     assert "by rows left out of the fit" in " ".join(ran.out.split())
 
@@ -45,10 +45,10 @@ def test_verbs_answer_one_question_alike():
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1000", "--osl", "101")
     planned = answer("plan", *point, "--total-gpus", "1", "--mode", "aggregated")["plans"][0]
     given = ("--tp", "1", "--batch", f"{planned['concurrency_per_replica']:g}")
-    told = answer("estimate", *point, *given)
-    assert told["estimator"] == "serving"
+    output = answer("estimate", *point, *given)
+    assert output["estimator"] == "serving"
     for name in ("ttft_ms", "tpot_ms"):
-        assert told[name] == pytest.approx(planned[name], rel=1e-9)
+        assert output[name] == pytest.approx(planned[name], rel=1e-9)
     one, two = answer("compare", *point, *given, "--estimator", "kernels")["estimators"]
     assert (one["name"], two["name"]) == ("serving", "kernels")
     # one name, one number: in tokens/s and dollars of a GPU as in times
@@ -56,7 +56,7 @@ def test_verbs_answer_one_question_alike():
         one["answers"]
     )
     for name, value in one["answers"].items():
-        assert value == pytest.approx(told[name], rel=1e-9), name
+        assert value == pytest.approx(output[name], rel=1e-9), name
     assert answer("sensitivity", *point, *given, "--top", "1")["estimator"] == "serving"
 
 
@@ -68,21 +68,21 @@ def test_a_split_that_is_looked_for_is_of_an_estimator_that_searches():
 def test_memory_of_a_batch_is_its_weights_and_its_cache():
     """Llama-3.1-8B: 8,030,261,248 parameters of 2 bytes, 131,072 bytes of cache a token."""
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "4000", "--osl", "400")
-    told = answer("estimate", *point, "--batch", "40")
-    limit, parts = told["decode"]["limits"]["memory"], told["memory"]
+    output = answer("estimate", *point, "--batch", "40")
+    limit, parts = output["decode"]["limits"]["memory"], output["memory"]
     assert parts["weights_bytes"] == pytest.approx(2 * 8_030_261_248, rel=1e-3)
     # vLLM gives blocks as they are needed: half of the output is held on average
     assert parts["cache_bytes"] == pytest.approx(40 * 131_072 * (4000 + 200), rel=0.01)
     assert limit["need_bytes"] == pytest.approx(sum(parts.values()))
     # as many as there are places for fill what an engine uses, and no more than that
-    full = answer("estimate", *point, "--batch", f"{int(told['places'])}")
+    full = answer("estimate", *point, "--batch", f"{int(output['places'])}")
     limit = full["decode"]["limits"]["memory"]
     assert 0.9 < limit["need_bytes"] / limit["capacity_bytes"] <= 1.0
     printed = run("estimate", *point, "--batch", "40").out
     assert "KV cache of 40" in printed and printed.count("\nmemory ") == 1
     used = answer("memory", *point, "--batch", "40")
     assert used["batch_cache_bytes"] == pytest.approx(parts["cache_bytes"], rel=1e-9)
-    assert used["used_bytes"] == pytest.approx(told["decode"]["limits"]["memory"]["need_bytes"])
+    assert used["used_bytes"] == pytest.approx(output["decode"]["limits"]["memory"]["need_bytes"])
     assert used["batch_cache_at_most_bytes"] == 40 * 131_072 * 4400
     assert used["batch_fits"] and used["used_bytes"] < used["budget_bytes"]
     assert not answer("memory", *point, "--batch", "400")["batch_fits"]
@@ -94,10 +94,10 @@ DARK = ("llama-3.1-8b", "--hardware", "tpu_v6e")
 def test_an_unknown_power_is_unknown_and_not_nothing(tmp_path):
     """The profile of a TPU v6e has no power."""
     words = (*DARK, "--tp", "1")
-    told = answer("estimate", *words)
+    output = answer("estimate", *words)
     for name in ("power_per_gpu_w", "output_energy_per_mtok_j", "input_energy_per_mtok_j",
                  "blended_energy_per_mtok_j"):  # fmt: skip
-        assert told[name] is None
+        assert output[name] is None
     assert run("estimate", *words).out.count("unknown") == 3
     plan = ("plan", *DARK, "--total-gpus", "1", "--mode", "aggregated", "--top", "1")
     assert answer(*plan)["plans"][0]["output_energy_per_mtok_j"] is None

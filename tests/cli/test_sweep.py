@@ -39,9 +39,9 @@ def space(tmp_path):
 
 
 def test_a_frontier_and_its_points_again(space):
-    told = answer("sweep", "space.toml", "--out", "out.json")
-    assert told["points"] == str(2 * 2 * 3 * 4 * 4 * 2)
-    rows = told["rows"]
+    output = answer("sweep", "space.toml", "--out", "out.json")
+    assert output["points"] == str(2 * 2 * 3 * 4 * 4 * 2)
+    rows = output["rows"]
     assert {row["arch"] for row in rows} == {"llama-3.1-8b"}
     assert {row["hardware.price"] for row in rows} == {2.0}
     speeds = [row["speed"] for row in rows]
@@ -102,8 +102,8 @@ def test_nothing_is_overwritten(space):
 
 
 def test_what_was_kept_is_drawn(space):
-    told = answer("sweep", "space.toml", "--out", "out.png")
-    assert told["rows"] and (space.parent / "out.png").read_bytes()[:4] == b"\x89PNG"
+    output = answer("sweep", "space.toml", "--out", "out.png")
+    assert output["rows"] and (space.parent / "out.png").read_bytes()[:4] == b"\x89PNG"
     space.write_text(SPACE.replace('pareto = ["speed", "cost"]', 'top = 2\nby = "cost"'))
     assert run("sweep", "space.toml", "--out", "best.png").code == 0
     assert (space.parent / "best.png").read_bytes()[:4] == b"\x89PNG"

@@ -27,31 +27,31 @@ def test_estimate_and_sensitivity_say_the_errors_of_such_rows():
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", *ONE)
     errors = serving_errors()["h100_sxm", "vllm"]
     for verb in ("estimate", "sensitivity"):
-        told = answer(verb, *point)["trust"]
-        assert told["rows"] == errors.rows and told["median_error_percent"] == errors.median
-        assert told["borrowed_from"] is None and told["engine"] == "vllm"
+        output = answer(verb, *point)["trust"]
+        assert output["rows"] == errors.rows and output["median_error_percent"] == errors.median
+        assert output["borrowed_from"] is None and output["engine"] == "vllm"
         printed = run(verb, *point, "--quiet")
-        assert told["says"] in lines(printed.out) and "~" not in printed.out
+        assert output["says"] in lines(printed.out) and "~" not in printed.out
 
 
 def test_estimate_marks_what_is_borrowed():
     point = ("estimate", "llama-3.1-8b", "--hardware", "h20_sxm", *ONE)
-    told = answer(*point)
-    assert told["trust"]["borrowed_from"] == "Hopper" and told["trust"]["rows"] == 0
+    output = answer(*point)
+    assert output["trust"]["borrowed_from"] == "Hopper" and output["trust"]["rows"] == 0
     printed = run(*point)
     assert "no measured rows for h20_sxm: coefficients borrowed from Hopper" in lines(printed.out)
-    assert f"~{told['ttft_ms']:.4g}" in printed.out
+    assert f"~{output['ttft_ms']:.4g}" in printed.out
 
 
 def test_a_plan_marks_its_borrowed_rows_and_no_other():
     words = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "h20_sxm")
     words += ("--total-gpus", "1", "--isl", "1000", "--osl", "101")
-    told = answer(*words)
-    assert {row["hardware"]: row["borrowed_from"] for row in told["plans"]} == {
+    output = answer(*words)
+    assert {row["hardware"]: row["borrowed_from"] for row in output["plans"]} == {
         "h100_sxm": None,
         "h20_sxm": "Hopper",
     }
-    assert told["trust"]["h100_sxm"]["rows"] > 0 == told["trust"]["h20_sxm"]["rows"]
+    assert output["trust"]["h100_sxm"]["rows"] > 0 == output["trust"]["h20_sxm"]["rows"]
     rows = [line for line in run(*words).out.splitlines() if "x TP1" in line and " 1 " in line]
     assert rows
     for line in rows:
@@ -70,8 +70,8 @@ def test_compare_marks_the_column():
 
 def test_a_sweep_marks_its_rows(tmp_path):
     (tmp_path / "space.toml").write_text(SPACE)
-    told = answer("sweep", "space.toml")
-    assert [(one["hardware"], one["borrowed_from"]) for one in told["trust"]] == [
+    output = answer("sweep", "space.toml")
+    assert [(one["hardware"], one["borrowed_from"]) for one in output["trust"]] == [
         ("h100_sxm", None),
         ("h20_sxm", "Hopper"),
     ]
@@ -81,16 +81,16 @@ def test_a_sweep_marks_its_rows(tmp_path):
 
 def test_a_frontier_says_that_it_is_of_an_ideal_machine():
     words = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
-    told = answer(*words, "--no-picture")
-    assert told["estimator"] == "economics.planned" and told["trust"]["rows"] == 0
-    assert "an ideal machine" in told["trust"]["says"]
-    assert told["trust"]["says"] in lines(run(*words, "--no-picture").out)
+    output = answer(*words, "--no-picture")
+    assert output["estimator"] == "economics.planned" and output["trust"]["rows"] == 0
+    assert "an ideal machine" in output["trust"]["says"]
+    assert output["trust"]["says"] in lines(run(*words, "--no-picture").out)
 
 
 @pytest.mark.parametrize("name", ["report"])
 def test_report_says_it_too(name, tmp_path):
     words = (name, "llama-3.1-8b", "--hardware", "h20_sxm", *ONE, "--out", "page.html")
-    told = answer(*words)
-    assert told["trust"]["borrowed_from"] == "Hopper"
+    output = answer(*words)
+    assert output["trust"]["borrowed_from"] == "Hopper"
     page = (tmp_path / "page.html").read_text()
     assert "coefficients borrowed from Hopper" in page and "<td>~" in page.replace(' class="n"', "")

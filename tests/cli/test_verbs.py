@@ -49,7 +49,7 @@ def test_every_verb_is_listed():
 
     folder = Path(inspect.getfile(cli)).parent
     listed = {(verb.module, name) for name, verb in VERBS.items()}
-    found = {
+    result = {
         (path.stem, node.name)
         for path in folder.glob("*.py")
         for node in ast.parse(path.read_text()).body
@@ -57,7 +57,7 @@ def test_every_verb_is_listed():
         and any(isinstance(a.annotation, ast.Attribute) and a.annotation.attr == "Json"
                 for a in node.args.args)
     }  # fmt: skip
-    assert found == listed
+    assert result == listed
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("--version",)])

@@ -96,13 +96,13 @@ def test_a_printed_digit_off_is_noticed():
 @pytest.mark.parametrize("model", claims_latency.MODELS)
 def test_closed_form_is_the_numeric_minimum(model):
     a, m = tables.hops(model), tables.reads(model)
-    found: Any = minimize_scalar(
+    answer: Any = minimize_scalar(
         lambda x: a * (np.exp(x / 2) - 1) + m * np.exp(-x), bounds=(0, 12), method="bounded",
         options={"xatol": 1e-10},
     )  # fmt: skip
     chips, time = fastest_instance(jnp.asarray(a), jnp.asarray(m))
-    assert float(time) == pytest.approx(float(found.fun), rel=1e-12)
-    assert float(chips) == pytest.approx(float(np.exp(found.x)), rel=1e-6)
+    assert float(time) == pytest.approx(float(answer.fun), rel=1e-12)
+    assert float(chips) == pytest.approx(float(np.exp(answer.x)), rel=1e-6)
     ratio = float(chips * time) / m
     assert ratio == pytest.approx(3 - 2 ** (2 / 3) * (a / m) ** (1 / 3), rel=1e-12)
 

@@ -52,19 +52,19 @@ def test_table_2(x64):
 
 def test_balance_points(x64):
     """Section 2.3 of the report: sizes at which H800 and H20 are balanced; the tool's below."""
-    found = {(b.device, b.whose): b.whole for b in printed.balances()}
-    assert found["H800", "paper"] == (296, 148, 9456, 74)
-    assert found["H20", "paper"] == (37, 19, 1184, 19)
+    result = {(b.device, b.whose): b.whole for b in printed.balances()}
+    assert result["H800", "paper"] == (296, 148, 9456, 74)
+    assert result["H20", "paper"] == (37, 19, 1184, 19)
     # the tool's bandwidths are 3430 and 4096 GB/s
-    assert found["H800", "tool"][:2] == (288, 144)
-    assert found["H20", "tool"][:3] == (36, 18, 1156)
+    assert result["H800", "tool"][:2] == (288, 144)
+    assert result["H20", "tool"][:3] == (36, 18, 1156)
 
 
 def test_stored_curves_describe_the_tables(x64):
     """Median errors in sample are no worse than those of an earlier fit of the same forms."""
     for line in sheets.stored(bench()):
-        told = sheets.EARLIER.get((line.system, line.family))
-        assert told is None or line.seen[0] <= told[0] + 0.05, line
+        output = sheets.EARLIER.get((line.system, line.family))
+        assert output is None or line.seen[0] <= output[0] + 0.05, line
 
 
 def test_measured_points_of_the_figures(x64, tmp_path):

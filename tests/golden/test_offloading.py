@@ -62,14 +62,14 @@ made_and_placed = jax.jit(
 def _placed(task):
     """(linear program, placement found, estimate) of a task's block."""
     job = task.model.job(*task[1:])
-    found = best_placement(task.model, job)
-    life = task.model.priced(task.model.answer(job, found.placement), task.hardware)
-    return program(task.model, job)[0], found, life
+    result = best_placement(task.model, job)
+    life = task.model.priced(task.model.answer(job, result.placement), task.hardware)
+    return program(task.model, job)[0], result, life
 
 
-def referee(made, i):
+def referee(built, i):
     """The optimum of program ``i`` by HiGHS; None where it has no feasible point."""
-    cost, rows, bounds = (np.asarray(x[i]) for x in (made.cost, made.rows, made.bounds))
+    cost, rows, bounds = (np.asarray(x[i]) for x in (built.cost, built.rows, built.bounds))
     scale = np.abs(rows).max(axis=1)
     scale[scale == 0] = 1.0
     tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
@@ -88,11 +88,11 @@ def test_searches_reach_the_recorded_throughput_and_no_more_than_there_is(path, 
     Beside the winner are points drawn from the grid, half of them from the largest twentieth of
     blocks that fit and the smallest that do not: status and optimum are HiGHS's there, too.
     """
-    found = searches.compare(path or shared("offloading_search.csv"))
-    assert found
+    result = searches.compare(path or shared("offloading_search.csv"))
+    assert result
     rng = np.random.default_rng(5)
     statuses = []
-    for f in found:
+    for f in result:
         assert f.reaches, f.label
         grid, best = f.grid, f.best
         assert best is not None
@@ -102,9 +102,9 @@ def test_searches_reach_the_recorded_throughput_and_no_more_than_there_is(path, 
         away = rng.integers(0, len(grid.time), OTHERS - len(near))
         points = np.concatenate([[best], near, away])
         g, k = grid.gpu_batch[points], grid.batches[points]
-        made, placed, life = jax.device_get(made_and_placed(f.task, g, k))
+        built, placed, life = jax.device_get(made_and_placed(f.task, g, k))
         for i in range(len(points)):
-            least = referee(made, i)
+            least = referee(built, i)
             assert (least is not None) == bool(placed.feasible[i]), (f.label, g[i], k[i])
             statuses.append(least is not None)
             if least is not None:
@@ -181,10 +181,10 @@ def test_the_stored_constants_are_where_the_fit_ends(x64):
 
 def test_the_released_model_misses_the_disk_and_the_bandwidth(lines):
     """The two findings: one constant explains the disk runs, a missing term OPT-6.7B."""
-    found = tables.print_findings(lines)
-    assert all(abs(ratio - 1.0) < 0.03 for ratio in found["disk"].values())
-    assert min(found["bandwidth"].values()) > 1.9
-    assert abs(found["bandwidth"]["512 Table 3, decode"] - 4.0) < 0.05
+    result = tables.print_findings(lines)
+    assert all(abs(ratio - 1.0) < 0.03 for ratio in result["disk"].values())
+    assert min(result["bandwidth"].values()) > 1.9
+    assert abs(result["bandwidth"]["512 Table 3, decode"] - 4.0) < 0.05
 
 
 def test_tokens_per_dollar():

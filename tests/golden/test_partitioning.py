@@ -50,8 +50,8 @@ def test_tables_2_and_3_are_predicted_with_the_winning_layout(x64):
 
 
 def _errors(rows, predict, system):
-    theory = make("partitioning.planned", load_system(system).coefficients)
-    times = np.asarray(jax.jit(predict)(theory))
+    estimator = make("partitioning.planned", load_system(system).coefficients)
+    times = np.asarray(jax.jit(predict)(estimator))
     return np.abs(times / np.asarray([c.seconds for c in rows]) - 1.0), times
 
 

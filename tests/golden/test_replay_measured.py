@@ -35,9 +35,9 @@ def _wide():
 def test_shipped_coefficients_on_servers_that_they_were_not_fitted_to(name):
     """Measured: TPOT 2 and 7 %, TTFT 8 and 7 % too short in the mean, p99 5 and 8 %."""
     b = per_request.read(MEASURED / "llmservingsim" / name)
-    found = errors(served(b.server, per_request.shipped(), b.requests), b.measured)
-    assert abs(found["tpot mean"]) < 0.10 and abs(found["ttft mean"]) < 0.12
-    assert abs(found["ttft p99"]) < 0.15 and abs(found["e2e p99"]) < 0.15
+    result = errors(served(b.server, per_request.shipped(), b.requests), b.measured)
+    assert abs(result["tpot mean"]) < 0.10 and abs(result["ttft mean"]) < 0.12
+    assert abs(result["ttft p99"]) < 0.15 and abs(result["e2e p99"]) < 0.15
 
 
 @there
@@ -45,9 +45,9 @@ def test_shipped_coefficients_on_servers_that_they_were_not_fitted_to(name):
 @pytest.mark.parametrize("name", BUNDLES)
 def test_calibrated_on_100_requests_the_other_200_are_within_the_goals(name):
     later = per_request.calibrated(MEASURED / "llmservingsim" / name)
-    found = errors(later.replayed, later.measured)
+    result = errors(later.replayed, later.measured)
     for key, goal in per_request.GOALS.items():
-        assert abs(found[key]) <= goal, key
+        assert abs(result[key]) <= goal, key
 
 
 @there

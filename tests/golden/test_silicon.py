@@ -16,7 +16,7 @@ from infer_jax.physics.chance import Spread
 
 
 def row(name, *, first="", family="Llama", system="h100_sxm", tpot=0.01, load=8.0, tp=1.0, **more):
-    made = {
+    built = {
         "id": name,
         "line": 1,
         "family": family,
@@ -39,7 +39,7 @@ def row(name, *, first="", family="Llama", system="h100_sxm", tpot=0.01, load=8.
         "concurrency": load,
         "layout": ServerDegrees(tp, 1.0, tp, 1.0),
     }
-    return Row(**{**made, **more})
+    return Row(**{**built, **more})
 
 
 ROWS = [
@@ -176,8 +176,8 @@ ALL = np.ones(4, bool)
 
 def test_choices_by_measured_times_break_nothing_and_forgo_nothing():
     tpot, ttft = (np.asarray([getattr(r, n) for r in GROUP]) for n in ("tpot", "ttft"))
-    made = decisions.judge(GROUP, decisions.by_model(GROUP, tpot, ttft), ALL)
-    assert (made.made, made.broken, made.regret) == (3, 0.0, 0.0)
+    built = decisions.judge(GROUP, decisions.by_model(GROUP, tpot, ttft), ALL)
+    assert (built.made, built.broken, built.regret) == (3, 0.0, 0.0)
 
 
 def test_choices_are_judged_by_what_was_measured():
@@ -219,8 +219,8 @@ def test_the_shared_part_of_errors_is_that_of_the_groups():
 def test_a_server_looks_for_requests_as_its_script_says():
     served = pytest.importorskip("experiments._silicon.served")
     there: dict[str, Any] = {"engine": "sglang", "family": "DeepSeek-R1/V3", "system": "b200_sxm"}
-    told = [served.polling(row("x", **{**there, "load": load})) for load in (15.0, 16.0)]
-    assert told == [10.0, 30.0]
+    printed = [served.polling(row("x", **{**there, "load": load})) for load in (15.0, 16.0)]
+    assert printed == [10.0, 30.0]
     for other in ({"engine": "vllm"}, {"family": "GLM-5"}, {"system": "h200_sxm"}):
         assert served.polling(row("x", **{**there, **other})) == 1.0
     assert served.polling(row("x", **there, source="fixed_length")) == 1.0

@@ -105,10 +105,10 @@ def test_second_entries_of_a_measurement_are_duplicates(table):
         DENSE | {"silicon_tpot_ms": "10.02"},
         DENSE | {"precision": "fp4"},
     )
-    found = rows.aggregated(path)
-    assert [row.unique for row in found] == [True, False, True, True]
-    assert [row.first for row in found] == ["row0", "row0", "row2", "row3"]
-    assert len(rows.cleaned(found)) == 3
+    result = rows.aggregated(path)
+    assert [row.unique for row in result] == [True, False, True, True]
+    assert [row.first for row in result] == ["row0", "row0", "row2", "row3"]
+    assert len(rows.cleaned(result)) == 3
 
 
 def test_a_run_slower_than_twice_its_load_is_an_anomaly(table):
@@ -116,13 +116,13 @@ def test_a_run_slower_than_twice_its_load_is_an_anomaly(table):
         source = f"silicon_concurrency={load}; measured=2026-01-01"
         return DENSE | {"silicon_data_source": source, "silicon_tpot_ms": tpot} | more
 
-    found = rows.aggregated(
+    result = rows.aggregated(
         table(
             at(8, 20), at(16, 12), at(4, 14), at(8, 99, backend_version="2.0"), at(8, 13, isl=2048)
         )
     )
     # 20 > 1.25 x 12 at twice the load; 14 is not; another version or prompt is another run
-    assert [row.anomaly for row in found] == ["slower_than_double_load", "", "", "", ""]
+    assert [row.anomaly for row in result] == ["slower_than_double_load", "", "", "", ""]
 
 
 def test_more_than_half_the_peak_flops_is_an_anomaly(table):
@@ -130,14 +130,14 @@ def test_more_than_half_the_peak_flops_is_an_anomaly(table):
     given = DENSE | {"isl": "8192", "osl": "1", "batch_size": "64", "silicon_ttft_ms": "2000"}
     given["silicon_data_source"] = "silicon_concurrency=64"
     slow = given | {"silicon_ttft_ms": "20000"}
-    found = rows.aggregated(table(given, slow))
-    assert [row.anomaly for row in found] == ["implausible_flops", ""]
+    result = rows.aggregated(table(given, slow))
+    assert [row.anomaly for row in result] == ["implausible_flops", ""]
 
 
 def test_hidden_drafts_are_told_by_day_and_version(table):
     deepseek = DENSE | {"model_path": "deepseek-ai/DeepSeek-R1", "backend": "trtllm"}
     day = {"silicon_data_source": "silicon_concurrency=8; measured=2026-01-14T00:00Z"}
-    found = rows.aggregated(
+    result = rows.aggregated(
         table(
             deepseek,
             deepseek | day,
@@ -145,7 +145,7 @@ def test_hidden_drafts_are_told_by_day_and_version(table):
             deepseek | day | {"backend": "sglang"},
         )
     )
-    assert [row.hidden_mtp for row in found] == [False, True, True, False]
+    assert [row.hidden_mtp for row in result] == [False, True, True, False]
 
 
 def test_formats_reach_the_architecture(table):
@@ -153,14 +153,14 @@ def test_formats_reach_the_architecture(table):
     deepseek, dense = rows.aggregated(
         table(DENSE | fp4 | {"model_path": "deepseek-ai/DeepSeek-V3"}, DENSE | fp4)
     )
-    made: Any = deepseek.architecture()
-    assert float(made.cache.bytes) == 1.0
-    assert float(made.blocks[-1].attention.weights.bytes) == 1.6
-    assert float(made.blocks[-1].feedforward.weights.bits) == 4.0
-    assert float(made.blocks[-1].feedforward.shared.weights.bytes) == 0.5625
-    assert float(made.blocks[0].feedforward.weights.bytes) == 1.6  # a dense layer is no expert
-    made = dense.architecture()
-    assert float(made.blocks[0].feedforward.weights.bytes) == 0.5625
+    built: Any = deepseek.architecture()
+    assert float(built.cache.bytes) == 1.0
+    assert float(built.blocks[-1].attention.weights.bytes) == 1.6
+    assert float(built.blocks[-1].feedforward.weights.bits) == 4.0
+    assert float(built.blocks[-1].feedforward.shared.weights.bytes) == 0.5625
+    assert float(built.blocks[0].feedforward.weights.bytes) == 1.6  # a dense layer is no expert
+    built = dense.architecture()
+    assert float(built.blocks[0].feedforward.weights.bytes) == 0.5625
     assert dense.formats is not None and dense.formats.dynamic == 2.0
 
 
@@ -200,15 +200,15 @@ def test_malformed_cells_are_named(table, cells, said):
 
 @needs_package
 def test_counts_are_those_of_the_study():
-    found = rows.aggregated()
-    assert len(found) == 3619
-    assert Counter(row.anomaly == "flattened_disaggregated" for row in found)[True] == 55
-    assert sum(row.unique for row in found) == 2794
-    assert sum(row.hidden_mtp for row in found) == 161
-    assert sum(row.unique and row.hidden_mtp for row in found) == 99
-    assert sum(row.unique and bool(row.anomaly) for row in found) == 32
-    assert len(rows.cleaned(found)) == 2762
-    assert len({row.model_path for row in found}) == 15
+    result = rows.aggregated()
+    assert len(result) == 3619
+    assert Counter(row.anomaly == "flattened_disaggregated" for row in result)[True] == 55
+    assert sum(row.unique for row in result) == 2794
+    assert sum(row.hidden_mtp for row in result) == 161
+    assert sum(row.unique and row.hidden_mtp for row in result) == 99
+    assert sum(row.unique and bool(row.anomaly) for row in result) == 32
+    assert len(rows.cleaned(result)) == 2762
+    assert len({row.model_path for row in result}) == 15
     scored, left = split.disaggregated()
     assert len(scored) + len(left) == 5221 - 3619
     given = [row for row in scored if not row.recovered_from]
@@ -224,11 +224,11 @@ def test_every_decision_is_that_of_the_study():
         pytest.skip("no shared/data/silicon_rows.csv beside the checkout")
     with DECISIONS.open(newline="") as stream:
         theirs = {row.pop("id"): row for row in csv.DictReader(stream)}
-    found = rows.aggregated()
-    assert {row.id for row in found} == set(theirs)
+    result = rows.aggregated()
+    assert {row.id for row in result} == set(theirs)
     differing = Counter()
     blocks = 0  # Qwen's own dense checkpoints in FP8, which the study takes for scaled per tensor
-    for row in found:
+    for row in result:
         for column, value in _decisions(row).items():
             differing[column] += not _equal(theirs[row.id][column], value)
         dense = (row.family, row.precision) == ("Qwen3-32B", "fp8")

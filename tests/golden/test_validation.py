@@ -153,8 +153,8 @@ def test_all_rows_of_a_question_are_one_program_and_every_measured_number_is_pre
     for i, row in enumerate(rows):
         assert all(np.isfinite(shipped[metric][i]) for metric in row.measured), row.id
         # a roofline reads and computes what the fit does, faster
-        told = {"tpot", "ttft", "latency"} & set(row.measured)
-        assert all(0 < roofline[metric][i] < shipped[metric][i] for metric in told), row.id
+        shown = {"tpot", "ttft", "latency"} & set(row.measured)
+        assert all(0 < roofline[metric][i] < shipped[metric][i] for metric in shown), row.id
 
 
 def test_a_plain_roofline_of_one_request_reads_weights_and_cache_once_a_token(answers):
@@ -233,14 +233,14 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path):
 def test_every_file_beside_the_checkout_is_read():
     rows: list[Row] = []
     for name, reader in kinds.everything().items():
-        found = reader()
-        assert found.rows, name
-        rows += found.rows
+        result = reader()
+        assert result.rows, name
+        rows += result.rows
     datasets = {row.dataset for row in rows}
     assert {"inferencex amd", "inferencex nvidia pools", "open loop h100"} <= datasets
     with (kinds.MEASURED / "inferencex_deepseek_r1.csv").open(newline="") as file:
-        told = {line["id"] for line in csv.DictReader(file)}
-    assert len([row for row in rows if row.id in told]) >= 0.95 * len(told)
+        shown = {line["id"] for line in csv.DictReader(file)}
+    assert len([row for row in rows if row.id in shown]) >= 0.95 * len(shown)
 
 
 def test_no_row_is_fitted_with_its_group_or_its_server(read):
@@ -276,10 +276,10 @@ def test_a_fit_of_amd_rows_finds_the_launches_that_made_them(read):
         problem = makes.problem(measured, makes.early(measured))
         ends, _ = problem.solve(problem.starts(1, 0.0, 0), np.ones(len(rows)), makes.STEPS)
         tree = problem.chosen.place(problem.tree, ends[0])
-        found = makes.placed(makes.base(), tree)
+        result = makes.placed(makes.base(), tree)
     # priors draw both to each other and builds to 1.3
-    assert float(found.cdna3.gap) == pytest.approx(1.8, rel=0.08)
-    assert float(found.cdna4.gap) == pytest.approx(0.9, rel=0.08)
+    assert float(result.cdna3.gap) == pytest.approx(1.8, rel=0.08)
+    assert float(result.cdna4.gap) == pytest.approx(0.9, rel=0.08)
     assert all(1.3 < float(build.gap) < 1.55 for build in tree[3:])
 
 
@@ -300,8 +300,8 @@ def test_five_runs_of_a_server_learn_how_much_slower_it_is(folder):
             Row(**{**row.__dict__, "measured": {"tpot": 1.3 * t, "ttft": 1.5 * f}})
             for row, t, f in zip(rows, usual["tpot"], usual["ttft"], strict=True)
         ]
-        found = calibrated.five_runs(slower)
-    unseen = np.isfinite(found["tpot"])
+        result = calibrated.five_runs(slower)
+    unseen = np.isfinite(result["tpot"])
     assert unseen.sum() == len(rows) - calibrated.FEW
-    ratio = (found["tpot"] / usual["tpot"] / 1.3)[unseen]
+    ratio = (result["tpot"] / usual["tpot"] / 1.3)[unseen]
     assert np.abs(ratio - 1.0).max() < 0.06

@@ -54,13 +54,13 @@ class Piece(NamedTuple):
 def commands(page: Path) -> list[Command]:
     """Every command of a page, in order."""
     name = str(page.relative_to(ROOT))
-    found: list[Command] = []
+    result: list[Command] = []
     for piece, after in _followed(_pieces(page.read_text(encoding="utf-8").splitlines())):
         here = [Command(tuple(words), name, line) for words, line in _read(piece)]
         if here and after is not None and (piece.kind != "text" or _leads(piece)):
             here[-1] = here[-1]._replace(shown=tuple(after.lines), begins=after.line)
-        found += here
-    return found
+        result += here
+    return result
 
 
 def _pieces(lines: list[str]) -> Iterator[Piece]:

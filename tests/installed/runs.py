@@ -38,7 +38,7 @@ def write_runs(folder: Path) -> None:
             requests = 8 * count
             latency = float(row["ttft_mean_ms"]) + float(row["tpot_mean_ms"]) * (osl - 1)
             duration = requests / count * latency / 1e3
-            told = {
+            output = {
                 "date": "20260301-120000",
                 "backend": row["engine"],
                 "model_id": row["model"],
@@ -56,4 +56,4 @@ def write_runs(folder: Path) -> None:
                 "mean_ttft_ms": float(row["ttft_mean_ms"]),
                 "mean_tpot_ms": float(row["tpot_mean_ms"]),
             }
-            (folder / f"c{count}.json").write_text(json.dumps(told), encoding="utf-8")
+            (folder / f"c{count}.json").write_text(json.dumps(output), encoding="utf-8")

@@ -182,12 +182,12 @@ def rewrite(place: Command, out: str) -> bool:
 
 def test_pages_are_read_whole():
     """Every mention of the program in a line that begins a command is one of ours."""
-    found = {(command.page, command.line) for command in EVERY}
+    result = {(command.page, command.line) for command in EVERY}
     for page in PAGES:
         name = str(page.relative_to(ROOT))
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
             if re.match(r"\s*(infer-jax|python3? (experiments|examples|benchmarks)/)\S* ?\S", line):
-                assert (name, number) in found, f"{name}:{number}: {line}"
+                assert (name, number) in result, f"{name}:{number}: {line}"
 
 
 def test_tables_of_exceptions_speak_of_commands_that_are_there():

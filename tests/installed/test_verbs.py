@@ -74,9 +74,9 @@ class Asked(NamedTuple):
 
 def number(pattern: str, out: str) -> float:
     """The one number that a pattern with a group finds."""
-    found = re.search(pattern, out, re.MULTILINE)
-    assert found, f"no {pattern!r} in:\n{out}"
-    return float(found[1].replace(",", ""))
+    result = re.search(pattern, out, re.MULTILINE)
+    assert result, f"no {pattern!r} in:\n{out}"
+    return float(result[1].replace(",", ""))
 
 
 def rows(out: str, first: str, *columns: int) -> list[list[float]]:
@@ -100,9 +100,9 @@ def replays(out: str, folder: Path) -> None:
 
 def compares(out: str, folder: Path) -> None:
     pattern = r"^time per output token +ms +([\d.]+) +([\d.]+) +([\d.]+)"
-    found = re.search(pattern, out, re.MULTILINE)
-    assert found, out
-    serving, ideal, ratio = map(float, found.groups())
+    result = re.search(pattern, out, re.MULTILINE)
+    assert result, out
+    serving, ideal, ratio = map(float, result.groups())
     assert READING_MS < ideal < serving < 10 * READING_MS
     assert ratio == pytest.approx(ideal / serving, rel=2e-3)
 
@@ -111,8 +111,8 @@ def remembers(out: str, folder: Path) -> None:
     # 70,553,706,496 parameters of 2 bytes over 4 GPUs, norms on each
     assert number(r"^weights +([\d,]+)", out) == pytest.approx(70_553_706_496 * 2 / 4, rel=1e-3)
     tokens = number(r"^GPU KV cache size: ([\d,]+) tokens", out)
-    told = number(r"^Maximum concurrency for 8,192 tokens per request: ([\d.]+)x", out)
-    assert told == pytest.approx(tokens / 8192, abs=0.01)
+    output = number(r"^Maximum concurrency for 8,192 tokens per request: ([\d.]+)x", out)
+    assert output == pytest.approx(tokens / 8192, abs=0.01)
 
 
 def plans(out: str, folder: Path) -> None:
@@ -175,8 +175,8 @@ def is_fitted(out: str, folder: Path) -> None:
 
 
 def is_kept(out: str, folder: Path) -> None:
-    told = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    kept = [column["values"] for column in told["columns"].values()]
+    output = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    kept = [column["values"] for column in output["columns"].values()]
     assert 2 <= len(kept[0]) < 12 and all(len(column) == len(kept[0]) for column in kept)
     assert number(r"^(\d+) points", out) == 12
 
@@ -194,8 +194,8 @@ def is_measured(out: str, folder: Path) -> None:
     for family in ("gemm", "grouped", "gqa_decode", "gqa_prefill", "copy"):
         assert rows(out, rf"{family} +\d+ ", 1)[0][0] > 3
     system = load_system(folder / "my_chip.toml")
-    told = number(r"shares of ([\d.e+]+)\s+TFLOP/s", out)
-    assert float(system.hardware.chip.flops_16) == pytest.approx(told * 1e12, rel=0.01)
+    output = number(r"shares of ([\d.e+]+)\s+TFLOP/s", out)
+    assert float(system.hardware.chip.flops_16) == pytest.approx(output * 1e12, rel=0.01)
     assert "gqa_prefill_compute" in system.coefficients["kernels"]
     words = ("kernels", "qwen3-0.6b", "--hardware", str(folder / "my_chip.toml"))
     assert answer(*words, "--isl", "64", "--osl", "8")["tpot_ms"] > 0

@@ -82,13 +82,13 @@ class PooledVllm(Vllm):
             self.pool.call(held[i], self._name(r, i))
 
     def _found(self, r: Request) -> list[int]:
-        found: list[int] = []
-        while len(found) < (r.tokens - 1) // self.block:
-            block = self.pool.named.get(self._name(r, len(found)))
+        result: list[int] = []
+        while len(result) < (r.tokens - 1) // self.block:
+            block = self.pool.named.get(self._name(r, len(result)))
             if block is None:
                 break
-            found.append(block)
-        return found
+            result.append(block)
+        return result
 
     def compose(self) -> Pass:
         for r in [r for r in self.holders if r not in self.running]:
@@ -117,20 +117,20 @@ class PooledVllm(Vllm):
             index += 1
         while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
             r = self.waiting[0]
-            found = self._found(r)
-            cached = len(found) * self.block
+            result = self._found(r)
+            cached = len(result) * self.block
             if not self.chunked and r.tokens - cached > budget:
                 break
             new = min(r.tokens - cached, budget)
-            wanted = self.size(r.tokens if self.entire else cached + new) - len(found)
-            wanted += sum(self.pool.users[b] == 0 for b in found)
+            wanted = self.size(r.tokens if self.entire else cached + new) - len(result)
+            wanted += sum(self.pool.users[b] == 0 for b in result)
             if wanted > self.free() - (self.watermark if self.running else 0):
                 break
             self.running.append(self.waiting.popleft())
             self.holders.append(r)
-            for block in found:
+            for block in result:
                 self.pool.touch(block)
-            self.held[r.index] = found
+            self.held[r.index] = result
             r.computed = cached
             if r.admitted is None:
                 r.cached = cached

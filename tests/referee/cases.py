@@ -61,11 +61,11 @@ def attention(kind: str, scale: int, window: int, state: float = 4.0, index: flo
         case "direct":
             return latent.with_(query_rank=0.0), 8 * scale
         case "sparse":
-            made = Sparse.of(base=latent, index_query_input=6 * scale, **sparse)
-            return made, latents + 2 * 4 * scale  # layer norm of the index key
+            built = Sparse.of(base=latent, index_query_input=6 * scale, **sparse)
+            return built, latents + 2 * 4 * scale  # layer norm of the index key
         case "sparse grouped":
-            made = Sparse.of(base=grouped, index_query_input=16 * scale, **sparse)
-            return made, 2 * 4 * scale
+            built = Sparse.of(base=grouped, index_query_input=16 * scale, **sparse)
+            return built, 2 * 4 * scale
     shape = {
         "key_heads": 2,
         "key_width": 4 * scale,
@@ -74,11 +74,11 @@ def attention(kind: str, scale: int, window: int, state: float = 4.0, index: flo
         "state": format_of(state),
     }
     if kind == "delta":
-        made = Linear.of(head_gates=2, delta=1.0, **shape)
-        return made, 2 * 4 + 3 * scale  # decay, step bias; norm of a head
-    made = Linear.of(head_gates=1, delta=0.0, **shape)
+        built = Linear.of(head_gates=2, delta=1.0, **shape)
+        return built, 2 * 4 + 3 * scale  # decay, step bias; norm of a head
+    built = Linear.of(head_gates=1, delta=0.0, **shape)
     channels = 2 * 2 * 4 * scale + 4 * 3 * scale
-    return made, 3 * 4 + 4 * 3 * scale + channels  # decay, step bias, skip; norm; conv bias
+    return built, 3 * 4 + 4 * 3 * scale + channels  # decay, step bias, skip; norm; conv bias
 
 
 def feedforward(kind: str, scale: int) -> Feedforward:

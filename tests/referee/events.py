@@ -129,17 +129,17 @@ class _Run:
             r = self.waiting[0]
             size = -(-(self.prompt[r] + self.output[r]) // self.engine.block)
             if self.ids is None:
-                found = self.tree.reserve(size)
+                result = self.tree.reserve(size)
             else:
                 full = self.prompt[r] - 1  # at least one prompt token is computed
-                found = self.tree.take(self.ids[r], size, full // self.engine.block)
-            if found is None:
+                result = self.tree.take(self.ids[r], size, full // self.engine.block)
+            if result is None:
                 assert self.running, "a request larger than the whole cache"
                 break
             self.waiting.popleft()
             self.running += 1
             self.admitted[r] = self.now
-            self.hit[r], self.fetched[r] = (x * self.engine.block for x in found)
+            self.hit[r], self.fetched[r] = (x * self.engine.block for x in result)
             ready = self.now + self.fetched[r] / self.engine.fetched
             self.fetching.append((ready, r))
         while self.fetching and self.fetching[0][0] <= self.now:

@@ -27,7 +27,7 @@ class Request:
     prompt: int
     output: int
     cached: int = 0  # prompt tokens that need not be computed
-    made: int = 0  # output tokens so far
+    built: int = 0  # output tokens so far
     computed: int = 0  # tokens in the cache
     lost: int = 0  # output tokens that are computed anew with the prompt
     held: int = 0  # blocks

@@ -65,7 +65,7 @@ def cases(count: int, seed: int = 0) -> list[Case]:
     def between(low, high):
         return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
-    found = []
+    result = []
     for i in range(count):
         machine = Machine(
             host=between(1e-4, 2e-3),
@@ -83,7 +83,7 @@ def cases(count: int, seed: int = 0) -> list[Case]:
             blocks=int(max(between(0.3, 4) * slots, 20.0) * (prompt + output) / 16),
         )
         closed = i % 2 == 0
-        found.append(
+        result.append(
             Case(
                 machine=machine,
                 engine=engine,
@@ -95,7 +95,7 @@ def cases(count: int, seed: int = 0) -> list[Case]:
                 variability=float(rng.choice([1.0, 1.0, 2.0, 4.0])),
             )
         )
-    return found
+    return result
 
 
 def kinds(case: Case) -> batching.Kinds:

@@ -24,9 +24,9 @@ NAMES = ("prompt", "output", "budget", "load", "fed")
 @pytest.mark.parametrize(("drawn", "allowed"), [(False, (1.06, 1.03)), (True, (1.2, 1.05))])
 def test_ttft_and_tpot_are_those_of_the_replay(x64, drawn, allowed):
     """10,240 tokens in, 128 out, 8,192 a pass: `python experiments/scheduler.py` prints more."""
-    found = loops(Server("llama-3.1-8b", "fp8", "h100_sxm", 1.0), (4, 16), drawn, cycles=24)
-    assert [x.load for x in found] == [4, 16]
-    for x in found:
+    result = loops(Server("llama-3.1-8b", "fp8", "h100_sxm", 1.0), (4, 16), drawn, cycles=24)
+    assert [x.load for x in result] == [4, 16]
+    for x in result:
         for factor, most in zip(x.factors(), (*allowed, *allowed), strict=True):
             assert max(factor, 1.0 / factor) < most
 

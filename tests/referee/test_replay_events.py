@@ -132,8 +132,8 @@ def fitting(d: Drawn, tokens: int) -> Drawn:
 
 def serve(engine: schedulers.Engine, case: Case, d: Drawn, yields=None) -> dict[str, np.ndarray]:
     m, fed = case.machine, 1 + getattr(engine, "drafts", 0)
-    found = np.zeros(len(d.prompt)) if d.cached is None else d.cached
-    sizes = (x.astype(int) for x in (d.prompt, d.output, found))
+    result = np.zeros(len(d.prompt)) if d.cached is None else d.cached
+    sizes = (x.astype(int) for x in (d.prompt, d.output, result))
     lengths = zip(d.arrival.tolist(), *sizes, strict=True)
     done = schedulers.serve(
         lambda b, c, n, p: step_time(m, fed * b, c, n, p), engine, lengths, case.concurrency,
@@ -262,10 +262,10 @@ def test_vllm_whose_drafts_are_all_accepted_or_none(overlap, share):
     for i, case in enumerate(small(15, 120, (1.0, 4.0))):
         drafts = 1 + i % 3
         rules, engine, d = drafting(i, case, drafts, overlap, 120)
-        made = drawn_drafts(d.output, share, drafts, np.random.default_rng(0))
+        built = drawn_drafts(d.output, share, drafts, np.random.default_rng(0))
         theirs = serve(engine, case, d, lambda index, n=drafts: lambda: 1 + int(share * n))
         preempted += theirs["preempted"].sum()
-        log = run(case, rules, d._replace(drafts=made), width=32, turns=8192)
+        log = run(case, rules, d._replace(drafts=built), width=32, turns=8192)
         compare(log, theirs, f"{i}, {rules}: ")
     assert preempted > 30
 
@@ -281,8 +281,8 @@ def test_vllm_whose_passes_yield_tokens_at_random(overlap):
         theirs = serve(engine, case, d, yields.__getitem__)
         drawn = (np.random.default_rng((i, j)) for j in range(FEW))
         each = [passes_of(int(n), g, drafts) for n, g in zip(d.output, drawn, strict=True)]
-        made = Drafts._make(np.array(x) for x in zip(*each, strict=True))
-        log = run(case, rules, d._replace(drafts=made), width=32, turns=8192)
+        built = Drafts._make(np.array(x) for x in zip(*each, strict=True))
+        log = run(case, rules, d._replace(drafts=built), width=32, turns=8192)
         for name, rtol in (("first", 2e-4), ("last", 2e-4), ("arrival", 2e-4)):
             ours = np.asarray(getattr(log, name))[:FEW]
             np.testing.assert_allclose(ours.mean(), theirs[name].mean(), rtol=rtol)
@@ -317,12 +317,12 @@ def test_passes_are_drawn_by_the_law_of_acceptance():
         for tokens in range(10):
             for more, share in enumerate(yields, 1):
                 law[passes + 1, min(tokens + more, 10)] += share * law[passes, tokens]
-    made = drawn_drafts(np.full(40_000, 11), curve, 3, np.random.default_rng(0))
-    shares = np.bincount(made.passes, minlength=12) / 40_000
+    built = drawn_drafts(np.full(40_000, 11), curve, 3, np.random.default_rng(0))
+    shares = np.bincount(built.passes, minlength=12) / 40_000
     np.testing.assert_allclose(shares, law[:, 10], atol=5 * np.sqrt(0.25 / 40_000))
-    several = made.passes > 1
-    before = np.where(several, made.rate * (made.passes - 1), 0.0)
-    np.testing.assert_allclose(before + made.rest, 10, rtol=1e-12)
+    several = built.passes > 1
+    before = np.where(several, built.rate * (built.passes - 1), 0.0)
+    np.testing.assert_allclose(before + built.rest, 10, rtol=1e-12)
     alone = drawn_drafts([1, 2], 0.5, 2, np.random.default_rng(0))
     assert (alone.passes.tolist(), alone.rest.tolist()) == ([0, 1], [1, 1])
 

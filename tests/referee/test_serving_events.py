@@ -106,28 +106,28 @@ def hit_ratio(arrivals, prompts, outputs, blocks, room: float, host: float = 0.0
     return log.hit[late].sum() / total, log.fetched[late].sum() / total
 
 
-def conversations(rng, rate, turns, asked, told, gap, count):
+def conversations(rng, rate, turns, asked, output, gap, count):
     """Requests of conversations, and the tokens they ask for a second."""
     rows = ([], [], [], [])
     for c, begin in enumerate(np.cumsum(rng.exponential(1 / rate, count))):
         at = begin
         for k in range(1, turns + 1):
-            size = k * (asked + told)
+            size = k * (asked + output)
             rows[0].append(at)
-            rows[1].append(size - told)
-            rows[2].append(told)
+            rows[1].append(size - output)
+            rows[2].append(output)
             rows[3].append(c * 10**4 + np.arange(size // BLOCK))
             at += rng.exponential(gap)
-    sizes = sum(k * (asked + told) - told for k in range(1, turns + 1))
+    sizes = sum(k * (asked + output) - output for k in range(1, turns + 1))
     return rows, rate * sizes
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.8])
 def test_hits_of_conversations(share):
-    rate, turns, asked, told, gap = 2.0, 5, 160, 480, 30.0
-    rows, asked_for = conversations(np.random.default_rng(1), rate, turns, asked, told, gap, 600)
-    room = share * rate * turns * gap * 3 * (asked + told)
-    sizes = map(jnp.asarray, (1.0 * asked, 1.0 * told, gap))
+    rate, turns, asked, output, gap = 2.0, 5, 160, 480, 30.0
+    rows, asked_for = conversations(np.random.default_rng(1), rate, turns, asked, output, gap, 600)
+    room = share * rate * turns * gap * 3 * (asked + output)
+    sizes = map(jnp.asarray, (1.0 * asked, 1.0 * output, gap))
     uses = prefix_cache.conversation(jnp.asarray(rate), turns, *sizes)
     ours = prefix_cache.hits(uses, jnp.asarray(room), jnp.asarray(room / 2))
     device, host = hit_ratio(*rows, room, room / 2)

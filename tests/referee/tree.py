@@ -34,10 +34,10 @@ class Tree:
         too; at most ``most`` blocks count as found. None where there is no room.
         """
         names = ids.tolist()
-        found = 0
-        while found < most and (names[found] in self.pins or names[found] in self.idle):
-            found += 1
-        fetched = found
+        result = 0
+        while result < most and (names[result] in self.pins or names[result] in self.idle):
+            result += 1
+        fetched = result
         while fetched < most and names[fetched] in self.host:
             fetched += 1
         new = [b for b in names if b not in self.pins and b not in self.idle]
@@ -52,7 +52,7 @@ class Tree:
             self.host.pop(b, None)
         self._make_room(len(new) + loose)
         self.free -= len(new) + loose
-        return found, fetched - found
+        return result, fetched - result
 
     def release(self, ids: np.ndarray | None, size: int) -> None:
         """Unpin a request's blocks; they stay cached until their room is needed."""

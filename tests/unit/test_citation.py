@@ -16,7 +16,7 @@ FIELD = re.compile(r"^ {2}(\w+) = \{(.*)\},?$", re.DOTALL)
 
 def entries() -> dict[str, dict[str, str]]:
     """Key to fields of every entry, each field in balanced braces."""
-    found = {}
+    result = {}
     for _, key, body in ENTRY.findall(infer_jax.citation()):
         fields = {}
         for text in re.split(r",\n(?= {2}\w+ = )", body):
@@ -24,17 +24,17 @@ def entries() -> dict[str, dict[str, str]]:
             assert match, text
             assert match[2].count("{") == match[2].count("}"), text
             fields[match[1]] = " ".join(match[2].split())
-        assert key not in found
-        found[key] = fields
-    return found
+        assert key not in result
+        result[key] = fields
+    return result
 
 
 def test_the_library_and_five_works():
-    found = entries()
-    assert len(found) == infer_jax.citation().count("@") == 6
-    assert all(fields["title"] for fields in found.values())
+    result = entries()
+    assert len(result) == infer_jax.citation().count("@") == 6
+    assert all(fields["title"] for fields in result.values())
     # a work is found by its number or its address
-    works = list(found.values())[1:]
+    works = list(result.values())[1:]
     assert all({"eprint", "url"} & set(fields) for fields in works)
 
 

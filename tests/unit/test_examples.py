@@ -34,9 +34,9 @@ def test_pages_with_doctests_run(page):
             continue
         test = doctest.DocTestParser().get_doctest(block, names, page.stem, str(page), 0)
         runner = doctest.DocTestRunner()
-        told: list[str] = []
-        runner.run(test, out=told.append, clear_globs=False)
-        assert runner.summarize(verbose=False).failed == 0, "".join(told)
+        output: list[str] = []
+        runner.run(test, out=output.append, clear_globs=False)
+        assert runner.summarize(verbose=False).failed == 0, "".join(output)
         names.update(test.globs)
 
 
@@ -54,10 +54,10 @@ def test_massive_sweep(capsys):
     main("massive_sweep")(4e3)
     first, _, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{3 * 4 * 12 * 28:,} points")
-    found = [tuple(map(float, row.split()[:3])) for row in rows]
-    assert {prompt for prompt, *_ in found} == {512, 2048, 8192, 32768}
+    result = [tuple(map(float, row.split()[:3])) for row in rows]
+    assert {prompt for prompt, *_ in result} == {512, 2048, 8192, 32768}
     # along a frontier what is slower is cheaper
-    for (prompt, speed, cost), (other, slower, cheaper) in pairwise(found):
+    for (prompt, speed, cost), (other, slower, cheaper) in pairwise(result):
         assert prompt != other or (slower < speed and cheaper < cost)
 
 

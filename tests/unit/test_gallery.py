@@ -116,8 +116,8 @@ class Pictures(HTMLParser):
 
 def test_a_name_that_is_none_is_one_sentence(tmp_path, capsys):
     assert ran("--only", "economy", "--out", str(tmp_path)) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "economics" in told
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1 and "economics" in output
     assert ran("--only", "chapter", "--skip", "chapter", "--out", str(tmp_path)) == 2
     assert os.listdir(tmp_path) == []
 

@@ -77,9 +77,9 @@ def rooms():
 
 
 def test_every_room_is_known():
-    found = {room for room, _, _ in rooms()}
-    assert found <= set(ORDER), (
-        f"a new room: give it a place in ORDER and in docs/design.md: {found}"
+    result = {room for room, _, _ in rooms()}
+    assert result <= set(ORDER), (
+        f"a new room: give it a place in ORDER and in docs/design.md: {result}"
     )
 
 
@@ -189,11 +189,11 @@ def forks(tree: ast.AST) -> set[int]:
 
 def test_no_line_branches_on_a_kind_of_attention():
     """Outside the room a kind is numbers, or a name to look a law, a curve or a table up by."""
-    found = {where: lines for where, tree in trees() if (lines := forks(tree))}
+    result = {where: lines for where, tree in trees() if (lines := forks(tree))}
     # families of measured kernels, which are rows of a machine and no layers
     timed = ("kernel_timing/",)
-    found = {where: x for where, x in found.items() if not where.startswith(timed)}
-    assert not found
+    result = {where: x for where, x in result.items() if not where.startswith(timed)}
+    assert not result
 
 
 DISGUISED = """

@@ -108,7 +108,7 @@ def test_arrays_and_traced_values_answer_as_each_point_does():
 def test_layouts_are_all_that_hold(name):
     """Against a loop over every degree, of formats that may be cut anywhere and of blocks."""
     for quant in (None, "fp8_block"):
-        arch, found = model(name, quant), []
+        arch, result = model(name, quant), []
         stages = range(1, 17)
         layers = int(sum(b.count for b in arch.blocks))
         for tp, groups, ep, pp in product(range(1, 17), range(1, 17), range(1, 17), stages):
@@ -117,5 +117,5 @@ def test_layouts_are_all_that_hold(name):
             even = -(-layers // pp) * pp <= 1.1 * layers
             degrees = {"tp": tp, "attention_dp": groups, "ep": ep, "pp": pp}
             if even and legal.holds(arch, served(**degrees)):
-                found.append((tp, groups, ep, pp))
-        assert sorted(tuple(x)[:4] for x in layouts(arch, 16)) == sorted(found)
+                result.append((tp, groups, ep, pp))
+        assert sorted(tuple(x)[:4] for x in layouts(arch, 16)) == sorted(result)

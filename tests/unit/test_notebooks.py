@@ -54,8 +54,8 @@ def test_a_picture_shows_itself_in_a_notebook():
 
 
 def test_notebooks_are_short_and_in_cells():
-    found = sorted(FOLDER.glob("*.py"))
-    assert len(found) == 4
-    for path in found:
+    result = sorted(FOLDER.glob("*.py"))
+    assert len(result) == 4
+    for path in result:
         lines = path.read_text(encoding="utf-8").splitlines()
         assert len(lines) < 90 and lines[0] == "# %% [markdown]" and lines[1].startswith("# # ")

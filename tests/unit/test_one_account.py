@@ -298,9 +298,9 @@ def test_a_mixture_is_read_alike_in_time_and_memory(x64):
 
 def test_a_frontier_offers_no_layout_that_memory_says_does_not_fit():
     """Llama 3.1 70B on two H100: 78.856 of 78.218 GB a GPU with four requests."""
-    found = ij.frontier("llama-3.1-70b", H100, total_gpus=2)
-    assert isinstance(found, FrontierResult)
-    points = found.points
+    result = ij.frontier("llama-3.1-70b", H100, total_gpus=2)
+    assert isinstance(result, FrontierResult)
+    points = result.points
     assert max(points.batch) == 3 and set(points.chips) == {2}
     for batch in points.batch:
         said = ij.memory("llama-3.1-70b", H100, tp=2, max_model_len=8192, batch=batch)

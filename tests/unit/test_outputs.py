@@ -37,11 +37,11 @@ def carbon():
     exec(compile(next(b for b in blocks if ">>>" not in b), str(PAGE), "exec"), names)
     kind = names["Carbon"]
 
-    def made():
+    def built():
         return kind.of(target=Economics.as_planned(), intensity=400.0)
 
-    VARIANTS[NAME] = Variant(made, "with CO2", ERDIL)
-    yield made
+    VARIANTS[NAME] = Variant(built, "with CO2", ERDIL)
+    yield built
     del VARIANTS[NAME]
 
 
@@ -114,11 +114,11 @@ def test_a_plan_has_the_new_output(carbon):
     assert plans.best is not None and {x.name for x in plans.best.outputs} == PLACED
     system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
     work = ij.Workload.of(isl=1024, osl=128, batch=16)
-    found = carbon().estimate(model.architecture, system.hardware, work, ij.Plan.of(tp=1))
-    more = answers(jax.tree.map(lambda x: x[None], found), {}, 0)["outputs"]
+    result = carbon().estimate(model.architecture, system.hardware, work, ij.Plan.of(tp=1))
+    more = answers(jax.tree.map(lambda x: x[None], result), {}, 0)["outputs"]
     outputs = {**plans.best.outputs, **{x: more[x] for x in more if x.name == "carbon"}}
     row = plan_row(replace(plans.best, outputs=outputs), plans.searched)
-    assert row.fields("USD", None)["carbon_per_mtok_g"] == pytest.approx(float(found.carbon))
+    assert row.fields("USD", None)["carbon_per_mtok_g"] == pytest.approx(float(result.carbon))
     shown = plan_tables.tables([row], met=True, frontier=False, formats=False, sign="$")
     assert "g/Mtok" in as_text(shown)
 

@@ -64,11 +64,11 @@ def done(changes: list[Change], folder: Path) -> None:
 def ran(folder: Path, *arguments: str) -> str:
     """What a command of Python prints in a folder; it ends well."""
     env = {**os.environ, "PYTHONPATH": str(folder), "JAX_ENABLE_X64": "1"}
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True
     )
-    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
-    return found.stdout
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return result.stdout
 
 
 def test_an_estimator_is_three_files(tmp_path):

@@ -89,11 +89,11 @@ ESTIMATES = {
 @pytest.mark.parametrize("name", ESTIMATES)
 def test_estimate_answers_what_its_command_prints(name):
     options, words = ESTIMATES[name]
-    found = ij.estimate(*POINT, **options)
+    result = ij.estimate(*POINT, **options)
     said, text = answered_once("estimate", *WORDS, *words)
-    assert {**as_command(found)[0]} == said
-    assert as_command(found)[1].split() == text.split()
-    assert said["tpot_ms"] == 1e3 * float(found.estimate.tpot)
+    assert {**as_command(result)[0]} == said
+    assert as_command(result)[1].split() == text.split()
+    assert said["tpot_ms"] == 1e3 * float(result.estimate.tpot)
 
 
 def test_estimate_takes_specs_and_names_problems_as_keywords():
@@ -115,11 +115,11 @@ def test_compare_answers_what_its_command_prints():
         ({"estimator": "economics.planned", "tp": 1}, ("--estimator", "economics.planned")),
         ({"measured": runs, "tp": 1}, ("--measured", runs)),
     ):
-        found = ij.compare(*POINT, **options)
+        result = ij.compare(*POINT, **options)
         said, text = answered_once("compare", *WORDS, "--tp", "1", *words)
-        assert {**as_command(found)[0]} == said
-        assert as_command(found)[1].split() == text.split()
-    assert len(found.rows()) == len(said["runs"])
+        assert {**as_command(result)[0]} == said
+        assert as_command(result)[1].split() == text.split()
+    assert len(result.rows()) == len(said["runs"])
     with pytest.raises(ij.InputError, match=r"^compare: batch is 'given'; .* measured"):
         ij.compare(*POINT, measured=runs, batch=4)
     with pytest.raises(ij.InputError, match="Which two estimators"):
@@ -129,14 +129,14 @@ def test_compare_answers_what_its_command_prints():
 def test_sensitivity_answers_what_its_command_prints(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # as wide as a result prints where there is no terminal
     given = ("--tp", "1", "--batch", "8", "--estimator", "economics.planned")
-    found = ij.sensitivity(*POINT, tp=1, batch=8, estimator="economics.planned")
+    result = ij.sensitivity(*POINT, tp=1, batch=8, estimator="economics.planned")
     said, text = answered_once("sensitivity", *WORDS, *given)
-    assert {**as_command(found)[0]} == said
-    assert as_command(found)[1].split() == text.split()
-    assert len(found.rows()) == len(said["points"][0]["elasticities"])
+    assert {**as_command(result)[0]} == said
+    assert as_command(result)[1].split() == text.split()
+    assert len(result.rows()) == len(said["points"][0]["elasticities"])
     pytest.importorskip("matplotlib")
     mine, theirs = tmp_path / "mine.svg", tmp_path / "theirs.svg"
-    assert found.plot(mine).axes  # pyright: ignore[reportAttributeAccessIssue]
+    assert result.plot(mine).axes  # pyright: ignore[reportAttributeAccessIssue]
     drawn = answer("sensitivity", *WORDS, *given, "--out", str(theirs))
     assert drawn["notes"] == [*said["notes"], f"Drawn to {theirs}."]
     assert mine.stat().st_size == pytest.approx(theirs.stat().st_size, rel=0.01)

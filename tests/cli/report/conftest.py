@@ -9,13 +9,13 @@ from tests.cli.running import answer
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory):
+def given_page(tmp_path_factory):
     """The page of a plan that is given, and what the command says of it."""
     yield from written(tmp_path_factory, *WORDS, "--estimator", "economics.planned")
 
 
 @pytest.fixture(scope="session")
-def found(tmp_path_factory):
+def searched_page(tmp_path_factory):
     """The page of a plan that is looked for on two systems, one of which is too slow."""
     yield from written(tmp_path_factory, "report", *ASKED, "--tpot", "20ms")
 
@@ -25,5 +25,5 @@ def written(factory, *words):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS") or "cpu")
-        told = answer(*words)
-        yield told, (folder / "report.html").read_text(encoding="utf-8")
+        output = answer(*words)
+        yield output, (folder / "report.html").read_text(encoding="utf-8")

@@ -88,8 +88,8 @@ needs_browser = pytest.mark.skipif(
 
 
 @needs_browser
-def test_a_browser_draws_it_and_writes_nothing_on_its_console(found, tmp_path):
-    _, text = found
+def test_a_browser_draws_it_and_writes_nothing_on_its_console(searched_page, tmp_path):
+    _, text = searched_page
     page, console = browsed(tmp_path, text, 1600)
     assert console == []
     assert 'data-drawn="yes"' in page
@@ -98,9 +98,9 @@ def test_a_browser_draws_it_and_writes_nothing_on_its_console(found, tmp_path):
 
 @needs_browser
 @pytest.mark.parametrize("width", [400, 1600])
-def test_a_reader_points_moves_and_filters(found, tmp_path, width):
+def test_a_reader_points_moves_and_filters(searched_page, tmp_path, width):
     """Without the policy of the page, which lets no script of a test run."""
-    told, text = found
+    output, text = searched_page
     text, policies = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     assert policies == 1
     page, console = browsed(tmp_path, READER.join(text.rsplit("</body>", 1)), width)
@@ -111,9 +111,9 @@ def test_a_reader_points_moves_and_filters(found, tmp_path, width):
     assert met["clipped"] == 0 and met["stays"]
     assert met["cut"] == 0 and met["shown"] == "none"  # in print
     assert met["focused"] and met["charts"] == 8
-    rows = told["frontiers"]
+    rows = output["frontiers"]
     assert met["points"] >= len(rows)
-    assert in_words(told["layout"]) in met["first"] and "infer-jax" in met["first"]
+    assert in_words(output["layout"]) in met["first"] and "infer-jax" in met["first"]
     assert met["right"] != met["first"] and met["down"] != met["right"]
     assert "USD per million tokens, in and out" in met["titles"]
     assert "output tokens/s per GPU" in met["rates"]

@@ -12,10 +12,10 @@ from tests.cli.report.reading import ASKED, INTERVALS, WORDS, Reader
 from tests.cli.running import answer
 
 
-def test_the_frontier_of_an_ideal_server_is_the_one_that_the_verb_prints(made):
-    told, text = made
+def test_the_frontier_of_an_ideal_server_is_the_one_that_the_verb_prints(given_page):
+    output, text = given_page
     theirs = answer("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--no-picture")["rows"]
-    assert told["frontier"] == theirs
+    assert output["frontier"] == theirs
     drawn = [p for p in Reader(text).data["tradeoff"]["spec"]["datasets"]["plans"] if p["line"]]
     names = {"gpus": "gpus", "batch": "batch", "speed": "speed_tokens_per_s"}
     names |= {"usd_out": "output_cost_per_mtok_usd", "tpot": "tpot_ms"}
@@ -25,12 +25,12 @@ def test_the_frontier_of_an_ideal_server_is_the_one_that_the_verb_prints(made):
         )
 
 
-def test_numbers_are_those_of_estimate_and_memory(made):
-    told, text = made
+def test_numbers_are_those_of_estimate_and_memory(given_page):
+    output, text = given_page
     same = [*WORDS[1:], "--estimator", "economics.planned"]
     one = answer("estimate", *same)
     for name in ("ttft_ms", "tpot_ms", "speed_tokens_per_s", "output_cost_per_mtok_usd"):
-        assert told[name] == pytest.approx(one[name], rel=1e-9)
+        assert output[name] == pytest.approx(one[name], rel=1e-9)
     # of the server that the page starts: its longest context is isl + osl
     sequences = set(re.findall(r"--max-num-seqs (\d+)", text))
     assert len(sequences) == 1  # in the launch command and in the command of the memory
@@ -39,12 +39,12 @@ def test_numbers_are_those_of_estimate_and_memory(made):
     assert f"{held['kv_cache_size_tokens']:,.0f} tokens" in text
 
 
-def test_what_it_costs_adds_up(made):
+def test_what_it_costs_adds_up(given_page):
     """Fresh and cached tokens at their prices are what a prompt with that much cached pays."""
-    told, text = made
-    costs, (isl, osl) = told["costs"], (4096, 512)
+    output, text = given_page
+    costs, (isl, osl) = output["costs"], (4096, 512)
     assert costs["per_month_usd"] == pytest.approx(730 * costs["per_hour_usd"])
-    assert costs["per_hour_usd"] == pytest.approx(2 * told["price_per_hour_usd"])
+    assert costs["per_hour_usd"] == pytest.approx(2 * output["price_per_hour_usd"])
     paid = isl * costs["input_per_mtok_usd"] + osl * costs["output_per_mtok_usd"]
     assert paid == pytest.approx((isl + osl) * costs["blended_per_mtok_usd"])
     held = costs["cached_input_tokens"]
@@ -56,17 +56,17 @@ def test_what_it_costs_adds_up(made):
     assert f"{costs['per_month_usd']:,.0f}" in text
 
 
-def test_the_plan_is_the_first_that_the_verb_plan_prints(found):
+def test_the_plan_is_the_first_that_the_verb_plan_prints(searched_page):
     """The same question has the same answer: layout, batch, times, dollars, what starts it."""
-    told, text = found
+    output, text = searched_page
     planned = answer("plan", *ASKED, "--tpot", "20ms")
     first = planned["plans"][0]
-    assert (told["layout"], told["hardware"]) == (first["layout"], first["hardware"])
-    assert told["batch"] == first["concurrency_per_replica"]
+    assert (output["layout"], output["hardware"]) == (first["layout"], first["hardware"])
+    assert output["batch"] == first["concurrency_per_replica"]
     for name in ("ttft_ms", "tpot_ms", "output_cost_per_mtok_usd"):
-        assert told[name] == pytest.approx(first[name], rel=1e-9)
-    assert told["costs"]["blended_per_mtok_usd"] == first["blended_cost_per_mtok_usd"]
-    assert told["launch"] == planned["launch"]
+        assert output[name] == pytest.approx(first[name], rel=1e-9)
+    assert output["costs"]["blended_per_mtok_usd"] == first["blended_cost_per_mtok_usd"]
+    assert output["launch"] == planned["launch"]
     for launch in planned["launch"].values():
         for step in launch["commands"]:
             assert step["command"] in unescape(text)
@@ -78,29 +78,31 @@ def test_the_plan_is_the_first_that_the_verb_plan_prints(found):
 
 def test_two_pools_have_their_page(tmp_path):
     words = ("llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "3", "--tpot", "12ms")
-    told, planned = answer("report", *words), answer("plan", *words)
+    output, planned = answer("report", *words), answer("plan", *words)
     first = planned["plans"][0]
-    assert told["layout"] == first["layout"] and ">" in told["layout"]
-    assert told["launch"] == planned["launch"]
-    costs = told["costs"]
+    assert output["layout"] == first["layout"] and ">" in output["layout"]
+    assert output["launch"] == planned["launch"]
+    costs = output["costs"]
     paid = 4096 * costs["input_per_mtok_usd"] + 512 * costs["output_per_mtok_usd"]
     assert paid == pytest.approx(4608 * first["blended_cost_per_mtok_usd"], rel=1e-9)
     assert 0.0 < costs["cached_input_per_mtok_usd"] < 0.5 * costs["input_per_mtok_usd"]
     text = unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert in_words(told["layout"]) in text and told["layout"] not in text.partition("<script")[0]
-    first, second = told["layout"].split(" > ")
-    assert f"{first} for prefill and {second} for decode" in told["answer"]
+    assert (
+        in_words(output["layout"]) in text and output["layout"] not in text.partition("<script")[0]
+    )
+    first, second = output["layout"].split(" > ")
+    assert f"{first} for prefill and {second} for decode" in output["answer"]
     assert "separate pools that prefill and decode" in text  # what hollow marks are
 
 
-def test_a_system_that_cannot_meet_the_limits_is_said_and_no_error(found):
-    told, text = found
-    able, unable = told["systems"]
+def test_a_system_that_cannot_meet_the_limits_is_said_and_no_error(searched_page):
+    output, text = searched_page
+    able, unable = output["systems"]
     assert (able["hardware"], able["feasible"]) == ("h100_sxm", True)
     assert (unable["hardware"], unable["feasible"]) == ("l4", False)
     (share,) = (unable["broken"][name] for name in ("TPOT",))
     lead = unescape(re.findall(r'id="answer">(.*?)</p>', text, re.DOTALL)[0])
-    assert lead == told["answer"] and lead.endswith(f"l4 breaks {', '.join(broken(unable))}.")
+    assert lead == output["answer"] and lead.endswith(f"l4 breaks {', '.join(broken(unable))}.")
     assert share == pytest.approx(unable["tpot_ms"] / 20.0 - 1.0)
 
 
@@ -110,20 +112,20 @@ def broken(system):
 
 
 def test_where_no_system_meets_the_limits_the_nearest_is_said():
-    told = answer("report", *ASKED, "--tpot", "0.5ms", "--out", "chart.svg")
-    assert not any(system["feasible"] for system in told["systems"])
-    nearest = min(told["systems"], key=lambda system: max(system["broken"].values()))
-    assert told["hardware"] == nearest["hardware"]
+    output = answer("report", *ASKED, "--tpot", "0.5ms", "--out", "chart.svg")
+    assert not any(system["feasible"] for system in output["systems"])
+    nearest = min(output["systems"], key=lambda system: max(system["broken"].values()))
+    assert output["hardware"] == nearest["hardware"]
     said = f"No plan meets every limit: the nearest breaks {broken(nearest)[0]}"
-    assert said in told["answer"]
+    assert said in output["answer"]
     # the chart alone, with its title and caption, also for readers of the screen
     said = " ".join(text.strip() for text in ET.parse("chart.svg").getroot().itertext())
     assert "speed of a request against cost" in said and "4,096 tokens in, 512 out" in said
 
 
-def test_frontiers_are_those_of_the_verb_plan_on_every_system(found):
-    told, text = found
-    rows = told["frontiers"]
+def test_frontiers_are_those_of_the_verb_plan_on_every_system(searched_page):
+    output, text = searched_page
+    rows = output["frontiers"]
     assert {row["series"] for row in rows} == {"h100_sxm", "l4"}
     alone = answer("plan", "llama-3.1-8b", *ASKED[1:3], *ASKED[5:], "--frontier")["frontier"]
     key = ("layout", "concurrency_per_replica", "tpot_ms", "blended_cost_per_mtok_usd")
@@ -136,9 +138,9 @@ def test_frontiers_are_those_of_the_verb_plan_on_every_system(found):
     assert mine <= seen
 
 
-def test_the_command_of_a_point_answers_it_and_its_band(found):
-    told, text = found
-    rows = [row for row in told["frontiers"] if row["series"] == "h100_sxm"]
+def test_the_command_of_a_point_answers_it_and_its_band(searched_page):
+    output, text = searched_page
+    rows = [row for row in output["frontiers"] if row["series"] == "h100_sxm"]
     one = next(row for row in rows if row["mode"] == "aggregated")
     words = shlex.split(one["command"].replace("\\\n", ""))
     assert words[:2] == ["infer-jax", "estimate"]

@@ -12,8 +12,8 @@ from tests.cli.report.reading import SECTIONS, WORDS, Reader, pictures, shown
 from tests.cli.running import answer
 
 
-def test_the_page_is_whole_and_loads_nothing(made, found):
-    for _, text in (made, found):
+def test_the_page_is_whole_and_loads_nothing(given_page, searched_page):
+    for _, text in (given_page, searched_page):
         read = Reader(text)
         assert not {"link", "img", "iframe", "object", "embed", "base"} & set(read.tags)
         for name, value in read.attributes:
@@ -35,18 +35,18 @@ def test_the_page_is_whole_and_loads_nothing(made, found):
         assert anchors == SECTIONS
 
 
-def test_the_page_names_the_command_of_every_section(made):
-    _, text = made
+def test_the_page_names_the_command_of_every_section(given_page):
+    _, text = given_page
     commands = [x for x in shown(text) if x.startswith("infer-jax ")]
-    assert max(len(line) for told in commands for line in told.split("\n")) < 80
-    asked = [shlex.split(told.replace("\\\n", "")) for told in commands]
+    assert max(len(line) for output in commands for line in output.split("\n")) < 80
+    asked = [shlex.split(output.replace("\\\n", "")) for output in commands]
     assert [words[1] for words in asked] == ["estimate", "memory", "sensitivity", "frontier"]
     assert all("--hardware" in words and "h100_sxm" in words for words in asked)
 
 
-def test_every_chart_is_a_picture_too_with_as_many_marks_as_data(made, found):
+def test_every_chart_is_a_picture_too_with_as_many_marks_as_data(given_page, searched_page):
     """What stands in the page before a script runs, drawn by Vega-Lite."""
-    for _, text in (made, found):
+    for _, text in (given_page, searched_page):
         read, drawn = Reader(text), pictures(text)
         assert len(drawn) == 1 + len(read.data["charts"]) == 1 + 2 + 1 + 3 + 1
         assert all(svg.get("viewBox") for svg in drawn)
@@ -61,8 +61,8 @@ def test_every_chart_is_a_picture_too_with_as_many_marks_as_data(made, found):
         assert len(labels) == len(drawn) and all(labels)
 
 
-def test_every_number_of_the_hardware_has_a_source(made):
-    _, text = made
+def test_every_number_of_the_hardware_has_a_source(given_page):
+    _, text = given_page
     assert "meta-llama/Meta-Llama-3.1-8B" in text
     assert "profile h100_sxm.toml, shipped" in text
     row = r'<td class="w">(chip\.\w+)</td><td>([^<]+)</td>.*?<td class="w">([^<]+)</td></tr>'
@@ -71,18 +71,18 @@ def test_every_number_of_the_hardware_has_a_source(made):
     assert all(source != "not in the profile" for _, _, source in rows)
 
 
-def test_a_plan_that_costs_nothing_has_its_page(made, tmp_path):
+def test_a_plan_that_costs_nothing_has_its_page(given_page, tmp_path):
     """A rent of 0: dollars have no logarithm and no elasticities, the rest is as it was."""
-    priced, _ = made
+    priced, _ = given_page
     profile = (profiles_folder() / "h100_sxm.toml").read_text(encoding="utf-8")
     rent = "price_usd_per_hour = { value = "
     free = re.sub(f"{re.escape(rent)}[0-9.]+", f"{rent}0", profile)
     assert free != profile
     (tmp_path / "free.toml").write_text(free, encoding="utf-8")
     words = [word if word != "h100_sxm" else "free.toml" for word in WORDS]
-    told = answer(*words, "--estimator", "economics.planned")
-    assert told["output_cost_per_mtok_usd"] == 0.0 < priced["output_cost_per_mtok_usd"]
-    assert told["tpot_ms"] == priced["tpot_ms"]
+    output = answer(*words, "--estimator", "economics.planned")
+    assert output["output_cost_per_mtok_usd"] == 0.0 < priced["output_cost_per_mtok_usd"]
+    assert output["tpot_ms"] == priced["tpot_ms"]
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "No number of model, hardware or plan moves the $/Mtok." in text
     read = Reader(text)
@@ -91,17 +91,17 @@ def test_a_plan_that_costs_nothing_has_its_page(made, tmp_path):
     assert dollars["scale"]["type"] == "linear"
 
 
-def test_the_page_starts_the_plan_or_says_why_not(made):
-    told, text = made
-    assert set(told["launch"]) == {"vLLM", "SGLang", "TensorRT-LLM"}
+def test_the_page_starts_the_plan_or_says_why_not(given_page):
+    output, text = given_page
+    assert set(output["launch"]) == {"vLLM", "SGLang", "TensorRT-LLM"}
     shown = [unescape(x) for x in re.findall(r"<pre>(.*?)</pre>", text, re.DOTALL)]
-    for engine, launch in told["launch"].items():
+    for engine, launch in output["launch"].items():
         assert f"{engine} {launch['version']}" in text
         (step,) = launch["commands"]
         assert step["command"] in shown
         for option in ("model-len 4608", "context-length 4608", "max_seq_len 4608"):
             assert (option in step["command"]) == (option.startswith(MARKS[engine]))
-    assert "tensor-parallel-size 2" in told["launch"]["vLLM"]["commands"][0]["command"]
+    assert "tensor-parallel-size 2" in output["launch"]["vLLM"]["commands"][0]["command"]
 
 
 MARKS = {"vLLM": "model", "SGLang": "context", "TensorRT-LLM": "max_seq"}

@@ -44,10 +44,10 @@ def noisy(seed, size=0.05):
 
 
 def test_known_parameters_come_back_exactly_without_noise(x64):
-    found = fit(predict, np.asarray(predict(TRUE)), GUESS, ("cap", "start"))
-    assert found.values == pytest.approx({"cap": 0.4, "start": 0.05}, rel=1e-6)
-    assert np.abs(found.errors).max() < 1e-6
-    assert float(found.tree.rate) == 100.0
+    result = fit(predict, np.asarray(predict(TRUE)), GUESS, ("cap", "start"))
+    assert result.values == pytest.approx({"cap": 0.4, "start": 0.05}, rel=1e-6)
+    assert np.abs(result.errors).max() < 1e-6
+    assert float(result.tree.rate) == 100.0
 
 
 def test_free_and_physical_are_inverse_and_stay_in_bounds(x64):
@@ -65,9 +65,9 @@ def test_free_and_physical_are_inverse_and_stay_in_bounds(x64):
 def test_errors_shared_within_clusters_widen_the_interval(x64):
     shared = np.repeat(np.random.default_rng(0).normal(size=8) * 0.1, 5)
     data = np.asarray(predict(TRUE)) * np.exp(shared)
-    found = fit(predict, data, GUESS, ("cap",), restarts=1, scale=0.3)
-    alone = covariance(found)[0, 0]
-    together = covariance(found, np.repeat(np.arange(8), 5).tolist())[0, 0]
+    result = fit(predict, data, GUESS, ("cap",), restarts=1, scale=0.3)
+    alone = covariance(result)[0, 0]
+    together = covariance(result, np.repeat(np.arange(8), 5).tolist())[0, 0]
     assert together > 2.0 * alone
 
 
@@ -80,10 +80,10 @@ def test_a_fit_has_its_error_bars(x64):
     together = fit(predict, data, GUESS, ("cap",), restarts=1, scale=0.3, clusters=labels)
     np.testing.assert_allclose(alone.covariance, covariance(alone), rtol=1e-12)
     np.testing.assert_allclose(together.covariance, covariance(alone, labels), rtol=1e-12)
-    for found in (alone, together):
-        assert found.intervals == interval(found, found.covariance, 0.8)
-        low, high = found.intervals["cap"]
-        assert low < found.values["cap"] < high
+    for result in (alone, together):
+        assert result.intervals == interval(result, result.covariance, 0.8)
+        low, high = result.intervals["cap"]
+        assert low < result.values["cap"] < high
     assert together.intervals["cap"][0] < alone.intervals["cap"][0]
     # one number scaled by a rate: its deviation is that of a mean of logarithms, over root n
     noise = noisy(5)
@@ -99,19 +99,19 @@ def test_a_fit_has_its_error_bars(x64):
 
 def test_a_pair_that_cannot_be_told_apart_is_seen(x64):
     begin = GUESS.with_(start=0.05)
-    found = fit(
+    result = fit(
         predict, noisy(1), begin, ("rate", "cap"), priors={"cap": Prior(0.4, 0.5)}, restarts=2
     )
-    assert correlation(covariance(found))[0, 1] < -0.9
-    assert found.values["rate"] * found.values["cap"] == pytest.approx(40.0, rel=0.05)
+    assert correlation(covariance(result))[0, 1] < -0.9
+    assert result.values["rate"] * result.values["cap"] == pytest.approx(40.0, rel=0.05)
 
 
 def test_a_prior_decides_what_the_data_leave_open(x64):
     data = np.asarray(predict(TRUE))
     begin = GUESS.with_(start=0.05)
-    found = fit(predict, data, begin, ("rate", "cap"), priors={"cap": Prior(0.5, 0.01)})
-    assert found.values["cap"] == pytest.approx(0.5, rel=0.02)
-    assert found.values["rate"] == pytest.approx(80.0, rel=0.05)
+    result = fit(predict, data, begin, ("rate", "cap"), priors={"cap": Prior(0.5, 0.01)})
+    assert result.values["cap"] == pytest.approx(0.5, rel=0.02)
+    assert result.values["rate"] == pytest.approx(80.0, rel=0.05)
 
 
 def test_one_wild_row_hardly_moves_a_robust_fit(x64):
@@ -120,8 +120,8 @@ def test_one_wild_row_hardly_moves_a_robust_fit(x64):
     assert fit(predict, data, GUESS, ("cap", "start")).values["cap"] == pytest.approx(0.4, rel=0.02)
     left = np.ones(len(WORK))
     left[5] = 0.0
-    found = fit(predict, data, GUESS, ("cap", "start"), weights=left)
-    assert found.values["cap"] == pytest.approx(0.4, rel=1e-6)
+    result = fit(predict, data, GUESS, ("cap", "start"), weights=left)
+    assert result.values["cap"] == pytest.approx(0.4, rel=1e-6)
 
 
 def test_folds_predict_rows_they_have_not_seen(x64):
@@ -143,9 +143,9 @@ def test_a_fit_works_on_a_tuple_of_specs(x64):
         return jnp.concatenate([predict(tree) for tree in trees])
 
     data = np.asarray(both((TRUE, TRUE)))
-    found = fit(both, data, pair, ("0.cap",), restarts=2)
-    assert found.values == pytest.approx({"0.cap": 0.4}, rel=1e-6)
-    assert jax.tree.structure(found.tree) == jax.tree.structure(pair)
+    result = fit(both, data, pair, ("0.cap",), restarts=2)
+    assert result.values == pytest.approx({"0.cap": 0.4}, rel=1e-6)
+    assert jax.tree.structure(result.tree) == jax.tree.structure(pair)
 
 
 @pytest.mark.parametrize(

@@ -63,17 +63,17 @@ def draws(problem):
         logs.append(np.log(predict(Server.of(**true))) + noise)
     solve = jax.jit(jax.vmap(problem.solver(50), in_axes=(None, None, 0)))
     ends, _ = solve(problem.starts(1, 0.0, 0)[0], problem.weighted(None), np.stack(logs))
-    found = [
+    result = [
         at(problem.with_(np.exp(data)), end)
         for data, end in zip(logs, np.asarray(ends), strict=True)
     ]
-    return list(zip(trues, found, strict=True))
+    return list(zip(trues, result, strict=True))
 
 
 def share_covered(draws, clusters):
     inside: dict[str, float] = dict.fromkeys(NAMES, 0.0)
-    for true, found in draws:
-        bounds = interval(found, covariance(found, clusters), 0.8)
+    for true, result in draws:
+        bounds = interval(result, covariance(result, clusters), 0.8)
         for name, (low, high) in bounds.items():
             inside[name] += low <= true[name] <= high
     return {name: count / len(draws) for name, count in inside.items()}
@@ -91,7 +91,7 @@ def test_intervals_that_take_rows_as_independent_are_too_narrow(x64, draws):
 
 
 def test_fits_find_what_made_the_times(x64, draws):
-    wrong = [abs(found.values["read"] / true["read"] - 1.0) for true, found in draws]
+    wrong = [abs(result.values["read"] / true["read"] - 1.0) for true, result in draws]
     assert np.median(wrong) < 0.03
 
 

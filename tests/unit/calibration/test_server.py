@@ -26,8 +26,8 @@ LOADS = ((1, 1000, 101), (8, 1000, 101), (32, 500, 501), (16, 4000, 501), (64, 2
 
 
 def run(concurrency: float | None = 8.0, isl=1000.0, osl=101.0, **facts):
-    made = {"file": "a.csv", "line": 2, "source": "csv", "engine": "vllm", "tp": 1.0, **facts}
-    return Run(isl=isl, osl=osl, concurrency=concurrency, **made)
+    built = {"file": "a.csv", "line": 2, "source": "csv", "engine": "vllm", "tp": 1.0, **facts}
+    return Run(isl=isl, osl=osl, concurrency=concurrency, **built)
 
 
 def served(noise):
@@ -41,46 +41,46 @@ def served(noise):
 
 
 @pytest.fixture(scope="module")
-def made():
+def built():
     jax.config.update("jax_enable_x64", True)
     return calibrate_server(THEORY, ARCH, HARDWARE, served(0.03))
 
 
-def test_factors_come_back_within_their_intervals(made):
-    ends = made.interval(0.95)
+def test_factors_come_back_within_their_intervals(built):
+    ends = built.interval(0.95)
     for name, value in TRUE.items():
         assert ends[name][0] < value < ends[name][1], (name, ends[name])
-        narrow, wide = made.interval(0.5)[name], ends[name]
-        assert wide[0] < narrow[0] < made.fit.values[name] < narrow[1] < wide[1]
+        narrow, wide = built.interval(0.5)[name], ends[name]
+        assert wide[0] < narrow[0] < built.fit.values[name] < narrow[1] < wide[1]
 
 
-def test_errors_fall_to_the_noise_on_runs_left_out(made):
-    wrong = {k: np.abs(getattr(made, k) / made.measured - 1) for k in ("before", "after", "held")}
+def test_errors_fall_to_the_noise_on_runs_left_out(built):
+    wrong = {k: np.abs(getattr(built, k) / built.measured - 1) for k in ("before", "after", "held")}
     assert np.median(wrong["before"]) > 0.2
     assert np.median(wrong["held"][0]) < 0.07 and np.median(wrong["held"][1]) < 0.15
     assert np.median(wrong["after"]) <= np.median(wrong["held"])
 
 
-def test_the_band_holds_what_was_left_out(made):
-    low, high = made.band(0.8).T
-    ratio = made.measured / made.held
+def test_the_band_holds_what_was_left_out(built):
+    low, high = built.band(0.8).T
+    ratio = built.measured / built.held
     inside = (low[:, None] < ratio) & (ratio < high[:, None])
     assert 0.7 <= inside.mean() <= 1.0
-    assert np.all(made.band(0.95)[:, 1] > high) and np.all(made.band(0.5)[:, 1] < high)
+    assert np.all(built.band(0.95)[:, 1] > high) and np.all(built.band(0.5)[:, 1] < high)
 
 
-def test_launch_gaps_and_the_factor_are_not_told_apart(made):
+def test_launch_gaps_and_the_factor_are_not_told_apart(built):
     """Both make every step longer; runs this noisy do not tell them apart, and it is said."""
-    found = {one.name: one for one in made.identified.parameters}
-    assert found["first_factor"].verdict == "identified"
-    assert found["usable_memory"].verdict != "identified"  # no run is near it
-    assert any("usable_memory" in sentence for sentence in made.identified.sentences)
+    result = {one.name: one for one in built.identified.parameters}
+    assert result["first_factor"].verdict == "identified"
+    assert result["usable_memory"].verdict != "identified"  # no run is near it
+    assert any("usable_memory" in sentence for sentence in built.identified.sentences)
 
 
-def test_what_to_measure_next_is_new_and_narrows(made):
-    assert made.proposals
+def test_what_to_measure_next_is_new_and_narrows(built):
+    assert built.proposals
     known = {(c, i, o) for c, i, o in LOADS}
-    for one in made.proposals:
+    for one in built.proposals:
         work = one.load.workload
         assert (float(work.batch), float(work.isl), float(work.osl)) not in known
         assert one.bits > 0 and 0 < one.narrows < 1
@@ -93,11 +93,11 @@ def test_one_run_is_believed_two_thirds():
     predict = jax.jit(predictor(ARCH, HARDWARE, [load_of(blank)]))
     tpot, ttft = np.asarray(predict(THEORY.fitted(small)))
     one = blank.replace(tpot=Statistic(tpot), ttft=Statistic(ttft))
-    found = calibrate_server(THEORY, ARCH, HARDWARE, [one], ("decode_factor",))
-    assert np.log(found.fit.values["decode_factor"]) == pytest.approx(
+    result = calibrate_server(THEORY, ARCH, HARDWARE, [one], ("decode_factor",))
+    assert np.log(result.fit.values["decode_factor"]) == pytest.approx(
         np.log(1.04) * 1 / 1.5, rel=0.05
     )
-    assert found.held is None
+    assert result.held is None
 
 
 def test_expected_errors_mix_ordinary_ones_with_those_seen():
@@ -132,15 +132,15 @@ def test_linearising_again_and_again_ends_where_the_solver_does(x64):
     def predict(bend):
         return jnp.asarray(work) / bend.rate + bend.start
 
-    (whole, least), (found, cost) = (
+    (whole, least), (result, cost) = (
         kind.of(predict, data, guess, ("rate", "start"), priors=beliefs, scale=0.05).solve(
             np.log([[10.0, 0.1]]), np.ones(len(work)), 100
         )
         for kind in (FitProblem, Linearised)
     )
-    np.testing.assert_allclose(found, whole, atol=1e-3)
+    np.testing.assert_allclose(result, whole, atol=1e-3)
     np.testing.assert_allclose(cost, least, rtol=1e-6)
-    assert abs(np.exp(found[0, 0]) / float(true.rate) - 1) < 0.02
+    assert abs(np.exp(result[0, 0]) / float(true.rate) - 1) < 0.02
 
 
 def test_requests_in_flight_follow_little():
@@ -180,9 +180,9 @@ NO_LOADS = {
 
 @pytest.mark.parametrize(("one", "said"), NO_LOADS.values(), ids=NO_LOADS)
 def test_what_a_run_must_say(one, said):
-    with pytest.raises(InputError, match=said) as told:
+    with pytest.raises(InputError, match=said) as output:
         load_of(one)
-    assert "a.csv, line 2" in str(told.value)
+    assert "a.csv, line 2" in str(output.value)
 
 
 def test_more_parameters_than_times_are_refused():

@@ -51,7 +51,7 @@ def problem():
 
 
 @pytest.fixture(scope="module")
-def found(problem):
+def result(problem):
     ends, _ = problem.solve(problem.starts(1, 0.0, 0), problem.weighted(None), 60)
     return at(problem, ends[0])
 
@@ -67,14 +67,14 @@ def test_a_loss_is_the_square_of_its_root_and_its_weight_the_slope(x64, loss):
     np.testing.assert_allclose(bent, loss.curvature(z), rtol=1e-6, atol=1e-9)
 
 
-def test_left_out_errors_are_those_of_refits(x64, problem, found):
-    guessed = left_out(found, CLUSTER.tolist())
+def test_left_out_errors_are_those_of_refits(x64, problem, result):
+    guessed = left_out(result, CLUSTER.tolist())
     folds = {str(k): np.equal(CLUSTER, k) for k in range(8)}
     refitted = np.empty(48)
-    for held in cross_validate(problem, folds, starts=found.free):
+    for held in cross_validate(problem, folds, starts=result.free):
         refitted[held.inside] = held.fit.residuals[held.inside]
     np.testing.assert_allclose(guessed, refitted, atol=0.01)
-    assert np.abs(guessed - refitted).max() < 0.2 * np.abs(guessed - found.residuals).max()
+    assert np.abs(guessed - refitted).max() < 0.2 * np.abs(guessed - result.residuals).max()
 
 
 def test_bands_lean_on_rows_like_the_one_asked():
@@ -96,11 +96,11 @@ def test_offsets_are_shrunk_by_what_the_rows_bear():
     server = np.repeat(np.arange(30), 10)
     apart = 0.3 * random.normal(size=30)[server] + 0.05 * random.normal(size=300)
     same = 0.3 * random.normal(size=300)
-    told = offsets(apart, [server.tolist()])
-    assert told.shrinkage[0] < 0.3
-    np.testing.assert_allclose(told.at([server.tolist()]), apart, atol=0.25)
+    output = offsets(apart, [server.tolist()])
+    assert output.shrinkage[0] < 0.3
+    np.testing.assert_allclose(output.at([server.tolist()]), apart, atol=0.25)
     assert offsets(same, [server.tolist()]).shrinkage[0] > 5.0
-    assert told.at([["unknown"]])[0] == 0.0
+    assert output.at([["unknown"]])[0] == 0.0
     half = offsets(np.asarray([1.0]), [["x"]], [1.0])
     assert half.values[0]["x"] == 0.5
 
@@ -128,27 +128,27 @@ def test_random_groups_hold_whole_groups():
         assert len({g for g, i in zip(groups, inside, strict=True) if i}) == 3
 
 
-def test_the_next_measurement_is_where_the_fit_knows_least(x64, found):
+def test_the_next_measurement_is_where_the_fit_knows_least(x64, result):
     short, long = [0.0, 1.0], [-1.0, 0.0]
     loose = np.diag([0.04, 0.0001])
     first, second = next_measurements(
-        found, np.asarray([short, long]), 0.05, covered=loose, count=2
+        result, np.asarray([short, long]), 0.05, covered=loose, count=2
     )
     assert first.index == 1 and first.bits > second.bits > 0
     assert first.bits == pytest.approx(0.5 * np.log2(1 + 0.04 / 0.0025))
     wanted = next_measurements(
-        found, np.asarray([short, long]), 0.05, wanted=np.asarray([short]), covered=loose
+        result, np.asarray([short, long]), 0.05, wanted=np.asarray([short]), covered=loose
     )
     assert wanted[0].index == 0
 
 
-def test_predictive_checks_find_errors_that_belong_together(x64, problem, found):
-    covered, scale = covariance(found, CLUSTER.tolist()), 0.07
-    plain = {c.name: c for c in predictive_checks(found, covered, scale, {"work": np.log(WORK)})}
+def test_predictive_checks_find_errors_that_belong_together(x64, problem, result):
+    covered, scale = covariance(result, CLUSTER.tolist()), 0.07
+    plain = {c.name: c for c in predictive_checks(result, covered, scale, {"work": np.log(WORK)})}
     assert plain["spread"].passes and plain["trend with work"].passes
     shared = 0.2 * np.repeat(np.random.default_rng(3).normal(size=8), 6)
-    spoiled = problem.with_(found.predicted * np.exp(shared))
-    seen = {c.name: c for c in predictive_checks(at(spoiled, found.free), covered, scale)}
+    spoiled = problem.with_(result.predicted * np.exp(shared))
+    seen = {c.name: c for c in predictive_checks(at(spoiled, result.free), covered, scale)}
     assert not seen["likeness of neighbours"].passes and not seen["spread"].passes
 
 

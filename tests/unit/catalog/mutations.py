@@ -78,11 +78,11 @@ def other(value: Any, dice: random.Random) -> Any:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    found, level = [], [value] if isinstance(value, dict | list) else []
+    result, level = [], [value] if isinstance(value, dict | list) else []
     while level:
         owner = level.pop()
         for key in list(owner) if isinstance(owner, dict) else range(len(owner)):
-            found.append((owner, key))
+            result.append((owner, key))
             if isinstance(owner[key], dict | list):
                 level.append(owner[key])
-    return found
+    return result

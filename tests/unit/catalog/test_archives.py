@@ -44,11 +44,11 @@ def refused(path, data):
 
 def test_what_savez_wrote_comes_back(tmp_path):
     (tmp_path / "x.npz").write_bytes(saved(**ARRAYS))
-    found = read_arrays(tmp_path / "x.npz")
-    assert found.keys() == ARRAYS.keys()
+    result = read_arrays(tmp_path / "x.npz")
+    assert result.keys() == ARRAYS.keys()
     for name, x in ARRAYS.items():
-        np.testing.assert_array_equal(found[name], x)
-        assert found[name].dtype == x.dtype
+        np.testing.assert_array_equal(result[name], x)
+        assert result[name].dtype == x.dtype
 
 
 def test_archives_that_swell_or_hold_objects(tmp_path):
@@ -103,8 +103,8 @@ def test_parquet(tmp_path, monkeypatch):
     parquet.write_table(table, path)
     whole = path.read_bytes()
     assert parquet_columns(path) == ("m", "latency")
-    found = read_parquet(path, [("m", "=", 2)])
-    np.testing.assert_array_equal(found["latency"], [0.25, 1.0])
+    result = read_parquet(path, [("m", "=", 2)])
+    np.testing.assert_array_equal(result["latency"], [0.25, 1.0])
     assert read_parquet(path)["m"].tolist() == [1, 2, 2]
 
     monkeypatch.setattr(archives, "LARGEST", 50)

@@ -18,12 +18,12 @@ WORK, PLAN = ij.Workload.of(isl=100, osl=10), ij.Plan.of(tp=1)
     "name", ["serving", "economics.planned", "kernels", "partitioning.planned"]
 )
 def test_a_model_is_no_architecture_and_a_system_no_hardware(name):
-    theory = ij.make(name, SYSTEM.coefficients)
+    estimator = ij.make(name, SYSTEM.coefficients)
     with pytest.raises(InputError, match=r"Model 'llama-3.1-8b': .* pass .architecture") as caught:
-        theory.estimate(MODEL, SYSTEM.hardware, WORK, PLAN)  # pyright: ignore[reportArgumentType]
+        estimator.estimate(MODEL, SYSTEM.hardware, WORK, PLAN)  # pyright: ignore[reportArgumentType]
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match=r"System 'h100_sxm': .* pass .hardware"):
-        theory.estimate(MODEL.architecture, SYSTEM, WORK, PLAN)  # pyright: ignore[reportArgumentType]
+        estimator.estimate(MODEL.architecture, SYSTEM, WORK, PLAN)  # pyright: ignore[reportArgumentType]
 
 
 ESTIMATORS = ("economics", "kernels.published", "offloading", "partitioning", "serving")
@@ -31,7 +31,7 @@ ESTIMATORS = ("economics", "kernels.published", "offloading", "partitioning", "s
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_stands_in_the_place_of_another_is_named(name):
-    theory = ij.make(name, SYSTEM.coefficients)
+    estimator = ij.make(name, SYSTEM.coefficients)
     arch, hardware = MODEL.architecture, SYSTEM.hardware
     forward = ij.ForwardPass.of(sequences=1)
     for given, said in (
@@ -42,17 +42,17 @@ def test_what_stands_in_the_place_of_another_is_named(name):
         ((arch, hardware, forward, PLAN), r"workload is 'a ForwardPass'; allowed: a Workload"),
     ):
         with pytest.raises(InputError, match=rf"^\w+.estimate: {said}"):
-            theory.estimate(*given)  # pyright: ignore[reportArgumentType]
+            estimator.estimate(*given)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"plan is 'a Workload'; allowed: a Plan"):
-        theory.estimate(arch, hardware, workload=WORK, plan=WORK)
-    if theory.prices_passes:
+        estimator.estimate(arch, hardware, workload=WORK, plan=WORK)
+    if estimator.prices_passes:
         with pytest.raises(InputError, match=r"step: forward is 'a Workload'; allowed: a Forw"):
-            theory.step(arch, hardware, WORK, PLAN)  # pyright: ignore[reportArgumentType]
+            estimator.step(arch, hardware, WORK, PLAN)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_grid_refuses_what_is_not_meant():
-    theory = ij.make("economics", SYSTEM.coefficients)
-    good = [theory, MODEL.architecture, SYSTEM.hardware, WORK, [1.0], [1.0]]
+    estimator = ij.make("economics", SYSTEM.coefficients)
+    good = [estimator, MODEL.architecture, SYSTEM.hardware, WORK, [1.0], [1.0]]
     for at, wrong, said in (
         (0, "economics", "estimator is 'economics'"),
         (1, MODEL, "pass .architecture"),

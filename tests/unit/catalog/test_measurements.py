@@ -179,9 +179,9 @@ def test_names_of_models(name, bundled):
 
 def test_nccl_tests_text():
     kernels = read_kernels(DATA / "nccl_all_reduce.txt")
-    found = [(k.line, k.variant, k.sizes["bytes"], k.seconds) for k in kernels]
+    result = [(k.line, k.variant, k.sizes["bytes"], k.seconds) for k in kernels]
     # an empty message and N/A were not measured; 1.2e+06 is microseconds
-    assert found == [
+    assert result == [
         (13, "out_of_place", 1024.0, pytest.approx(12.8e-6)),
         (14, "out_of_place", 268435456.0, pytest.approx(1.2)),
         (14, "in_place", 268435456.0, pytest.approx(1e-3)),

@@ -15,9 +15,9 @@ needs_package = pytest.mark.skipif(
 
 @needs_package
 def test_rows_as_runs():
-    found = read_runs(silicon.package_folder() / silicon.TABLE)
-    whole = [run for run in found if not run.pools]
-    split = [run for run in found if run.pools]
+    result = read_runs(silicon.package_folder() / silicon.TABLE)
+    whole = [run for run in result if not run.pools]
+    split = [run for run in result if run.pools]
     # 55 flattened and 15 unlabelled rows left out; second entries of a measurement dropped
     assert len(list(silicon_runs.runs())) == 5221 - 55 - 15 - (1602 - 274)
     assert len(split) == 274 and 0.75 * 3549 < len(whole) <= 3549

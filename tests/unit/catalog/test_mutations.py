@@ -130,17 +130,17 @@ def tried(reader: str, count: int, folder: Path, seed: int) -> list[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     wholes = good()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = []
+    result = []
     for index, whole in enumerate(wholes):
         share = len(range(index, count, len(wholes)))
         for data in damaged(whole, share, seed=seed + index):
             path.write_bytes(data)
             try:
-                found.append(outcome(read, path))
+                result.append(outcome(read, path))
             except Exception as error:
                 raise AssertionError(f"{reader}: {data[:300]!r}") from error
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY
-    return found
+    return result
 
 
 @pytest.mark.parametrize("reader", READERS)

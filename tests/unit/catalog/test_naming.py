@@ -28,9 +28,9 @@ def test_as_python_says():
             with pytest.raises(ValueError):
                 Expression(pattern)
             continue
-        found = Expression(pattern).matches(Name(name, Work()))
-        assert found == bool(wanted.match(name)), (pattern, name)
-        agreed += found
+        result = Expression(pattern).matches(Name(name, Work()))
+        assert result == bool(wanted.match(name)), (pattern, name)
+        agreed += result
     assert 1000 < agreed < 4000
 
 

@@ -233,7 +233,7 @@ def test_the_examples_of_the_documentation_load(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "old, new, told",
+    "old, new, output",
     [
         ("memory_gib", "memory_tflops", ("chip.memory_tflops", "memory (bytes)", "memory_gb")),
         ("memory_gib", "memry_gib", ("chip.memry_gib", "did you mean memory_gib?")),
@@ -276,14 +276,14 @@ def test_the_examples_of_the_documentation_load(tmp_path):
         ("title = 'A chip'", "title = 'A chip'\nbase = 'none.toml'", ("none.toml", "no such file")),
     ],
 )
-def test_a_bad_file_is_one_sentence(tmp_path, old, new, told):
+def test_a_bad_file_is_one_sentence(tmp_path, old, new, output):
     text = GOOD.replace('"', "'")
     assert old in text
     with pytest.raises(InputError) as caught:
         load_text(tmp_path, text.replace(old, new, 1))
     said = str(caught.value)
     assert ".toml: " in said and "allowed: " in said and "\n" not in said
-    assert all(word in said for word in told), said
+    assert all(word in said for word in output), said
 
 
 def test_truncated_and_binary_files(tmp_path):

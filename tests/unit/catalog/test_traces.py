@@ -45,16 +45,16 @@ def test_a_run_has_the_times_of_the_server():
 
 
 def test_a_detailed_result_has_the_times_of_the_server(tmp_path):
-    told = json.loads((DATA / "vllm_detailed.json").read_text())
+    output = json.loads((DATA / "vllm_detailed.json").read_text())
     assert not len(read_trace(DATA / "vllm_detailed.json").first)  # no times between tokens
-    told["ttfts"], told["itls"] = [0.1, 0.2, 0.3], [[0.01] * 9, [0.02] * 19, [0.03] * 29]
+    output["ttfts"], output["itls"] = [0.1, 0.2, 0.3], [[0.01] * 9, [0.02] * 19, [0.03] * 29]
     file = tmp_path / "detailed.json"
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(output))
     trace = read_trace(file)  # in order of arrival: the second request came last
     np.testing.assert_allclose(trace.first, [0.1, 0.25 + 0.3, 0.5 + 0.2])
     np.testing.assert_allclose(trace.last - trace.first, [0.09, 0.87, 0.38])
     for itls in ("none", [[0.01], "fast", [0.02]]):
-        file.write_text(json.dumps({**told, "itls": itls}))
+        file.write_text(json.dumps({**output, "itls": itls}))
         with pytest.raises(InputError, match="itls"):
             read_trace(file)
 
@@ -81,12 +81,12 @@ def test_prefix_hits_are_those_of_the_hashed_blocks():
 
 def by_hand(hashes, block):
     """Hits by comparing every prompt with all earlier ones."""
-    found = []
+    result = []
     for index, blocks in enumerate(hashes):
         seen = {one for earlier in hashes[:index] for one in earlier}
         count = next((i for i, one in enumerate(blocks) if one not in seen), len(blocks))
-        found.append(count * block)
-    return found
+        result.append(count * block)
+    return result
 
 
 @settings(derandomize=True, max_examples=100)

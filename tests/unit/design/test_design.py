@@ -38,13 +38,13 @@ def search():
 
 
 def test_it_is_the_exhaustive_optimum(search):
-    found = search.run(start=START, restarts=16, steps=80)
+    result = search.run(start=START, restarts=16, steps=80)
     best = toy.sweep(Bowl.of(), space(WHERE), KEEP, precision="float64")
-    assert found.objective == pytest.approx(best.columns["cost"][0], rel=1e-12)
-    assert found.index == best.index[0]
-    assert found.counts["gradients"] <= 16 * (80 + 8)
-    assert found.counts["lattice"] < 0.1 * 63 * 256 * 4
-    path = found.paths[0]
+    assert result.objective == pytest.approx(best.columns["cost"][0], rel=1e-12)
+    assert result.index == best.index[0]
+    assert result.counts["gradients"] <= 16 * (80 + 8)
+    assert result.counts["lattice"] < 0.1 * 63 * 256 * 4
+    path = result.paths[0]
     assert path.objective.shape == (len(path.objective), 16)
     assert path.values[0, 0] == pytest.approx([2048.0, 4.0, 1.0], rel=0.1)
 
@@ -60,33 +60,35 @@ def test_it_is_the_exhaustive_optimum(search):
 def test_limits_hold_and_a_start_is_never_worse(search, limit, width, batch, tp, seed):
     start = {"arch.width": float(width), "workload.batch": float(batch), "plan.tp": tp}
     try:
-        found = search.run(start=start, under={"tpot": limit}, restarts=8, steps=32, seed=seed)
+        result = search.run(start=start, under={"tpot": limit}, restarts=8, steps=32, seed=seed)
     except InputError as error:
         assert "tpot" in str(error)
         return
-    assert found.terms["tpot"] <= limit
-    assert found.values["arch.width"] * found.values["workload.batch"] >= 20000.0
-    assert bool(found.estimate.feasible)
-    if found.start_met:
-        assert found.objective <= found.start_objective
-        assert found.gain >= 1.0
+    assert result.terms["tpot"] <= limit
+    assert result.values["arch.width"] * result.values["workload.batch"] >= 20000.0
+    assert bool(result.estimate.feasible)
+    if result.start_met:
+        assert result.objective <= result.start_objective
+        assert result.gain >= 1.0
 
 
 def test_the_start_itself_is_kept_where_no_lattice_point_beats_it():
     axes = {"arch.width": Axis.values(100, 5000), "workload.batch": Axis.values(25)}
     one = Space(toy.arch(), hardware(), toy.workload(), toy.plan(tp=3.0), axes=axes)
-    found = optimise(Bowl.of(), one, Best("cost"), start={"arch.width": 900.0}, restarts=4, steps=8)
-    assert found.index is None
-    assert found.gain == 1.0
-    assert any("start" in note for note in found.notes)
+    result = optimise(
+        Bowl.of(), one, Best("cost"), start={"arch.width": 900.0}, restarts=4, steps=8
+    )
+    assert result.index is None
+    assert result.gain == 1.0
+    assert any("start" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("method", ["adam", "lbfgs"])
 def test_both_methods_find_the_bottom(method):
-    found = optimise(
+    result = optimise(
         Bowl.of(), space(), Best("cost"), start=START, restarts=6, steps=96, method=method
     )
-    ends = found.paths[0].values[-1, found.paths[0].ends[0]]
+    ends = result.paths[0].values[-1, result.paths[0].ends[0]]
     assert ends[:2] == pytest.approx([900.0, 25.0], rel=0.05)
     assert ends[2] == pytest.approx(3.0, rel=0.05)
 
@@ -102,10 +104,10 @@ def test_a_slope_is_the_same_forward_and_in_reverse():
 
 
 def test_planted_ripples_are_left_by_restarts():
-    theory = Bowl.of(depth=0.5)
-    found = optimise(theory, space(), Best("cost"), restarts=32, steps=96)
-    best = toy.sweep(theory, space(), Best("cost"), precision="float64")
-    assert found.objective <= 1.01 * best.columns["cost"][0]
+    estimator = Bowl.of(depth=0.5)
+    result = optimise(estimator, space(), Best("cost"), restarts=32, steps=96)
+    best = toy.sweep(estimator, space(), Best("cost"), precision="float64")
+    assert result.objective <= 1.01 * best.columns["cost"][0]
 
 
 def test_a_fixed_product_is_a_simplex_and_holds():
@@ -114,18 +116,18 @@ def test_a_fixed_product_is_a_simplex_and_holds():
         "workload.batch": Axis.values(1, 2, 4, 8, 16, 32, 64),
     }
     where = (Constraint(product=("plan.tp", "workload.batch"), equals=64),)
-    found = optimise(Bowl.of(), space(where, axes), Best("cost"), restarts=8, steps=48)
+    result = optimise(Bowl.of(), space(where, axes), Best("cost"), restarts=8, steps=48)
     best = toy.sweep(Bowl.of(), space(where, axes), Best("cost"), precision="float64")
-    products = np.prod(found.paths[0].values, axis=-1)
+    products = np.prod(result.paths[0].values, axis=-1)
     np.testing.assert_allclose(products, 64.0, rtol=1e-12)
-    assert found.index == best.index[0]
+    assert result.index == best.index[0]
 
 
 def test_choices_and_specs_are_enumerated():
     axes = {**AXES, "arch.tied": Axis.values("no", "yes")}
     where = (Constraint(value="arch.tied", equals=1.0),)
-    found = optimise(Bowl.of(), space(where, axes), Best("cost"), restarts=12, steps=48)
-    assert found.values["arch.tied"] == "yes"
+    result = optimise(Bowl.of(), space(where, axes), Best("cost"), restarts=12, steps=48)
+    assert result.values["arch.tied"] == "yes"
 
 
 @pytest.mark.parametrize(
@@ -157,18 +159,18 @@ def test_the_paper_s_best_slices_are_stationary():
     assert gathered == pytest.approx(known, rel=1e-3)
 
 
-def _end(theory, chips, low, high):
+def _end(estimator, chips, low, high):
     """Where gradients end in the batch, before anything is rounded."""
     axes = {"workload.batch": Axis.log(low, high, 33)}
     one = Space(toy.arch(), chips, toy.workload(), toy.plan(), axes=axes)
-    found = optimise(theory, one, Best("cost"), restarts=8, steps=240)
-    return float(found.paths[0].values[-1, found.paths[0].ends[0], 0])
+    result = optimise(estimator, one, Best("cost"), restarts=8, steps=240)
+    return float(result.paths[0].values[-1, result.paths[0].ends[0], 0])
 
 
 def test_limits_that_nothing_keeps_are_told_with_the_worst(search):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as output:
         search.run(under={"tpot": 1e-3}, restarts=8, steps=16)
-    text = str(told.value)
+    text = str(output.value)
     assert "tpot" in text and "0.001" in text and "%" in text and "arch.width =" in text
 
 
@@ -184,9 +186,9 @@ def test_limits_that_nothing_keeps_are_told_with_the_worst(search):
     ],
 )
 def test_a_mistake_is_one_sentence(search, change, said):
-    with pytest.raises(InputError, match="codesign") as told:
+    with pytest.raises(InputError, match="codesign") as output:
         search.run(**change)
-    assert said in str(told.value)
+    assert said in str(output.value)
 
 
 def test_a_free_number_that_the_model_has_not():

@@ -68,9 +68,9 @@ def test_it_is_read_back_as_the_same_numbers(name, tmp_path):
     for ours, theirs in zip(jax.tree.leaves(arch), jax.tree.leaves(read), strict=True):
         assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
     if name == "llama-3.1-70b":  # and so it costs the same
-        theory, work = make("economics.planned"), Workload.of(isl=128, osl=16, batch=4)
+        estimator, work = make("economics.planned"), Workload.of(isl=128, osl=16, batch=4)
         system = hardware()
-        lives = [theory.estimate(a, system, work, Plan.of(tp=4)) for a in (arch, read)]
+        lives = [estimator.estimate(a, system, work, Plan.of(tp=4)) for a in (arch, read)]
         assert float(lives[0].tpot) == float(lives[1].tpot)
         assert float(lives[0].cost) == float(lives[1].cost)
 
@@ -95,9 +95,9 @@ def test_any_dense_shape_is_read_back(width, depth, kv, group, head, wide):
     _, read = export(point.arch, template("llama-3.1-8b"))
     block: Any = read.blocks[0]
     core, layer = block.attention, block.feedforward
-    told = [read.width, block.count, core.query_heads, core.kv_heads, core.head_width,
+    output = [read.width, block.count, core.query_heads, core.kv_heads, core.head_width,
             core.value_width, layer.width]  # fmt: skip
-    assert [float(x) for x in told] == list(shape.values())
+    assert [float(x) for x in output] == list(shape.values())
 
 
 def test_what_a_family_cannot_say_is_told():

@@ -41,8 +41,8 @@ def test_joint_mixture_is_the_paper_s_table(row):
 def test_chinchilla_has_the_corrected_constants():
     # Besiroglu et al. 2024 (arXiv 2404.10102), Table 1
     c = Chinchilla.of()
-    found = [float(x) for x in (c.floor, c.a, c.b, c.alpha, c.beta)]
-    assert found == [1.8172, 482.01, 2085.43, 0.3478, 0.3658]
+    result = [float(x) for x in (c.floor, c.a, c.b, c.alpha, c.beta)]
+    assert result == [1.8172, 482.01, 2085.43, 0.3478, 0.3658]
     size, tokens = compute_optimal(c, 5.76e23)
     assert 15.0 < tokens / size < 25.0  # about 20 tokens a parameter at Chinchilla's budget
     # it is the least of the law along 6 N D = C
@@ -56,13 +56,13 @@ def test_every_law_is_finite_smooth_and_falls_with_tokens(name):
         "aspect": {"epsilon": 0.01, "gamma": 0.1},
         "conditional": {"a0": 1.0, "a1": 0.0, "a2": 0.0, "b0": 1.0, "b1": 0.0, "b2": 0.0},
     }
-    made = law(name, "test", **given.get(name, {}))
+    built = law(name, "test", **given.get(name, {}))
     arch = load_model("qwen3-30b-a3b").architecture
     tokens = jnp.asarray(1e12)
-    loss, slopes = jax.value_and_grad(lambda a: made.loss(a, tokens))(arch)
+    loss, slopes = jax.value_and_grad(lambda a: built.loss(a, tokens))(arch)
     assert 0.5 < float(loss) < 10.0
     assert all(np.isfinite(x) for x in jax.tree.leaves(slopes))
-    assert float(jax.grad(made.loss, 1)(arch, tokens)) < 0.0
+    assert float(jax.grad(built.loss, 1)(arch, tokens)) < 0.0
 
 
 def test_a_law_outside_its_range_warns_with_the_range():
@@ -77,12 +77,12 @@ def test_a_law_outside_its_range_warns_with_the_range():
 
 
 def test_measures_are_the_publishers():
-    told = measures(load_model("deepseek-v3").architecture, jnp.asarray(1e12))
-    assert float(told["parameters"]) == pytest.approx(671e9, rel=0.01)
-    assert float(told["active parameters"]) == pytest.approx(37e9, rel=0.03)
-    assert float(told["sparsity"]) == pytest.approx(1 - 8 / 256)
-    assert float(told["experts"]) == 32.0
-    assert float(told["aspect ratio"]) == pytest.approx(7168 / 61)
+    output = measures(load_model("deepseek-v3").architecture, jnp.asarray(1e12))
+    assert float(output["parameters"]) == pytest.approx(671e9, rel=0.01)
+    assert float(output["active parameters"]) == pytest.approx(37e9, rel=0.03)
+    assert float(output["sparsity"]) == pytest.approx(1 - 8 / 256)
+    assert float(output["experts"]) == 32.0
+    assert float(output["aspect ratio"]) == pytest.approx(7168 / 61)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_measures_are_the_publishers():
     ],
 )
 def test_what_is_missing_or_unknown_is_told(name, constants, said):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as output:
         law(name, "spec.toml", **constants)
-    assert said in str(told.value)
+    assert said in str(output.value)
 
 
 def test_lifetime_is_training_and_serving():
@@ -106,10 +106,10 @@ def test_lifetime_is_training_and_serving():
     work, plan = Workload.of(isl=100, osl=50, batch=25), Plan.of(tp=3)
     chips = hardware()
     chips = chips.replace(chip=chips.chip.replace(flops_16=np.asarray(1e15)))
-    theory = QualityWrapper.of(
+    estimator = QualityWrapper.of(
         target=Bowl.of(), law=Chinchilla.of(), tokens=1e12, served=1e13, utilisation=0.5
     )
-    life = theory.estimate(arch, chips, work, plan)
+    life = estimator.estimate(arch, chips, work, plan)
     assert isinstance(life, QualityEstimate)
     seconds = 6.0 * float(life.active) * 1e12 / (0.5 * 1e15)
     assert float(life.training) == pytest.approx(seconds / 3600 * 2.0)
@@ -123,11 +123,11 @@ def test_lifetime_is_training_and_serving():
 def test_a_score_is_finite_where_a_term_is_0():
     # without a price the cost is 0, whose root has no slope
     arch, chips = load_model("llama-3.2-1b").architecture, hardware(price=0.0)
-    theory = QualityWrapper.of(target=Bowl.of(), weight=0.5)
+    estimator = QualityWrapper.of(target=Bowl.of(), weight=0.5)
     work, plan = Workload.of(isl=100, osl=50, batch=25), Plan.of(tp=3)
 
     def score(arch, chips, plan):
-        return theory.estimate(arch, chips, work, plan).score
+        return estimator.estimate(arch, chips, work, plan).score
 
     value, slopes = jax.value_and_grad(score, (0, 1, 2))(arch, chips, plan)
     assert np.isfinite(value) and value < 1e-9
@@ -149,7 +149,7 @@ def test_energy_is_of_a_million_tokens_and_the_estimator_s_own_where_it_tells_it
 
 def over_trained(served):
     """The design of least lifetime at one loss, by gradients: (parameters, tokens, USD)."""
-    theory = QualityWrapper.of(target=Toll.of(), law=Chinchilla.of(), tokens=1e12, served=served,
+    estimator = QualityWrapper.of(target=Toll.of(), law=Chinchilla.of(), tokens=1e12, served=served,
                        utilisation=0.5)  # fmt: skip
     chips = hardware().replace(chip=hardware().chip.replace(flops_16=np.asarray(1e15)))
     axes = {
@@ -158,9 +158,9 @@ def over_trained(served):
     }
     arch, work = load_model("llama-3.2-1b").architecture, Workload.of(isl=1, osl=1, batch=1)
     space = Space(arch, chips, work, Plan.of(), axes=axes)
-    found = optimise(theory, space, Best("lifetime", under={"loss": 2.2}), restarts=6)
-    assert found.terms["loss"] <= 2.2
-    return found.terms["active"], found.values["estimator.tokens"], found.terms["lifetime"]
+    result = optimise(estimator, space, Best("lifetime", under={"loss": 2.2}), restarts=6)
+    assert result.terms["loss"] <= 2.2
+    return result.terms["active"], result.values["estimator.tokens"], result.terms["lifetime"]
 
 
 def least(served):

@@ -36,21 +36,21 @@ def formula(layers, parameters, hop=2e-6):
 
 @pytest.mark.parametrize(("layers", "parameters"), [(80.0, 70.6e9), (32.0, 8.0e9), (126.0, 405e9)])
 def test_the_closed_form_is_its_formula(layers, parameters):
-    told, wanted = closed(layers, parameters), formula(layers, parameters)
-    assert told["bandwidth"] == pytest.approx(wanted[0], abs=1e-9)
-    assert told["hop"] == pytest.approx(wanted[1], abs=1e-9)
-    assert told["layers"] == pytest.approx(told["hop"], abs=1e-12)
+    output, wanted = closed(layers, parameters), formula(layers, parameters)
+    assert output["bandwidth"] == pytest.approx(wanted[0], abs=1e-9)
+    assert output["hop"] == pytest.approx(wanted[1], abs=1e-9)
+    assert output["layers"] == pytest.approx(output["hop"], abs=1e-12)
 
 
 def test_llama_3_70b_and_the_limit_of_no_latency():
     # Erdil 2025 (arXiv 2506.04645), Section 2.2.3: -1/3 and 2/3 only as the latency goes to 0
-    told = closed(80.0, 70.6e9)
-    assert round(told["bandwidth"], 3) == -0.383
-    assert round(told["hop"], 3) == 0.617
+    output = closed(80.0, 70.6e9)
+    assert round(output["bandwidth"], 3) == -0.383
+    assert round(output["hop"], 3) == 0.617
     far = closed(80.0, 70.6e9, hop=2e-15)
     assert far["bandwidth"] == pytest.approx(-1.0 / 3.0, abs=1e-3)
     assert far["hop"] == pytest.approx(2.0 / 3.0, abs=1e-3)
-    assert abs(told["bandwidth"] + 1.0 / 3.0) > 0.04
+    assert abs(output["bandwidth"] + 1.0 / 3.0) > 0.04
 
 
 def of(function, **numbers):
@@ -59,25 +59,25 @@ def of(function, **numbers):
 
 
 def test_a_maximum_has_two_sides():
-    told = of(lambda t: jnp.maximum(t["a"], t["b"]), a=2.0, b=2.0)["a"]
-    assert told.kinked
-    assert told.below == pytest.approx(0.0, abs=1e-6)
-    assert told.above == pytest.approx(1.0, abs=1e-6)
-    assert told.jump == 0.0
-    assert told.tenth == pytest.approx(0.1)
-    assert told.double == pytest.approx(1.0)
+    output = of(lambda t: jnp.maximum(t["a"], t["b"]), a=2.0, b=2.0)["a"]
+    assert output.kinked
+    assert output.below == pytest.approx(0.0, abs=1e-6)
+    assert output.above == pytest.approx(1.0, abs=1e-6)
+    assert output.jump == 0.0
+    assert output.tenth == pytest.approx(0.1)
+    assert output.double == pytest.approx(1.0)
     away = of(lambda t: jnp.maximum(t["a"], t["b"]), a=3.0, b=2.0)["a"]
     assert not away.kinked
     assert away.slope == pytest.approx(1.0)
 
 
 def test_a_ceiling_is_a_step_not_a_slope():
-    told = of(lambda t: jnp.ceil(t["n"] / 8.0), n=8.0)["n"]
-    assert told.kinked
-    assert told.slope == 0.0
-    assert (told.below, told.above) == (pytest.approx(0.0), pytest.approx(0.0))
-    assert told.jump == pytest.approx(1.0)  # one node becomes two
-    assert told.tenth == pytest.approx(1.0)
+    output = of(lambda t: jnp.ceil(t["n"] / 8.0), n=8.0)["n"]
+    assert output.kinked
+    assert output.slope == 0.0
+    assert (output.below, output.above) == (pytest.approx(0.0), pytest.approx(0.0))
+    assert output.jump == pytest.approx(1.0)  # one node becomes two
+    assert output.tenth == pytest.approx(1.0)
 
 
 def point(**numbers):
@@ -91,15 +91,15 @@ def read(p):
 
 
 def test_a_point_has_units_bounds_and_no_choices():
-    told = {e.path: e for e in elasticities(read, point())}
-    assert told["hardware.price"].slope == pytest.approx(1.0)
-    assert told["hardware.price"].unit == "USD/h"
-    assert "arch.tied" not in told  # a choice
-    assert "hardware.chip.memory" not in told  # the cost does not read it
+    output = {e.path: e for e in elasticities(read, point())}
+    assert output["hardware.price"].slope == pytest.approx(1.0)
+    assert output["hardware.price"].unit == "USD/h"
+    assert "arch.tied" not in output  # a choice
+    assert "hardware.chip.memory" not in output  # the cost does not read it
     # cost = exp(u^2 + .5 v^2 + w^2 + .6 u v): d log / d log width = 2 u + .6 v
     u, v = np.log(512.0 / 900.0), np.log(16.0 / 25.0)
-    assert told["arch.width"].slope == pytest.approx(2 * u + 0.6 * v, rel=1e-9)
-    assert told["arch.width"].below == pytest.approx(told["arch.width"].above, abs=1e-4)
+    assert output["arch.width"].slope == pytest.approx(2 * u + 0.6 * v, rel=1e-9)
+    assert output["arch.width"].below == pytest.approx(output["arch.width"].above, abs=1e-4)
 
 
 def test_numbers_of_a_part_may_be_held():
@@ -121,14 +121,14 @@ def test_degrees_of_which_only_the_product_counts_are_one():
         plan = t["plan"]
         return {"tpot": 1.0 / (plan.tp * plan.ep) + 0.01 * plan.pp}
 
-    told = [e.path for e in elasticities(time, {"plan": Plan.of(tp=8, ep=2)})]
-    assert sorted(told) == ["plan.pp", "plan.tp"]
+    output = [e.path for e in elasticities(time, {"plan": Plan.of(tp=8, ep=2)})]
+    assert sorted(output) == ["plan.pp", "plan.tp"]
 
 
 def test_what_if_sets_and_scales():
-    told = what_if(read, point(), {"twice": {"hardware.price": lambda x: 2 * x}, "none": {}})
-    assert told["twice"]["cost"] == pytest.approx(1.0)
-    assert told["none"]["cost"] == 0.0
+    output = what_if(read, point(), {"twice": {"hardware.price": lambda x: 2 * x}, "none": {}})
+    assert output["twice"]["cost"] == pytest.approx(1.0)
+    assert output["none"]["cost"] == 0.0
     assert float(changed(point(), {"hardware.price": 5.0}).hardware.price) == 5.0
     twice = changed(point(), {"arch.blocks.*.count": 7.0})
     assert [float(b.count) for b in twice.arch.blocks] == [7.0, 7.0]
@@ -139,6 +139,6 @@ def test_what_if_sets_and_scales():
     [({"hardware.prize": 1.0}, "hardware.price"), ({"hardware.price": -1.0}, "a number from 0")],
 )
 def test_a_wrong_change_is_told(change, said):
-    with pytest.raises(InputError, match="what if") as told:
+    with pytest.raises(InputError, match="what if") as output:
         changed(point(), change)
-    assert said in str(told.value)
+    assert said in str(output.value)

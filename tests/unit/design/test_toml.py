@@ -107,6 +107,6 @@ def test_a_frontier_is_one_problem_for_each_value(tmp_path):
 )
 def test_a_mistake_is_one_sentence_with_its_field(old, new, said, tmp_path):
     assert old in GOOD
-    with pytest.raises(InputError, match=r"spec\.toml") as told:
+    with pytest.raises(InputError, match=r"spec\.toml") as output:
         load(GOOD.replace(old, new), tmp_path)
-    assert said in str(told.value)
+    assert said in str(output.value)

@@ -24,11 +24,11 @@ def put(hardware, path, value):
 
 @pytest.mark.parametrize("name", ["economics.planned", "serving"])
 def test_no_absurd_answer_within_the_bounds(name, x64):
-    theory = make(name, SYSTEM.coefficients)
+    estimator = make(name, SYSTEM.coefficients)
 
     @jax.jit
     def answers(hardware):
-        life = theory.estimate(MODEL.architecture, hardware, WORK, PLAN)
+        life = estimator.estimate(MODEL.architecture, hardware, WORK, PLAN)
         return life.ttft, life.tpot, life.cost
 
     tried = 0

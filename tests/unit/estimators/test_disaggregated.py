@@ -32,8 +32,8 @@ def pools(**changes):
 
 
 def life(wrapper=None, work=WORK, plan=None, hardware=None):
-    made = wrapper or Disaggregated.of(target=Economics.as_planned())
-    return estimate(made, dense(), hardware or nodes(), work, plan or pools())
+    built = wrapper or Disaggregated.of(target=Economics.as_planned())
+    return estimate(built, dense(), hardware or nodes(), work, plan or pools())
 
 
 def test_the_slower_pool_sets_the_rate():
@@ -84,14 +84,14 @@ def loop(wrapper, arch, hardware, workload, plan):
 
 def test_in_a_closed_loop_prompts_wait_for_a_prefill_worker(x64):
     """By Little: where prefill is the slower pool it is full, and the others wait for it."""
-    made = Disaggregated.of(target=Economics.as_planned())
+    built = Disaggregated.of(target=Economics.as_planned())
     for copies, load in ((8, 40), (1, 40), (1, 400)):
         work = WORK.replace(batch=jnp.asarray(1.0 * load))
-        decoding, found = loop(made, dense(), nodes(), work, pools(prefill_copies=copies))
-        terms = {name: float(x) for name, x in found.prefill.terms.items()}
-        alone = float(found.ttft) - terms["queue"]
+        decoding, result = loop(built, dense(), nodes(), work, pools(prefill_copies=copies))
+        terms = {name: float(x) for name, x in result.prefill.terms.items()}
+        alone = float(result.ttft) - terms["queue"]
         work_of_prefill = alone - sum(terms[x] for x in ("front", "transfer", "hand-over"))
-        rate = float(decoding) / (299 * float(found.tpot))
+        rate = float(decoding) / (299 * float(result.tpot))
         assert rate * work_of_prefill / copies < 1.0 + 1.0 / load
         if copies == 8:  # nearly all decode, and a prompt seldom waits
             assert terms["queue"] < 0.1 * alone and float(decoding) > 0.9 * load
@@ -139,16 +139,16 @@ def test_pools_may_differ_in_hardware_and_estimator():
 
 def test_gradients_are_finite_below_and_beyond_capacity():
     def logs(everything):
-        made, hardware, work, plan = everything
-        answer = made.estimate(dense(), hardware, work, plan)
+        built, hardware, work, plan = everything
+        answer = built.estimate(dense(), hardware, work, plan)
         return jnp.log(answer.ttft * answer.tpot * answer.throughput * answer.cost)
 
     slope = jax.jit(jax.grad(logs))
-    made = Disaggregated.of(target=Economics.as_planned())
+    built = Disaggregated.of(target=Economics.as_planned())
     for rate in (1.0, 1e5):
         work = WORK.replace(arrivals=Arrivals.of(rate=rate))
-        found = slope((made, nodes(), work, pools()))
-        assert np.all([np.isfinite(g) for g in jax.tree.leaves(found)])
+        result = slope((built, nodes(), work, pools()))
+        assert np.all([np.isfinite(g) for g in jax.tree.leaves(result)])
 
 
 def halves(**changes):
@@ -183,5 +183,5 @@ def test_gradients_of_split_layers_are_finite():
 
     forward = ForwardPass.of(sequences=600, cached_tokens=4000)
     wrapper = AttentionFeedforward.of(target=Serving.of())
-    found = jax.jit(jax.grad(log_time))((wrapper, nodes(), forward, halves()))
-    assert np.all([np.isfinite(g) for g in jax.tree.leaves(found)])
+    result = jax.jit(jax.grad(log_time))((wrapper, nodes(), forward, halves()))
+    assert np.all([np.isfinite(g) for g in jax.tree.leaves(result)])

@@ -91,24 +91,24 @@ def tables(folder):
     ],
 )
 def test_a_product_is_looked_up(tables, shape, mfu, lack):
-    found = tables.product(CHIP, Gemm(*numbers(*shape)), FP8)
-    assert (float(found.mfu), int(found.lack)) == (pytest.approx(mfu, rel=1e-6), lack)
+    result = tables.product(CHIP, Gemm(*numbers(*shape)), FP8)
+    assert (float(result.mfu), int(result.lack)) == (pytest.approx(mfu, rel=1e-6), lack)
 
 
 def test_a_product_far_away_is_another(folder):
     far = "16,40000,40000,5.0,0.2\n"
     (folder / "gemm" / "h800" / "data.csv").write_text(GEMM.splitlines()[0] + "\n" + far)
     tables = Tables.load(folder, "h800", 0.35, 0.9)
-    found = tables.product(CHIP, Gemm(*numbers(16, 1024, 512)), FP8)
-    assert int(found.lack) == NO_ROW  # its squared distance is above 1e9
+    result = tables.product(CHIP, Gemm(*numbers(16, 1024, 512)), FP8)
+    assert int(result.lack) == NO_ROW  # its squared distance is above 1e9
 
 
 @pytest.mark.parametrize(
     ("sequences", "context", "mfu"), [(1, 1024, 0.1), (60, 4000, 0.3), (66, 4095, 0.31)]
 )
 def test_decode_takes_the_nearest_row(tables, sequences, context, mfu):
-    found = tables.decode(CHIP, QUERY, *numbers(sequences, context), BF16)
-    assert float(found.mfu) == pytest.approx(mfu, rel=1e-6)
+    result = tables.decode(CHIP, QUERY, *numbers(sequences, context), BF16)
+    assert float(result.mfu) == pytest.approx(mfu, rel=1e-6)
 
 
 def test_decode_without_rows_of_the_cache_format(tables):
@@ -123,13 +123,13 @@ def test_decode_without_rows_of_the_cache_format(tables):
     [(1023, 0.35, NO_ROW), (1024, 0.4, MEASURED), (3000, 0.4, MEASURED), (4096, 0.5, MEASURED)],
 )
 def test_prefill_takes_the_floor(tables, length, mfu, lack):
-    found = tables.prefill(CHIP, QUERY, numbers(length)[0])
-    assert (float(found.mfu), int(found.lack)) == (pytest.approx(mfu, rel=1e-6), lack)
+    result = tables.prefill(CHIP, QUERY, numbers(length)[0])
+    assert (float(result.mfu), int(result.lack)) == (pytest.approx(mfu, rel=1e-6), lack)
 
 
 def test_prefill_without_a_table_is_nearly_ideal(tables):
-    found = tables.prefill(CHIP, LATENT, numbers(4096)[0])
-    assert (float(found.mfu), int(found.lack)) == (pytest.approx(0.9), NO_TABLE)
+    result = tables.prefill(CHIP, LATENT, numbers(4096)[0])
+    assert (float(result.mfu), int(result.lack)) == (pytest.approx(0.9), NO_TABLE)
 
 
 def test_experts_are_looked_up_exactly(tables):
@@ -153,10 +153,10 @@ def test_linear_attention_is_in_proportion_to_the_nearest_row(tables):
 def test_a_row_of_zero_is_not_divided_by(folder):
     path = folder / "mha" / "decode" / "h800" / "32-8-128.csv"
     path.write_text(DECODE.replace(",0.1\n", ",0.0004\n"))
-    found = Tables.load(folder, "h800", 0.35, 0.9).decode(
+    result = Tables.load(folder, "h800", 0.35, 0.9).decode(
         CHIP, QUERY, *numbers(1, 1024), cache=BF16
     )
-    assert (float(found.mfu), int(found.lack)) == (pytest.approx(0.35), ZERO)
+    assert (float(result.mfu), int(result.lack)) == (pytest.approx(0.35), ZERO)
 
 
 def test_attention_that_no_table_is_named_after_is_refused(tables):
@@ -171,10 +171,10 @@ def test_attention_that_no_table_is_named_after_is_refused(tables):
 def test_a_table_without_a_header_is_refused_when_it_is_needed(folder):
     path = folder / "mha" / "decode" / "h800" / "32-8-128.csv"
     path.write_text("".join(DECODE.splitlines(keepends=True)[1:]))
-    found = Tables.load(folder, "h800", 0.35, 0.9).decode(
+    result = Tables.load(folder, "h800", 0.35, 0.9).decode(
         CHIP, QUERY, *numbers(1, 1024), cache=BF16
     )
-    assert int(found.lack) == HEADLESS
+    assert int(result.lack) == HEADLESS
     error = load_kernel_tables(folder, "h800").headless["mha.decode", (32.0, 8.0, 128.0)]
     assert all(word in str(error) for word in ("32-8-128.csv", "line 1", "header"))
 
@@ -238,7 +238,7 @@ def model():
     return Architecture.of(width=1024, vocabulary=32000, tied=0, blocks=(block,))
 
 
-STEP = jax.jit(lambda theory, arch, forward, plan: theory.step(arch, HARDWARE, forward, plan))
+STEP = jax.jit(lambda estimator, arch, forward, plan: estimator.step(arch, HARDWARE, forward, plan))
 
 
 def decode(batch=16.0, context=4096.0):
@@ -246,10 +246,10 @@ def decode(batch=16.0, context=4096.0):
 
 
 def test_look_ups_that_lack_a_table_are_infeasible(folder):
-    theory = Kernels.from_tables(folder, "h800", 0.35)
-    found = STEP(theory, model(), decode(), KernelsPlan.of())
-    limit = found.limits["kernels without a measurement"]
-    assert float(limit.need) > 0 and not bool(found.feasible)
+    estimator = Kernels.from_tables(folder, "h800", 0.35)
+    result = STEP(estimator, model(), decode(), KernelsPlan.of())
+    limit = result.limits["kernels without a measurement"]
+    assert float(limit.need) > 0 and not bool(result.feasible)
 
 
 def test_a_look_up_that_hits_its_row_is_a_fortieth_faster(tables):
@@ -310,14 +310,14 @@ def test_latent_queries_count_where_the_cache_is_short(x64):
 
 
 def test_a_batch_that_does_not_fit_says_by_how_much(x64):
-    theory = Kernels.corrected().fitted(load_system("h800_sxm").coefficients["kernels"])
+    estimator = Kernels.corrected().fitted(load_system("h800_sxm").coefficients["kernels"])
     work = Workload.of(isl=4096, osl=512, batch=1)
-    largest = float(theory.largest_batch(model(), HARDWARE, work, KernelsPlan.of()))
+    largest = float(estimator.largest_batch(model(), HARDWARE, work, KernelsPlan.of()))
     # the cache of one token: 4 layers of 8 heads of 128 keys and values in two bytes; of a last
     # page of 16 tokens half is wasted
     each = 4 * 2 * 8 * 128 * 2 * (4096 + 512 + 8)
-    limit = STEP(theory, model(), decode(largest, 4607), KernelsPlan.of()).limits["memory"]
+    limit = STEP(estimator, model(), decode(largest, 4607), KernelsPlan.of()).limits["memory"]
     assert 0 <= float(limit.capacity - limit.need) < each
-    more = STEP(theory, model(), decode(largest + 3, 4607), KernelsPlan.of()).limits["memory"]
+    more = STEP(estimator, model(), decode(largest + 3, 4607), KernelsPlan.of()).limits["memory"]
     assert float(more.need - limit.need) == pytest.approx(3 * each)
     assert float(more.need) > float(more.capacity)

@@ -54,8 +54,8 @@ def test_alone_it_is_the_estimators_pass(model, tp):
             batch = (sequences, sequences * cached, 0.0, 0.0)
         else:
             batch = (0.0, 0.0, new, new * (cached + new / 2.0))
-        found = float(times(c, *(jnp.asarray([float(x)]) for x in batch))[0])
-        assert found == pytest.approx(expected, rel=1e-12)
+        result = float(times(c, *(jnp.asarray([float(x)]) for x in batch))[0])
+        assert result == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("model", "tp"), MODELS.items())
@@ -83,20 +83,20 @@ def test_a_pass_with_drafts_is_the_estimators(small):
     held = jnp.asarray(40.0), jnp.asarray(3000.0)
     step = jax.jit(lambda c, b, t: passes(c, b, t, 100.0 * b, 0.0 * b).decode.time)(c, *held)
     batch = [jnp.asarray(x) for x in (40.0, 120e3, 0.0, 0.0)]
-    found = verifying(c, *batch)
-    assert float(found.time) == pytest.approx(
+    result = verifying(c, *batch)
+    assert float(result.time) == pytest.approx(
         kept * float(step) * float(estimator.decode_factor), rel=1e-12
     )
     beside = [jnp.asarray(x) for x in (40.0, 120e3, 600.0, 180e3)]
     both = float(verifying(c, *beside).time)
-    for given, expected in ((batch, float(found.time)), (beside, both)):
+    for given, expected in ((batch, float(result.time)), (beside, both)):
         assert float(table(tabulated(c), *given)) == pytest.approx(expected, rel=1e-4)
     # a prompt alone is not slower for drafts of the model's own heads; another model computes it
     prompt = [jnp.asarray(x) for x in (0.0, 0.0, 600.0, 180e3)]
     without = float(times(plain, *(x[None] for x in prompt))[0])
     alone = float(verifying(c, *prompt).time)
     assert alone == pytest.approx(without, rel=1e-12) if small is None else alone > without
-    assert float(found.time) < both < float(found.time) + alone
+    assert float(result.time) < both < float(result.time) + alone
 
 
 def test_parts_of_prompts_have_their_tokens_and_pairs():
@@ -105,8 +105,8 @@ def test_parts_of_prompts_have_their_tokens_and_pairs():
 
     for given in ((1.0, 700.0, 0.0), (1.0, 700.0, 1300.0), (4.0, 175.0, 0.0)):
         count, part, _ = given
-        found = as_prompts(jnp.asarray(count * part), jnp.asarray(pairs(*given)))
-        np.testing.assert_allclose(found, given, rtol=1e-12)
+        result = as_prompts(jnp.asarray(count * part), jnp.asarray(pairs(*given)))
+        np.testing.assert_allclose(result, given, rtol=1e-12)
     # a prompt's own pairs are those of its parts, one after the other
     halves = pairs(1.0, 350.0, 0.0) + pairs(1.0, 350.0, 350.0)
     assert halves == pairs(1.0, 700.0, 0.0)
@@ -183,7 +183,7 @@ def test_float32_stays_so():
     with jax.enable_x64(False):
         c = context_of("llama-3.1-8b", 1)[-1]
         small = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), c)
-        found = jax.jit(mixed_time)(mixed(small), *(jnp.float32(x) for x in (10, 1e4, 256, 1e5)))
-    assert found.dtype == jnp.float32
+        result = jax.jit(mixed_time)(mixed(small), *(jnp.float32(x) for x in (10, 1e4, 256, 1e5)))
+    assert result.dtype == jnp.float32
     exact = mixed_pass(c, *(jnp.asarray(float(x)) for x in (10, 1e4, 256, 1e5))).time
-    assert float(found) == pytest.approx(float(exact), rel=2e-4)
+    assert float(result) == pytest.approx(float(exact), rel=2e-4)

@@ -113,24 +113,24 @@ def _programs(variant, count, seed):
                          [(Offloading.paper, (20, 8)), (Offloading.released, (15, 7))])  # fmt: skip
 def test_a_thousand_placements_agree_with_highs(make_variant, shape, x64):
     """500 jobs of each form, some infeasible: status exactly, optimum to 1e-8 and 1e-4."""
-    made = _programs(make_variant(), 500, seed=7)
-    assert made.rows.shape[1:] == shape
-    wide = jax.jit(jax.vmap(minimise))(*made)
-    narrow = jax.jit(jax.vmap(minimise))(*(np.asarray(x, np.float32) for x in made))
+    built = _programs(make_variant(), 500, seed=7)
+    assert built.rows.shape[1:] == shape
+    wide = jax.jit(jax.vmap(minimise))(*built)
+    narrow = jax.jit(jax.vmap(minimise))(*(np.asarray(x, np.float32) for x in built))
     infeasible = 0
     for i in range(500):
-        c, a, b, _ = (np.asarray(x[i]) for x in made)
+        c, a, b, _ = (np.asarray(x[i]) for x in built)
         scale, top = np.abs(a).max(axis=1), c.max()
         scale[scale == 0] = 1.0
         tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-        found = linprog(
+        result = linprog(
             c / top, A_ub=-a / scale[:, None], b_ub=-b / scale, method="highs", options=tight
         )
-        assert (found.status == 0) == bool(wide.feasible[i]) == bool(narrow.feasible[i]), i
-        infeasible += found.status != 0
-        if found.status == 0:
-            assert abs(c @ wide.x[i] / top / found.fun - 1) < 1e-8
-            assert abs(c @ np.asarray(narrow.x[i], float) / top / found.fun - 1) < 1e-4
+        assert (result.status == 0) == bool(wide.feasible[i]) == bool(narrow.feasible[i]), i
+        infeasible += result.status != 0
+        if result.status == 0:
+            assert abs(c @ wide.x[i] / top / result.fun - 1) < 1e-8
+            assert abs(c @ np.asarray(narrow.x[i], float) / top / result.fun - 1) < 1e-4
     assert 20 < infeasible < 300
 
 

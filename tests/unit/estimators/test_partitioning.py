@@ -29,13 +29,13 @@ TPU = partitioning_hardware("tpu_v4")
 
 
 @jax.jit
-def step(theory, arch, hardware, forward, plan):
-    return theory.step(arch, hardware, forward, plan)
+def step(estimator, arch, hardware, forward, plan):
+    return estimator.step(arch, hardware, forward, plan)
 
 
-def phase(plan, sequences=512.0, new=1.0, cached=100.0, theory=THEORY, arch=PALM):
+def phase(plan, sequences=512.0, new=1.0, cached=100.0, estimator=THEORY, arch=PALM):
     forward = ForwardPass.of(sequences=sequences, new_tokens=new, cached_tokens=cached)
-    return step(theory, arch, TPU, forward, plan)
+    return step(estimator, arch, TPU, forward, plan)
 
 
 # ---- laws
@@ -122,7 +122,7 @@ def test_one_shared_head_is_read_by_every_chip_unless_attention_is_cut_by_batch(
 def test_overlap_lies_between_sum_and_maximum():
     plan = slice_of(64)
     off, on = (
-        phase(plan, theory=THEORY.with_(hidden_memory=h, hidden_network=h)) for h in (0.0, 1.0)
+        phase(plan, estimator=THEORY.with_(hidden_memory=h, hidden_network=h)) for h in (0.0, 1.0)
     )
     terms = [float(t) for t in off.terms.values()]
     assert float(off.time) == pytest.approx(sum(terms), rel=1e-12)
@@ -168,7 +168,7 @@ def test_history_costs_attention_alone():
 
 @pytest.mark.parametrize(("sequences", "new"), [(64.0, 1.0), (8.0, 2048.0), (512.0, 2048.0)])
 def test_the_search_finds_the_best_of_all_plans(sequences, new):
-    found = phase(slice_of(64), sequences, new, 0.0, THEORY.replace(search=True))
+    result = phase(slice_of(64), sequences, new, 0.0, THEORY.replace(search=True))
     best = np.inf
     for code, by, (x, y, z) in itertools.product(
         range(len(LAYOUTS)), range(len(ATTENTION)), arrangements((4, 4, 4))
@@ -177,8 +177,8 @@ def test_the_search_finds_the_best_of_all_plans(sequences, new):
         one = phase(plan, sequences, new, 0.0)
         if one.feasible:
             best = min(best, float(one.time))
-    assert bool(found.feasible)
-    assert float(found.time) == pytest.approx(best, rel=1e-12)
+    assert bool(result.feasible)
+    assert float(result.time) == pytest.approx(best, rel=1e-12)
 
 
 def test_the_layout_is_a_leaf_that_vmap_reaches():

@@ -34,13 +34,13 @@ def stack(equation: Any) -> tuple[Place, ...]:
     itself, where the way begins, the check of its arguments, and ``jax.tree.map`` under the typed
     names of typed_jax/trees.py are left out.
     """
-    found: list[Place] = []
+    result: list[Place] = []
     for frame in equation.source_info.traceback.frames:
         _, inside, file = frame.file_name.partition("/infer_jax/")
         name = frame.function_name.split(".<locals>")[0]
         if inside and file not in LEFT_OUT and name != "Serving.estimate":
-            found.append((file, name))
-    return tuple(dict.fromkeys(found))
+            result.append((file, name))
+    return tuple(dict.fromkeys(result))
 
 
 def way(program: ClosedJaxpr, output: int, *, but: Place | None = None) -> set[Place]:

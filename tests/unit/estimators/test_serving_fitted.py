@@ -26,11 +26,11 @@ def serve():
         life = model.serve(seen, hardware, work, plan)
         return life.tpot, life.ttft, life.places
 
-    def told(model, batch=32.0, **plan):
+    def output(model, batch=32.0, **plan):
         work = ServingWorkload.of(isl=4096, osl=512, batch=batch)
         return tuple(map(float, all_three(model, work, Deployment.of(tp=8, ep=8, **plan))))
 
-    return told
+    return output
 
 
 def test_kernels_of_a_mixture_are_layer_gaps_of_its_engine(x64, serve):
@@ -151,8 +151,8 @@ def test_there_is_one_fit_and_every_engine_and_verb_gets_it():
     """Errors on unseen rows are those of the coefficients that `serving` has."""
     assert "serving.calibrated" not in VARIANTS
     for name in ("serving", "serving.vllm", "serving.sglang", "serving.trtllm"):
-        made = make(name)
-        paths = {path: float(value) for path, _, value in leaves(made)}
+        built = make(name)
+        paths = {path: float(value) for path, _, value in leaves(built)}
         for path, value in values().items():
             assert paths[path] == value, (name, path)
 

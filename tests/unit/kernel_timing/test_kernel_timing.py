@@ -53,27 +53,27 @@ def known():
 
 def test_a_fit_recovers_a_known_law(x64):
     law, family = known()
-    found = fitted(family, restarts=2)
-    assert np.abs(found.seen).max() < 1e-3
-    assert np.abs(found.unseen).max() < 1e-2
+    answer = fitted(family, restarts=2)
+    assert np.abs(answer.seen).max() < 1e-3
+    assert np.abs(answer.unseen).max() < 1e-2
     for name in ("compute", "memory", "fixed"):
-        assert float(getattr(found.coefficients, name)) == pytest.approx(
+        assert float(getattr(answer.coefficients, name)) == pytest.approx(
             float(getattr(law, name)), rel=0.02
         )
 
 
 def rows():
     """Times that look like a device's, two devices."""
-    made = []
+    built = []
     for family, given, _, _ in (
         case
         for cases in (kernels._products, kernels._grouped, kernels._decodes, kernels._prompts)
         for case in cases(kernels.TOY)
     ):
-        made.append(Timed(family, given, 1e-5))
-    made += [Timed("copy", {"moved": 2.0**k}, 1e-6 + 2.0**k / 1e10) for k in (16, 18, 20, 22)]
-    made += [Timed("all_reduce", {"moved": 2.0**20}, 1e-3)]
-    return made
+        built.append(Timed(family, given, 1e-5))
+    built += [Timed("copy", {"moved": 2.0**k}, 1e-6 + 2.0**k / 1e10) for k in (16, 18, 20, 22)]
+    built += [Timed("all_reduce", {"moved": 2.0**20}, 1e-3)]
+    return built
 
 
 def test_rates_are_those_of_the_fastest():
@@ -86,9 +86,9 @@ def test_rates_are_those_of_the_fastest():
 def test_a_shape_without_memory_is_left_out():
     lost = [r._replace(seconds=float("nan")) if r.given.get("m") == 64 else r for r in rows()]
     chip = profile.chip_of(lost, 16e9)
-    made = {f.name: f for f in profile.families_of(lost, chip)}
-    assert len(made["gemm"].seconds) == 4
-    assert np.isfinite(made["gemm"].seconds).all()
+    built = {f.name: f for f in profile.families_of(lost, chip)}
+    assert len(built["gemm"].seconds) == 4
+    assert np.isfinite(built["gemm"].seconds).all()
     with pytest.raises(InputError, match="out of memory"):
         profile.chip_of([r._replace(seconds=float("nan")) for r in lost], 16e9)
 
@@ -105,9 +105,9 @@ def test_a_profile_loads_as_a_shipped_one(base, tmp_path, x64):
     path = tmp_path / "mine.toml"
     path.write_text(profile.text([one], device))
     system = load_system(path)
-    theory = Kernels.corrected().fitted(system.coefficients["kernels"])
-    assert isinstance(theory.efficiency, Curves)
-    stored = theory.efficiency.gemm
+    estimator = Kernels.corrected().fitted(system.coefficients["kernels"])
+    assert isinstance(estimator.efficiency, Curves)
+    stored = estimator.efficiency.gemm
     for field in dataclasses.fields(stored):
         value = float(getattr(one.coefficients, field.name))
         assert float(getattr(stored, field.name)) == pytest.approx(value, rel=1e-3, abs=1e-12)

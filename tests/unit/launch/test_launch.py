@@ -29,15 +29,15 @@ def options(engine, command):
         assert launcher[::2] == ["--nodes", "--ntasks", "--ntasks-per-node", "--mpi"], launcher
     assert words[: len(start)] == start, command
     words = words[len(start) :]
-    found = {"model": words.pop(0)} if not words[0].startswith("--") else {}
+    result = {"model": words.pop(0)} if not words[0].startswith("--") else {}
     while words:
         name = words.pop(0)
         assert name in known["options"], f"{engine} takes no {name}"
-        assert name not in found, f"{name} twice"
+        assert name not in result, f"{name} twice"
         value = ""
         if words and not words[0].startswith("--"):
             value = words.pop(0)
-        found[name] = value
+        result[name] = value
         kind = known["options"][name]
         if kind == "int" and not value.startswith("$"):
             assert int(value) >= -1
@@ -50,11 +50,11 @@ def options(engine, command):
         elif kind != "int":
             assert value in kind.split(), (name, value)
         assert not words or words[0].startswith("--"), (name, words[:2])
-    return found
+    return result
 
 
-def number(found, name, otherwise=1):
-    return int(found.get(name, otherwise))
+def number(result, name, otherwise=1):
+    return int(result.get(name, otherwise))
 
 
 def serves(engine, launch, plan):
@@ -70,18 +70,18 @@ def serves(engine, launch, plan):
             assert len(mine) == (1 if nodes == 1 else 2)
 
 
-def vllm(found, one, plan):
-    copies = number(found, "--data-parallel-size") // one.groups
+def vllm(result, one, plan):
+    copies = number(result, "--data-parallel-size") // one.groups
     assert copies in (1, one.copies) and (copies == 1 or not plan.experts)
-    assert number(found, "--tensor-parallel-size") == one.tp
-    assert number(found, "--pipeline-parallel-size") == one.pp
-    assert number(found, "--data-parallel-size") == one.groups * copies
+    assert number(result, "--tensor-parallel-size") == one.tp
+    assert number(result, "--pipeline-parallel-size") == one.pp
+    assert number(result, "--data-parallel-size") == one.groups * copies
     # experts are dealt to all ranks of a stage, or each is cut over all of them
-    assert one.ep == (one.ranks if "--enable-expert-parallel" in found else 1)
-    assert number(found, "--max-num-seqs") * one.groups >= one.requests
-    assert number(found, "--max-model-len") == plan.context
-    tokens = number(found, "--max-num-batched-tokens")
-    assert tokens >= number(found, "--max-num-seqs")  # vllm/config/scheduler.py refuses less
+    assert one.ep == (one.ranks if "--enable-expert-parallel" in result else 1)
+    assert number(result, "--max-num-seqs") * one.groups >= one.requests
+    assert number(result, "--max-model-len") == plan.context
+    tokens = number(result, "--max-num-batched-tokens")
+    assert tokens >= number(result, "--max-num-seqs")  # vllm/config/scheduler.py refuses less
     decoding = 0 if one.role == "prefill" else math.ceil(one.requests / one.groups)
     most = tokens - decoding * (1 + one.drafts)
     stages = one.groups * one.pp  # of a pool that prefills each has a pass of its own
@@ -90,61 +90,61 @@ def vllm(found, one, plan):
         assert most == (min(one.chunk, ISL * prompts))
     else:  # as the estimator takes vLLM's passes to be
         assert tokens == max(8192, decoding * (1 + one.drafts))
-    assert found["model"] == plan.checkpoint.repository
-    assert bool(plan.checkpoint.cast) == ("--quantization" in found)
-    assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in found)
-    drafts = json.loads(found.get("--speculative-config", "{}"))
+    assert result["model"] == plan.checkpoint.repository
+    assert bool(plan.checkpoint.cast) == ("--quantization" in result)
+    assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in result)
+    drafts = json.loads(result.get("--speculative-config", "{}"))
     assert drafts.get("num_speculative_tokens", 0) == one.drafts
     if one.drafts:
         assert drafts.get("model", "") == plan.draft
         assert drafts["method"] == ("draft_model" if plan.draft else "mtp")
     roles = {"prefill": "kv_producer", "decode": "kv_consumer"}
-    moved = json.loads(found.get("--kv-transfer-config", "{}"))
+    moved = json.loads(result.get("--kv-transfer-config", "{}"))
     assert moved.get("kv_role") == roles.get(one.role)
-    nodes = number(found, "--nnodes")
+    nodes = number(result, "--nnodes")
     assert one.gpus <= nodes * one.machine and one.gpus % nodes == 0
     if nodes > 1:
-        assert ("--headless" in found) == (found["--node-rank"] != "0")
-        assert found["--master-addr"] == "$HEAD"
+        assert ("--headless" in result) == (result["--node-rank"] != "0")
+        assert result["--master-addr"] == "$HEAD"
 
 
-def sglang(found, one, plan):
-    copies = number(found, "--dp-size")
+def sglang(result, one, plan):
+    copies = number(result, "--dp-size")
     assert copies in (1, one.copies)
-    assert number(found, "--tp-size") == one.ranks
-    assert number(found, "--pp-size") == one.pp
-    assert number(found, "--attn-dp-size") == one.groups
-    assert number(found, "--ep-size") == one.ep
+    assert number(result, "--tp-size") == one.ranks
+    assert number(result, "--pp-size") == one.pp
+    assert number(result, "--attn-dp-size") == one.groups
+    assert number(result, "--ep-size") == one.ep
     # both are for all attention groups together, which divide them
-    assert number(found, "--max-running-requests") >= one.requests
-    chunk = number(found, "--chunked-prefill-size")
+    assert number(result, "--max-running-requests") >= one.requests
+    chunk = number(result, "--chunked-prefill-size")
     assert chunk == (-1 if one.chunk >= ISL else one.chunk * one.groups)
-    assert number(found, "--context-length") == plan.context
-    assert found["--model-path"] == plan.checkpoint.repository
-    assert bool(plan.checkpoint.cast) == ("--quantization" in found)
-    assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in found)
-    assert number(found, "--speculative-num-steps", 0) == one.drafts
+    assert number(result, "--context-length") == plan.context
+    assert result["--model-path"] == plan.checkpoint.repository
+    assert bool(plan.checkpoint.cast) == ("--quantization" in result)
+    assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in result)
+    assert number(result, "--speculative-num-steps", 0) == one.drafts
     if one.drafts:  # a chain: one more token is verified than is drafted
-        assert number(found, "--speculative-num-draft-tokens") == one.drafts + 1
-        assert found["--speculative-algorithm"] == ("STANDALONE" if plan.draft else "NEXTN")
-        assert found.get("--speculative-draft-model-path", "") == plan.draft
-    assert found.get("--disaggregation-mode", "") == one.role
-    nodes = number(found, "--nnodes")
+        assert number(result, "--speculative-num-draft-tokens") == one.drafts + 1
+        assert result["--speculative-algorithm"] == ("STANDALONE" if plan.draft else "NEXTN")
+        assert result.get("--speculative-draft-model-path", "") == plan.draft
+    assert result.get("--disaggregation-mode", "") == one.role
+    nodes = number(result, "--nnodes")
     assert one.gpus <= nodes * one.machine and one.tp * one.groups * one.pp % nodes == 0
-    assert nodes == 1 or found["--dist-init-addr"] == "$HEAD:20000"
-    assert nodes == 1 or "--dp-size" not in found
+    assert nodes == 1 or result["--dist-init-addr"] == "$HEAD:20000"
+    assert nodes == 1 or "--dp-size" not in result
 
 
-def trtllm(found, one, plan):
-    assert number(found, "--tp_size") == one.ranks
-    assert number(found, "--pp_size") == one.pp
-    assert number(found, "--ep_size") == one.ep
-    assert number(found, "--max_seq_len") == plan.context
-    assert number(found, "--max_batch_size") * one.groups >= one.requests
+def trtllm(result, one, plan):
+    assert number(result, "--tp_size") == one.ranks
+    assert number(result, "--pp_size") == one.pp
+    assert number(result, "--ep_size") == one.ep
+    assert number(result, "--max_seq_len") == plan.context
+    assert number(result, "--max_batch_size") * one.groups >= one.requests
     assert one.groups == 1 or one.tp == 1
-    assert found["model"] == plan.checkpoint.repository
+    assert result["model"] == plan.checkpoint.repository
     assert not plan.checkpoint.cast
-    files = "--config" in found
+    files = "--config" in result
     written = (one.groups > 1, one.chunk < ISL, plan.checkpoint.cache, one.drafts, one.role)
     assert files == any(written)
 
@@ -240,10 +240,10 @@ def test_a_rack_is_of_machines_of_four():
     degrees = {"tp": 1, "attention_dp": 16, "ep": 16, "pp": 1, "replicas": 2}
     plan = service("deepseek-r1", model, [system], degrees, 800, (8192, 1024))
     head, rest = launches(plan, "vllm")[0].steps
-    found = options("vllm", head.command)
-    assert (found["--nnodes"], found["--data-parallel-size"]) == ("4", "16")
+    result = options("vllm", head.command)
+    assert (result["--nnodes"], result["--data-parallel-size"]) == ("4", "16")
     assert options("vllm", rest.command)["--node-rank"] == "$RANK"
-    assert found["model"] == "deepseek-ai/DeepSeek-R1" and "--quantization" not in found
+    assert result["model"] == "deepseek-ai/DeepSeek-R1" and "--quantization" not in result
 
 
 def test_pools_of_one_machine_have_ports_and_gpus_of_their_own():
@@ -296,8 +296,8 @@ def test_the_longest_of_requests_that_differ_is_not_their_mean():
     degrees = {"tp": 1, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
     given = "llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0)
     for longest, context in ((9000.2, "9001"), (200000.0, "131072")):
-        made = launches(service(*given, most=math.inf, longest=(longest, "nearly all requests")))
-        for launch, (engine, name) in zip(made, LENGTH.items(), strict=True):
+        built = launches(service(*given, most=math.inf, longest=(longest, "nearly all requests")))
+        for launch, (engine, name) in zip(built, LENGTH.items(), strict=True):
             assert options(engine, launch.steps[0].command)[name] == context
             of, seats = launch.comments
             assert context in of and "nearly all requests" in of

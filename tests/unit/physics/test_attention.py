@@ -116,8 +116,8 @@ def read(attention, context: float) -> float:
     ],
 )
 def test_projections_by_hand(attention, width, expected):
-    made = att.of(attention).matrices(jnp.asarray(float(width)))
-    assert number(matmul.elements(made)) == expected
+    built = att.of(attention).matrices(jnp.asarray(float(width)))
+    assert number(matmul.elements(built)) == expected
 
 
 def test_convolutions_and_widths_by_hand():

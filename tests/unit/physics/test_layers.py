@@ -100,7 +100,7 @@ def test_tables_of_equally_many_rows_are_one_structure():
 def test_kernels_charge_a_hybrid_for_each_of_its_layers():
     """The time of a pass is that of its blocks, each alone, less what they share."""
     system = load_system("h20_sxm")
-    theory = Kernels.corrected().fitted(system.coefficients["kernels"])
+    estimator = Kernels.corrected().fitted(system.coefficients["kernels"])
     forward, plan = (
         ForwardPass.of(sequences=32, new_tokens=1, cached_tokens=4000),
         KernelsPlan.of(tp=2),
@@ -111,7 +111,7 @@ def test_kernels_charge_a_hybrid_for_each_of_its_layers():
         blocks = tuple(
             b.replace(count=n) for b, n in zip((FULL, RECURRENT, BARE), counts, strict=True)
         )
-        return theory.step(model(*blocks), system.hardware, forward, plan).time
+        return estimator.step(model(*blocks), system.hardware, forward, plan).time
 
     none, full, recurrent, bare, hybrid = (
         float(seconds(jnp.asarray(counts)))

@@ -31,36 +31,36 @@ def programs():
 def referee(programs):
     """HiGHS: (feasible, optimum) of each program."""
     cost, rows, bounds, _ = programs
-    found = [
+    result = [
         linprog(c, A_ub=-a, b_ub=-b, method="highs")
         for c, a, b in zip(cost, rows, bounds, strict=True)
     ]
-    assert {f.status for f in found} == {0, 2}
-    return np.array([f.status == 0 for f in found]), np.array(
-        [f.fun if f.status == 0 else np.nan for f in found]
+    assert {f.status for f in result} == {0, 2}
+    return np.array([f.status == 0 for f in result]), np.array(
+        [f.fun if f.status == 0 else np.nan for f in result]
     )
 
 
 def test_status_and_optimum_agree_with_highs(programs, referee, x64):
     feasible, optimum = referee
-    found = solve(*programs)
-    assert np.array_equal(found.feasible, feasible)
+    result = solve(*programs)
+    assert np.array_equal(result.feasible, feasible)
     assert 200 < feasible.sum() < 900
-    ours = np.einsum("bi,bi->b", programs[0], found.x)[feasible]
+    ours = np.einsum("bi,bi->b", programs[0], result.x)[feasible]
     np.testing.assert_allclose(ours, optimum[feasible], rtol=1e-8, atol=1e-8)
-    slack = np.einsum("bij,bj->bi", programs[1], found.x) - programs[2]
+    slack = np.einsum("bij,bj->bi", programs[1], result.x) - programs[2]
     assert slack[feasible].min() > -1e-9
-    assert np.min(found.x[feasible]) > -1e-9
-    assert np.all(np.asarray(found.excess)[feasible] == 0)
+    assert np.min(result.x[feasible]) > -1e-9
+    assert np.all(np.asarray(result.excess)[feasible] == 0)
 
 
 def test_float32_agrees_with_highs(programs, referee):
     feasible, optimum = referee
     narrow = [np.asarray(x, np.float32) for x in programs]
-    found = solve(*narrow)
-    assert found.x.dtype == np.float32
-    assert np.array_equal(found.feasible, feasible)
-    ours = np.einsum("bi,bi->b", programs[0], found.x)[feasible]
+    result = solve(*narrow)
+    assert result.x.dtype == np.float32
+    assert np.array_equal(result.feasible, feasible)
+    ours = np.einsum("bi,bi->b", programs[0], result.x)[feasible]
     np.testing.assert_allclose(ours, optimum[feasible], rtol=1e-4, atol=1e-4)
 
 
@@ -68,14 +68,14 @@ def test_duals_prove_optimality(programs, referee, x64):
     """y >= 0, y A <= c and y b = c x: no other point can cost less."""
     feasible, _ = referee
     cost, rows, bounds, _ = programs
-    found = solve(*programs)
-    duals = np.einsum("bi,bij->bj", cost, found.slope)
+    result = solve(*programs)
+    duals = np.einsum("bi,bij->bj", cost, result.slope)
     assert duals[feasible].min() > -1e-8
     reduced = cost - np.einsum("bi,bij->bj", duals, rows)
     assert reduced[feasible].min() > -1e-8
     np.testing.assert_allclose(
         np.einsum("bi,bi->b", duals, bounds)[feasible],
-        np.einsum("bi,bi->b", cost, found.x)[feasible],
+        np.einsum("bi,bi->b", cost, result.x)[feasible],
         atol=1e-8,
     )
 
@@ -84,15 +84,15 @@ def test_infeasible_rows_are_proven_and_relaxed_least(programs, referee, x64):
     """The rows of the proof alone are infeasible, and the excess is the least by HiGHS."""
     feasible, _ = referee
     cost, rows, bounds, _ = programs
-    found = solve(*programs)
+    result = solve(*programs)
     for i in np.flatnonzero(~feasible)[:60]:
-        proof = np.asarray(found.proof[i])
+        proof = np.asarray(result.proof[i])
         assert proof.any()
         alone = linprog(cost[i], A_ub=-rows[i][proof], b_ub=-bounds[i][proof], method="highs")
         assert alone.status == 2
         wide = np.column_stack([rows[i], np.ones(ROWS)])
         least = linprog(np.eye(COLUMNS + 1)[-1], A_ub=-wide, b_ub=-bounds[i], method="highs")
-        np.testing.assert_allclose(found.excess[i], least.fun, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(result.excess[i], least.fun, rtol=1e-7, atol=1e-9)
 
 
 def _optimum(cost, rows, bounds, relax):
@@ -133,8 +133,8 @@ def test_the_vertex_itself_has_the_right_derivative(x64):
 
     def crossing(b):
         rows = jnp.array([[-3.0, 1.0], [1.0, 1.0]])
-        found = minimise(jnp.array([0.0, 1.0]), rows, jnp.stack([0.0 * b, b]), jnp.ones(2))
-        return found.x
+        result = minimise(jnp.array([0.0, 1.0]), rows, jnp.stack([0.0 * b, b]), jnp.ones(2))
+        return result.x
 
     x, dx = jax.jvp(crossing, (jnp.asarray(2.0),), (jnp.asarray(1.0),))
     np.testing.assert_allclose(x, [0.5, 1.5], rtol=1e-12)
@@ -157,10 +157,10 @@ def test_the_gradient_jumps_where_the_best_vertex_changes(x64):
 
 
 def test_a_program_at_its_start_takes_no_pivot(x64):
-    found = minimise(np.ones(2), -np.eye(2), -np.ones(2), np.ones(2))
-    assert int(found.pivots) == 0
-    assert np.array_equal(found.x, [0.0, 0.0])
-    assert bool(found.feasible)
+    result = minimise(np.ones(2), -np.eye(2), -np.ones(2), np.ones(2))
+    assert int(result.pivots) == 0
+    assert np.array_equal(result.x, [0.0, 0.0])
+    assert bool(result.feasible)
 
 
 def test_contradicting_rows_that_may_not_give_way_are_infeasible(x64):

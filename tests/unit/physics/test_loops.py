@@ -107,8 +107,8 @@ def test_single_precision_is_finite_and_agrees():
     with jax.enable_x64(False):
         single = opened(*(np.asarray(x, np.float32) for x in (*servers, rate)))
     for name in ("ttft", "tpot", "latency", "decoding", "running", "rate", "capacity"):
-        found, expected = (np.asarray(getattr(s, name)) for s in (single, double))
-        assert np.all(np.isfinite(found)), name
-        near = np.isclose(found, expected, rtol=1e-2, atol=1e-9)
+        result, expected = (np.asarray(getattr(s, name)) for s in (single, double))
+        assert np.all(np.isfinite(result)), name
+        near = np.isclose(result, expected, rtol=1e-2, atol=1e-9)
         assert np.mean(near) > 0.995, name  # a chunk or a cohort more is a jump
     assert all(np.all(np.isfinite(t)) for t in single.ttft_at)

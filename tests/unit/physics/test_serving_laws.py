@@ -161,12 +161,12 @@ def beside(running, prompt, turns=127.0, budget=8192.0, equal=True):
 @pytest.mark.usefixtures("x64")
 def test_a_convoy_by_hand():
     """Four prompts of 10,240 in passes of 8,192 less those that decode: six, the last not full."""
-    found = beside(4.0, 10240.0)
+    result = beside(4.0, 10240.0)
     room = 8192.0 - 4.0 * 127.0 / 129.0
-    assert float(found.room) == pytest.approx(room) and float(found.chunks) == 2.0
+    assert float(result.room) == pytest.approx(room) and float(result.chunks) == 2.0
     missing = 6.0 * room - 4.0 * 10240.0
-    assert float(found.met) == pytest.approx((2.0 * room - 10240.0 - missing / 4.0) / 10240.0)
-    assert float(found.turns) == 0.0
+    assert float(result.met) == pytest.approx((2.0 * room - 10240.0 - missing / 4.0) / 10240.0)
+    assert float(result.turns) == 0.0
     # more prompts than a period has passes for: all are full, and prompts wait for the rest
     many = beside(200.0, 10240.0)
     tokens = 200.0 * (10240.0 + 127.0)
@@ -179,13 +179,13 @@ def test_prompts_met_are_those_of_others(equal):
     """Alone none; never more than there are; more of them in larger groups of long prompts."""
     loads = np.array([1.0, 2.0, 8.0, 64.0, 500.0, 4000.0])
     for length in (10.0, 4000.0, 20000.0):
-        found = [beside(n, length, equal=equal) for n in loads]
-        met = np.array([float(x.met) for x in found])
+        result = [beside(n, length, equal=equal) for n in loads]
+        met = np.array([float(x.met) for x in result])
         assert met[0] == pytest.approx(0.0, abs=1e-4 * 8192.0 / length)
         assert np.all(met <= loads - 1.0 + 1e-9)
-        waits = np.array([float(x.turns) for x in found])
+        waits = np.array([float(x.turns) for x in result])
         assert waits[-1] > waits[0] - 1e-9 and np.all(np.isfinite(waits))
-        assert all(0.0 < float(x.room) <= 8192.0 for x in found)
+        assert all(0.0 < float(x.room) <= 8192.0 for x in result)
 
 
 @pytest.mark.usefixtures("x64")

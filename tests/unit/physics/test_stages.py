@@ -14,8 +14,8 @@ from infer_jax.physics.stages import longest
 def test_it_is_that_of_layers_dealt_out_in_turn(layers):
     for stages in range(1, 17):
         dealt = np.bincount(np.arange(layers) % stages, minlength=stages)
-        found = float(longest(jnp.asarray(float(layers)), jnp.asarray(float(stages))))
-        assert found * layers / stages == pytest.approx(dealt.max(), rel=1e-6)
+        result = float(longest(jnp.asarray(float(layers)), jnp.asarray(float(stages))))
+        assert result * layers / stages == pytest.approx(dealt.max(), rel=1e-6)
 
 
 def test_a_step_has_no_slope():

@@ -43,15 +43,15 @@ def system():
 
 
 @pytest.fixture(scope="module")
-def made(arch, system):
+def built(arch, system):
     work = Workload.of(isl=ISL, osl=OSL)
     legal = layouts(arch, GPUS)
     return table(Serving.of(), arch, system.hardware, work, legal, Deployment.of())
 
 
-def chosen(made, count: Any = 3, price: Any = 2.0, **asked: Any):
+def chosen(built, count: Any = 3, price: Any = 2.0, **asked: Any):
     return choices(
-        "h100_sxm", price, made, Requirements(**{"chips": GPUS, **asked}), ISL, OSL, count
+        "h100_sxm", price, built, Requirements(**{"chips": GPUS, **asked}), ISL, OSL, count
     )
 
 
@@ -90,12 +90,12 @@ def test_instances_divide_a_machine_or_are_whole_machines(hardware, sizes):
     assert {x.chips for x in legal} == sizes
 
 
-def test_the_cheapest_plan_is_that_of_a_loop_over_all(made):
-    met, missed = chosen(made, price=2.0, **LIMIT)
+def test_the_cheapest_plan_is_that_of_a_loop_over_all(built):
+    met, missed = chosen(built, price=2.0, **LIMIT)
     assert met and not missed
-    s = made.estimates
+    s = built.estimates
     best = np.inf
-    for i in range(len(made.batch)):
+    for i in range(len(built.batch)):
         limits = all(x.need[i] <= x.capacity[i] for x in s.decode.limits.values())
         if limits and s.ttft[i] <= LIMIT["ttft"] and s.tpot[i] <= LIMIT["tpot"]:
             best = min(best, 2.0 / 3600 / (s.throughput[i] / OSL * (ISL + OSL)) * 1e6)
@@ -103,19 +103,19 @@ def test_the_cheapest_plan_is_that_of_a_loop_over_all(made):
     assert [c.usd_per_mtok for c in met] == sorted(c.usd_per_mtok for c in met)
 
 
-def test_a_row_is_what_the_estimator_says(made, arch, system):
-    i = len(made.batch) // 2
-    plan = Deployment.of(**made.at(i)._asdict())
-    work = Workload.of(isl=ISL, osl=OSL, batch=made.batch[i])
+def test_a_row_is_what_the_estimator_says(built, arch, system):
+    i = len(built.batch) // 2
+    plan = Deployment.of(**built.at(i)._asdict())
+    work = Workload.of(isl=ISL, osl=OSL, batch=built.batch[i])
     estimate = jax.jit(Serving.estimate, compiler_options=QUICK)
     life = estimate(Serving.of(), arch, system.hardware, work, plan)
-    assert made.estimates.tpot[i] == pytest.approx(float(life.tpot), rel=1e-12)
-    assert made.estimates.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
+    assert built.estimates.tpot[i] == pytest.approx(float(life.tpot), rel=1e-12)
+    assert built.estimates.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
 
 
-def test_no_plan_beats_one_of_the_frontier(made):
-    met, missed = chosen(made, frontier=True, **LIMIT)
-    s, near = made.estimates, 1 + 1e-6
+def test_no_plan_beats_one_of_the_frontier(built):
+    met, missed = chosen(built, frontier=True, **LIMIT)
+    s, near = built.estimates, 1 + 1e-6
     fits = np.all([x.need <= x.capacity for x in s.decode.limits.values()], axis=0)
     fits &= (s.ttft <= LIMIT["ttft"]) & (s.tpot <= LIMIT["tpot"])
     cost = 2.0 / 3600 / (s.throughput[fits] / OSL * (ISL + OSL)) * 1e6
@@ -128,17 +128,17 @@ def test_no_plan_beats_one_of_the_frontier(made):
 
 @pytest.mark.parametrize("frontier", [False, True])
 @pytest.mark.parametrize(("groups", "shown"), [(4, 8), (1, 1)])
-def test_of_layouts_that_answer_alike_one_is_shown(made, frontier, groups, shown):
+def test_of_layouts_that_answer_alike_one_is_shown(built, frontier, groups, shown):
     """The usual one: whole experts beside attention groups, cut ones without; at one batch."""
     tp = 8 // groups
     same = [Layout(tp, groups, ep, 1) for ep in (4, 2, 1, 8)]
-    rows = np.flatnonzero(made.layout == made.layout[-1])
+    rows = np.flatnonzero(built.layout == built.layout[-1])
     every = np.tile(rows, len(same))
     alike = LayoutEstimates(
         same,
         np.repeat(np.arange(len(same)), len(rows)),
-        made.batch[every],
-        jax.tree.map(lambda x: x[every], made.estimates),
+        built.batch[every],
+        jax.tree.map(lambda x: x[every], built.estimates),
     )
     met, _ = chosen(alike, count=4, frontier=frontier)
     assert {pools_of(c.degrees)[0]["ep"] for c in met} == {shown}
@@ -146,36 +146,36 @@ def test_of_layouts_that_answer_alike_one_is_shown(made, frontier, groups, shown
 
 
 @pytest.mark.parametrize("name", ["ttft", "tpot"])
-def test_a_looser_limit_never_costs_more(made, name):
+def test_a_looser_limit_never_costs_more(built, name):
     costs = []
     for loosened in (1.0, 1.3, 2.0, 10.0):
-        met, _ = chosen(made, **{**LIMIT, name: LIMIT[name] * loosened})
+        met, _ = chosen(built, **{**LIMIT, name: LIMIT[name] * loosened})
         costs.append(met[0].usd_per_mtok)
     assert costs == sorted(costs, reverse=True)
 
 
-def test_where_nothing_meets_the_limits_the_nearest_say_what_they_break(made):
-    met, missed = chosen(made, ttft=1e-3, tpot=1e-3)
+def test_where_nothing_meets_the_limits_the_nearest_say_what_they_break(built):
+    met, missed = chosen(built, ttft=1e-3, tpot=1e-3)
     assert not met
     nearest = missed[0]
     assert nearest.excess["TTFT"] == pytest.approx(nearest.ttft / 1e-3 - 1)
     assert nearest.excess["TPOT"] == pytest.approx(nearest.tpot / 1e-3 - 1)
-    worst = np.maximum(made.estimates.ttft, made.estimates.tpot) / 1e-3 - 1
+    worst = np.maximum(built.estimates.ttft, built.estimates.tpot) / 1e-3 - 1
     assert max(nearest.excess.values()) == pytest.approx(worst.min())
 
 
-def test_traffic_is_carried_by_the_fewest_replicas(made):
-    met, _ = chosen(made, chips=np.inf, rate=90.0, **LIMIT)
+def test_traffic_is_carried_by_the_fewest_replicas(built):
+    met, _ = chosen(built, chips=np.inf, rate=90.0, **LIMIT)
     assert any(pools_of(c.degrees)[0]["replicas"] > 1 for c in met)
     for c in met:
         replicas = pools_of(c.degrees)[0]["replicas"]
         assert c.requests_per_s == pytest.approx(90.0)
         row = np.flatnonzero(
-            (made.batch == c.batch)
-            & (made.chips == c.chips / replicas)
-            & (made.estimates.tpot == c.tpot)
+            (built.batch == c.batch)
+            & (built.chips == c.chips / replicas)
+            & (built.estimates.tpot == c.tpot)
         )[0]
-        each = made.estimates.throughput[row] * made.chips[row] / OSL
+        each = built.estimates.throughput[row] * built.chips[row] / OSL
         assert replicas * each >= 90.0 > (replicas - 1) * each
 
 
@@ -195,8 +195,8 @@ def test_pools_leave_chips_to_each_other():
     arch, system = load_model("qwen3-235b-a22b").architecture, load_system("h200_sxm")
     side, legal = Side("h200_sxm", system.hardware, Serving.of()), layouts(arch, 16)
     work, asked = Workload.of(isl=ISL, osl=OSL), Requirements(tpot=0.05, chips=16)
-    found = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked)
-    assert found.met and all(c.chips <= 16 for c in found.met)
+    result = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked)
+    assert result.met and all(c.chips <= 16 for c in result.met)
 
 
 def test_pools_have_no_pipeline_stages(arch, system):
@@ -206,10 +206,10 @@ def test_pools_have_no_pipeline_stages(arch, system):
     alone = asked((staged, staged), Deployment.of(), Requirements(chips=3))
     assert alone == ([], [], 0)
     legal = [Layout(1, 1, 1, 1), *staged]
-    found = asked((legal, legal), Deployment.of(), Requirements(chips=3), count=64)
+    result = asked((legal, legal), Deployment.of(), Requirements(chips=3), count=64)
     plain = asked((legal[:1], legal[:1]), Deployment.of(), Requirements(chips=3), count=64)
-    assert found == plain and found.met
-    assert not any("PP" in c.layout for c in found.met)
+    assert result == plain and result.met
+    assert not any("PP" in c.layout for c in result.met)
 
 
 def test_pools_are_the_best_of_a_count_of_all(arch, system):

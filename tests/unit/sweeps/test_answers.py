@@ -100,8 +100,8 @@ def test_best_under_limits_and_the_near_misses(table):
     under = {"tpot": 3.0, "speed": 0.4}
     met = (table[4] > 0) & (table[6] <= 3.0) & (table[0] >= 0.4)
     expected = min(np.flatnonzero(met), key=lambda i: (table[1][i], i))
-    found = sweep_it(Best("cost", under=under))
-    assert (found.index, found.met) == ([expected], True)
+    actual = sweep_it(Best("cost", under=under))
+    assert (actual.index, actual.met) == ([expected], True)
     result = sweep_it(Best("cost", under={"tpot": 0.01}, misses=3))
     memory = np.maximum(table[7] * 4 / (40 * table[2]) - 1, 0)
     excess = np.maximum(table[6] / 0.01 - 1, memory)
@@ -116,9 +116,9 @@ def test_histogram_and_quantiles(table):
     answer = sweep_it(Histogram("cost", edges), 128).answer
     expected = np.bincount(np.searchsorted(edges, cost, side="right"), minlength=5)
     assert answer is not None and answer["counts"] == expected.tolist()
-    told = sweep_it(Quantiles("cost", (0.0, 0.5, 1.0)), 128).answer
-    assert told is not None and told["points"] == len(cost)
-    for bounds in told["quantiles"]:
+    output = sweep_it(Quantiles("cost", (0.0, 0.5, 1.0)), 128).answer
+    assert output is not None and output["points"] == len(cost)
+    for bounds in output["quantiles"]:
         true = np.quantile(cost, bounds["q"], method="inverted_cdf")
         assert bounds["at_least"] <= true < bounds["below"] <= bounds["at_least"] * 1.005
 

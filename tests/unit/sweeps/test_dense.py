@@ -34,8 +34,8 @@ def test_a_dense_frontier_is_whole_and_never_long_without_a_report():
         reports.append(time.monotonic())
         assert reports[-1] - reports[-2] < LONGEST
 
-    found = run(dense(count), precision="float64", progress=report)
-    columns = found.columns
+    result = run(dense(count), precision="float64", progress=report)
+    columns = result.columns
     for name in (0, 1):
         mine = columns["hardware"] == name
         for tp in (1.0, 2.0):
@@ -43,7 +43,7 @@ def test_a_dense_frontier_is_whole_and_never_long_without_a_report():
             # one of the two degrees is the faster at each batch, and none of its batches is beaten
             assert len(on) == len(np.unique(on))
         assert mine.sum() >= count - 1
-    assert len(set(found.index)) == len(found)
+    assert len(set(result.index)) == len(result)
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
@@ -62,15 +62,15 @@ def test_stopped_and_carried_on_it_is_the_same_to_the_count(tmp_path, monkeypatc
 
     for after in (1000, 9000, 17000):
         stop.after = after
-        with pytest.raises(Stopped, match="goes on from") as told:
+        with pytest.raises(Stopped, match="goes on from") as output:
             run(space, chunk=256, checkpoint=path, progress=stop)
-        assert path.exists() and told.value.number == asked
-        assert told.value.position < told.value.total
-    found = run(space, chunk=1024, checkpoint=path)
-    assert found.index == whole.index
+        assert path.exists() and output.value.number == asked
+        assert output.value.position < output.value.total
+    result = run(space, chunk=1024, checkpoint=path)
+    assert result.index == whole.index
     for name in ("tpot", "throughput"):
-        assert found.columns[name].tobytes() == whole.columns[name].tobytes()
-    facts, expected = found.provenance, whole.provenance
+        assert result.columns[name].tobytes() == whole.columns[name].tobytes()
+    facts, expected = result.provenance, whole.provenance
     assert facts["counts"] == expected["counts"]
     assert facts.get("decided_in_float64") == expected.get("decided_in_float64") is not None
 

@@ -56,9 +56,9 @@ def prepared(**given):
     ],
 )
 def test_what_no_point_may_have_is_refused_at_the_door(given, named, allowed):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as output:
         prepared(**given)
-    assert named in str(told.value) and allowed in str(told.value).split("allowed:")[1]
+    assert named in str(output.value) and allowed in str(output.value).split("allowed:")[1]
 
 
 def test_what_some_points_may_have_is_left_out_elsewhere():
@@ -70,8 +70,8 @@ def test_what_some_points_may_have_is_left_out_elsewhere():
         {"isl": Axis.values(*isl), "prefix": Axis.values(*prefix)},
         {"tp": Axis.values(*tp)},
     )
-    found = sweep(make("economics.planned"), grid, Everything("ttft"), chunk=8)
-    columns = found.columns
+    result = sweep(make("economics.planned"), grid, Everything("ttft"), chunk=8)
+    columns = result.columns
     asked = {
         (m.name, i, p, t)
         for m in (SMALL, LARGE)
@@ -82,7 +82,7 @@ def test_what_some_points_may_have_is_left_out_elsewhere():
     }
     names = ("arch", "workload.isl", "workload.prefix", "plan.tp")
     kept = set(zip(*(columns[n].tolist() for n in names), strict=True))
-    assert found.provenance["counts"]["accepted"] == str(len(asked)) == "15"
+    assert result.provenance["counts"]["accepted"] == str(len(asked)) == "15"
     assert kept <= asked and {k for k in asked if k[3] > 1} <= kept
     assert columns["ttft"].min() > 0
 
@@ -90,8 +90,8 @@ def test_what_some_points_may_have_is_left_out_elsewhere():
 def test_requests_beyond_the_longest_context_are_left_out():
     axes = {"isl": Axis.values(1000, 131000), "osl": Axis.values(72, 100)}
     grid = space(work=axes, plan={"tp": 8})
-    found = sweep(make("economics.planned"), grid, Everything("ttft"), chunk=8)
-    assert found.provenance["counts"]["accepted"] == "3"
+    result = sweep(make("economics.planned"), grid, Everything("ttft"), chunk=8)
+    assert result.provenance["counts"]["accepted"] == "3"
     searched = sweep(make("economics.level2"), grid, Everything("ttft"), chunk=8)
     assert searched.provenance["counts"]["accepted"] == "3"
 
@@ -101,8 +101,8 @@ def test_a_table_too_large_is_asked_of_each_point(monkeypatch):
 
     monkeypatch.setattr(lawful, "LARGEST", 2)
     axes = {"isl": Axis.values(512, 1024), "prefix": Axis.values(0, 900)}
-    found = sweep(make("economics.planned"), space(work=axes), Everything("ttft"), chunk=8)
-    assert found.provenance["counts"]["accepted"] == "3"
+    result = sweep(make("economics.planned"), space(work=axes), Everything("ttft"), chunk=8)
+    assert result.provenance["counts"]["accepted"] == "3"
 
 
 def test_a_theory_that_splits_the_chips_itself_takes_any_number_of_them():

@@ -101,14 +101,14 @@ def outcome(read) -> str:
 def tried(reader, count, path, seed):
     """Half of them damaged as text, half as values of other types, depths and sizes."""
     load, of, good = READERS[reader]
-    found = []
+    result = []
     for index, whole in enumerate(good):
         dice, table = random.Random(seed + index), tomllib.loads(whole)
         share = count // (2 * len(good))
         for data in damaged(whole.encode(), share, seed=seed + index):
             path.write_bytes(data)
             try:
-                found.append(outcome(lambda: load(path)))
+                result.append(outcome(lambda: load(path)))
             except Exception as error:
                 raise AssertionError(data.decode("utf-8", "replace")) from error
         for _ in range(share):
@@ -116,10 +116,10 @@ def tried(reader, count, path, seed):
             if not isinstance(changed, dict):  # which no TOML file is
                 continue
             try:
-                found.append(outcome(lambda: of("x.toml", changed)))  # noqa: B023
+                result.append(outcome(lambda: of("x.toml", changed)))  # noqa: B023
             except Exception as error:
                 raise AssertionError(str(changed)) from error
-    return found
+    return result
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -31,9 +31,10 @@ def random_grid(seed, points):
 
 def same(seed, points):
     """Both frontiers, and how many points float64 had to decide."""
-    keep, theory = Pareto("speed", "cost"), make("economics.planned")
+    keep, estimator = Pareto("speed", "cost"), make("economics.planned")
     narrow, wide = (
-        sweep(theory, random_grid(seed, points), keep, precision=p) for p in ("float32", "float64")
+        sweep(estimator, random_grid(seed, points), keep, precision=p)
+        for p in ("float32", "float64")
     )
     assert narrow.index == wide.index and len(wide) > 1
     for name in ("speed", "cost", "tpot"):
@@ -54,9 +55,9 @@ def test_whole_counts_are_exact_and_others_are_not(first):
     space = Space(arch(), hardware(memory=1e9), workload(batch=Axis.linear(1, 40, 400)), spread)
     keep = Pareto(first, "tpot", "chips" if first == "cost" else "cost")
     for kept in (keep, Pareto(*keep.objectives[:2])):
-        found = [sweep(Toy.of(), space, kept, precision=p).index for p in ("float32", "float64")]
-        assert found[0] == found[1]
-        assert len(found[0]) > 1
+        answer = [sweep(Toy.of(), space, kept, precision=p).index for p in ("float32", "float64")]
+        assert answer[0] == answer[1]
+        assert len(answer[0]) > 1
 
 
 def test_equal_counts_do_not_fill_the_rows():
@@ -64,8 +65,8 @@ def test_equal_counts_do_not_fill_the_rows():
     spread = plan(tp=Axis.values(1, 2), pp=Axis.integers(1, 4))
     grid = workload(batch=Axis.linear(1, 40, 20_000))
     space = Space(arch(), hardware(memory=1e9), grid, spread)
-    found = sweep(Toy.of(), space, Pareto("tpot", "cost", "chips"))
-    assert found.provenance.get("decided_in_float64", 0) < 160_000 / 20
+    answer = sweep(Toy.of(), space, Pareto("tpot", "cost", "chips"))
+    assert answer.provenance.get("decided_in_float64", 0) < 160_000 / 20
 
 
 @pytest.mark.slow

@@ -98,9 +98,9 @@ def test_a_coefficient_may_be_a_table():
     systems = [load_system("h100_sxm"), load_system("h200_sxm")]
     space = Space(arch(), systems, workload(), plan(tp=Axis.values(1, 2)))
     tabled = Tabled.of().replace(scale=np.array([3.0, 2.0, 5.0]))
-    found, plain = (
-        sweep(theory, space, TopK(4, "tpot"), chunk=8)
-        for theory in (tabled, Toy.of().replace(scale=np.float64(2.0)))
+    answer, plain = (
+        sweep(priced, space, TopK(4, "tpot"), chunk=8)
+        for priced in (tabled, Toy.of().replace(scale=np.float64(2.0)))
     )
-    assert found.index == plain.index and len(found) == 4
-    assert found.columns["tpot"].tolist() == plain.columns["tpot"].tolist()
+    assert answer.index == plain.index and len(answer) == 4
+    assert answer.columns["tpot"].tolist() == plain.columns["tpot"].tolist()

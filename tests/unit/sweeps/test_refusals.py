@@ -70,9 +70,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_refused_in_one_sentence(case):
     work, value, allowed = CASES[case]
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as output:
         work()
-    sentence = str(told.value)
+    sentence = str(output.value)
     assert value in sentence and allowed in sentence.split("allowed:")[1] and "\n" not in sentence
 
 

@@ -42,23 +42,23 @@ def _programs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone():
     """The answer of one device in one process, in one go."""
-    told = end(begin())
-    assert told["devices"] == 1 and len(told["answer"]["index"]) > 50 and told["misses"] > 0
-    return told["answer"]
+    output = end(begin())
+    assert output["devices"] == 1 and len(output["answer"]["index"]) > 50 and output["misses"] > 0
+    return output["answer"]
 
 
 def test_a_second_process_compiles_nothing(alone):
-    told = end(begin())
-    assert (told["answer"], told["misses"]) == (alone, 0)
+    output = end(begin())
+    assert (output["answer"], output["misses"]) == (alone, 0)
 
 
 @pytest.mark.parametrize(
     "settings", [{"devices": 4, "chunk": 512}, {"chunk": 32768}, {"devices": 3}]
 )
 def test_devices_and_chunks(alone, settings):
-    told = end(begin(**settings))
-    assert told["devices"] == settings.get("devices", 1)
-    assert told["answer"] == alone
+    output = end(begin(**settings))
+    assert output["devices"] == settings.get("devices", 1)
+    assert output["answer"] == alone
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -67,9 +67,9 @@ def test_processes(alone, count):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     joined = [begin(processes=count, process=i, port=port, devices=2) for i in range(count)]
-    for told in [end(process) for process in joined]:
-        assert told["devices"] == 2 * count
-        assert told["answer"] == alone
+    for output in [end(process) for process in joined]:
+        assert output["devices"] == 2 * count
+        assert output["answer"] == alone
 
 
 def killed_and_resumed(file, moments, **settings):
@@ -95,17 +95,17 @@ def moments(count):
 
 @pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(alone, tmp_path, count):
-    told = killed_and_resumed(tmp_path / "point.npz", moments(count), chunk=1024)
-    assert told["answer"] == alone
-    assert told["notes"] and "carried on at point" in told["notes"][0]
+    output = killed_and_resumed(tmp_path / "point.npz", moments(count), chunk=1024)
+    assert output["answer"] == alone
+    assert output["notes"] and "carried on at point" in output["notes"][0]
     assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == ["point.npz"]
 
 
 def test_carried_on_with_other_devices_and_chunks(alone, tmp_path):
     file = tmp_path / "point.npz"
     killed_and_resumed(file, moments(1), chunk=512)  # ends too: nothing is left to do
-    told = end(begin(checkpoint=str(file), devices=2, chunk=2048))
-    assert told["answer"] == alone
+    output = end(begin(checkpoint=str(file), devices=2, chunk=2048))
+    assert output["answer"] == alone
 
 
 def test_a_checkpoint_of_another_sweep_is_refused(tmp_path):

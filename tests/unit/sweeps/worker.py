@@ -41,10 +41,10 @@ def main(settings: dict[str, Any]) -> None:
     )
     values = [result.columns[n].tobytes().hex() for n in ("ttft", "cost", "decode.mfu")]
     counts, devices = result.provenance["counts"], len(result.provenance["devices"])
-    told = {"index": result.index, "values": values, "counts": counts}
+    output = {"index": result.index, "values": values, "counts": counts}
     misses = events.count("/jax/compilation_cache/cache_misses")
     facts = {"devices": devices, "notes": result.notes, "misses": misses}
-    print(json.dumps({"answer": told, **facts}))
+    print(json.dumps({"answer": output, **facts}))
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ def test_a_limit_so_long_that_its_unit_may_be_wrong_is_noted():
 
 
 def test_usual_limits_are_not_noted():
-    found = ij.estimate(*POINT, tp=1, batch=16, tpot=0.03, ttft="30s")
-    assert "with a unit" not in str(found)
+    result = ij.estimate(*POINT, tp=1, batch=16, tpot=0.03, ttft="30s")
+    assert "with a unit" not in str(result)
     assert "with a unit" not in run(*ONE, "--tpot", "30", "--ttft", "300").out
 
 
 def test_terms_are_said_in_the_fields_words_and_keep_their_short_names_in_json():
-    found = ij.estimate(*POINT, tp=1, batch=16)
-    fields = found.to_dict()
+    result = ij.estimate(*POINT, tp=1, batch=16)
+    fields = result.to_dict()
     assert isinstance(fields["prefill"], dict) and "admission_ms" in fields["prefill"]["terms"]
-    assert "network and tokeniser" in str(found) and "wait until scheduled" in str(found)
-    assert "admission" not in str(found) and "MFU, waits included" in str(found)
+    assert "network and tokeniser" in str(result) and "wait until scheduled" in str(result)
+    assert "admission" not in str(result) and "MFU, waits included" in str(result)

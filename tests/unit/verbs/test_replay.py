@@ -74,20 +74,22 @@ def test_the_cache_is_that_of_the_account_of_memory(engine, block):
     assert isinstance(estimator, Serving)
     with jax.enable_x64(True):
         sizes = Sizes(None, None, None, None)
-        made = server_of(
+        built = server_of(
             engine, estimator, model.architecture, system.hardware, {"tp": 1}, sizes, 4608
         )
     # a model with windows: tokens of requests of 4,608, as vLLM prints them for that longest one
     held = ij.memory("gpt-oss-120b", SERVER[1], tp=1, max_model_len=4608, block_size=block).memory
-    assert made.tokens == pytest.approx(float(held.tokens), abs=64)
-    assert float(made.rules.blocks) * block == made.tokens
+    assert built.tokens == pytest.approx(float(held.tokens), abs=64)
+    assert float(built.rules.blocks) * block == built.tokens
 
 
 def test_the_command_prints_what_the_verb_answers(loaded):
     fields, text = as_command(loaded)
     words = [f"--{k.replace('_', '-')}={v}" for k, v in OPEN.items()]
-    told = answer("replay", SERVER[0], "--hardware", SERVER[1], *words, "--ttft=200ms", "--tpot=20")
-    assert told == {"schema": 2, **fields}
+    shown = answer(
+        "replay", SERVER[0], "--hardware", SERVER[1], *words, "--ttft=200ms", "--tpot=20"
+    )
+    assert shown == {"schema": 2, **fields}
     assert "time to first token" in text and "requests/s within TTFT 200 ms and TPOT 20 ms" in text
 
 
@@ -256,11 +258,11 @@ def test_lengths_and_arrivals_are_drawn_as_benchmarks_draw_them():
 
 def test_a_run_of_a_server_is_shown_beside_its_replay():
     result = ij.replay(*SERVER, trace=TRACE, **SIZES)
-    told: dict[str, Any] = result.to_dict()
+    shown: dict[str, Any] = result.to_dict()
     # the shortest way to the queue, 0 s of request b, sets the engine's clock
-    assert told["measured_ttft_ms"]["mean"] == pytest.approx((100 + 100 + 50) / 3)
-    assert told["measured_tpot_ms"]["mean"] == pytest.approx(20)
-    assert told["measured_latency_ms"]["p50"] == pytest.approx(300)
+    assert shown["measured_ttft_ms"]["mean"] == pytest.approx((100 + 100 + 50) / 3)
+    assert shown["measured_tpot_ms"]["mean"] == pytest.approx(20)
+    assert shown["measured_latency_ms"]["p50"] == pytest.approx(300)
     text = str(result)
     assert "  measured" in text and "  error" in text and "±" not in text
     faster = ij.replay(*SERVER, trace=TRACE, request_rate=10, **SIZES)

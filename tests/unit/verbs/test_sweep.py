@@ -69,9 +69,9 @@ def swept(file):
 
 
 def test_it_answers_what_the_command_prints(file, swept):
-    said, told = answer("sweep", str(file)), as_command(swept)[0]
+    said, output = answer("sweep", str(file)), as_command(swept)[0]
     assert {k: x for k, x in said.items() if k not in VARYING} == {
-        k: x for k, x in told.items() if k not in VARYING
+        k: x for k, x in output.items() if k not in VARYING
     }
     printed = run("sweep", str(file)).out.split("\n", 1)[1]  # the first line tells seconds
     assert as_command(swept)[1].split("\n", 1)[1].split() == printed.split()
