@@ -3,7 +3,7 @@
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,3 +75,19 @@ def dated(caption: str) -> str:
     at = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     day = time.strftime("%Y-%m-%d", time.gmtime(at))
     return f"{caption.rstrip()} infer_jax {__version__}, {day}."
+
+
+def rent(prices: Mapping[str, float], currency: str = "USD") -> str:
+    """Rents by the names of their systems, in words.
+
+    >>> rent({"h100_sxm": 3.2})
+    '$3.20 per GPU-hour'
+    >>> rent({"h100_sxm": 3.2, "h200_sxm": 3.995}, "EUR")
+    'EUR per GPU-hour: 3.20 on h100_sxm, 3.995 on h200_sxm'
+    """
+    sign = "$" if currency == "USD" else f"{currency} "
+    said = {name: f"{x:.2f}" if round(x, 2) == x else f"{x:.6g}" for name, x in prices.items()}
+    if len(said) == 1:
+        return f"{sign}{next(iter(said.values()))} per GPU-hour"
+    each = ", ".join(f"{price} on {name}" for name, price in said.items())
+    return f"{sign.strip()} per GPU-hour: {each}"

@@ -11,6 +11,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.physics.pareto import undominated
+from infer_jax.plots.pictured import rent
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.specs.declared_outputs import Output
@@ -44,7 +45,7 @@ def asked(ready: "Prepared") -> str:
     models = [x for x in ready.named.values() if isinstance(x, Model)]
     systems = [x for x in ready.named.values() if isinstance(x, System)]
     formats = [*dict.fromkeys(x.quantisation for x in models)]
-    rents = [f"{x.name} ${float(x.hardware.price):g}" for x in systems]
+    rents = {x.name: float(x.hardware.price) for x in systems}
     priced = "hardware.price" not in swept and rents
     estimators = [*dict.fromkeys(one.innermost.table for one in ready.estimators)]
     parts: list[str] = [
@@ -54,7 +55,7 @@ def asked(ready: "Prepared") -> str:
         ", ".join(
             f"{_said(path)} {low:,.6g} to {high:,.6g}" for path, (low, high) in swept.items()
         ),
-        f"{', '.join(rents)} an hour and GPU" if priced else "",
+        rent(rents) if priced else "",
         f"estimator {', '.join(estimators)}",
     ]
     return "; ".join(part for part in parts if part)

@@ -10,7 +10,7 @@ from infer_jax.design.design import Design
 from infer_jax.design.sensitivity import known_outputs
 from infer_jax.design.toml import DesignSpec
 from infer_jax.errors import InputError
-from infer_jax.plots.pictured import dated
+from infer_jax.plots.pictured import dated, rent
 from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.paths import unit_of
 from infer_jax.sweeps.pictures import limit
@@ -81,7 +81,7 @@ def _asked(one: "DesignResult") -> str:
     parts = [
         f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out",
         formats,
-        f"{one.asked.system}, ${float(one.design.point.hardware.price):g} an hour and GPU",
+        f"{one.asked.system}, {rent({'': float(one.design.point.hardware.price)})}",
         f"limits: {under}" if under else "no limits",
         _held(one.asked),
         f"estimator {one.asked.names[0]}",

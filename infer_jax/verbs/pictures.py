@@ -1,11 +1,11 @@
 """Checks of the files that a verb writes, and what captions of pictures say."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from infer_jax.plots.pictured import KINDS, dated, ending
+from infer_jax.plots.pictured import KINDS, dated, ending, rent
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
@@ -108,22 +108,6 @@ def brief(formats: str) -> str:
 def rents(every: Sequence[Given]) -> str:
     """The rent of a GPU of each system, in words."""
     return rent({one.system.name: float(one.hardware.price) for one in every})
-
-
-def rent(prices: Mapping[str, float], currency: str = "USD") -> str:
-    """Rents by the names of their systems, in words.
-
-    >>> rent({"h100_sxm": 3.2})
-    '$3.20 per GPU-hour'
-    >>> rent({"h100_sxm": 3.2, "h200_sxm": 3.995}, "EUR")
-    'EUR per GPU-hour: 3.20 on h100_sxm, 3.995 on h200_sxm'
-    """
-    sign = "$" if currency == "USD" else f"{currency} "
-    said = {name: f"{x:.2f}" if round(x, 2) == x else f"{x:.6g}" for name, x in prices.items()}
-    if len(said) == 1:
-        return f"{sign}{next(iter(said.values()))} per GPU-hour"
-    each = ", ".join(f"{price} on {name}" for name, price in said.items())
-    return f"{sign.strip()} per GPU-hour: {each}"
 
 
 def of_plans(model: str, systems: Sequence[str]) -> str:

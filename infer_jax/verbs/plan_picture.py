@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infer_jax.plots.pictured import dated
+from infer_jax.plots.pictured import dated, rent
 from infer_jax.verbs import pictures
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def caption(question: "Question", plans: "Plans", shown: "Tradeoff") -> str:
         f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out",
         *load,
         f"weights in {formats}",
-        pictures.rent(rents, currency),
+        rent(rents, currency),
         f"estimator {question.tried.estimator}",
     ]
     return dated(f"{'; '.join(said)}. {marks(shown)}")
