@@ -49,7 +49,7 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    if text.isprintable():
+    if text.replace("\n", "").isprintable():
         return text
     return "".join(
         c if c.isprintable() or c == "\n" else " " if c.isspace() else ascii(c)[1:-1] for c in text

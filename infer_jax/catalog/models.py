@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from infer_jax.catalog.files import read_text
@@ -136,6 +137,7 @@ def _asked(name: str, bundled: str) -> str:
     return bundled if bundled.casefold().endswith(f"/{plain.casefold()}") else ""
 
 
+@cache  # a command asks for one model several times, of 80 layers
 def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
     facts = _json(path)
     config = Facts(facts["config"], f"{path.stem} (bundled)")

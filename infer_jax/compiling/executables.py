@@ -90,7 +90,7 @@ def runner(executable: Any, tree: Any, used: Sequence[int]) -> Callable[..., Any
 
     def run(*args: object) -> object:
         flat = jax.tree.leaves(args)
-        given = [jax.device_put(flat[i], device) for i in used]
+        given = jax.device_put([flat[i] for i in used], device)
         return jax.tree.unflatten(tree, [np.asarray(x) for x in executable.execute(given)])
 
     return run
