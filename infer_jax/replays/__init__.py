@@ -12,6 +12,12 @@ from infer_jax.replays.pools import (
 from infer_jax.replays.preempting import Preempting as Preempting
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replays.prefixes import Prefixes as Prefixes
+from infer_jax.replays.ranks import (
+    RanksLog as RanksLog,
+    SharedStep as SharedStep,
+    replay_ranks as replay_ranks,
+    serve_ranks as serve_ranks,
+)
 from infer_jax.replays.requests import Requests as Requests
 from infer_jax.replays.rules import Rules as Rules
 from infer_jax.replays.same_events import retrace as retrace

@@ -34,6 +34,7 @@ class Preempting(Rules):
     )  # fmt: skip
 
     speculates = True
+    alone = True
     keeps = True
     preempts = True
     sums = 2

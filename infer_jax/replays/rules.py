@@ -63,6 +63,7 @@ class Rules(Spec):
 
     # what a class of rules says about itself
     beside = True  # decoding requests are fed in the passes that feed prompts
+    alone = False  # a rank with nothing to feed looks for itself when the others' pass ends
     speculates = False  # requests may be drafted for
     keeps = False  # prompts may stay in the cache, and be shared
     preempts = False  # a running request may have to make room

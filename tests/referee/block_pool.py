@@ -97,13 +97,13 @@ class PooledVllm(Vllm):
         index = 0
         while index < len(self.running) and budget > 0:
             r = self.running[index]
-            if r.made == r.output:
+            if r.built == r.output:
                 index += 1
                 continue
             new = min(r.tokens - r.computed, budget)
             lost = False
             while self.size(r.computed + new) - len(self.held[r.index]) > self.free():
-                victim = [v for v in self.running if v.made < v.output][-1]
+                victim = [v for v in self.running if v.built < v.output][-1]
                 self.take_back(victim)
                 self.waiting.appendleft(victim)
                 taken_back = True

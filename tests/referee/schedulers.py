@@ -48,18 +48,18 @@ class Request:
 
     def decode(self) -> None:
         """The tokens of a pass; none for one that has its last."""
-        left = self.output - self.made
+        left = self.output - self.built
         if not left:
             return
         self.got, self.sure = self.yields(), left == 1
         useful = min(self.got, left)
-        self.computed, self.made = self.computed + useful, self.made + useful
+        self.computed, self.built = self.computed + useful, self.built + useful
         self.beyond += self.got - useful
 
     @property
     def tokens(self) -> int:
         """Prompt and output so far."""
-        return self.prompt + self.made
+        return self.prompt + self.built
 
     def decodes(self) -> bool:
         return self.computed >= self.prompt + self.lost
@@ -103,7 +103,7 @@ class Engine:
 
     def take_back(self, r: Request) -> None:
         self.running.remove(r)
-        r.held, r.computed, r.lost, r.preempted = 0, 0, r.made, r.preempted + 1
+        r.held, r.computed, r.lost, r.preempted = 0, 0, r.built, r.preempted + 1
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Vllm(Engine):
         index = 0
         while index < len(self.running) and budget > 0:
             r = self.running[index]
-            if r.made == r.output:  # its last token is in flight
+            if r.built == r.output:  # its last token is in flight
                 index += 1
                 if not r.sure:  # nobody knows
                     fed.decodes.append(r)
@@ -135,7 +135,7 @@ class Vllm(Engine):
             drafted = self.drafts if r.decodes() else 0
             new, ahead = min(r.tokens - r.computed + drafted, budget), self.ahead(r)
             while self.size(r.computed + new + ahead) - r.held > self.free():
-                victim = [v for v in self.running if v.made < v.output][-1]
+                victim = [v for v in self.running if v.built < v.output][-1]
                 self.take_back(victim)
                 self.waiting.appendleft(victim)
                 taken_back = True
@@ -181,7 +181,7 @@ class Trtllm(Engine):
         fitting = self._utilised() if self.evicts else self._guaranteed()
         budget, fed = self.budget, Pass([], [])
         for r in fitting:
-            if r.decodes() and r.made < r.output:  # else its last token is in flight
+            if r.decodes() and r.built < r.output:  # else its last token is in flight
                 fed.decodes.append(r)
         budget -= len(fed.decodes)
         for r in fitting:
@@ -263,7 +263,7 @@ class Sglang(Engine):
         shrunk = self.finished_some
         self.finished_some = False
         kept = list(batch)
-        over = [r for r in batch if r.made == r.output]  # its last token is in flight
+        over = [r for r in batch if r.built == r.output]  # its last token is in flight
         if self._lacks(kept) and len(kept) > len(over) + 1:
             order = sorted(
                 (r for r in kept if r not in over),
@@ -288,12 +288,12 @@ class Sglang(Engine):
 
     def known(self, r: Request) -> int:
         """Output tokens of a request that the scheduler has seen."""
-        return r.made - (r in self.flying)
+        return r.built - (r in self.flying)
 
     def take_back(self, r: Request) -> None:
         if r in self.flying:  # its token is thrown away when it comes
             self.flying.remove(r)
-            r.made -= 1
+            r.built -= 1
         super().take_back(r)
 
     def _lacks(self, batch: list[Request]) -> bool:
@@ -315,7 +315,7 @@ class Sglang(Engine):
             if self.full:
                 break
             r = self.waiting[0]
-            if r.tokens + min(r.output - r.made, self.clip) >= free - charged:
+            if r.tokens + min(r.output - r.built, self.clip) >= free - charged:
                 self.full = True
                 break
             self.running.append(self.waiting.popleft())
@@ -330,7 +330,7 @@ class Sglang(Engine):
         whole = r.computed + new >= r.prompt + r.lost
         self.begun = None if whole else r
         r.held = self.size(r.computed + new)
-        return new + self.block + (min(r.output - r.made, self.clip) if whole else 0)
+        return new + self.block + (min(r.output - r.built, self.clip) if whole else 0)
 
     def left(self, gone: list[Request], fed: Pass) -> None:
         if fed.parts and gone:
@@ -401,7 +401,7 @@ def computed(fed: Pass) -> list[Request]:
     for r, n in fed.parts:
         r.computed += n
         if r.computed == r.prompt + r.lost:
-            r.made, r.got, r.sure = r.made + 1, None, True
+            r.built, r.got, r.sure = r.built + 1, None, True
             firsts.append(r)
     return firsts
 
@@ -410,7 +410,7 @@ def ended(engine: Engine, fed: Pass, now: float) -> list[Request]:
     """End a pass; those that have their last token, which leave."""
     for r in computed(fed):
         r.first = min(r.first, now)
-    gone = [r for r in engine.running if r.made == r.output]
+    gone = [r for r in engine.running if r.built == r.output]
     for r in gone:
         r.last = now
         engine.running.remove(r)
@@ -447,9 +447,9 @@ def _overlapped(
         if fed.decodes or fed.parts:
             begun = max(now, free)
             free = begun + began(step, engine, fed, begun)
-            useful = [r for r in fed.decodes if r.made < r.output]
+            useful = [r for r in fed.decodes if r.built < r.output]
             firsts = computed(fed)
-            gone = [r for r in (*useful, *firsts) if r.made == r.output]
+            gone = [r for r in (*useful, *firsts) if r.built == r.output]
             flight.append((free, firsts, gone))
             if len(flight) < 2:
                 continue
@@ -484,9 +484,9 @@ def _one_behind(
         if fed.decodes or fed.parts:
             begun = max(now, free)
             free = begun + began(step, engine, fed, begun)
-            useful = [r for r in fed.decodes if r.made < r.output]
+            useful = [r for r in fed.decodes if r.built < r.output]
             firsts = computed(Pass(useful, fed.parts))
-            launched = free, [(r, r.made == r.output) for r in (*useful, *firsts)]
+            launched = free, [(r, r.built == r.output) for r in (*useful, *firsts)]
         if flight is not None:
             now, waited = flight
             for r, over in waited:

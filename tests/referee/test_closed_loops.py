@@ -96,8 +96,9 @@ def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
     step, measured = Partial(step_time, MACHINE), []
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        drawn = (rng.integers(int(0.8 * n), n + 1, waves * load) for n in (isl, osl))
-        log = serve(step, rules, Requests.of(np.zeros(waves * load), *drawn), concurrency=load)
+        prompt, output = (rng.integers(int(0.8 * n), n + 1, waves * load) for n in (isl, osl))
+        requests = Requests.of(np.zeros(waves * load), prompt, output)
+        log = serve(step, rules, requests, concurrency=load)
         measured.append(float(log.mean(log.ttft)))
     even = lengths.uniform(0.8, 1.0)
     shares = lengths.independent(even, even)

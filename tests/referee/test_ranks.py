@@ -1,0 +1,127 @@
+"""Ranks with queues of their own on one clock, against engines in plain Python: every time."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from infer_jax.errors import InputError
+from infer_jax.replays import (
+    Preempting,
+    PrefillFirst,
+    RanksLog,
+    Requests,
+    Rules,
+    SharedStep,
+    replay_ranks,
+    serve_ranks,
+    sglang,
+    vllm,
+)
+
+from . import ranks as referee, schedulers
+from .serving import SHORT, Case, Machine, step_time
+from .test_replay_events import CLOSE, FEW, Drawn, drawn, fitting, run, small
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+FIXED, EACH = 2e-3, 1e-5  # seconds of the experts: of a pass, and of a token of any rank
+
+
+def common(tokens):
+    return FIXED + EACH * jnp.sum(tokens)
+
+
+@partial(jax.jit, static_argnames=("ranks", "router"), compiler_options=SHORT)
+def replayed(machine, rules, requests, concurrency, *, ranks, router) -> RanksLog:
+    step = SharedStep(Partial(step_time, machine), common)
+    return replay_ranks(
+        step, rules, requests, concurrency, ranks=ranks, router=router, width=32, turns=4096
+    )
+
+
+def compare(case: Case, rules: Rules, make, d: Drawn, ranks: int, router: str, where: str) -> int:
+    """Check that all times are the referee's; how many requests were preempted."""
+    loop = None if case.concurrency is None else jnp.asarray(case.concurrency, jnp.int32)
+    machine = Machine(*map(jnp.asarray, case.machine))
+    log = replayed(machine, rules, Requests.of(*d), loop, ranks=ranks, router=router)
+    assert log.complete
+    sizes = (x.astype(int).tolist() for x in (d.prompt, d.output, np.zeros(len(d.prompt))))
+    lengths = list(zip(d.arrival.tolist(), *sizes, strict=True))
+    theirs, routed = referee.serve(
+        lambda b, c, n, p: float(step_time(case.machine, b, c, n, p)),
+        lambda tokens: FIXED + EACH * sum(tokens),
+        [make() for _ in range(ranks)], lengths, router, case.concurrency,
+    )  # fmt: skip
+    rank = {r.index: k for k, line in enumerate(routed.sent) for r in line}
+    assert [rank[i] for i in range(len(lengths))] == np.asarray(log.rank)[: len(lengths)].tolist()
+    for name in ("arrival", "admitted", "first", "last", "preempted"):
+        expected = np.array([getattr(r, name) for r in theirs])
+        ours = np.asarray(log.of(name))[: len(expected)]
+        np.testing.assert_allclose(ours, expected, rtol=CLOSE, atol=1e-12, err_msg=where + name)
+    return sum(r.preempted for r in theirs)
+
+
+def test_vllms_ranks():
+    """Short caches, with and without passes put together ahead, open, capped and closed loops."""
+    preempted = 0
+    for i, case in enumerate(small(12, 10, (0.5, 3.0))):
+        e, overlap = case.engine, i % 2 > 0
+        sizes: dict[str, Any] = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks}
+        sizes |= {"block": e.block}
+        rules = Preempting.of(**sizes, overlap=float(overlap))
+        d = fitting(drawn(case, FEW, 10 + i, capped=i % 4 > 1), (e.blocks - 2) * e.block)
+
+        def make(sizes=sizes, overlap=overlap):
+            return schedulers.Vllm(**sizes, overlap=overlap)
+
+        preempted += compare(case, rules, make, d, 3, "weighted_queue", f"{i}: ")
+    assert preempted > 20, preempted
+
+
+def test_sglangs_ranks():
+    """A rank prefills while others decode; one that runs along looks when the others do."""
+    for i, case in enumerate(small(12, 10, (30.0, 40.0))):
+        e, overlap = case.engine, i % 2 > 0
+        sizes: dict[str, Any] = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks * 16}
+        share = {"ratio": 0.3, "least": 0.05, "decay": 50.0}
+        rules = PrefillFirst.of(**sizes, block=1, **share, overlap=float(overlap))
+        d = fitting(drawn(case, FEW, 10 + i, capped=i % 4 > 1), sizes["blocks"] - 2)
+
+        def make(sizes=sizes, share=share, overlap=overlap):
+            return schedulers.Sglang(**sizes, **share, now_ratio=0.3, overlap=overlap)
+
+        compare(case, rules, make, d, 2, "minimum_tokens", f"{i}: ")
+
+
+def test_one_rank_is_a_server():
+    """Without common work, times are those of the loop of one server."""
+    case = small(1, 10, (0.5, 3.0))[0]
+    e = case.engine
+    rules = Preempting.of(budget=e.budget, slots=e.slots, blocks=e.blocks, overlap=1.0)
+    d = fitting(drawn(case, FEW, 10), (e.blocks - 2) * e.block)
+    alone = run(case, rules, d, width=32, turns=8192)
+    loop = None if case.concurrency is None else int(case.concurrency)
+    step = SharedStep(Partial(step_time, Machine(*map(jnp.asarray, case.machine))), jnp.min)
+    step = step._replace(common=Partial(lambda tokens: 0.0 * tokens[0]))
+    log = serve_ranks(step, rules, Requests.of(*d), 1, "round_robin", loop)
+    for name in ("arrival", "first", "last", "preempted"):
+        expected = np.asarray(getattr(alone, name))[:FEW]
+        np.testing.assert_allclose(np.asarray(log.of(name))[:FEW], expected, rtol=CLOSE)
+
+
+def test_what_ranks_refuse():
+    step = SharedStep(lambda *batch: 0.01 + 0.0 * batch[0], common)
+    requests = Requests.of([0.0], [10], [2])
+    for given, says in (
+        ((vllm(blocks=10, slots=4), requests, 2, "by_prefix"), "router is 'by_prefix'"),
+        ((vllm(blocks=10, slots=4), requests, 0, "round_robin"), "ranks is 0"),
+        ((sglang(tokens=100, slots=4, poll=4, overlap=False), requests, 2, "round_robin"), "poll"),
+        ((vllm(blocks=1, slots=4, block=8), requests, 2, "round_robin"), "blocks hold alone"),
+    ):
+        with pytest.raises(InputError, match=says):
+            serve_ranks(step, *given)
