@@ -16,13 +16,15 @@ LOOK = """
 body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--ground);
   color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
 h1 { position: absolute; clip-path: inset(50%); } /* the picture has its own */
-figure { margin: 0; padding: 0.5rem; background: #ffffff; border: 1px solid var(--rule); }
-figure svg { display: block; width: 100%; max-width: 60rem; height: auto; margin: 0 auto; }
+figure { margin: 0; padding: 0.5rem; background: #ffffff; border: 1px solid var(--rule);
+  overflow-x: auto; }
+figure svg { display: block; width: 100%; min-width: 36rem; max-width: 60rem; height: auto;
+  margin: 0 auto; } /* narrow windows scroll it: smaller letters cannot be read */
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0.6rem 0; }
 td, th { padding: 0.15rem 0.6rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }
 pre { overflow-x: auto; }
-@media print { figure { break-inside: avoid; border: 0; } }
+@media print { figure { break-inside: avoid; border: 0; } figure svg { min-width: 0; } }
 """
 
 
@@ -34,7 +36,8 @@ def page(figure: "Figure", answer: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{title}</title><style>{LOOK}</style></head>\n<body><main><h1>{title}</h1>\n"
-        f'<figure><div role="img" aria-label="{title}. {caption}">{_svg(figure)}</div></figure>\n'
+        f'<figure tabindex="0"><div role="img" aria-label="{title}. {caption}">{_svg(figure)}'
+        f"</div></figure>\n"
         f'<div class="wide" tabindex="0" role="region" aria-label="The answer">'
         f"{answer}</div></main></body></html>\n"
     )

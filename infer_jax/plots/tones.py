@@ -15,7 +15,8 @@ _FAMILIES: dict[str, dict[Look, str]] = {
         ("#1d4f87", ""): "feedforward, weights: feedforward, weights: experts",
         ("#8fb8e3", ""): "projections, weights: attention",
         ("#4f86c0", ""): "shared experts, weights: shared",
-        ("#cfe1f3", ""): "head, weights: embedding, weights: head",
+        ("#cfe1f3", ""): "head, weights: head",
+        ("#cfe1f3", "||||"): "weights: embedding",
         ("#8fb8e3", "||||"): "elementwise",
     },
     "attention and its KV cache: orange": {

@@ -50,6 +50,8 @@ const titles = () => all("#plot .role-axis-title text");
   met.wider = wide();
   const [, last] = form.querySelectorAll("[name=series]");
   last.click(); met.stays = last.checked; // no chart without any system
+  met.crowded = [...document.querySelectorAll("#point dl div")].filter((row) =>
+    row.scrollWidth > row.clientWidth).length;
   met.clipped = [...document.querySelectorAll(".vega svg.marks")].filter((svg) => {
     const most = svg.getBoundingClientRect().right + 1;
     const seen = [...svg.querySelectorAll("text")].filter((x) => x.getAttribute("opacity") !== "0");
@@ -108,7 +110,7 @@ def test_a_reader_points_moves_and_filters(searched_page, tmp_path, width):
     met = json.loads(unescape(re.findall(r'<pre id="met">(.*?)</pre>', page, re.DOTALL)[0]))
     assert met["loaded"] == []
     assert met["wide"] <= 0 and met["wider"] <= 0  # no wider than the window
-    assert met["clipped"] == 0 and met["stays"]
+    assert met["clipped"] == 0 and met["crowded"] == 0 and met["stays"]
     assert met["cut"] == 0 and met["shown"] == "none"  # in print
     assert met["focused"] and met["charts"] == 8
     rows = output["frontiers"]

@@ -108,6 +108,8 @@ def test_one_thing_has_one_hue_in_every_picture():
     for one, other in zip(memory, parts[:2], strict=True):
         assert one.get_facecolor() == other.get_facecolor()
     assert all(part(name) is not None for name in WORDS.values())  # of every term that has words
+    kinds = [f"weights: {kind}" for kind in ("attention", "embedding", "feedforward", "head")]
+    assert None not in (looks := {part(kind) for kind in kinds}) and len(looks) == len(kinds)
 
 
 def test_nothing_overlaps_and_nothing_is_cut_off():
