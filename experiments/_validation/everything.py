@@ -23,7 +23,7 @@ from infer_jax.calibration import CAUCHY, Linearised
 from infer_jax.estimators.serving import ENGINES, Serving
 
 STEP = 1e-4  # of a free coordinate, about a relative one of the coefficient
-STEPS, TOLERANCE = 12, 1e-3
+STEPS, TOLERANCE = 12, 2e-3
 METRICS = ("tpot", "ttft", "latency", "throughput")
 FIRST = ("latency", "tpot", "throughput")  # of these the first that a row has is its pace
 OWN = tuple(f"{name}.{field}" for name in makes.GENERATIONS for field in makes.FIELDS)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 FREEDOM, ROUNDS = 4.0, 12
-# a spread is believed to be about 10 %, as much as two labels say; months of age within 5 %
-BELIEVED, LABELS, SLOPE = 0.1, 2.0, 0.05
+# a spread is believed to be about 3 %, as much as two labels say; months of age within 5 %
+BELIEVED, LABELS, SLOPE = 0.03, 2.0, 0.05
 START = 0.05
 
 
@@ -22,7 +22,7 @@ class Nested(NamedTuple):
     """Offsets of all rows by level (levels x rows), their variances, spreads and the age's slope.
 
     Of a label that no seen row has the offset is 0 and the variance that of its level. ``scale``:
-    of what is left; ``slope`` with its standard error.
+    of the Student's t of what is left; ``slope`` with its standard error.
     """
 
     offsets: np.ndarray

@@ -22,7 +22,7 @@ from infer_jax.estimators.serving import ENGINES, GENERATIONS
 
 WAYS = ("make", "engine", "model", "source", "time", "groups")
 FROM, FOLDS = "2026-05", 5
-LEAST, SHOWN = 40, 20  # times of a model that is left out alone; of a data set in a fold's table
+LEAST, SHOWN = 150, 20  # times of a model that is left out alone; of a data set in a fold's table
 LAST = 2026 * 12 + 6  # the month from which the age of a build is counted back
 TAIL = 0.1  # of measured times beyond either end of a band
 LINES = ("pace", "TTFT")
@@ -58,7 +58,9 @@ def run(way: str, rows: list[Row]) -> dict[str, Any]:
         raise InputError("validation", "--split", way, "rows of two kinds of it or more")
     made = everything.problem(times)
     begun = time.perf_counter()
-    start, _ = made.solve(made.starts(1, 0.0, 0), everything.weights(times, times.kind >= 0), 12)
+    start, _ = made.solve(
+        made.starts(1, 0.0, 0), everything.weights(times, times.kind >= 0), everything.STEPS
+    )
     _say(f"fit of {len(times.seconds)} times of {len(rows)} rows", begun)
     every = np.full((4, len(times.seconds)), np.nan)
     for fold in folds:
@@ -131,34 +133,37 @@ def predicted(
     for kind in np.unique(times.kind):
         own = times.kind == kind
         found = _nested(times, own, plain, fold.seen)
-        asked = ~fold.seen[own]
         age = _age(times)[own]
         rest = plain[own] - found.slope * age - found.offsets.sum(axis=0)
         offset[own] = rest
-        low[own], high[own] = _band(found, rest, fold.seen[own], asked)
+        servers = times.labels(_server)[own]
+        low[own], high[own] = _band(found, rest, servers, fold.seen[own])
     return Predicted(plain, offset, low, high)
 
 
 def _band(
-    found: nested.Nested, rest: np.ndarray, seen: np.ndarray, asked: np.ndarray
+    found: nested.Nested, rest: np.ndarray, servers: np.ndarray, seen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the 80 % band about the predicted log, from seen rows without the same levels.
 
     What a row is new in (source, engine, server, build, lengths) is taken away from the seen rows,
-    too; what they then are off by, in deviations, has the quantiles. Each lengths of a server
-    count alike, whatever number of loads they have.
+    too; what they then are off by, in deviations, has the quantiles. A server counts by the root
+    of its rows.
     """
     low, high = np.full(len(rest), np.nan), np.full(len(rest), np.nan)
-    spread = found.spreads[:, None]
-    kinds, which = np.unique(found.known[:, asked], axis=1, return_inverse=True)
-    places = np.flatnonzero(asked)
-    for k, known in enumerate(kinds.T):
-        new = ~known
-        off = rest + np.where(new[:, None], found.offsets, 0.0).sum(axis=0)
-        doubt = np.where(new[:, None], spread**2, found.variances).sum(axis=0) + found.scale**2
-        score = np.sort((off / np.sqrt(doubt))[seen])
-        ends = np.quantile(score, (TAIL, 1.0 - TAIL))
-        own = places[which.ravel() == k]
+    _, which, many = np.unique(servers[seen], return_inverse=True, return_counts=True)
+    weight = many[which] ** -0.5
+    new = np.unique(~found.known[:, ~seen], axis=1, return_inverse=True)
+    places = np.flatnonzero(~seen)
+    for k, levels in enumerate(new[0].T):
+        left = levels[:, None]
+        off = rest + np.where(left, found.offsets, 0.0).sum(axis=0)
+        doubt = np.where(left, found.spreads[:, None] ** 2, found.variances).sum(axis=0)
+        score = (off / np.sqrt(doubt + found.scale**2))[seen]
+        order = np.argsort(score)
+        reach = np.cumsum(weight[order]) - 0.5 * weight[order]
+        ends = np.interp((TAIL, 1.0 - TAIL), reach / weight.sum(), score[order])
+        own = places[new[1].ravel() == k]
         low[own], high[own] = ends[0] * found.deviation[own], ends[1] * found.deviation[own]
     return low, high
 

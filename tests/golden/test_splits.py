@@ -1,0 +1,145 @@
+"""Splits that leave out what a row is of: folds, shared coefficients, nested offsets."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments._validation import everything, nested, splits
+from experiments._validation.everything import ByDifferences, Measured
+from experiments._validation.row import BF16, Formats, Row, Served
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Serving, ServingWorkload
+
+AS_STORED = Formats(BF16, BF16, BF16, 2.0, 0.0)
+
+
+def row(system, engine, date, isl=1024.0, model="llama-3.1-8b", asked="loop"):
+    work = ServingWorkload.of(isl=isl, osl=256.0, batch=8.0)
+    times = {"tpot": 0.01, "ttft": 0.1, "throughput": 50.0}
+    return Row(
+        id="", dataset="inferencex here", measured=times, group=f"{model} {system} {engine} fp8",
+        system=system, engine=engine, served=Served(model, AS_STORED), work=work, asked=asked,
+        date=date,
+    )  # fmt: skip
+
+
+ROWS = [
+    row("h100_sxm", "vllm", "2026-01-10"),
+    row("h100_sxm", "sglang", "2026-05-02", isl=8192.0),
+    row("mi300x", "sglang", "2025-12-11"),
+    row("mi355x", "sglang", "2026-06-11", isl=512.0),
+    row("b200_sxm", "trtllm", "", isl=2048.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("way", "left"),
+    [
+        ("make", [[2, 3]]),
+        ("engine", [[4], [1, 2, 3], [0]]),
+        ("time", [[1, 3]]),
+        ("source", []),  # all are of one
+    ],
+)
+def test_a_fold_has_seen_nothing_of_what_it_predicts(way, left):
+    times = Measured.of(ROWS)
+    found = [sorted({int(i) for i in times.row[~f.seen]}) for f in splits.split(way, times)]
+    assert found == left
+
+
+def test_groups_are_left_out_whole_and_every_one_once():
+    times = Measured.of(ROWS)
+    out = np.asarray([~fold.seen for fold in splits.split("groups", times)])
+    assert (out.sum(axis=0) == 1).all()
+    assert (out[:, times.kind == 0] == out[:, times.kind == 1]).all()
+
+
+def test_what_cannot_be_left_out_is_refused():
+    with pytest.raises(InputError, match="rows of two kinds"):
+        splits.run("make", ROWS[:2])
+    with pytest.raises(InputError, match="--split"):
+        splits.run("colour", ROWS)
+
+
+def test_times_of_two_pools_are_predicted_and_not_fitted():
+    times = Measured.of([*ROWS[:2], row("h100_sxm", "vllm", "", asked="pools")])
+    assert times.row.tolist() == [0, 0, 1, 1, 2] and times.kind.tolist() == [0, 1, 0, 1, 0]
+    assert everything.weights(times, times.kind >= 0).tolist() == [1.0, 0.3, 1.0, 0.3, 0.0]
+    assert times.times({"throughput": np.full(3, 4.0)})[0] != 0.25  # TPOT comes first
+    alone = Measured.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": {"throughput": 50.0}})])
+    assert alone.seconds.tolist() == [0.02]
+    assert alone.times({"throughput": np.full(1, 4.0)}).tolist() == [0.25]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    def predict(model: Serving):
+        return jnp.stack([model.weight_read * model.cdna3.gap, model.vllm.front + model.hop])
+
+    with jax.enable_x64(True):
+        yield ByDifferences.of(
+            predict, np.ones(2), Serving.of(), everything.NAMES, priors=everything.PRIORS
+        )
+
+
+def test_a_left_out_make_or_engine_has_what_the_others_share(problem):
+    free = np.asarray(problem.starts(1, 0.0, 0))[0]
+    before = dict(zip(problem.chosen.names, problem.chosen.values(free), strict=True))
+    for left, changed in (("amd", set(everything.OWN)), ("vllm", {"vllm.front", "vllm.eager"})):
+        moved = everything.without(free, problem, left)
+        after = dict(zip(problem.chosen.names, problem.chosen.values(moved), strict=True))
+        differ = {n for n in before if abs(after[n] / before[n] - 1) > 1e-5}
+        assert changed <= differ and all(n in changed or n.startswith(left) for n in differ)
+        if left == "amd":
+            assert after["cdna4.gap"] == pytest.approx(float(before["blackwell.gap"]) ** 0.5)
+            assert after["cdna3.gemm_8"] == after["cdna4.gemm_8"]
+        else:
+            shared = (before["trtllm.front"] * before["sglang.front"]) ** 0.5
+            assert after["vllm.front"] == pytest.approx(float(shared))
+
+
+def test_slopes_are_those_of_automatic_differentiation(problem):
+    names = ("weight_read", "cdna3.gap", "vllm.front")
+    priors = {name: everything.PRIORS[name] for name in names}
+    problem = ByDifferences.of(problem.predict, np.ones(2), Serving.of(), names, priors=priors)
+    free = np.asarray(problem.starts(1, 0.0, 0))[0]
+    base, slope = problem.derivatives(free)
+    way = np.random.default_rng(0).normal(size=len(free))
+    want, moved = jax.jvp(problem.logs, (jnp.asarray(free),), (jnp.asarray(way),))
+    assert np.allclose(base, want)
+    assert np.max(np.abs(np.asarray(slope) @ way - np.asarray(moved))) < 1e-3
+
+
+def simulated(seed=0):
+    """Servers, builds of them and rows, with spreads 0.2 and 0.08, noise 0.04, 2 % a month."""
+    random = np.random.default_rng(seed)
+    server = np.repeat(np.arange(60), 24)
+    build = np.repeat(np.arange(240), 6)
+    age = np.repeat(random.uniform(0, 8, 240), 6)
+    left = random.normal(0, 0.2, 60)[server] + random.normal(0, 0.08, 240)[build]
+    return left + 0.02 * age + random.normal(0, 0.04, len(age)), [server, build], age
+
+
+def test_spreads_and_the_slope_of_age_are_learned():
+    left, levels, age = simulated()
+    found = nested.nested(left, levels, age, np.ones(len(left), bool))
+    assert found.spreads == pytest.approx([0.2, 0.08], rel=0.25)
+    assert 0.6 < found.scale / 0.04 < 1.0  # of Student's t, whose tails are longer
+    assert abs(found.slope - 0.02) < 3.0 * found.error < 0.02
+    # a row that went wrong altogether moves little
+    left[5] += 3.0
+    again = nested.nested(left, levels, age, np.ones(len(left), bool))
+    assert np.max(np.abs(again.offsets - found.offsets)) < 0.05
+
+
+def test_offsets_of_left_out_rows_are_of_seen_rows_alone():
+    left, levels, age = simulated(1)
+    seen = levels[0] != 7
+    found = nested.nested(left, levels, age, seen)
+    other = nested.nested(np.where(seen, left, 9.0), levels, age, seen)
+    assert np.array_equal(found.offsets, other.offsets)
+    assert not found.offsets[:, ~seen].any() and not found.known[:, ~seen].any()
+    whole = float(np.hypot(np.hypot(*found.spreads), found.scale))
+    assert found.deviation[~seen] == pytest.approx(whole)
+    assert (found.deviation[seen] < whole).all()
