@@ -125,7 +125,7 @@ def test_a_design_is_drawn_beside_its_start():
     said = [text.get_text() for text in second.texts]
     assert said[1] == "2 \N{RIGHTWARDS ARROW} 1 $/Mtok" and search.get_ylabel() == "cost ($)"
     assert first.texts[1].get_text() == "32 \N{RIGHTWARDS ARROW} 16, least allowed"
-    keys: Any = second.get_legend().get_patches()
+    keys: Any = second.get_legend().get_patches()  # pyright: ignore[reportOptionalMemberAccess]
     assert [x.get_label() for x in keys] == ["better", "worse"]
     bars: Any = second.patches  # from below: the time, and the price
     assert [x.get_facecolor() for x in bars] == [x.get_facecolor() for x in reversed(keys)]

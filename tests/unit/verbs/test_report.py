@@ -63,7 +63,7 @@ def test_profiles_answer_as_names_do_and_name_no_command(report):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"out": "page.txt"}, r"^report: out is 'page.txt'; allowed: a name that ends in .html"),
+        ({"out": "page.txt"}, r"^report: out is 'page.txt'; allowed: a name that ends in .png"),
         ({"batch": 4}, "^report: batch is 4; allowed: with tp"),
         ({"tp": 1.5}, "^report: tp is '1.5'; allowed: a whole number"),
         ({"tp": 1, "ttft": 0}, "^report: ttft is 0; allowed: a number above 0"),
