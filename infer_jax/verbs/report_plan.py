@@ -69,7 +69,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
         rows=fastest.rows(),
         held=once(held_by, arch, hardware, common, engine, overheads),
         engine=engine,
-        elasticities=analyser(undrawn, point, besides="estimator")(point),
+        elasticities=analyser(undrawn, point, "estimator", exact=False)(point),
         kernels=_profiles(asked, work, prompts, common),
         launches=launches(wanted),
         tradeoff=_tradeoff(options, work, picked, limits, intervals, fastest),

@@ -8,7 +8,7 @@ from infer_jax.design import analyser, changed, elasticities, what_if
 from infer_jax.design.sensitivity import outputs, undrawn
 from infer_jax.errors import InputError
 from infer_jax.physics.closed_form import fastest_instance
-from infer_jax.specs import Plan
+from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps.paths import Point
 from tests.unit.design.bowls import Bowl, hardware
 from tests.unit.sweeps import toy
@@ -108,6 +108,28 @@ def test_numbers_of_a_part_may_be_held():
     slopes = {e.path: e.slope for e in every if not e.path.startswith("arch.")}
     assert 0 < len(slopes) < len(every)
     assert {e.path: e.slope for e in rest} == pytest.approx(slopes, rel=1e-12)
+
+
+def test_slopes_between_the_sides_are_the_exact_ones():
+    """Also at a ceiling, where one side steps, and at a tie of a maximum, whose slope is a mean."""
+
+    def several(t):
+        batch, tp, ep = t["workload"].batch, t["plan"].tp, t["plan"].ep
+        ceiling = batch + jnp.ceil(tp)
+        return {"a": batch**0.3 / tp, "b": ceiling, "c": ceiling + jnp.maximum(2.0 * ep, 8.0)}
+
+    tree = {"workload": Workload.of(isl=10, osl=10, batch=16), "plan": Plan.of(tp=2, ep=4)}
+    exact, near = (
+        {(e.path, e.output): e for e in analyser(several, tree, exact=way)(tree)}
+        for way in (True, False)
+    )
+    assert exact.keys() == near.keys() and len(near) == 7
+    for at, e in exact.items():
+        assert near[at].slope == pytest.approx(e.slope, abs=1e-5 if e.kinked else 1e-8), at
+        assert near[at].double == pytest.approx(e.double, rel=1e-9)
+    assert near["plan.tp", "b"].jump > 0.0 and near["plan.tp", "b"].slope == 0.0
+    tie = near["plan.ep", "c"]
+    assert tie.kinked and tie.slope == pytest.approx(4.0 / 26.0, abs=1e-5)
 
 
 def test_what_needs_no_power_is_some_of_what_is_looked_at():
