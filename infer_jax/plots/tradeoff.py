@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.plots.style import line, panels, readable, save, style
+from infer_jax.plots.style import INK, beside, line, panels, readable, save, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NONE: Mapping[tuple[float, float], str] = MappingProxyType({})
 LATENCY, THROUGHPUT = "latency of a job, seconds", "output tokens per second"
 
 
@@ -22,10 +24,12 @@ def plot_tradeoff(
     title: str = "",
     caption: str = "",
     log: bool = True,
+    said: Mapping[tuple[float, float], str] = NONE,
 ) -> "Figure":
     """A picture of (seconds, tokens/s) curves by panel and label, with logarithmic axes.
 
-    With a path the format is that of its suffix (png, svg, pdf).
+    ``said``: words beside points of the first panel. With a path the format is that of its suffix
+    (png, svg, pdf).
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
@@ -36,14 +40,21 @@ def plot_tradeoff(
             for i, (label, (seconds, rate)) in enumerate(group.items()):
                 seconds, rate = np.asarray(seconds), np.asarray(rate)
                 few = max(1, len(seconds) // 12)
-                axes.plot(seconds, rate, **line(i), markevery=few, label=label)
+                marks = {"marker": ""} if said else {"markevery": few}
+                axes.plot(seconds, rate, **{**line(i), **marks}, label=label)
             if log:
                 axes.set_xscale("log")
                 axes.set_yscale("log")
                 readable(axes, 200.0)
+            axes.margins(y=0.1)
             axes.set_xlabel(LATENCY)
             axes.set_title(name)
-            axes.legend(loc="best")
+            if len(group) > 1:
+                axes.legend(loc="best")
+        for point, text in said.items():
+            left = point[0] == max(x for x, _ in said)
+            every[0].plot(*point, "o", color=INK, markersize=6, zorder=4)
+            beside(every[0], point, text, left=left)
         every[0].set_ylabel(THROUGHPUT)
         if path is not None:
             save(figure, path)

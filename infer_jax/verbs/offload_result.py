@@ -12,7 +12,7 @@ from infer_jax.estimators.offloading.flags import Flags
 from infer_jax.estimators.offloading.search import Blocks
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
-from infer_jax.results.numbers import digits, size
+from infer_jax.results.numbers import counted, digits, size
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.problems import refuse
@@ -36,6 +36,9 @@ class BestBlock(NamedTuple):
         """The share of weights, cache and hidden states on GPU, CPU and disk."""
         layout = self.estimate.decode.layout
         return {kind: {tier: layout[f"{kind}_{tier}"] for tier in TIERS} for kind in KINDS}
+
+
+MARKED = (0.0, 0.2, 0.5, 1.0)  # places on the frontier whose blocks are named in the picture
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,14 +109,23 @@ class OffloadResult(Pictured):
         from infer_jax.plots.tradeoff import plot_tradeoff
 
         front = self.grid.frontier()
-        curve = {"": {"best blocks": (self.grid.time[front], self.grid.throughput[front])}}
+        grid = self.grid
+        curve = {"": {"best blocks": (grid.time[front], grid.throughput[front])}}
         gpus = f"{float(self.gpus):g} {self.asked.system.title}"
         title = words(f"{self.asked.model.name} on {gpus}")
         more = (
-            "A point is a block of requests with its best placement of weights, cache and states."
+            "A job is a block of requests that run together; a point is a block with its best "
+            "placement of weights, cache and states."
         )
         caption = pictures.caption(self.asked, self.workload, self.estimator, more)
-        return plot_tradeoff(curve, title=title, caption=caption)
+        at = [front[round(share * (len(front) - 1))] for share in MARKED]
+        said = {
+            (float(grid.time[i]), float(grid.throughput[i])): counted(
+                grid.gpu_batch[i] * grid.batches[i], "request"
+            )
+            for i in at
+        }
+        return plot_tradeoff(curve, title=title, caption=caption, said=said)
 
     @property
     def why(self) -> str:

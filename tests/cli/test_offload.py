@@ -52,7 +52,7 @@ def test_the_verb_is_what_the_command_prints(said, tmp_path):
     pytest.importorskip("matplotlib")
     figure = best.plot()
     caption = " ".join(figure.texts[-1].get_text().split())
-    assert "512 tokens in, 32 out" in caption and "A point is a block" in caption
+    assert "512 tokens in, 32 out" in caption and "a block of requests that run" in caption
     none = ij.offload("opt-6.7b", "t4_host", latency=1e-3)
     assert none.block is None and "No block takes at most 0.001 s" in str(none)
     with pytest.raises(ij.InputError, match="no block is left"):

@@ -39,11 +39,26 @@ def test_a_picture_says_what_it_shows(drawing):
 
 
 def test_a_verb_that_draws_is_in_the_gallery(drawing):
-    verbs = {one.command.words[1] for one in drawing["shown"]()}
+    """With the command above its picture; so is every picture that another page shows."""
+    text = ROOT.joinpath("docs", "gallery.md").read_text(encoding="utf-8")
+    here = [one for one in drawing["shown"]() if f"(pictures/{one.path.name})" in text]
+    assert all(one.command.text in text for one in here)
+    pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md")]
+    names = {found[2] for page in pages for found in drawing["IMAGE"].finditer(page)}
+    assert names == {one.path.name for one in here}
+    verbs = {one.command.words[1] for one in here}
     drawn = "plan frontier estimate memory compare sensitivity replay sweep calibrate codesign"
     assert verbs >= {*drawn.split(), "kernels", "layout", "offload"}
     with pytest.raises(SystemExit, match=r"no page shows nothing\.png"):
         drawing["main"](["nothing.png"])
+
+
+def test_the_site_begins_with_a_picture_and_three_questions():
+    text = ROOT.joinpath("docs", "index.md").read_text(encoding="utf-8")
+    first, *sections = text.split("\n## ")
+    assert "](pictures/" in first
+    questions = [section.partition("\n")[0] for section in sections[:3]]
+    assert all(one.endswith("?") for one in questions), questions
 
 
 def test_a_stored_picture_keeps_its_words(drawing, tmp_path):

@@ -1,5 +1,7 @@
 """The notebooks run, and their pages have the cells and what they answer."""
 
+import csv
+import json
 import re
 import runpy
 from pathlib import Path
@@ -41,6 +43,24 @@ def test_a_notebook_runs_and_its_page_says_what_it_answers(name, tmp_path, monke
         said, answers = ([x for k, x in pair if k == "text"] for pair in (stored, new))
         for one, other in zip(said, answers, strict=True):
             assert not difference(one.splitlines(), other), again
+
+
+def test_the_measured_runs_are_those_of_their_source():
+    """Counts, and means of the requests of each file of inferencex-profiling, as published."""
+    source = ROOT.parent / "shared" / "data" / "measured" / "h200_gpt_oss"
+    if not source.is_dir():
+        pytest.skip("the published files are not here")
+    text = ROOT.joinpath("examples", "gpt_oss_h200.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [int(row["concurrency"]) for row in rows] == [2**k for k in range(9)]
+    for row in rows:
+        path = source / f"results_exp_sweep_c{row['concurrency']}.json"
+        said = json.loads(path.read_text(encoding="utf-8"))
+        many = said["completed"]
+        want = [many, said["total_input_tokens"] / many, said["total_output_tokens"] / many]
+        assert [float(row[x]) for x in ("completed", "isl", "osl")] == pytest.approx(want, abs=0.5)
+        assert float(row["ttft_mean_ms"]) == pytest.approx(said["mean_ttft_ms"], abs=0.051)
+        assert float(row["tpot_mean_ms"]) == pytest.approx(said["mean_tpot_ms"], abs=0.0051)
 
 
 def test_a_picture_shows_itself_in_a_notebook():
