@@ -272,11 +272,12 @@ def _lane(bench: Bench, size: int) -> _Lane:
     def padded(x: Array) -> Array:
         return jnp.concatenate([jnp.asarray(x), jnp.repeat(jnp.asarray(x)[-1:], more)])
 
-    arrival, prompt, output, count, cached = bench.requests
-    requests = Requests(
-        padded(arrival), padded(prompt), padded(output), jnp.asarray(count), padded(cached)
-    )
-    loop = int(count) if bench.concurrency is None else bench.concurrency
+    given = bench.requests
+    each = {
+        name: padded(getattr(given, name)) for name in ("arrival", "prompt", "output", "cached")
+    }
+    requests = Requests(count=jnp.asarray(given.count), **each)
+    loop = int(given.count) if bench.concurrency is None else bench.concurrency
     rules = jax.tree.map(lambda x: np.asarray(x, float), bench.rules)
     plan = bench.load.plan
     return _Lane(plan, rules, requests, jnp.asarray(loop, jnp.int32), float(bench.outside))

@@ -71,7 +71,7 @@ def limit(name: str, value: float, known: Mapping[str, Output] = PRINTED) -> str
     if output is None:
         return f"{name} {value:g}"
     unit = "" if output.printed_unit == "1" else f" {output.printed_unit}"
-    return f"{output.short or output.title} {output.factor * value:.3g}{unit}"
+    return f"{output.short or output.title} {output.factor * value:,.4g}{unit}"
 
 
 def titled(ready: "Prepared", *, answer: bool) -> str:
