@@ -81,18 +81,18 @@ def test_a_picture_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch)
 
 
 class Fitted:
-    """A calibration whose picture is drawn by ``plot``, and that says as much of itself."""
+    """A calibration that ``draw`` draws, and that says as much of itself."""
 
     asked = server = summary = counted = None
 
-    def __init__(self, plot):
-        self.plot = plot
+    def __init__(self, draw):
+        self.draw = draw
 
 
 def test_no_profile_without_its_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(calibrate.profile, "text", lambda *_: "text")
     monkeypatch.setattr(calibrate, "replace", lambda result, **_: result)
-    places = (tmp_path / "mine.toml", tmp_path / "mine.png")
+    places = (tmp_path / "mine.toml", [tmp_path / "mine.png"])
     for error in (FULL, InputError("a", "b", "c", "d"), RuntimeError(), KeyboardInterrupt()):
 
         def fails(*_, error=error):
