@@ -32,3 +32,13 @@ NumPrefixes = Annotated[
         "there, --gsp-num-groups of SGLang's); 1 if not given.",
     ),
 ]
+HostMemory = Annotated[
+    float | None,
+    typer.Option(
+        "--kv-offloading-size",
+        parser=parsers.real("a finite size above 0", 0.0),
+        metavar="GIB",
+        help="Host memory of an instance for blocks that leave the cache (TensorRT-LLM: "
+        "host_cache_size).",
+    ),
+]

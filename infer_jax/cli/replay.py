@@ -94,6 +94,7 @@ def replay(
     enable_prefix_caching: prefixes.PrefixCaching = False,
     prefix_len: prefixes.PrefixLen = None,
     num_prefixes: prefixes.NumPrefixes = None,
+    kv_offloading_size: prefixes.HostMemory = None,
     drafts: drafting.Drafts = None,
     acceptance: drafting.AcceptanceOrFile = None,
     draft: drafting.Draft = None,

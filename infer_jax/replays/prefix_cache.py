@@ -32,6 +32,8 @@ class PrefixCache(NamedTuple):
     shared: Int[Array, ""]  # blocks that several requests count, less one each
     flow: Int[Array, ""]  # blocks that went to the queue's end, less those that were found in it
     popped: Int[Array, ""]  # the place up to which the queue was used up
+    lost: Int[Array, ""]  # the place up to which blocks have left host memory, too
+    fetched: Int[Array, ""]  # blocks that the pass put together brings back from there
     leaving: Int[Array, " w"]  # requests that left, if the engine does not know yet
     tokens: Int[Array, " n"]  # found in the cache at the first admission
 
@@ -39,21 +41,12 @@ class PrefixCache(NamedTuple):
 class Found(NamedTuple):
     """What a lookup finds of a prompt, in blocks."""
 
-    shared: Int[Array, ""]  # of parts that others have, too
-    idle: Int[Array, ""]  # those of them that none uses
-    own: Int[Array, ""]
+    all: Int[Array, ""]
+    used: Int[Array, ""]  # of these, by running requests
+    fetched: Int[Array, ""]  # of these, from host memory
     again: Bool[Array, ""]  # whether the last block of the prompt is there and is computed anew
     popped: Int[Array, ""]
-
-    @property
-    def all(self) -> Int[Array, ""]:
-        """Blocks that need not be computed."""
-        return self.shared + self.own
-
-    @property
-    def used(self) -> Int[Array, ""]:
-        """Blocks of these that running requests use."""
-        return self.shared - self.idle
+    lost: Int[Array, ""]
 
 
 def opened(s: State, requests: Requests, width: int) -> State:
@@ -64,9 +57,11 @@ def opened(s: State, requests: Requests, width: int) -> State:
     parts, own = jnp.zeros_like(requests.prefixes.blocks), jnp.zeros_like(s.last)
     kept = PrefixCache(
         users=parts, place=parts, there=parts, own_place=own, own_there=own, again=own,
-        shared=zero, flow=zero, popped=zero, leaving=jnp.full(width, NEVER), tokens=own,
+        shared=zero, flow=zero, popped=zero, lost=zero, fetched=zero,
+        leaving=jnp.full(width, NEVER), tokens=own,
     )  # fmt: skip
-    return s._replace(kept=kept, path=s.path._replace(kept=jnp.zeros_like(s.path.count)))
+    path = s.path._replace(kept=jnp.zeros_like(s.path.count), fetching=jnp.zeros_like(s.path.time))
+    return s._replace(kept=kept, path=path)
 
 
 def look(rules: Rules, s: State, requests: Requests) -> Found | None:
@@ -75,36 +70,43 @@ def look(rules: Rules, s: State, requests: Requests) -> Found | None:
     if kept is None or prefixes is None:
         return None
     popped = jnp.maximum(kept.popped, rules.taken(s, requests) + s.late_blocks + kept.flow)
+    lost = jnp.maximum(kept.lost, popped - rules.host)
     at, depth = s.up, get(prefixes.depth, s.up)
     zero = jnp.zeros_like(popped)
 
     def more(given: tuple[Array, ...]) -> Array:
-        return given[3] & (given[0] < depth)
+        return given[4] & (given[0] < depth)
 
     def one(given: tuple[Array, ...]) -> tuple[Array, ...]:
-        i, shared, idle, _, _ = given
+        i, found, used, fetched, _, _, _ = given
         part = prefixes.parts[at, i]
-        size, used = get(prefixes.blocks, part), get(kept.users, part) > 0
-        there = jnp.where(used, size, _left(kept, part, popped))
-        return i + 1, shared + there, idle + jnp.where(used, 0, there), there >= size, used
+        size, uses = get(prefixes.blocks, part), get(kept.users, part) > 0
+        there = jnp.where(uses, size, _left(kept, part, lost))
+        away = jnp.where(uses, 0, there - _left(kept, part, popped))
+        used += jnp.where(uses, there, 0)
+        return i + 1, found + there, used, fetched + away, there >= size, uses, away > 0
 
     looks = (s.part < 0) & (s.left > 0)
-    _, shared, idle, whole, used = lax.while_loop(more, one, (zero, zero, zero, looks, looks))
+    start = zero, zero, zero, zero, looks, looks, looks
+    _, found, used, fetched, whole, uses, away = lax.while_loop(more, one, start)
     # at most all but one token of a prompt is found; one that was preempted has more than its own
     again = whole & (get(prefixes.ends, at) > 0) & (s.up_lost == 0)
-    own = jnp.clip(get(kept.own_place, at) - popped, 0, get(kept.own_there, at))
+    own, near = (
+        jnp.clip(get(kept.own_place, at) - x, 0, get(kept.own_there, at)) for x in (lost, popped)
+    )
     return Found(
-        shared=shared - again,
-        idle=idle - (again & ~used),
-        own=jnp.where(whole, own, 0),
+        all=found - again + jnp.where(whole, own, 0),
+        used=used - (again & uses),
+        fetched=fetched - (again & ~uses & away) + jnp.where(whole, own - near, 0),
         again=again,
         popped=popped,
+        lost=lost,
     )
 
 
-def _left(kept: PrefixCache, part: Array, popped: Array) -> Array:
-    """Blocks that are still there of a part that no request uses."""
-    return jnp.clip(get(kept.place, part) - popped, 0, get(kept.there, part))
+def _left(kept: PrefixCache, part: Array, gone: Array) -> Array:
+    """Blocks of a part that no request uses which are not among the first ``gone`` places."""
+    return jnp.clip(get(kept.place, part) - gone, 0, get(kept.there, part))
 
 
 def admitted(
@@ -122,18 +124,23 @@ def admitted(
             kept, whole = given
             part = prefixes.parts[at, i]
             users, place = get(kept.users, part), get(kept.place, part)
-            there = _left(kept, part, hit.popped)
+            there = _left(kept, part, hit.lost)
             kept = _moved_up(kept, place, jnp.where(whole & (users == 0), there, 0))
             whole &= (users > 0) | (there >= get(prefixes.blocks, part))
             return kept._replace(users=put(kept.users, part, users + 1)), whole
 
         zero = jnp.zeros_like(depth)
-        kept, _ = lax.fori_loop(zero, depth, use, (kept, jnp.asarray(True)))
-        kept = _moved_up(kept, get(kept.own_place, at), hit.own)
+        kept, whole = lax.fori_loop(zero, depth, use, (kept, jnp.asarray(True)))
+        place, there = get(kept.own_place, at), get(kept.own_there, at)
+        own = jnp.clip(place - hit.lost, 0, there)
+        kept = _moved_up(kept, place, jnp.where(whole, own, 0))
         return kept._replace(
             again=put(kept.again, at, hit.again),
             shared=kept.shared + hit.used,
-            flow=kept.flow - hit.idle - hit.own,
+            flow=kept.flow - hit.all + hit.used,
+            popped=hit.popped - hit.fetched,
+            lost=hit.lost,
+            fetched=kept.fetched + hit.fetched,
             tokens=note(kept.tokens, at, hit.all * block, once),
         )
 
@@ -214,7 +221,7 @@ def preempted(
     taken = jnp.minimum(rules.taken(s, requests) + s.late_blocks, rules.blocks)
 
     def one(kept: PrefixCache) -> PrefixCache:
-        kept = kept._replace(popped=jnp.maximum(kept.popped, taken + kept.flow))
+        kept = _used_up(rules, kept, taken + kept.shared, short)
         return freed(rules, requests, kept, victim, tokens)
 
     return _where(short, one, kept)
@@ -234,7 +241,7 @@ def ended(
     taken = rules.taken(s, requests) + kept.shared
     grown = jnp.maximum(taken + total(jnp.where(there, held, 0)) - s.watched[1], taken)
     first = taken + s.late_blocks
-    kept = _used_up(kept, jnp.where(lags, first, jnp.maximum(first, grown)), go)
+    kept = _used_up(rules, kept, jnp.where(lags, first, jnp.maximum(first, grown)), go)
     new = jnp.where(go & there & (s.ends <= after.steps), s.who, NEVER)
     known = jnp.where(lags, jnp.where(go | caught, kept.leaving, NEVER), new)
     later = jnp.where(go, new, jnp.where(caught, NEVER, kept.leaving))
@@ -250,21 +257,21 @@ def ended(
         return kept, jnp.where(known == at, NEVER, known)
 
     kept, _ = lax.while_loop(some, one, (kept, known))
-    kept = _used_up(kept, grown, go & lags)
+    kept = _used_up(rules, kept, grown, go & lags)
+    seconds = kept.fetched * rules.fetch
+    kept = kept._replace(fetched=jnp.where(go, 0, kept.fetched))
     kept = kept._replace(leaving=jnp.where(lags, later, kept.leaving))
     after = after._replace(kept=kept)
     idle = rules.blocks + kept.flow - jnp.maximum(kept.popped, rules.blocks)
-    entries = {"blocks": rules.used(after, requests), "kept": idle}
+    entries = {"blocks": rules.used(after, requests), "kept": idle, "fetching": seconds}
     path = after.path
     assert path.kept is not None
-    columns = {
-        name: lax.dynamic_update_slice(getattr(path, name), value[None], (s.turn,))
-        for name, value in entries.items()
-    }
+    columns = {name: put(getattr(path, name), s.turn, x) for name, x in entries.items()}
     return after._replace(path=path._replace(**columns))
 
 
-def _used_up(kept: PrefixCache, counted: Array, ok: Array) -> PrefixCache:
+def _used_up(rules: Rules, kept: PrefixCache, counted: Array, ok: Array) -> PrefixCache:
     """The cache once running requests count as many blocks: the queue is shorter, where ``ok``."""
     most = jnp.maximum(kept.popped, counted - kept.shared + kept.flow)
-    return kept._replace(popped=jnp.where(ok, most, kept.popped))
+    popped = jnp.where(ok, most, kept.popped)
+    return kept._replace(popped=popped, lost=jnp.maximum(kept.lost, popped - rules.host))

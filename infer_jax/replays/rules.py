@@ -61,6 +61,13 @@ class Rules(Spec):
         "tokens drafted for each decoding request in a pass", kind="count", default=0.0
     )
 
+    host: Array = number(
+        "blocks of host memory for those that leave the cache", kind="count", default=0.0
+    )
+    fetch: Array = number(
+        "time to bring a block back from there", unit="s", kind="time", default=0.0
+    )
+
     # what a class of rules says about itself
     beside = True  # decoding requests are fed in the passes that feed prompts
     alone = False  # a rank with nothing to feed looks for itself when the others' pass ends
@@ -73,7 +80,7 @@ class Rules(Spec):
     def whole(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
         names = ("budget", "slots", "blocks", "block", "watermark", "chunked", "unit", "poll")
-        names += ("overlap", "drafts")
+        names += ("overlap", "drafts", "host")
         return self.replace(**{n: jnp.asarray(getattr(self, n)).astype(jnp.int32) for n in names})
 
     def needed(self, tokens: Array) -> Array:

@@ -85,4 +85,6 @@ def durations(step: StepTime, path: Path, kind: jnp.dtype) -> Float[Array, " t"]
     grows = path.decoding if path.grows is None else path.grows
     given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
     each = jax.vmap(one)(*(jnp.where(used, x, jnp.ones_like(x)) for x in given))
+    if path.fetching is not None:
+        each += path.fetching
     return jnp.where(used, each, 0.0)

@@ -340,6 +340,8 @@ class Server(NamedTuple):
         def single() -> tuple[Array, Array, Array]:
             fed = [x.astype(kind) for x in (decoding, context, s.fed)]
             seconds = jnp.asarray(self.step(fed[0], fed[1], fed[2], s.pairs)).astype(kind)
+            if s.kept is not None:
+                seconds += (s.kept.fetched * rules.fetch).astype(kind)
             until = jnp.where(overlap, 0.0, jnp.where(look_of(most) > 0, seconds, -1.0))
             return most, seconds, until.astype(kind)
 

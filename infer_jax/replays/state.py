@@ -34,6 +34,7 @@ class Path(NamedTuple):
     blocks: Int[Array, " t"]  # of the cache that are taken
     grows: Float[Array, " t"] | None = None  # with drafts: tokens that a pass adds to the context
     kept: Int[Array, " t"] | None = None  # of prompts in it that no request uses
+    fetching: Float[Array, " t"] | None = None  # s for which passes wait for blocks of the host
 
 
 class State(NamedTuple):

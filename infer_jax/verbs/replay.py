@@ -17,6 +17,7 @@ from infer_jax.verbs.checks import Time, either, one_of, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
+from infer_jax.verbs.replay_host import with_host
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
 from infer_jax.verbs.replay_requests import (
     PROMPTS,
@@ -64,6 +65,7 @@ def replay(
     enable_prefix_caching: bool = False,
     prefix_len: float | None = None,
     num_prefixes: float | None = None,
+    kv_offloading_size: float | None = None,
     drafts: float | None = None,
     acceptance: float | str | None = None,
     draft: str | None = None,
@@ -120,9 +122,9 @@ def replay(
     count = _count(prompts, load, lengths)
     _check_context(asked.model, lengths, count)
     _check_run(count, warmup, dp, concurrency)
-    _check_drawn(seeds, load, lengths, drafted)
+    _check_drawn(seeds, load, lengths, drafted, kv_offloading_size, pools=pools is not None)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
-                  enable_chunked_prefill, async_scheduling)  # fmt: skip
+                  enable_chunked_prefill, async_scheduling, kv_offloading_size)  # fmt: skip
     server, one = _server(asked, model, float(plan.tp), pools, sizes, lengths.mean_tokens, drafted)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
@@ -164,6 +166,7 @@ def _server(
     given = inputs.engine(model), model, asked.model.architecture, asked.hardware
     if pools is None:
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens, drafts)
+        server = with_host(server, sizes.host, asked, tp, mean_tokens)
         return server, partial(_run, server)
     pair = pair_of(pools, *given, (sizes, sizes), mean_tokens)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
@@ -224,16 +227,26 @@ def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
     return int(either(prompts, PROMPTS))
 
 
-def _check_drawn(seeds: float, load: Load, lengths: Lengths, drafts: ReplayDrafts | None) -> None:
+def _check_drawn(
+    seeds: float,
+    load: Load,
+    lengths: Lengths,
+    drafts: ReplayDrafts | None,
+    host: float | None,
+    *,
+    pools: bool,
+) -> None:
     """Do nothing where runs differ, and prompts are not both drafted for and looked up.
 
     Raises:
-        InputError: several runs that are alike; a prefix cache with drafts.
+        InputError: several runs that are alike; a prefix cache with drafts; host memory without.
     """
     if seeds > 1 and not (randomly(load, lengths) or drafts):
         raise refuse("--seeds", seeds, "1: nothing is drawn, so that all runs are alike")
     if drafts and lengths.caching:
         raise refuse("--enable-prefix-caching", "yes", "without --drafts")
+    if host is not None and (pools or not lengths.caching):
+        raise refuse("--kv-offloading-size", host, "with --enable-prefix-caching, in one pool")
 
 
 def _check_context(model: Model, lengths: Lengths, count: int) -> None:

@@ -32,6 +32,10 @@ KEPT = (
     "A prompt that is admitted is looked up in the cache, of which requests share blocks; the ones "
     "that no request has used for longest are given up first."
 )
+FETCHED = (
+    "Blocks that leave the cache go to host memory, {:,.0f} of them at most; the pass that admits "
+    "a request first waits for those that are found there, {} ms each, and stores cost nothing."
+)
 CACHED = (
     "A prompt begins with what an earlier one left in the cache, by the hashes of the trace; "
     "blocks not used for longest go first, and each request's cache counts its prefix as its own."

@@ -27,6 +27,7 @@ from infer_jax.verbs.replay_notes import (
     CACHED,
     DECODED,
     ERRORS,
+    FETCHED,
     GROUPS,
     HELD,
     IN_FLIGHT,
@@ -214,6 +215,8 @@ class ReplayResult(Pictured):
         for name, title in (("cache", "cache"), ("kept", "cache_kept")) if self._keeps else ():
             mean = self._mean(lambda run, name=name: run.time_mean(name))
             said[f"{title}_mean_percent"] = 100.0 * mean
+        if float(self.server.rules.host):
+            said["host_blocks"] = self.server.rules.host
         return said
 
     def rows(self) -> Sequence[Mapping[str, object]]:
@@ -248,7 +251,7 @@ class ReplayResult(Pictured):
         else:
             words = self.drafts.words
             said += [VERIFIED.format(words), GROUPS.format(self._yields), *self.drafts.notes]
-        said.append(self._caching())
+        said += self._caching()
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
         if load.concurrency is not None and load.rate is not None:
@@ -270,11 +273,14 @@ class ReplayResult(Pictured):
         own = (note for note in self.asked.notes if "USD/h" not in note)
         return [*long_times(self.limits), *said, *own]
 
-    def _caching(self) -> str:
-        """How prompts are found in the cache."""
+    def _caching(self) -> list[str]:
+        """How prompts are found in the cache, and in host memory."""
         if not self.lengths.caching:
-            return "No prefix is cached."
-        return KEPT if self._keeps else CACHED
+            return ["No prefix is cached."]
+        if not self._keeps:
+            return [CACHED]
+        host, fetch = float(self.server.rules.host), float(self.server.rules.fetch)
+        return [KEPT, *([FETCHED.format(host, digits(1e3 * fetch))] if host else [])]
 
     def parts(self) -> Iterator[Part]:
         """Server and load, times with percentiles, rates and what was full."""

@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
     """What an engine is started with: None is its own default.
 
     ``chunked``: prompts may be fed in parts; ``overlap``: a pass is put together while the one
-    before it runs.
+    before it runs; ``host``: GiB of host memory for blocks that leave the cache.
     """
 
     slots: float | None
@@ -53,6 +53,7 @@ class Sizes(NamedTuple):
     utilization: float | None
     chunked: bool | None = None
     overlap: bool | None = None
+    host: float | None = None
 
 
 class ReplayedInstance(NamedTuple):
@@ -77,9 +78,11 @@ class ReplayedInstance(NamedTuple):
         blocks, block = self.tokens / float(rules.block), float(rules.block)
         each = "a token each" if block == 1 else f"{block:g} tokens each"
         drafts = "" if self.drafts is None else f"; {self.drafts.words}"
+        host = float(rules.host)
+        away = f", {host:,.0f} more in host memory" if host else ""
         return (
             f"at most {float(rules.slots):,.0f} sequences and {float(rules.budget):,.0f} tokens in "
-            f"a pass, a cache of {blocks:,.0f} blocks of {each}{drafts}"
+            f"a pass, a cache of {blocks:,.0f} blocks of {each}{away}{drafts}"
         )
 
     def serve(self, requests: Requests, concurrency: int | None) -> Log:

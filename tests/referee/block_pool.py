@@ -10,10 +10,16 @@ from .schedulers import Pass, Request, Vllm
 class BlockPool:
     """vLLM's ``BlockPool`` since 0.24: blocks with users, and a queue of those without.
 
-    A block whose name another block has already is kept like any other, but is not found.
+    A block whose name another one had when its request came is kept like any other, but is not
+    found; else the newest of a name is. What leaves the cache goes to ``host`` blocks of host
+    memory, which the oldest leave.
     """
 
-    def __init__(self, blocks: int):
+    def __init__(self, blocks: int, host: int = 0):
+        self.room = host
+        self.host: OrderedDict[int, Hashable] = OrderedDict()
+        self.away: dict[Hashable, int] = {}
+        self.count = 0
         self.queue: OrderedDict[int, None] = OrderedDict.fromkeys(range(blocks))
         self.users = [0] * blocks
         self.name: list[Hashable | None] = [None] * blocks
@@ -22,20 +28,39 @@ class BlockPool:
     def take(self) -> int:
         block, _ = self.queue.popitem(last=False)
         name = self.name[block]
-        if name is not None and self.named.get(name) == block:
+        known = name is not None and self.named.get(name) == block
+        if known:
             del self.named[name]
+        if name is not None and self.room:
+            self.count += 1
+            self.host[self.count] = name
+            if known:
+                self.away[name] = self.count
+            if len(self.host) > self.room:
+                self._drop(self.host.popitem(last=False))
         self.name[block] = None
         self.users[block] = 1
         return block
+
+    def _drop(self, entry: tuple[int, Hashable]) -> None:
+        if self.away.get(entry[1]) == entry[0]:
+            del self.away[entry[1]]
+
+    def bring(self, name: Hashable) -> None:
+        """Take a block out of host memory."""
+        count = self.away.pop(name)
+        del self.host[count]
 
     def touch(self, block: int) -> None:
         self.queue.pop(block, None)
         self.users[block] += 1
 
-    def call(self, block: int, name: Hashable) -> None:
+    def call(self, block: int, name: Hashable, *, again: bool) -> None:
         if self.name[block] is None:
             self.name[block] = name
-            self.named.setdefault(name, block)
+            if not again:
+                self.away.pop(name, None)
+                self.named[name] = block
 
     def free(self, blocks: list[int]) -> None:
         for block in reversed(blocks):
@@ -51,12 +76,22 @@ class PooledVllm(Vllm):
     """vLLM's scheduler with its prefix cache; ``names`` has those of each prompt's full blocks."""
 
     names: list[list[Hashable]] = field(default_factory=list)
+    host: int = 0
+    fetch: float = 0.0
+    brought: int = 0
+    again: dict[int, int] = field(default_factory=dict)  # the block found and computed anew
+    fetched: int = 0  # in all
     pool: BlockPool = field(default_factory=lambda: BlockPool(0))
     held: dict[int, list[int]] = field(default_factory=dict)  # in order of admission
     holders: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.pool = BlockPool(self.blocks)
+        self.pool = BlockPool(self.blocks, self.host)
+
+    def waits(self) -> float:
+        count, self.brought = self.brought, 0
+        self.fetched += count
+        return count * self.fetch
 
     def free(self) -> int:
         return len(self.pool.queue)
@@ -79,16 +114,21 @@ class PooledVllm(Vllm):
         while len(held) < self.size(tokens):
             held.append(self.pool.take())
         for i in range(tokens // self.block):
-            self.pool.call(held[i], self._name(r, i))
+            self.pool.call(held[i], self._name(r, i), again=self.again.get(r.index) == i)
 
-    def _found(self, r: Request) -> list[int]:
-        result: list[int] = []
-        while len(result) < (r.tokens - 1) // self.block:
-            block = self.pool.named.get(self._name(r, len(result)))
-            if block is None:
+    def _found(self, r: Request) -> tuple[list[int], list[Hashable]]:
+        """Blocks of the cache, and names of those of host memory behind them."""
+        here: list[int] = []
+        away: list[Hashable] = []
+        while len(here) + len(away) < (r.tokens - 1) // self.block:
+            name = self._name(r, len(here) + len(away))
+            if name in self.pool.named and not away:
+                here.append(self.pool.named[name])
+            elif name in self.pool.away:
+                away.append(name)
+            else:
                 break
-            result.append(block)
-        return result
+        return here, away
 
     def compose(self) -> Pass:
         for r in [r for r in self.holders if r not in self.running]:
@@ -117,20 +157,26 @@ class PooledVllm(Vllm):
             index += 1
         while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
             r = self.waiting[0]
-            result = self._found(r)
-            cached = len(result) * self.block
+            here, away = self._found(r)
+            name = self._name(r, len(here) + len(away))
+            there = name in self.pool.named or name in self.pool.away
+            self.again[r.index] = len(here) + len(away) if there else -1
+            cached = (len(here) + len(away)) * self.block
             if not self.chunked and r.tokens - cached > budget:
                 break
             new = min(r.tokens - cached, budget)
-            wanted = self.size(r.tokens if self.entire else cached + new) - len(result)
-            wanted += sum(self.pool.users[b] == 0 for b in result)
+            wanted = self.size(r.tokens if self.entire else cached + new) - len(here)
+            wanted += sum(self.pool.users[b] == 0 for b in here)
             if wanted > self.free() - (self.watermark if self.running else 0):
                 break
             self.running.append(self.waiting.popleft())
             self.holders.append(r)
-            for block in result:
+            for block in here:
                 self.pool.touch(block)
-            self.held[r.index] = result
+            for name in away:
+                self.pool.bring(name)
+            self.brought += len(away)
+            self.held[r.index] = here
             r.computed = cached
             if r.admitted is None:
                 r.cached = cached

@@ -101,6 +101,10 @@ class Engine:
     def rests(self) -> None:
         """What it notes when there is nothing to do."""
 
+    def waits(self) -> float:
+        """Seconds for which the pass that begins waits for blocks from elsewhere."""
+        return 0.0
+
     def take_back(self, r: Request) -> None:
         self.running.remove(r)
         r.held, r.computed, r.lost, r.preempted = 0, 0, r.built, r.preempted + 1
@@ -390,7 +394,7 @@ def began(step: StepTime, engine: Engine, fed: Pass, now: float) -> float:
     new = sum(n for _, n in fed.parts)
     pairs = sum(n * (r.computed + n / 2.0) for r, n in fed.parts)
     context = sum(r.tokens + r.beyond for r in fed.decodes)
-    return float(step(len(fed.decodes), context, new, pairs))
+    return float(step(len(fed.decodes), context, new, pairs)) + engine.waits()
 
 
 def computed(fed: Pass) -> list[Request]:

@@ -67,24 +67,25 @@ def roomy(p: Prefixes) -> Prefixes:
     return p._replace(parts=parts, blocks=np.pad(p.blocks, (0, PARTS - count)))
 
 
-def check(case: Case, i: int, *, overlap: bool, capped: bool) -> tuple[float, int]:
-    """Compare one server; the share of tokens that were cached, and preemptions."""
+def check(
+    case: Case, i: int, *, overlap: bool, capped: bool, host: float = 0.0
+) -> tuple[float, int, int]:
+    """Compare one server; the share of tokens that were cached, preemptions, blocks brought back.
+
+    ``host``: blocks of host memory over those of the cache.
+    """
     e = case.engine
-    sizes: dict[str, Any] = {
-        "budget": e.budget,
-        "slots": e.slots,
-        "blocks": e.blocks,
-        "block": e.block,
-    }
-    entire, mark = i % 3 > 0, 2 * (i % 2)
+    entire = i % 3 > 0
+    sizes: dict[str, Any] = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks}
+    sizes |= {"block": e.block, "watermark": 2 * (i % 2)}
+    sizes |= {"host": int(host * e.blocks), "fetch": 1e-4}
     d = fitting(drawn(case, FEW, 300 + i, capped=capped), (e.blocks - 2) * e.block)
     d, rows = hashed(d, i)
     prefixes = Prefixes.of(rows, d.prompt, length=LENGTH, block=e.block)
-    rules = Preempting.of(**sizes, entire=float(entire), watermark=mark, overlap=float(overlap))
+    rules = Preempting.of(**sizes, entire=float(entire), overlap=float(overlap))
     engine = PooledVllm(
         **sizes,
         entire=entire,
-        watermark=mark,
         overlap=overlap,
         names=names(rows, d.prompt, e.block),
     )
@@ -96,13 +97,14 @@ def check(case: Case, i: int, *, overlap: bool, capped: bool) -> tuple[float, in
     theirs = {name: np.array([getattr(r, name) for r in done]) for name in fields}
     requests = Requests.of(*d[:3], prefixes=roomy(prefixes))
     compare(replayed_with(case, rules, requests, width=32, turns=8192), theirs, f"{i}, {rules}: ")
-    return theirs["cached"].sum() / d.prompt.sum(), int(theirs["preempted"].sum())
+    share = theirs["cached"].sum() / d.prompt.sum()
+    return share, int(theirs["preempted"].sum()), engine.fetched
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_vllm_with_prefixes(overlap):
     """Small caches in which prefixes are shared, kept, evicted, found again after a preemption."""
-    shares, preempted = zip(
+    shares, preempted, _ = zip(
         *(
             check(case, i, overlap=overlap, capped=i % 4 > 1)
             for i, case in enumerate(small(20, 120 + overlap, (0.5, 3.0)))
@@ -110,6 +112,15 @@ def test_vllm_with_prefixes(overlap):
         strict=True,
     )
     assert 0.1 < np.mean(shares) < 0.9 and sum(preempted) > 50
+
+
+def test_host_memory():
+    """What leaves the cache is brought back while it is among the last to have left."""
+    fetched = 0
+    for i, case in enumerate(small(20, 140, (0.5, 3.0))):
+        given = {"overlap": i % 2 > 0, "capped": i % 4 > 1}
+        fetched += check(case, i, **given, host=(0.1, 0.5, 2.0, 20.0)[i % 4])[2]
+    assert fetched > 1000
 
 
 def test_parts_are_what_the_same_prompts_share():

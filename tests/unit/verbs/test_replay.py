@@ -315,6 +315,27 @@ def test_a_prefix_that_all_prompts_share_is_computed_once(tmp_path):
         ij.replay(*SERVER, trace=TRACE, prefix_len=9, **SIZES)
 
 
+def test_blocks_that_leave_the_cache_go_to_host_memory():
+    asked: dict[str, Any] = {
+        "concurrency": 1,
+        "prompts": 3,
+        "isl": 100,
+        "osl": 2,
+        "prefix_len": 512,
+    }
+    asked |= {"enable_prefix_caching": True, "kv_offloading_size": 1, **SIZES}
+    run = ij.replay(*SERVER, **asked, set="hardware.host.link_bandwidth=64e9")
+    # 16 tokens, K and V of 32 layers, 8 heads of 128 in 2 bytes
+    rules, each = run.server.rules, 16 * 2 * 32 * 8 * 128 * 2
+    assert float(rules.host) == 2**30 // each
+    assert float(rules.fetch) == pytest.approx(each / 64e9)
+    assert run.to_dict()["host_blocks"] == 2**30 // each and "in host memory" in str(run)
+    with pytest.raises(InputError, match="a system with a link to its host, not h100_sxm"):
+        ij.replay(*SERVER, **asked)
+    with pytest.raises(InputError, match="allowed: with enable_prefix_caching"):
+        ij.replay(*SERVER, **{**asked, "enable_prefix_caching": False})
+
+
 def test_a_trace_beyond_the_models_context_is_refused(tmp_path):
     file = tmp_path / "long.jsonl"
     file.write_text(TRACE.read_text().replace("200", "131072"))

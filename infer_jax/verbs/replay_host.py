@@ -1,0 +1,40 @@
+"""Host memory of a replayed server: how many blocks it holds, and the time to bring one back."""
+
+import jax.numpy as jnp
+
+from infer_jax.physics import decoder, tiers
+from infer_jax.replays import keeps
+from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.replay_server import ReplayedInstance
+
+OPTION = "--kv-offloading-size"
+
+
+def with_host(
+    server: ReplayedInstance, gib: float | None, asked: Given, tp: float, mean_tokens: float
+) -> ReplayedInstance:
+    """The server with ``gib`` GiB of host memory for blocks that leave its cache.
+
+    Each GPU of an instance has its part of a block and a link of its own. Blocks are those of a
+    request of ``mean_tokens`` tokens.
+
+    Raises:
+        InputError: rules that keep no prompts, or a system without a link to its host.
+    """
+    if gib is None:
+        return server
+    if not keeps(server.rules):
+        raise refuse(OPTION, gib, "with vllm's rules: those of other engines keep no prompts")
+    link = float(asked.hardware.host.link_bandwidth) * tp
+    if not link > 0.0:
+        how = "--set hardware.host.link_bandwidth=55e9 gives it one, in bytes/s"
+        name = asked.system.name
+        raise refuse(OPTION, gib, f"a system with a link to its host, not {name}: {how}")
+    block = float(server.rules.block)
+    tokens = jnp.asarray(max(mean_tokens, block))
+    held = decoder.cache_bytes(asked.model.architecture, tokens) / tokens * block
+    rules = server.rules.replace(
+        host=jnp.floor(gib * 2.0**30 / held), fetch=tiers.seconds(held, link)
+    )
+    return server._replace(rules=rules)
