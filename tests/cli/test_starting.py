@@ -50,7 +50,7 @@ H100, LLAMA = ("--hardware", "h100_sxm"), "llama-3.1-8b"
         ("estimate", LLAMA, *H100, "--tp", "1"),
         ("plan", LLAMA, *H100, "--total-gpus", "2", "--isl", "1000"),
         ("kernels", LLAMA, *H100),
-        ("sensitivity", LLAMA, *H100, "--tp", "1"),
+        ("sensitivity", LLAMA, *H100, "--tp", "1", "--estimator", "economics.planned"),
         ("frontier", LLAMA, *H100, "--total-gpus", "2", "--no-picture"),
     ],
 )

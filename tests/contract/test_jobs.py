@@ -5,7 +5,7 @@ and ``test_the_optimum_is_continuous_where_its_vertex_changes`` looks at where i
 """
 
 import math
-from functools import cache, partial
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,6 @@ import pytest
 from infer_jax.errors import InputError
 from infer_jax.specs import Workload, leaves
 from tests.contract.cases import BLOCKS, JOBS, dense, hybrid, mixture, numbers, offloaded, sloped
-from tests.stepwise import stepwise
 
 MODELS = {"dense": dense, "mixture": mixture, "hybrid": hybrid}
 CASES = [
@@ -44,12 +43,7 @@ def estimate(estimator, arch, hardware, work, plan):
     return estimator.estimate(arch, hardware, work, plan)
 
 
-slopes = stepwise(sloped(lambda everything: everything[0].estimate(*everything[1:]).time))
-
-
-@cache
-def slopes_of(name, model, size):
-    return slopes(numbers(world(name, model, size)))
+slopes = compiled(sloped(lambda everything: everything[0].estimate(*everything[1:]).time))
 
 
 def declared(everything):
@@ -85,7 +79,7 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, size):
     answer = estimate(*everything)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(answer))
     assert bool(answer.feasible) == (size == "block")
-    _, reverse, forward = slopes_of(name, model, size)
+    _, reverse, forward = slopes(numbers(everything))
     for (path, _), g in zip(declared(everything), jax.tree.leaves(reverse), strict=True):
         assert np.isfinite(g), path
     both = sum(
@@ -99,7 +93,7 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, size):
 @pytest.mark.parametrize("size", BLOCKS)
 def test_gradient_equals_finite_difference(name, model, size):
     everything = world(name, model, size)
-    flat, reverse = jax.tree.leaves(everything), jax.tree.leaves(slopes_of(name, model, size)[1])
+    flat, reverse = jax.tree.leaves(everything), jax.tree.leaves(slopes(numbers(everything))[1])
     small = 1e-6
     for i, (path, meta) in enumerate(declared(everything)):
         # at a choice there is no slope; on the edge of a fraction there is one side only

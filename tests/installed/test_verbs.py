@@ -284,8 +284,6 @@ def test_verb_answers(name, tmp_path, home):
     for file, text in row.takes.items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     wide = home | {"COLUMNS": "120"}  # what does not fit is printed row by row
-    if name == "doctor":  # it judges what the compiler makes by default
-        wide.pop("XLA_FLAGS", None)
     if name == "estimate":  # a user's first command finds nothing compiled
         wide.pop("JAX_COMPILATION_CACHE_DIR", None)
     ended = call([str(program()), *row.words.split()], tmp_path, wide)

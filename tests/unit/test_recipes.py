@@ -47,7 +47,7 @@ def done(changes: list[Change], folder: Path) -> None:
     for name in ("hw_profiles", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     for name in ("infer_jax", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # with what Python has compiled of them
     for path, kind, text in changes:
         file = folder / path
         if kind != "diff":
