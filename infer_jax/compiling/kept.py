@@ -15,6 +15,7 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from jaxlib import version as jaxlib_version
 
 FORMAT = "infer_jax program 2"
 CONFIG: Any = jax.config  # whose fields type checkers do not know
+_asking = Lock()
 MOST, MOST_BYTES = 256, 256_000_000  # files, and bytes in all: the least recently used go
 
 
@@ -36,7 +38,9 @@ def folder() -> Path | None:
 
 def key(asked: object) -> str:
     """The name of a program: of the question, and of all that its machine code depends on."""
-    text = json.dumps([asked, _settings(), *_world()], sort_keys=True)
+    with _asking:  # threads that begin together read the sources once
+        world = _world()
+    text = json.dumps([asked, _settings(), *world], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -103,11 +107,14 @@ def _settings() -> dict[str, str]:
 @cache
 def _world() -> tuple[str, ...]:
     """Sources of the package, versions of what it stands on, the processor."""
-    root = Path(__file__).parents[1]
-    sources = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        sources.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
-        sources.update(path.read_bytes())
+    root, sources = str(Path(__file__).parents[1]), hashlib.sha256()
+    for place, inner, names in os.walk(root):
+        inner.sort()
+        for name in sorted(name for name in names if name.endswith(".py")):
+            path = os.path.join(place, name)
+            with open(path, "rb") as file:
+                code = file.read()
+            sources.update(f"{path.removeprefix(root)} {len(code)}\n".encode() + code)
     client = jax.devices()[0].client
     versions = (
         jax.__version__,

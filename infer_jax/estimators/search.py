@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.estimators.estimate import Phase
-from infer_jax.estimators.jaxpr_split import factor, function_of, only, reads
 from infer_jax.physics.numerics import soft_weights
 from infer_jax.typed_jax import trees
 
@@ -27,6 +26,9 @@ def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
     without gradient (``stopped``) and evaluate the winner again: its gradient is the gradient of
     the minimum.
     """
+    # here: it imports the rest of JAX, which commands whose program is kept do not need
+    from infer_jax.estimators.jaxpr_split import factor, function_of, only, reads
+
     zeros = [jnp.asarray(0, jnp.int32) for _ in counts]
     if math.prod(counts) == 1:
         return tuple(zeros)

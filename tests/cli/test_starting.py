@@ -111,6 +111,7 @@ for verb in ("estimate", "plan", "report"):
 OTHERS = ("offloading", "partitioning", "attention_feedforward")
 OTHER = {f"estimators.{name}" for name in OTHERS} | {"calibration.fitting", "replays"}
 OTHER |= {"design.design", "design.problem", "kernel_timing", "plots.frontier", "doctor"}
+OTHER |= {"estimators.jaxpr_split"}  # which imports jax.extend
 ALONE = {"estimators.economics", "estimators.kernels", "catalog.kernel_tables", "design", "sweeps"}
 
 
