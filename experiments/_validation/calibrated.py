@@ -17,7 +17,7 @@ from jax import Array
 from experiments._validation import estimates
 from experiments._validation.estimates import Loop, inputs, shipped
 from experiments._validation.row import Row
-from infer_jax.calibration.ladder import SCALES, chosen, priors
+from infer_jax.calibration.ladder import SCALES, coefficients_to_fit, priors
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
@@ -72,7 +72,7 @@ def calibrated(rows: Sequence[Row], programs: dict[tuple, dict] | None = None) -
     times = np.asarray([[row.measured[name] for row in rows] for name in OUTPUTS])
     assert first.served is not None
     loads = [InstanceLoad(g.work, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
-    names = chosen(base, first.served.architecture(), loads, times)
+    names = coefficients_to_fit(base, first.served.architecture(), loads, times)
     problem = Linearised.of(
         lambda model: model.vllm.layer_gap,  # asked for its slopes alone, which are given below
         times.ravel(),

@@ -7,7 +7,7 @@ from infer_jax.on_demand import on_demand
 if TYPE_CHECKING:
     from infer_jax.calibration.checks import Check as Check, predictive_checks as predictive_checks
     from infer_jax.calibration.cross_validation import (
-        Held as Held,
+        LeftOutFold as LeftOutFold,
         cross_validate as cross_validate,
         held_out as held_out,
         labelled as labelled,
@@ -66,7 +66,7 @@ __getattr__, __dir__ = on_demand(
     __name__,
     {
         "checks": "Check predictive_checks",
-        "cross_validation": "Held cross_validate held_out labelled random_groups",
+        "cross_validation": "LeftOutFold cross_validate held_out labelled random_groups",
         "error_bands": "Band bands left_out",
         "expected_value": "perfect_information shadow_price",
         "fitted_leaves": "Parameters parameters",

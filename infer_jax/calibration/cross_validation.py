@@ -12,7 +12,7 @@ from infer_jax.calibration.problem import FitProblem, Predict, Prior
 from infer_jax.errors import InputError
 
 
-class Held(NamedTuple):
+class LeftOutFold(NamedTuple):
     """One fold: its name, a mask of its rows, and the fit on the other rows.
 
     The fit predicts every row, also those of the fold.
@@ -65,7 +65,7 @@ def cross_validate(
     weights: ArrayLike | None = None,
     starts: ArrayLike | None = None,
     steps: int = 200,
-) -> Iterator[Held]:
+) -> Iterator[LeftOutFold]:
     """A fit for each fold on the rows outside it, one after the other; compiled once.
 
     Args:
@@ -84,7 +84,9 @@ def cross_validate(
         if not weight.any():
             raise InputError("fit", f"fold {name}", "all rows", "rows left to fit")
         ends, costs = problem.solve(begin, weight, steps)
-        yield Held(name, np.asarray(inside, bool), at(problem, ends[0], weight, np.sort(costs[0])))
+        yield LeftOutFold(
+            name, np.asarray(inside, bool), at(problem, ends[0], weight, np.sort(costs[0]))
+        )
 
 
 def held_out(

@@ -45,7 +45,7 @@ LADDER = (
 MIXTURE = ("expert_kernels", "grouped")
 
 
-def chosen(
+def coefficients_to_fit(
     serving: Serving, arch: Architecture, loads: Sequence[InstanceLoad], times: np.ndarray
 ) -> tuple[str, ...]:
     """Coefficients to fit: factors on TPOT and TTFT, then ``LADDER``, no more than ``times`` has.

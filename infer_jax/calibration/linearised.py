@@ -29,7 +29,7 @@ REACH = 1.0  # largest step of a round in a coordinate: a factor e where it is a
 HOLD, LESS, MORE = 1.0, 0.1, 10.0
 
 
-class Near(NamedTuple):
+class Linearisation(NamedTuple):
     """Weights of the rows, and the model near a point: log predictions and their slope there.
 
     ``hold``: the damping, a weight on the distance from the point.
@@ -45,9 +45,9 @@ class Near(NamedTuple):
 class _About(FitProblem):
     """A problem whose ``losses`` are those of the model linearised at a point."""
 
-    def losses(self, free: Array, weight: ArrayLike | Near, logs: ArrayLike) -> Array:
+    def losses(self, free: Array, weight: ArrayLike | Linearisation, logs: ArrayLike) -> Array:
         """As ``FitProblem.losses``, of base + slope (free - point), and the damping."""
-        assert isinstance(weight, Near)
+        assert isinstance(weight, Linearisation)
         near = weight
         moved = free - jnp.asarray(near.point)
         predicted = jnp.asarray(near.base) + jnp.asarray(near.slope) @ moved
@@ -113,9 +113,9 @@ class Linearised(FitProblem):
             hold *= LESS
         return np.asarray(here.point), least if np.isfinite(least) else np.inf
 
-    def _at(self, free: ArrayLike, weight: Array) -> Near:
+    def _at(self, free: ArrayLike, weight: Array) -> Linearisation:
         base, slope = self.derivatives(free)
-        return Near(np.asarray(weight), base, slope, free, 0.0)
+        return Linearisation(np.asarray(weight), base, slope, free, 0.0)
 
     def _near(self, steps: int) -> tuple[Callable, Callable]:
         """The solver about a point, and half the sum of squares at it; compiled once."""

@@ -51,7 +51,7 @@ def normal_scores(
     return np.concatenate([half_scores, -half_scores])
 
 
-def shipped(serving: Serving) -> dict[str, Interval]:
+def shipped_intervals(serving: Serving) -> dict[str, Interval]:
     """The intervals of the bundled fit, of coefficients that have its values.
 
     Left out are coefficients of other engines and generations than the chosen ones, and those that
@@ -70,7 +70,7 @@ def shipped(serving: Serving) -> dict[str, Interval]:
     }
 
 
-def drawn(
+def with_draws(
     serving: Serving,
     intervals: Mapping[str, Interval],
     scores: Mapping[str, Float[np.ndarray, " draws"]],

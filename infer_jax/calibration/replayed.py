@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 
 from infer_jax.calibration.error_bands import left_out
 from infer_jax.calibration.fitting import Fit, at
-from infer_jax.calibration.ladder import chosen, priors
+from infer_jax.calibration.ladder import coefficients_to_fit, priors
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.server import (
@@ -29,8 +29,8 @@ from infer_jax.calibration.server import (
     Calibrated,
     RequestTimes,
     cautious_covariance,
-    expected,
-    limit,
+    data_sheet_model,
+    expected_spread,
 )
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
@@ -123,7 +123,7 @@ def calibrate_requests(
     fit = dataclasses.replace(
         at(problem, ends[0], known.astype(float).ravel()), clusters=tuple(labels)
     )
-    before, sheet = (np.asarray(evaluate(x)[0]) for x in (serving, limit(serving)))
+    before, sheet = (np.asarray(evaluate(x)[0]) for x in (serving, data_sheet_model(serving)))
     return _calibrated(fit, benches, loads, serving, times, labels, before, sheet)
 
 
@@ -137,7 +137,7 @@ def _ladder(
 ) -> list[str]:
     """The coefficients that are fitted by default, no more than there are times."""
     unseen = ELSEWHERE if any(b.outside for b in benches) else (*ELSEWHERE, "front")
-    fitted = chosen(serving, arch, loads, np.where(known, times, np.nan))
+    fitted = coefficients_to_fit(serving, arch, loads, np.where(known, times, np.nan))
     return [name for name in fitted if name.rpartition(".")[2] not in unseen]
 
 
@@ -178,7 +178,7 @@ def _calibrated(
     means = {name: _means(np.where(fitted, x, np.nan), ends) for name, x in each.items()}
     output = np.concatenate([b.requests.output[: b.measured.shape[1]] for b in benches])
     covered = cautious_covariance(fit, labels)
-    spread, freedom = expected(means["measured"], means["held"])
+    spread, freedom = expected_spread(means["measured"], means["held"])
     return Calibrated(
         runs=tuple(bench.run for bench in benches),
         loads=loads,

@@ -71,7 +71,7 @@ def load_of(run: Run) -> InstanceLoad:
         osl=max(run.osl or 1.0, 1.0),
         prefix=run.prefix or 0.0,
         batch=in_flight(run) / copies,
-        fixed=float(alike(run)),
+        fixed=float(equal_lengths(run)),
         nominal=float(run.source in NOMINAL),
         waves=waves(run),
     )
@@ -108,7 +108,7 @@ def waves(run: Run) -> float:
     return INFERENCEX if run.source in NOMINAL else UNBOUNDED
 
 
-def alike(run: Run) -> bool:
+def equal_lengths(run: Run) -> bool:
     """Whether all requests of a run have the same lengths, so that they run in lockstep.
 
     Decided by the lengths if the file has them; else by the client, whose synthetic requests of

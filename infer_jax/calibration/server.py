@@ -16,7 +16,7 @@ import numpy as np
 from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.fitting import Fit, at
 from infer_jax.calibration.identified import Identifiability, identifiability
-from infer_jax.calibration.ladder import SCALES, chosen, priors
+from infer_jax.calibration.ladder import SCALES, coefficients_to_fit, priors
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.proposals import Proposal, candidates, proposed
@@ -120,7 +120,7 @@ def calibrate_server(
     loads = tuple(load_of(run) for run in runs)
     times = measured(runs)
     count = int(np.isfinite(times).sum())
-    wanted = chosen(serving, arch, loads, times) if names is None else tuple(names)
+    wanted = coefficients_to_fit(serving, arch, loads, times) if names is None else tuple(names)
     if count < len(wanted):
         allowed = f"at least {len(wanted)}, the number of parameters ({', '.join(wanted)})"
         raise InputError("calibrate", "measured times", count, allowed)
@@ -164,14 +164,14 @@ def _fitted(
 
     left_out = held_out(problem, fit, len(runs))
     covered = cautious_covariance(fit, labels)
-    spread, freedom = expected(times, left_out)
+    spread, freedom = expected_spread(times, left_out)
     return Calibrated(
         runs=tuple(runs),
         loads=loads,
         fit=fit,
         start=serving,
         measured=times,
-        sheet=of_runs(evaluate(limit(serving))),
+        sheet=of_runs(evaluate(data_sheet_model(serving))),
         before=of_runs(evaluate(serving)),
         after=of_runs(fit.predicted),
         held=left_out,
@@ -182,7 +182,7 @@ def _fitted(
     )
 
 
-def limit(serving: Serving) -> Serving:
+def data_sheet_model(serving: Serving) -> Serving:
     """The model with data-sheet rates alone, for the same engine and chip."""
     return Serving.roofline().replace(engine=serving.engine, generation=serving.generation)
 
@@ -222,7 +222,7 @@ def cautious_covariance(fit: Fit, labels: Sequence[int]) -> np.ndarray:
     return clustered * np.outer(widen, widen)
 
 
-def expected(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, float]:
+def expected_spread(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, float]:
     """Deviation of log(measured / predicted) of a new run, of both times, and its freedom.
 
     (n0 s0^2 (1 + 1 / (k + 1/2)) + sum e^2) / (n0 + k) with the errors e of k held-out runs and

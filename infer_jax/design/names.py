@@ -98,7 +98,7 @@ def free_axis(name: str, low: float, high: float) -> Axis:
     return Axis.values(*kept.tolist())
 
 
-def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
+def hardware_constraints(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
     """Constraints of hardware and frameworks on a design in which these leaves are free.
 
     Key-value heads and tensor ranks divide the query heads, expert ranks divide the experts, a
@@ -125,7 +125,7 @@ def likes(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
     return constraints
 
 
-def followers(arch: Architecture) -> dict[str, Axis]:
+def dependent_axes(arch: Architecture) -> dict[str, Axis]:
     """Dependent axes: numbers of the model that change with those that a design varies.
 
     Of the numbers in norms and biases (``vectors``), whole multiples of the width follow the width,

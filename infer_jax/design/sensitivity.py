@@ -89,7 +89,7 @@ def outputs(point: Point) -> dict[str, Array]:
     return {**shown, "energy": energy(estimate, point.hardware, point.workload)}
 
 
-def undrawn(point: Point) -> dict[str, Array]:
+def outputs_without_power(point: Point) -> dict[str, Array]:
     """The ``outputs`` that do not need the power of a chip: TTFT, TPOT and cost."""
     estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
     shown = (x for x in declared(estimate, view="sensitivity") if not x.drawn)
@@ -102,7 +102,7 @@ def known_outputs() -> dict[str, Output]:
     return {name: every[name] for name in (*FIRST, *(x for x in every if x not in FIRST))}
 
 
-def named(*names: str) -> Outputs[Point]:
+def terms_named(*names: str) -> Outputs[Point]:
     """A function that returns the terms of an estimate with these names, to differentiate."""
 
     def terms(point: Point) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.design.design import MOST_RESTARTS, MOST_STEPS, SearchOptions
-from infer_jax.design.names import followers, free_axis, known_name, likes
+from infer_jax.design.names import dependent_axes, free_axis, hardware_constraints, known_name
 from infer_jax.design.quality import law
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.violations import start_of
@@ -94,8 +94,8 @@ def spec_of(where: str, table: Table) -> DesignSpec:
         raise InputError(where, "free", "missing", "one name or more, such as width = [4096, 8192]")
     wanted = tuple(axes)
     if any(path.startswith("arch.") for path in wanted):
-        axes |= {k: v for k, v in followers(arch).items() if k not in axes}
-    where_all = (*space.where, *likes(arch, wanted))
+        axes |= {k: v for k, v in dependent_axes(arch).items() if k not in axes}
+    where_all = (*space.where, *hardware_constraints(arch, wanted))
     base = Point(wrapper, arch, system.hardware, space.workload, space.plan)
     given = _start(where, table, arch, wanted)
     plain = dataclasses.replace(space, axes={k: v for k, v in axes.items() if k in wanted})

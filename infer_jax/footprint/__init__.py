@@ -17,7 +17,7 @@ from infer_jax.footprint.settings import (
     GIB as GIB,
     EngineSettings as EngineSettings,
     Overheads as Overheads,
-    usual as usual,
+    default_numbers as default_numbers,
 )
 from infer_jax.footprint.startup import (
     StartupMemory as StartupMemory,

@@ -133,6 +133,6 @@ class Overheads(Spec):
         return cls.of()
 
 
-def usual(settings: type[S]) -> S:
+def default_numbers(settings: type[S]) -> S:
     """The defaults as Python numbers, which take the precision of the arrays they meet."""
     return jax.tree.map(lambda x: jnp.asarray(float(x)), settings())

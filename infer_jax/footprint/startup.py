@@ -6,7 +6,7 @@ from operator import add
 from jax import Array
 
 from infer_jax.footprint.chip import Account, account
-from infer_jax.footprint.settings import EngineSettings, Overheads, usual
+from infer_jax.footprint.settings import EngineSettings, Overheads, default_numbers
 from infer_jax.physics.numerics import Smoothing, flooring
 from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import Architecture, Hardware, Plan, Spec, check_arguments, number, part, spec
@@ -82,8 +82,8 @@ def memory(
     (True, 131072)
     """
     check_arguments("memory", arch=arch, hardware=hardware, plan=plan)
-    engine = usual(EngineSettings) if engine is None else engine
-    overheads = usual(Overheads) if overheads is None else overheads
+    engine = default_numbers(EngineSettings) if engine is None else engine
+    overheads = default_numbers(Overheads) if overheads is None else overheads
     ranks = Ranks(plan.tp, plan.ep, plan.pp)
     chip = account(resident(arch), hardware, ranks, engine, overheads, smoothing=smoothing)
     return printed(chip, engine, smoothing)

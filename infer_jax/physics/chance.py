@@ -106,7 +106,7 @@ def chance(
     return jnp.mean(jnp.prod(holds(room[:, None], shared, own[:, None]), axis=0))
 
 
-def apart(
+def shared_and_own(
     moved: Float[Array, "limits draws"],
     common: Float[Array, " limits"],
     offset: Float[Array, "limits draws"],

@@ -2,7 +2,7 @@
 
 from infer_jax.planning.aggregated import (
     LayoutEstimates as LayoutEstimates,
-    arriving as arriving,
+    open_loop_table as open_loop_table,
     shares as shares,
     table as table,
 )
@@ -20,7 +20,7 @@ from infer_jax.planning.choose import (
     front as front,
     pools_of as pools_of,
 )
-from infer_jax.planning.disaggregated import splits as splits
+from infer_jax.planning.disaggregated import pool_plans as pool_plans
 from infer_jax.planning.legal_layouts import Layout as Layout, layouts as layouts
 from infer_jax.planning.machines import machine as machine
 from infer_jax.planning.pool_pairs import Side as Side

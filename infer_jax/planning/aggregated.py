@@ -89,7 +89,7 @@ def table(
     return LayoutEstimates(legal, index, batch, estimates)
 
 
-def arriving(
+def open_loop_table(
     serving: Serving,
     arch: Architecture,
     hardware: Hardware,

@@ -27,7 +27,7 @@ from infer_jax.planning.choose import (
     front,
     priced,
 )
-from infer_jax.planning.disaggregated import splits
+from infer_jax.planning.disaggregated import pool_plans
 from infer_jax.planning.legal_layouts import Layout, layouts
 from infer_jax.specs import UNBOUNDED, Workload
 
@@ -206,7 +206,7 @@ class _Search:
         ends = space.sides[0], space.sides[-1]
         mean: Workload = space.work.replace(lengths=())
         legal: tuple[list[Layout], list[Layout]] = self.legal[0], decoding
-        found = splits(ends, space.arch, mean, legal, space.common, asked, count, space.draft)
+        found = pool_plans(ends, space.arch, mean, legal, space.common, asked, count, space.draft)
         return [replace(c, excess={}) for c in found.met]
 
     def _near(self, asked: Requirements, count: int) -> list[Choice]:

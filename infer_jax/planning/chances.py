@@ -13,7 +13,7 @@ from infer_jax.compiling import once
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate, decode_context
 from infer_jax.estimators.serving import Deployment, Serving, Shape
-from infer_jax.physics.chance import FAR, Spread, apart, chance, room, score
+from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_and_own
 from infer_jax.planning.aggregated import models
 from infer_jax.planning.choose import Choice, Requirements, pools_of
 from infer_jax.planning.legal_layouts import Layout
@@ -274,5 +274,5 @@ def _from_times(
     common = jnp.stack([jnp.asarray(doubt.common) for doubt in doubts])
     settled = jnp.stack([jnp.asarray(doubt.settled) for doubt in doubts])
     common = jnp.where(settled > 0.5, jnp.minimum(common, jnp.var(moved, axis=1)), common)
-    shared, own = apart(moved, common, offsets)
+    shared, own = shared_and_own(moved, common, offsets)
     return Chances(chance(rooms, shared, own), rooms, shared, own)

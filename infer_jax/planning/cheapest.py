@@ -9,9 +9,9 @@ from typing import NamedTuple
 from infer_jax.compiling import as_wide_here
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning.aggregated import LayoutEstimates, arriving, shares, table
+from infer_jax.planning.aggregated import LayoutEstimates, open_loop_table, shares, table
 from infer_jax.planning.choose import USUAL_TTFT, Choice, Requirements, choices
-from infer_jax.planning.disaggregated import splits
+from infer_jax.planning.disaggregated import pool_plans
 from infer_jax.planning.legal_layouts import Layout, layouts
 from infer_jax.planning.pool_pairs import Side
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, Workload
@@ -106,7 +106,7 @@ def _searched(
             decoding = each_with(legal[-1], [{"drafts": d} for d in drafts])
             mean = work.replace(lengths=())
             both = (first, second), arch, mean, (legal[0], decoding)
-            pair = beside.submit(as_wide_here(splits), *both, common, asked, count, draft)
+            pair = beside.submit(as_wide_here(pool_plans), *both, common, asked, count, draft)
         if "aggregated" in modes:
             if known is None:
                 known = instances(
@@ -150,7 +150,7 @@ def instances(
     every = table(serving, arch, hardware, closed, legal, common, tried, draft)
     if asked.rate is None:
         return every
-    return arriving(serving, arch, hardware, work, every, common, asked.rate, draft)
+    return open_loop_table(serving, arch, hardware, work, every, common, asked.rate, draft)
 
 
 def each_with(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:

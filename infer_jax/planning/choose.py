@@ -163,7 +163,7 @@ class PricedTable(NamedTuple):
     def frontier(self, rows: Positions) -> list[int]:
         """Those of ``rows`` that no other beats in both TPOT and dollars, fastest first."""
         tpot = np.asarray(self.table.estimates.tpot)[rows]
-        return rows[single(tpot, self.rows.cost[rows])].tolist()
+        return rows[undominated_plans(tpot, self.rows.cost[rows])].tolist()
 
 
 def priced(
@@ -286,7 +286,7 @@ def answers(
     }
 
 
-def single(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> Positions:
+def undominated_plans(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> Positions:
     """Rows that no other beats in both time and cost, fastest first; one of a tie.
 
     Compared in single precision, so that of layouts that differ by rounding alone the first is
@@ -298,7 +298,7 @@ def single(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> Po
 def front(plans: Iterable[Choice]) -> list[Choice]:
     """Those of ``plans`` that no other beats in both TPOT and dollars, fastest first."""
     plans = list(plans)
-    rows = single([c.tpot for c in plans], [c.usd_per_mtok for c in plans])
+    rows = undominated_plans([c.tpot for c in plans], [c.usd_per_mtok for c in plans])
     return [plans[i] for i in rows]
 
 

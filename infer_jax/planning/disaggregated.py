@@ -17,7 +17,7 @@ from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import Deployment, Pass, Serving, Shape
 from infer_jax.planning.aggregated import Positions, batches, by_rows, degrees, models
-from infer_jax.planning.choose import Choice, Requirements, exceeded, single
+from infer_jax.planning.choose import Choice, Requirements, exceeded, undominated_plans
 from infer_jax.planning.legal_layouts import Column, Layout
 from infer_jax.planning.pool_pairs import EXACT, Pair, PoolRows, Side, choices, evaluated
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
@@ -42,7 +42,7 @@ class PoolCandidates(NamedTuple):
     configurations: int
 
 
-def splits(
+def pool_plans(
     sides: tuple[Side, Side],
     arch: Architecture,
     work: Workload,
@@ -164,7 +164,7 @@ def _at_speeds(
     index, _, forward = grid[1].rows
     chips = np.array([layout.chips for layout in grid[1].legal])[index]
     time = np.where(fits, phases[1].time, np.inf)
-    time = time[single(time, time * chips / np.asarray(forward.sequences))]
+    time = time[undominated_plans(time, time * chips / np.asarray(forward.sequences))]
     slowest = max(time[0], min(time[-1], asked.tpot))
     first = _best(grid[0], phases[0], asked.ttft, shares[0], asked)
     seconds: list[PoolRows] = []

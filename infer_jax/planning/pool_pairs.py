@@ -19,7 +19,7 @@ from infer_jax.planning.choose import (
     Requirements,
     answers,
     exceeded,
-    single,
+    undominated_plans,
     worst_of,
 )
 from infer_jax.planning.legal_layouts import Column, Layout
@@ -193,7 +193,7 @@ def choices(
     worst = worst_of(excess)
     fits = np.flatnonzero(worst <= 0.0)
     if asked.frontier and len(fits):
-        rows = fits[single(np.asarray(estimate.tpot)[fits], (rent / rate)[fits])]
+        rows = fits[undominated_plans(np.asarray(estimate.tpot)[fits], (rent / rate)[fits])]
         return [priced.choice(int(k)) for k in rows], []
     plans = _first_of_each(priced, worst, count)
     return (plans, []) if worst.min() <= 0.0 else ([], plans)

@@ -18,7 +18,7 @@ from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
 from infer_jax.verbs.calibrate_notes import caveats, how
-from infer_jax.verbs.calibrate_statistics import in_json, said_of, table_of
+from infer_jax.verbs.calibrate_statistics import in_json, in_words, table_of
 from infer_jax.verbs.inputs import Given
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class CalibrateResult(Pictured):
         """How good the fit is, for the profile."""
         requests = self.server.requests
         if requests is not None:
-            return f"replayed, {said_of(requests)}"
+            return f"replayed, {in_words(requests)}"
         kind = "held_out" if "held_out" in self.errors else "after"
         errors = [
             f"{name.upper()} {one.median:.1f} %"

@@ -87,7 +87,7 @@ def table_of(requests: RequestTimes) -> Table:
     return Table(columns, rows)
 
 
-def said_of(requests: RequestTimes) -> str:
+def in_words(requests: RequestTimes) -> str:
     """Errors of the means, in words."""
     all_of_it = shown(requests)
     kind = list(all_of_it.predicted)[-1]

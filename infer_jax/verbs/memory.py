@@ -243,7 +243,7 @@ def memory(
         raise refuse("--max-model-len", max_model_len, f"at most {longest:.12g}{inputs.LONGER}")
     if batch is not None:
         inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
-    engine, overheads = started(asked.system)
+    engine, overheads = server_settings(asked.system)
     engine = engine.with_(
         context=either(max_model_len, longest),
         batched_tokens=max_num_batched_tokens,
@@ -264,7 +264,7 @@ def memory(
     return MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
 
 
-def started(system: System) -> tuple[EngineSettings, Overheads]:
+def server_settings(system: System) -> tuple[EngineSettings, Overheads]:
     """Settings and overheads of a server on a system, by its profile: every limit takes them."""
     model = _serving(system)
     engine = EngineSettings.of(visible=model.visible, utilization=model.usable_memory)

@@ -6,7 +6,13 @@ from zlib import crc32
 
 import numpy as np
 
-from infer_jax.calibration.posterior import DRAWS, Interval, drawn, normal_scores, shipped
+from infer_jax.calibration.posterior import (
+    DRAWS,
+    Interval,
+    normal_scores,
+    shipped_intervals,
+    with_draws,
+)
 from infer_jax.catalog.published import COMMON, UNSEEN_WITHIN, Within
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.estimators.serving import Serving
@@ -57,7 +63,7 @@ class Doubts:
     def _drawn(self, pool: ConsideredSystem) -> Serving:
         intervals = _intervals(pool)
         scores = {one.symbol: self.score(one.symbol) for one in intervals.values()}
-        return drawn(pool.side.serving, intervals, scores, self.draws)
+        return with_draws(pool.side.serving, intervals, scores, self.draws)
 
 
 def offset(where: str, pools: Sequence[ConsideredSystem], mode: str, output: str) -> str:
@@ -71,7 +77,7 @@ def _intervals(pool: ConsideredSystem) -> dict[str, Interval]:
     """Intervals of coefficients: of the profile's calibration, else of the fit to many servers."""
     system, serving = pool.given.system, pool.side.serving
     if not system.bands():
-        return shipped(serving)
+        return shipped_intervals(serving)
     paths = {path for path, _, _ in leaves(serving)}
     known = {name.removeprefix("serving."): ends for name, ends in system.intervals.items()}
     return {path: Interval(path, *ends) for path, ends in known.items() if path in paths}

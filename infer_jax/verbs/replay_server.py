@@ -245,5 +245,5 @@ def _priced(
 ) -> tuple[Mixed, Array, Array, Array]:
     """What passes cost; bytes of a chip left for the cache and of a request; seconds in front."""
     c = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
-    chip = footprint.account(*memory.asked(c))
+    chip = footprint.account(*memory.account_inputs(c))
     return mixed(c), chip.available, chip.at_its_end(length), model.front_time(plan)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from infer_jax.catalog.measured_points import latency
 from infer_jax.compiling import once
-from infer_jax.design.sensitivity import analyser, undrawn
+from infer_jax.design.sensitivity import analyser, outputs_without_power
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.disaggregated import OUTSIDE
 from infer_jax.estimators.estimate import decode_context, fresh_tokens
@@ -24,7 +24,7 @@ from infer_jax.verbs.frontier import frontier
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.kernel_rows import KernelRow
-from infer_jax.verbs.memory import started
+from infer_jax.verbs.memory import server_settings
 from infer_jax.verbs.report_answers import Chosen, Costs, Limits, ReportData
 from infer_jax.verbs.report_choice import GPUS, Options, Picked, plans_of
 from infer_jax.verbs.report_commands import command, of_plan
@@ -51,7 +51,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
         (float(work.isl), float(work.osl)),
         (picked.form, options.kv_dtype),
     )
-    engine, overheads = started(asked.system)
+    engine, overheads = server_settings(asked.system)
     # the memory of the server that the launch commands start
     context, most = float(work.isl + work.osl), float(wanted.instances[-1].each)
     engine = engine.with_(context=context, sequences=most)
@@ -69,7 +69,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
         rows=fastest.rows(),
         held=once(held_by, arch, hardware, common, engine, overheads),
         engine=engine,
-        elasticities=analyser(undrawn, point, "estimator", exact=False)(point),
+        elasticities=analyser(outputs_without_power, point, "estimator", exact=False)(point),
         kernels=_profiles(asked, work, prompts, common),
         launches=launches(wanted),
         tradeoff=_tradeoff(options, work, picked, limits, intervals, fastest),

@@ -145,8 +145,8 @@ def test_float32_says_the_same(x64):
             model,
             hardware,
             Ranks(tp, tp, tp / tp),
-            footprint.usual(EngineSettings),
-            footprint.usual(Overheads),
+            footprint.default_numbers(EngineSettings),
+            footprint.default_numbers(Overheads),
         )
         return held.fixed, held.cache.on_average(tokens), held.at_its_end(tokens)
 

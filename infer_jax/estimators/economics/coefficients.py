@@ -89,7 +89,7 @@ def one_chip_memory(
     """
     groups = jnp.ones_like(ranks.stage) if ranks.experts is None else ranks.experts
     degrees = resident.Ranks(ranks.stage / groups, groups, ranks.stages)
-    usual, held = footprint.usual, resident.resident(arch)
+    usual, held = footprint.default_numbers, resident.resident(arch)
     server = usual(footprint.EngineSettings) if model.server is None else model.server
     chip = footprint.account(held, hardware, degrees, server, usual(footprint.Overheads))
     each = chip.cache.on_average(forward.cached_tokens + forward.new_tokens)

@@ -59,7 +59,7 @@ def _account(
     model: Coefficients, arch: Architecture, hardware: Hardware, plan: KernelsPlan
 ) -> footprint.Account:
     """The memory of one GPU as vLLM divides it, before any request arrives."""
-    ranks, usual = Ranks(plan.tp, plan.ep, plan.pp), footprint.usual
+    ranks, usual = Ranks(plan.tp, plan.ep, plan.pp), footprint.default_numbers
     server = usual(EngineSettings) if model.server is None else model.server
     return footprint.account(resident(arch), hardware, ranks, server, usual(Overheads))
 

@@ -258,7 +258,9 @@ class Flight(NamedTuple):
     limits: dict[str, Limit]
 
 
-def shared(million: Array, prefilling: Array, lengths: RequestTokens) -> tuple[Array, Array, Array]:
+def per_tokens(
+    million: Array, prefilling: Array, lengths: RequestTokens
+) -> tuple[Array, Array, Array]:
     """A cost of a million requests per million output tokens, new input tokens and all tokens.
 
     ``prefilling``: the share of the time spent on prompts, which is charged to input tokens.
@@ -296,7 +298,7 @@ def server_estimate(
         chips, watts * c.model.draw.pue, latency, flight.batch
     )
     (out, into, both), (out_j, into_j, both_j) = (
-        shared(of_requests, prefilling, lengths) for of_requests in (usd, joules)
+        per_tokens(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
     filled, room = memory.filled(c, flight.room, flight.asked / plan.attention_dp)
     kept = flight.cached * flight.group

@@ -18,7 +18,7 @@ from infer_jax.specs import UNBOUNDED, Hardware
 
 def server(c: Context) -> EngineSettings:
     """The settings a server is started with under a plan; vLLM's defaults where it gives none."""
-    plan, model, usual = c.plan, c.model, footprint.usual(EngineSettings)
+    plan, model, usual = c.plan, c.model, footprint.default_numbers(EngineSettings)
     tokens, sequences = usual.batched_tokens, usual.sequences
     return usual.replace(
         visible=model.visible,
@@ -29,7 +29,9 @@ def server(c: Context) -> EngineSettings:
     )
 
 
-def asked(c: Context) -> tuple[Resident, Hardware, Ranks, EngineSettings, Overheads, Drafter]:
+def account_inputs(
+    c: Context,
+) -> tuple[Resident, Hardware, Ranks, EngineSettings, Overheads, Drafter]:
     """What ``footprint.account`` reads of a model, its server and the plan."""
     plan = c.plan
     ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
@@ -60,7 +62,7 @@ class Room(NamedTuple):
 
 def room(c: Context, isl: Array, osl: Array, common: Array) -> Room:
     """The room for requests of these mean lengths, ``common`` tokens shared by all of a group."""
-    chip = footprint.account(*asked(c))
+    chip = footprint.account(*account_inputs(c))
     lengths = MeanLengths(isl, osl, c.engine.held_output, common)
     held = footprint.requests_held(chip, lengths, c.model.least_memory)
     each = jnp.minimum(held, c.plan.max_sequences)
@@ -69,7 +71,7 @@ def room(c: Context, isl: Array, osl: Array, common: Array) -> Room:
 
 def limit(c: Context, sequences: Array, context: Array) -> Limit:
     """Bytes of one chip: weights, activations and reserve, and the cache of ``sequences``."""
-    chip = footprint.account(*asked(c))
+    chip = footprint.account(*account_inputs(c))
     return Limit(need=chip.fixed + sequences * chip.cache.on_average(context), capacity=chip.budget)
 
 

@@ -104,7 +104,7 @@ def _composed(
         decoded = _drafted(c, decoding, verified, attending, launch, host)
     prompts, part, before = as_prompts(new, pairs)
     launches = eager(c, new) * jnp.where(decodes, model.eager_beside_decode, 1.0)
-    replays = rows <= captured(c)
+    replays = rows <= graph_tokens(c)
     launches = jnp.where(replays, jnp.where(decodes, 0.0, pass_terms.gaps(c)), launches)
     fed = pass_terms.joined(
         pass_terms.prefill_attention(c, prompts, part, before),
@@ -133,7 +133,7 @@ def _drafted(
     return pass_terms.joined(needed, again, pass_terms.head(c, decoding, 1.0).times(fed), waits)
 
 
-def captured(c: Context) -> Array:
+def graph_tokens(c: Context) -> Array:
     """Tokens of the largest pass with prompts that an engine launches by CUDA graphs.
 
     vLLM V1 captures all of a layer but its attention for passes of any kind of up to

@@ -42,7 +42,7 @@ def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: 
     t a step without prompts, g what a prompt adds to steps. ``together`` is the share of
     requests that go through in lockstep, cohort by cohort.
     """
-    tokens = later(kinds)
+    tokens = later_tokens(kinds)
 
     def state(coming: Array) -> tuple[Steps, Backlog, Array]:
         s = steps(step, kinds, server, coming * tokens)
@@ -59,7 +59,7 @@ def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: 
     return Cycle(s, met, coming, cost, turns * s.base + run * kinds.mean(cost))
 
 
-def later(kinds: Kinds) -> Array:
+def later_tokens(kinds: Kinds) -> Array:
     """Mean output tokens after the first, kept above 0 so that TPOT is defined without any."""
     return jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
 
@@ -81,7 +81,7 @@ def paces(kinds: Kinds, s: Steps, met: "Backlog", cost: Array, cycle: Array) -> 
     each = kinds.mean(cost) / kinds.mean(kinds.fresh)
     own, slowest = cost + s.chunks * s.base, s.base + s.room * each
     wait = kinds.mean(s.base * met.steps + each * met.fed)
-    tpot = jnp.clip((cycle - kinds.mean(own) - wait) / later(kinds), s.base, slowest)
+    tpot = jnp.clip((cycle - kinds.mean(own) - wait) / later_tokens(kinds), s.base, slowest)
     return Paces(own, wait, tpot, slowest)
 
 
@@ -90,7 +90,7 @@ def lockstep(kinds: Kinds) -> Array:
     return jnp.exp(-APART * kinds.variance(kinds.output))
 
 
-def full(step: Step, kinds: Kinds, server: ServerLimits) -> Array:
+def saturated_rate(step: Step, kinds: Kinds, server: ServerLimits) -> Array:
     """Requests/s of a server that always has requests waiting."""
     run = admitted(jnp.asarray(PLENTY), server, memory(kinds, server)).run
     return run / cycle(step, kinds, server, run, lockstep(kinds)).cycle
@@ -113,7 +113,7 @@ def closed_loop(
     run, waiting, varied = admitted(concurrency, server, held)
     c = cycle(step, kinds, server, run, lockstep(kinds) if together is None else together)
     s, met, rate = c.steps, c.met, run / c.cycle
-    tokens, (own, wait, tpot, slowest) = later(kinds), paces(kinds, s, met, c.cost, c.cycle)
+    tokens, (own, wait, tpot, slowest) = later_tokens(kinds), paces(kinds, s, met, c.cost, c.cycle)
     queued = waiting / rate
     ttft = queued + wait + kinds.mean(own)
     # waits vary with the prompts ahead and with how many requests wait, and for how long

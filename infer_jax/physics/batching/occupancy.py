@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.physics.batching.admission import FAR, PLENTY, CacheLimit, admitted
-from infer_jax.physics.batching.closed import cycle, later, paces
+from infer_jax.physics.batching.closed import cycle, later_tokens, paces
 from infer_jax.physics.batching.kinds import Kinds, ServerLimits
 from infer_jax.physics.batching.steps import Step, added, steps
 from infer_jax.physics.birth_death import present
@@ -51,8 +51,8 @@ def loops(step: Step, kinds: Kinds, server: ServerLimits, most: Array) -> Loops:
 
     def loop(running: Array) -> Loops:
         c = cycle(step, kinds, server, running, apart)
-        decoding = c.coming * later(kinds)
-        decode_time = later(kinds) * paces(kinds, c.steps, c.met, c.cost, c.cycle).tpot
+        decoding = c.coming * later_tokens(kinds)
+        decode_time = later_tokens(kinds) * paces(kinds, c.steps, c.met, c.cost, c.cycle).tpot
         seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
         return Loops(running, running * decode_time / c.cycle, running / c.cycle, own)

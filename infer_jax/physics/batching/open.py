@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.batching.admission import memory
-from infer_jax.physics.batching.closed import full
+from infer_jax.physics.batching.closed import saturated_rate
 from infer_jax.physics.batching.kinds import LEVELS, Kinds, MeanService, ServerLimits
 from infer_jax.physics.batching.mix import mix
 from infer_jax.physics.batching.occupancy import occupancy
@@ -27,7 +27,7 @@ def open_loop(
     """
     variability, rate = jnp.asarray(variability), jnp.maximum(rate, RAREST)
     held = memory(kinds, server)
-    capacity = full(step, kinds, server)
+    capacity = saturated_rate(step, kinds, server)
     there = occupancy(step, kinds, server, held, rate, variability)
     s = steps(step, kinds, server, there.decoding)._replace(base=there.base)
     m = mix(step, kinds, s, there.decoding, rate, variability)

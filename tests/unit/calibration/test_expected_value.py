@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from infer_jax.calibration.expected_value import perfect_information, shadow_price
-from infer_jax.calibration.posterior import drawn, normal_scores, shipped
+from infer_jax.calibration.posterior import normal_scores, shipped_intervals, with_draws
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving import Serving
 
@@ -49,12 +49,12 @@ def test_the_shadow_price_is_the_slope_of_the_hull():
 def test_drawn_coefficients_have_their_intervals():
     """A tenth of the draws lies below each interval, a tenth above, and bounds hold."""
     serving = Serving.vllm_engine()
-    known = shipped(serving)
+    known = shipped_intervals(serving)
     assert "vllm.eager" in known and "trtllm.eager" not in known
-    changed = shipped(serving.with_(acceptance=0.7))
+    changed = shipped_intervals(serving.with_(acceptance=0.7))
     assert set(known) - set(changed) == {"acceptance"}
     scores = {one.symbol: normal_scores(1, 256, seed=3)[:, 0] for one in known.values()}
-    draws = drawn(serving, known, scores, 256)
+    draws = with_draws(serving, known, scores, 256)
     assert float(draws.weight_read[0]) == float(serving.weight_read)
     for path, one in known.items():
         value = draws

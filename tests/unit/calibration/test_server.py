@@ -10,7 +10,7 @@ from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
-from infer_jax.calibration.server import calibrate_server, expected
+from infer_jax.calibration.server import calibrate_server, expected_spread
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.measurements import Run, Speculation, Statistic, WorkerPool
 from infer_jax.errors import InputError
@@ -102,7 +102,7 @@ def test_one_run_is_believed_two_thirds():
 
 def test_expected_errors_mix_ordinary_ones_with_those_seen():
     times = np.ones((2, 2))
-    spread, freedom = expected(times, times * np.exp([[0.1, -0.1], [0.0, 0.0]]))
+    spread, freedom = expected_spread(times, times * np.exp([[0.1, -0.1], [0.0, 0.0]]))
     # 3 ordinary runs of 8 %, unsure of an offset from 2, and two of 10 %
     assert spread[0] == pytest.approx(np.sqrt((3 * 0.08**2 * 1.4 + 0.02) / 5))
     assert spread[1] == pytest.approx(0.25 * np.sqrt(3 * 1.4 / 5))

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from infer_jax.catalog import load_model
 from infer_jax.design import changed, export
 from infer_jax.design.config_json import template
-from infer_jax.design.names import followers
+from infer_jax.design.names import dependent_axes
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
@@ -52,7 +52,7 @@ def shaped(name):
     """The model with another shape, its norms and biases following."""
     arch = load_model(name).architecture
     point = changed(Point(Bowl.of(), arch, hardware(), Workload.of(), Plan.of()), SHAPES[name])
-    axes = followers(arch)
+    axes = dependent_axes(arch)
     rows = Space(point.arch, point.hardware, point.workload, point.plan, axes=axes)
     group = prepare(Bowl.of(), rows, Best("cost"), precision="float64").parts[0].group
     return group.fill(group.steps(np.zeros(len(group.sizes), int))).arch

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from infer_jax.design import analyser, changed, elasticities, what_if
-from infer_jax.design.sensitivity import outputs, undrawn
+from infer_jax.design.sensitivity import outputs, outputs_without_power
 from infer_jax.errors import InputError
 from infer_jax.physics.closed_form import fastest_instance
 from infer_jax.specs import Plan, Workload
@@ -133,7 +133,7 @@ def test_slopes_between_the_sides_are_the_exact_ones():
 
 
 def test_what_needs_no_power_is_some_of_what_is_looked_at():
-    every, known = outputs(point()), undrawn(point())
+    every, known = outputs(point()), outputs_without_power(point())
     assert "energy" in every and "energy" not in known and len(known) == 3
     assert known == {name: every[name] for name in known}
 

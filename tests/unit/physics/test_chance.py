@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics.chance import Spread, apart, chance, holds, ratio, room, score
+from infer_jax.physics.chance import Spread, chance, holds, ratio, room, score, shared_and_own
 
 WITHIN = {50: (0.95, 1.1), 80: (0.85, 1.3), 95: (0.7, 2.7)}
 NORMAL = NormalDist()
@@ -44,12 +44,14 @@ def test_shared_and_own_parts_add_up_to_the_band(spread):
     for moved in (0.0, 0.3, 0.5):  # coefficients' part is 0, 0.09 or 0.25 of the 0.4
         at = jnp.array([moved * random.permutation(draws)] * 2)
         common = jnp.array([0.4, 0.4])
-        shared, own = apart(at, common, jnp.array([random.permutation(draws)] * 2))
+        shared, own = shared_and_own(at, common, jnp.array([random.permutation(draws)] * 2))
         for a in (-1.0, 0.5, 1.2816):
             one = chance(jnp.array([a, 50.0]), shared, own)
             assert float(one) == pytest.approx(NORMAL.cdf(a), abs=0.006)
     # coefficients that say more than what is shared are held to it
-    shared, own = apart(jnp.array([1.2 * draws] * 2), jnp.array([0.4, 0.4]), jnp.zeros((2, 4000)))
+    shared, own = shared_and_own(
+        jnp.array([1.2 * draws] * 2), jnp.array([0.4, 0.4]), jnp.zeros((2, 4000))
+    )
     assert float(jnp.var(shared[0])) == pytest.approx(0.4) and own[0] == pytest.approx(0.6**0.5)
 
 
@@ -83,7 +85,7 @@ def test_the_slope_by_a_limit_is_its_difference_and_finite_where_there_is_none(s
 
         # coefficients that say nothing or too much, nothing shared: no root without a slope
         def parts(common, moved):
-            return jnp.sum(apart(moved, common, jnp.ones((1, 4)))[0] ** 2)
+            return jnp.sum(shared_and_own(moved, common, jnp.ones((1, 4)))[0] ** 2)
 
         slopes_by = jax.jit(jax.grad(parts, argnums=(0, 1)))
         for moved in (jnp.zeros((1, 4)), jnp.array([[1.0, -1.0, 2.0, -2.0]])):

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from infer_jax.calibration.posterior import drawn, normal_scores, shipped
+from infer_jax.calibration.posterior import normal_scores, shipped_intervals, with_draws
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published import COMMON, serving_errors
 from infer_jax.estimators.serving import Deployment, Serving
@@ -28,14 +28,14 @@ def asking():
     """llama-3.1-8b on two H100, and what is uncertain of vLLM there."""
     with jax.enable_x64(True):
         system, serving = load_system("h100_sxm"), Serving.vllm_engine()
-        known = shipped(serving)
+        known = shipped_intervals(serving)
         names = sorted({one.symbol for one in known.values()})
         scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
         within = serving_errors()["h100_sxm", "vllm"].within
         tpot, ttft = (Doubt(Spread.of(within[n]), COMMON[n]) for n in ("tpot", "ttft"))
         both: dict[str, tuple[Doubt, Doubt]] = dict.fromkeys(MODES, (tpot, ttft))
         offsets: dict[str, np.ndarray] = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
-        belief = Belief([drawn(serving, known, scores, DRAWS)], both, offsets)
+        belief = Belief([with_draws(serving, known, scores, DRAWS)], both, offsets)
         arch = load_model("llama-3.1-8b").architecture
         work = Workload.of(isl=2000, osl=200)
         sides = [Side("h100_sxm", system.hardware, serving, 8)]

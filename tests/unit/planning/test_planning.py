@@ -21,9 +21,9 @@ from infer_jax.planning import (
     choices,
     layouts,
     machine,
+    pool_plans,
     pools_of,
     shares,
-    splits,
     table,
 )
 from infer_jax.specs import Workload
@@ -195,14 +195,14 @@ def test_pools_leave_chips_to_each_other():
     arch, system = load_model("qwen3-235b-a22b").architecture, load_system("h200_sxm")
     side, legal = Side("h200_sxm", system.hardware, Serving.of()), layouts(arch, 16)
     work, asked = Workload.of(isl=ISL, osl=OSL), Requirements(tpot=0.05, chips=16)
-    result = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked)
+    result = pool_plans((side, side), arch, work, (legal, legal), Deployment.of(), asked)
     assert result.met and all(c.chips <= 16 for c in result.met)
 
 
 def test_pools_have_no_pipeline_stages(arch, system):
     """Engines hand no caches between stages (vLLM, issue 52913)."""
     side, staged = Side("h100_sxm", system.hardware, Serving.of()), [Layout(1, 1, 1, 2)]
-    asked = partial(splits, (side, side), arch, Workload.of(isl=ISL, osl=OSL))
+    asked = partial(pool_plans, (side, side), arch, Workload.of(isl=ISL, osl=OSL))
     alone = asked((staged, staged), Deployment.of(), Requirements(chips=3))
     assert alone == ([], [], 0)
     legal = [Layout(1, 1, 1, 1), *staged]
@@ -217,7 +217,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     work, legal = Workload.of(isl=ISL, osl=OSL), [Layout(1, 1, 1, 1)]
     side = Side("h100_sxm", system.hardware, Serving.of())
     asked = Requirements(ttft=0.4, tpot=0.011, chips=3)
-    met = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
+    met = pool_plans((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
     wrapper = Disaggregated.of(target=Serving.of())
 
     @partial(jax.jit, compiler_options=QUICK)
@@ -241,7 +241,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     assert met[0].chips <= 3
 
     asked = replace(asked, frontier=True)
-    front = splits((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
+    front = pool_plans((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
     times = [c.tpot for c in front]
     assert len(front) > 1 and times == sorted(times)
     # pairs are sought at 32 speeds: each is beaten, if by anything, within a step of them
