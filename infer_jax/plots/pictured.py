@@ -1,9 +1,12 @@
 """Results that draw themselves: one place decides by its name what a picture is written as."""
 
+import base64
+import io
 import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +53,24 @@ class Pictured(Result):
             InputError: as ``plot``.
         """
         self._write(Path(out), self._figure)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """A notebook's last expression: the picture, where it can be drawn, above the text."""
+        return {"text/plain": str(self), "text/html": self._shown() + self._repr_html_()}
+
+    def _shown(self) -> str:
+        """The picture as an HTML element; "" where there is none."""
+        from infer_jax.plots.page import said
+
+        try:
+            figure = self._figure()
+        except InputError:  # nothing to draw, or matplotlib is not installed
+            return ""
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png")
+        data = base64.b64encode(drawn.getvalue()).decode()
+        words = escape(". ".join(said(figure)))
+        return f'<img alt="{words}" src="data:image/png;base64,{data}">'
 
     def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
         from infer_jax.plots.style import save

@@ -90,6 +90,10 @@ class ReportResult(Pictured):
         else:
             super()._write(out, figure)
 
+    def _shown(self) -> str:
+        """Nothing above the page, which has the chart."""
+        return ""
+
     def _repr_html_(self) -> str:
         """The page itself, in a frame whose scripts reach nothing outside of it."""
         frame = 'sandbox="allow-scripts" style="width:100%;height:80vh;border:0"'

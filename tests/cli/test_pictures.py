@@ -1,6 +1,8 @@
 """Pictures of verbs: their bars are the numbers of the result, and --out writes them."""
 
+import base64
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,18 @@ def test_a_page_has_the_picture_and_the_answer_and_loads_nothing(tmp_path, monke
     rent = float(found.asked.hardware.price)
     assert f"${rent:.2f} per GPU-hour" in page and "1970-01-02" in page
     assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?!#)\w", page.replace("xlink:", ""))
+
+
+def test_a_result_draws_itself_in_a_notebook(monkeypatch):
+    """IPython shows the last expression of a cell by this method."""
+    found = ij.memory(*POINT, tp=1, batch=8)
+    shown = found._repr_mimebundle_(include=None, exclude=None)
+    image, _, text = shown["text/html"].partition(">")
+    assert image.startswith(f'<img alt="{found.asked.model.name}') and text == found._repr_html_()
+    data = image.partition("base64,")[2].rstrip('"')
+    assert base64.b64decode(data)[:4] == b"\x89PNG" and shown["text/plain"] == str(found)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    assert found._repr_mimebundle_()["text/html"] == found._repr_html_()
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a"])
