@@ -89,6 +89,7 @@ class ByDifferences(Linearised):
 def problem(times: Measured) -> ByDifferences:
     """The fit of all coefficients to all times."""
     rows, base = times.rows, estimates.shipped()
+    unknown = np.asarray([row.acceptance is None for row in rows])
 
     @cache
     def parts() -> list[tuple[np.ndarray, estimates.Loop]]:
@@ -97,7 +98,8 @@ def problem(times: Measured) -> ByDifferences:
     def predict(model: Serving) -> Array:
         found: dict[str, np.ndarray] = {}
         for places, given in parts():
-            for metric, values in estimates.PROGRAMS[rows[places[0]].asked](model, given).items():
+            own = _accepting(given, unknown[places], model)
+            for metric, values in estimates.PROGRAMS[rows[places[0]].asked](model, own).items():
                 found.setdefault(metric, np.full(len(rows), np.nan))[places] = values
         return jnp.asarray(times.times(found))
 
@@ -114,6 +116,12 @@ def problem(times: Measured) -> ByDifferences:
     )
     assert isinstance(made, ByDifferences)
     return made
+
+
+def _accepting(given: estimates.Loop, unknown: np.ndarray, model: Serving) -> estimates.Loop:
+    """Rows with the fitted acceptance of drafts where their own is not known."""
+    accepted = jnp.where(unknown, model.acceptance, given.facts.acceptance)
+    return given._replace(facts=given.facts._replace(acceptance=np.asarray(accepted)))
 
 
 def weights(times: Measured, seen: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ WAYS = ("make", "engine", "model", "source", "time", "groups")
 FROM, FOLDS = "2026-05", 5
 LEAST, SHOWN = 150, 20  # times of a model that is left out alone; of a data set in a fold's table
 LAST = 2026 * 12 + 6  # the month from which the age of a build is counted back
+LIKE = 8.0  # times more that the error of a row says where it was asked the same question
 TAIL = 0.1  # of measured times beyond either end of a band
 LINES = ("pace", "TTFT")
 
@@ -136,34 +137,36 @@ def predicted(
         age = _age(times)[own]
         rest = plain[own] - found.slope * age - found.offsets.sum(axis=0)
         offset[own] = rest
-        servers = times.labels(_server)[own]
-        low[own], high[own] = _band(found, rest, servers, fold.seen[own])
+        alike = (times.labels(_server)[own], times.labels(_question)[own])
+        low[own], high[own] = _band(found, rest, alike, fold.seen[own])
     return Predicted(plain, offset, low, high)
 
 
 def _band(
-    found: nested.Nested, rest: np.ndarray, servers: np.ndarray, seen: np.ndarray
+    found: nested.Nested, rest: np.ndarray, alike: tuple[np.ndarray, np.ndarray], seen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the 80 % band about the predicted log, from seen rows without the same levels.
 
     What a row is new in (source, engine, server, build, lengths) is taken away from the seen rows,
     too; what they then are off by, in deviations, has the quantiles. A server counts by the root
-    of its rows.
+    of its rows, and rows of the same question more than others.
     """
     low, high = np.full(len(rest), np.nan), np.full(len(rest), np.nan)
+    servers, questions = alike
     _, which, many = np.unique(servers[seen], return_inverse=True, return_counts=True)
-    weight = many[which] ** -0.5
-    new = np.unique(~found.known[:, ~seen], axis=1, return_inverse=True)
+    new = np.stack([*(~found.known[:, ~seen]).astype(str), questions[~seen]])
+    kinds, kind = np.unique(new, axis=1, return_inverse=True)
     places = np.flatnonzero(~seen)
-    for k, levels in enumerate(new[0].T):
-        left = levels[:, None]
+    for k, (*levels, question) in enumerate(kinds.T):
+        left = (np.asarray(levels) == "True")[:, None]
         off = rest + np.where(left, found.offsets, 0.0).sum(axis=0)
         doubt = np.where(left, found.spreads[:, None] ** 2, found.variances).sum(axis=0)
         score = (off / np.sqrt(doubt + found.scale**2))[seen]
+        weight = np.where(questions[seen] == question, LIKE, 1.0) * many[which] ** -0.5
         order = np.argsort(score)
         reach = np.cumsum(weight[order]) - 0.5 * weight[order]
         ends = np.interp((TAIL, 1.0 - TAIL), reach / weight.sum(), score[order])
-        own = places[new[1].ravel() == k]
+        own = places[kind.ravel() == k]
         low[own], high[own] = ends[0] * found.deviation[own], ends[1] * found.deviation[own]
     return low, high
 
@@ -268,6 +271,11 @@ def _lengths(row: Row) -> tuple[float, float]:
 def _framework(row: Row) -> str:
     words = row.group.split()
     return words[2] if row.dataset.startswith("inferencex") else row.engine
+
+
+def _question(row: Row) -> str:
+    once = not row.dataset.startswith(("inferencex", "gpt-oss", "silicon"))
+    return f"{row.asked} {'at once' if once else ''} {_drafting(row)}"
 
 
 def _drafting(row: Row) -> str:

@@ -7,14 +7,14 @@ import pytest
 
 from experiments._validation import everything, nested, splits
 from experiments._validation.everything import ByDifferences, Measured
-from experiments._validation.row import BF16, Formats, Row, Served
+from experiments._validation.row import BF16, Asked, Formats, Row, Served
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving, ServingWorkload
 
 AS_STORED = Formats(BF16, BF16, BF16, 2.0, 0.0)
 
 
-def row(system, engine, date, isl=1024.0, model="llama-3.1-8b", asked="loop"):
+def row(system, engine, date, isl=1024.0, model="llama-3.1-8b", asked: Asked = "loop"):
     work = ServingWorkload.of(isl=isl, osl=256.0, batch=8.0)
     times = {"tpot": 0.01, "ttft": 0.1, "throughput": 50.0}
     return Row(
