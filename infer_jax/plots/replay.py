@@ -68,9 +68,11 @@ def plot_replay(
 def _over_time(axes: "Sequence[Axes]", series: Sequence[SeriesLike]) -> None:
     """Running and waiting requests of all copies; cache of each; power of a GPU of each."""
     ends = np.unique(np.concatenate([s.time for s in series]))
-    for name, label, tone in (("running", "running", WEIGHTS), ("queue", "waiting", WAITING)):
+    looks = ("running", "running", WEIGHTS, "-"), ("queue", "waiting", WAITING, (0, (2, 0.8)))
+    for name, label, tone, dash in looks:
         total = sum(_at(s, getattr(s, name), ends) for s in series)
-        axes[0].plot(ends, total, color=tone, linewidth=1.4, drawstyle="steps-post", label=label)
+        look: dict[str, Any] = {"color": tone, "linestyle": dash, "linewidth": 1.4}
+        axes[0].plot(ends, total, drawstyle="steps-post", label=label, **look)
     axes[0].set_ylabel("requests")
     axes[0].set_ylim(0.0, 1.2 * axes[0].get_ylim()[1])
     axes[0].legend(loc="upper left", ncols=2)
