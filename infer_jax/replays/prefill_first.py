@@ -68,6 +68,10 @@ class PrefillFirst(Rules):
     def room(self, s: State) -> Array:
         return self.budget
 
+    def spent(self, tokens: Array) -> Array:
+        """Whole blocks (``ceil_paged_tokens``)."""
+        return self.needed(tokens) * self.block
+
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
         taken = self.taken(s, requests) + s.late_blocks
         free = (self.blocks - taken) * self.block.astype(float)

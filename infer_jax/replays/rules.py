@@ -130,6 +130,10 @@ class Rules(Spec):
             drafted.wanted(now, *given, steps, ahead),
         )
 
+    def spent(self, tokens: Array) -> Array:
+        """Tokens of the budget that a part of a prompt takes."""
+        return tokens
+
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
         """Whether the cache takes one more request."""
         raise NotImplementedError

@@ -133,7 +133,7 @@ class Server(NamedTuple):
         hit = get(self.requests.cached, at) if found is None else found.all * self.rules.block
         done = jnp.where(begun, s.part_done, hit)
         rest = whole - done
-        cut = s.left < rest
+        cut = s.left < self.rules.spent(rest)
         part = jnp.where(
             self.rules.chunked > 0, lax.div(s.left, self.rules.unit) * self.rules.unit, 0
         )
@@ -205,7 +205,7 @@ class Server(NamedTuple):
             taken=taken,
             running=s.running + new,
             held=s.held + jnp.where(new, aside, 0),
-            left=s.left - chunk,
+            left=s.left - self.rules.spent(chunk),
             fed=s.fed + chunk,
             pairs=s.pairs + chunk * grow,
             charged=s.charged + charge,

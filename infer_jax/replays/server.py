@@ -69,6 +69,9 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
         if float(rules.drafts):
             allowed = f"at most {room:g}: each decodes a token and its drafts in budget"
         raise InputError("serve", "slots", float(rules.slots), allowed)
+    if not rules.beside and float(rules.budget) % float(rules.block):
+        allowed = f"a multiple of a block, {float(rules.block):g} tokens"
+        raise InputError("serve", "budget", float(rules.budget), allowed)
     _check_drafts(rules, requests)
     if float(rules.overlap) and float(rules.poll) > 1:
         allowed = "no: rules that look for requests in some passes have no overlap"

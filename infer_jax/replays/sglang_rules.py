@@ -26,9 +26,9 @@ def sglang(
     waited for; a request that finishes meanwhile decodes once more, and the tokens of a request
     taken back that are on their way are thrown away (``is_retracted``). Left out: cached prefixes
     and the orders that need them, mixed chunks, ``max_prefill_tokens`` beyond a chunk, priorities,
-    requests of many pages, the slot of a request that is known to have finished, which the engine
-    counts until it decodes again, and of overlap that a request whose last token is on its way may
-    be taken back, and is counted in the share set then.
+    the slot of a request that is known to have finished, which the engine counts until it decodes
+    again, and of overlap that a request whose last token is on its way may be taken back, and is
+    counted in the share set then.
 
     >>> rules = sglang(tokens=100_000)
     >>> round(float(rules.ratio), 3), round(float(rules.least), 3)

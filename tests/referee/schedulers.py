@@ -312,7 +312,7 @@ class Sglang(Engine):
             r = self.begun
             new = min(r.prompt + r.lost - r.computed, budget)
             charged += self._admit(r, new, fed)
-            budget -= new
+            budget -= self.pages(new)
         while self.waiting and budget > 0:
             if len(self.running) >= self.slots:
                 self.full = True
@@ -325,7 +325,7 @@ class Sglang(Engine):
             self.running.append(self.waiting.popleft())
             new = min(r.tokens, budget)
             charged += self._admit(r, new, fed)
-            budget -= new
+            budget -= self.pages(new)
         return fed
 
     def _admit(self, r: Request, new: int, fed: Pass) -> float:
@@ -334,7 +334,11 @@ class Sglang(Engine):
         whole = r.computed + new >= r.prompt + r.lost
         self.begun = None if whole else r
         r.held = self.size(r.computed + new)
-        return new + self.block + (min(r.output - r.built, self.clip) if whole else 0)
+        return self.pages(new) + self.block + (min(r.output - r.built, self.clip) if whole else 0)
+
+    def pages(self, tokens: int) -> int:
+        """Tokens of whole pages (``ceil_paged_tokens``)."""
+        return self.size(tokens) * self.block
 
     def left(self, gone: list[Request], fed: Pass) -> None:
         if fed.parts and gone:

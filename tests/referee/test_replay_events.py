@@ -225,15 +225,23 @@ def test_trtllm_that_guarantees_and_overlaps():
     assert check(90, 20, make, blocks=(30.0, 40.0)) == 0
 
 
+def paged(sizes: dict[str, Any], page: int) -> dict[str, Any]:
+    """The same cache in pages, of which there are some, and a budget of whole ones."""
+    blocks = max(sizes["blocks"] * 16 // page, 4)
+    budget = max(sizes["budget"] // page * page, page)
+    return sizes | {"block": page, "blocks": blocks, "budget": budget}
+
+
 def test_sglang():
     """Prompts first, room by estimate, and requests taken back when that was too hopeful."""
 
     def make(i, sizes):
-        sizes |= {"block": 1, "blocks": sizes["blocks"] * 16}
+        sizes = paged(sizes, (1, 1, 4, 16, 64)[i % 5])
         ratio, least, decay = 0.7 if i % 2 else 0.2, 0.05, 50.0
         engine = schedulers.Sglang(**sizes, ratio=ratio, least=least, decay=decay, now_ratio=ratio)
-        rules = PrefillFirst.of(**sizes, ratio=ratio, least=least, decay=decay)
-        return rules, engine, sizes["blocks"]
+        unit = sizes["block"]
+        rules = PrefillFirst.of(**sizes, unit=unit, ratio=ratio, least=least, decay=decay)
+        return rules, engine, sizes["blocks"] * sizes["block"]
 
     assert check(40, 60, make) > 50
 
@@ -242,13 +250,14 @@ def test_sglang_that_overlaps():
     """Who finishes decodes once more, and room is what was read: for few requests, and for all."""
 
     def make(i, sizes):
-        sizes |= {"block": 1, "blocks": sizes["blocks"] * 16}
+        sizes = paged(sizes, (1, 1, 4, 16, 64)[i % 5])
         ratio, least, decay = 0.7 if i % 2 else 0.2, 0.05, 50.0
         engine = schedulers.Sglang(
             **sizes, ratio=ratio, least=least, decay=decay, now_ratio=ratio, overlap=True
         )
-        rules = PrefillFirst.of(**sizes, ratio=ratio, least=least, decay=decay, overlap=1)
-        return rules, engine, sizes["blocks"]
+        shares = {"ratio": ratio, "least": least, "decay": decay}
+        rules = PrefillFirst.of(**sizes, unit=sizes["block"], **shares, overlap=1)
+        return rules, engine, sizes["blocks"] * sizes["block"]
 
     assert check(100, 30, make) > 50
     assert check(110, 10, make, blocks=(30.0, 40.0)) == 0

@@ -103,6 +103,7 @@ def test_lanes_are_servers():
         (vllm(blocks=4), ([100], [10]), "4 blocks"),
         (trtllm(blocks=1000, budget=64, slots=8), ([100], [10]), "whole prompts"),
         (vllm(blocks=400, budget=64, slots=128), ([100], [10]), "slots"),
+        (sglang(tokens=960, budget=100, page=32), ([100], [10]), "a multiple of a block, 32"),
         (sglang(tokens=4000, poll=3), ([100], [10]), "overlap"),
         (vllm(blocks=400).with_(poll=3), ([100], [10]), "overlap"),
     ],
