@@ -273,10 +273,13 @@ def _lane(bench: Bench, size: int) -> _Lane:
         return jnp.concatenate([jnp.asarray(x), jnp.repeat(jnp.asarray(x)[-1:], more)])
 
     given = bench.requests
-    each = {
-        name: padded(getattr(given, name)) for name in ("arrival", "prompt", "output", "cached")
-    }
-    requests = Requests(count=jnp.asarray(given.count), **each)
+    requests = Requests(
+        arrival=padded(given.arrival),
+        prompt=padded(given.prompt),
+        output=padded(given.output),
+        count=jnp.asarray(given.count),
+        cached=padded(given.cached),
+    )
     loop = int(given.count) if bench.concurrency is None else bench.concurrency
     rules = jax.tree.map(lambda x: np.asarray(x, float), bench.rules)
     plan = bench.load.plan
