@@ -63,6 +63,15 @@ Overlap = Annotated[
         help="A pass is put together while the one before it runs, as engines do by themselves.",
     ),
 ]
+Router = Annotated[
+    str | None,
+    typer.Option(
+        "--router",
+        metavar="NAME",
+        help="How requests are routed to the attention ranks of --ep: round_robin, shortest_queue, "
+        "minimum_tokens or weighted_queue; as the engine does where not given.",
+    ),
+]
 Out = Annotated[
     str | None,
     typer.Option(
@@ -95,6 +104,7 @@ def replay(
     prefix_len: prefixes.PrefixLen = None,
     num_prefixes: prefixes.NumPrefixes = None,
     kv_offloading_size: prefixes.HostMemory = None,
+    router: Router = None,
     drafts: drafting.Drafts = None,
     acceptance: drafting.AcceptanceOrFile = None,
     draft: drafting.Draft = None,

@@ -237,8 +237,8 @@ class RankGroup(NamedTuple):
         def own(index: Array) -> Array:
             """Seconds of each rank's own part in the pass of that number."""
             context = batch.context + batch.grows * index
-            given = (batch.decoding, context, s.fed)
-            spent = jax.vmap(self.step.own)(*(x.astype(kind) for x in given), s.pairs)
+            decoding, fed = batch.decoding.astype(kind), s.fed.astype(kind)
+            spent = jax.vmap(self.step.own)(decoding, context.astype(kind), fed, s.pairs)
             return jnp.where(batch.idle, -1.0, spent)
 
         def apart(count: Array) -> Array:
@@ -258,7 +258,8 @@ class RankGroup(NamedTuple):
             spent = seconds_of(row, most.astype(kind))
             steps = lax.cond(due < spent, lambda: steps_until(row, due), lambda: most)
             looked = jnp.where(overlap, steps - 1, steps)
-            return steps, *(seconds_of(row, x.astype(kind)) for x in (steps, looked))
+            look = seconds_of(row, looked.astype(kind))
+            return steps, seconds_of(row, steps.astype(kind)), look
 
         def single() -> tuple[Array, Array, Array]:
             spent = first[slowest] + common

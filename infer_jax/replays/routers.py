@@ -28,8 +28,9 @@ def score(router: str) -> Callable[[RankLoad, Array], Array]:
     ``round_robin``, ``shortest_queue`` (waiting and running requests) and ``minimum_tokens``:
     SGLang's ``--load-balance-method`` (sgl-project/sglang, python/sglang/srt/managers/
     data_parallel_controller.py at 000a3db). ``weighted_queue``: vLLM's, 4 times those that wait
-    and those that run (vllm-project/vllm, vllm/v1/engine/core_client.py at 364631a,
-    ``DPLBAsyncMPClient.get_core_engine_for_request``). The first of equal ranks gets it.
+    and those that run (vllm-project/vllm, vllm/v1/engine/core_client.py of 0.10.2,
+    ``DPLBAsyncMPClient.get_core_engine_for_request``; a newer one at 00080ee counts all
+    alike). The first of equal ranks gets it.
     """
     laws = {
         "round_robin": lambda load, at: jnp.remainder(

@@ -19,6 +19,7 @@ from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
 from infer_jax.verbs.replay_host import with_host
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
+from infer_jax.verbs.replay_ranks import RankRouting, routing_of, run_ranks
 from infer_jax.verbs.replay_requests import (
     PROMPTS,
     TURNS,
@@ -66,6 +67,7 @@ def replay(
     prefix_len: float | None = None,
     num_prefixes: float | None = None,
     kv_offloading_size: float | None = None,
+    router: str | None = None,
     drafts: float | None = None,
     acceptance: float | str | None = None,
     draft: str | None = None,
@@ -109,11 +111,7 @@ def replay(
         pictures.check(out, KINDS, "")
     pools = split_of((prefill_tp, prefill_instances), (decode_tp, decode_instances), (tp, dp))
     plan = _plan(asked.model.architecture, tp, pp, ep, dp, pools)
-    name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
-    model = inputs.serving(name, asked)
-    its = inputs.engine(model)
-    if engine is not None and engine != its:
-        raise refuse("--engine", engine, f"{its}, which {name} is of, or another --estimator")
+    name, model, its = _estimator(asked, estimator, engine)
     wanted = DraftOptions(draft, acceptance, heads)
     drafted = drafts_of(asked.model, drafts, wanted, its, pools=pools is not None)
     shared = shared_prefix(prefix_len, num_prefixes)
@@ -123,9 +121,11 @@ def replay(
     _check_context(asked.model, lengths, count)
     _check_run(count, warmup, dp, concurrency)
     _check_drawn(seeds, load, lengths, drafted, kv_offloading_size, pools=pools is not None)
+    ranks = routing_of(plan, router, its, drafted, caching=enable_prefix_caching)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling, kv_offloading_size)  # fmt: skip
-    server, one = _server(asked, model, float(plan.tp), pools, sizes, lengths.mean_tokens, drafted)
+    more = pools, ranks, drafted
+    server, one = _server(asked, model, plan, sizes, lengths.mean_tokens, *more)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
@@ -143,11 +143,28 @@ def replay(
         lengths=lengths,
         runs=runs,
         drafts=drafted,
+        ranks=ranks,
         limits={k: x for k, x in (("ttft", read(ttft)), ("tpot", read(tpot))) if x is not None},
     )
     if out is not None:
         result.write(out)
     return result
+
+
+def _estimator(
+    asked: inputs.Given, estimator: str | None, engine: str | None
+) -> tuple[str, Serving, str]:
+    """The estimator that prices passes, its name, and the engine that it is of.
+
+    Raises:
+        InputError: an estimator of another engine than the one asked for.
+    """
+    name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
+    model = inputs.serving(name, asked)
+    its = inputs.engine(model)
+    if engine is not None and engine != its:
+        raise refuse("--engine", engine, f"{its}, which {name} is of, or another --estimator")
+    return name, model, its
 
 
 One = Callable[[Arriving, int, float | None, np.ndarray], ReplayRun]  # a run of copies of a server
@@ -156,15 +173,22 @@ One = Callable[[Arriving, int, float | None, np.ndarray], ReplayRun]  # a run of
 def _server(
     asked: inputs.Given,
     model: Serving,
-    tp: float,
-    pools: PoolSplit | None,
+    plan: Plan,
     sizes: Sizes,
     mean_tokens: float,
+    pools: PoolSplit | None,
+    ranks: RankRouting | None,
     drafts: ReplayDrafts | None,
 ) -> tuple[ReplayedInstance, One]:
     """An instance that yields tokens, and what runs all of them."""
     given = inputs.engine(model), model, asked.model.architecture, asked.hardware
+    if ranks is not None:
+        degrees = {"tp": float(plan.tp), "ep": float(ranks.ranks)}
+        degrees |= {"attention_dp": degrees["ep"]}
+        server = server_of(*given, degrees, sizes, mean_tokens)
+        return server, partial(run_ranks, server, ranks)
     if pools is None:
+        tp = float(plan.tp)
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens, drafts)
         server = with_host(server, sizes.host, asked, tp, mean_tokens)
         return server, partial(_run, server)
@@ -183,20 +207,20 @@ def _plan(
     """The plan, if it is one whose scheduler is replayed; of pools the one that decodes.
 
     Raises:
-        InputError: several stages, or several attention groups in one instance.
+        InputError: several stages, or several attention ranks in a pool.
     """
+    ranks = either(ep, 1.0)
     if pools is not None:
+        if ranks > 1:
+            raise refuse("--ep", ranks, "1 in two pools: attention ranks there are not replayed")
         check_pools(pools, arch)
         tp, dp = pools.decode_tp, pools.decode_instances
     if tp is None:
         raise ask("--tp", "On how many GPUs?", "--tp")
     if either(pp, 1.0) > 1:
         raise refuse("--pp", pp, "1: micro-batches of a pipeline are not replayed")
-    if either(ep, 1.0) > 1:
-        allowed = "1: attention groups that share experts, each with a queue, are not replayed"
-        raise refuse("--ep", ep, allowed)
-    check_split(arch, tp, 1.0, 1.0)
-    return Plan.of(tp=tp, dp=dp)
+    check_split(arch, tp, 1.0, ranks)
+    return Plan.of(tp=tp, ep=ranks, dp=dp)
 
 
 def _check_run(count: int, warmup: float, dp: float, concurrency: float | None) -> None:

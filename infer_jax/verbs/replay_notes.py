@@ -16,6 +16,11 @@ DECODED = (
     "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted. The "
     "pool that decodes computes a prompt's last token again and yields every token."
 )
+RANKS = (
+    "Each of {} attention ranks has a queue, slots and a cache of its own. All run their passes "
+    "together, as long as the slowest rank's own part and the experts' work on the tokens of all; "
+    "requests are routed by {} (--router)."
+)
 VERIFIED = (
     "Step times are the estimator's, by rules of the engine's scheduler: {}, and prefill and "
     "decode share the GPUs."

@@ -34,11 +34,13 @@ from infer_jax.verbs.replay_notes import (
     IN_TIMES,
     KEPT,
     POOLS,
+    RANKS,
     SEVERAL,
     STEPS,
     VERIFIED,
 )
 from infer_jax.verbs.replay_pools import PoolSplit
+from infer_jax.verbs.replay_ranks import RankRouting
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
 from infer_jax.verbs.replay_runs import ReplayRun, TimeStatistic, names, statistic
 from infer_jax.verbs.replay_server import ReplayedInstance
@@ -71,6 +73,7 @@ class ReplayResult(Pictured):
     limits: Mapping[str, float]
     pools: PoolSplit | None = None
     drafts: ReplayDrafts | None = None
+    ranks: RankRouting | None = None
 
     @cached_property
     def times(self) -> dict[str, TimeStatistic]:
@@ -162,6 +165,7 @@ class ReplayResult(Pictured):
             "engine": self.server.engine,
             "tp": self.plan.tp,
             "copies": self.plan.dp,
+            **({} if self.ranks is None else {"ep": self.plan.ep, "router": self.ranks.router}),
             **(self.pools.fields() if self.pools else {}),
             "total_gpus": self.pools.gpus if self.pools else self.plan.chips,
             "max_num_seqs": rules.slots,
@@ -248,6 +252,8 @@ class ReplayResult(Pictured):
         said = [ERRORS, times]
         if self.drafts is None:
             said.append(DECODED if self.pools else STEPS)
+            if self.ranks is not None:
+                said.append(RANKS.format(*self.ranks))
         else:
             words = self.drafts.words
             said += [VERIFIED.format(words), GROUPS.format(self._yields), *self.drafts.notes]
@@ -286,7 +292,9 @@ class ReplayResult(Pictured):
         """Server and load, times with percentiles, rates and what was full."""
         copies = float(self.plan.dp)
         many = f" x {copies:g} copies" if copies > 1 else ""
-        gpus = f"{float(self.plan.tp):g} {self.asked.system.name}{many}"
+        each = float(self.plan.tp * self.plan.ep)
+        ranks = "" if self.ranks is None else f", {self.ranks.ranks} attention ranks"
+        gpus = f"{each:g} {self.asked.system.name}{ranks}{many}"
         if self.pools:
             gpus = f"{self.pools} {self.asked.system.name}, prefill > decode"
         yield f"{self.asked.model.name} on {gpus}, {self.server.engine}: {self._load()}"

@@ -22,8 +22,9 @@ from infer_jax.estimators.serving.mixed import (
     mixed_time,
 )
 from infer_jax.estimators.serving.pass_terms import Spent
+from infer_jax.estimators.serving.ranked import Ranked, common_time, own_time, ranked
 from infer_jax.physics import energy
-from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
+from infer_jax.replays import Log, Requests, Rules, SharedStep, serve, sglang, trtllm, vllm
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.problems import refuse
@@ -61,7 +62,7 @@ class ReplayedInstance(NamedTuple):
 
     engine: str
     rules: Rules
-    pass_: Mixed
+    pass_: Mixed | Ranked
     front: float
     tokens: float  # of the cache
     drafts: ReplayDrafts | None = None
@@ -70,6 +71,11 @@ class ReplayedInstance(NamedTuple):
     def step(self) -> Partial:
         """The seconds of a pass."""
         return Partial(mixed_time if self.drafts is None else drafted_time, self.pass_)
+
+    @property
+    def shared_step(self) -> SharedStep:
+        """The seconds of a pass of all attention ranks."""
+        return SharedStep(Partial(own_time, self.pass_), Partial(common_time, self.pass_))
 
     @property
     def words(self) -> str:
@@ -107,6 +113,9 @@ class ReplayedInstance(NamedTuple):
         grows = path.decoding if path.grows is None else path.grows
         given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
         points, law = path.time.shape[0], _watts if self.drafts is None else _drafted_watts
+        if isinstance(self.pass_, Ranked):
+            spent = np.diff(np.asarray(path.time), prepend=0.0)
+            law, given = _rank_watts, (*given, spent / np.maximum(np.asarray(path.count), 1))
         watts = once(law, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
         return np.asarray(watts)
 
@@ -140,13 +149,24 @@ def _drafted_watts(m: Mixed, *path: Array) -> Array:
     return _watts_of(drafted_pass, m, *path)
 
 
-def _watts_of(law: Callable[..., Spent], m: Mixed, *path: Array) -> Array:
+def _rank_watts(m: Ranked, *path: Array) -> Array:
+    """The same of a rank, whose passes last as long as those of all ranks."""
+    return _watts_of(mixed_pass, m, *path)
+
+
+def _watts_of(law: Callable[..., Spent], m: Mixed | Ranked, *path: Array) -> Array:
     def one(
-        decoding: Array, context: Array, fed: Array, pairs: Array, count: Array, grows: Array
+        decoding: Array,
+        context: Array,
+        fed: Array,
+        pairs: Array,
+        count: Array,
+        grows: Array,
+        seconds: Array | None = None,
     ) -> Array:
         middle = context + grows * (count - 1.0) / 2.0
         spent = law(m.context, decoding, middle, fed, pairs)
-        busy = jnp.where(count > 0, 1.0 / spent.time, 0.0)
+        busy = jnp.where(count > 0, 1.0 / (spent.time if seconds is None else seconds), 0.0)
         reading, computing = (jnp.minimum(x * busy, 1.0) for x in (spent.reading, spent.computing))
         power = m.context.hardware.power
         return energy.power(power, reading, computing, m.context.model.draw)
@@ -166,7 +186,8 @@ def server_of(
 ) -> ReplayedInstance:
     """One instance that serves requests of ``mean_tokens`` tokens on average.
 
-    ``degrees``: how it is cut over chips, one attention group in one stage: tp, and ep.
+    ``degrees``: how it is cut over chips in one stage: tp, ep, and attention_dp, ranks of which
+    each is a server of its own but for the experts.
 
     Raises:
         InputError: more sequences than tokens in a pass, or no room for a cache.
@@ -186,7 +207,8 @@ def server_of(
     plan = Deployment.of(**degrees, chunk=budget, max_sequences=counted, block=block, drafts=count)
     length = jnp.asarray(block * np.ceil(mean_tokens / block))
     small = None if drafts is None else drafts.model
-    pass_, free, each, front = once(_priced, model, arch, small, hardware, plan, length)
+    law = _priced_ranks if float(plan.attention_dp) > 1 else _priced
+    pass_, free, each, front = once(law, model, arch, small, hardware, plan, length)
     tokens = float(np.floor(free / each * float(length) / block) * block)
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
@@ -247,3 +269,13 @@ def _priced(
     c = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
     chip = footprint.account(*memory.account_inputs(c))
     return mixed(c), chip.available, chip.at_its_end(length), model.front_time(plan)
+
+
+def _priced_ranks(
+    model: Serving, arch: Architecture, draft: None, hardware: Hardware, plan: Deployment,
+    length: Array,
+) -> tuple[Ranked, Array, Array, Array]:  # fmt: skip
+    """The same of attention ranks that share experts."""
+    c = model.context(shape(arch), hardware, plan)
+    chip = footprint.account(*memory.account_inputs(c))
+    return ranked(c), chip.available, chip.at_its_end(length), model.front_time(plan)

@@ -37,7 +37,7 @@ def mixed_pass(c: Context, decoding: Array, context: Array, new: Array, pairs: A
     prompt tokens are fed, with ``pairs`` pairs of one of them and one before it.
     """
     through = pass_terms.through_layers(c, jnp.maximum(decoding + new, 1.0))
-    return _composed(c, through, decoding, context, new, pairs)
+    return composed(c, through, decoding, context, new, pairs)
 
 
 def drafted_pass(c: Context, decoding: Array, context: Array, new: Array, pairs: Array) -> Spent:
@@ -51,7 +51,7 @@ def drafted_pass(c: Context, decoding: Array, context: Array, new: Array, pairs:
     fed = decoding * (1.0 + c.plan.drafts)
     rows = jnp.maximum(fed + new, 1.0), jnp.maximum(fed, 1.0)
     through, verified = (pass_terms.through_layers(c, x) for x in rows)
-    own = _composed(c, through, decoding, context, new, pairs, verified)
+    own = composed(c, through, decoding, context, new, pairs, verified)
     if c.draft is None:
         return own
     small = c.draft
@@ -76,7 +76,7 @@ def _with_draft(
     return pass_terms.joined(own, *(pass_terms.drafted(x) for x in (first, later.times(more))))
 
 
-def _composed(
+def composed(
     c: Context,
     through: Spent,
     decoding: Array,
@@ -195,7 +195,7 @@ def mixed_time(m: Mixed, decoding: Array, context: Array, new: Array, pairs: Arr
 
 def _tabulated(m: Mixed, decoding: Array, context: Array, new: Array, pairs: Array) -> Spent:
     through = through_table(m, decoding + new)
-    return _composed(m.context, through, decoding, context, new, pairs)
+    return composed(m.context, through, decoding, context, new, pairs)
 
 
 def drafted_time(m: Mixed, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
@@ -209,7 +209,7 @@ def drafted_time(m: Mixed, decoding: Array, context: Array, new: Array, pairs: A
     def one(decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
         fed = decoding * (1.0 + c.plan.drafts)
         through, verified = through_table(m, fed + new), through_table(m, fed)
-        own = _composed(c, through, decoding, context, new, pairs, verified)
+        own = composed(c, through, decoding, context, new, pairs, verified)
         if small is not None:
             own = _with_draft(own, c, drafting, decoding, context, new, pairs)
         return own.time

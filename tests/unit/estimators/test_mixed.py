@@ -17,6 +17,7 @@ from infer_jax.estimators.serving.mixed import (
     mixed_time,
 )
 from infer_jax.estimators.serving.passes import passes
+from infer_jax.estimators.serving.ranked import common_time, own_time, ranked
 from infer_jax.replays import Requests, serve, vllm
 
 MODELS = {"llama-3.1-8b": 1, "gpt-oss-20b": 1, "deepseek-v3": 8}  # plain, windows, latent experts
@@ -97,6 +98,23 @@ def test_a_pass_with_drafts_is_the_estimators(small):
     alone = float(verifying(c, *prompt).time)
     assert alone == pytest.approx(without, rel=1e-12) if small is None else alone > without
     assert float(result.time) < both < float(result.time) + alone
+
+
+def test_ranks_alike_take_the_pass_of_one_of_them():
+    """Own parts and experts add up to the estimator's pass; an uneven rank leaves the experts."""
+    estimator, arch, hardware, _, _ = context_of("gpt-oss-20b", 1)
+    c = estimator.context(shape(arch), hardware, Deployment.of(tp=1, ep=4, attention_dp=4))
+    m = jax.jit(ranked)(c)
+    own, common = jax.jit(own_time), jax.jit(common_time)
+    for batch in ((40.0, 120e3, 0.0, 0.0), (40.0, 120e3, 600.0, 180e3), (3.0, 9e3, 0.0, 0.0)):
+        given = [jnp.asarray(x) for x in batch]
+        alike = float(own(m, *given)) + float(common(m, jnp.full(4, batch[0] + batch[2])))
+        expected = float(times(c, *(x[None] for x in given))[0])
+        assert alike == pytest.approx(expected, rel=1e-4)
+    # tokens of one rank alone are a quarter as many for the experts of all
+    alone, quarter = jnp.asarray([80.0, 0, 0, 0]), jnp.full(4, 20.0)
+    assert float(common(m, alone)) == pytest.approx(float(common(m, quarter)), rel=1e-12)
+    assert float(common(m, alone)) < float(common(m, jnp.full(4, 80.0)))
 
 
 def test_parts_of_prompts_have_their_tokens_and_pairs():

@@ -165,6 +165,30 @@ def test_drafts_yield_several_tokens_a_pass(loaded):
     )
 
 
+def test_attention_ranks_have_queues_of_their_own_on_one_clock():
+    mixture = ("gpt-oss-20b", "h100_sxm")
+    both = ij.replay(*mixture, **OPEN, ep=2)
+    run, fields = both.runs[0], both.to_dict()
+    assert set(run.copy) == {0, 1} and len(run.series) == 2
+    # passes of both end together, and a token of each request that decodes comes with each
+    np.testing.assert_array_equal(run.series[0].time, run.series[1].time)
+    assert run.gaps.count.sum() == (run.output - 1).sum()
+    spent = (run.last - run.first).sum()
+    assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
+    assert (fields["total_gpus"], fields["router"], fields["ep"]) == (2, "weighted_queue", 2)
+    assert both.energy is not None and both.energy > 0
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in (OPEN | {"ep": 2}).items()]
+    printed = answer("replay", mixture[0], "--hardware", mixture[1], *words)
+    assert printed == as_command(both)[0]
+    assert "2 h100_sxm, 2 attention ranks" in str(both)
+    for options, says in (
+        ({"router": "by_prefix"}, "router is 'by_prefix'; allowed: one of round_robin"),
+        ({"drafts": 2, "acceptance": 0.5, "heads": True}, "ep is .* 1 with drafts"),
+    ):
+        with pytest.raises(InputError, match=says):
+            ij.replay(*mixture, **{**OPEN, **options}, ep=2)
+
+
 @pytest.mark.parametrize("warmup", [0, 10])
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_gaps_between_tokens_add_up_to_what_requests_take(engine, warmup):
@@ -373,7 +397,8 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
     ("changed", "says"),
     [
         ({"pp": 2}, "pp is 2; allowed: 1: micro-batches"),
-        ({"ep": 2}, "ep is 2; allowed: 1: attention groups"),
+        ({"ep": 2}, "ep is '2'; allowed: 1: no experts"),
+        ({"router": "round_robin"}, "router is 'round_robin'; allowed: with ep"),
         ({"estimator": "economics.planned"}, "estimator is 'economics.planned'; allowed: serving"),
         ({"engine": "sglang", "estimator": "serving.vllm"}, "engine is 'sglang'; allowed: vllm"),
         ({"engine": "dynamo"}, "engine is 'dynamo'; allowed: one of vllm, sglang, trtllm"),
