@@ -79,6 +79,33 @@ def _every_program():
     kept.MOST, kept.MOST_BYTES = 100_000, 100_000_000_000
 
 
+MOST_PIECES = 40_000  # of memory: Linux gives a process 65,530 (vm.max_map_count)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _room_for_programs():
+    """Compiled programs take pieces of memory, a test process tens of thousands in all.
+
+    Beyond ``MOST_PIECES`` all are let go after a file; the next ones load what they need.
+    """
+    yield
+    if pieces_of_memory() > MOST_PIECES:
+        from infer_jax.compiling import programs
+
+        programs._programs.clear()
+        jax.clear_caches()
+        gc.collect()
+
+
+def pieces_of_memory() -> int:
+    """Mappings of this process; 0 where the system does not say."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return sum(1 for _ in maps)
+    except OSError:
+        return 0
+
+
 @pytest.fixture
 def x64():
     """For tests that make no sense in float32."""
