@@ -37,14 +37,14 @@ def once(
     if jax.default_backend() != "cpu":
         return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
     options: Options = QUICK if points < MANY else {}
-    try:
-        asked = [name_of(function), plain(fixed), described(args), options]
-    except (UndescribableError, TypeError):
+    asked = _asked(function, fixed, args, options)
+    if asked is None:
         traced = jax.jit(function, static_argnums=static, compiler_options=options)
         return jax.device_get(traced(*fixed, *args))
     key = kept.key(asked)
     with _making.setdefault(key, RLock()):  # threads that ask for one program make it once
-        if key not in _programs:
+        program = _programs.get(key)
+        if program is None:
             if len(_programs) >= kept.MOST:
                 _programs.clear()
             loaded = _loaded(key)
@@ -55,9 +55,27 @@ def once(
                     return answer
             except Exception:  # XLA's errors have no common class; compile it again
                 pass
-            _programs[key] = _compiled(key, partial(function, *fixed), args, options)
-        program = _programs[key]
+            program = _compiled(key, partial(function, *fixed), args, options)
+            _programs[key] = program
     return program(*args)
+
+
+def _asked(
+    function: Callable[..., object],
+    fixed: tuple[object, ...],
+    args: tuple[object, ...],
+    options: Options,
+) -> list[object] | None:
+    """What a program is kept by; None where that has no name.
+
+    None also in one of several processes, where the first device may be another one's.
+    """
+    if jax.process_count() > 1:
+        return None
+    try:
+        return [name_of(function), plain(fixed), described(args), options]
+    except (UndescribableError, TypeError):
+        return None
 
 
 def _loaded(key: str) -> Program | None:

@@ -70,6 +70,7 @@ def test_processes(alone, count):
     for output in [end(process) for process in joined]:
         assert output["devices"] == 2 * count
         assert output["answer"] == alone
+        assert output["half"] == 0.5  # a program that runs once, on a device of the process
 
 
 def killed_and_resumed(file, moments, **settings):
