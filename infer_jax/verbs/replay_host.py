@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from infer_jax.physics import decoder, tiers
+from infer_jax.physics import tiers
 from infer_jax.replays import keeps
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
@@ -16,8 +16,8 @@ def with_host(
 ) -> ReplayedInstance:
     """The server with ``gib`` GiB of host memory for blocks that leave its cache.
 
-    Each GPU of an instance has its part of a block and a link of its own. Blocks are those of a
-    request of ``mean_tokens`` tokens.
+    Each of ``tp`` GPUs has a link of its own and its part of a block, where KV heads and latent
+    caches may be copies. Blocks are those of a request of ``mean_tokens`` tokens.
 
     Raises:
         InputError: rules that keep no prompts, or a system without a link to its host.
@@ -26,15 +26,20 @@ def with_host(
         return server
     if not keeps(server.rules):
         raise refuse(OPTION, gib, "with vllm's rules: those of other engines keep no prompts")
-    link = float(asked.hardware.host.link_bandwidth) * tp
+    link = float(asked.hardware.host.link_bandwidth)
     if not link > 0.0:
         how = "--set hardware.host.link_bandwidth=55e9 gives it one, in bytes/s"
         name = asked.system.name
         raise refuse(OPTION, gib, f"a system with a link to its host, not {name}: {how}")
     block = float(server.rules.block)
     tokens = jnp.asarray(max(mean_tokens, block))
-    held = decoder.cache_bytes(asked.model.architecture, tokens) / tokens * block
+    layers = server.pass_.context.shape.layers
+    row, ranks = layers.attention, jnp.asarray(tp)
+    each = jnp.sum(
+        layers.count * (row.cache_bytes(tokens, ranks) + row.state_bytes(ranks)), axis=-1
+    )
+    held = each / tokens * block
     rules = server.rules.replace(
-        host=jnp.floor(gib * 2.0**30 / held), fetch=tiers.seconds(held, link)
+        host=jnp.floor(gib * 2.0**30 / (held * tp)), fetch=tiers.seconds(held, link)
     )
     return server._replace(rules=rules)

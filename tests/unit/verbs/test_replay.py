@@ -354,6 +354,10 @@ def test_blocks_that_leave_the_cache_go_to_host_memory():
     assert float(rules.host) == 2**30 // each
     assert float(rules.fetch) == pytest.approx(each / 64e9)
     assert run.to_dict()["host_blocks"] == 2**30 // each and "in host memory" in str(run)
+    # 16 GPUs copy each of 8 KV heads once, and each brings back its own
+    wide = ij.replay(*SERVER, **{**asked, "tp": 16}, set="hardware.host.link_bandwidth=64e9")
+    assert float(wide.server.rules.host) == 2**30 // (2 * each)
+    assert float(wide.server.rules.fetch) == pytest.approx(each / 8 / 64e9)
     with pytest.raises(InputError, match="a system with a link to its host, not h100_sxm"):
         ij.replay(*SERVER, **asked)
     with pytest.raises(InputError, match="allowed: with enable_prefix_caching"):
