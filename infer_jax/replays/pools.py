@@ -82,8 +82,11 @@ def serve_pools(
     as many rounds as requests follow each other.
 
     Raises:
-        InputError: a request that an instance never holds.
+        InputError: a request that an instance never holds; drafts or a prefix cache.
     """
+    for name in ("drafts", "prefixes"):
+        if getattr(requests, name) is not None:
+            raise InputError("serve_pools", name, "given", "none: they are of a single pool")
     count = int(requests.count)
     prompt, output, cached = (np.asarray(x)[:count] for x in (requests.prompt, requests.output,
                                                               requests.cached))  # fmt: skip

@@ -49,7 +49,8 @@ def retrace(
     else:
         times = _absolute(spent, path, arrival)
     again = timed(path._replace(time=times), log.marks, given, concurrency)
-    return again._replace(preempted=log.preempted, complete=log.complete, turns=log.turns)
+    same = {name: getattr(log, name) for name in ("preempted", "complete", "turns", "cached")}
+    return again._replace(**same)
 
 
 def _absolute(spent: Array, path: Path, arrival: Array) -> Array:

@@ -8,7 +8,14 @@ import pytest
 from jax.tree_util import Partial
 
 from infer_jax.errors import InputError
-from infer_jax.replays import Pool, Preempting, Requests, serve_pools
+from infer_jax.replays import (
+    Pool,
+    Preempting,
+    Prefixes,
+    Requests,
+    drawn_drafts,
+    serve_pools,
+)
 
 from . import pools, schedulers
 from .serving import Machine, step_time
@@ -77,3 +84,11 @@ def test_what_is_refused():
         serve_pools(pool, pool, asked, lambda p, s: 0.0)
     with pytest.raises(InputError, match="concurrency"):
         serve_pools(pool, pool, asked, lambda p, s: 0.0, concurrency=0)
+    drafts = drawn_drafts([5], 0.5, 3, np.random.default_rng(0))
+    prefixes = Prefixes.of([[1]], [40], length=48, block=16)
+    for name, given in (
+        ("drafts", Requests.of([0.0], [40], [5], drafts=drafts)),
+        ("prefixes", Requests.of([0.0], [40], [5], prefixes=prefixes)),
+    ):
+        with pytest.raises(InputError, match=f"{name} is 'given'"):
+            serve_pools(pool, pool, given, lambda p, s: 0.0)

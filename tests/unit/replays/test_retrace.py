@@ -103,6 +103,13 @@ def test_slopes_in_phase(name):
     np.testing.assert_allclose(slope @ COEFFICIENTS, exact, rtol=1e-9)
 
 
+def test_what_a_cache_held_is_in_the_log_of_the_same_events():
+    log, _ = played(COEFFICIENTS, jnp.asarray(12.0), RULES["preempting"])
+    log = log._replace(cached=jnp.arange(len(log.output)))
+    again = retrace(Partial(step, COEFFICIENTS), log, requests(12.0))
+    np.testing.assert_array_equal(again.cached, log.cached)
+
+
 def test_a_step_without_a_slope_at_nothing():
     """A root of what is fed: infinite slope at 0, which no pass of a replay feeds."""
 
