@@ -42,8 +42,8 @@ FETCHED = (
     "a request first waits for those that are found there, {} ms each, and stores cost nothing."
 )
 CACHED = (
-    "A prompt begins with what an earlier one left in the cache, by the hashes of the trace; "
-    "blocks not used for longest go first, and each request's cache counts its prefix as its own."
+    "A prompt begins with what an earlier one left in the cache, in order of arrival; blocks not "
+    "used for longest go first, and each request's cache counts its prefix as its own."
 )
 IN_FLIGHT = (
     "A request is sent as soon as another one has its last token; network and tokeniser are in its "

@@ -213,7 +213,8 @@ def randomly(load: Load, lengths: Lengths) -> bool:
     """Whether another seed gives other requests."""
     timed = lengths.trace is not None and len(lengths.trace.arrivals)
     drawn_times = load.rate is not None and not timed
-    return drawn_times or (lengths.trace is None and lengths.ratio < 1.0)
+    several = lengths.caching and lengths.shared is not None and lengths.shared.count > 1
+    return drawn_times or several or (lengths.trace is None and lengths.ratio < 1.0)
 
 
 def drawn(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Arriving:
