@@ -72,7 +72,7 @@ def run(way: str, rows: list[Row]) -> dict[str, Any]:
 
 
 def everything_fitted(rows: list[Row]) -> dict[str, Any]:
-    """One fit of all rows: coefficients with sandwich intervals, spreads by level, weak ones."""
+    """One fit of all rows: coefficients with jackknife intervals, spreads by level, weak ones."""
     times = Measured.of(rows)
     made, begun = everything.problem(times), time.perf_counter()
     counted = everything.weights(times, times.kind >= 0)

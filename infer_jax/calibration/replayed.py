@@ -91,8 +91,7 @@ def calibrate_requests(
 
     Raises:
         InputError: a request too large for the server's cache, fewer measured times than ``names``,
-        an
-            unknown name.
+            an unknown name.
     """
     times = np.concatenate([bench.measured for bench in benches], axis=1)
     within = np.concatenate([np.arange(b.measured.shape[1]) < b.used for b in benches])

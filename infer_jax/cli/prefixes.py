@@ -1,4 +1,4 @@
-"""Which prompts begin alike, and are they looked up in the cache? As options of `replay`."""
+"""Options of `replay`: prefixes that prompts share, the prefix cache, its host memory."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Which requests does a replay serve, and when do they come? As options."""
+"""Options of `replay`: its requests, and when they arrive."""
 
 from typing import Annotated
 

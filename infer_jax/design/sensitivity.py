@@ -123,8 +123,7 @@ def analyser(
 
     One field of all blocks is one number: ``arch.blocks.*.attention.kv_heads``. Choices, zeros and
     numbers that no output reads are left out; of degrees of the plan of which only the product is
-    read, the first stands for all. ``besides``: a part of the tree whose numbers are left out, such
-    as the estimator, which makes the program smaller.
+    read, the first stands for all.
     """
     every = [x for x in _leaves(tree) if not besides or not x.path.startswith(f"{besides}.")]
     structure = jax.tree.structure(tree)
@@ -254,9 +253,6 @@ def _elasticity(
     high, low = leaf.meta.get("high", np.inf), leaf.meta.get("low", -np.inf)
     inside = [low <= value * f <= high for f in FACTORS]
     changes = [np.expm1(x - here) if ok else np.nan for x, ok in zip(row[4:], inside, strict=True)]
-    # the part of the first step that its slope does not explain
-    jump = np.expm1(row[2] - here - above * np.log1p(STEP))
-    drop = np.expm1(here - row[1] + below * np.log1p(-STEP))
     step = jump if abs(jump) >= abs(drop) else drop
     return Elasticity(
         path=leaf.path,

@@ -1,4 +1,4 @@
-"""To which rank does a router send a request? By turns, or by what each has to do."""
+"""Routers of requests to attention ranks: in turn, or to the rank with the least to do."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -25,9 +25,9 @@ def vllm(
     watermark, both younger than the first); vllm/v1/engine/core.py (``step_with_batch_queue``) and
     vllm/v1/core/sched/async_scheduler.py at 014b235 (overlap), pull request 27614 (its default).
     Prefix caches are in ``prefix_cache``. Left out: long prompts kept short by
-    ``long_prefill_token_threshold``, priorities, connectors, drafts, and of overlap the pass too
-    many of a request that ends by a stop word, and that a request whose last token is in flight may
-    be preempted.
+    ``long_prefill_token_threshold``, priorities, connectors, and of overlap the pass too many of a
+    request that ends by a stop word, and that a request whose last token is in flight may be
+    preempted.
 
     >>> float(vllm(blocks=1000, watermark=0.01).watermark)
     10.0
