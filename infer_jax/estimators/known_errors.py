@@ -17,7 +17,7 @@ BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
 GENERATION = {"hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3", "cdna4": "CDNA 4"}
 NAMES = {"trtllm": "TensorRT-LLM", "sglang": "SGLang", "vllm": "vLLM"}
 FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to no server
-UNMEASURED = ("AWS", "Google", "Groq", "Intel")  # makes of no measured row: first word of a title
+MEASURED = ("NVIDIA", "AMD")  # makes of measured rows: first word of a title
 
 
 class Trust(NamedTuple):
@@ -95,7 +95,7 @@ def trust(
             f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
         )
         trusted = trusted._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
-        unmeasured = system.title.startswith(UNMEASURED)
+        unmeasured = not system.title.startswith(MEASURED)
         return _unseen(trusted, known, "amd" if amd else "make" if unmeasured else "system")
     known = f"{rows or 'no'} measured rows on {system.name}"
     if name == "serving.complete":

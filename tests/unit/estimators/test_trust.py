@@ -99,6 +99,13 @@ def test_bands_of_what_was_not_fitted_are_wider_than_those_of_what_was():
     assert said("serving.complete", "h100_sxm").within == {}
 
 
+def test_a_chip_whose_title_names_no_measured_make_has_the_bands_of_another_make():
+    system = ij.load_system("v100_sxm")
+    own = trust("serving", make("serving"), system, "llama-3.1-8b")
+    other = trust("serving", make("serving"), system._replace(title="Acme X1"), "llama-3.1-8b")
+    assert own.within == UNSEEN_WITHIN["system"] and other.within == UNSEEN_WITHIN["make"]
+
+
 def test_amd_chips_have_coefficients_of_their_own_and_errors_of_their_own_rows():
     own = said("serving.sglang", "mi355x", "deepseek-r1")
     assert own.borrowed_from is None and own.median == serving_errors()["mi355x", "sglang"].median
