@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_bands_of_what_was_not_fitted_are_wider_than_those_of_what_was():
 def test_a_chip_whose_title_names_no_measured_make_has_the_bands_of_another_make():
     system = ij.load_system("v100_sxm")
     own = trust("serving", make("serving"), system, "llama-3.1-8b")
-    other = trust("serving", make("serving"), system._replace(title="Acme X1"), "llama-3.1-8b")
+    other = trust("serving", make("serving"), replace(system, title="Acme X1"), "llama-3.1-8b")
     assert own.within == UNSEEN_WITHIN["system"] and other.within == UNSEEN_WITHIN["make"]
 
 
