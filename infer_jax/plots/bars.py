@@ -27,7 +27,7 @@ LONG = 10e3  # ms from which times are drawn in s
 SMALL = 0.012  # share of a panel's longest bar below which a part joins the small ones
 SEEN = 0.002  # the same share of the small parts together, below which the legend omits them
 OTHER = "all else"
-OVERLAP = "the time; pale: done beside others"
+OVERLAP = "the time; pale: hidden behind others"
 OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
 NONE: Numbers = MappingProxyType({})
 
@@ -206,7 +206,10 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]], mark:
     lasts: list[float] = []
     for y, (label, parts) in zip(at, panel.bars.items(), strict=True):
         left, marked, ends = 0.0, panel.marks.get(label), panel.ends.get(label)
-        for name, x in sorted(parts.items(), key=lambda part: [*looks].index(part[0])):
+        order = sorted(parts.items(), key=lambda part: [*looks].index(part[0]))
+        if ends is not None:  # what others hide comes last, beyond the time
+            order.sort(key=lambda part: -part[1])
+        for name, x in order:
             axes.barh(y, x, left=left, height=0.72, edgecolor="white", linewidth=0.8, **looks[name])
             left += x
         if ends is not None:

@@ -20,6 +20,7 @@ CELLS = 12  # columns of a map up to which each cell has its number
 SPACED = 0.06  # of the diagonal of the axes: between two marks of a line
 Numbers = Float[np.ndarray, " rows"]
 WIDEST = 30.0  # ratio of the ends of an axis from which it is logarithmic
+FAINTEST = 0.2  # share of black of a cell with one point, which white paper would hide
 
 
 class Map(NamedTuple):
@@ -73,10 +74,14 @@ def plot_cloud(
         InputError: matplotlib is missing, or the path cannot be written.
     """
     with style():
+        from matplotlib import colormaps
+        from matplotlib.colors import ListedColormap
+
         figure, (axes, *_) = panels(1, title, caption)
         _scaled(axes, every, labels)
+        tones = colormaps["Greys"](np.linspace(FAINTEST, 1.0, 256))
         image = axes.hexbin(
-            *every, gridsize=48, bins="log", mincnt=1, cmap="Greys", linewidths=0.1,
+            *every, gridsize=48, bins="log", mincnt=1, cmap=ListedColormap(tones), linewidths=0.1,
             xscale=cast(Any, axes.get_xscale()), yscale=cast(Any, axes.get_yscale()),
         )  # fmt: skip
         for i, (label, (x, y)) in enumerate(fronts.items()):

@@ -134,7 +134,7 @@ def beside(axes: "Axes", point: tuple[float, float], said: str, *, left: bool = 
         axes.annotate(said, point, (gap, -6), ha=side, va="top", zorder=5, **look)
 
 
-def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:g}") -> None:
+def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:,g}") -> None:
     """Number 1, 2, 5 of each decade on logarithmic axes that span few: decades would be lost.
 
     Few is a ratio of ``most`` between the ends; ``written`` is how a number is.

@@ -99,6 +99,18 @@ def test_a_bar_ends_at_its_time_and_what_is_beside_is_pale():
     assert not any(x.get_marker() == "D" for x in lines)
 
 
+def test_what_is_hidden_is_drawn_behind_the_longer_part():
+    """In each bar by itself: computing hides reading in one and is hidden in the other."""
+    bars = {"a": {"memory": 40.0, "compute": 70.0}, "b": {"memory": 90.0, "compute": 20.0}}
+    drawn: Any = plot_bars([Panel("", "ms", bars, ends={"a": 70.0, "b": 90.0})]).axes[0].patches
+    assert [(bar.get_x(), bar.get_width()) for bar in drawn] == [
+        (0.0, 70.0),
+        (70.0, 40.0),
+        (0.0, 90.0),
+        (90.0, 20.0),
+    ]
+
+
 def test_one_thing_has_one_hue_in_every_picture():
     """Weights and computing, the KV cache and attention, the network, waits: by their names."""
     sizes = {"weights: feedforward": 10.0, "KV cache of 8 requests": 5.0}

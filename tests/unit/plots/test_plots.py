@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib")
 
 from infer_jax.pages.look import SHAPES, TONES
 from infer_jax.plots import Curve, Dot, plot_frontier, plot_plans
+from infer_jax.plots.kept import plot_cloud
 from infer_jax.plots.names import NAMES, named
 from infer_jax.plots.path import Change, Track, plot_path
 from infer_jax.plots.style import MARKERS
@@ -162,3 +163,12 @@ def test_a_system_has_one_tone_and_only_measured_runs_are_diamonds():
     assert len({keys[name].get_marker() for name in both}) == 3
     assert keys["measured run"].get_marker() == "D" and "D" not in MARKERS
     assert "diamond" not in SHAPES
+
+
+def test_a_lone_point_of_a_cloud_is_seen_on_white_paper():
+    """Its cell is darker than the page; most points of a cell are darkest."""
+    x, y = np.array([1.0] * 50 + [2.0]), np.array([1.0] * 50 + [2.0])
+    axes = plot_cloud((x, y), {}, labels=("x", "y")).axes[0]
+    (cells,) = axes.collections
+    greys = sorted(cells.to_rgba(cells.get_array())[:, :3].mean(axis=1))  # pyright: ignore
+    assert len(greys) == 2 and greys[0] < 0.1 and greys[1] < 0.9
