@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from infer_jax.cli import drafting, options as opt, parsers, several, show
+from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.planning import MODES, USUAL_TTFT
 from infer_jax.verbs import pictures
@@ -165,6 +166,8 @@ def plan(
     given = locals()
     if out is not None:
         pictures.check(out, otherwise="", page=True)
+        if not out.lower().endswith(".html") and (lacks := pictures.missing()):
+            raise InputError("command line", "--out", out, lacks)
     del given["out"]
     result = show.answer(partial(_drawn, ask, out), given)
     if isinstance(result, PlanResult) and not result.feasible:
@@ -176,7 +179,5 @@ def _drawn(verb: Callable[..., PlanResult], out: str | None, **options: object) 
     result = verb(**options)
     if out is None:
         return result
-    if not out.lower().endswith(".html") and (missing := pictures.missing()):
-        return replace(result, picture_note=missing)
     result.draw(out)
     return replace(result, picture=out, picture_note=f"Picture: {out}.")

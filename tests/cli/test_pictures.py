@@ -166,7 +166,7 @@ def test_a_command_writes_the_picture_that_the_result_draws(tmp_path, monkeypatc
     assert printed.startswith(run(*asked).out.rstrip())
 
 
-@pytest.mark.parametrize("verb", ["estimate", "memory", "compare", "kernels", "layout"])
+@pytest.mark.parametrize("verb", ["estimate", "memory", "compare", "kernels", "layout", "plan"])
 def test_a_picture_that_cannot_be_written_is_refused_before_computing(verb, tmp_path, monkeypatch):
     asked = (verb, *WORDS, "--out")
     bad = run(*asked, str(tmp_path / "a.txt"))
