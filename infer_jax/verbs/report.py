@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
+from infer_jax.estimators.disaggregated import Pools
+from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.pages import vega
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Part
@@ -74,6 +76,8 @@ class ReportResult(Pictured):
     def parts(self) -> Iterator[Part]:
         """The answer in a paragraph, and where the page is."""
         yield self.answers.trusted.says
+        if isinstance(self.answers.plan, Pools):
+            yield trust_of_pools()
         yield lead(self.answers, self.limits)
         yield from long_times(dict(zip(("ttft", "tpot"), self.limits, strict=True)))
         if self.out is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from infer_jax.pages.tradeoff import in_words
 from tests.cli.report.reading import ASKED, INTERVALS, WORDS, Reader
-from tests.cli.running import answer
+from tests.cli.running import answer, run
 
 
 def test_the_frontier_of_an_ideal_server_is_the_one_that_the_verb_prints(given_page):
@@ -93,6 +93,7 @@ def test_two_pools_have_their_page(tmp_path):
     first, second = output["layout"].split(" > ")
     assert f"{first} for prefill and {second} for decode" in output["answer"]
     assert "separate pools that prefill and decode" in text  # what hollow marks are
+    assert "Plans of two pools:" in " ".join(run("report", *words).out.split())  # how sure
 
 
 def test_a_system_that_cannot_meet_the_limits_is_said_and_no_error(searched_page):
