@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+import jax
+import numpy as np
+
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import Parsed, json_of
 from infer_jax.catalog.huggingface.assembly import architecture
@@ -137,8 +140,18 @@ def _asked(name: str, bundled: str) -> str:
     return bundled if bundled.casefold().endswith(f"/{plain.casefold()}") else ""
 
 
-@cache  # a command asks for one model several times, of 80 layers
 def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
+    """A bundled model, with numbers of its own.
+
+    JAX keeps a NumPy constant as it first used it, in 32 or 64 bits: no two calls may share one.
+    """
+    model = _read_bundled(path, quant, kv_dtype)
+    own = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, model.architecture)
+    return replace(model, architecture=own)
+
+
+@cache  # a command asks for one model several times, of 80 layers
+def _read_bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
     facts = _json(path)
     config = Facts(facts["config"], f"{path.stem} (bundled)")
     source = facts["source"]

@@ -57,12 +57,11 @@ def checkpoint(
     'Qwen/Qwen3-32B-FP8'
     >>> checkpoint("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").repository
     'Qwen/Qwen3-235B-A22B-Instruct-2507-FP8'
-    >>> checkpoint("llama-3.1-8b", "fp8", "fp8")
-    ModelCheckpoint(repository='meta-llama/Meta-Llama-3.1-8B', cast='fp8', cache='fp8', missing='',
-    code=False)
-    >>> checkpoint("deepseek-r1", "nvfp4").missing
-    'deepseek-ai/DeepSeek-R1 is stored in fp8 in blocks of 128 x 128, and no repository of it in
-    nvfp4 is known here'
+    >>> found = checkpoint("llama-3.1-8b", "fp8", "fp8")
+    >>> found.repository, found.cast, found.cache, found.missing, found.code
+    ('meta-llama/Meta-Llama-3.1-8B', 'fp8', 'fp8', '', False)
+    >>> checkpoint("deepseek-r1", "nvfp4").missing.partition(", and ")[2]
+    'no repository of it in nvfp4 is known here'
     """
     if isinstance(config, Model | Architecture):
         return ModelCheckpoint("", missing=NO_NAME)

@@ -66,8 +66,9 @@ def instances(
     (GPUs of a machine, maker) of each pool. ``most``: the most requests that a group may run where
     the number in flight varies, infinite for ``places`` of its mean; None: as many as the batch.
 
-    >>> instances({"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}, 30, [(8,
-    "")])[0].copies 4
+    >>> degrees = {"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}
+    >>> instances(degrees, 30, [(8, "")])[0].copies
+    4
     """
     pools = pools_of(degrees)
     if len(pools) == 1:
