@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from infer_jax.errors import InputError
 
+Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 OUT = Path(__file__).parent / "out"
 SHARED = Path(__file__).resolve().parents[2] / "shared"  # authors' files, beside the checkout
 KEPT = "EXPERIMENTS_KEPT"  # names the folder in which the steps of one gallery share results

@@ -112,9 +112,7 @@ def show_pools(result: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 @app.command()
 def main(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
-    ] = False,
+    as_json: _report.Json = False,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the pools' curves into this file.")
     ] = None,

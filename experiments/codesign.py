@@ -25,7 +25,6 @@ from experiments._codesign import (
 )
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 RATIO, BETTER = 100.0, 4  # fewer evaluations by at least this factor; better on so many of five
 
 
@@ -34,7 +33,7 @@ def bench(
     only: Annotated[list[str] | None, typer.Option(help="Spaces; all five if none.")] = None,
     estimator: Annotated[list[str] | None, typer.Option(help="Estimators; both if none.")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of every search.")] = searches.SEEDS,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Five spaces of 10^7 points and more: gradients and rounding against brute force."""
     with _report.door():
@@ -94,14 +93,14 @@ def _beaten(reports: dict[str, Any], kind: str) -> int:
 
 
 @app.command()
-def elasticities(as_json: Json = False) -> None:
+def elasticities(as_json: _report.Json = False) -> None:
     """The closed form's elasticities, level 4's beside them, and three changes of hardware."""
     figures = elasticity.tables()
     _report.finish(figures["agrees"], figures, as_json)
 
 
 @app.command()
-def lifetimes(as_json: Json = False) -> None:
+def lifetimes(as_json: _report.Json = False) -> None:
     """Training and serving: how large a model and how long trained, by the tokens it serves."""
     jax.config.update("jax_enable_x64", True)
     with _report.door():
@@ -113,7 +112,7 @@ def lifetimes(as_json: Json = False) -> None:
 def cases(
     only: Annotated[list[str] | None, typer.Option(help="a, b or c; all if none.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = _report.OUT / "codesign",
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Three case studies, with pictures, a second estimator and caveats."""
     jax.config.update("jax_enable_x64", True)

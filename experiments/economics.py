@@ -24,13 +24,12 @@ from experiments._economics import (
 )
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 
 
 @app.command()
 def check(
     file: Annotated[Path, typer.Argument(help="CSV of points, columns in any order.")],
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Compare a file of points with levels 2, 3, 3b and 4 in float64, within 1e-9.
 
@@ -46,7 +45,7 @@ def check(
 @app.command()
 def tables(
     numbers: Annotated[list[int] | None, typer.Argument(help="Which tables; all if none.")] = None,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Print Tables 1 to 6 beside ours: 1, 2, 3, 4 and 6 must agree to the printed digit."""
     with _report.door():
@@ -67,7 +66,7 @@ def tables(
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="1, 5 to 10, context.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Draw Figures 1 and 5 to 10 as PNG files."""
     with _report.door():
@@ -79,7 +78,7 @@ def figures(
 def fronts(
     file: Annotated[Path, typer.Argument(help="JSON of stored fronts by comparison.")],
     only: Annotated[str, typer.Option(help="Only comparisons whose name has this in it.")] = "",
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Compare stored fronts with ours: every figure and point within 0.1 %."""
     with _report.door():
@@ -95,7 +94,7 @@ def fronts(
 
 
 @app.command()
-def claims(as_json: Json = False) -> None:
+def claims(as_json: _report.Json = False) -> None:
     """Print each claim of the paper's text beside ours: pass, fail or figure lost."""
     results = paper_claims.all_claims()
     paper_claims.print_claims(results)

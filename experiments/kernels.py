@@ -19,7 +19,6 @@ from experiments._kernels import drawn, files, points, printed, sheets
 from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 TablesFolder = Annotated[
     Path | None, typer.Option("--tables", help="Kernel tables, authors' layout.")
 ]
@@ -37,7 +36,7 @@ def check(
     ] = None,
     tables: TablesFolder = None,
     configs: ConfigsFolder = None,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Compare a file of the tool's runs with ours as published, in float64, within 1e-9.
 
@@ -64,7 +63,7 @@ def check(
 
 @app.command()
 def tables(
-    tables: TablesFolder = None, configs: ConfigsFolder = None, as_json: Json = False
+    tables: TablesFolder = None, configs: ConfigsFolder = None, as_json: _report.Json = False
 ) -> None:
     """Print Table 2, the balance points, the bounds of all its kernels and the curves' errors."""
     with _report.door():
@@ -135,7 +134,7 @@ def figures(
     names: Annotated[list[str] | None, typer.Argument(help="2, 3, 4; all if none.")] = None,
     tables: TablesFolder = None,
     out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Draw Figures 2 to 4 as PNG files: measured MFU, the curve and the roofline over it."""
     results = []
@@ -160,7 +159,7 @@ def fits(
     out: Annotated[
         Path | None, typer.Option(help="Folder for a [kernels] table of each profile.")
     ] = None,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Fit the curves anew, with errors in sample and on unseen shapes. Takes minutes a system.
 

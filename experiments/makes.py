@@ -28,9 +28,7 @@ def makes(
     ship: Annotated[
         Path | None, typer.Option(help="TOML to write the fit of all rows to, with intervals.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
-    ] = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Fit AMD's generations, and score rows whose group or server each fit has not seen."""
     headline = {}

@@ -25,12 +25,11 @@ from experiments._offloading import (
 from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 File = Annotated[Path, typer.Argument(help="CSV, columns in any order.")]
 
 
 @app.command()
-def check(file: File, as_json: Json = False) -> None:
+def check(file: File, as_json: _report.Json = False) -> None:
     """Compare fixed policies with both published models in float64, every column within 1e-9.
 
     Columns: l, h1, h2, nh, s, n, gbs, nb, compress_w, percentages wg_pct to hn_pct; any of
@@ -43,7 +42,7 @@ def check(file: File, as_json: Json = False) -> None:
 
 
 @app.command()
-def check_search(file: File, as_json: Json = False) -> None:
+def check_search(file: File, as_json: _report.Json = False) -> None:
     """Search every row's best block: at least the recorded throughput, within 1e-6.
 
     Columns: model, s, n, throughput, and optionally compress_w (0), alpha (0.8), gmem_GiB (16),
@@ -77,7 +76,7 @@ def check_search(file: File, as_json: Json = False) -> None:
 
 
 @app.command()
-def tables(as_json: Json = False) -> None:
+def tables(as_json: _report.Json = False) -> None:
     """Print Tables 2 to 5 beside the released model and ours, tokens per dollar, block sizes."""
     agrees, headline = printed.print_all()
     _report.finish(agrees, headline, as_json)
@@ -87,7 +86,7 @@ def tables(as_json: Json = False) -> None:
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="1, 5; both if none.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Draw Figures 1 and 5 as PNG files, and print what Section 6.4 says of Figure 5."""
     headline: dict[str, Any] = {"files": []}
@@ -108,7 +107,7 @@ def figures(
 
 
 @app.command()
-def fit(as_json: Json = False) -> None:
+def fit(as_json: _report.Json = False) -> None:
     """Fit the constants of our model to Table 2 (512 tokens) and Table 4 anew."""
     with _report.door():
         result = predicted.calibrated(printed.improved())

@@ -24,7 +24,6 @@ from experiments._partitioning import (
 )
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables D.2 to D.4.")]
 
 
@@ -32,7 +31,7 @@ File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables
 def tables(
     file: File = measured.FILE,
     folds: Annotated[bool, typer.Option(help="Fit with each table left out.")] = True,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Print Tables 1, 2, 3 and D.2 to D.4 beside ours, with the profile's coefficients.
 
@@ -46,7 +45,7 @@ def tables(
 
 
 @app.command()
-def fit(file: File = measured.FILE, as_json: Json = False) -> None:
+def fit(file: File = measured.FILE, as_json: _report.Json = False) -> None:
     """Fit the coefficients of TPU v4 and of the A100, with intervals of 80 %."""
     headline: dict[str, Any] = {}
     with _report.door():
@@ -69,7 +68,7 @@ def fit(file: File = measured.FILE, as_json: Json = False) -> None:
 
 
 @app.command()
-def claims(as_json: Json = False) -> None:
+def claims(as_json: _report.Json = False) -> None:
     """Print each claim of the paper's text beside ours: pass, fail or figure lost."""
     results = paper_claims.all_claims()
     paper_claims.print_claims(results)
@@ -82,7 +81,7 @@ def claims(as_json: Json = False) -> None:
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="1, 3, 6, 7, 8, 9, B1, C1.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
-    as_json: Json = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Draw Figures 1, 3, 6, 7, 8, 9, B.1 and C.1 as PNG files."""
     with _report.door():

@@ -21,14 +21,13 @@ MEASURED = _report.SHARED / "data" / "measured"
 OVERLAP = Annotated[
     bool, typer.Option(help="A pass is put together while the one before runs, as by default.")
 ]
-JSON = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 
 
 @app.command()
 def requests(
     folder: Annotated[Path, typer.Option(help="Folder of runs.")] = MEASURED / "llmservingsim",
     overlap: OVERLAP = True,
-    as_json: JSON = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Errors per request of two servers: data sheet, shipped coefficients, calibrated."""
     with _report.door():
@@ -48,7 +47,7 @@ def requests(
 def rates(
     file: Annotated[Path, typer.Option(help="CSV of rows.")] = MEASURED / "open_loop_h100.csv",
     overlap: OVERLAP = True,
-    as_json: JSON = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Errors of rows at given rates, by shipped coefficients."""
     with _report.door():

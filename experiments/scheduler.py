@@ -7,7 +7,6 @@ often the laws are within 10 and 25 % on 1,000 random workloads. ``python experi
 engines``: the closed loop of ``serving`` beside the replay of each engine's rules.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,7 @@ import numpy as np
 import typer
 
 from experiments import _report
-from infer_jax.cli.runtime import ONE_PIECE
+from infer_jax.cli.runtime import loops_in_one_piece
 
 app = typer.Typer(help=__doc__, add_completion=False)
 
@@ -36,15 +35,12 @@ def claims(
     ] = 12000,
     runs: Annotated[int, typer.Option(min=1, help="Of each workload, averaged.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the workloads.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
-    ] = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Print how often the laws are within 10 % of means and 25 % of percentiles of the replay."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PIECE}"
     import jax
 
-    with jax.enable_x64(True):
+    with loops_in_one_piece(), jax.enable_x64(True):
         from experiments._scheduler.claims import ALLOWED, CLAIMS, LONGER, NAMES, errors
 
         result = errors(workloads, requests, runs, seed)
@@ -85,15 +81,12 @@ def claims(
 def engines(
     servers: Annotated[int, typer.Option(min=1, help="Random servers of each engine.")] = 100,
     seed: Annotated[int, typer.Option(help="Of the servers.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
-    ] = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Print how far the estimator's closed loop is from the replay of each engine's rules."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PIECE}"
     import jax
 
-    with jax.enable_x64(True):
+    with loops_in_one_piece(), jax.enable_x64(True):
         from experiments._scheduler.engines import against_replay
         from infer_jax.estimators.serving import ENGINES
 
@@ -117,9 +110,7 @@ def engines(
 @app.callback(invoke_without_command=True)
 def main(
     context: typer.Context,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
-    ] = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Print TTFT and TPOT of laws, estimator and replay; the largest factors between."""
     if context.invoked_subcommand is not None:

@@ -36,9 +36,7 @@ def silicon(
     ship: Annotated[
         Path | None, typer.Option(help="TOML to write the fit of all rows to, with intervals.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
-    ] = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Fit and score the serving theory on rows that each fit has not seen."""
     headline: dict[str, Any] = {}

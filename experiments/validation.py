@@ -37,9 +37,7 @@ def validation(
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit all rows at once; print intervals and spreads.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with the figures as JSON on one line.")
-    ] = False,
+    as_json: _report.Json = False,
 ) -> None:
     """Score estimators on measured rows, by data set and metric."""
     headline = {}

@@ -202,17 +202,15 @@ def _shown(way: str, times: Measured, found: Predicted) -> dict[str, Any]:
                 continue
             one = _scored(found, own)
             figures.setdefault(dataset, {})[name] = one
-            shown = (f"{one[k]:.1f}" for k in ("alone", "alone_bias", "median", "mean", "bias"))
-            wide = (f"{one['cover80']:.0f}", f"{one['width80']:.2f}")
-            lines.append((dataset, name, one["rows"], *shown, *wide))
+            lines.append(_cells(dataset, name, one))
     for kind, name in enumerate(LINES):
         own = (times.kind == kind) & np.isfinite(found.offset)
         if own.any():
             one = _scored(found, own)
-            figures.setdefault("all", {})[name] = one | {"constant": _constant(found, own)}
-            shown = (f"{one[k]:.1f}" for k in ("alone", "alone_bias", "median", "mean", "bias"))
-            wide = f"{one['width80']:.2f} (constant {figures['all'][name]['constant']:.2f})"
-            lines.append(("all", name, one["rows"], *shown, f"{one['cover80']:.0f}", wide))
+            constant = _constant(found, own)
+            figures.setdefault("all", {})[name] = one | {"constant": constant}
+            *cells, width = _cells("all", name, one)
+            lines.append((*cells, f"{width} (constant {constant:.2f})"))
     columns = ("rows of", "", "rows", "alone %", "bias %", "median %", "mean %", "bias %")
     note = (
         "Alone: by coefficients. Then with offsets of what was seen and the age of the build. "
@@ -222,6 +220,12 @@ def _shown(way: str, times: Measured, found: Predicted) -> dict[str, Any]:
     columns = (*columns, "in 80 %", "width")
     _report.show(f"Rows of a {way} left out", columns, lines, note)
     return figures
+
+
+def _cells(dataset: str, name: str, one: dict[str, float]) -> tuple[object, ...]:
+    """A line of the table, its width last."""
+    errors = (f"{one[k]:.1f}" for k in ("alone", "alone_bias", "median", "mean", "bias"))
+    return dataset, name, one["rows"], *errors, f"{one['cover80']:.0f}", f"{one['width80']:.2f}"
 
 
 def _say(what: str, begun: float) -> None:
