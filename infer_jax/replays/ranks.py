@@ -242,7 +242,7 @@ class RankGroup(NamedTuple):
             return jnp.where(batch.idle, -1.0, spent)
 
         def apart(count: Array) -> Array:
-            """Whether another rank is the slowest in the last of so many passes."""
+            """Whether another rank is the slowest in the last of ``count`` passes."""
             return (count > 1) & (jnp.argmax(own(count - 1)) != slowest)
 
         first = own(jnp.zeros_like(most))

@@ -29,6 +29,7 @@ from infer_jax.verbs.replay_requests import (
     checked,
     drawn,
     lengths_of,
+    loop_of_one,
     randomly,
     shared_prefix,
 )
@@ -304,10 +305,7 @@ def _run(
     table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
     table |= {"preempted": np.zeros(count), "cached": np.zeros(count)}
     for copy in range(copies):
-        own = requests.of_one(copy, copies)
-        loop = None
-        if concurrency is not None:
-            loop = int(concurrency) // copies + (copy < int(concurrency) % copies)
+        own, loop = requests.of_one(copy, copies), loop_of_one(concurrency, copy, copies)
         given = own.requests(server.rules, server.tokens)
         log = server.serve(given, loop)
         there = np.asarray(log.there)

@@ -12,7 +12,7 @@ from infer_jax.specs import Plan
 from infer_jax.verbs.checks import one_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts
-from infer_jax.verbs.replay_requests import Arriving
+from infer_jax.verbs.replay_requests import Arriving, loop_of_one
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
 from infer_jax.verbs.replay_server import OPTIONS, ReplayedInstance, series_of
 
@@ -68,9 +68,7 @@ def run_ranks(
     where, gaps, series = np.zeros(count, int), [], []
     for copy in range(copies):
         mine = np.arange(copy, count, copies)
-        own, loop = requests.of_one(copy, copies), None
-        if concurrency is not None:
-            loop = int(concurrency) // copies + (copy < int(concurrency) % copies)
+        own, loop = requests.of_one(copy, copies), loop_of_one(concurrency, copy, copies)
         given = own.requests(server.rules, server.tokens)
         try:
             log = serve_ranks(server.shared_step, server.rules, given, *routing, loop)

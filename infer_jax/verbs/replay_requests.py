@@ -102,6 +102,13 @@ class Lengths(NamedTuple):
         return self.prefix + (self.isl + self.osl) * (1.0 + self.ratio) / 2.0
 
 
+def loop_of_one(concurrency: float | None, copy: int, copies: int) -> int | None:
+    """Requests that may be in flight in one of some copies, of those of all; None: any number."""
+    if concurrency is None:
+        return None
+    return int(concurrency) // copies + (copy < int(concurrency) % copies)
+
+
 class Arriving(NamedTuple):
     """Requests of one run in order of arrival; ``arrival`` (s) is not read in a closed loop.
 
