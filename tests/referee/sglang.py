@@ -1,0 +1,114 @@
+"""The referee of SGLang's scheduler, pass by pass."""
+
+from dataclasses import dataclass, field
+
+from .engine import Engine, Pass, Request
+
+
+@dataclass
+class Sglang(Engine):
+    """SGLang's ``get_next_batch_to_run``: a batch of prompts if one can be had, else a decode."""
+
+    block: int = 1
+    ratio: float = 0.7
+    least: float = 0.098
+    decay: float = 600.0
+    clip: int = 4096
+    ahead: int = 20
+    now_ratio: float = 0.7
+    full: bool = False
+    begun: Request | None = None
+    finished_some: bool = False
+    flying: list[Request] = field(default_factory=list)  # a token each in the pass that runs
+
+    def compose(self) -> Pass:
+        fed = self._prefill()
+        if fed.parts:
+            return fed
+        batch = [r for r in self.running if r.decodes()]
+        shrunk = self.finished_some
+        self.finished_some = False
+        kept = list(batch)
+        over = [r for r in batch if r.built == r.output]  # its last token is in flight
+        if self._lacks(kept) and len(kept) > len(over) + 1:
+            order = sorted(
+                (r for r in kept if r not in over),
+                key=lambda r: (self.known(r), -r.prompt, -r.index),
+                reverse=True,
+            )
+            while len(order) > 1 and self._lacks(order + over):
+                victim = order.pop()
+                self.take_back(victim)
+                self.waiting.append(victim)
+            shrunk = True
+            so_far = sum(self.known(r) for r in order) + self.ahead * len(order)
+            self.now_ratio = min(1.0, so_far / (sum(r.output for r in order) + 1))
+            kept = [r for r in batch if r in order or r in over]
+        elif batch:
+            fall = (self.ratio - self.least) / self.decay
+            self.now_ratio = max(self.now_ratio - fall, self.least)
+        self.full &= not shrunk and (bool(batch) or not self.overlap)
+        for r in kept:
+            r.held = self.size(r.tokens)
+        return Pass(kept, [])
+
+    def known(self, r: Request) -> int:
+        """Output tokens of a request that the scheduler has seen."""
+        return r.built - (r in self.flying)
+
+    def take_back(self, r: Request) -> None:
+        if r in self.flying:  # its token is thrown away when it comes
+            self.flying.remove(r)
+            r.built -= 1
+        super().take_back(r)
+
+    def _lacks(self, batch: list[Request]) -> bool:
+        return sum(self.size(r.tokens) for r in batch) > self.blocks
+
+    def _prefill(self) -> Pass:
+        fed, budget, charged = Pass([], []), self.budget, 0.0
+        decoding = [r for r in self.running if r.decodes()]
+        coming = sum(min(r.output - self.known(r), self.clip) * self.now_ratio for r in decoding)
+        free = self.free() * self.block - coming
+        if self.begun is not None:
+            r = self.begun
+            new = min(r.prompt + r.lost - r.computed, budget)
+            charged += self._admit(r, new, fed)
+            budget -= self.pages(new)
+        while self.waiting and budget > 0:
+            if len(self.running) >= self.slots:
+                self.full = True
+            if self.full:
+                break
+            r = self.waiting[0]
+            if r.tokens + min(r.output - r.built, self.clip) >= free - charged:
+                self.full = True
+                break
+            self.running.append(self.waiting.popleft())
+            new = min(r.tokens, budget)
+            charged += self._admit(r, new, fed)
+            budget -= self.pages(new)
+        return fed
+
+    def _admit(self, r: Request, new: int, fed: Pass) -> float:
+        """Feed a part; what it takes of the tokens that count as free."""
+        fed.parts.append((r, new))
+        whole = r.computed + new >= r.prompt + r.lost
+        self.begun = None if whole else r
+        r.held = self.size(r.computed + new)
+        return self.pages(new) + self.block + (min(r.output - r.built, self.clip) if whole else 0)
+
+    def pages(self, tokens: int) -> int:
+        """Tokens of whole pages (``ceil_paged_tokens``)."""
+        return self.size(tokens) * self.block
+
+    def left(self, gone: list[Request], fed: Pass) -> None:
+        if fed.parts and gone:
+            self.full = False
+        elif gone:
+            self.finished_some = True
+        if not any(r.decodes() for r in self.running):
+            self.full = False
+
+    def rests(self) -> None:
+        self.now_ratio, self.full = self.ratio, False
