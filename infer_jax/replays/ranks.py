@@ -204,9 +204,14 @@ class RankGroup(NamedTuple):
         )(s, j.lines, batch)
         # who came during the pass met the ranks as they were then
         if not self.rules.alone:
-            # a rank that ran along has put its next pass together when the others did
-            along = batch.idle & (self.rules.overlap > 0) & ~nobody
-            states = states._replace(looked=jnp.where(along, now + look, states.looked))
+            # a rank that ran along has put its next pass together when the others did, and does
+            # not know that it was idle
+            along = batch.idle & ~nobody
+            looked = along & (self.rules.overlap > 0)
+            states = states._replace(
+                looked=jnp.where(looked, now + look, states.looked),
+                ratio=jnp.where(along, s.ratio, states.ratio),
+            )
         grown = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
         met = s._replace(context=s.context + grown)
         j = self.route(j._replace(each=met), after, held=False)
@@ -228,7 +233,9 @@ class RankGroup(NamedTuple):
             mine = server.arrives(s)
             unseen = server.wakes(s, mine) & (mine <= jnp.finfo(kind).tiny)
             most = jnp.where(batch.idle, LONGEST, server.most(s, batch.prompts, mine))
-            return jnp.where(unseen, 1, most)
+            # one that runs along though requests wait looks again when the pass has run
+            refused = batch.idle & server.next(s).waits
+            return jnp.where(unseen | refused, 1, most)
 
         most = jnp.min(jax.vmap(limit)(s, j.lines, batch))
         tokens = jnp.where(batch.idle, 0, batch.decoding + s.fed).astype(kind)

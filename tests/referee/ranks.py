@@ -71,10 +71,10 @@ def serve(
                 ahead[k] = engines[k].compose()
         batches = [fed or Pass([], []) for fed in ahead]
         ran = [bool(fed.decodes or fed.parts) for fed in batches]
-        for e, does in zip(engines, ran, strict=True):
-            if not does:
-                e.rests()
         if not any(ran):
+            # SGLang's scheduler rests (``on_idle``) without a batch; one that runs along has one
+            for e in engines:
+                e.rests()
             ahead = [None] * len(engines)
             now = max(now, coming[0].arrival)
             router.running = [list(e.running) for e in engines]

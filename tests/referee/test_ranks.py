@@ -83,10 +83,15 @@ def test_vllms_ranks():
     assert preempted > 20, preempted
 
 
-def test_sglangs_ranks():
-    """A rank prefills while others decode; one that runs along looks when the others do."""
-    for i, case in enumerate(small(12, 10, (30.0, 40.0))):
-        e, overlap = case.engine, i % 2 > 0
+@pytest.mark.parametrize("blocks", [(30.0, 40.0), (0.5, 3.0)])
+def test_sglangs_ranks(blocks):
+    """A rank prefills while others decode; one that runs along looks when the others do.
+
+    With room, and with short caches, where requests are refused and taken back.
+    """
+    preempted = 0
+    for i, case in enumerate(small(12, 10, blocks)):
+        e, overlap = case.engine, i % 2 > 0 or blocks[0] < 1.0
         sizes: dict[str, Any] = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks * 16}
         share = {"ratio": 0.3, "least": 0.05, "decay": 50.0}
         rules = PrefillFirst.of(**sizes, block=1, **share, overlap=float(overlap))
@@ -95,7 +100,8 @@ def test_sglangs_ranks():
         def make(sizes=sizes, share=share, overlap=overlap):
             return schedulers.Sglang(**sizes, **share, now_ratio=0.3, overlap=overlap)
 
-        compare(case, rules, make, d, 2, "minimum_tokens", f"{i}: ")
+        preempted += compare(case, rules, make, d, 2, "minimum_tokens", f"{i}: ")
+    assert preempted > 5 or blocks[0] > 1.0, preempted
 
 
 def test_one_rank_is_a_server():
