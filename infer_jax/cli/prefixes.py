@@ -1,4 +1,4 @@
-"""Options of `replay`: prefixes that prompts share, the prefix cache, its host memory."""
+"""Options of `replay`: prefixes that prompts share, the prefix cache, host memory."""
 
 from typing import Annotated
 
@@ -40,5 +40,23 @@ HostMemory = Annotated[
         metavar="GIB",
         help="Host memory of an instance for blocks that leave the cache (TensorRT-LLM: "
         "host_cache_size).",
+    ),
+]
+PreemptionMode = Annotated[
+    str | None,
+    typer.Option(
+        "--preemption-mode",
+        metavar="MODE",
+        help="A request that makes room is computed anew, recompute, or its blocks go to host "
+        "memory and come back, swap, as vLLM V0 could; recompute where not given.",
+    ),
+]
+SwapSpace = Annotated[
+    float | None,
+    typer.Option(
+        "--swap-space",
+        parser=parsers.real("a finite size above 0", 0.0),
+        metavar="GIB",
+        help="Host memory of each GPU for --preemption-mode swap; 4 if not given.",
     ),
 ]

@@ -104,6 +104,8 @@ def replay(
     prefix_len: prefixes.PrefixLen = None,
     num_prefixes: prefixes.NumPrefixes = None,
     kv_offloading_size: prefixes.HostMemory = None,
+    preemption_mode: prefixes.PreemptionMode = None,
+    swap_space: prefixes.SwapSpace = None,
     router: Router = None,
     drafts: drafting.Drafts = None,
     acceptance: drafting.AcceptanceOrFile = None,

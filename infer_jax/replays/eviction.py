@@ -1,11 +1,11 @@
-"""Takes a running request back when the cache runs short: it is computed anew later."""
+"""Takes a running request back when the cache runs short: it is computed anew, or swapped out."""
 
 from collections.abc import Callable
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafted, prefix_cache
+from infer_jax.replays import drafted, prefix_cache, swapping
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.state import NEVER, State, get, note, put
@@ -43,6 +43,7 @@ def evict(
         barred=s.barred | short,
         growth=drafted.taken_back(s, slot, victim, left, there),
         kept=kept,
+        space=swapping.out(rules, requests, s, victim, cached, short),
     )  # fmt: skip
     if not rules.returns:
         return after._replace(head=jnp.where(short, victim, s.head))

@@ -53,7 +53,7 @@ class Preempting(Rules):
         return taken + self.needed(tokens) <= self.blocks - spare
 
     def taken(self, s: State, requests: Requests) -> Array:
-        return s.watched[1] + self._part(s, requests, s.steps * 0) - self.shared(s)
+        return s.watched[1] + self.begun(s, requests) - self.shared(s)
 
     def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         held = self.needed(last)
@@ -61,7 +61,7 @@ class Preempting(Rules):
 
     def used(self, s: State, requests: Requests) -> Array:
         late = 0 if s.kept is None else s.late_blocks
-        return s.watched[0] + self._part(s, requests, s.steps * 0) + late - self.shared(s)
+        return s.watched[0] + self.begun(s, requests) + late - self.shared(s)
 
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
         more = jnp.where(feed.begun, feed.chunk, 0)
@@ -81,6 +81,9 @@ class Preempting(Rules):
     def largest(self, prompt: Array, output: Array) -> Array:
         ahead = 2 + (self.overlap > 0)
         return self.needed(prompt + output + ahead * self.drafts)
+
+    def begun(self, s: State, requests: Requests) -> Array:
+        return self._part(s, requests, s.steps * 0)
 
     def _part(self, s: State, requests: Requests, more: Array) -> Array:
         """Blocks of the prompt that is partly computed."""

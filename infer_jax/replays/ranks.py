@@ -98,6 +98,9 @@ def serve_ranks(
     checked(rules, requests, concurrency)
     if router not in ROUTERS:
         raise InputError("serve_ranks", "router", router, f"one of {', '.join(ROUTERS)}")
+    if rules.swaps:
+        allowed = "rules that compute a preempted request anew"
+        raise InputError("serve_ranks", "rules", "Swapping", allowed)
     if ranks < 1:
         raise InputError("serve_ranks", "ranks", ranks, "a whole number of at least 1")
     for name in ("drafts", "prefixes"):

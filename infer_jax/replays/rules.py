@@ -62,8 +62,9 @@ class Rules(Spec):
     )
 
     host: Array = number(
-        "blocks of host memory for those that leave the cache", kind="count", default=0.0
-    )
+        "blocks of host memory for those that leave the cache, or are swapped out",
+        kind="count", default=0.0,
+    )  # fmt: skip
     fetch: Array = number(
         "time to bring a block back from there", unit="s", kind="time", default=0.0
     )
@@ -75,6 +76,7 @@ class Rules(Spec):
     keeps = False  # prompts may stay in the cache, and be shared
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
+    swaps = False  # and its blocks go to host memory
     sums = 0  # how many ``watched`` has
 
     def whole(self) -> Self:
@@ -169,6 +171,10 @@ class Rules(Spec):
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
         """Whether a running request must make room before the next pass."""
         return jnp.asarray(False)
+
+    def begun(self, s: State, requests: Requests) -> Array:
+        """Blocks of the prompt that is partly computed."""
+        raise NotImplementedError
 
     def unread(self, s: State, slot: Array) -> Array:
         """Tokens of the request in a slot that the scheduler has not read, and throws away."""

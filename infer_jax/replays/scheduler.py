@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafted, prefix_cache
+from infer_jax.replays import drafted, prefix_cache, swapping
 from infer_jax.replays.eviction import evict
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.rules import Feed, Rules
@@ -62,7 +62,8 @@ class Server(NamedTuple):
         state = empty(count, width, turns, kind, self.rules.sums)
         if self.requests.drafts is not None:
             state = drafted.opened(state, self.requests.drafts, width)
-        return self.rules.opened(prefix_cache.opened(state, self.requests, width))
+        state = swapping.opened(self.rules, prefix_cache.opened(state, self.requests, width))
+        return self.rules.opened(state)
 
     def busy(self, s: State) -> Array:
         return (s.finished < self.requests.count) & (s.turn < s.path.time.shape[0])
@@ -87,7 +88,7 @@ class Server(NamedTuple):
             passed = ~short & (s.head_last <= s.steps) & (s.head < self.requests.count)
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
-        fed = self.fed(s, feed, ok)
+        fed = swapping.back(s, self.fed(s, feed, ok), feed, ok)
         fed = fed._replace(head=fed.head + passed)
         fed = self.ahead(evict(self.rules, self.requests, fed, short, self.arrived))
         return fed, ok & self.more(fed) | short | passed
@@ -131,6 +132,8 @@ class Server(NamedTuple):
         out = get(self.requests.output, at) - lost if s.growth is None else 1 + s.growth.up_passes
         found = prefix_cache.look(self.rules, s, self.requests)
         hit = get(self.requests.cached, at) if found is None else found.all * self.rules.block
+        if s.space is not None:
+            hit = jnp.where(s.space.up_tokens > 0, s.space.up_tokens, hit)
         done = jnp.where(begun, s.part_done, hit)
         rest = whole - done
         cut = s.left < self.rules.spent(rest)
@@ -154,6 +157,7 @@ class Server(NamedTuple):
             return s
         return s._replace(
             growth=drafted.ahead(s.growth, self.requests.drafts, s.up),
+            space=swapping.ahead(s.space, s.up),
             up_lost=get(s.produced, s.up),
             up_again=get(s.preempted, s.up) > 0,
             head_last=get(s.last, s.head),
@@ -285,6 +289,9 @@ class Server(NamedTuple):
         }  # fmt: skip
         if s.growth is not None:
             entry["grows"] = s.growth.each
+        if s.space is not None:
+            entry["fetching"] = s.space.moved * rules.fetch
+            after = after._replace(space=s.space._replace(moved=jnp.zeros_like(s.space.moved)))
         path = s.path._replace(
             **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
         )
@@ -301,6 +308,8 @@ class Server(NamedTuple):
         waits = (s.late > 0) & (due <= 0.0) if rules.beside else s.late > 0
         if s.growth is not None:
             waits |= s.growth.over > 0
+        if s.space is not None:
+            waits |= s.space.moved > 0
         return jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
 
     def wakes(self, s: State, due: Array) -> Array:
@@ -342,6 +351,8 @@ class Server(NamedTuple):
             seconds = jnp.asarray(self.step(fed[0], fed[1], fed[2], s.pairs)).astype(kind)
             if s.kept is not None:
                 seconds += (s.kept.fetched * rules.fetch).astype(kind)
+            if s.space is not None:
+                seconds += (s.space.moved * rules.fetch).astype(kind)
             until = jnp.where(overlap, 0.0, jnp.where(look_of(most) > 0, seconds, -1.0))
             return most, seconds, until.astype(kind)
 

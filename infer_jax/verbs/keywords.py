@@ -38,7 +38,7 @@ RULES: Mapping[str, Rule] = {
     "prompts": partial(checks.whole, high=1e6),
     "seeds": partial(checks.whole, high=1000.0),
     "warmup": partial(checks.whole, low=0.0),
-    **dict.fromkeys(("burstiness", "ramp_up", "kv_offloading_size"), checks.above),
+    **dict.fromkeys(("burstiness", "ramp_up", "kv_offloading_size", "swap_space"), checks.above),
     "range_ratio": partial(checks.above, high=1.0),
     "isl": partial(checks.whole, low=0.0),
     "prefix": partial(checks.whole, low=0.0),

@@ -17,7 +17,7 @@ from infer_jax.verbs.checks import Time, either, one_of, read
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
-from infer_jax.verbs.replay_host import with_host
+from infer_jax.verbs.replay_host import swap_of, with_host, with_swap
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
 from infer_jax.verbs.replay_ranks import RankRouting, routing_of, run_ranks
 from infer_jax.verbs.replay_requests import (
@@ -68,6 +68,8 @@ def replay(
     prefix_len: float | None = None,
     num_prefixes: float | None = None,
     kv_offloading_size: float | None = None,
+    preemption_mode: str | None = None,
+    swap_space: float | None = None,
     router: str | None = None,
     drafts: float | None = None,
     acceptance: float | str | None = None,
@@ -123,9 +125,10 @@ def replay(
     _check_run(count, warmup, dp, concurrency)
     _check_drawn(seeds, load, lengths, drafted, kv_offloading_size, pools=pools is not None)
     ranks = routing_of(plan, router, its, drafted, caching=enable_prefix_caching)
-    sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
-                  enable_chunked_prefill, async_scheduling, kv_offloading_size)  # fmt: skip
     more = pools, ranks, drafted
+    swaps = swap_of(preemption_mode, swap_space, its, *more, lengths.caching, async_scheduling)
+    sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
+                  enable_chunked_prefill, async_scheduling, kv_offloading_size, swaps)  # fmt: skip
     server, one = _server(asked, model, plan, sizes, lengths.mean_tokens, *more)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
@@ -192,6 +195,7 @@ def _server(
         tp = float(plan.tp)
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens, drafts)
         server = with_host(server, sizes.host, asked, tp, mean_tokens)
+        server = with_swap(server, sizes.swap, asked, tp, mean_tokens)
         return server, partial(_run, server)
     pair = pair_of(pools, *given, (sizes, sizes), mean_tokens)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
@@ -304,6 +308,8 @@ def _run(
     count, parts = len(requests.prompt), []
     table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
     table |= {"preempted": np.zeros(count), "cached": np.zeros(count)}
+    if server.rules.swaps:
+        table["swapped"] = np.zeros(count)
     for copy in range(copies):
         own, loop = requests.of_one(copy, copies), loop_of_one(concurrency, copy, copies)
         given = own.requests(server.rules, server.tokens)

@@ -37,6 +37,7 @@ from infer_jax.verbs.replay_notes import (
     RANKS,
     SEVERAL,
     STEPS,
+    SWAPPED,
     VERIFIED,
 )
 from infer_jax.verbs.replay_pools import PoolSplit
@@ -192,12 +193,23 @@ class ReplayResult(Pictured):
             "limits": {f"{name}_ms": 1e3 * limit for name, limit in self.limits.items()},
             "duration_s": self._mean(lambda run: run.duration),
             "preemptions": self._mean(lambda run: run.preemptions),
+            **({"swaps": self._swaps} if self._swapping else {}),
             "queue_peak": self._peak("queue"),
             "running_peak": self._peak("running"),
             "cache_peak_percent": 100.0 * self._peak("cache"),
             "energy_per_output_token_j": self.energy,
             "notes": self.notes(),
         }
+
+    @property
+    def _swapping(self) -> bool:
+        """Whether requests that are preempted are swapped out."""
+        return self.server.rules.swaps
+
+    @property
+    def _swaps(self) -> float:
+        """Preemptions of a run that were swaps."""
+        return self._mean(lambda run: run.swapped[run.counted].sum())
 
     def _drafted(self) -> Mapping[str, object]:
         """Drafts of a pass and what it yields, where tokens are drafted."""
@@ -225,25 +237,7 @@ class ReplayResult(Pictured):
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a request."""
-        return [row for i, run in enumerate(self.runs) for row in self._rows_of(i, run)]
-
-    def _rows_of(self, index: int, run: ReplayRun) -> Iterator[Mapping[str, object]]:
-        columns = {
-            "copy": run.copy,
-            "arrival_s": run.arrival,
-            "isl_tokens": run.prompt,
-            "osl_tokens": run.output,
-            "cached_tokens": run.cached,
-            "queued_ms": 1e3 * (run.admitted - run.arrival),
-            "ttft_ms": 1e3 * run.ttft,
-            "tpot_ms": 1e3 * run.tpot,
-            "latency_ms": 1e3 * run.latency,
-            "preemptions": run.preempted,
-            "counted": run.counted,
-        }
-        for i, values in enumerate(zip(*columns.values(), strict=True)):
-            values = (plain(x) for x in values)
-            yield {"run": index, "request": i, **dict(zip(columns, values, strict=True))}
+        return [row for i, run in enumerate(self.runs) for row in _rows_of(i, run)]
 
     def notes(self) -> list[str]:
         """What was replayed, what times hold, and what is not modelled."""
@@ -258,6 +252,8 @@ class ReplayResult(Pictured):
             words = self.drafts.words
             said += [VERIFIED.format(words), GROUPS.format(self._yields), *self.drafts.notes]
         said += self._caching()
+        if self._swapping:
+            said.append(SWAPPED.format(1e3 * float(self.server.rules.fetch)))
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
         if load.concurrency is not None and load.rate is not None:
@@ -345,6 +341,8 @@ class ReplayResult(Pictured):
         if self.drafts is not None:
             yield "tokens per pass", digits(self._yields), "of a request that decodes"
         yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"
+        if self._swapping:
+            yield "of these swapped out", digits(self._swaps), "in a run"
         yield "longest queue", digits(self._peak("queue")), "requests"
         yield "most running", digits(self._peak("running")), "requests"
         yield "fullest cache", digits(100.0 * self._peak("cache")), "%"
@@ -381,6 +379,13 @@ class ReplayResult(Pictured):
         table.writerows(rows)
         with replacing(Path(out)) as partial:
             Path(partial).write_text(text.getvalue())
+
+
+def _rows_of(index: int, run: ReplayRun) -> Iterator[Mapping[str, object]]:
+    columns = run.columns
+    for i, values in enumerate(zip(*columns.values(), strict=True)):
+        values = (plain(x) for x in values)
+        yield {"run": index, "request": i, **dict(zip(columns, values, strict=True))}
 
 
 def _ms(values: Mapping[str, float]) -> dict[str, float]:

@@ -62,6 +62,7 @@ class ReplayRun(NamedTuple):
     counted: np.ndarray
     gaps: Gaps
     series: tuple[Series, ...]
+    swapped: np.ndarray = np.zeros(0)  # preemptions by swapping, where there are any
 
     @property
     def ttft(self) -> np.ndarray:
@@ -78,6 +79,25 @@ class ReplayRun(NamedTuple):
     def latency(self) -> np.ndarray:
         """Seconds from arrival to last token."""
         return self.last - self.arrival
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """What is printed of each request: seconds of arrival, tokens, times in ms."""
+        swaps = {"swaps": self.swapped} if len(self.swapped) else {}
+        return {
+            "copy": self.copy,
+            "arrival_s": self.arrival,
+            "isl_tokens": self.prompt,
+            "osl_tokens": self.output,
+            "cached_tokens": self.cached,
+            "queued_ms": 1e3 * (self.admitted - self.arrival),
+            "ttft_ms": 1e3 * self.ttft,
+            "tpot_ms": 1e3 * self.tpot,
+            "latency_ms": 1e3 * self.latency,
+            "preemptions": self.preempted,
+            **swaps,
+            "counted": self.counted,
+        }
 
     def time_mean(self, name: str) -> float:
         """The mean over time of a share of the cache, over all copies."""
