@@ -28,6 +28,8 @@ class Facts(NamedTuple):
     visible: Any
     acceptance: Any
     per: Any
+    balanced: Any
+    kept: Any
 
 
 class Loop(NamedTuple):
@@ -54,6 +56,8 @@ def inputs(row: Row, serving: Serving) -> Loop:
         visible=own.get("visible", float(serving.visible)),
         acceptance=float(serving.acceptance) if row.acceptance is None else row.acceptance,
         per=row.per,
+        balanced=row.balanced,
+        kept=row.kept,
     )
     assert row.served is not None and row.work is not None and row.plan is not None
     arch = row.served.architecture() if row.asked == "pools" else None
@@ -63,7 +67,7 @@ def inputs(row: Row, serving: Serving) -> Loop:
 def asked_of(model: Serving, facts: Facts) -> Serving:
     """The estimator for a row's server."""
     chosen = {n: getattr(facts, n) for n in ("engine", "generation", "visible", "acceptance")}
-    return model.replace(**chosen)
+    return model.replace(**chosen, skew=model.skew * (1.0 - facts.balanced))
 
 
 def loop(model: Serving, given: Loop) -> Answers:
@@ -99,6 +103,16 @@ def batch(model: Serving, given: Loop) -> Answers:
         for x, p in ((prompts, undrafted(given.plan)), (tokens, given.plan))
     )
     return {"latency": first + (work.osl - 1.0) * each}
+
+
+def one_pass(model: Serving, given: Loop) -> Answers:
+    """Passes of ``batch`` sequences, one after the other: tokens fed, or gained, a second."""
+    own, work = asked_of(model, given.facts), given.work
+    new = work.isl - work.prefix
+    forward = ForwardPass(sequences=work.batch, new_tokens=new, cached_tokens=work.prefix)
+    assert isinstance(given.plan, Deployment)
+    each = own.token(given.shape, given.hardware, forward, given.plan).time
+    return {"throughput": given.facts.kept * work.batch * new / each / given.plan.instance}
 
 
 def pools(model: Serving, given: Loop) -> Answers:
@@ -163,7 +177,7 @@ def ideal(model: Serving, given: Loop) -> Answers:
 
 
 Program = Callable[[Serving, Loop], Answers]
-LAWS: dict[str, Program] = {"loop": loop, "batch": batch, "pools": pools}
+LAWS: dict[str, Program] = {"loop": loop, "batch": batch, "pass": one_pass, "pools": pools}
 TRACES: list[str] = []  # a name for each program traced
 
 
@@ -222,11 +236,12 @@ def _replays(rows: Sequence[Row], model: Serving, found: dict[str, np.ndarray]) 
 def answers(rows: Sequence[Row], model: Serving, law: str | None = None) -> dict[str, np.ndarray]:
     """Each metric of all rows by a model, NaN where the question has no such answer.
 
-    ``law``: that of every row in place of the one that it asks.
+    ``law``: that of every row in place of the one that it asks, but of single passes.
     """
     found: dict[str, np.ndarray] = {}
     for places, given in stacked(rows, shipped()):
-        name = law or rows[places[0]].asked
+        asked = rows[places[0]].asked
+        name = asked if law is None or asked == "pass" else law
         for metric, values in PROGRAMS[name](model, given).items():
             column = found.setdefault(metric, np.full(len(rows), np.nan))
             column[places] = np.asarray(values)

@@ -46,11 +46,11 @@ class Measured(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "Measured":
-        """Of rows that are not replayed; TTFT of two pools is left out."""
+        """Of rows that are neither replayed nor of single passes; TTFT of two pools is left out."""
         found = []
         for i, row in enumerate(rows):
             pace = next((m for m in FIRST if m in row.measured), None)
-            if pace is not None and row.asked != "replay":
+            if pace is not None and row.asked not in ("pass", "replay"):
                 value = row.measured[pace]
                 seconds = 1.0 / value if pace == "throughput" else value
                 found.append((i, METRICS.index(pace), 0, seconds))

@@ -18,6 +18,7 @@ from experiments._validation import (
     rocm,
     silicon,
     trtllm,
+    wide_experts,
 )
 from experiments._validation.row import Read
 from infer_jax.catalog.files import read_text
@@ -47,6 +48,7 @@ TABLES = (
     _kind("gpt-oss on H200", gpt_oss),
     _kind("MLPerf", mlperf),
     _kind("rates on H100", open_loop),
+    _kind("wide experts", wide_experts),
 )
 
 
@@ -85,6 +87,7 @@ def everything(folder: Path = MEASURED) -> dict[str, Callable[[], Read]]:
     found: dict[str, Callable[[], Read]] = {
         str(p.relative_to(folder)): partial(read, p) for p in paths
     }
+    found[wide_experts.FILE.name] = partial(read, wide_experts.FILE)
     if silicon.there():
         found["silicon_sample.csv of aiconfigurator-core"] = silicon.read
     return found

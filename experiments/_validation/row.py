@@ -24,7 +24,7 @@ from infer_jax.specs import Architecture, Experts, Format
 BLOCKS = 3  # kinds of layers that a model has at most; one with more is left out
 METRICS = ("tpot", "ttft", "ttft_mean", "ttft_median", "throughput", "e2e", "latency", "power")
 Cells = Mapping[str, str | None]  # of a row, by column
-Asked = Literal["loop", "batch", "pools", "replay"]
+Asked = Literal["loop", "batch", "pass", "pools", "replay"]
 # models that are not bundled and differ from one that is in these numbers alone
 ALIKE = {"llama-2-70b": ("llama-3.1-70b", {"vocabulary": 32000})}
 
@@ -119,10 +119,11 @@ class Row:
     """A measured row: what was served on what, what was asked of it, and the answers in SI units.
 
     ``asked``: ``loop``, requests kept in flight; ``batch``, one batch of equal requests from start
-    to end; ``pools``, prefill and decode apart; ``replay``, what ``replayed`` says of every
-    request. ``group``: rows of one server share it. ``fitted``: whether the shipped fit saw this
-    very row. ``acceptance``: of drafts, where the row knows it. ``per``: share of all chips that
-    throughput is of. ``place``: where in the answers of a replay the row's own are.
+    to end; ``pass``, passes of prompts or of decoding alone; ``pools``, prefill and decode apart;
+    ``replay``, what ``replayed`` says of every request. ``group``: rows of one server share it.
+    ``fitted``: whether the shipped fit saw this very row. ``acceptance``: of drafts, where the row
+    knows it. ``per``: share of all chips that throughput is of. ``balanced``: whether all experts
+    were given as many tokens. ``place``: where in the answers of a replay the row's own are.
     """
 
     id: str
@@ -139,6 +140,8 @@ class Row:
     acceptance: float | None = None
     date: str = ""
     per: float = 1.0
+    balanced: float = 0.0
+    kept: float = 1.0
     replayed: "Replayed | None" = None
     place: int = 0
 

@@ -70,3 +70,27 @@ def busiest(mean: Array, places: Array, random: Array, uneven: Array) -> Array:
     """
     largest = square_root(2.0 * jnp.log(jnp.maximum(places, 1.0)))
     return 1.0 + largest * (random / jnp.sqrt(jnp.maximum(mean, 1.0)) + uneven)
+
+
+def replicated(experts: Array, redundant: Array, places: Array, skew: Array) -> Array:
+    """Load of the busiest of several places over the mean, with copies of popular experts.
+
+    Copies go to the most popular experts until none has more than tau times the mean load of an
+    expert: with R copies more than E experts of popularity (1 - s) x^-s,
+
+        x_0 = (R / E)(1 - s) / s,  tau = (1 - s) x_0^-s,
+
+    x_0 the share of experts that have copies. A place of n = (E + R) / m holds the most loaded with
+    the least popular ones, 1 - s each: max(1, (tau + (n - 1)(1 - s)) m / E). Loads are those that
+    the copies were placed for: what batches add by chance is ``busiest``'s.
+    Source: DeepSeek-V3 (arXiv 2412.19437), Section 3.4.1, and deepseek-ai/EPLB: experts are copied
+    by load, then packed so that places are balanced.
+
+    >>> float(replicated(*map(jnp.asarray, (256.0, 32.0, 32.0, 0.7))))
+    1.0
+    """
+    even, uneven = 1.0 - skew, jnp.maximum(skew, 1e-6)
+    copied = jnp.clip(redundant / experts * even / uneven, 1e-6, 1.0)
+    most = even * jnp.exp(-skew * jnp.log(copied))
+    slots = jnp.maximum((experts + redundant) / places, 1.0)
+    return jnp.maximum((most + (slots - 1.0) * even) * places / experts, 1.0)

@@ -44,11 +44,13 @@ class Plan(Spec):
     def widened(cls, plan: "Plan", **own: Array) -> Self:
         """``plan`` as this class of plans; fields that it lacks are ``own`` or their defaults.
 
-        Defaults are weakly typed constants, so that the precision is that of the plan's numbers.
+        Defaults are weakly typed constants, so that the precision is that of the plan's numbers;
+        optional parts stay absent.
         """
         if isinstance(plan, cls):
             return plan
         given = {f.name: getattr(plan, f.name) for f in dataclasses.fields(Plan)} | own
         standard = cls.of()
-        rest = [f.name for f in dataclasses.fields(cls) if f.name not in given]
-        return cls(**given, **{n: jnp.asarray(float(getattr(standard, n))) for n in rest})
+        rest = {f.name: getattr(standard, f.name) for f in dataclasses.fields(cls)}
+        rest = {name: x for name, x in rest.items() if name not in given and x is not None}
+        return cls(**given, **{name: jnp.asarray(float(x)) for name, x in rest.items()})

@@ -14,5 +14,8 @@ from infer_jax.estimators.serving.lowered import (
 )
 from infer_jax.estimators.serving.model import Serving as Serving
 from infer_jax.estimators.serving.passes import Pass as Pass
-from infer_jax.estimators.serving.plan import Deployment as Deployment
+from infer_jax.estimators.serving.plan import (
+    Deployment as Deployment,
+    WideExperts as WideExperts,
+)
 from infer_jax.estimators.serving.workload import ServingWorkload as ServingWorkload

@@ -75,6 +75,21 @@ class Coefficients(Spec):
         high=1,
         default=fitted("grouped"),
     )
+    segmented: Array = number(
+        "products of experts over dense ones where DeepEP's kernels hand tokens over: DeepGEMM's"
+        " groups reach 1297 and 1099 TFLOPS on H800 where its dense products of these shapes reach"
+        " 1304 and 1025 (deepseek-ai/DeepGEMM, README of March 2025)",
+        kind="fraction",
+        high=1,
+        default=1.0,
+    )
+    handing_over: Array = number(
+        "share of a chip's processors that DeepEP's normal kernels take while they run: 24 of 132"
+        " (deepseek-ai/DeepEP, docs/legacy.md at 0297fc8, set_num_sms)",
+        kind="fraction",
+        high=1,
+        default=24.0 / 132.0,
+    )
     prefill_attention: Array = number(
         "eta_a: share of the 16-bit peak",
         kind="fraction",

@@ -33,10 +33,13 @@ def account_inputs(
     c: Context,
 ) -> tuple[Resident, Hardware, Ranks, EngineSettings, Overheads, Drafter]:
     """What ``footprint.account`` reads of a model, its server and the plan."""
-    plan = c.plan
+    plan, held = c.plan, c.shape.resident
+    if plan.wide is not None:
+        more = plan.wide.copies * held.layers.mixture
+        held = held._replace(layers=held.layers._replace(experts=held.layers.experts + more))
     ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
     drafter = Drafter(c.drafting, None if c.draft is None else c.draft.shape.resident)
-    return c.shape.resident, c.hardware, ranks, server(c), c.model.overheads, drafter
+    return held, c.hardware, ranks, server(c), c.model.overheads, drafter
 
 
 def cache_bytes(c: Context, tokens: Array) -> Array:

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
+from infer_jax.estimators.serving import wide_experts
 from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.physics import matmul, routing, switch_collectives
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import Weights
@@ -60,18 +62,23 @@ def drafted(part: Spent) -> Spent:
     return Spent({"draft": part.time}, part.reading, part.computing)
 
 
-def through_layers(c: Context, rows: Array) -> Spent:
+def through_layers(c: Context, rows: Array, beside: Array | float = 0.0) -> Spent:
     """Seconds that depend on a pass's tokens alone: products, activations, collectives.
 
     L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
-    mixture the second all-reduce is two exchanges among them.
+    mixture the second all-reduce is two exchanges among them. Of two micro-batches each has half of
+    the rows, and one exchanges while the other computes, ``beside`` seconds of it elsewhere.
     """
     layer, model, plan = c.shape.layers, c.model, c.plan
+    wide, batches = plan.wide, micro_batches(plan)
+    rows = rows if wide is None else rows / batches
     held = rows * c.shape.width * c.shape.activation
     reduce = switch_collectives.all_reduce(plan.tp, held, c.wire)
     groups = c.wire._replace(domain=jnp.maximum(c.wire.domain / plan.tp, 1.0))
     places = c.shape.exchanged * (1.0 - model.idle_slots)
     exchange = 2.0 * switch_collectives.exchange(plan.attention_dp, places, held, groups)
+    if wide is not None:
+        exchange = wide_experts.exchanged(c, wide, rows)
     parted = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
     # attention and feedforward side by side are reduced together
     second = layer.feeds * (1.0 - c.shape.parallel * layer.mixes)
@@ -83,10 +90,20 @@ def through_layers(c: Context, rows: Array) -> Spent:
     terms = {name: jnp.sum(layer.count * x, axis=-1) for name, x in others.items()}
     # in one switch while the whole instance is
     between = jnp.where(plan.instance <= c.wire.domain, c.wire.rate, c.wire.beyond)
-    stages = (plan.pp - 1.0) * (model.hop + held / plan.tp / between)
     spent = products(c, rows)
+    if wide is not None:
+        spent, held = spent.times(batches), held * batches
+        terms = {name: x * batches for name, x in terms.items()}
+        computing = beside + spent.time + terms["elementwise"] + terms["all-reduce"]
+        terms["exchange"] = wide_experts.unhidden(c, wide, computing, terms["exchange"])
+    stages = (plan.pp - 1.0) * (model.hop + held / plan.tp / between)
     terms = terms | spent.terms | {"stages": stages}
     return Spent(terms, spent.reading + terms["elementwise"], spent.computing)
+
+
+def micro_batches(plan: Deployment) -> Array:
+    """Micro-batches into which the rows of a pass are divided."""
+    return jnp.asarray(1.0) if plan.wide is None else 1.0 + plan.wide.two_batch
 
 
 def products(c: Context, rows: Array) -> Spent:
@@ -105,6 +122,10 @@ def products(c: Context, rows: Array) -> Spent:
     uneven = routing.popularity_spread(layer.experts, model.skew)
     uneven = uneven * jnp.sqrt(plan.ep / layer.experts)
     crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance, uneven)
+    grouped = model.grouped
+    if plan.wide is not None:
+        crowd, grouped = wide_experts.crowded(c, plan.wide, uses, plan.ep), model.segmented
+        hit = hit * (1.0 + plan.wide.copies / layer.experts)
     # weights, copies read, rows multiplied with one copy, chips, share of a dense product's rate
     kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
         "projections": (layer.projections, one, rows * one, plan.tp * one, one),
@@ -113,7 +134,7 @@ def products(c: Context, rows: Array) -> Spent:
             jnp.where(mixture, hit, 1.0),
             jnp.where(mixture, uses * crowd, uses),
             chips,
-            jnp.where(mixture, model.grouped * c.generation.grouped, 1.0),
+            jnp.where(mixture, grouped * c.generation.grouped, 1.0),
         ),
         "shared experts": (layer.shared, one, rows * one, plan.tp * one, one),
     }
@@ -188,7 +209,7 @@ def head(c: Context, sequences: Array, logits: Array | float) -> Spent:
 
 
 def gaps(c: Context) -> Array:
-    """Seconds of launch gaps in a decode pass, which replays a CUDA graph.
+    """Seconds of launch gaps in a decode pass, which replays a CUDA graph, of all micro-batches.
 
     g (sum over layers of (tau_L k + tau_Q k_B q_g q_e q) + (L - L_d)(tau_E + k_E tau_L)), k of the
     launches of each layer; k_B where experts multiply in more than 4 bits. Blackwell reads scales
@@ -205,7 +226,8 @@ def gaps(c: Context) -> Array:
     quantising = model.quantised_gap * c.generation.quantising * engine.quantising
     each = engine.layer_gap * kernels + quantising * c.shape.quantised * scales
     experts = engine.expert_gap + model.expert_kernels * engine.layer_gap
-    return c.generation.gap * jnp.sum(layer.count * (each + layer.mixture * experts), axis=-1)
+    gap = c.generation.gap if c.plan.wide is None else c.generation.gap * micro_batches(c.plan)
+    return gap * jnp.sum(layer.count * (each + layer.mixture * experts), axis=-1)
 
 
 def ideal(c: Context, rows: Array) -> Array:

@@ -53,7 +53,8 @@ def one_pass(c: Context, forward: ForwardPass) -> Pass:
         ),
     )
     apart = trees.where(decodes, *kinds)
-    spent = pass_terms.joined(pass_terms.through_layers(c, micro * new), apart)
+    through = pass_terms.through_layers(c, micro * new, apart.time)
+    spent = pass_terms.joined(through, apart)
     spent = spent.times(jnp.where(decodes, model.decode_factor, model.first_factor))
     limits = {
         "memory": memory.limit(c, sequences, forward.cached_tokens + new),
@@ -78,9 +79,10 @@ def one_token(c: Context, forward: ForwardPass) -> Pass:
     """
     plain = one_pass(c, forward)
     sequences = forward.sequences / c.plan.attention_dp
-    fed = pass_terms.through_layers(c, micro_batch(c, sequences) * (1.0 + c.plan.drafts))
-    kept = kept_tokens(c)
-    spent = _decode(c, fed, sequences, forward.cached_tokens, kept).times(c.model.decode_factor)
+    beside, kept = _beside(c, sequences, forward.cached_tokens), kept_tokens(c)
+    rows = micro_batch(c, sequences) * (1.0 + c.plan.drafts)
+    fed = pass_terms.through_layers(c, rows, beside.time)
+    spent = _decode(c, fed, beside, sequences, kept).times(c.model.decode_factor)
     usual = plain.terms
     if c.draft is not None:
         small = one_pass(c.draft, forward)
@@ -164,14 +166,16 @@ def passes(
     kept = kept_tokens(c)
     fed = 1.0 + plan.drafts
     rows = jnp.stack([micro * fed, group * fed, each, group * fed * beside + together])
-    # the layers for each of these numbers of rows, traced once
-    through = jax.vmap(partial(pass_terms.through_layers, c))(rows)
+    one, part = jnp.asarray(1.0), fresh / together
+    attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
+    decoding = _beside(c, group, context)
+    # the layers for each of these numbers of rows, traced once, and what goes on beside them
+    with_decodes = decoding.time * beside + attending.time / part
+    apart = jnp.stack([decoding.time, decoding.time, attending.time / chunks, with_decodes])
+    through = jax.vmap(partial(pass_terms.through_layers, c))(rows, apart)
     fed, steady, alone, shared = (trees.take(through, i) for i in range(4))
 
-    one = jnp.asarray(1.0)
-    attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
     head = pass_terms.head(c, one, 1.0).times(jnp.asarray(c.model.laws.prompt_logits))
-    part = fresh / together
     waits = 1.0 - beside * (1.0 - c.model.eager_beside_decode)
     launch = pass_terms.waiting(launch=part * waits * eager(c, together))
 
@@ -180,7 +184,7 @@ def passes(
 
     added = jax.tree.map(extra, shared, steady)
     own = Passes(
-        decode=_decode(c, fed, group, context, kept),
+        decode=_decode(c, fed, decoding, group, kept),
         alone=pass_terms.joined(
             alone.times(chunks),
             attending,
@@ -192,15 +196,9 @@ def passes(
     if c.draft is None:
         return own
     small = passes(c.draft, group, context, fresh, cached, chunks, together)
-    more = {
-        "decode": small.decode.times(plan.drafts / kept),
-        "alone": small.alone.times(c.drafting),
-        "joining": small.joining.times(c.drafting),
-    }
-    with_draft = {
-        k: pass_terms.joined(getattr(own, k), pass_terms.drafted(x)) for k, x in more.items()
-    }
-    return own._replace(**with_draft)
+    shares = {"decode": plan.drafts / kept, "alone": c.drafting, "joining": c.drafting}
+    more = {k: pass_terms.drafted(getattr(small, k).times(x)) for k, x in shares.items()}
+    return own._replace(**{k: pass_terms.joined(getattr(own, k), x) for k, x in more.items()})
 
 
 def stepping(c: Context, context: Array) -> Callable[..., Array]:
@@ -233,7 +231,8 @@ def _parts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
         attending = pass_terms.prefill_attention(c, prompts, new, cached)
         more = (through(decoding + fed) - through(decoding) + attending.time) / c.plan.pp
         launch = c.model.eager_beside_decode * eager(c, fed)
-        alone = _decode(c, pass_terms.waiting(layers=verified), decoding, context, kept)
+        beside = _beside(c, decoding, context)
+        alone = _decode(c, pass_terms.waiting(layers=verified), beside, decoding, kept)
         return alone.time, more + jnp.where(fed > 0, launch, 0.0)
 
     return parts
@@ -262,11 +261,18 @@ def tabulated(c: Context) -> Callable[[Array], Array]:
     return through
 
 
-def _decode(c: Context, fed: Spent, group: Array, context: Array, kept: Array) -> Spent:
-    """A decode step per token that a request gains, ``fed`` being the seconds in the layers.
+def _beside(c: Context, group: Array, context: Array) -> Spent:
+    """Attention and launches of a decode step of ``group`` requests."""
+    attending = pass_terms.decode_attention(c, micro_batch(c, group), 1.0, context)
+    return pass_terms.joined(attending, pass_terms.waiting(launch=pass_terms.gaps(c)))
 
-    With d drafts, d + 1 tokens are fed and ``kept``, sum_j a^j, j = 0 .. d, are kept. The model's
-    own heads are of one layer each; what another model takes to draft is not in it.
+
+def _decode(c: Context, fed: Spent, beside: Spent, group: Array, kept: Array) -> Spent:
+    """A decode step per token that a request gains, ``fed`` the seconds in its layers' products.
+
+    ``beside``: attention and launches. With d drafts, d + 1 tokens are fed and ``kept``,
+    sum_j a^j, j = 0 .. d, are kept. The model's own heads are of one layer each; what another model
+    takes to draft is not in it.
     """
     plan, micro = c.plan, micro_batch(c, group)
     if c.draft is None:
@@ -274,13 +280,8 @@ def _decode(c: Context, fed: Spent, group: Array, context: Array, kept: Array) -
         head = pass_terms.head(c, micro, 1.0).times(1.0 + plan.drafts)
     else:
         drafting, head = jnp.asarray(1.0), pass_terms.head(c, micro, 1.0 + plan.drafts)
-    replayed = pass_terms.joined(
-        fed,
-        pass_terms.decode_attention(c, micro, 1.0, context),
-        pass_terms.waiting(launch=pass_terms.gaps(c)),
-    )
     return pass_terms.joined(
-        replayed.times(drafting / kept),
+        pass_terms.joined(fed, beside).times(drafting / kept),
         head.times(1.0 / kept),
         pass_terms.waiting(host=c.engine.sequence_time * group),
     )

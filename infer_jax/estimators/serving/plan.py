@@ -2,7 +2,46 @@
 
 from jax import Array
 
-from infer_jax.specs import UNBOUNDED, Plan, number, spec
+from infer_jax.specs import UNBOUNDED, Plan, Spec, number, part, spec
+
+KERNELS = ("normal", "low_latency")
+
+
+@spec
+class WideExperts(Spec):
+    """How the experts of a mixture are served on many ranks: exchange, copies, micro-batches."""
+
+    kernels: Array = number(
+        "kernels of DeepEP that hand tokens over, in the numbers that experts multiply: normal ones"
+        " by node, low-latency ones by expert (SGLang's --deepep-mode, vLLM's --all2all-backend)",
+        kind="choice",
+        high=1,
+        default=0.0,
+        choices=KERNELS,
+    )
+    nodes: Array = number(
+        "nodes that the experts of a token are on at most (node-limited routing); 4 of DeepSeek-V3",
+        kind="count",
+        low=1,
+        default=UNBOUNDED,
+    )
+    copies: Array = number(
+        "copies of popular experts in each layer (SGLang's --ep-num-redundant-experts)",
+        kind="count",
+        default=0.0,
+    )
+    two_batch: Array = number(
+        "two micro-batches, one computing while the other's tokens go to experts and back"
+        " (SGLang's --enable-two-batch-overlap, vLLM's --enable-dbo)",
+        kind="choice",
+        high=1,
+        default=0.0,
+        choices=("no", "yes"),
+    )
+
+
+def _none() -> None:
+    return None
 
 
 @spec
@@ -49,6 +88,11 @@ class Deployment(Plan):
         kind="count",
         low=1,
         default=1.0,
+    )
+
+    wide: WideExperts | None = part(
+        "how experts on several nodes are served; none: tokens are exchanged by collectives",
+        default_factory=_none,
     )
 
     @property
