@@ -71,6 +71,27 @@ class Growth(NamedTuple):
     up_rate: Float[Array, ""]
     each: Float[Array, ""]  # tokens that all which decode get in a pass
     over: Int[Array, ""]  # requests that decode once more, for nobody knew that they would end
+    over_rest: Int[Array, ""]  # tokens of their last passes
+    place: Int[Array, " w"]  # of each slot in the order in which prompts ended
+    places: Int[Array, ""]
+    # whether the next pass is put together while one decodes, and whether the last of these was
+    unread: Int[Array, ""]
+    unread_then: Int[Array, ""]
+
+    @property
+    def each_of(self) -> tuple[Array, Array]:
+        """Tokens of the last pass and of one before it, of each slot."""
+        return self.rest, self.rate
+
+    def of(self, slot: Array) -> tuple[Array, Array]:
+        """The same of one slot."""
+        return get(self.rest, slot), get(self.rate, slot)
+
+    @property
+    def next(self) -> tuple[Array, Array]:
+        """The same of the request that is fed next."""
+        # a prompt yields one token, and where that is the last one everybody knows
+        return jnp.where(self.up_passes > 0, self.up_rest, 1), self.up_rate
 
     @classmethod
     def empty(cls, drafts: Drafts, width: int, kind: jnp.dtype) -> "Growth":
@@ -78,9 +99,8 @@ class Growth(NamedTuple):
         none, zero = jnp.zeros(width, jnp.int32), jnp.zeros((), jnp.int32)
         passes, last = drafts.passes.astype(jnp.int32), drafts.rest.astype(jnp.int32)
         rate, each = drafts.rate[0].astype(kind), jnp.zeros((), kind)
-        return cls(
-            none.astype(kind), none, none, passes, last, passes[0], last[0], rate, each, zero
-        )
+        slots, up = (none.astype(kind), none, none), (passes[0], last[0], rate)
+        return cls(*slots, passes, last, *up, each, zero, zero, none, zero, zero, zero)
 
 
 def held(s: State, steps: Array) -> tuple[Array, Array]:
@@ -91,12 +111,32 @@ def held(s: State, steps: Array) -> tuple[Array, Array]:
     return _at(s.base, s.growth.rate, now - 1), _at(s.base, s.growth.rate, now)
 
 
-def held_by(s: State, slot: Array) -> Array:
-    """Tokens of one slot before the next pass."""
+def held_by(s: State, slot: Array, unread: Array | int = 0) -> Array:
+    """Tokens of one slot before the next pass, without those of the last ``unread`` passes."""
     if s.growth is None:
         return get(s.base, slot) + s.steps
     rate, since = get(s.growth.rate, slot), get(s.growth.since, slot)
-    return _at(get(s.base, slot), rate, s.steps - since)
+    return _at(get(s.base, slot), rate, s.steps - since - unread)
+
+
+def read(s: State, unread: Array) -> Array:
+    """The same of each slot, with drafts, whole."""
+    assert s.growth is not None
+    tokens = _at(s.base, s.growth.rate, s.steps - s.growth.since - unread)
+    return jnp.round(tokens).astype(jnp.int32)
+
+
+def to_come(left: Array, one: tuple[Array, Array] | None) -> tuple[Array, Array]:
+    """Tokens to come with ``left`` passes to go, and with one more.
+
+    ``one``: with drafts, tokens of the last pass and of one before it.
+    """
+    if one is None:
+        return left, left + 1
+    rest, rate = one
+    before = jnp.round(rest + rate * jnp.maximum(left, 0)).astype(jnp.int32)
+    now = jnp.round(rest + rate * jnp.maximum(left - 1, 0)).astype(jnp.int32)
+    return jnp.where(left > 0, now, 0), before
 
 
 def _at(base: Array, rate: Array, passes: Array) -> Array:
@@ -114,17 +154,56 @@ def wanted(tokens: Array, growth: Growth, drafts: Array, steps: Array, overlap: 
     return jnp.where(steps < growth.since, tokens, tokens + 2 * drafts + doubt)
 
 
-def summed(after: State, ends: Array, done: Array, lags: Array) -> State:
-    """The sums over slots that stay, and over those that decode once more (``lags``)."""
+def reserved(s: State, steps: Array, drafts: Array, overlap: Array) -> tuple[Array, Array]:
+    """Tokens of each slot with room after the pass that ends step ``steps``, and at the next.
+
+    By SGLang's rules. Where passes overlap (its second version of speculation) a pass reserves
+    2 (k + 1) tokens from those that were read on, without those of a pass that runs; else (the
+    first) it takes room for k + 1 while it runs, which are not in these numbers.
+    """
+    growth = s.growth
+    assert growth is not None
+    passes = steps - growth.since
+    ahead = jnp.where(overlap, 2 * (1 + drafts), 0)
+
+    def room(seen: Array) -> Array:
+        return s.base - 1 + growth.rate * jnp.maximum(seen, 0) + ahead
+
+    last = room(passes - jnp.where(overlap, 1 + growth.unread_then, 0))
+    return jnp.where(overlap & (passes == 0), s.base - 1.0, last), room(passes - growth.unread)
+
+
+def flying(s: State, steps: Array, decodes: Array, overlap: Array) -> State:
+    """The state that knows of the pass that ends step ``steps`` whether it decodes unread."""
+    if s.growth is None:
+        return s
+    several = steps - s.steps > 1
+    then = jnp.where(several, overlap.astype(jnp.int32), s.growth.unread)
+    growth = s.growth._replace(
+        unread=(decodes & overlap).astype(jnp.int32),
+        unread_then=jnp.where(decodes, then, s.growth.unread_then),
+    )
+    return s._replace(growth=growth)
+
+
+def summed(after: State, ends: Array, done: Array, lags: Array, *, surely: bool) -> State:
+    """The sums over slots that stay, and over those that decode once more (``lags``).
+
+    ``surely``: the engine counts on it that a pass yields a token, and knows of some that they end.
+    """
     growth = after.growth
     assert growth is not None
     stays, tokens = (ends < NEVER) & ~done, held(after, after.steps)[1]
-    unknown = done & (growth.rest > 1) & lags
+    unknown = done & lags & ((growth.rest > 1) | (not surely))
     each = total(jnp.where(stays, growth.rate, 0.0))
     return after._replace(
         context=total(jnp.where(stays, tokens, 0.0)),
         late_tokens=total(jnp.where(unknown, tokens, 0.0)),
-        growth=growth._replace(each=each, over=total(unknown.astype(jnp.int32))),
+        growth=growth._replace(
+            each=each,
+            over=total(unknown.astype(jnp.int32)),
+            over_rest=total(jnp.where(unknown, growth.rest, 0)),
+        ),
     )
 
 
@@ -155,19 +234,23 @@ def fed(growth: Growth | None, slot: Array, ready: Array, ok: Array) -> Growth |
     """It is in a slot, and decodes from step ``ready`` on, where ``ok``."""
     if growth is None:
         return None
-    # a prompt yields one token, and where that is the last one everybody knows
-    rest = jnp.where(growth.up_passes > 0, growth.up_rest, 1)
+    rest, rate = growth.next
     return growth._replace(
-        rate=put(growth.rate, slot, growth.up_rate, ok),
+        rate=put(growth.rate, slot, rate, ok),
         since=put(growth.since, slot, ready, ok),
         rest=put(growth.rest, slot, rest, ok),
+        place=put(growth.place, slot, growth.places, ok),
+        places=growth.places + ok,
     )
 
 
-def taken_back(s: State, slot: Array, request: Array, left: Array, ok: Array) -> Growth | None:
+def taken_back(
+    s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array
+) -> Growth | None:
     """The request in a slot computes its tokens anew, which yields one of those to come.
 
     Its passes yield what they would have: one fewer is needed if the last was wanted for one token.
+    The tokens of ``unread`` passes are lost, and ``left`` counts them.
     """
     growth = s.growth
     if growth is None:
@@ -175,6 +258,9 @@ def taken_back(s: State, slot: Array, request: Array, left: Array, ok: Array) ->
     rest, rate = get(growth.rest, slot), get(growth.rate, slot)
     fewer = rest == 1
     again = jnp.where(fewer, jnp.round(rate).astype(jnp.int32), rest - 1)
+    # what it loses is its first token: that comes anew, and nothing else is different
+    none = s.steps - get(growth.since, slot) < unread
+    again, fewer = jnp.where(none, rest, again), fewer | none
     return growth._replace(
         passes=note(growth.passes, request, left - fewer, ok),
         last=note(growth.last, request, again, ok),

@@ -26,22 +26,24 @@ def evict(
     began = short & (s.part >= 0) if rules.beside else jnp.zeros_like(short)
     there = short & ~began
     victim = jnp.where(began, s.part, get(s.who, slot))
-    left = get(s.ends, slot) - s.steps + rules.unread(s, slot)
+    unread = rules.unread(s, slot)
+    left = get(s.ends, slot) - s.steps + unread
     tokens = drafted.held_by(s, slot)
     cached = jnp.where(began, s.part_done, get(s.base, slot) + s.steps - 1)
+    produced = _produced(requests, victim, left, unread, slot, s)
     kept = prefix_cache.preempted(rules, requests, s, victim, cached, short)
     after = s._replace(
         running=s.running - short,
         decoding=s.decoding - there,
         context=s.context - jnp.where(there, tokens, 0),
-        produced=note(s.produced, victim, _produced(requests, victim, left, tokens, s), there),
+        produced=note(s.produced, victim, produced, there),
         last=note(s.last, victim, jnp.asarray(NEVER), there),
         preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, short),
         watched=_without(rules, s, slot, there),
         ends=put(s.ends, slot, jnp.asarray(NEVER), there),
         part=jnp.where(began, -1, s.part),
         barred=s.barred | short,
-        growth=drafted.taken_back(s, slot, victim, left, there),
+        growth=drafted.taken_back(s, slot, victim, left, unread, there),
         kept=kept,
         space=swapping.out(rules, requests, s, victim, cached, short),
     )  # fmt: skip
@@ -57,10 +59,13 @@ def evict(
     )
 
 
-def _produced(requests: Requests, victim: Array, left: Array, tokens: Array, s: State) -> Array:
+def _produced(
+    requests: Requests, victim: Array, left: Array, unread: Array, slot: Array, s: State
+) -> Array:
     """Output tokens that a request has, and loses."""
     if s.growth is None:
         return get(requests.output, victim) - left
+    tokens = drafted.held_by(s, slot, unread)
     return jnp.round(tokens).astype(jnp.int32) - get(requests.prompt, victim)
 
 
@@ -72,4 +77,6 @@ def _without(rules: Rules, s: State, slot: Array, there: Array) -> tuple[Array, 
     else:
         last, now = rules.tokens(s, s.steps)
         tokens = get(last, slot), get(now, slot)
-    return rules.summed(s, get(s.ends, slot) - s.steps, *tokens, there, -1)
+    one = None if s.growth is None else s.growth.of(slot)
+    left = drafted.to_come(get(s.ends, slot) - s.steps, one)
+    return rules.summed(s, left, tokens, there, -1)

@@ -39,7 +39,7 @@ class Preempting(Rules):
     preempts = True
     sums = 2
 
-    def watched(self, left: Array, last: Array, now: Array) -> tuple[Array, ...]:
+    def watched(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
         """Blocks after the last step, and at the next one."""
         return self.needed(last), self.needed(now)
 

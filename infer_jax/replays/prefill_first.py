@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.replays import drafted
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Feed, Rules
 from infer_jax.replays.state import NEVER, State, get, total
@@ -23,7 +24,8 @@ class PrefillFirst(Rules):
     slot, ends admission until one has left and one more decode pass has run. Where the next tokens
     find no room, requests with the fewest tokens (of those the longest prompts) go back to the end
     of the queue, and the share becomes (tokens so far + ``ahead`` each) / (all tokens + 1) of the
-    others.
+    others. With drafts those go back whose prompts ended last, and what a decode pass finds room
+    for is in ``drafted.reserved``.
     """
 
     ratio: Array = number("share counted of tokens to come", kind="fraction", high=1, default=0.7)
@@ -37,13 +39,20 @@ class PrefillFirst(Rules):
     beside = False
     preempts = True
     returns = True
+    speculates = True
     sums = 4
 
-    def watched(self, left: Array, last: Array, now: Array) -> tuple[Array, ...]:
+    def watched(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
         """Blocks after the last step and at the next, tokens to come, and those a step before."""
         clip = self.clip.astype(jnp.int32)
-        blocks = self.needed(last), self.needed(now)
-        return *blocks, jnp.minimum(left, clip), jnp.minimum(left + 1, clip)
+        verified = jnp.where((self.drafts > 0) & (self.overlap == 0), 1 + self.drafts, 0)
+        blocks = self.needed(last), self.needed(now) + self.needed(verified)
+        return *blocks, jnp.minimum(left, clip), jnp.minimum(before, clip)
+
+    def tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
+        if s.growth is None:
+            return super().tokens(s, steps)
+        return drafted.reserved(s, steps, self.drafts, self.overlap > 0)
 
     def opened(self, s: State) -> State:
         return s._replace(ratio=jnp.asarray(self.ratio, s.ratio.dtype))
@@ -75,19 +84,21 @@ class PrefillFirst(Rules):
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
         taken = self.taken(s, requests) + s.late_blocks
         free = (self.blocks - taken) * self.block.astype(float)
-        coming = jnp.where(s.decoded, s.watched[3], s.watched[2] + s.unread) + s.late
+        late = s.late if s.growth is None else s.growth.over_rest
+        coming = jnp.where(s.decoded, s.watched[3], s.watched[2] + s.unread) + late
         rest = free - coming * s.ratio - s.charged
         # at a tie no request is admitted, whatever the digits of ``charge`` say
-        return feed.whole + jnp.minimum(feed.out, self.clip) < rest - HAIR
+        return feed.whole + jnp.minimum(feed.coming, self.clip) < rest - HAIR
 
     def charge(self, s: State, feed: Feed) -> Array:
         """Tokens to come, whole, less the share that ``fits`` counts of those in slots."""
-        coming = jnp.minimum(feed.out, self.clip)
-        counted = s.ratio * jnp.minimum(feed.out - 1 + s.decoded, self.clip)
+        coming = jnp.minimum(feed.coming, self.clip)
+        now, before = drafted.to_come(feed.out - 1, None if s.growth is None else s.growth.next)
+        counted = s.ratio * jnp.minimum(jnp.where(s.decoded, before, now), self.clip)
         return self.block + jnp.where(feed.cut, 0.0, coming - counted)
 
     def counts(self, feed: Feed) -> Array:
-        return feed.out <= self.clip
+        return feed.coming <= self.clip
 
     def taken(self, s: State, requests: Requests) -> Array:
         return s.watched[0] + jnp.where(s.part >= 0, self.needed(s.part_done), 0)
@@ -101,8 +112,10 @@ class PrefillFirst(Rules):
     def victim(self, s: State, requests: Requests) -> Array:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
         there, who = s.ends < NEVER, jnp.maximum(s.who, 0)
+        if s.growth is not None:  # whose prompt ended last
+            return jnp.argmax(jnp.where(there, s.growth.place, -1)).astype(jnp.int32)
         prompt = requests.prompt[who]
-        tokens = requests.output[who] - (s.ends - s.steps) - self._unread(s)
+        tokens = self._tokens(s, requests)
         fewest = there & (tokens == jnp.min(jnp.where(there, tokens, NEVER)))
         longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
         return jnp.argmax(jnp.where(longest, s.who, -1)).astype(jnp.int32)
@@ -110,10 +123,17 @@ class PrefillFirst(Rules):
     def kept(self, s: State, requests: Requests, slot: Array) -> Array:
         output = requests.output[jnp.maximum(s.who, 0)]
         rest = (s.ends < NEVER) & (jnp.arange(s.who.shape[0]) != slot)
-        tokens = output - (s.ends - s.steps) - self._unread(s)
+        tokens = self._tokens(s, requests)
         so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
         ratio = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
         return jnp.minimum(ratio, 1.0).astype(s.ratio.dtype)
+
+    def _tokens(self, s: State, requests: Requests) -> Array:
+        """Output tokens of each slot that the scheduler has read."""
+        who = jnp.maximum(s.who, 0)
+        if s.growth is not None:
+            return drafted.read(s, self._unread(s)) - requests.prompt[who]
+        return requests.output[who] - (s.ends - s.steps) - self._unread(s)
 
     def unread(self, s: State, slot: Array) -> Array:
         return get(self._unread(s), slot)
@@ -124,8 +144,12 @@ class PrefillFirst(Rules):
         return ((self.overlap > 0) & (s.decoded | came)).astype(jnp.int32)
 
     def safe(self, s: State) -> Array:
-        return self.steps_in(self.blocks - s.watched[1] - s.late_more, s.decoding)
+        free = self.blocks - s.watched[1] - s.late_more
+        if s.growth is not None:
+            return self.drafted_steps_in(s, free)
+        return self.steps_in(free, s.decoding)
 
     def largest(self, prompt: Array, output: Array) -> Array:
-        """With the tokens that its admission wants free beside its own."""
-        return self.needed(prompt + output + 1)
+        """With the tokens that its admission wants free beside its own, and room for drafts."""
+        ahead = jnp.where(self.drafts > 0, 2 * (1 + self.drafts), 0)
+        return self.needed(prompt + output + 1 + ahead)

@@ -25,7 +25,8 @@ class Feed(NamedTuple):
     begun: Array  # whether an earlier pass fed a part of it
     waits: Array  # whether there is a request that waits
     whole: Array  # tokens to compute, those that it lost included
-    out: Array  # tokens still to come
+    out: Array  # tokens still to come, or with drafts passes that yield them
+    coming: Array  # tokens
     done: Array  # computed, or cached
     chunk: Array  # tokens of this part
     cut: Array  # whether some remain
@@ -90,19 +91,24 @@ class Rules(Spec):
         size = self.block.astype(float)
         return jnp.floor((tokens + size - 0.5) * (1.0 / size)).astype(jnp.int32)
 
-    def watched(self, left: Array, last: Array, now: Array) -> tuple[Array, ...]:
+    def watched(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
         """Whole numbers of each slot whose sums these rules look at.
 
-        ``left``: passes to its last token; ``last`` and ``now``: tokens that there must be room for
-        in the pass that was, and in the one that comes.
+        ``left``: tokens to come, and ``before`` the last pass; ``last`` and ``now``: tokens that
+        there must be room for in the pass that was, and in the one that comes.
         """
         return ()
 
     def summed(
-        self, s: State, left: Array, last: Array, now: Array, ok: Array, sign: int = 1
+        self,
+        s: State,
+        left: tuple[Array, Array],
+        room: tuple[Array, Array],
+        ok: Array,
+        sign: int = 1,
     ) -> tuple[Array, ...]:
         """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
-        one = self.watched(left, last, now)
+        one = self.watched(*left, *room)
         return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True))
 
     def opened(self, s: State) -> State:

@@ -129,7 +129,8 @@ class Server(NamedTuple):
         begun, at, lost = s.part >= 0, s.up, s.up_lost
         waits = (self.arrives(s) <= 0.0) | s.up_back
         whole = get(self.requests.prompt, at) + lost
-        out = get(self.requests.output, at) - lost if s.growth is None else 1 + s.growth.up_passes
+        coming = get(self.requests.output, at) - lost
+        out = coming if s.growth is None else 1 + s.growth.up_passes
         found = prefix_cache.look(self.rules, s, self.requests)
         hit = get(self.requests.cached, at) if found is None else found.all * self.rules.block
         if s.space is not None:
@@ -140,7 +141,8 @@ class Server(NamedTuple):
         part = jnp.where(
             self.rules.chunked > 0, lax.div(s.left, self.rules.unit) * self.rules.unit, 0
         )
-        return Feed(at, begun, waits, whole, out, done, jnp.where(cut, part, rest), cut, found)
+        chunk = jnp.where(cut, part, rest)
+        return Feed(at, begun, waits, whole, out, coming, done, chunk, cut, found)
 
     def ahead(self, s: State) -> State:
         """The state with what it needs to know of the next request and of the head of the queue.
@@ -153,10 +155,10 @@ class Server(NamedTuple):
             back = (s.taken < s.back) & (get(s.stamp, ring) <= s.head)
             at = jnp.where(back, get(s.again, ring), at)
         s = s._replace(up=jnp.where(s.part >= 0, s.part, at), up_back=back)
+        s = s._replace(growth=drafted.ahead(s.growth, self.requests.drafts, s.up))
         if not self.rules.preempts:
             return s
         return s._replace(
-            growth=drafted.ahead(s.growth, self.requests.drafts, s.up),
             space=swapping.ahead(s.space, s.up),
             up_lost=get(s.produced, s.up),
             up_again=get(s.preempted, s.up) > 0,
@@ -204,6 +206,7 @@ class Server(NamedTuple):
         first = all_of_it & (s.up_lost == 0) if self.rules.preempts else all_of_it
         base = feed.whole + 1 - (ready if s.growth is None else 0)
         now = feed.whole + 1 - ready + s.steps
+        left = drafted.to_come(end - s.steps, None if s.growth is None else s.growth.next)
         return s._replace(
             head=head + new_head,
             taken=taken,
@@ -222,7 +225,7 @@ class Server(NamedTuple):
             who=put(s.who, slot, at, all_of_it),
             ends=put(s.ends, slot, end, all_of_it),
             base=put(s.base, slot, base, all_of_it),
-            watched=self.rules.summed(s, end - s.steps, now - 1, now, all_of_it),
+            watched=self.rules.summed(s, left, (now - 1, now), all_of_it),
             size=put(s.size, slot, aside, all_of_it),
             admitted=note(s.admitted, at, s.turn, once),
             first=note(s.first, at, s.turn, first),
@@ -366,12 +369,13 @@ class Server(NamedTuple):
         self, s: State, go: Array, steps: Array, context: Array, prompts: Array, idle: Array
     ) -> State:
         """The state at step ``steps``, those that have their last token gone."""
-        done = go & (s.ends <= steps)
+        done, lags = go & (s.ends <= steps), self.rules.overlap > 0
+        s = drafted.flying(s, steps, ~prompts & ~idle, lags)
         tokens = self.rules.tokens(s, steps)
-        watched = self.rules.watched(s.ends - steps, *tokens)
+        to_come = drafted.to_come(s.ends - steps, None if s.growth is None else s.growth.each_of)
+        watched = self.rules.watched(*to_come, *tokens)
         kept = s.base + steps if s.growth is None else jnp.zeros_like(s.base)
         over = swept(s, done, kept, self.rules.leaving(s, *tokens), watched)
-        lags = self.rules.overlap > 0
         after = s._replace(
             steps=steps,
             context=context + s.joined_tokens - over.tokens,
@@ -391,5 +395,5 @@ class Server(NamedTuple):
             watched=over.watched,
         )
         if s.growth is not None:
-            after = drafted.summed(after, s.ends, done, lags)
+            after = drafted.summed(after, s.ends, done, lags, surely=self.rules.beside)
         return self.rules.noted(s, after, over.gone, prompts, idle)

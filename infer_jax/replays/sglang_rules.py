@@ -9,11 +9,12 @@ def sglang(
     *,
     tokens: float,
     budget: float = 8192,
-    slots: float = 1024,
+    slots: float | None = None,
     page: float = 1,
     conservativeness: float = 1.0,
     poll: float = 1.0,
     overlap: bool = True,
+    drafts: float = 0,
 ) -> PrefillFirst:
     """SGLang: prompts first, room by an estimate of what running requests will need.
 
@@ -28,14 +29,25 @@ def sglang(
     and the orders that need them, mixed chunks, ``max_prefill_tokens`` beyond a chunk, priorities,
     the slot of a request that is known to have finished, which the engine counts until it decodes
     again, and of overlap that a request whose last token is on its way may be taken back, and is
-    counted in the share set then.
+    counted in the share set then. Drafts are a chain (``speculative_num_steps`` ``drafts``,
+    ``speculative_eagle_topk`` 1, ``speculative_num_draft_tokens`` one more) of EAGLE, NEXTN or MTP:
+    python/sglang/srt/mem_cache/allocation_sizing.py at 027bddf (2 (k + 1) tokens ahead of those
+    read, ``get_alloc_reserve_per_decode``), schedule_batch.py (``new_tokens_required_next_decode``:
+    k + 1 where passes do not overlap, the first version of speculation; ``retract_decode``: from
+    the back of the batch) and server_args.py (48 requests where ``max_running_requests`` is not
+    given). Left out of them: trees and lengths that adapt.
 
     >>> rules = sglang(tokens=100_000)
     >>> round(float(rules.ratio), 3), round(float(rules.least), 3)
     (0.7, 0.098)
+    >>> float(sglang(tokens=100_000, drafts=3).slots)
+    48.0
     """
+    if slots is None:
+        slots = 48 if drafts else 1024
     ratio = min(RATIO * conservativeness, 1.0)
     return PrefillFirst.of(
         budget=budget, slots=slots, blocks=tokens // page, block=page, poll=poll,
-        unit=page, overlap=float(overlap), ratio=ratio, least=min(LEAST * ratio, 1.0),
+        unit=page, overlap=float(overlap), drafts=drafts, ratio=ratio,
+        least=min(LEAST * ratio, 1.0),
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """The rules of TensorRT-LLM's scheduler."""
 
+from infer_jax.errors import InputError
 from infer_jax.replays.preempting import Preempting
 from infer_jax.replays.whole_life import WholeLife
 
@@ -13,6 +14,7 @@ def trtllm(
     chunked: bool = False,
     evicts: bool = False,
     overlap: bool = True,
+    drafts: float = 0,
 ) -> WholeLife | Preempting:
     """TensorRT-LLM: in-flight batching; no eviction, or (``evicts``) the last request is paused.
 
@@ -24,17 +26,26 @@ def trtllm(
     pyexecutor/py_executor.py at 4b7d719, ``_executor_loop_overlap``: a pass is scheduled and
     launched before the results of the one before it are read; a request whose last token is in
     flight is in no further pass (``GENERATION_TO_COMPLETE``), and counts as active until then.
-    Left out: overlap where requests are paused, reuse of blocks, prompts in equal progress,
-    adapters, drafts, micro-batches of a pipeline, and prompts that would fit what is left of a
-    unit after one was cut.
+    Drafts (``max_draft_len`` of MTP and of EAGLE in one model) count as tokens of a pass, 1 + k of
+    each request that decodes (microBatchScheduler.cpp), and take no blocks beyond prompt and output
+    (kvCacheManager.cpp at 002ba6a, ``getRemainingBlocksToCompletion``); put together ahead, a
+    request is in one pass more unless the one that runs was wanted for one token
+    (``willCompleteNextIteration``). Left out: overlap and drafts where requests are paused, reuse
+    of blocks, prompts in equal progress, adapters, micro-batches of a pipeline, and prompts that
+    would fit what is left of a unit after one was cut.
 
     >>> type(trtllm(blocks=1000)).__name__, type(trtllm(blocks=1000, evicts=True)).__name__
     ('WholeLife', 'Preempting')
+
+    Raises:
+        InputError: drafts where requests are paused.
     """
     sizes = {
         "budget": budget, "slots": slots, "blocks": blocks, "block": block,
         "chunked": float(chunked), "unit": block,
     }  # fmt: skip
+    if evicts and drafts:
+        raise InputError("trtllm", "drafts", drafts, "0 where requests are paused")
     if evicts:
         return Preempting.of(**sizes, hold=1)
-    return WholeLife.of(**sizes, overlap=float(overlap))
+    return WholeLife.of(**sizes, overlap=float(overlap), drafts=drafts)

@@ -116,7 +116,7 @@ def replay(
     plan = _plan(asked.model.architecture, tp, pp, ep, dp, pools)
     name, model, its = _estimator(asked, estimator, engine)
     wanted = DraftOptions(draft, acceptance, heads)
-    drafted = drafts_of(asked.model, drafts, wanted, its, pools=pools is not None)
+    drafted = drafts_of(asked.model, drafts, wanted, pools=pools is not None)
     shared = shared_prefix(prefix_len, num_prefixes)
     lengths = lengths_of(trace, isl, osl, range_ratio, enable_prefix_caching, shared)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)

@@ -12,7 +12,6 @@ from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.speculation import DraftOptions
 
-ENGINE = "vllm"  # whose scheduler with drafts is replayed
 STREAM = 1  # of random numbers: requests are the same with drafts and without
 
 
@@ -41,13 +40,13 @@ def with_drafts(drafts: ReplayDrafts | None, requests: Arriving, seed: float, ru
 
 
 def drafts_of(
-    model: Model, count: float | None, wanted: DraftOptions, engine: str, *, pools: bool
+    model: Model, count: float | None, wanted: DraftOptions, *, pools: bool
 ) -> ReplayDrafts | None:
     """The drafts that options ask for; None where they ask for none.
 
     Raises:
         InputError: drafts without an acceptance or the other way round, more than the curve of
-            acceptance has, an engine whose scheduler is not replayed with drafts, two pools.
+            acceptance has, two pools.
     """
     text = None if wanted.acceptance is None else str(wanted.acceptance)
     if count is not None and text is None:
@@ -57,9 +56,6 @@ def drafts_of(
         return None
     if count is None:
         raise ask("--drafts", "How many tokens does a pass draft for each request?", "--drafts 3")
-    if engine != ENGINE:
-        allowed = f"with the rules of {ENGINE}: drafts of other engines are not replayed"
-        raise refuse("--drafts", count, allowed)
     if pools:
         raise refuse("--drafts", count, "in one pool: drafts of two pools are not replayed")
     known = np.atleast_1d(drafts.acceptance).shape[0]

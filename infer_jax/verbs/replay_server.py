@@ -195,11 +195,11 @@ def server_of(
     Raises:
         InputError: more sequences than tokens in a pass, or no room for a cache.
     """
-    rules = ENGINES[engine](**{"tokens" if engine == "sglang" else "blocks": 1.0})
+    count = 0 if drafts is None else drafts.count
+    rules = ENGINES[engine](**{"tokens" if engine == "sglang" else "blocks": 1.0, "drafts": count})
     slots = float(rules.slots) if sizes.slots is None else sizes.slots
     budget = float(rules.budget) if sizes.budget is None else sizes.budget
     block = BLOCKS[engine] if sizes.block is None else sizes.block
-    count = 0 if drafts is None else drafts.count
     slots = _slots(slots, budget, count, asked=sizes.slots is not None, beside=rules.beside)
     if drafts is not None:
         model = model.with_(acceptance=drafts.acceptance)
@@ -216,11 +216,10 @@ def server_of(
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
         raise refuse("--tp", degrees["tp"], f"more GPUs, or smaller weights: {short}")
-    names = {"slots": slots, "budget": budget, **_settings(engine, sizes)}
+    names = {"slots": slots, "budget": budget, "drafts": count, **_settings(engine, sizes)}
     if engine == "sglang":
         rules = sglang(tokens=tokens, page=block, **names)
     else:
-        names |= {} if drafts is None else {"drafts": count}
         names |= {} if sizes.swap is None else {"swaps": True, "watermark": WATERMARK}
         rules = ENGINES[engine](blocks=tokens / block, block=block, **names)
     return ReplayedInstance(engine, rules, pass_, float(front), tokens, drafts)

@@ -39,6 +39,7 @@ class Request:
     sure: bool = field(
         default=True, kw_only=True
     )  # whether its last pass was wanted for one token alone
+    news: int = field(default=1, kw_only=True)  # tokens of its last pass that were wanted
 
     def decode(self) -> None:
         """The tokens of a pass; none for one that has its last."""
@@ -48,6 +49,7 @@ class Request:
         self.got, self.sure = self.yields(), left == 1
         useful = min(self.got, left)
         self.computed, self.built = self.computed + useful, self.built + useful
+        self.news = useful
         self.beyond += self.got - useful
 
     @property

@@ -87,7 +87,7 @@ def computed(fed: Pass) -> list[Request]:
     for r, n in fed.parts:
         r.computed += n
         if r.computed == r.prompt + r.lost:
-            r.built, r.got, r.sure = r.built + 1, None, True
+            r.built, r.got, r.sure, r.news = r.built + 1, None, True, 1
             firsts.append(r)
     return firsts
 

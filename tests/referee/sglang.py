@@ -16,12 +16,16 @@ class Sglang(Engine):
     clip: int = 4096
     ahead: int = 20
     now_ratio: float = 0.7
+    drafts: int = 0
     full: bool = False
     begun: Request | None = None
     finished_some: bool = False
-    flying: list[Request] = field(default_factory=list)  # a token each in the pass that runs
+    flying: list[Request] = field(default_factory=list)  # whose tokens come in the pass that runs
 
     def compose(self) -> Pass:
+        if self.drafts and not self.overlap:  # what drafts took of the cache was given back
+            for r in self.running:
+                r.held = self.size(r.computed) if r.decodes() else r.held
         fed = self._prefill()
         if fed.parts:
             return fed
@@ -31,11 +35,9 @@ class Sglang(Engine):
         kept = list(batch)
         over = [r for r in batch if r.built == r.output]  # its last token is in flight
         if self._lacks(kept) and len(kept) > len(over) + 1:
-            order = sorted(
-                (r for r in kept if r not in over),
-                key=lambda r: (self.known(r), -r.prompt, -r.index),
-                reverse=True,
-            )
+            order = [r for r in kept if r not in over]
+            if not self.drafts:
+                order.sort(key=lambda r: (self.known(r), -r.prompt, -r.index), reverse=True)
             while len(order) > 1 and self._lacks(order + over):
                 victim = order.pop()
                 self.take_back(victim)
@@ -49,21 +51,34 @@ class Sglang(Engine):
             self.now_ratio = max(self.now_ratio - fall, self.least)
         self.full &= not shrunk and (bool(batch) or not self.overlap)
         for r in kept:
-            r.held = self.size(r.tokens)
+            r.held = self.room(r)
         return Pass(kept, [])
+
+    def room(self, r: Request) -> int:
+        """Blocks that a request has in a decode pass.
+
+        With drafts the first version of speculation finds room for k + 1 tokens beside those in the
+        cache; the second, whose passes overlap, for 2 (k + 1) after those that it has read.
+        """
+        if not self.drafts:
+            return self.size(r.tokens)
+        if not self.overlap:
+            return self.size(r.computed) + self.size(1 + self.drafts)
+        flies = r.news if r in self.flying and r.got is not None else 0
+        return self.size(r.computed - flies + 2 * (1 + self.drafts))
 
     def known(self, r: Request) -> int:
         """Output tokens of a request that the scheduler has seen."""
-        return r.built - (r in self.flying)
+        return r.built - (r.news if r in self.flying else 0)
 
     def take_back(self, r: Request) -> None:
         if r in self.flying:  # its token is thrown away when it comes
             self.flying.remove(r)
-            r.built -= 1
+            r.built -= r.news
         super().take_back(r)
 
     def _lacks(self, batch: list[Request]) -> bool:
-        return sum(self.size(r.tokens) for r in batch) > self.blocks
+        return sum(self.room(r) for r in batch) > self.blocks
 
     def _prefill(self) -> Pass:
         fed, budget, charged = Pass([], []), self.budget, 0.0

@@ -11,14 +11,16 @@ class Trtllm(Engine):
 
     evicts: bool = False  # MAX_UTILIZATION in place of GUARANTEED_NO_EVICT
     chunked: bool = True
+    drafts: int = 0
 
     def compose(self) -> Pass:
         fitting = self._utilised() if self.evicts else self._guaranteed()
         budget, fed = self.budget, Pass([], [])
         for r in fitting:
-            if r.decodes() and r.built < r.output:  # else its last token is in flight
+            # else its last token is in flight, and the engine knows
+            if r.decodes() and (r.built < r.output or not r.sure):
                 fed.decodes.append(r)
-        budget -= len(fed.decodes)
+        budget -= (1 + self.drafts) * len(fed.decodes)
         for r in fitting:
             rest = r.prompt + r.lost - r.computed
             if r.decodes():
