@@ -64,11 +64,11 @@ class Growth(NamedTuple):
     rate: Float[Array, " w"]
     since: Int[Array, " w"]  # the step from which on it decodes
     rest: Int[Array, " w"]
-    passes: Int[Array, " n"]  # of every request, as they are left after preemptions
+    # of requests that were taken back: passes that are left, plus one, and tokens of the last one
+    passes: Int[Array, " n"]
     last: Int[Array, " n"]
     up_passes: Int[Array, ""]  # of the request that is fed next
     up_rest: Int[Array, ""]
-    up_rate: Float[Array, ""]
     each: Float[Array, ""]  # tokens that all which decode get in a pass
     over: Int[Array, ""]  # requests that decode once more, for nobody knew that they would end
     over_rest: Int[Array, ""]  # tokens of their last passes
@@ -87,20 +87,26 @@ class Growth(NamedTuple):
         """The same of one slot."""
         return get(self.rest, slot), get(self.rate, slot)
 
-    @property
-    def next(self) -> tuple[Array, Array]:
-        """The same of the request that is fed next."""
-        # a prompt yields one token, and where that is the last one everybody knows
-        return jnp.where(self.up_passes > 0, self.up_rest, 1), self.up_rate
-
     @classmethod
-    def empty(cls, drafts: Drafts, width: int, kind: jnp.dtype) -> "Growth":
+    def empty(cls, requests: int, width: int, kind: jnp.dtype) -> "Growth":
         """That of a server which has seen nothing yet."""
         none, zero = jnp.zeros(width, jnp.int32), jnp.zeros((), jnp.int32)
-        passes, last = drafts.passes.astype(jnp.int32), drafts.rest.astype(jnp.int32)
-        rate, each = drafts.rate[0].astype(kind), jnp.zeros((), kind)
-        slots, up = (none.astype(kind), none, none), (passes[0], last[0], rate)
-        return cls(*slots, passes, last, *up, each, zero, zero, none, zero, zero, zero)
+        noted, each = jnp.zeros(requests, jnp.int32), jnp.zeros((), kind)
+        slots = none.astype(kind), none, none
+        return cls(*slots, noted, noted, zero, zero, each, zero, zero, none, zero, zero, zero)
+
+
+class NextDrafts(NamedTuple):
+    """Of the request that is fed next, as ``Drafts``: passes, tokens of one, tokens of the last."""
+
+    passes: Int[Array, ""]
+    rate: Float[Array, ""]
+    rest: Int[Array, ""]
+
+    @property
+    def each_of(self) -> tuple[Array, Array]:
+        """Tokens of the last pass and of one before it."""
+        return self.rest, self.rate
 
 
 def held(s: State, steps: Array) -> tuple[Array, Array]:
@@ -213,32 +219,42 @@ def opened(s: State, drafts: Drafts, width: int) -> State:
     zero = jnp.zeros((), kind)
     none = jnp.zeros_like(s.path.time)
     return s._replace(
-        growth=Growth.empty(drafts, width, kind),
+        growth=Growth.empty(drafts.passes.shape[0], width, kind),
         context=zero,
         late_tokens=zero,
         path=s.path._replace(context=none, grows=none),
     )
 
 
-def ahead(growth: Growth | None, drafts: Drafts | None, up: Array) -> Growth | None:
-    """What is to be known of the request that is fed next."""
-    if growth is None or drafts is None:
-        return None
-    rate = get(drafts.rate, up).astype(growth.up_rate.dtype)
-    return growth._replace(
-        up_passes=get(growth.passes, up), up_rest=get(growth.last, up), up_rate=rate
-    )
-
-
-def fed(growth: Growth | None, slot: Array, ready: Array, ok: Array) -> Growth | None:
-    """It is in a slot, and decodes from step ``ready`` on, where ``ok``."""
+def ahead(growth: Growth | None, up: Array) -> Growth | None:
+    """What was noted of the request that is fed next."""
     if growth is None:
         return None
-    rest, rate = growth.next
+    return growth._replace(up_passes=get(growth.passes, up), up_rest=get(growth.last, up))
+
+
+def look(growth: Growth | None, drafts: Drafts | None, up: Array) -> NextDrafts | None:
+    """What the request that is fed next takes."""
+    if growth is None or drafts is None:
+        return None
+    back = growth.up_passes > 0
+    passes = jnp.where(back, growth.up_passes - 1, get(drafts.passes, up)).astype(jnp.int32)
+    rest = jnp.where(back, growth.up_rest, get(drafts.rest, up)).astype(jnp.int32)
+    # a prompt yields one token, and where that is the last one everybody knows
+    rate = get(drafts.rate, up).astype(growth.rate.dtype)
+    return NextDrafts(passes, rate, jnp.where(passes > 0, rest, 1))
+
+
+def fed(
+    growth: Growth | None, one: NextDrafts | None, slot: Array, ready: Array, ok: Array
+) -> Growth | None:
+    """It is in a slot, and decodes from step ``ready`` on, where ``ok``."""
+    if growth is None or one is None:
+        return None
     return growth._replace(
-        rate=put(growth.rate, slot, rate, ok),
+        rate=put(growth.rate, slot, one.rate, ok),
         since=put(growth.since, slot, ready, ok),
-        rest=put(growth.rest, slot, rest, ok),
+        rest=put(growth.rest, slot, one.rest, ok),
         place=put(growth.place, slot, growth.places, ok),
         places=growth.places + ok,
     )
@@ -262,7 +278,7 @@ def taken_back(
     none = s.steps - get(growth.since, slot) < unread
     again, fewer = jnp.where(none, rest, again), fewer | none
     return growth._replace(
-        passes=note(growth.passes, request, left - fewer, ok),
+        passes=note(growth.passes, request, left - fewer + 1, ok),
         last=note(growth.last, request, again, ok),
         each=growth.each - jnp.where(ok, rate, 0.0),
     )

@@ -77,6 +77,6 @@ def _without(rules: Rules, s: State, slot: Array, there: Array) -> tuple[Array, 
     else:
         last, now = rules.tokens(s, s.steps)
         tokens = get(last, slot), get(now, slot)
-    one = None if s.growth is None else s.growth.of(slot)
+    one = s.growth and s.growth.of(slot)
     left = drafted.to_come(get(s.ends, slot) - s.steps, one)
     return rules.summed(s, left, tokens, there, -1)

@@ -93,7 +93,7 @@ class PrefillFirst(Rules):
     def charge(self, s: State, feed: Feed) -> Array:
         """Tokens to come, whole, less the share that ``fits`` counts of those in slots."""
         coming = jnp.minimum(feed.coming, self.clip)
-        now, before = drafted.to_come(feed.out - 1, None if s.growth is None else s.growth.next)
+        now, before = drafted.to_come(feed.out - 1, feed.drafts and feed.drafts.each_of)
         counted = s.ratio * jnp.minimum(jnp.where(s.decoded, before, now), self.clip)
         return self.block + jnp.where(feed.cut, 0.0, coming - counted)
 

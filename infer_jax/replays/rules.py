@@ -31,6 +31,7 @@ class Feed(NamedTuple):
     chunk: Array  # tokens of this part
     cut: Array  # whether some remain
     found: "Found | None" = None  # in the cache, where prompts are kept
+    drafts: drafted.NextDrafts | None = None  # where tokens are drafted
 
 
 @spec

@@ -130,7 +130,8 @@ class Server(NamedTuple):
         waits = (self.arrives(s) <= 0.0) | s.up_back
         whole = get(self.requests.prompt, at) + lost
         coming = get(self.requests.output, at) - lost
-        out = coming if s.growth is None else 1 + s.growth.up_passes
+        drafts = drafted.look(s.growth, self.requests.drafts, at)
+        out = coming if drafts is None else 1 + drafts.passes
         found = prefix_cache.look(self.rules, s, self.requests)
         hit = get(self.requests.cached, at) if found is None else found.all * self.rules.block
         if s.space is not None:
@@ -142,7 +143,7 @@ class Server(NamedTuple):
             self.rules.chunked > 0, lax.div(s.left, self.rules.unit) * self.rules.unit, 0
         )
         chunk = jnp.where(cut, part, rest)
-        return Feed(at, begun, waits, whole, out, coming, done, chunk, cut, found)
+        return Feed(at, begun, waits, whole, out, coming, done, chunk, cut, found, drafts)
 
     def ahead(self, s: State) -> State:
         """The state with what it needs to know of the next request and of the head of the queue.
@@ -155,7 +156,7 @@ class Server(NamedTuple):
             back = (s.taken < s.back) & (get(s.stamp, ring) <= s.head)
             at = jnp.where(back, get(s.again, ring), at)
         s = s._replace(up=jnp.where(s.part >= 0, s.part, at), up_back=back)
-        s = s._replace(growth=drafted.ahead(s.growth, self.requests.drafts, s.up))
+        s = s._replace(growth=drafted.ahead(s.growth, s.up))
         if not self.rules.preempts:
             return s
         return s._replace(
@@ -206,7 +207,7 @@ class Server(NamedTuple):
         first = all_of_it & (s.up_lost == 0) if self.rules.preempts else all_of_it
         base = feed.whole + 1 - (ready if s.growth is None else 0)
         now = feed.whole + 1 - ready + s.steps
-        left = drafted.to_come(end - s.steps, None if s.growth is None else s.growth.next)
+        left = drafted.to_come(end - s.steps, feed.drafts and feed.drafts.each_of)
         return s._replace(
             head=head + new_head,
             taken=taken,
@@ -231,7 +232,7 @@ class Server(NamedTuple):
             first=note(s.first, at, s.turn, first),
             ready=note(s.ready, at, s.turn, all_of_it),
             last=note(s.last, at, end, all_of_it),
-            growth=drafted.fed(s.growth, slot, ready, all_of_it),
+            growth=drafted.fed(s.growth, feed.drafts, slot, ready, all_of_it),
             kept=prefix_cache.admitted(s, self.requests, feed.found, new, once, self.rules.block),
         )
 
@@ -372,7 +373,7 @@ class Server(NamedTuple):
         done, lags = go & (s.ends <= steps), self.rules.overlap > 0
         s = drafted.flying(s, steps, ~prompts & ~idle, lags)
         tokens = self.rules.tokens(s, steps)
-        to_come = drafted.to_come(s.ends - steps, None if s.growth is None else s.growth.each_of)
+        to_come = drafted.to_come(s.ends - steps, s.growth and s.growth.each_of)
         watched = self.rules.watched(*to_come, *tokens)
         kept = s.base + steps if s.growth is None else jnp.zeros_like(s.base)
         over = swept(s, done, kept, self.rules.leaving(s, *tokens), watched)
