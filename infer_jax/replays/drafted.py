@@ -27,6 +27,10 @@ class Drafts(NamedTuple):
         more = size - len(self.passes)
         return Drafts._make(np.concatenate([x, np.ones(more, x.dtype)]) for x in self)
 
+    def of(self, some: np.ndarray | slice) -> "Drafts":
+        """Those of some requests."""
+        return Drafts._make(np.asarray(x)[some] for x in self)
+
 
 def drawn_drafts(
     output: ArrayLike, acceptance: ArrayLike, drafts: int, random: np.random.Generator

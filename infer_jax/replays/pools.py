@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from infer_jax.errors import InputError
+from infer_jax.replays.drafted import Drafts
 from infer_jax.replays.log import Log
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
@@ -71,7 +72,8 @@ def serve_pools(
     ``crossing`` seconds the pools' router deals them, in order, to the instances that decode, which
     have all of the prompt but its last token in the cache and yield every token. So vLLM's
     NixlConnector does (docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage: the prefill
-    instance is asked for one token, the proxy forwards the request).
+    instance is asked for one token, the proxy forwards the request). Drafts are of the pool that
+    decodes: its rules have them, those of the other pool none.
 
     A pool that decodes does not act on the one before it but through arrivals, so that each
     instance is replayed by itself. With ``concurrency`` a request is sent when it arrives or an
@@ -82,15 +84,15 @@ def serve_pools(
     as many rounds as requests follow each other.
 
     Raises:
-        InputError: a request that an instance never holds; drafts or a prefix cache.
+        InputError: a request that an instance never holds; a prefix cache.
     """
-    for name in ("drafts", "prefixes"):
-        if getattr(requests, name) is not None:
-            raise InputError("serve_pools", name, "given", "none: they are of a single pool")
+    if requests.prefixes is not None:
+        raise InputError("serve_pools", "prefixes", "given", "none: they are of a single pool")
     count = int(requests.count)
     prompt, output, cached = (np.asarray(x)[:count] for x in (requests.prompt, requests.output,
                                                               requests.cached))  # fmt: skip
-    given = _Given(prefill, decode, prompt, output, cached, crossing, router)
+    drafts = None if requests.drafts is None else requests.drafts.of(np.arange(count))
+    given = _Given(prefill, decode, prompt, output, cached, drafts, crossing, router)
     asked = np.asarray(requests.arrival, float)[:count]
     if concurrency is None:
         return given.round(asked)
@@ -118,6 +120,7 @@ class _Given(NamedTuple):
     prompt: np.ndarray
     output: np.ndarray
     cached: np.ndarray
+    drafts: Drafts | None
     crossing: Crossing
     router: float
 
@@ -131,7 +134,8 @@ class _Given(NamedTuple):
         handed = fed + np.asarray(self.crossing(self.prompt, fed - first["admitted"]))
         order = np.argsort(handed, kind="stable")
         there = (x[order] for x in (handed, self.prompt, self.output, self.prompt - 1))
-        second, two, late = _dealt(self.decode, *there)
+        drafts = None if self.drafts is None else self.drafts.of(order)
+        second, two, late = _dealt(self.decode, *there, drafts)
         back = np.empty(count, int)
         back[order] = np.arange(count)
         return Pooled(
@@ -142,7 +146,12 @@ class _Given(NamedTuple):
 
 
 def _dealt(
-    pool: Pool, arrival: np.ndarray, prompt: np.ndarray, output: np.ndarray, cached: np.ndarray
+    pool: Pool,
+    arrival: np.ndarray,
+    prompt: np.ndarray,
+    output: np.ndarray,
+    cached: np.ndarray,
+    drafts: Drafts | None = None,
 ) -> tuple[dict[str, np.ndarray], np.ndarray, list[Log]]:
     """What the instances of a pool do with requests in order, which they get in turn."""
     names = ("admitted", "first", "last", "preempted")
@@ -150,7 +159,8 @@ def _dealt(
     logs: list[Log] = []
     for copy in range(min(pool.copies, len(arrival))):
         own = slice(copy, None, pool.copies)
-        given = Requests.of(arrival[own], prompt[own], output[own], cached[own])
+        dealt = None if drafts is None else drafts.of(own)
+        given = Requests.of(arrival[own], prompt[own], output[own], cached[own], dealt)
         log: Log = jax.device_get(serve(pool.step, pool.rules, given))
         for name, column in columns.items():
             column[own] = np.asarray(getattr(log, name))[: int(log.count)]

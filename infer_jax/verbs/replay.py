@@ -116,7 +116,7 @@ def replay(
     plan = _plan(asked.model.architecture, tp, pp, ep, dp, pools)
     name, model, its = _estimator(asked, estimator, engine)
     wanted = DraftOptions(draft, acceptance, heads)
-    drafted = drafts_of(asked.model, drafts, wanted, pools=pools is not None)
+    drafted = drafts_of(asked.model, drafts, wanted)
     shared = shared_prefix(prefix_len, num_prefixes)
     lengths = lengths_of(trace, isl, osl, range_ratio, enable_prefix_caching, shared)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
@@ -197,7 +197,7 @@ def _server(
         server = with_host(server, sizes.host, asked, tp, mean_tokens)
         server = with_swap(server, sizes.swap, asked, tp, mean_tokens)
         return server, partial(_run, server)
-    pair = pair_of(pools, *given, (sizes, sizes), mean_tokens)
+    pair = pair_of(pools, *given, (sizes, sizes), mean_tokens, drafts)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
 
 

@@ -39,14 +39,12 @@ def with_drafts(drafts: ReplayDrafts | None, requests: Arriving, seed: float, ru
     return requests._replace(drafts=passes)
 
 
-def drafts_of(
-    model: Model, count: float | None, wanted: DraftOptions, *, pools: bool
-) -> ReplayDrafts | None:
+def drafts_of(model: Model, count: float | None, wanted: DraftOptions) -> ReplayDrafts | None:
     """The drafts that options ask for; None where they ask for none.
 
     Raises:
         InputError: drafts without an acceptance or the other way round, more than the curve of
-            acceptance has, two pools.
+            acceptance has.
     """
     text = None if wanted.acceptance is None else str(wanted.acceptance)
     if count is not None and text is None:
@@ -56,8 +54,6 @@ def drafts_of(
         return None
     if count is None:
         raise ask("--drafts", "How many tokens does a pass draft for each request?", "--drafts 3")
-    if pools:
-        raise refuse("--drafts", count, "in one pool: drafts of two pools are not replayed")
     known = np.atleast_1d(drafts.acceptance).shape[0]
     if np.ndim(drafts.acceptance) and count > known:
         allowed = f"at most {known}: of later positions no acceptance is known"

@@ -5,17 +5,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.estimators.serving.mixed import mixed_time
 from infer_jax.physics import decoder, pipelining
 from infer_jax.replays import Pool, Pooled, Requests, serve_pools
 from infer_jax.specs import Architecture, Hardware
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
 from infer_jax.verbs.replay_server import OPTIONS, ReplayedInstance, Sizes, series_of, server_of
@@ -91,8 +90,9 @@ def pair_of(
     hardware: Hardware,
     sizes: tuple[Sizes, Sizes],
     mean_tokens: float,
+    drafts: ReplayDrafts | None = None,
 ) -> Pair:
-    """A server of each pool, of sizes of its own, and the link between them.
+    """A server of each pool, of sizes of its own, and the link between them; the second drafts.
 
     Raises:
         InputError: an engine whose hand-over is not replayed, or an instance without room.
@@ -101,8 +101,8 @@ def pair_of(
         raise refuse("--engine", engine, f"{ENGINE}: hand-overs of other engines are not replayed")
     both = (split.prefill_tp, split.decode_tp)
     first, second = (
-        server_of(engine, model, arch, hardware, {"tp": tp}, own, mean_tokens)
-        for tp, own in zip(both, sizes, strict=True)
+        server_of(engine, model, arch, hardware, {"tp": tp}, own, mean_tokens, drafted)
+        for tp, own, drafted in zip(both, sizes, (None, drafts), strict=True)
     )
     plans = [Deployment.of(tp=tp) for tp in both]
     copies = {"prefill_copies": split.prefill_instances, "decode_copies": split.decode_instances}
@@ -128,7 +128,7 @@ def pools_in(pair: Pair) -> tuple[Pool, Pool]:
     """Both pools as the replay takes them."""
     split = pair.split
     first, second = (
-        Pool(Partial(mixed_time, server.pass_), server.rules, int(copies))
+        Pool(server.step, server.rules, int(copies))
         for server, copies in (
             (pair.prefill, split.prefill_instances),
             (pair.decode, split.decode_instances),
@@ -150,7 +150,8 @@ def run_pools(
     cached = np.zeros(count)
     for copy in range(min(many, count)):
         cached[copy::many] = requests.of_one(copy, many).cached(pair.prefill.tokens)
-    given = Requests.of(requests.arrival, requests.prompt, requests.output, cached)
+    lengths = requests.arrival, requests.prompt, requests.output
+    given = Requests.of(*lengths, cached, requests.drafts)
     loop = None if concurrency is None else int(concurrency)
     try:
         done = serve_pools(

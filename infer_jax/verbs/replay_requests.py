@@ -126,7 +126,7 @@ class Arriving(NamedTuple):
         """Those that a router deals to one of some copies in turn."""
         dealt = slice(copy, None, copies)
         times = (self.arrival[dealt], self.prompt[dealt], self.output[dealt])
-        drafts = None if self.drafts is None else Drafts(*(x[dealt] for x in self.drafts))
+        drafts = None if self.drafts is None else self.drafts.of(dealt)
         return Arriving(*times, self.hashes[dealt], drafts, self.length)
 
     def requests(self, rules: Rules, tokens: float) -> Requests:

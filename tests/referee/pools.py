@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from .schedulers import Engine, Pass, Request, StepTime, began, ended
+from .schedulers import Engine, Pass, Request, StepTime, began, ended, one_token
 
 
 @dataclass
@@ -45,9 +45,10 @@ def serve(
     crossing: Callable[[int, float], float],
     router: float = 0.0,
     concurrency: int | None = None,
+    yields: Callable[[], int] = one_token,
 ) -> list[tuple[Request, Request]]:
     """Every request in the pool that prefills and in the one that decodes, dealt in turn."""
-    both = [(Request(i, t, p, 1, c), Request(i, 0.0, p, o, p - 1))
+    both = [(Request(i, t, p, 1, c), Request(i, 0.0, p, o, p - 1, yields=yields))
             for i, (t, p, o, c) in enumerate(lengths)]  # fmt: skip
     asked = [t for t, *_ in lengths]
     order, events = count(), []

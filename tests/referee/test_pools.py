@@ -1,5 +1,6 @@
 """Two pools, replayed, against the referee that runs all instances on one clock."""
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,9 +36,17 @@ def crossing(prompt, seconds):
     return 0.013 + 1.1e-6 * prompt + 0.07 * seconds
 
 
-@pytest.mark.parametrize("loop", [None, 3, 20])
-def test_as_the_referee_has_them(loop):
-    """Arrivals, prompts, hand-overs, first and last tokens; prefill the slower pool, or decode."""
+def verifying(drafts, own, decoding, *rest):
+    """A pass feeds every request that decodes a token and its drafts."""
+    return step_time(own, decoding * (1 + drafts), *rest)
+
+
+@pytest.mark.parametrize(("loop", "drafts"), [(None, 0), (3, 0), (20, 0), (20, 2)])
+def test_as_the_referee_has_them(loop, drafts):
+    """Arrivals, prompts, hand-overs, first and last tokens; prefill the slower pool, or decode.
+
+    With drafts, all of which are accepted, in the pool that decodes.
+    """
     preempted = 0
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -47,20 +56,18 @@ def test_as_the_referee_has_them(loop):
         arrival = np.zeros(MANY) if loop else np.cumsum(rng.exponential(0.05, MANY))
         common: dict[str, Any] = {"slots": 16, "blocks": 180, "block": 16}
         sides = []
-        for own, budget, copies in ((first, 512, COPIES[0]), (second, 256, COPIES[1])):
-            rules = Preempting.of(**common, budget=budget)
-            engines = [schedulers.Vllm(**common, budget=budget) for _ in range(copies)]
-
-            def step(b, c, n, p, own=own):
-                return step_time(own, b, c, n, p)
-
-            pool = Pool(Partial(step_time, Machine(*map(jnp.asarray, own))), rules, copies)
+        for own, budget, k, many in ((first, 512, 0, COPIES[0]), (second, 256, drafts, COPIES[1])):
+            rules = Preempting.of(**common, budget=budget, drafts=k)
+            engines = [schedulers.Vllm(**common, budget=budget, drafts=k) for _ in range(many)]
+            pool = Pool(Partial(verifying, float(k), Machine(*map(jnp.asarray, own))), rules, many)
+            step = partial(verifying, k, own)
             sides.append((pool, [pools.Instance(e, step) for e in engines]))
-        asked = Requests.of(arrival, prompt, output, cached)
+        passes = drawn_drafts(output, 1.0, drafts, rng) if drafts else None
+        asked = Requests.of(arrival, prompt, output, cached, passes)
         (one, ones), (two, twos) = sides
         ours = serve_pools(one, two, asked, crossing, router=0.004, concurrency=loop)
         lengths = list(zip(*(x.tolist() for x in (arrival, prompt, output, cached)), strict=True))
-        theirs = pools.serve(ones, twos, lengths, crossing, 0.004, loop)
+        theirs = pools.serve(ones, twos, lengths, crossing, 0.004, loop, lambda: 1 + drafts)
         expected = {
             "arrival": [p.arrival for p, _ in theirs],
             "admitted": [p.admitted for p, _ in theirs],
@@ -84,11 +91,7 @@ def test_what_is_refused():
         serve_pools(pool, pool, asked, lambda p, s: 0.0)
     with pytest.raises(InputError, match="concurrency"):
         serve_pools(pool, pool, asked, lambda p, s: 0.0, concurrency=0)
-    drafts = drawn_drafts([5], 0.5, 3, np.random.default_rng(0))
     prefixes = Prefixes.of([[1]], [40], length=48, block=16)
-    for name, given in (
-        ("drafts", Requests.of([0.0], [40], [5], drafts=drafts)),
-        ("prefixes", Requests.of([0.0], [40], [5], prefixes=prefixes)),
-    ):
-        with pytest.raises(InputError, match=f"{name} is 'given'"):
-            serve_pools(pool, pool, given, lambda p, s: 0.0)
+    given = Requests.of([0.0], [40], [5], prefixes=prefixes)
+    with pytest.raises(InputError, match="prefixes is 'given'"):
+        serve_pools(pool, pool, given, lambda p, s: 0.0)

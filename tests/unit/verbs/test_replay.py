@@ -493,6 +493,15 @@ def test_two_pools_answer_what_their_command_prints():
     assert both.energy is not None and both.energy > 0
 
 
+def test_the_pool_that_decodes_drafts():
+    both = ij.replay(*SERVER, **{**CLOSED, "tp": None}, **SPLIT, **DRAFTED)
+    run = both.runs[0]
+    assert float(both.server.rules.drafts) == 3
+    assert 1.5 < both.to_dict()["tokens_per_pass"] < 2.4
+    spent = (run.last - run.first).sum()
+    assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -500,7 +509,6 @@ def test_two_pools_answer_what_their_command_prints():
         ({**SPLIT, "tp": 1}, "tp is '?1'?; allowed: without prefill_tp"),
         ({**SPLIT, "tp": None, "engine": "sglang"}, "engine is 'sglang'; allowed: vllm"),
         ({**SPLIT, "tp": None, "decode_tp": 3}, "tp"),
-        ({**SPLIT, "tp": None, **DRAFTED}, "drafts is '?3'?; allowed: in one pool"),
     ],
 )
 def test_what_two_pools_refuse(options, said):
