@@ -11,8 +11,9 @@ from jax import Array
 from experiments._validation.row import Row, system
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.serving import ENGINES, Deployment, Serving, ServingWorkload, Shape
+from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
+from infer_jax.physics.energy import Draw, power_at
 from infer_jax.specs import Architecture, ForwardPass, Hardware
 
 # what servers of the rows were started with: 0.9 is the default of vLLM until 0.20, and what
@@ -30,6 +31,8 @@ class Facts(NamedTuple):
     per: Any
     balanced: Any
     kept: Any
+    metered: Any
+    draw: Draw
 
 
 class Loop(NamedTuple):
@@ -58,6 +61,8 @@ def inputs(row: Row, serving: Serving) -> Loop:
         per=row.per,
         balanced=row.balanced,
         kept=row.kept,
+        metered=row.metered,
+        draw=serving.fitted(own).draw,
     )
     assert row.served is not None and row.work is not None and row.plan is not None
     arch = row.served.architecture() if row.asked == "pools" else None
@@ -66,7 +71,8 @@ def inputs(row: Row, serving: Serving) -> Loop:
 
 def asked_of(model: Serving, facts: Facts) -> Serving:
     """The estimator for a row's server."""
-    chosen = {n: getattr(facts, n) for n in ("engine", "generation", "visible", "acceptance")}
+    names = ("engine", "generation", "visible", "acceptance", "draw")
+    chosen = {n: getattr(facts, n) for n in names}
     return model.replace(**chosen, skew=model.skew * (1.0 - facts.balanced))
 
 
@@ -80,8 +86,14 @@ def loop(model: Serving, given: Loop) -> Answers:
         "ttft": found.ttft,
         "e2e": found.latency,
         "throughput": found.throughput,
-        "power": found.power,
+        "power": metered(found.power, own, given),
     }
+
+
+def metered(power: Array, own: Serving, given: Loop) -> Array:
+    """Watts that a meter shows that ran longer than the server was busy."""
+    idle = given.hardware.power * own.draw.idle
+    return given.facts.metered * power + (1.0 - given.facts.metered) * idle
 
 
 def undrafted(plan: Deployment) -> Deployment:
@@ -129,6 +141,7 @@ def pools(model: Serving, given: Loop) -> Answers:
     # drafts are of decoding alone
     first = own.step(given.arch, given.hardware, prompt, plan.prefill)
     second = own.token(given.shape, given.hardware, token, plan.decode)
+    assert isinstance(first, Pass)
     passes = work.replace(batch=decoding)
     found = both.joined(given.arch, given.hardware, passes, plan, (first, second))
     latency = found.ttft + (work.osl - 1.0) * found.tpot
@@ -140,7 +153,28 @@ def pools(model: Serving, given: Loop) -> Answers:
         "ttft": found.ttft,
         "e2e": requests / rate,
         "throughput": rate * work.osl / (found.chips * given.facts.per),
+        "power": _pools_power(
+            own, given, (first, second), (rate, rate * (work.osl - 1.0)), decoding
+        ),
     }
+
+
+def _pools_power(
+    own: Serving, given: Loop, each: tuple[Pass, Pass], rates: tuple[Array, Array], decoding: Array
+) -> Array:
+    """Mean watts of a chip of two pools, by the passes of each that a second needs."""
+    plan, total, chips = given.plan, jnp.asarray(0.0), jnp.asarray(0.0)
+    assert isinstance(plan, Pools)
+    pools = (
+        (plan.prefill, plan.prefill_copies, plan.prefill_batch),
+        (plan.decode, plan.decode_copies, decoding),
+    )
+    for (own_plan, copies, batch), phase, rate in zip(pools, each, rates, strict=True):
+        number = copies * own_plan.instance
+        watts = power_at(given.hardware.power, phase, rate / batch / copies, own.draw)
+        total = total + number * watts
+        chips = chips + number
+    return total / chips
 
 
 def ideal(model: Serving, given: Loop) -> Answers:
@@ -233,15 +267,24 @@ def _replays(rows: Sequence[Row], model: Serving, found: dict[str, np.ndarray]) 
             column[i] = values[row.place]
 
 
-def answers(rows: Sequence[Row], model: Serving, law: str | None = None) -> dict[str, np.ndarray]:
+def _repeated(draw: Draw, count: int) -> Draw:
+    return jax.tree.map(lambda x: np.full(count, float(x)), draw)
+
+
+def answers(
+    rows: Sequence[Row], model: Serving, law: str | None = None, draw: Draw | None = None
+) -> dict[str, np.ndarray]:
     """Each metric of all rows by a model, NaN where the question has no such answer.
 
-    ``law``: that of every row in place of the one that it asks, but of single passes.
+    ``law``: that of every row in place of the one that it asks, but of single passes. ``draw``:
+    what every chip draws in place of what its generation does.
     """
     found: dict[str, np.ndarray] = {}
     for places, given in stacked(rows, shipped()):
         asked = rows[places[0]].asked
         name = asked if law is None or asked == "pass" else law
+        if draw is not None:
+            given = given._replace(facts=given.facts._replace(draw=_repeated(draw, len(places))))
         for metric, values in PROGRAMS[name](model, given).items():
             column = found.setdefault(metric, np.full(len(rows), np.nan))
             column[places] = np.asarray(values)

@@ -3,7 +3,8 @@
 Columns as in the tables of GloriaXimingLu/inferencex-profiling (@237385b), tab-separated. A label
 says how many are in flight (``c16``); mean lengths follow from the rates. The rows of
 ``spec_accept_rate`` drafted 7 tokens with EAGLE3, whose head is a layer: its acceptance is the
-one at which the mean of 7 positions is what the row says.
+one at which the mean of 7 positions is what the row says. The power meter ran longer than the
+server was busy: ``gpu_util_mean`` is the share of its time in which a kernel ran.
 """
 
 import re
@@ -60,6 +61,7 @@ def _row(cells: Cells) -> Row:
     if isl <= 0.0:
         raise UnusableError("tot_tput is not above out_tput")
     accepted = optional(cells, "spec_accept_rate")
+    busy = optional(cells, "gpu_util_mean") or 100.0
     if accepted is not None and accepted >= 1.0:
         raise UnusableError("spec_accept_rate is not below 1")
     drafting = accepted is not None
@@ -82,4 +84,5 @@ def _row(cells: Cells) -> Row:
         group=f"gpt-oss-120b h200 vllm {'eagle3' if drafting else 'none'}",
         acceptance=None if accepted is None else acceptance(accepted),
         date="2026-06",
+        metered=min(busy / 100.0, 1.0),
     )

@@ -60,6 +60,8 @@ SYSTEMS = {
 ENGINES = {"sglang": "sglang", "trt": "trtllm", "vllm": "vllm", "atom": "vllm"}
 AMD = ("mi300x", "mi325x", "mi355x")
 DRAFTS = {False: 3.0, True: 1.0}  # without and with attention data parallelism
+DRAWN = 0.9  # mean over stated length
+IDLE = 0.5  # share of the stated requests in flight below which a run was mostly idle
 POLLING = (10.0, 30.0)  # passes between two looks for new requests: below 16 in flight, from 16 on
 
 
@@ -132,7 +134,17 @@ def _row(cells: Cells) -> Row:
         asked="pools" if pools else "loop",
         date=(cells.get("date") or "").strip(),
         per=per,
+        metered=1.0 if pools else _busy(cells, measured, load),
     )
+
+
+def _busy(cells: Cells, measured: dict[str, float], load: float) -> float:
+    """Requests in flight (throughput times latency) over those stated; 1 from ``IDLE`` on."""
+    if not {"throughput", "e2e"} <= set(measured):
+        return 1.0
+    tokens = measured["throughput"] * number(cells, "decode_tp") * measured["e2e"]
+    share = tokens / (number(cells, "osl") * DRAWN * load)
+    return share if share < IDLE else 1.0
 
 
 def _measured(cells: Cells) -> dict[str, float]:

@@ -12,6 +12,7 @@ from experiments._report import SHARED
 from experiments._validation import (
     gpt_oss,
     inferencex,
+    ml_energy,
     mlperf,
     open_loop,
     per_request,
@@ -46,6 +47,7 @@ TABLES = (
     _kind("TensorRT-LLM maximum throughput", trtllm),
     _kind("ROCm vLLM", rocm),
     _kind("gpt-oss on H200", gpt_oss),
+    _kind("ML.ENERGY", ml_energy),
     _kind("MLPerf", mlperf),
     _kind("rates on H100", open_loop),
     _kind("wide experts", wide_experts),

@@ -123,7 +123,8 @@ class Row:
     ``replay``, what ``replayed`` says of every request. ``group``: rows of one server share it.
     ``fitted``: whether the shipped fit saw this very row. ``acceptance``: of drafts, where the row
     knows it. ``per``: share of all chips that throughput is of. ``balanced``: whether all experts
-    were given as many tokens. ``place``: where in the answers of a replay the row's own are.
+    were given as many tokens. ``metered``: share of the power meter's time in which the server was
+    busy. ``place``: where in the answers of a replay the row's own are.
     """
 
     id: str
@@ -142,6 +143,7 @@ class Row:
     per: float = 1.0
     balanced: float = 0.0
     kept: float = 1.0
+    metered: float = 1.0
     replayed: "Replayed | None" = None
     place: int = 0
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments._validation.row import METRICS, Row, system
-from infer_jax.catalog.published import UNSEEN_WITHIN, Within
+from infer_jax.catalog.published import UNSEEN_WITHIN, Within, power_errors
 from infer_jax.estimators import make, trust
+from infer_jax.estimators.serving import GENERATIONS
 
 SHARE = 80
 
@@ -68,7 +69,7 @@ def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
     """The 80 % bands that `infer-jax estimate` prints beside TPOT and TTFT of each row.
 
     Those of latency and throughput have both times at the same end of theirs; those of two pools
-    are what `plan --confidence` believes.
+    are what `plan --confidence` believes; those of power are of rows left out of its fit.
     """
     edges = {end: {n: np.full(len(rows), np.nan) for n in ("tpot", "ttft")} for end in (0, 1)}
     for i, row in enumerate(rows):
@@ -78,6 +79,10 @@ def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
                 edges[end][name][i] = found[name][i] * factor
     for bound in edges.values():
         bound["ttft_mean"] = bound["ttft_median"] = bound["ttft"]
+    if "power" in found:
+        ends = np.asarray([_of_power(row) for row in rows]).T
+        for end, bound in edges.items():
+            bound["power"] = found["power"] * ends[end]
     if {"tpot", "ttft", "e2e", "throughput"} <= set(found):
         first, whole = found["ttft"], found["e2e"]
         for end, bound in edges.items():
@@ -85,6 +90,14 @@ def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
             bound["e2e"] = bound["ttft"] + rest
             edges[1 - end]["throughput"] = found["throughput"] * whole / bound["e2e"]
     return Bands(edges[0], edges[1])
+
+
+def _of_power(row: Row) -> tuple[float, float]:
+    """The 80 % band of power, as a row's generation has it, over the prediction."""
+    own = system(row.system).coefficients.get("serving", {})
+    known = own and "generation" in own
+    name = GENERATIONS[int(own["generation"])] if known else "unseen"
+    return power_errors(name).within[SHARE]
 
 
 def _within(row: Row) -> Within:

@@ -1,45 +1,85 @@
 """How much power does a chip draw, and what energy does a token take?"""
 
+from typing import Protocol
+
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.catalog.published import power_shares
 from infer_jax.specs import Spec, number, spec
+
+_MEAN = power_shares()  # of a chip of no generation with measured power
 
 
 @spec
 class Draw(Spec):
     """What a chip draws, as shares of its board power, and what its building adds.
 
-    Sources: 80 W of 700 W idle (H200, measured, Serial Alice GPU energy benchmark, 2026);
-    decoding that saturates memory draws up to 300 W of 700 W (H200; Ma et al. 2026, arXiv
-    2605.11999, abstract); compute-bound work reaches the board power (680 W and 943 W of 700 W
-    and 1000 W, H100 and B200, the same benchmark). 1.56: mean power usage effectiveness of the
-    largest sites in the Uptime Institute's survey of 2024.
+    Shares are fitted to servers whose power was measured (`python experiments/power.py`); without
+    ``of_generation`` they are the mean of the generations that have such rows. 1.56: mean power
+    usage effectiveness of the largest sites in the Uptime Institute's survey of 2024.
     """
 
-    idle: Array = number("drawn by a chip at rest", kind="fraction", high=1, default=80.0 / 700.0)
-    memory: Array = number(
-        "drawn while memory is saturated and nothing is computed",
+    idle: Array = number("drawn by a chip at rest", kind="fraction", high=1, default=_MEAN["idle"])
+    active: Array = number(
+        "drawn in a pass that only waits, for launches or other chips",
         kind="fraction",
         high=1,
-        default=300.0 / 700.0,
+        default=_MEAN["active"],
+    )
+    memory: Array = number(
+        "drawn while memory is saturated and nothing is computed",
+        kind="size",
+        default=_MEAN["memory"],
     )
     compute: Array = number(
-        "drawn while computing is saturated", kind="fraction", high=1, default=1.0
+        "drawn while computing is saturated, without the limit of the board",
+        kind="size",
+        default=_MEAN["compute"],
     )
     pue: Array = number(
         "power of the building over power of its machines", kind="size", low=1, default=1.56
     )
 
 
-def power(board: Array, reading: Array, computing: Array, draw: Draw) -> Array:
-    """Watts of a chip whose memory and arithmetic are busy for these shares of the time.
+def power(board: Array, busy: Array, reading: Array, computing: Array, draw: Draw) -> Array:
+    """Watts of a chip that is in a pass, reads memory and computes for these shares of the time.
 
-    P (idle + (memory - idle) u_m + (compute - idle) u_c), at most P compute: linear in each.
+    P (idle + (active - idle) u_p + (memory - active) u_m + (compute - active) u_c), at most P:
+    linear in each share. Idle chips, waits and work draw differently (Chung et al. 2026, arXiv
+    2601.22076).
     """
-    drawn = draw.idle + (draw.memory - draw.idle) * reading
-    drawn = drawn + (draw.compute - draw.idle) * computing
-    return board * jnp.minimum(drawn, draw.compute)
+    drawn = draw.idle + (draw.active - draw.idle) * busy
+    drawn = drawn + (draw.memory - draw.active) * reading
+    drawn = drawn + (draw.compute - draw.active) * computing
+    return board * jnp.minimum(drawn, 1.0)
+
+
+class Spent(Protocol):
+    """Seconds of some work, and of these those in which memory is read and arithmetic done."""
+
+    @property
+    def time(self) -> Array:
+        """All seconds."""
+        ...
+
+    @property
+    def reading(self) -> Array:
+        """Seconds in which memory is read."""
+        ...
+
+    @property
+    def computing(self) -> Array:
+        """Seconds in which arithmetic is done."""
+        ...
+
+
+def power_at(board: Array, spent: Spent, rate: Array, draw: Draw) -> Array:
+    """Watts of a chip that does a piece of work ``rate`` times a second, and rests in between."""
+    busy = jnp.minimum(spent.time * rate, 1.0)
+    reading = jnp.minimum(spent.reading * rate, 1.0)
+    computing = jnp.minimum(spent.computing * rate, 1.0)
+    return power(board, busy, reading, computing, draw)
 
 
 def joules_per_million_tokens(chips: Array, watts: Array, time: Array, tokens: Array) -> Array:

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment, Pass, ServerEstimate, Serving
-from infer_jax.physics.energy import Draw, power
+from infer_jax.physics.energy import Draw, power_at
 from infer_jax.planning.aggregated import Positions, by_rows
 from infer_jax.planning.choose import (
     MILLION,
@@ -116,9 +115,8 @@ def _watts(end: End, plan: Plan, passes: Array, board: Board) -> Array:
     """Watts of a pool that finishes ``passes`` a second, counted once for every sequence."""
     _, copies, sequences, phase = end
     most, draw = board
-    busy = passes / sequences / copies  # passes a second of an instance
-    read, computed = (jnp.minimum(x * busy, 1.0) for x in (phase.reading, phase.computing))
-    return copies * plan.instance * power(most, read, computed, draw) * draw.pue
+    rate = passes / sequences / copies  # passes a second of an instance
+    return copies * plan.instance * power_at(most, phase, rate, draw) * draw.pue
 
 
 class _Priced(NamedTuple):

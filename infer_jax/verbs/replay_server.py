@@ -169,10 +169,8 @@ def _watts_of(law: Callable[..., Spent], m: Mixed | Ranked, *path: Array) -> Arr
     ) -> Array:
         middle = context + grows * (count - 1.0) / 2.0
         spent = law(m.context, decoding, middle, fed, pairs)
-        busy = jnp.where(count > 0, 1.0 / (spent.time if seconds is None else seconds), 0.0)
-        reading, computing = (jnp.minimum(x * busy, 1.0) for x in (spent.reading, spent.computing))
-        power = m.context.hardware.power
-        return energy.power(power, reading, computing, m.context.model.draw)
+        rate = jnp.where(count > 0, 1.0 / (spent.time if seconds is None else seconds), 0.0)
+        return energy.power_at(m.context.hardware.power, spent, rate, m.context.model.draw)
 
     return jax.vmap(one)(*path)
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
         partitioning_model_names as partitioning_model_names,
         partitioning_parameters as partitioning_parameters,
     )
+    from infer_jax.catalog.published.power import (
+        power_errors as power_errors,
+        power_shares as power_shares,
+    )
     from infer_jax.catalog.published.serving import (
         UNSEEN as UNSEEN,
         Errors as Errors,
@@ -52,6 +56,7 @@ __getattr__, __dir__ = on_demand(
             "partitioning_hardware partitioning_model partitioning_model_names "
             "partitioning_parameters"
         ),
+        "power": "power_errors power_shares",
         "serving": (
             "UNSEEN Errors Fitted Measured serving_coefficients serving_errors serving_measured"
         ),

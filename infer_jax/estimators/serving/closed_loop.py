@@ -270,12 +270,11 @@ def per_tokens(
 
 
 def mean_power(c: Context, done: Passes, flight: Flight, osl: Array, latency: Array) -> Array:
-    """Mean power of a chip, W, by the shares of the time that it reads and computes."""
+    """Mean power of a chip, W, by the shares of the time that it is in passes and works."""
     # a group's work in a request's time: its own decode steps, and everyone's prompts once
     busy = pass_terms.joined(done.decode.times(osl), done.joining.times(flight.group))
     present = latency * flight.running / flight.batch
-    reading, computing = (jnp.minimum(x / present, 1.0) for x in (busy.reading, busy.computing))
-    return energy.power(c.hardware.power, reading, computing, c.model.draw)
+    return energy.power_at(c.hardware.power, busy, 1.0 / present, c.model.draw)
 
 
 def server_estimate(

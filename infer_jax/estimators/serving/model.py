@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.catalog.published import power_shares
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
@@ -82,6 +83,8 @@ class Serving(Coefficients, Estimator):
     def fitted(self, coefficients: Mapping[str, float]) -> "Serving":
         """This variant with other coefficients, by dotted path (``vllm.layer_gap``).
 
+        A generation brings the power that its chips draw; without one it is that of a mean chip.
+
         Raises:
             InputError: a name that is no coefficient, or a value out of bounds.
         """
@@ -95,6 +98,9 @@ class Serving(Coefficients, Estimator):
                 changed = changed.replace(**{head: own})
             else:
                 raise InputError("serving", "coefficient", name, "a path such as vllm.layer_gap")
+        if "generation" in coefficients:
+            drawn = power_shares(GENERATIONS[int(coefficients["generation"])])
+            changed = changed.replace(draw=changed.draw.with_(**drawn))
         return changed
 
     @property

@@ -240,12 +240,29 @@ def test_rounds_are_those_of_a_simulated_ring(batches):
     assert max(ready) / rounds == pytest.approx(got, rel=0.03)
 
 
+SHARES = energy.Draw.of(idle=0.1, active=0.4, memory=0.8, compute=1.3)
+
+
+def watts(busy, reading, computing, draw=SHARES):
+    return energy.power(jnp.asarray(700.0), busy, reading, computing, draw)
+
+
 def test_power_between_idle_and_board():
-    draw = energy.Draw()
-    idle, memory, full, over = (
-        float(energy.power(jnp.asarray(700.0), jnp.asarray(m), jnp.asarray(c), draw))
-        for m, c in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
-    )
-    assert (idle, memory, full, over) == pytest.approx((80.0, 300.0, 700.0, 700.0))
+    # at rest, in a pass that only waits, reading, half computing, and at the board's limit
+    shares = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 0.5), (1, 0, 1), (1, 1, 1), (0.5, 0, 0))
+    found = [float(watts(*arrays(*x))) for x in shares]
+    assert found == pytest.approx([70.0, 280.0, 560.0, 595.0, 700.0, 700.0, 175.0])
     joules = energy.joules_per_million_tokens(*map(jnp.asarray, (8.0, 500.0, 2.0, 1000.0)))
     assert float(joules) == pytest.approx(8e6)  # 8 kJ for a thousand tokens
+
+
+def test_power_has_the_slopes_of_its_shares_and_none_at_the_limit():
+    every = jax.grad(lambda x, draw: watts(*x, draw), argnums=(0, 1))
+    shares, draw = every(arrays(0.0, 0.0, 0.0), SHARES)
+    assert [float(x) for x in shares] == pytest.approx([210.0, 280.0, 630.0])
+    assert float(draw.idle) == pytest.approx(700.0) and float(draw.active) == 0.0
+    shares, draw = every(arrays(1.0, 0.3, 0.1), SHARES)
+    assert float(draw.memory) == pytest.approx(210.0) and float(draw.compute) == pytest.approx(70.0)
+    full, draw = every(arrays(1.0, 1.0, 1.0), SHARES)
+    assert [float(x) for x in full] == [0.0, 0.0, 0.0]
+    assert [float(getattr(draw, n)) for n in ("idle", "active", "memory", "compute")] == [0.0] * 4

@@ -1,0 +1,182 @@
+"""What chips draw, fitted to rows with watts: shares of the board's power by make and generation.
+
+A share of a generation is the mean of all makes, times its make's ratio to that, times its own
+ratio to its make's, each with a prior; a make without rows has the mean, a generation without
+rows its make's. How long a chip reads and computes is counted per measured second, so that errors
+of predicted times stay out of the fit; a row whose time per token is predicted more than
+``TIMED`` times too long or short tells nothing of what its chip did meanwhile and is left out.
+Scores and bands are of the whole prediction, times included, for servers that a fit has not seen.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments._validation import estimates
+from experiments._validation.row import Row, system
+from infer_jax.calibration import CAUCHY, Linearised, Prior
+from infer_jax.estimators.serving import GENERATIONS
+from infer_jax.physics import energy
+from infer_jax.specs import Spec, number, spec
+
+FIELDS = ("idle", "active", "memory", "compute")
+# believed before the rows: 80 W of 700 W idle and 680 W while computing (H200, H100; Serial Alice
+# GPU energy benchmark, 2026), and what decoding draws (Ma et al. 2026, arXiv 2605.11999)
+MEAN = {
+    "idle": Prior(0.13, 0.25),
+    "active": Prior(0.4, 0.35),
+    "memory": Prior(0.7, 0.35),
+    "compute": Prior(1.0, 0.35),
+}
+RATIO = 0.2  # of a make to the mean, and of a generation to its make
+MAKES = ("nvidia", "amd")
+MADE_BY = {"hopper": 0, "blackwell": 0, "cdna3": 1, "cdna4": 1}
+SCALE, STEPS, TOLERANCE, TIMED = 0.08, 20, 1e-6, 1.5
+
+
+@spec
+class Shares(Spec):
+    """Shares of the board's power, or ratios of such."""
+
+    idle: Array = number("at rest", kind="size", default=1.0)
+    active: Array = number("in a pass that only waits", kind="size", default=1.0)
+    memory: Array = number("while memory is saturated", kind="size", default=1.0)
+    compute: Array = number("while computing is saturated", kind="size", default=1.0)
+
+
+Tree = tuple[Shares, ...]  # mean, makes, generations
+
+
+class Work(NamedTuple):
+    """What chips of rows did: shares of the time in passes, reading and computing, and metered.
+
+    ``generation``: by number; ``shares``: of the board's power as measured.
+    """
+
+    busy: np.ndarray
+    reading: np.ndarray
+    computing: np.ndarray
+    metered: np.ndarray
+    generation: np.ndarray
+    shares: np.ndarray
+
+    def take(self, places: np.ndarray) -> "Work":
+        """The same of some rows."""
+        return Work._make(x[places] for x in self)
+
+
+class Rows(NamedTuple):
+    """Rows with watts, what their chips did by the estimator's times and by measured ones."""
+
+    rows: Sequence[Row]
+    predicted: Work
+    timed: Work
+    fitted: np.ndarray
+
+    @property
+    def groups(self) -> np.ndarray:
+        """The server of each row."""
+        return np.asarray([row.group for row in self.rows])
+
+
+def with_watts(rows: Sequence[Row]) -> Rows:
+    """The rows that carry watts, on chips whose board power is known."""
+    rows = [row for row in rows if "power" in row.measured and row.asked in ("loop", "pools")]
+    boards = np.asarray([float(system(row.system).hardware.power) for row in rows])
+    model = estimates.shipped()
+    alone = [Row(**{**row.__dict__, "metered": 1.0}) for row in rows]
+    # the power of a chip that draws for one of these alone is the share of its time
+    found = [
+        estimates.answers(
+            alone, model, draw=energy.Draw.of(**dict(zip(FIELDS, shares, strict=True)))
+        )
+        for shares in ((0.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
+    ]
+    busy, reading, computing = (x["power"] / boards for x in found)
+    generation = np.asarray([_generation(row) for row in rows])
+    shares = np.asarray([row.measured["power"] for row in rows]) / boards
+    metered = np.asarray([row.metered for row in rows])
+    predicted = Work(busy, reading, computing, metered, generation, shares)
+    paced = found[0]["tpot"] / np.asarray([row.measured["tpot"] for row in rows])
+    timed = predicted._replace(
+        reading=np.minimum(predicted.reading * paced, 1.0),
+        computing=np.minimum(predicted.computing * paced, 1.0),
+    )
+    return Rows(rows, predicted, timed, (paced < TIMED) & (paced > 1.0 / TIMED))
+
+
+def _generation(row: Row) -> int:
+    return int(system(row.system).coefficients["serving"]["generation"])
+
+
+def start() -> Tree:
+    """Where the fit begins: at what is believed."""
+    mean = Shares.of(**{name: prior.value for name, prior in MEAN.items()})
+    return (mean, *(Shares.of() for _ in (*MAKES, *GENERATIONS)))
+
+
+def shares_of(tree: Tree, generation: str | None) -> dict[str, Array]:
+    """A generation's shares: the mean's times both ratios; of None the mean's."""
+    mean, makes, own = tree[0], tree[1 : 1 + len(MAKES)], tree[1 + len(MAKES) :]
+    if generation is None:
+        return {name: getattr(mean, name) for name in FIELDS}
+    make = makes[MADE_BY[generation]]
+    ratio = own[GENERATIONS.index(generation)]
+    return {n: getattr(mean, n) * getattr(make, n) * getattr(ratio, n) for n in FIELDS}
+
+
+def drawn(tree: Tree, work: Work) -> Array:
+    """Shares of the board's power that meters of rows show."""
+    every = [shares_of(tree, name) for name in GENERATIONS]
+    own = {n: jnp.stack([x[n] for x in every])[work.generation] for n in FIELDS}
+    draw = energy.Draw(pue=jnp.asarray(1.0), **own)
+    busy, reading, computing = (jnp.asarray(x) for x in (work.busy, work.reading, work.computing))
+    busy = energy.power(jnp.asarray(1.0), busy, reading, computing, draw)
+    metered = jnp.asarray(work.metered)
+    return metered * busy + (1.0 - metered) * draw.idle
+
+
+def problem(work: Work) -> Linearised:
+    """The fit of all shares to the metered power of rows."""
+    tree = start()
+    names = [f"{i}.{field}" for i in range(len(tree)) for field in FIELDS]
+    priors = {f"0.{name}": prior for name, prior in MEAN.items()}
+    priors |= {name: Prior(1.0, RATIO) for name in names if not name.startswith("0.")}
+    made = Linearised.of(
+        lambda tree: drawn(tree, work),
+        work.shares,
+        tree,
+        names,
+        priors=priors,
+        scale=SCALE,
+        loss=CAUCHY,
+        tolerance=TOLERANCE,
+    )
+    assert isinstance(made, Linearised)
+    return made
+
+
+def weights(rows: Rows, seen: np.ndarray | None = None) -> np.ndarray:
+    """How much each row counts: a server by the root of its rows, so that repeats count less."""
+    used = rows.fitted if seen is None else rows.fitted & seen
+    _, which, many = np.unique(rows.groups[used], return_inverse=True, return_counts=True)
+    found = np.zeros(len(used))
+    found[used] = many[which] ** -0.5
+    return found
+
+
+def left_out(rows: Rows, way: str) -> np.ndarray:
+    """The share of its board's power of each row, by a fit without its server or generation."""
+    made = problem(rows.timed)
+    begin = made.starts(1, 0.0, 0)
+    labels = rows.groups if way == "servers" else rows.predicted.generation.astype(str)
+    found = np.full(len(rows.rows), np.nan)
+    for label in np.unique(labels):
+        out = labels == label
+        ends, _ = made.solve(begin, weights(rows, ~out), STEPS)
+        tree: Any = made.chosen.place(made.tree, jnp.asarray(ends[0]))
+        found[out] = np.asarray(drawn(tree, rows.predicted.take(out)))
+    return found

@@ -1,0 +1,104 @@
+"""Power: rows that carry watts, the fit of shares to them, and the chips that have which shares."""
+
+import csv
+from io import StringIO
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments._validation import gpt_oss, inferencex, kinds, ml_energy, power, scores
+from experiments.power import OWN
+from infer_jax.catalog import list_systems, load_system
+from infer_jax.catalog.published import power_errors, power_shares
+from infer_jax.estimators import make
+from infer_jax.estimators.serving import GENERATIONS, Deployment, Serving
+
+FOUND = {  # shares of each generation that the rows below are made with
+    "hopper": (0.12, 0.35, 0.8, 1.3),
+    "blackwell": (0.14, 0.45, 0.95, 1.4),
+    "cdna4": (0.17, 0.3, 0.7, 1.0),
+}
+
+
+def lines(text):
+    return list(csv.DictReader(StringIO(text)))
+
+
+def work(count=24, seed=0):
+    """Rows of the three generations, half of them idle for a part of the time."""
+    draw = np.random.default_rng(seed)
+    generation = np.repeat([GENERATIONS.index(name) for name in FOUND], count)
+    reading, computing = (
+        draw.uniform(0.1, 0.7, len(generation)),
+        draw.uniform(0, 0.2, generation.size),
+    )
+    metered = np.where(np.arange(generation.size) % 2, draw.uniform(0.2, 1, generation.size), 1.0)
+    one = np.ones_like(reading)
+    empty = power.Work(one, reading, computing, metered, generation, one)
+    idle, active, memory, compute = np.repeat(np.array(list(FOUND.values())).T, count, axis=1)
+    busy = active + (memory - active) * reading + (compute - active) * computing
+    return empty._replace(shares=metered * np.minimum(busy, 1.0) + (1 - metered) * idle)
+
+
+def test_the_fit_finds_the_shares_that_rows_were_made_with():
+    with jax.enable_x64(True):
+        made = power.problem(work())
+        ends, _ = made.solve(made.starts(1, 0.0, 0), np.ones(len(made.data)), power.STEPS)
+        tree = made.chosen.place(made.tree, jnp.asarray(ends[0]))
+        for name, true in FOUND.items():  # priors draw all to each other
+            found = power.shares_of(tree, name)
+            assert [float(found[n]) for n in power.FIELDS] == pytest.approx(true, rel=0.06)
+        # a generation without rows has its make's shares, between the mean and its sister's
+        mean, made_by, sister = (power.shares_of(tree, x) for x in (None, "cdna3", "cdna4"))
+    for name in power.FIELDS:
+        ends = sorted((float(mean[name]), float(sister[name])))
+        assert ends[0] - 1e-9 <= float(made_by[name]) <= ends[1] + 1e-9
+
+
+def test_rows_of_ml_energy_are_those_that_are_published():
+    read = kinds.read(OWN)
+    assert len(read.rows) == 129 and not read.skipped
+    one = next(row for row in read.rows if row.id == "gpt-oss-120b b200_sxm mxfp4 2 128")
+    assert one.measured == pytest.approx({"tpot": 12.12e-3, "power": 1517.8 / 2})
+    assert isinstance(one.plan, Deployment) and one.work is not None
+    assert float(one.plan.tp) == 2.0 and float(one.work.osl) == 1760.0
+    assert {row.dataset for row in read.rows} == {"ml.energy h100", "ml.energy b200"}
+    assert not ml_energy.read(lines("gpu_model,model\na40,qwen3-8b\n")).rows
+
+
+def test_a_meter_that_ran_longer_than_the_load_says_so():
+    head = "label,completed,mean_tpot_ms,mean_ttft_ms,mean_e2e_ms,power_mean_w,req_tput,out_tput,"
+    row = "c4,40,7,300,7000,465,0.57,510,4600,88\n"
+    (one,) = gpt_oss.read(lines(f"{head}tot_tput,gpu_util_mean\n{row}")).rows
+    assert one.metered == pytest.approx(0.88)
+    tokens = {"throughput": 500.0, "e2e": 9.0}  # 8 GPUs: 39 in flight
+    cells = {"decode_tp": "8", "osl": "1024"}
+    assert inferencex._busy(cells, tokens, 40.0) == 1.0
+    assert inferencex._busy(cells, tokens, 400.0) == pytest.approx(36000 / (921.6 * 400.0))
+
+
+def test_every_chip_draws_what_its_generation_does_and_others_the_mean():
+    unseen = Serving.of().draw
+    assert float(unseen.idle) == power_shares()["idle"]
+    for name in list_systems():
+        system = load_system(name)
+        own = system.coefficients.get("serving", {})
+        serving = make("serving", system.coefficients)
+        assert isinstance(serving, Serving)
+        drawn = serving.draw
+        which = GENERATIONS[int(own["generation"])] if "generation" in own else "unseen"
+        if which == "unseen":  # a chip of Hopper that has no generation would draw the mean
+            assert "H100" not in system.title and "H200" not in system.title
+        expected = power_shares(which)
+        assert {n: float(getattr(drawn, n)) for n in power.FIELDS} == expected, name
+        low, high = power_errors(which).within[80]
+        assert low < 1.0 < high
+
+
+def test_the_band_of_power_is_that_of_the_chip():
+    (row, *_) = kinds.read(OWN).rows
+    ends = scores.bands([row], {"power": np.array([500.0])})
+    factors = power_errors("hopper").within[80]
+    assert (ends.low["power"][0], ends.high["power"][0]) == pytest.approx(500.0 * np.array(factors))
