@@ -136,3 +136,20 @@ def first_wave(running: Array, prefill: Array, waves: Array | float) -> Array:
     flight start so: vllm bench serve with --max-concurrency and an infinite --request-rate.
     """
     return jnp.maximum(running - 1.0, 0.0) * prefill / (2.0 * waves)
+
+
+def passes_beyond(waves: Array, period: Array, feeding: Array, equal: Array) -> Array:
+    """Decode passes that a run of ``waves`` takes beyond those of a server that runs on.
+
+    All requests come at once. The prompts of those that run together take ``feeding`` passes (r),
+    and each request has ``period`` passes (p): at the start they come one by one, at the end they
+    leave so. Of w waves the last, a share f of those that fit, starts f r passes after the one
+    before it has ended:
+
+        ceil(w) p + f r - w p = f r + (1 - f) p,  f = w - ceil(w) + 1,  r at most p.
+
+    Where lengths differ, waves dissolve: beyond one, f is a half in the mean.
+    """
+    mixed = jnp.where(waves > 1.0, 0.5, 1.0)
+    last = jnp.where(equal, waves - jnp.ceil(waves) + 1.0, mixed)
+    return last * jnp.minimum(feeding, period) + (1.0 - last) * period

@@ -116,7 +116,8 @@ class Loop(NamedTuple):
     """A closed loop: requests that run, in an instance and a group, and how they share passes.
 
     ``together``: mean prompts in a pass that has any; ``step``: seconds of a pass that only
-    decodes; ``admission``: seconds from an arrival to the first pass that can feed it.
+    decodes; ``admission``: seconds from an arrival to the first pass that can feed it; ``ends``:
+    seconds that start and end of a benchmark add to it.
     """
 
     lengths: RequestTokens
@@ -128,6 +129,7 @@ class Loop(NamedTuple):
     together: Array
     step: Array
     admission: Array
+    ends: Array
 
 
 def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
@@ -172,7 +174,11 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     decode = {name: x * c.model.decode_factor for name, x in decode.items()}
     tpot = c.model.decode_factor * (done.decode.time + others)
     waited = admission - (beside - in_first)
-    loop = Loop(lengths, room, run, group, prompt, done, together, step, waited)
+    waves = work.waves * jnp.maximum(work.batch / room.places, 1.0)
+    beside = jnp.where(first, 0.0, 1.0)
+    period, feeding = later / kept + prompt.chunks * beside, group * fresh / prompt.room * beside
+    ends = interference.passes_beyond(waves, period, feeding, equal) * done.fixed
+    loop = Loop(lengths, room, run, group, prompt, done, together, step, waited, ends)
     return answered(c, work, loop, decode, tpot)
 
 
@@ -185,6 +191,7 @@ def answered(
     by Little's law the others wait. All are means.
     """
     first = first_terms(c, loop, work)
+    wave = first["first wave"] * work.batch / loop.running
     begun, waits = total(first.values()), work.batch / loop.running - 1.0
     first["queue"] = waits * (begun + (loop.lengths.osl - 1.0) * tpot)
     flight = Flight(
@@ -196,6 +203,8 @@ def answered(
         cached=memory.cache_bytes(c, loop.lengths.prefix),
         ttft=begun + first["queue"],
         tpot=tpot,
+        # of all requests of a benchmark those that come first wait, and its ends are told apart
+        ends=jnp.where(work.waves < UNBOUNDED, loop.ends / work.waves - wave, 0.0),
         limits={"requests": Limit(need=work.batch, capacity=loop.room.places)},
     )
     return server_estimate(c, work, loop.lengths, loop.done, flight, first, decode)
@@ -244,6 +253,7 @@ class Flight(NamedTuple):
 
     ``asked``: requests that the memory limit is checked for; ``room``: how many memory holds;
     ``cached``: bytes on a chip of the cached part of a prompt; ``ttft``, ``tpot``: seconds;
+    ``ends``: seconds a request by which a benchmark takes longer than a server that runs on;
     ``limits``: on the number of requests.
     """
 
@@ -255,6 +265,7 @@ class Flight(NamedTuple):
     cached: Array
     ttft: Array
     tpot: Array
+    ends: Array
     limits: dict[str, Limit]
 
 
@@ -292,10 +303,9 @@ def server_estimate(
     watts = mean_power(c, done, flight, osl, latency)
     prefilling = done.joining.time * flight.group
     prefilling = prefilling / (prefilling + done.decode.time * osl)
-    usd = usd_per_million_tokens(chips, c.hardware.price, latency, flight.batch)
-    joules = energy.joules_per_million_tokens(
-        chips, watts * c.model.draw.pue, latency, flight.batch
-    )
+    each = latency + flight.ends
+    usd = usd_per_million_tokens(chips, c.hardware.price, each, flight.batch)
+    joules = energy.joules_per_million_tokens(chips, watts * c.model.draw.pue, each, flight.batch)
     (out, into, both), (out_j, into_j, both_j) = (
         per_tokens(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
@@ -318,7 +328,7 @@ def server_estimate(
         ttft=flight.ttft,
         tpot=flight.tpot,
         chips=chips,
-        throughput=flight.batch * osl / latency / chips,
+        throughput=flight.batch * osl / each / chips,
         cost=out,
         input_cost=into,
         prefill=prefill,

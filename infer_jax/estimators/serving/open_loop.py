@@ -112,6 +112,7 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
         cached=cached,
         ttft=ttft,
         tpot=tpot,
+        ends=jnp.zeros_like(tpot),
         limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},
     )
     answer = closed_loop.server_estimate(c, work, lengths, done, flight, first, decode)

@@ -135,12 +135,14 @@ class Passes(NamedTuple):
 
     ``decode``: a decode step, per token that each request of a group gains. ``alone``: one
     request's prompt on an idle group. ``joining``: the time that a prompt adds to the passes it
-    shares, with its part of their launches.
+    shares, with its part of their launches. ``fixed``: of a decode pass, what does not grow with
+    its requests, 2 t(b / 2) - t(b).
     """
 
     decode: Spent
     alone: Spent
     joining: Spent
+    fixed: Array
 
 
 def passes(
@@ -165,15 +167,17 @@ def passes(
     # a pass with drafts feeds drafts + 1 tokens and keeps some of them
     kept = kept_tokens(c)
     fed = 1.0 + plan.drafts
-    rows = jnp.stack([micro * fed, group * fed, each, group * fed * beside + together])
+    shared = group * fed * beside + together
+    rows = jnp.stack([micro * fed, group * fed, each, shared, micro * fed / 2.0])
     one, part = jnp.asarray(1.0), fresh / together
     attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
     decoding = _beside(c, group, context)
     # the layers for each of these numbers of rows, traced once, and what goes on beside them
     with_decodes = decoding.time * beside + attending.time / part
-    apart = jnp.stack([decoding.time, decoding.time, attending.time / chunks, with_decodes])
+    decodes, prompt = decoding.time, attending.time / chunks
+    apart = jnp.stack([decodes, decodes, prompt, with_decodes, decodes / 2.0])
     through = jax.vmap(partial(pass_terms.through_layers, c))(rows, apart)
-    fed, steady, alone, shared = (trees.take(through, i) for i in range(4))
+    fed, steady, alone, shared, half = (trees.take(through, i) for i in range(5))
 
     head = pass_terms.head(c, one, 1.0).times(jnp.asarray(c.model.laws.prompt_logits))
     waits = 1.0 - beside * (1.0 - c.model.eager_beside_decode)
@@ -192,6 +196,7 @@ def passes(
             pass_terms.waiting(launch=chunks * eager(c, each)),
         ),
         joining=pass_terms.joined(added, attending.times(1.0 / plan.pp), launch),
+        fixed=2.0 * half.time - fed.time + pass_terms.gaps(c),
     )
     if c.draft is None:
         return own

@@ -205,10 +205,19 @@ class Row(SimpleNamespace):
         own = max(g + (0 if q.first else q.c * t_s) - P, 0.0) * min(b - 1, 1.0)
         first = self.t0 * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + wait + P
         first += (0 if q.first else own) + q.met * g + q.w * t_s
+        wave = 0.0
         if not (q.first and self.fixed):  # the first wave
-            first += (b - 1) * (g + (0 if q.first else q.c * t_s / y)) / (2 * self.waves)
+            wave = (b - 1) * (g + (0 if q.first else q.c * t_s / y)) / (2 * self.waves)
+            first += wave
         ttft = first + (self.C / C_e - 1) * (first + (o - 1) * tpot)
-        return ttft, tpot, self.C * o / (ttft + (o - 1) * tpot) / self.G, C_e, cap
+        # what start and end of the benchmark take beyond a server that runs on, a request
+        w, beside = self.waves * max(self.C / cap, 1.0), 0.0 if q.first else 1.0
+        f = w - math.ceil(w) + 1 if self.fixed else 0.5 if w > 1 else 1.0
+        period = q.D + q.c * beside
+        passes = f * min(b * i / q.R * beside, period) + (1 - f) * period
+        fixed = 2 * self.lin(n * (1 + d) / 2) - self.lin(n * (1 + d)) + ov
+        whole = ttft + (o - 1) * tpot + passes * fixed / self.waves - wave * self.C / C_e
+        return ttft, tpot, self.C * o / whole / self.G, C_e, cap
 
     def queue(self, b, D):
         """Who meets whom: c own passes of R prompt tokens, w more, `met` prompts of others."""
