@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafted, prefix_cache, swapping
+from infer_jax.replays import caches, drafted, swapping
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.state import NEVER, State, get, note, put
@@ -31,7 +31,7 @@ def evict(
     tokens = drafted.held_by(s, slot)
     cached = jnp.where(began, s.part_done, get(s.base, slot) + s.steps - 1)
     produced = _produced(requests, victim, left, unread, slot, s)
-    kept = prefix_cache.preempted(rules, requests, s, victim, cached, short)
+    kept = caches.preempted(rules, requests, s, victim, cached, short)
     after = s._replace(
         running=s.running - short,
         decoding=s.decoding - there,

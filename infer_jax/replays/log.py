@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
+from infer_jax.replays.radix_tree import RadixTree
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.state import NEVER, Path, State
 
@@ -88,11 +89,17 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     marks = Marks(s.admitted, s.first, last, arrival)
     return timed(path, marks, requests, concurrency)._replace(
         preempted=jnp.where(there, s.preempted, 0),
-        complete=s.finished >= requests.count,
+        complete=_complete(s, requests),
         turns=s.turn,
         cached=None if s.kept is None else jnp.where(there, s.kept.tokens, 0),
         swapped=None if s.space is None else jnp.where(there, s.space.times, 0),
     )
+
+
+def _complete(s: State, requests: Requests) -> Array:
+    """Whether all were served, and the arrays had room for it."""
+    done = s.finished >= requests.count
+    return done & ~s.kept.over if isinstance(s.kept, RadixTree) else done
 
 
 def timed(path: Path, marks: Marks, requests: Requests, concurrency: Array | None) -> Log:

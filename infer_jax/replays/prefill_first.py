@@ -40,6 +40,8 @@ class PrefillFirst(Rules):
     preempts = True
     returns = True
     speculates = True
+    keeps = True
+    tree = True
     sums = 4
 
     def watched(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
@@ -82,13 +84,16 @@ class PrefillFirst(Rules):
         return self.needed(tokens) * self.block
 
     def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
-        taken = self.taken(s, requests) + s.late_blocks
+        taken, found = self.taken(s, requests) + s.late_blocks, 0
+        if feed.found is not None:
+            found = feed.found.all * self.block
+            taken += feed.found.all - feed.found.used
         free = (self.blocks - taken) * self.block.astype(float)
         late = s.late if s.growth is None else s.growth.over_rest
         coming = jnp.where(s.decoded, s.watched[3], s.watched[2] + s.unread) + late
         rest = free - coming * s.ratio - s.charged
         # at a tie no request is admitted, whatever the digits of ``charge`` say
-        return feed.whole + jnp.minimum(feed.coming, self.clip) < rest - HAIR
+        return feed.whole - found + jnp.minimum(feed.coming, self.clip) < rest - HAIR
 
     def charge(self, s: State, feed: Feed) -> Array:
         """Tokens to come, whole, less the share that ``fits`` counts of those in slots."""
@@ -101,13 +106,22 @@ class PrefillFirst(Rules):
         return feed.coming <= self.clip
 
     def taken(self, s: State, requests: Requests) -> Array:
-        return s.watched[0] + jnp.where(s.part >= 0, self.needed(s.part_done), 0)
+        part = jnp.where(s.part >= 0, self.needed(s.part_done), 0)
+        return s.watched[0] + part - self.shared(s)
+
+    def used(self, s: State, requests: Requests) -> Array:
+        late = 0 if s.kept is None else s.late_blocks
+        return self.taken(s, requests) + late
 
     def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         return self.needed(last), self.needed(now)
 
     def short(self, s: State, requests: Requests, feed: Feed) -> Array:
-        return (s.fed == 0) & (s.decoding > 1) & (s.watched[1] + s.late_more > self.blocks)
+        wanted = s.watched[1] + s.late_more - self.shared(s)
+        return (s.fed == 0) & (s.decoding > 1) & (wanted > self.blocks)
+
+    def left_free(self, s: State) -> Array:
+        return self.ahead.astype(jnp.int32) * (s.decoding - 1 + s.late)
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
@@ -144,7 +158,7 @@ class PrefillFirst(Rules):
         return ((self.overlap > 0) & (s.decoded | came)).astype(jnp.int32)
 
     def safe(self, s: State) -> Array:
-        free = self.blocks - s.watched[1] - s.late_more
+        free = self.blocks - s.watched[1] - s.late_more + self.shared(s)
         if s.growth is not None:
             return self.drafted_steps_in(s, free)
         return self.steps_in(free, s.decoding)

@@ -67,7 +67,7 @@ def opened(s: State, requests: Requests, width: int) -> State:
 def look(rules: Rules, s: State, requests: Requests) -> Found | None:
     """What is in the cache of the request that comes next, if prefixes are kept."""
     kept, prefixes = s.kept, requests.prefixes
-    if kept is None or prefixes is None:
+    if not isinstance(kept, PrefixCache) or prefixes is None:
         return None
     popped = jnp.maximum(kept.popped, rules.taken(s, requests) + s.late_blocks + kept.flow)
     lost = jnp.maximum(kept.lost, popped - rules.host)
@@ -114,7 +114,7 @@ def admitted(
 ) -> PrefixCache | None:
     """The cache once the request that was looked up uses what was found, where ``new``."""
     prefixes = requests.prefixes
-    if s.kept is None or prefixes is None or found is None:
+    if not isinstance(s.kept, PrefixCache) or prefixes is None or found is None:
         return None
     at, hit = s.up, found
     depth = get(prefixes.depth, at) - hit.again
@@ -216,7 +216,7 @@ def preempted(
 ) -> PrefixCache | None:
     """The cache once a request has made room, where ``short``; what was kept is used up."""
     kept = s.kept
-    if kept is None:
+    if not isinstance(kept, PrefixCache):
         return None
     taken = jnp.minimum(rules.taken(s, requests) + s.late_blocks, rules.blocks)
 
@@ -232,7 +232,7 @@ def ended(
 ) -> State:
     """The state ``after`` passes, blocks free of requests that the engine knows to have left."""
     kept = after.kept
-    if kept is None:
+    if not isinstance(kept, PrefixCache):
         return after
     # blocks taken in the first pass and in the last, before what leaves then is free again; what
     # the engine did not know to have left is free after the first

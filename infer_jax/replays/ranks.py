@@ -16,10 +16,11 @@ from jaxtyping import Float, Int
 
 from infer_jax.errors import InputError
 from infer_jax.replays.log import Log, log_of
+from infer_jax.replays.passes import FedBatch, Ran
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.routers import ROUTERS, RankLoad, load_of, score
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.scheduler import FedBatch, Ran, Server, server_of
+from infer_jax.replays.scheduler import Server, server_of
 from infer_jax.replays.server import checked, sizes_of
 from infer_jax.replays.state import NEVER, State, caught_up, where
 from infer_jax.replays.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch

@@ -76,6 +76,7 @@ class Rules(Spec):
     alone = False  # a rank with nothing to feed looks for itself when the others' pass ends
     speculates = False  # requests may be drafted for
     keeps = False  # prompts may stay in the cache, and be shared
+    tree = False  # and are then a radix tree, given up by parts of prompts
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
     swaps = False  # and its blocks go to host memory
@@ -186,6 +187,10 @@ class Rules(Spec):
     def unread(self, s: State, slot: Array) -> Array:
         """Tokens of the request in a slot that the scheduler has not read, and throws away."""
         return jnp.zeros_like(slot)
+
+    def left_free(self, s: State) -> Array:
+        """Tokens that are made free when one request makes room, for those that remain."""
+        return jnp.zeros((), jnp.int32)
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The slot of the request that makes room."""

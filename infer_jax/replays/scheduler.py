@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafted, prefix_cache, swapping
+from infer_jax.replays import caches, drafted, swapping
 from infer_jax.replays.eviction import evict
+from infer_jax.replays.passes import FedBatch, Ran
+from infer_jax.replays.prefix_cache import PrefixCache
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.rules import Feed, Rules
 from infer_jax.replays.state import NEVER, State, caught_up, empty, get, note, put, swept, where
@@ -25,27 +27,6 @@ def server_of(
 ) -> "Server":
     """A server whose numbers are arrays of the loop's types."""
     return Server(step, rules.whole(), jax.tree.map(jnp.asarray, requests), concurrency)
-
-
-class FedBatch(NamedTuple):
-    """What a pass feeds, and whether there is nothing to feed."""
-
-    prompts: Array
-    decoding: Array
-    context: Array
-    over: Array  # of those that decode, the ones that had their last token
-    grows: Array  # tokens that the context of those that stay grows by in a pass
-    idle: Array
-    waits: Array  # idle, and what the pass that runs brings is not known yet
-
-
-class Ran(NamedTuple):
-    """Passes that ran, when they ended, and (from the begin, s) when arrivals were looked at."""
-
-    steps: Array
-    now: Array
-    look: Array
-    until: Array  # the request that ended a wait, or -1
 
 
 class Server(NamedTuple):
@@ -62,8 +43,8 @@ class Server(NamedTuple):
         state = empty(count, width, turns, kind, self.rules.sums)
         if self.requests.drafts is not None:
             state = drafted.opened(state, self.requests.drafts, width)
-        state = swapping.opened(self.rules, prefix_cache.opened(state, self.requests, width))
-        return self.rules.opened(state)
+        state = caches.opened(self.rules, state, self.requests, width)
+        return self.rules.opened(swapping.opened(self.rules, state))
 
     def busy(self, s: State) -> Array:
         return (s.finished < self.requests.count) & (s.turn < s.path.time.shape[0])
@@ -99,12 +80,24 @@ class Server(NamedTuple):
 
     def look(self, s: State) -> tuple[State, Feed, Array]:
         """The part of a prompt that comes next, and whether it can be fed."""
+        s = self.tried(s)
         feed = self.next(s)
         ok = self.feeds(s, feed)
         if self.rules.returns:
             refused = feed.waits & ~feed.begun & ~ok & (s.left > 0) & ~s.barred
             s = s._replace(full=s.full | refused)
         return s, feed, ok
+
+    def tried(self, s: State) -> State:
+        """The state once the next request is looked up, if it is to be admitted to this pass."""
+        if not self.rules.tree or s.kept is None:
+            return s
+        waits = (self.arrives(s) <= 0.0) | s.up_back
+        return caches.tried(self.rules, s, self.requests, waits & (s.part < 0) & self.place(s))
+
+    def place(self, s: State) -> Array:
+        """Whether the pass has a slot and tokens for another request."""
+        return (s.running + s.late < self.rules.slots) & ~s.barred & ~s.full & (s.left > 0)
 
     def begin(self, s: State) -> State:
         """A new pass: its budget, and a look at who has arrived."""
@@ -132,7 +125,7 @@ class Server(NamedTuple):
         coming = get(self.requests.output, at) - lost
         drafts = drafted.look(s.growth, self.requests.drafts, at)
         out = coming if drafts is None else 1 + drafts.passes
-        found = prefix_cache.look(self.rules, s, self.requests)
+        found = caches.look(self.rules, s, self.requests)
         hit = get(self.requests.cached, at) if found is None else found.all * self.rules.block
         if s.space is not None:
             hit = jnp.where(s.space.up_tokens > 0, s.space.up_tokens, hit)
@@ -186,7 +179,7 @@ class Server(NamedTuple):
 
     def feeds(self, s: State, feed: Feed) -> Array:
         """Whether it can be fed."""
-        place = feed.waits & (s.running + s.late < self.rules.slots) & ~s.barred & ~s.full
+        place = feed.waits & self.place(s)
         return (feed.chunk > 0) & (feed.begun | place & self.rules.fits(s, self.requests, feed))
 
     def fed(self, s: State, feed: Feed, ok: Array) -> State:
@@ -233,7 +226,7 @@ class Server(NamedTuple):
             ready=note(s.ready, at, s.turn, all_of_it),
             last=note(s.last, at, end, all_of_it),
             growth=drafted.fed(s.growth, feed.drafts, slot, ready, all_of_it),
-            kept=prefix_cache.admitted(s, self.requests, feed.found, new, once, self.rules.block),
+            kept=caches.fed(self.rules, s, self.requests, feed, new, once, ok),
         )
 
     def run(self, s: State, go: Array) -> State:
@@ -250,7 +243,7 @@ class Server(NamedTuple):
         slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
         path, after = after.path, where(go, after, s)
         after = where(caught, caught_up(after), after)._replace(path=path, **slots)
-        return prefix_cache.ended(self.rules, self.requests, s, after, go, caught)
+        return caches.ended(self.rules, self.requests, s, after, go, caught)
 
     def batch(self, s: State) -> FedBatch:
         """What the pass that is put together feeds."""
@@ -353,7 +346,7 @@ class Server(NamedTuple):
         def single() -> tuple[Array, Array, Array]:
             fed = [x.astype(kind) for x in (decoding, context, s.fed)]
             seconds = jnp.asarray(self.step(fed[0], fed[1], fed[2], s.pairs)).astype(kind)
-            if s.kept is not None:
+            if isinstance(s.kept, PrefixCache):
                 seconds += (s.kept.fetched * rules.fetch).astype(kind)
             if s.space is not None:
                 seconds += (s.space.moved * rules.fetch).astype(kind)

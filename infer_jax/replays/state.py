@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 if TYPE_CHECKING:
     from infer_jax.replays.drafted import Growth
     from infer_jax.replays.prefix_cache import PrefixCache
+    from infer_jax.replays.radix_tree import RadixTree
     from infer_jax.replays.swapping import HostSpace
 
 NEVER = 2**30  # a step, a turn or a request that there is not
@@ -103,7 +104,7 @@ class State(NamedTuple):
     last: Int[Array, " n"]
     path: Path
     growth: "Growth | None" = None  # where tokens are drafted
-    kept: "PrefixCache | None" = None  # where prompts stay in the cache
+    kept: "PrefixCache | RadixTree | None" = None  # where prompts stay in the cache
     space: "HostSpace | None" = None  # where preempted requests are swapped out
 
 

@@ -49,8 +49,8 @@ def with_host(
     """
     if gib is None:
         return server
-    if not keeps(server.rules):
-        allowed = "with vllm's rules: those of other engines keep no prompts"
+    if not keeps(server.rules) or server.rules.tree:
+        allowed = "with vllm's rules: host memory of other engines' caches is not replayed"
         raise refuse(OFFLOADING, gib, allowed)
     return _linked(server, OFFLOADING, gib, gib / tp, asked, tp, mean_tokens)
 

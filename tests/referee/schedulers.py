@@ -162,7 +162,7 @@ def _one_behind(
     """
     coming, ends = deque(requests), []
     now, free = 0.0, 0.0
-    flight: tuple[float, list[tuple[Request, bool]]] | None = None
+    flight: tuple[float, list[tuple[Request, bool]], bool] | None = None
     while len(ends) < len(requests):
         engine.waiting.extend(_sent(coming, ends, now, concurrency))
         fed = engine.compose()
@@ -172,18 +172,19 @@ def _one_behind(
             free = begun + began(step, engine, fed, begun)
             useful = [r for r in fed.decodes if r.built < r.output]
             firsts = computed(Pass(useful, fed.parts))
-            launched = free, [(r, r.built == r.output) for r in (*useful, *firsts)]
+            done = [(r, r.built == r.output) for r in (*useful, *firsts)]
+            launched = free, done, bool(fed.decodes)
         if flight is not None:
-            now, waited = flight
+            now, waited, decoded = flight
+            waited = [(r, over) for r, over in waited if r in engine.flying]
             for r, over in waited:
-                if r not in engine.flying:
-                    continue
                 r.first = min(r.first, now)
                 if over:
                     r.last = now
                     engine.running.remove(r)
                     engine.finished_some = True
                     ends.append(now)
+            engine.read(waited, decoded)
         elif launched is None:
             engine.rests()
             if not engine.waiting:

@@ -50,6 +50,8 @@ class Sglang(Engine):
             fall = (self.ratio - self.least) / self.decay
             self.now_ratio = max(self.now_ratio - fall, self.least)
         self.full &= not shrunk and (bool(batch) or not self.overlap)
+        if kept:
+            self.decodes_next(kept)
         for r in kept:
             r.held = self.room(r)
         return Pass(kept, [])
@@ -66,6 +68,12 @@ class Sglang(Engine):
             return self.size(r.computed) + self.size(1 + self.drafts)
         flies = r.news if r in self.flying and r.got is not None else 0
         return self.size(r.computed - flies + 2 * (1 + self.drafts))
+
+    def decodes_next(self, batch: list[Request]) -> None:
+        """What it does before a pass that decodes takes its room."""
+
+    def read(self, done: list[tuple[Request, bool]], decoded: bool) -> None:
+        """What it does with the results of a pass: of each request, and whether that ended it."""
 
     def known(self, r: Request) -> int:
         """Output tokens of a request that the scheduler has seen."""

@@ -1,0 +1,265 @@
+"""A radix tree of cached prompts in arrays: look-ups, insertions, locks, and what is given up.
+
+SGLang (python/sglang/srt/mem_cache/radix_cache.py at 006b0e3, ``RadixCache``): a node of the tree
+is what one request put there at once: a part of a prompt, a prompt, or its output. One that is
+matched only in part is split. Requests lock the nodes that they use; the others count as free, and
+are given up whole, a child before its parent, by when a look-up or an insertion last came past.
+
+Which prompts begin alike is known in advance (``Prefixes``). So a node is kept as runs of pages,
+one for each part of the prompts that it is in, linked to the run before it; a node is a chain of
+runs. A look-up goes down the parts of a prompt, all else goes up from the last run.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Int
+
+from infer_jax.replays.prefixes import Prefixes
+from infer_jax.replays.state import NEVER, State, get, note, put
+
+NONE = -1  # no run
+
+
+class RadixTree(NamedTuple):
+    """The state of a radix tree; the last run is none, and takes what is written nowhere."""
+
+    # of the shared parts of prompts, then of what each request has alone
+    last: Int[Array, " p"]  # the last run of a part in the tree
+    there: Int[Array, " p"]  # pages
+    # the runs: the one before (of one not in use: the next such), and the one behind in its node
+    before: Int[Array, " r"]
+    behind: Int[Array, " r"]
+    part: Int[Array, " r"]
+    size: Int[Array, " r"]  # pages, 0 if not in use
+    end: Int[Array, " r"]  # pages from the root
+    locks: Int[Array, " r"]
+    used: Int[Array, " r"]  # the clock when it was last used
+    spare: Int[Array, ""]  # the first that is not in use
+    clock: Int[Array, ""]
+    node: Int[Array, " n"]  # the last run that a request locks
+    shared: Int[Array, ""]  # pages that several requests count, less one each
+    idle: Int[Array, ""]  # of runs that nobody locks
+    # the match of the request that comes next: its last run, and pages
+    run: Int[Array, ""]
+    found: Int[Array, ""]
+    loose: Int[Array, ""]  # of these, the ones that nobody locks
+    parts: Int[Array, ""]  # requests that the pass put together feeds
+    joins: Int[Array, " w"]  # those whose prompt it ends: twice the index, + 1 if they end, too
+    leaving: Int[Array, " w"]  # the same of the pass that runs, if the engine has not read it
+    over: Bool[Array, ""]  # whether there was no room for a run
+    tokens: Int[Array, " n"]  # found in the cache at the first admission
+
+
+def opened(s: State, prefixes: Prefixes, width: int) -> State:
+    """A state with an empty tree."""
+    requests, shared = s.last.shape[0], prefixes.blocks.shape[0]
+    runs = shared + 2 * requests + s.path.time.shape[0] // 4
+    zero = jnp.zeros((), jnp.int32)
+    none, own = jnp.full(shared + requests, NONE, jnp.int32), jnp.zeros_like(s.last)
+    empty = jnp.zeros(runs, jnp.int32)
+    kept = RadixTree(
+        last=none, there=jnp.zeros_like(none),
+        before=jnp.arange(1, runs + 1, dtype=jnp.int32).at[runs - 2 :].set(NONE),
+        behind=jnp.full_like(empty, NONE), part=empty, size=empty, end=empty, locks=empty,
+        used=empty, spare=zero, clock=zero, node=jnp.full_like(own, NONE), shared=zero, idle=zero,
+        run=zero - 1, found=zero, loose=zero, parts=zero, joins=jnp.full(width, NEVER, jnp.int32),
+        leaving=jnp.full(width, NEVER, jnp.int32), over=jnp.asarray(False), tokens=own,
+    )  # fmt: skip
+    return s._replace(kept=kept, path=s.path._replace(kept=jnp.zeros_like(s.path.count)))
+
+
+def _part(prefixes: Prefixes, at: Array, i: Array, shared: int) -> tuple[Array, Array]:
+    """The ``i``-th part of a request and its pages; behind the shared ones, what it has alone."""
+    inside = i < get(prefixes.depth, at)
+    part = prefixes.parts[at, jnp.minimum(i, prefixes.parts.shape[1] - 1)]
+    size = jnp.where(inside, get(prefixes.blocks, part), NEVER)
+    return jnp.where(inside, part, shared + at), size
+
+
+def _up(
+    tree: RadixTree,
+    run: Array,
+    change: Callable[[RadixTree, Array], RadixTree],
+    down: bool = False,
+) -> RadixTree:
+    """The tree with each run from ``run`` up to the root changed, or down to the node's end."""
+
+    def one(given: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
+        tree, at = given
+        following = get(tree.behind if down else tree.before, at)
+        return change(tree, at), following
+
+    return lax.while_loop(lambda given: given[1] >= 0, one, (tree, run))[0]
+
+
+def matched(
+    tree: RadixTree, prefixes: Prefixes, at: Array, pages: Array
+) -> tuple[RadixTree, Array, Array]:
+    """The tree after a look-up of the first ``pages`` pages, the last run, and pages found.
+
+    All on the way counts as used now, and so does what is split off below.
+    """
+    shared = prefixes.blocks.shape[0]
+    zero = jnp.zeros_like(pages)
+
+    def more(given: tuple[Array, ...]) -> Array:
+        return given[3] & (given[2] < pages)
+
+    def one(given: tuple[Array, ...]) -> tuple[Array, ...]:
+        i, run, found, _ = given
+        part, size = _part(prefixes, at, i, shared)
+        take = jnp.minimum(get(tree.there, part), pages - found)
+        return i + 1, jnp.where(take > 0, get(tree.last, part), run), found + take, take == size
+
+    _, run, found, _ = lax.while_loop(more, one, (zero, zero - 1, zero, zero == 0))
+
+    def beyond(run: Array) -> Array:
+        return (run >= 0) & (get(tree.end, run) - get(tree.size, run) >= found)
+
+    run = lax.while_loop(beyond, lambda run: get(tree.before, run), run)
+    tree, run, lower = _split(tree, run, found)
+    clock = tree.clock + 2
+
+    def touched(when: Array) -> Callable[[RadixTree, Array], RadixTree]:
+        return lambda tree, x: tree._replace(used=put(tree.used, x, when))
+
+    tree = _up(tree._replace(clock=clock), lower, touched(clock - 1), down=True)
+    return _up(tree, run, touched(clock)), run, found
+
+
+def _split(tree: RadixTree, run: Array, found: Array) -> tuple[RadixTree, Array, Array]:
+    """The tree with a node ending at page ``found``, its last run, and what was split off."""
+    none = tree.size.shape[0] - 1
+    there = run >= 0
+    at = jnp.where(there, run, none)
+    end, size = get(tree.end, at), get(tree.size, at)
+    cut = there & (end > found)
+    tree, new = _taken(tree, cut)
+    before, locks, part = (get(x, at) for x in (tree.before, tree.locks, tree.part))
+    linked = cut & (before >= 0) & (get(tree.behind, jnp.maximum(before, 0)) == run)
+    behind = get(tree.behind, at)
+    upper = size - (end - found)
+    tree = tree._replace(
+        size=note(note(tree.size, at, size - upper, cut), new, upper, cut),
+        end=note(tree.end, new, found, cut),
+        part=note(tree.part, new, part, cut),
+        locks=note(tree.locks, new, locks, cut),
+        before=note(note(tree.before, new, before, cut), at, new, cut),
+        behind=note(
+            note(tree.behind, jnp.where(cut, new, at), jnp.full_like(new, NONE), there),
+            before, new, linked,
+        ),
+    )  # fmt: skip
+    lower = jnp.where(cut, run, jnp.where(there, behind, NONE))
+    return tree, jnp.where(cut, new, run), lower
+
+
+def _taken(tree: RadixTree, ok: Array) -> tuple[RadixTree, Array]:
+    """A run that is not in use, where ``ok``."""
+    none = tree.size.shape[0] - 1
+    there = ok & (tree.spare >= 0)
+    new = jnp.where(there, tree.spare, none)
+    spare = jnp.where(there, get(tree.before, new), tree.spare)
+    return tree._replace(spare=spare, over=tree.over | (ok & ~there)), new
+
+
+def inserted(
+    tree: RadixTree, prefixes: Prefixes, at: Array, pages: Array
+) -> tuple[RadixTree, Array]:
+    """The tree with the first ``pages`` pages of a request, and the last run of them."""
+    tree, run, found = matched(tree, prefixes, at, pages)
+    shared = prefixes.blocks.shape[0]
+    zero = jnp.zeros_like(pages)
+
+    def more(given: tuple[RadixTree, Array, Array, Array]) -> Array:
+        return given[2] < pages
+
+    def one(
+        given: tuple[RadixTree, Array, Array, Array],
+    ) -> tuple[RadixTree, Array, Array, Array]:
+        tree, i, begin, run = given
+        part, size = _part(prefixes, at, i, shared)
+        end = jnp.minimum(size, pages - begin) + begin
+        first = jnp.maximum(begin, found)
+        ok = end > first
+        tree, new = _taken(tree, ok)
+        count = end - first
+        tree = tree._replace(
+            last=put(tree.last, part, new, ok),
+            there=put(tree.there, part, get(tree.there, part) + count, ok),
+            before=note(tree.before, new, run, ok),
+            behind=note(
+                note(tree.behind, new, jnp.full_like(new, NONE), ok), run, new, ok & (first > found)
+            ),
+            part=note(tree.part, new, part, ok),
+            size=note(tree.size, new, count, ok),
+            end=note(tree.end, new, end, ok),
+            locks=note(tree.locks, new, zero, ok),
+            used=note(tree.used, new, tree.clock, ok),
+            idle=tree.idle + jnp.where(ok, count, 0),
+        )
+        return tree, i + 1, end, jnp.where(ok, new, run)
+
+    tree, _, _, run = lax.while_loop(more, one, (tree, zero, zero, run))
+    return tree, run
+
+
+def locked(tree: RadixTree, run: Array, sign: int) -> RadixTree:
+    """The tree with the way to a run locked by one request more (``sign`` 1) or less (-1)."""
+
+    def one(tree: RadixTree, at: Array) -> RadixTree:
+        locks, size = get(tree.locks, at), get(tree.size, at)
+        least = jnp.minimum(locks, locks + sign)
+        return tree._replace(
+            locks=put(tree.locks, at, locks + sign),
+            idle=tree.idle - jnp.where(least == 0, sign * size, 0),
+            shared=tree.shared + jnp.where(least > 0, sign * size, 0),
+        )
+
+    return _up(tree, run, one)
+
+
+def evicted(tree: RadixTree, most: Array, ok: Array) -> RadixTree:
+    """The tree once no more than ``most`` pages of it are unused, where ``ok``."""
+    most = jnp.maximum(most, 0)
+
+    def more(tree: RadixTree) -> Array:
+        return ok & (tree.idle > most)
+
+    def one(tree: RadixTree) -> RadixTree:
+        def gone(given: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
+            tree, at = given
+            before, part, size = (get(x, at) for x in (tree.before, tree.part, tree.size))
+            up = jnp.maximum(before, 0)
+            same = (before >= 0) & (get(tree.part, up) == part)
+            linked = (before >= 0) & (get(tree.behind, up) == at)
+            tree = tree._replace(
+                last=put(tree.last, part, jnp.where(same, before, NONE)),
+                there=put(tree.there, part, get(tree.there, part) - size),
+                size=put(tree.size, at, jnp.zeros_like(size)),
+                before=put(tree.before, at, tree.spare),
+                spare=at,
+                idle=tree.idle - size,
+            )
+            return tree, jnp.where(linked, before, NONE)
+
+        return lax.while_loop(lambda given: given[1] >= 0, gone, (tree, _oldest(tree)))[0]
+
+    return lax.while_loop(more, one, tree)
+
+
+def _oldest(tree: RadixTree) -> Array:
+    """The run to be given up next: unlocked, longest unused, and of one way the last."""
+    index = jnp.arange(tree.size.shape[0], dtype=jnp.int32)
+    loose = (tree.size > 0) & (tree.locks == 0) & (index < tree.size.shape[0] - 1)
+    given = jnp.where(loose, tree.used, NEVER), tree.end, index
+
+    def older(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+        first = (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] > b[1]))
+        return tuple(jnp.where(first, x, y) for x, y in zip(a, b, strict=True))
+
+    start = tuple(jnp.asarray(x, jnp.int32) for x in (NEVER, -1, NONE))
+    return lax.reduce(given, start, older, (0,))[2]
