@@ -135,7 +135,7 @@ class _Given(NamedTuple):
         order = np.argsort(handed, kind="stable")
         there = (x[order] for x in (handed, self.prompt, self.output, self.prompt - 1))
         drafts = None if self.drafts is None else self.drafts.of(order)
-        second, two, late = _dealt(self.decode, *there, drafts)
+        second, two, late = _dealt(self.decode, *there, drafts=drafts)
         back = np.empty(count, int)
         back[order] = np.arange(count)
         return Pooled(
