@@ -30,11 +30,12 @@ class SharedStep(NamedTuple):
     """The time (s) of a pass of several ranks: the slowest of their own parts, and a common one.
 
     ``own(decoding, context, new, pairs)`` of a rank that feeds anything; ``common(tokens)`` of the
-    tokens that each rank feeds. Both are functions of arrays, or ``Partial``s.
+    tokens that each rank feeds; with drafts ``common(tokens, verified)``, of which ``verified`` are
+    of requests that decode. Both are functions of arrays, or ``Partial``s.
     """
 
     own: StepTime
-    common: Callable[[Array], Array]
+    common: Callable[..., Array]
 
 
 class Joint(NamedTuple):
@@ -94,7 +95,7 @@ def serve_ranks(
     """Serve all requests, as ``replay_ranks`` does, and see that no rank has one it never holds.
 
     Raises:
-        InputError: as ``serve``; fewer than one rank, an unknown router, drafts, a prefix cache.
+        InputError: as ``serve``; fewer than one rank, an unknown router, a prefix cache.
     """
     checked(rules, requests, concurrency)
     if router not in ROUTERS:
@@ -104,9 +105,8 @@ def serve_ranks(
         raise InputError("serve_ranks", "rules", "Swapping", allowed)
     if ranks < 1:
         raise InputError("serve_ranks", "ranks", ranks, "a whole number of at least 1")
-    for name in ("drafts", "prefixes"):
-        if getattr(requests, name) is not None:
-            raise InputError("serve_ranks", name, "given", "none: ranks have no such queues")
+    if requests.prefixes is not None:
+        raise InputError("serve_ranks", "prefixes", "given", "none: ranks have no such queues")
     if float(rules.poll) > 1:
         raise InputError("serve_ranks", "poll", float(rules.poll), "1: a look before every pass")
     width, turns = sizes_of(rules, requests, concurrency)
@@ -242,8 +242,10 @@ class RankGroup(NamedTuple):
             return jnp.where(unseen | refused, 1, most)
 
         most = jnp.min(jax.vmap(limit)(s, j.lines, batch))
-        tokens = jnp.where(batch.idle, 0, batch.decoding + s.fed).astype(kind)
-        common = jnp.asarray(self.step.common(tokens)).astype(kind)
+        decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, s.fed))
+        verified = decoding * (1.0 + self.rules.drafts)
+        split = (verified,) if s.growth is not None else ()
+        common = jnp.asarray(self.step.common(verified + fed, *split)).astype(kind)
 
         def own(index: Array) -> Array:
             """Seconds of each rank's own part in the pass of that number."""
@@ -300,6 +302,11 @@ class RankGroup(NamedTuple):
                 prompt=j.lines.prompt.at[rank, place].set(asked.prompt[at]),
                 output=j.lines.output.at[rank, place].set(asked.output[at]),
                 cached=j.lines.cached.at[rank, place].set(asked.cached[at]),
+                drafts=jax.tree.map(
+                    lambda line, one: line.at[rank, place].set(one[at]),
+                    j.lines.drafts,
+                    asked.drafts,
+                ),
                 count=j.lines.count.at[rank].add(1),
             )
             load = load._replace(

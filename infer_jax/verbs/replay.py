@@ -189,7 +189,7 @@ def _server(
     if ranks is not None:
         degrees = {"tp": float(plan.tp), "ep": float(ranks.ranks)}
         degrees |= {"attention_dp": degrees["ep"]}
-        server = server_of(*given, degrees, sizes, mean_tokens)
+        server = server_of(*given, degrees, sizes, mean_tokens, drafts)
         return server, partial(run_ranks, server, ranks)
     if pools is None:
         tp = float(plan.tp)

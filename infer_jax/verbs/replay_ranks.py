@@ -34,7 +34,8 @@ def routing_of(
     """The ranks that options ask for; None where there is one.
 
     Raises:
-        InputError: a router without ranks, or an unknown one; ranks with a prefix cache or drafts.
+        InputError: a router without ranks, or an unknown one; ranks with a prefix cache, or with
+            drafts of another model.
     """
     ep = float(plan.ep)
     if ep <= 1:
@@ -44,8 +45,9 @@ def routing_of(
     one_of("--router", router, ROUTERS)
     if caching:
         raise refuse("--ep", ep, "1 with --enable-prefix-caching: ranks' caches are not replayed")
-    if drafts is not None:
-        raise refuse("--ep", ep, "1 with --drafts: drafts of ranks are not replayed")
+    if drafts is not None and drafts.model is not None:
+        allowed = "1 with --draft: on ranks the model's own heads draft (--heads)"
+        raise refuse("--ep", ep, allowed)
     return RankRouting(int(ep), router or USUAL[engine])
 
 

@@ -22,7 +22,14 @@ from infer_jax.estimators.serving.mixed import (
     mixed_time,
 )
 from infer_jax.estimators.serving.pass_terms import Spent
-from infer_jax.estimators.serving.ranked import Ranked, common_time, own_time, ranked
+from infer_jax.estimators.serving.ranked import (
+    Ranked,
+    common_time,
+    drafted_common_time,
+    drafted_own_time,
+    own_time,
+    ranked,
+)
 from infer_jax.physics import energy
 from infer_jax.replays import Log, Requests, Rules, SharedStep, serve, sglang, trtllm, vllm
 from infer_jax.results.numbers import size
@@ -78,7 +85,10 @@ class ReplayedInstance(NamedTuple):
     @property
     def shared_step(self) -> SharedStep:
         """The seconds of a pass of all attention ranks."""
-        return SharedStep(Partial(own_time, self.pass_), Partial(common_time, self.pass_))
+        own, common = own_time, common_time
+        if self.drafts is not None:
+            own, common = drafted_own_time, drafted_common_time
+        return SharedStep(Partial(own, self.pass_), Partial(common, self.pass_))
 
     @property
     def words(self) -> str:
@@ -118,7 +128,8 @@ class ReplayedInstance(NamedTuple):
         points, law = path.time.shape[0], _watts if self.drafts is None else _drafted_watts
         if isinstance(self.pass_, Ranked):
             spent = np.diff(np.asarray(path.time), prepend=0.0)
-            law, given = _rank_watts, (*given, spent / np.maximum(np.asarray(path.count), 1))
+            law = _rank_watts if self.drafts is None else _drafted_rank_watts
+            given = *given, spent / np.maximum(np.asarray(path.count), 1)
         watts = once(law, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
         return np.asarray(watts)
 
@@ -155,6 +166,11 @@ def _drafted_watts(m: Mixed, *path: Array) -> Array:
 def _rank_watts(m: Ranked, *path: Array) -> Array:
     """The same of a rank, whose passes last as long as those of all ranks."""
     return _watts_of(mixed_pass, m, *path)
+
+
+def _drafted_rank_watts(m: Ranked, *path: Array) -> Array:
+    """The same with drafts."""
+    return _watts_of(drafted_pass, m, *path)
 
 
 def _watts_of(law: Callable[..., Spent], m: Mixed | Ranked, *path: Array) -> Array:

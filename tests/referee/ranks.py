@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from .schedulers import Engine, Pass, Request, Sglang, Vllm, began, computed
+from .schedulers import Engine, Pass, Request, Sglang, Vllm, began, computed, one_token
 
 
 class Router:
@@ -36,14 +36,16 @@ class Router:
 
 def serve(
     own: Callable[..., float],
-    common: Callable[[list[int]], float],
+    common: Callable[..., float],
     engines: Sequence[Engine],
     lengths: Sequence[tuple[float, int, int, int]],
     kind: str,
     concurrency: int | None = None,
+    drafts: int = 0,
+    yields: Callable[[], int] = one_token,
 ) -> tuple[list[Request], Router]:
     """What happens to requests of (arrival, prompt, output, cached) on ranks that run together."""
-    requests = [Request(i, *one) for i, one in enumerate(lengths)]
+    requests = [Request(i, *one, yields=yields) for i, one in enumerate(lengths)]
     coming, ends, router = deque(requests), [], Router(kind, len(engines))
     ahead: list[Pass | None] = [None] * len(engines)
     now = 0.0
@@ -84,8 +86,10 @@ def serve(
         both = zip(engines, batches, strict=True)
         spent = [began(own, e, fed, now) if does else 0.0
                  for (e, fed), does in zip(both, ran, strict=True)]  # fmt: skip
-        fed_tokens = [len(fed.decodes) + sum(n for _, n in fed.parts) for fed in batches]
-        end = now + max(spent) + common(fed_tokens)
+        verified = [len(fed.decodes) * (1 + drafts) for fed in batches]
+        both = zip(batches, verified, strict=True)
+        fed_tokens = [n + sum(part for _, part in fed.parts) for fed, n in both]
+        end = now + max(spent) + (common(fed_tokens, verified) if drafts else common(fed_tokens))
         router.running = [list(e.running) for e in engines]
         router.look()
         done = []

@@ -64,6 +64,19 @@ def own_time(m: Ranked, decoding: Array, context: Array, new: Array, pairs: Arra
     return by_element(decoding, context, new, pairs)
 
 
+def drafted_own_time(m: Ranked, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
+    """The same of all of ``drafted_pass`` but the experts, where the model's own heads draft."""
+
+    def one(decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
+        fed = decoding * (1.0 + m.context.plan.drafts)
+        rows = jnp.maximum(fed + new, 1.0), jnp.maximum(fed, 1.0)
+        through, verified = (pass_terms.waiting(layers=_looked_up(m.own, x)) for x in rows)
+        return composed(m.context, through, decoding, context, new, pairs, verified).time
+
+    by_element: Callable[..., Array] = jnp.vectorize(one)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return by_element(decoding, context, new, pairs)
+
+
 def common_time(m: Ranked, tokens: Array) -> Array:
     """Seconds of the experts and the exchange with them, of the tokens that each rank feeds.
 
@@ -72,3 +85,11 @@ def common_time(m: Ranked, tokens: Array) -> Array:
     """
     mean = jnp.sum(tokens) / m.context.plan.attention_dp
     return _looked_up(m.common, mean) * m.context.model.decode_factor
+
+
+def drafted_common_time(m: Ranked, tokens: Array, verified: Array) -> Array:
+    """The same where the model's own heads, of one layer each, see what is ``verified`` again."""
+    plan, layers = m.context.plan, jnp.sum(m.context.shape.layers.count, axis=-1)
+    mean = jnp.sum(verified) / plan.attention_dp
+    again = _looked_up(m.common, mean) * m.context.model.decode_factor * plan.drafts / layers
+    return common_time(m, tokens) + jnp.where(mean > 0.0, again, 0.0)

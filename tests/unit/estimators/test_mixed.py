@@ -17,7 +17,13 @@ from infer_jax.estimators.serving.mixed import (
     mixed_time,
 )
 from infer_jax.estimators.serving.passes import passes
-from infer_jax.estimators.serving.ranked import common_time, own_time, ranked
+from infer_jax.estimators.serving.ranked import (
+    common_time,
+    drafted_common_time,
+    drafted_own_time,
+    own_time,
+    ranked,
+)
 from infer_jax.replays import Requests, serve, vllm
 
 MODELS = {"llama-3.1-8b": 1, "gpt-oss-20b": 1, "deepseek-v3": 8}  # plain, windows, latent experts
@@ -110,6 +116,17 @@ def test_ranks_alike_take_the_pass_of_one_of_them():
         given = [jnp.asarray(x) for x in batch]
         alike = float(own(m, *given)) + float(common(m, jnp.full(4, batch[0] + batch[2])))
         expected = float(times(c, *(x[None] for x in given))[0])
+        assert alike == pytest.approx(expected, rel=1e-4)
+    # with drafts the pass that verifies them, the model's own heads included
+    plan = Deployment.of(tp=1, ep=4, attention_dp=4, drafts=3)
+    c = estimator.with_(acceptance=0.7).context(shape(arch), hardware, plan)
+    drafting, verifying = jax.jit(drafted_own_time), jax.jit(drafted_common_time)
+    for batch in ((40.0, 120e3, 0.0, 0.0), (40.0, 120e3, 600.0, 180e3), (0.0, 0.0, 600.0, 180e3)):
+        given, fed = [jnp.asarray(x) for x in batch], 4.0 * batch[0]
+        alike = float(drafting(m._replace(context=c), *given)) + float(
+            verifying(m._replace(context=c), jnp.full(4, fed + batch[2]), jnp.full(4, fed))
+        )
+        expected = float(jax.jit(drafted_pass)(c, *given).time)
         assert alike == pytest.approx(expected, rel=1e-4)
     # tokens of one rank alone are a quarter as many for the experts of all
     alone, quarter = jnp.asarray([80.0, 0, 0, 0]), jnp.full(4, 20.0)

@@ -139,43 +139,6 @@ def test_it_says_what_is_replayed_and_that_a_closed_loop_begins_with_a_burst(fly
     assert usual.words == "1,024 (default) tokens in and 128 (default) out"
 
 
-DRAFTED: dict[str, Any] = {"drafts": 3, "acceptance": 0.7, "heads": True}
-
-
-def test_drafts_yield_several_tokens_a_pass(loaded):
-    both = ij.replay(*SERVER, **OPEN, **DRAFTED)
-    run, plain, fields = both.runs[0], loaded.runs[0], both.to_dict()
-    # the same requests, with fewer and longer passes
-    np.testing.assert_array_equal(run.prompt, plain.prompt)
-    gaps = run.gaps
-    assert gaps.count.sum() < 0.7 * (run.output - 1).sum()
-    spent = (run.last - run.first).sum()
-    assert (gaps.seconds * gaps.count).sum() == pytest.approx(spent, rel=1e-9)
-    assert both.times["tpot"].values["mean"] < loaded.times["tpot"].values["mean"]
-    assert both.times["itl"].values["p50"] > loaded.times["itl"].values["p50"]
-    yields = (run.output - 1).sum() / gaps.count.sum()
-    assert fields["tokens_per_pass"] == pytest.approx(yields) and 1.5 < yields < 2.4
-    assert (both.energy or 0.0) > 0 and fields["drafts"] == 3
-    words = [f"--{k.replace('_', '-')}={v}" for k, v in (OPEN | {"drafts": 3}).items()]
-    printed = answer("replay", SERVER[0], "--hardware", SERVER[1], *words, "--acceptance=0.7",
-                     "--heads")  # fmt: skip
-    assert printed == as_command(both)[0]
-    assert "a pass verifies 3 drafts and one token more of each request" in " ".join(
-        str(both).split()
-    )
-
-
-@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
-def test_drafts_by_the_rules_of_other_engines(engine, loaded):
-    both = ij.replay(*SERVER, **OPEN, **DRAFTED, engine=engine)
-    run = both.runs[0]
-    np.testing.assert_array_equal(run.prompt, loaded.runs[0].prompt)
-    assert run.gaps.count.sum() < 0.7 * (run.output - 1).sum()
-    spent = (run.last - run.first).sum()
-    assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
-    assert 1.5 < both.to_dict()["tokens_per_pass"] < 2.4
-
-
 def test_attention_ranks_have_queues_of_their_own_on_one_clock():
     mixture = ("gpt-oss-20b", "h100_sxm")
     both = ij.replay(*mixture, **OPEN, ep=2)
@@ -194,7 +157,6 @@ def test_attention_ranks_have_queues_of_their_own_on_one_clock():
     assert "2 h100_sxm, 2 attention ranks" in str(both)
     for options, says in (
         ({"router": "by_prefix"}, "router is 'by_prefix'; allowed: one of round_robin"),
-        ({"drafts": 2, "acceptance": 0.5, "heads": True}, "ep is .* 1 with drafts"),
     ):
         with pytest.raises(InputError, match=says):
             ij.replay(*mixture, **{**OPEN, **options}, ep=2)
@@ -435,10 +397,6 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"gpu_memory_utilization": 0.1}, "tp is '1'; allowed: more GPUs"),
         ({"out": "replay.doc"}, "out is 'replay.doc'"),
         ({"ramp_up": 1.0, "request_rate": None, "concurrency": 4}, "ramp_up is '1'"),
-        ({"drafts": 3}, "How many drafts are accepted"),
-        ({"acceptance": 0.7, "heads": True}, "How many tokens does a pass draft"),
-        ({**DRAFTED, "drafts": 6}, "drafts is '?6'?; allowed: at most 5"),
-        ({**DRAFTED, "max_num_seqs": 129}, "max_num_seqs is 129; allowed: at most 128"),
     ],
 )
 def test_what_is_not_replayed_is_refused_in_one_sentence(changed, says):
@@ -491,15 +449,6 @@ def test_two_pools_answer_what_their_command_prints():
     gaps = both.runs[0].gaps
     assert gaps.count.sum() == pytest.approx((both.runs[0].output - 1).sum())
     assert both.energy is not None and both.energy > 0
-
-
-def test_the_pool_that_decodes_drafts():
-    both = ij.replay(*SERVER, **{**CLOSED, "tp": None}, **SPLIT, **DRAFTED)
-    run = both.runs[0]
-    assert float(both.server.rules.drafts) == 3
-    assert 1.5 < both.to_dict()["tokens_per_pass"] < 2.4
-    spent = (run.last - run.first).sum()
-    assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,95 @@
+"""``ij.replay(drafts=...)``: speculation by the rules of each engine, on ranks and in two pools."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.errors import InputError
+from infer_jax.replays import WholeLife
+from infer_jax.verbs.replay_drafts import drafts_of
+from infer_jax.verbs.replay_server import Sizes, server_of
+from infer_jax.verbs.speculation import DraftOptions
+from tests.cli.running import answer, as_command
+
+from .test_replay import CLOSED, OPEN, SERVER, SPLIT
+
+DRAFTED: dict[str, Any] = {"drafts": 3, "acceptance": 0.7, "heads": True}
+MIXTURE = ("gpt-oss-20b", "h100_sxm")
+
+
+def test_drafts_yield_several_tokens_a_pass():
+    both, loaded = ij.replay(*SERVER, **OPEN, **DRAFTED), ij.replay(*SERVER, **OPEN)
+    run, plain, fields = both.runs[0], loaded.runs[0], both.to_dict()
+    # the same requests, with fewer and longer passes
+    np.testing.assert_array_equal(run.prompt, plain.prompt)
+    gaps = run.gaps
+    assert gaps.count.sum() < 0.7 * (run.output - 1).sum()
+    spent = (run.last - run.first).sum()
+    assert (gaps.seconds * gaps.count).sum() == pytest.approx(spent, rel=1e-9)
+    assert both.times["tpot"].values["mean"] < loaded.times["tpot"].values["mean"]
+    assert both.times["itl"].values["p50"] > loaded.times["itl"].values["p50"]
+    yields = (run.output - 1).sum() / gaps.count.sum()
+    assert fields["tokens_per_pass"] == pytest.approx(yields) and 1.5 < yields < 2.4
+    assert (both.energy or 0.0) > 0 and fields["drafts"] == 3
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in (OPEN | {"drafts": 3}).items()]
+    printed = answer("replay", SERVER[0], "--hardware", SERVER[1], *words, "--acceptance=0.7",
+                     "--heads")  # fmt: skip
+    assert printed == as_command(both)[0]
+    assert "a pass verifies 3 drafts and one token more of each request" in " ".join(
+        str(both).split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "options"),
+    [
+        (SERVER, {**OPEN, "engine": "sglang", "max_num_seqs": None}),
+        (MIXTURE, {**OPEN, "ep": 2}),
+        (SERVER, {**CLOSED, **SPLIT, "tp": None}),
+    ],
+    ids=["sglang", "ranks", "pools"],
+)
+def test_drafts_elsewhere(server, options):
+    """Tokens come some at once, and the gaps between them add up to what requests take."""
+    both = ij.replay(*server, **options, **DRAFTED)
+    run = both.runs[0]
+    assert run.gaps.count.sum() < 0.7 * (run.output - 1).sum()
+    spent = (run.last - run.first).sum()
+    assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
+    assert 1.5 < both.to_dict()["tokens_per_pass"] < 2.4
+    assert (both.energy or 0.0) > 0 and "verifies 3 drafts" in " ".join(str(both).split())
+    assert float(both.server.rules.drafts) == 3
+    assert float(both.server.rules.slots) == (48 if "engine" in options else 8)
+
+
+def test_trtllm_counts_drafts_as_tokens_of_a_pass():
+    model, system = ij.load_model(SERVER[0]), ij.load_system(SERVER[1])
+    drafts = drafts_of(model, 3, DraftOptions(None, 0.7, True))
+    estimator = ij.make("serving.trtllm", system.coefficients)
+    sizes = Sizes(None, 512, None, None)
+    given = estimator, model.architecture, system.hardware, {"tp": 1.0}, sizes, 400.0
+    server = server_of("trtllm", *given, drafts)
+    rules = server.rules
+    assert isinstance(rules, WholeLife) and float(rules.drafts) == 3
+    assert float(rules.slots) == 512 / 4
+    none = server_of("trtllm", *given)
+    assert 1.0 < none.tokens / server.tokens < 1.1  # the heads are there, too
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"acceptance": None, "heads": False}, "How many drafts are accepted"),
+        ({"drafts": None}, "How many tokens does a pass draft"),
+        ({"drafts": 6}, "drafts is '?6'?; allowed: at most 5"),
+        ({"max_num_seqs": 129}, "max_num_seqs is 129; allowed: at most 128"),
+        ({"ep": 2, "heads": False, "draft": SERVER[0]}, "ep is .* 1 with draft"),
+    ],
+)
+def test_what_is_refused_in_one_sentence(changed, says):
+    server = MIXTURE if "ep" in changed else SERVER
+    with pytest.raises(InputError, match=says) as wrong:
+        ij.replay(*server, **{**OPEN, **DRAFTED, **changed})
+    assert "\n" not in str(wrong.value) and "--" not in str(wrong.value)
