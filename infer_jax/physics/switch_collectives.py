@@ -18,6 +18,8 @@ class Wire(NamedTuple):
     """What a collective runs over: seconds a hop, bytes/s reached, bytes of the larger shot.
 
     Up to ``domain`` chips share the switch; beyond it each chip sends at ``beyond`` bytes/s.
+    ``pair``: the share of ``rate`` between two chips, 1 through a switch; where each pair has a
+    link of its own, r of them reach (r - 1) ``pair`` of it at most.
     """
 
     hop: Array
@@ -25,6 +27,7 @@ class Wire(NamedTuple):
     one_shot: Array
     domain: Array
     beyond: Array
+    pair: Array | float = 1.0
 
 
 def reach(network: Hierarchy | Torus) -> tuple[Array, Array, Array]:
@@ -40,6 +43,18 @@ def reach(network: Hierarchy | Torus) -> tuple[Array, Array, Array]:
     return jnp.asarray(2.0**20), link, link
 
 
+def pair_share(network: Hierarchy | Torus) -> Array | float:
+    """Share of a chip's rate in its domain that goes to one other: 1 through a switch.
+
+    On MI300X a link to each of seven others (ROCm blogs, Understanding RCCL bandwidth and xGMI
+    performance on AMD Instinct MI300X, 2025): two ranks have one seventh of it.
+    """
+    if isinstance(network, Torus):
+        return 1.0
+    direct = network.pair_bandwidth > 0.0
+    return jnp.where(direct, network.pair_bandwidth / present(network.domain_bandwidth), 1.0)
+
+
 def link_rate(network: Hierarchy | Torus, chips: Array) -> Array:
     """Bytes/s of a chip's link among ``chips``: inside a switch where all share it, else beyond."""
     domain, near, beyond = reach(network)
@@ -51,8 +66,9 @@ def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:
 
     a log2 r + (r - 1) [2/r + (1 - 2/r) / (1 + m/m0)] m / w inside one switch. Small messages go
     in one shot, to all others at once, (r - 1) m; large ones in two, scatter and gather,
-    2 (r - 1) / r m; around m0 bytes the one fades into the other. Over several switches the
-    ranks of a switch share what crosses: 2 (k - 1) / k (m / d) / w_x for k switches of d chips.
+    2 (r - 1) / r m; around m0 bytes the one fades into the other. Where pairs have links of their
+    own, w is that of r - 1 links. Over several switches the ranks of a switch share what crosses:
+    2 (k - 1) / k (m / d) / w_x for k switches of d chips.
 
     >>> import jax.numpy as jnp
     >>> wire = Wire(*map(jnp.asarray, (0.0, 1.0, 1e30, 8.0, 1.0)))
@@ -62,7 +78,8 @@ def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:
     inside = jnp.minimum(ranks, wire.domain)
     two_shot = 2.0 / inside
     shots = two_shot + (1.0 - two_shot) / (1.0 + size / wire.one_shot)
-    near = (inside - 1.0) * shots * size / wire.rate
+    reached = jnp.minimum(jnp.maximum(inside - 1.0, 1.0) * wire.pair, 1.0)
+    near = (inside - 1.0) * shots * size / (wire.rate * reached)
     return wire.hop * jnp.log2(ranks) + near + crossed(ranks, 2.0 * size, wire)
 
 
@@ -86,5 +103,6 @@ def exchange(ranks: Array, copies: Array, size: Array, wire: Wire) -> Array:
     others = jnp.where(several, ranks - 1.0, 1.0)
     sent = jnp.minimum(others, copies) * size
     away = jnp.maximum(ranks - wire.domain, 0.0) / others
-    time = sent * ((1.0 - away) / wire.rate + away / wire.beyond)
+    reached = wire.rate * jnp.minimum(jnp.maximum(others, 1.0) * wire.pair, 1.0)
+    time = sent * ((1.0 - away) / reached + away / wire.beyond)
     return jnp.where(several, 2.0 * wire.hop + time, 0.0)

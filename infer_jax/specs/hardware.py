@@ -34,6 +34,12 @@ class Hierarchy(Spec):
     network_bandwidth: Array = number(
         "bandwidth of one chip beyond the domain, one direction", unit="bytes/s", kind="rate"
     )
+    pair_bandwidth: Array = number(
+        "bandwidth from one chip to one other in a domain without a switch, one direction; 0: all",
+        unit="bytes/s",
+        kind="rate",
+        default=0.0,
+    )
 
 
 @spec

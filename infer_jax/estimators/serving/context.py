@@ -56,7 +56,8 @@ class Context(NamedTuple):
         """What collectives among single chips run over."""
         network, share = self.hardware.network, self.model.link
         domain, near, beyond = switch_collectives.reach(network)
-        return Wire(self.model.hop, near * share, self.model.one_shot, domain, beyond * share)
+        shot, pair = self.model.one_shot, switch_collectives.pair_share(network)
+        return Wire(self.model.hop, near * share, shot, domain, beyond * share, pair)
 
     @property
     def attention_flops(self) -> Array:

@@ -29,7 +29,8 @@ def test_every_shipped_number_has_a_dated_source(name):
         if path in system.sources:
             assert re.search(r"\b(19|20)\d\d\b", system.sources[path]), path
         else:  # only what a spec declares optional may be left out, and it is then zero
-            assert value == 0.0 and (path.startswith("host.") or path == "power"), path
+            optional = path.startswith("host.") or path in ("power", "network.pair_bandwidth")
+            assert value == 0.0 and optional, path
         assert meta["low"] <= value <= meta["high"]
     for estimator, table in system.coefficients.items():
         for field in table:
@@ -50,6 +51,8 @@ def test_every_shipped_profile_is_plausible(name):
     network = hardware.network
     if isinstance(network, Hierarchy):
         assert network.network_bandwidth <= network.domain_bandwidth < chip.memory_bandwidth
+        pairs = network.pair_bandwidth * (network.domain - 1)
+        assert pairs == 0.0 or pairs == pytest.approx(network.domain_bandwidth)
     else:
         assert isinstance(network, Torus) and network.axes in (2, 3)
         assert network.link_bandwidth < chip.memory_bandwidth

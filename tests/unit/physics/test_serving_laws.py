@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import infer_jax as ij
 from infer_jax.physics import (
     admission,
     energy,
@@ -141,6 +142,27 @@ def test_collectives_beyond_a_switch_continue_those_inside():
     np.testing.assert_allclose(added, 2 * 0.5 * 1e8 / 8 / 5e10, rtol=1e-6)
     to_all = switch_collectives.exchange(jnp.asarray(4.0), jnp.asarray(99.0), size, wire())
     np.testing.assert_allclose(to_all, 2e-6 + 3 * 1e8 / 4e11, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_chips_with_a_link_for_each_other_use_those_among_them():
+    """Seven links: two chips have one, four three, eight all; each carries a whole message once."""
+    size, mesh, switch = jnp.asarray(1e3), wire(hop=0, pair=1 / 7), wire(hop=0)
+    for ranks in (2.0, 4.0, 8.0):
+        shot = switch_collectives.all_reduce(jnp.asarray(ranks), size, mesh)
+        np.testing.assert_allclose(shot, 1e3 / (4e11 / 7), rtol=1e-3)
+        sent = switch_collectives.exchange(*arrays(ranks, 99.0), size, mesh)
+        np.testing.assert_allclose(sent, 1e3 / (4e11 / 7), rtol=1e-12)
+    for law in (switch_collectives.all_reduce, switch_collectives.exchange):
+        args = (jnp.asarray(8.0), size) if law is switch_collectives.all_reduce else None
+        args = args or (jnp.asarray(8.0), jnp.asarray(4.0), size)
+        np.testing.assert_allclose(law(*args, mesh), law(*args, switch), rtol=1e-12)
+        for ranks in (1.0, 2.0, 4.0):
+            slope = jax.grad(lambda w, law=law, r=ranks, a=args: law(jnp.asarray(r), *a[1:], w))
+            assert all(np.isfinite(x) for x in slope(mesh))
+    got = switch_collectives.pair_share(ij.load_system("mi300x").hardware.network)
+    assert float(got) == pytest.approx(1 / 7)
+    assert float(switch_collectives.pair_share(ij.load_system("h100_sxm").hardware.network)) == 1.0
 
 
 @pytest.mark.usefixtures("x64")
