@@ -92,7 +92,7 @@ def test_a_file_and_a_space_answer_alike(space, swept):
 
 
 def test_what_is_said_beside_a_file_replaces_what_it_says(file):
-    best = ij.sweep(file, keep=Best("cost"), estimator=["economics.planned", "economics.level4"])
+    best = ij.sweep(file, keep=Best("cost"), estimator=["economics.level1", "economics.level2"])
     assert best.axes(0)["estimator"] in (0, 1) and len(best) == 1
     assert best.provenance["keep"].startswith("Best(by='cost'")
 
@@ -129,7 +129,7 @@ def test_the_picture_is_of_what_was_kept(space, tmp_path):
     """Two other objectives: points; one: bars of rows; a grid: a map; a histogram: its counts."""
     pytest.importorskip("matplotlib")
     one = replace(space, hardware=ij.load_system("h100_sxm"))
-    asked: Any = {"estimator": "economics.planned", "feasible": "decode.feasible"}
+    asked: Any = {"estimator": "economics.level3", "feasible": "decode.feasible"}
     points = ij.sweep(one, keep=Pareto("tpot", "throughput"), **asked)
     axes: Any = points.plot(tmp_path / "points.png").axes[0]
     drawn = sorted(map(tuple, axes.lines[0].get_xydata()))
