@@ -17,11 +17,15 @@ from infer_jax.specs import Workload, leaves
 from tests.contract.cases import BLOCKS, JOBS, dense, hybrid, mixture, numbers, offloaded, sloped
 
 MODELS = {"dense": dense, "mixture": mixture, "hybrid": hybrid}
+SLOW = pytest.mark.slow
 CASES = [
     *((name, "dense") for name in JOBS),
     ("offloading", "mixture"),
     ("offloading.planned", "hybrid"),
 ]
+# the same program with other laws in it: slopes of one of the two are taken every time
+VARIANT = "offloading.paper"
+SLOPED = [pytest.param(*case, marks=SLOW if case[0] == VARIANT else ()) for case in CASES]
 
 
 def world(name, model="dense", size="block"):
@@ -72,7 +76,7 @@ def test_a_job_has_no_passes(name):
         theory.step(*world(name)[1:])
 
 
-@pytest.mark.parametrize(("name", "model"), CASES)
+@pytest.mark.parametrize(("name", "model"), SLOPED)
 @pytest.mark.parametrize("size", BLOCKS)
 def test_value_and_gradient_are_finite_and_modes_agree(name, model, size):
     everything = world(name, model, size)
@@ -89,7 +93,7 @@ def test_value_and_gradient_are_finite_and_modes_agree(name, model, size):
     np.testing.assert_allclose(forward, both, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "model"), CASES)
+@pytest.mark.parametrize(("name", "model"), SLOPED)
 @pytest.mark.parametrize("size", BLOCKS)
 def test_gradient_equals_finite_difference(name, model, size):
     everything = world(name, model, size)
@@ -172,7 +176,10 @@ def test_scaling_rates_up_and_times_down_scales_time(name, model):
     np.testing.assert_allclose(after.time, before.time / k, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["offloading", "offloading.paper", "offloading.released"])
+@pytest.mark.parametrize(
+    "name",
+    ["offloading", *(pytest.param(x, marks=SLOW) for x in (VARIANT, "offloading.released"))],
+)
 def test_the_optimum_is_continuous_where_its_vertex_changes(name):
     """Along the host's memory the time falls, without steps; its slope is one of two sides'."""
     estimator, arch, hardware, work, plan = world(name)
@@ -251,7 +258,7 @@ def test_more_memory_slows_no_job_that_fits(name, part, factor):
     assert np.all(after[fits] <= before[fits] * (1.0 + 1e-9))
 
 
-@pytest.mark.parametrize("name", ["offloading", "offloading.released"])
+@pytest.mark.parametrize("name", ["offloading", pytest.param("offloading.released", marks=SLOW)])
 def test_single_precision_agrees_on_random_jobs(name):
     given = (JOBS[name].make(), dense(), *drawn())
     expected, fits = many(*given)
