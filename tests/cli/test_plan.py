@@ -1,9 +1,13 @@
 """`infer-jax plan`: the answer, the near misses, and what it refuses."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from infer_jax.cli.parsers import tokens
+from infer_jax.verbs.plan_rows import free
 from infer_jax.verbs.requests import requested
 from tests.cli.running import answer, run
 
@@ -40,15 +44,14 @@ def test_instances_do_not_straddle_machines():
 
 def test_gpus_that_stay_free_are_counted():
     """And a plan of few can be run again, unless the traffic is given."""
-    few = ("plan", "llama-3.1-70b", "--quant", "fp8", "--hardware", "b200_sxm", "--total-gpus")
-    for total, said in (
-        ("8", "2 times the requests."),
-        ("9", "the requests (1 left)."),
-    ):
-        output = answer(*few, total, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
-        assert all(p["gpus"] + p["idle_gpus"] == float(total) for p in output["plans"])
-        assert output["plans"][0]["gpus"] == 4 and said in output["notes"][0]
-        assert f"takes 4 of {total} GPUs and leaves {int(total) - 4} free" in output["notes"][0]
+    few = ("plan", "llama-3.1-70b", "--quant", "fp8", "--hardware", "b200_sxm", "--total-gpus", "9")
+    output = answer(*few, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
+    assert all(p["gpus"] + p["idle_gpus"] == 9.0 for p in output["plans"])
+    assert output["plans"][0]["gpus"] == 4 and "the requests (1 left)." in output["notes"][0]
+    assert "takes 4 of 9 GPUs and leaves 5 free" in output["notes"][0]
+    again: Any = SimpleNamespace(layout="TP4", chips=4.0)
+    without: Any = SimpleNamespace(chips=8.0, rate=None, concurrency=None)
+    assert free(again, without)[0].endswith("2 times, for 2 times the requests.")
     load = ("--request-rate", "1", "--mode", "aggregated")
     given = answer(*ASKED, "--total-gpus", "4", *load)
     assert given["plans"][0]["idle_gpus"] == 3 and "leaves 3 free." in given["notes"][0]
