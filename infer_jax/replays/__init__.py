@@ -1,6 +1,8 @@
 """Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted."""
 
+from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
 from infer_jax.replays.drafted import Drafts as Drafts, drawn_drafts as drawn_drafts
+from infer_jax.replays.joint import RoutedLog as RoutedLog
 from infer_jax.replays.log import Log as Log
 from infer_jax.replays.loops import replay as replay, side_by_side as side_by_side
 from infer_jax.replays.many_servers import lanes as lanes
@@ -13,7 +15,6 @@ from infer_jax.replays.preempting import Preempting as Preempting
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replays.prefixes import Prefixes as Prefixes
 from infer_jax.replays.ranks import (
-    RanksLog as RanksLog,
     SharedStep as SharedStep,
     replay_ranks as replay_ranks,
     serve_ranks as serve_ranks,

@@ -58,7 +58,7 @@ def opened(s: State, requests: Requests, width: int) -> State:
     kept = PrefixCache(
         users=parts, place=parts, there=parts, own_place=own, own_there=own, again=own,
         shared=zero, flow=zero, popped=zero, lost=zero, fetched=zero,
-        leaving=jnp.full(width, NEVER), tokens=own,
+        leaving=jnp.full(width, NEVER, jnp.int32), tokens=own,
     )  # fmt: skip
     path = s.path._replace(kept=jnp.zeros_like(s.path.count), fetching=jnp.zeros_like(s.path.time))
     return s._replace(kept=kept, path=path)

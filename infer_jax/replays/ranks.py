@@ -12,13 +12,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int
 
 from infer_jax.errors import InputError
-from infer_jax.replays.log import Log, log_of
+from infer_jax.replays.joint import Dispatcher, Joint, RoutedLog
 from infer_jax.replays.passes import FedBatch, Ran
-from infer_jax.replays.requests import FAR, Requests
-from infer_jax.replays.routers import ROUTERS, RankLoad, load_of, score
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.routers import BY_LOAD, load_of
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.scheduler import Server, server_of
 from infer_jax.replays.server import checked, sizes_of
@@ -38,29 +37,6 @@ class SharedStep(NamedTuple):
     common: Callable[..., Array]
 
 
-class Joint(NamedTuple):
-    """All ranks between two passes, and the router before them."""
-
-    each: State  # with a leading axis, as ``lines``
-    lines: Requests  # those that were sent to each rank, as they were
-    sent: Int[Array, ""]  # requests that have a rank
-    rank: Int[Array, " n"]
-    place: Int[Array, " n"]  # of a request in the line of its rank
-
-
-class RanksLog(NamedTuple):
-    """The log of each rank, with a leading axis; the rank of each request, its place there."""
-
-    logs: Log
-    rank: Int[Array, " n"]
-    place: Int[Array, " n"]
-    complete: Array
-
-    def of(self, name: str) -> Float[Array, " n"]:
-        """A column of all requests, in their own order."""
-        return getattr(self.logs, name)[self.rank, self.place]
-
-
 def replay_ranks(
     step: SharedStep,
     rules: Rules,
@@ -71,17 +47,16 @@ def replay_ranks(
     router: str,
     width: int,
     turns: int,
-) -> RanksLog:
+) -> RoutedLog:
     """Serve all requests by ``ranks`` attention ranks, each by the same ``rules``.
 
     A router sends each request to a rank when it arrives, by what the ranks have in the pass that
     runs, and those that it has sent since. ``width`` and ``turns`` as of ``replay``, of each rank.
     """
-    group = RankGroup(step, rules.whole(), jax.tree.map(jnp.asarray, requests), concurrency, router)
-    end = lax.while_loop(group.busy, group.turn, group.start(ranks, width, turns))
-    logs = jax.vmap(lambda s, line: log_of(s, line, None))(end.each, end.lines)
-    complete = jnp.sum(end.each.finished) >= requests.count
-    return RanksLog(logs, end.rank, end.place, complete)
+    dispatcher = Dispatcher(jax.tree.map(jnp.asarray, requests), concurrency, router)
+    group = RankGroup(step, rules.whole(), dispatcher)
+    start = group.start(ranks, width, turns)
+    return dispatcher.log(lax.while_loop(dispatcher.busy, group.turn, start))
 
 
 def serve_ranks(
@@ -91,15 +66,15 @@ def serve_ranks(
     ranks: int,
     router: str,
     concurrency: int | None = None,
-) -> RanksLog:
+) -> RoutedLog:
     """Serve all requests, as ``replay_ranks`` does, and see that no rank has one it never holds.
 
     Raises:
         InputError: as ``serve``; fewer than one rank, an unknown router, a prefix cache.
     """
     checked(rules, requests, concurrency)
-    if router not in ROUTERS:
-        raise InputError("serve_ranks", "router", router, f"one of {', '.join(ROUTERS)}")
+    if router not in BY_LOAD:
+        raise InputError("serve_ranks", "router", router, f"one of {', '.join(BY_LOAD)}")
     if rules.swaps:
         allowed = "rules that compute a preempted request anew"
         raise InputError("serve_ranks", "rules", "Swapping", allowed)
@@ -131,31 +106,16 @@ class RankGroup(NamedTuple):
 
     step: SharedStep
     rules: Rules
-    requests: Requests
-    concurrency: Array | None
-    router: str
+    dispatcher: Dispatcher
 
     def server(self, line: Requests) -> Server:
         """One rank."""
         return server_of(self.step.own, self.rules, line, None)
 
     def start(self, ranks: int, width: int, turns: int) -> Joint:
-        asked = self.requests
-        none = jnp.zeros_like(asked.count)
-        line = asked._replace(arrival=jnp.full_like(asked.arrival, FAR), count=none)
-
-        def many(x: Array) -> Array:
-            return jnp.broadcast_to(x, (ranks, *x.shape))
-
-        state = self.server(line).start(width, turns)
-        where_to = jnp.zeros_like(asked.prompt)
-        each, lines = jax.tree.map(many, (state, line))
-        j = Joint(each, lines, none, where_to, where_to)
-        return self.route(j, jnp.zeros_like(state.now), held=False)
-
-    def busy(self, j: Joint) -> Array:
-        there = j.each.turn[0] < j.each.path.time.shape[-1]
-        return (jnp.sum(j.each.finished) < self.requests.count) & there
+        """Ranks that have the requests which are there from the start."""
+        j = self.dispatcher.start(ranks, lambda line: self.server(line).start(width, turns))
+        return self.route(j, jnp.zeros((), j.each.now.dtype), held=False)
 
     def turn(self, j: Joint) -> Joint:
         """Every rank puts its pass together; then all run, to the next event of any, or wait."""
@@ -194,7 +154,7 @@ class RankGroup(NamedTuple):
         batch: FedBatch = each(s, j.lines)
         now, ended = s.now[0], jnp.sum(s.finished)
         nobody = jnp.all(batch.idle)
-        came = self.due(j, ended)
+        came = self.dispatcher.due(j, ended)
         steps, duration, look = lax.cond(
             nobody,
             lambda: (jnp.ones_like(j.sent), jnp.zeros((), kind), jnp.zeros((), kind)),
@@ -220,13 +180,6 @@ class RankGroup(NamedTuple):
         met = s._replace(context=s.context + grown)
         j = self.route(j._replace(each=met), after, held=False)
         return self.route(j._replace(each=states), after, held=True)
-
-    def due(self, j: Joint, ended: Array) -> Array:
-        """When the next request is sent, if that is known: FAR of one that waits for another."""
-        due = self.requests.arrival[j.sent]
-        if self.concurrency is None:
-            return due
-        return jnp.where(j.sent < self.concurrency + ended, due, FAR).astype(due.dtype)
 
     def passes(self, j: Joint, batch: FedBatch, due: Array) -> tuple[Array, Array, Array]:
         """Passes until the next event of any rank, their time (s), and that of the last look."""
@@ -281,42 +234,6 @@ class RankGroup(NamedTuple):
         return lax.cond(most > 1, many, single)
 
     def route(self, j: Joint, now: Array, *, held: bool) -> Joint:
-        """Requests that are sent by ``now`` each in the line of a rank.
-
-        ``held``: those that waited for one which has just ended, and are sent at ``now``.
-        """
-        ended, asked = jnp.sum(j.each.finished), self.requests
-        load, rule = load_of(self.router, j.each, j.lines), score(self.router)
-
-        def come(given: tuple[Joint, RankLoad]) -> Array:
-            return self.due(given[0], ended) <= now
-
-        def send(given: tuple[Joint, RankLoad]) -> tuple[Joint, RankLoad]:
-            j, load = given
-            at = j.sent
-            rank = jnp.argmin(rule(load, at))
-            place = j.lines.count[rank]
-            time = now if held else asked.arrival[at]
-            lines = j.lines._replace(
-                arrival=j.lines.arrival.at[rank, place].set(time),
-                prompt=j.lines.prompt.at[rank, place].set(asked.prompt[at]),
-                output=j.lines.output.at[rank, place].set(asked.output[at]),
-                cached=j.lines.cached.at[rank, place].set(asked.cached[at]),
-                drafts=jax.tree.map(
-                    lambda line, one: line.at[rank, place].set(one[at]),
-                    j.lines.drafts,
-                    asked.drafts,
-                ),
-                count=j.lines.count.at[rank].add(1),
-            )
-            load = load._replace(
-                waiting=load.waiting.at[rank].add(1),
-                tokens=load.tokens.at[rank].add(asked.prompt[at]),
-            )
-            j = j._replace(
-                lines=lines, sent=at + 1, rank=j.rank.at[at].set(rank.astype(jnp.int32)),
-                place=j.place.at[at].set(place),
-            )  # fmt: skip
-            return j, load
-
-        return lax.while_loop(come, send, (j, load))[0]
+        """Requests that are sent by ``now`` each in the line of a rank: ``Dispatcher.route``."""
+        load = load_of(self.dispatcher.router, j.each, j.lines)
+        return self.dispatcher.route(j, load, now, held=held)

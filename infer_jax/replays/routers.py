@@ -1,50 +1,117 @@
-"""Routers of requests to attention ranks: in turn, or to the rank with the least to do."""
+"""Routers of requests to servers: in turn, to the one with the least to do, or by prefix."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
+from infer_jax.replays.prefixes import Prefixes
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.state import NEVER, State
 
-ROUTERS = ("round_robin", "shortest_queue", "minimum_tokens", "weighted_queue")
+BY_LOAD = ("round_robin", "shortest_queue", "minimum_tokens", "weighted_queue")
+BY_PREFIX = ("cache_aware", "prefix_hash")
+ROUTERS = (*BY_LOAD, *BY_PREFIX)
+
 WAITING = 4  # a request that waits counts as this many that run
+# of ``cache_aware``: the share of a prompt that must have been seen, and what loads count as uneven
+SEEN, APART, TIMES = 0.3, 64, 1.5
+# of ``prefix_hash``: tokens that are hashed, and the load over the mean that a server may have
+HASHED, OVER = 256, 1.25
 
 
-class RankLoad(NamedTuple):
-    """What each rank has, as its router knows."""
+class QueueLoad(NamedTuple):
+    """What each server has, as its router knows."""
 
-    waiting: Int[Array, " ranks"]  # requests
-    running: Int[Array, " ranks"]
-    tokens: Int[Array, " ranks"]  # in the cache, and of prompts that wait; 0 where nobody asks
+    waiting: Int[Array, " servers"]  # requests
+    running: Int[Array, " servers"]
+    tokens: Int[Array, " servers"]  # in the cache, and of prompts that wait; 0 where nobody asks
 
 
-def score(router: str) -> Callable[[RankLoad, Array], Array]:
-    """What is least of the rank that gets the next request, of its load and the number before it.
+class Beginnings(NamedTuple):
+    """How the prompt of each request begins, in whole blocks."""
+
+    like: Int[np.ndarray, " n"]  # the first of the earlier ones with the longest equal beginning
+    share: Float[np.ndarray, " n"]  # of its tokens that this one begins with
+    home: Float[np.ndarray, " n"]  # where the hash of its first tokens falls, from 0 to 1
+
+    @classmethod
+    def of(cls, prefixes: Prefixes, prompt: ArrayLike) -> "Beginnings":
+        """Those of prompts of ``prompt`` tokens, in the order in which they are sent.
+
+        >>> p = Prefixes.of([[1, 2], [1, 3], [4]], [24, 24, 8], length=8, block=8)
+        >>> Beginnings.of(p, [24, 24, 8]).share.round(2).tolist()
+        [0.0, 0.33, 0.0]
+        """
+        parts, depth, sizes = (
+            np.asarray(x) for x in (prefixes.parts, prefixes.depth, prefixes.blocks)
+        )
+        tokens, block = np.asarray(prompt), int(prefixes.block)
+        first: dict[int, int] = {}
+        homes: dict[tuple[str, int], float] = {}
+        random = np.random.default_rng(0)
+        columns = np.zeros((3, len(parts)))
+        for i, row in enumerate(parts):
+            like, seen, there = 0, 0, 0
+            wanted = min(HASHED, int(tokens[i])) // block
+            key = ("alone", i)
+            for part in row[: depth[i]].tolist():
+                if there < wanted <= there + sizes[part]:
+                    key = ("part", part)
+                there += int(sizes[part])
+                if first.setdefault(part, i) < i:
+                    like, seen = first[part], there
+            home = homes.setdefault(key, random.random())
+            columns[:, i] = like, seen * block / max(int(tokens[i]), 1), home
+        return cls(columns[0].astype(np.int32), columns[1], columns[2])
+
+
+def chosen(
+    router: str, load: QueueLoad, at: Array, begins: Beginnings | None, rank: Array
+) -> Array:
+    """The server that gets the request of number ``at``; ``rank`` has those of the ones before it.
 
     ``round_robin``, ``shortest_queue`` (waiting and running requests) and ``minimum_tokens``:
     SGLang's ``--load-balance-method`` (sgl-project/sglang, python/sglang/srt/managers/
     data_parallel_controller.py at 000a3db). ``weighted_queue``: vLLM's, 4 times those that wait
     and those that run (vllm-project/vllm, vllm/v1/engine/core_client.py of 0.10.2,
     ``DPLBAsyncMPClient.get_core_engine_for_request``; a newer one at 00080ee counts all
-    alike). The first of equal ranks gets it.
+    alike). The first of equal servers gets it.
+
+    ``cache_aware``: SGLang's router (sgl-model-gateway/src/policies/cache_aware.rs at 053b63f and
+    tree.rs at 03744db; the numbers of bindings/python/src/sglang_router/router_args.py at 05e589a).
+    Where more than ``SEEN`` of a prompt has been sent before, it goes where the first of the
+    prompts with the longest equal beginning went; else, and where loads are uneven, to the
+    shortest queue. ``prefix_hash``: prefix_hash.rs at 065f331; where the hash of the first
+    ``HASHED`` tokens falls, or to the shortest queue if that has over ``OVER`` times the mean.
     """
-    laws = {
-        "round_robin": lambda load, at: jnp.remainder(
-            jnp.arange(load.waiting.shape[0]) - at, load.waiting.shape[0]
-        ),
-        "shortest_queue": lambda load, _: load.waiting + load.running,
-        "minimum_tokens": lambda load, _: load.tokens,
-        "weighted_queue": lambda load, _: WAITING * load.waiting + load.running,
-    }
-    return laws[router]
+    servers = load.waiting.shape[0]
+    queue = load.waiting + load.running
+    if router == "round_robin":
+        return jnp.remainder(at, servers)
+    if router == "minimum_tokens":
+        return jnp.argmin(load.tokens)
+    if router == "weighted_queue":
+        return jnp.argmin(WAITING * load.waiting + load.running)
+    shortest = jnp.argmin(queue)
+    if router == "shortest_queue":
+        return shortest
+    assert begins is not None
+    if router == "cache_aware":
+        most, least = jnp.max(queue), jnp.min(queue)
+        uneven = (most - least > APART) & (most > TIMES * least)
+        known = (jnp.asarray(begins.share)[at] > SEEN) & ~uneven
+        return jnp.where(known, rank[jnp.asarray(begins.like)[at]], shortest)
+    home = jnp.floor(jnp.asarray(begins.home)[at] * servers).astype(shortest.dtype)
+    # whole numbers on both sides of a tie
+    return jnp.where(queue[home] * servers <= OVER * (jnp.sum(queue) + 1), home, shortest)
 
 
-def load_of(router: str, each: State, lines: Requests) -> RankLoad:
-    """The load of all ranks, each with the requests that were sent to it."""
+def load_of(router: str, each: State, lines: Requests) -> QueueLoad:
+    """The load of all servers, each with the requests that were sent to it."""
     waiting = lines.count - each.finished - each.running
     tokens = jnp.zeros_like(waiting)
     if router == "minimum_tokens":
@@ -54,4 +121,4 @@ def load_of(router: str, each: State, lines: Requests) -> RankLoad:
         # prompts that end in the pass that runs are in no context yet
         ends = jnp.where(each.fresh, 0, each.joined_tokens - each.joined)
         tokens = each.context + ends + jnp.sum(wanted, axis=-1, dtype=jnp.int32)
-    return RankLoad(waiting, each.running, tokens)
+    return QueueLoad(waiting, each.running, tokens)

@@ -232,13 +232,20 @@ class Server(NamedTuple):
     def run(self, s: State, go: Array) -> State:
         """Where ``go``, run the pass, the decode passes to the next event, or wait."""
         go, batch = go & self.busy(s), self.batch(s)
-        idle, caught = batch.idle, go & batch.waits
-        go &= ~caught
-        steps, duration, look = self.steps(s, go & ~idle, batch)
+        return self.after(s, go, batch, self.planned(s, go & ~batch.idle, batch))
+
+    def planned(self, s: State, go: Array, batch: FedBatch) -> Ran:
+        """What runs up to the next event, if (``go``) anything does, or the next arrival."""
+        steps, duration, look = self.steps(s, go, batch)
         due = get(self.requests.arrival, s.head)
-        until = jnp.where(idle & (due > s.now), s.head, -1)
-        now = jnp.where(idle, jnp.maximum(s.now, due), s.now + duration)
-        after = self.ran(s, go, batch, Ran(steps, now, look, until))
+        now = jnp.where(batch.idle, jnp.maximum(s.now, due), s.now + duration)
+        return Ran(steps, now, look, jnp.where(batch.idle & (due > s.now), s.head, -1))
+
+    def after(self, s: State, go: Array, batch: FedBatch, ran: Ran) -> State:
+        """The state once that ran, where ``go``, or once it has waited for the pass that runs."""
+        caught = go & batch.waits
+        go &= ~caught
+        after = self.ran(s, go, batch, ran)
         # the slots are looked through in every turn, for what was fed or made room, too
         slots = {"ends": after.ends, "soonest": after.soonest, "free": after.free}
         path, after = after.path, where(go, after, s)

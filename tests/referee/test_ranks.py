@@ -13,8 +13,8 @@ from infer_jax.errors import InputError
 from infer_jax.replays import (
     Preempting,
     PrefillFirst,
-    RanksLog,
     Requests,
+    RoutedLog,
     Rules,
     SharedStep,
     replay_ranks,
@@ -37,7 +37,7 @@ def common(tokens):
 
 
 @partial(jax.jit, static_argnames=("ranks", "router"), compiler_options=SHORT)
-def replayed(machine, rules, requests, concurrency, *, ranks, router) -> RanksLog:
+def replayed(machine, rules, requests, concurrency, *, ranks, router) -> RoutedLog:
     step = SharedStep(Partial(step_time, machine), common)
     return replay_ranks(
         step, rules, requests, concurrency, ranks=ranks, router=router, width=32, turns=4096
