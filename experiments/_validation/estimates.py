@@ -14,7 +14,7 @@ from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
 from infer_jax.physics.energy import Draw, power_at
-from infer_jax.specs import Architecture, ForwardPass, Hardware
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy
 
 # what servers of the rows were started with: 0.9 is the default of vLLM until 0.20, and what
 # TensorRT-LLM and SGLang leave of the free memory is near it
@@ -66,7 +66,21 @@ def inputs(row: Row, serving: Serving) -> Loop:
     )
     assert row.served is not None and row.work is not None and row.plan is not None
     arch = row.served.architecture() if row.asked == "pools" else None
-    return Loop(facts, row.served.shape(), profile.hardware, row.work, row.plan, arch)
+    return Loop(facts, row.served.shape(), _hardware(row), row.work, row.plan, arch)
+
+
+def _hardware(row: Row) -> Hardware:
+    """The row's system, with memory and links at other rates than the data sheet's if it says."""
+    hardware = system(row.system).hardware
+    if row.rates == (1.0, 1.0):
+        return hardware
+    chip, network = hardware.chip, hardware.network
+    assert isinstance(network, Hierarchy)
+    memory, link = row.rates
+    return hardware.replace(
+        chip=chip.replace(memory_bandwidth=np.asarray(chip.memory_bandwidth * memory)),
+        network=network.replace(domain_bandwidth=np.asarray(network.domain_bandwidth * link)),
+    )
 
 
 def asked_of(model: Serving, facts: Facts) -> Serving:

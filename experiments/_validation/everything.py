@@ -17,7 +17,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments._silicon import fit as silicon_fit
-from experiments._validation import estimates, makes
+from experiments._validation import estimates, makes, microbenchmarks
 from experiments._validation.row import Row
 from infer_jax.calibration import CAUCHY, Linearised
 from infer_jax.estimators.serving import ENGINES, Serving
@@ -131,7 +131,10 @@ def weights(times: Measured, seen: np.ndarray) -> np.ndarray:
 
 
 def without(free: np.ndarray, made: ByDifferences, left: str) -> np.ndarray:
-    """Coordinates in which AMD's generations, or an engine, have what the others share."""
+    """Coordinates in which AMD's generations, or an engine, have what the others share.
+
+    AMD's have it times what micro-benchmarks say.
+    """
     places = {name: i for i, name in enumerate(made.chosen.names)}
     if left == "amd":
         values = dict(zip(places, np.asarray(made.chosen.values(jnp.asarray(free))), strict=True))
@@ -139,7 +142,9 @@ def without(free: np.ndarray, made: ByDifferences, left: str) -> np.ndarray:
         values = {"hopper.gemm_4": values["hopper.gemm_8"]} | known | values
         for name in OWN:
             field = name.partition(".")[2]
-            values[name] = np.sqrt(values[f"hopper.{field}"] * values[f"blackwell.{field}"])
+            shared = np.sqrt(values[f"hopper.{field}"] * values[f"blackwell.{field}"])
+            own = microbenchmarks.of_coefficient(name.partition(".")[0], field)
+            values[name] = shared * own
         ordered = np.asarray([values[name] for name in made.chosen.names])
         moved = np.asarray(made.chosen.unbounded(jnp.asarray(ordered)))
         return np.where(np.isin(made.chosen.names, OWN), moved, free)

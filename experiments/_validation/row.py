@@ -124,7 +124,8 @@ class Row:
     ``fitted``: whether the shipped fit saw this very row. ``acceptance``: of drafts, where the row
     knows it. ``per``: share of all chips that throughput is of. ``balanced``: whether all experts
     were given as many tokens. ``metered``: share of the power meter's time in which the server was
-    busy. ``place``: where in the answers of a replay the row's own are.
+    busy. ``rates``: factors of the data sheet's memory and link bandwidth. ``place``: where in the
+    answers of a replay the row's own are.
     """
 
     id: str
@@ -144,6 +145,7 @@ class Row:
     balanced: float = 0.0
     kept: float = 1.0
     metered: float = 1.0
+    rates: tuple[float, ...] = (1.0, 1.0)
     replayed: "Replayed | None" = None
     place: int = 0
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import everything, makes, nested
+from experiments._validation import everything, makes, microbenchmarks, nested
 from experiments._validation.everything import ByDifferences, Measured
 from experiments._validation.row import Row, system
 from infer_jax.calibration import at, covariance, identifiability, interval
@@ -53,7 +53,7 @@ def run(way: str, rows: list[Row]) -> dict[str, Any]:
     """
     if way not in WAYS:
         raise InputError("validation", "--split", way, ", ".join(WAYS))
-    times = Measured.of(rows)
+    times = Measured.of(microbenchmarks.applied(rows) if way == "make" else rows)
     folds = list(split(way, times))
     if not folds or not all(fold.seen.any() for fold in folds):
         raise InputError("validation", "--split", way, "rows of two kinds of it or more")

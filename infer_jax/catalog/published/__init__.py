@@ -18,6 +18,10 @@ if TYPE_CHECKING:
         kernels_hardware_names as kernels_hardware_names,
         kernels_model as kernels_model,
     )
+    from infer_jax.catalog.published.microbenchmarks import (
+        MicroBenchmark as MicroBenchmark,
+        measured_rates as measured_rates,
+    )
     from infer_jax.catalog.published.partitioning import (
         partitioning_hardware as partitioning_hardware,
         partitioning_model as partitioning_model,
@@ -56,6 +60,7 @@ __getattr__, __dir__ = on_demand(
             "partitioning_hardware partitioning_model partitioning_model_names "
             "partitioning_parameters"
         ),
+        "microbenchmarks": "MicroBenchmark measured_rates",
         "power": "power_errors power_shares",
         "serving": (
             "UNSEEN Errors Fitted Measured serving_coefficients serving_errors serving_measured"
