@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 FLAG = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
@@ -37,6 +38,7 @@ from infer_jax.replays import (  # noqa: E402
     lanes,
     replay,
 )
+from infer_jax.replays.server import sizes_of  # noqa: E402
 from tests.referee import events, schedulers, serving  # noqa: E402
 from tests.referee.serving import Case, Machine, step_time  # noqa: E402
 from tests.referee.test_replay_events import drawn  # noqa: E402
@@ -97,10 +99,18 @@ def servers(count: int, engine: str) -> list[Server]:
     ]
 
 
-def last(machine: Machine, rules: Rules, requests: Requests) -> tuple[jax.Array, jax.Array]:
+def room(given: list[Server]) -> dict[str, int]:
+    """Slots and entries of a path of one program for all of them, as ``serve`` chooses them."""
+    each = [sizes_of(*server.ours()[1:]) for server in given]
+    return dict(zip(("width", "turns"), map(max, zip(*each, strict=True)), strict=True))
+
+
+def last(
+    machine: Machine, rules: Rules, requests: Requests, *, width: int, turns: int
+) -> tuple[jax.Array, jax.Array]:
     """When the last request has its last token, and whether all were served."""
     step = Partial(step_time, machine)
-    log = replay(step, rules, requests, width=SLOTS, turns=16 * REQUESTS)
+    log = replay(step, rules, requests, width=width, turns=turns)
     return jnp.max(jnp.where(log.there, log.last, 0.0)), log.complete
 
 
@@ -116,7 +126,7 @@ def alone(given: list[Server], kind: type) -> dict[str, float]:
 
     All are seconds of the processor: those on the wall count whatever else a machine runs.
     """
-    program, ratios, ours, theirs = jax.jit(last), [], [], []
+    program, ratios, ours, theirs = jax.jit(partial(last, **room(given))), [], [], []
     for server in given:
         arguments = cast(server.ours(), kind)
         end, complete = jax.block_until_ready(program(*arguments))
@@ -150,7 +160,8 @@ def beside(given: list[Server], count: int, kind: type, threads: int) -> dict[st
     many = [given[i % len(given)] for i in range(count)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *[cast(s.ours(), kind) for s in many])
     parts = [jax.tree.map(lambda x, i=i: x[i::threads], stacked) for i in range(threads)]
-    program = jax.jit(lambda each: lanes(last, *each))
+    one = partial(last, **room(given))
+    program = jax.jit(lambda each: lanes(one, *each))
     jax.block_until_ready(program(parts[0]))
     spent = []
     with ThreadPoolExecutor(threads) as pool:

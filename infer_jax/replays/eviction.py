@@ -3,59 +3,67 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from infer_jax.replays import caches, drafted, swapping
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.state import NEVER, State, get, note, put
+from infer_jax.replays.state import NEVER, State, changed, get, note, put
+
+# what changes when a request makes room; and where it goes to the end of the queue, or to its front
+CHANGED = ("running", "decoding", "context", "produced", "last", "preempted", "watched", "ends",
+           "part", "barred", "growth", "kept", "space")  # fmt: skip
+TO_THE_END, TO_THE_FRONT = ("again", "stamp", "back", "full", "ratio"), ("head",)
 
 
 def evict(
     rules: Rules, requests: Requests, s: State, short: Array, arrived: Callable[[State], Array]
 ) -> State:
     """The state after one request has made room, where ``short``; ``arrived`` counts who came."""
+    names = CHANGED + (TO_THE_END if rules.returns else TO_THE_FRONT)
 
-    def choose() -> tuple[Array, Array, Array]:
-        slot = rules.victim(s, requests)
-        return slot, rules.kept(s, requests, slot), arrived(s)
+    return changed(short, s, names, lambda s: _made_room(rules, requests, s, arrived))
 
-    # rare, and a look through all slots
-    none = jnp.zeros_like(s.free), s.ratio, jnp.zeros_like(s.head)
-    slot, ratio, came = lax.cond(short, choose, lambda: none)
-    began = short & (s.part >= 0) if rules.beside else jnp.zeros_like(short)
-    there = short & ~began
+
+def _made_room(
+    rules: Rules, requests: Requests, s: State, arrived: Callable[[State], Array]
+) -> State:
+    """The state after one request has made room."""
+    yes = jnp.ones_like(s.full)
+    slot = rules.victim(s, requests)
+    began = s.part >= 0 if rules.beside else jnp.zeros_like(yes)
+    there = ~began
     victim = jnp.where(began, s.part, get(s.who, slot))
     unread = rules.unread(s, slot)
     left = get(s.ends, slot) - s.steps + unread
     tokens = drafted.held_by(s, slot)
     cached = jnp.where(began, s.part_done, get(s.base, slot) + s.steps - 1)
     produced = _produced(requests, victim, left, unread, slot, s)
-    kept = caches.preempted(rules, requests, s, victim, cached, short)
+    kept = caches.preempted(rules, requests, s, victim, cached, yes)
     after = s._replace(
-        running=s.running - short,
+        running=s.running - 1,
         decoding=s.decoding - there,
         context=s.context - jnp.where(there, tokens, 0),
         produced=note(s.produced, victim, produced, there),
         last=note(s.last, victim, jnp.asarray(NEVER), there),
-        preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, short),
+        preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, yes),
         watched=_without(rules, s, slot, there),
         ends=put(s.ends, slot, jnp.asarray(NEVER), there),
         part=jnp.where(began, -1, s.part),
-        barred=s.barred | short,
+        barred=yes,
         growth=drafted.taken_back(s, slot, victim, left, unread, there),
         kept=kept,
-        space=swapping.out(rules, requests, s, victim, cached, short),
+        space=swapping.out(rules, requests, s, victim, cached, yes),
     )  # fmt: skip
     if not rules.returns:
-        return after._replace(head=jnp.where(short, victim, s.head))
+        return after._replace(head=victim)
     ring = jnp.remainder(s.back, s.again.shape[0] - 1)
     return after._replace(
-        again=note(s.again, ring, victim, short),
-        stamp=note(s.stamp, ring, came, short),
-        back=s.back + short,
-        full=s.full & ~short,
-        ratio=ratio,
+        again=put(s.again, ring, victim),
+        stamp=put(s.stamp, ring, arrived(s)),
+        back=s.back + 1,
+        full=~yes,
+        ratio=rules.kept(s, requests, slot),
     )
 
 

@@ -150,7 +150,8 @@ class PrefillFirst(Rules):
         return requests.output[who] - (s.ends - s.steps) - self._unread(s)
 
     def unread(self, s: State, slot: Array) -> Array:
-        return get(self._unread(s), slot)
+        came = get(s.ready, jnp.maximum(get(s.who, slot), 0)) == s.turn - 1
+        return ((self.overlap > 0) & (s.decoded | came)).astype(jnp.int32)
 
     def _unread(self, s: State) -> Array:
         """Whether each request has a token in the pass that runs while this one is composed."""

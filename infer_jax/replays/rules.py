@@ -34,6 +34,18 @@ class Feed(NamedTuple):
     drafts: drafted.NextDrafts | None = None  # where tokens are drafted
 
 
+def whole_number(values: Array) -> Array:
+    """Whole real numbers, from 0 to 2^31 - 1, as 32-bit integers.
+
+    In 64 bits they are the last bits of the number that is larger by 2^52: where XLA converts, it
+    also asks of each value whether it is too large, too small or none, which takes as long as all
+    else that is done with it.
+    """
+    if values.dtype != jnp.float64:
+        return values.astype(jnp.int32)
+    return lax.bitcast_convert_type(values + 2.0**52, jnp.int64).astype(jnp.int32)
+
+
 @spec
 class Rules(Spec):
     """Sizes of a server, and how it composes a pass."""
@@ -91,7 +103,7 @@ class Rules(Spec):
     def needed(self, tokens: Array) -> Array:
         """Blocks that hold ``tokens`` tokens: in real numbers, half a token from any whole one."""
         size = self.block.astype(float)
-        return jnp.floor((tokens + size - 0.5) * (1.0 / size)).astype(jnp.int32)
+        return whole_number(jnp.floor((tokens + size - 0.5) * (1.0 / size)))
 
     def watched(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
         """Whole numbers of each slot whose sums these rules look at.

@@ -2,8 +2,9 @@
 
 A turn of the loop feeds a part of a prompt to the pass that is put together, or makes room, and
 if nothing more can be fed runs what there is to run: one pass with prompts, all decode passes up
-to the next event, or a wait for the next arrival. Nothing is decided by a branch
-but how many passes are priced, which is half of a turn's time.
+to the next event, or a wait for the next arrival. What most turns do not need is left out of them:
+prices of many passes by a branch, a part of a prompt and room to be made by a loop of one turn or
+none. All else is decided by choices between numbers.
 """
 
 from typing import NamedTuple
@@ -12,13 +13,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import caches, drafted, swapping
+from infer_jax.replays import caches, drafted, feeding, swapping
 from infer_jax.replays.eviction import evict
 from infer_jax.replays.passes import FedBatch, Ran
 from infer_jax.replays.prefix_cache import PrefixCache
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.rules import Feed, Rules
-from infer_jax.replays.state import NEVER, State, caught_up, empty, get, note, put, swept, where
+from infer_jax.replays.state import NEVER, State, caught_up, empty, get, put, swept, where
 from infer_jax.replays.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
 
 
@@ -58,7 +59,7 @@ class Server(NamedTuple):
         """Feed a part of a prompt or make room; whether that has to go on before a pass can run."""
         s, feed, ok = self.look(self.begin(s))
         if not self.rules.preempts:
-            fed = self.ahead(self.fed(s, feed, ok))
+            fed = self.ahead(feeding.fed(self.rules, self.requests, s, feed, ok))
             return fed, ok & self.more(fed)
         short = self.rules.short(s, self.requests, feed)
         passed = jnp.zeros_like(short)
@@ -69,7 +70,8 @@ class Server(NamedTuple):
             passed = ~short & (s.head_last <= s.steps) & (s.head < self.requests.count)
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
-        fed = swapping.back(s, self.fed(s, feed, ok), feed, ok)
+        fed = feeding.fed(self.rules, self.requests, s, feed, ok)
+        fed = swapping.back(s, fed, feed, ok)
         fed = fed._replace(head=fed.head + passed)
         fed = self.ahead(evict(self.rules, self.requests, fed, short, self.arrived))
         return fed, ok & self.more(fed) | short | passed
@@ -181,53 +183,6 @@ class Server(NamedTuple):
         """Whether it can be fed."""
         place = feed.waits & self.place(s)
         return (feed.chunk > 0) & (feed.begun | place & self.rules.fits(s, self.requests, feed))
-
-    def fed(self, s: State, feed: Feed, ok: Array) -> State:
-        """The state with it in the pass, where ``ok``."""
-        new, all_of_it, at = ok & ~feed.begun, ok & ~feed.cut, feed.request
-        chunk, aside = jnp.where(ok, feed.chunk, 0), self.rules.set_aside(feed)
-        charge = jnp.where(ok, self.rules.charge(s, feed), 0.0).astype(s.charged.dtype)
-        ready = s.steps + (1 if self.rules.beside else 0)
-        end = ready + feed.out - 1
-        slot = jnp.minimum(s.free, s.who.shape[0] - 1)
-        taken, head = s.taken, s.head
-        if self.rules.returns:
-            taken, new_head = taken + (new & s.up_back), new & ~s.up_back
-        else:
-            new_head = new
-        grow = feed.done.astype(s.pairs.dtype) + 0.5 * chunk
-        once = new & ~s.up_again if self.rules.preempts else new
-        first = all_of_it & (s.up_lost == 0) if self.rules.preempts else all_of_it
-        base = feed.whole + 1 - (ready if s.growth is None else 0)
-        now = feed.whole + 1 - ready + s.steps
-        left = drafted.to_come(end - s.steps, feed.drafts and feed.drafts.each_of)
-        return s._replace(
-            head=head + new_head,
-            taken=taken,
-            running=s.running + new,
-            held=s.held + jnp.where(new, aside, 0),
-            left=s.left - self.rules.spent(chunk),
-            fed=s.fed + chunk,
-            pairs=s.pairs + chunk * grow,
-            charged=s.charged + charge,
-            part=jnp.where(ok, jnp.where(feed.cut, at, -1), s.part),
-            part_done=jnp.where(ok & feed.cut, feed.done + chunk, s.part_done),
-            joined=s.joined + all_of_it,
-            joining=s.joining + (all_of_it & self.rules.counts(feed)),
-            joined_tokens=s.joined_tokens + jnp.where(all_of_it, feed.whole + 1, 0),
-            soonest=jnp.where(all_of_it, jnp.minimum(s.soonest, end), s.soonest),
-            who=put(s.who, slot, at, all_of_it),
-            ends=put(s.ends, slot, end, all_of_it),
-            base=put(s.base, slot, base, all_of_it),
-            watched=self.rules.summed(s, left, (now - 1, now), all_of_it),
-            size=put(s.size, slot, aside, all_of_it),
-            admitted=note(s.admitted, at, s.turn, once),
-            first=note(s.first, at, s.turn, first),
-            ready=note(s.ready, at, s.turn, all_of_it),
-            last=note(s.last, at, end, all_of_it),
-            growth=drafted.fed(s.growth, feed.drafts, slot, ready, all_of_it),
-            kept=caches.fed(self.rules, s, self.requests, feed, new, once, ok),
-        )
 
     def run(self, s: State, go: Array) -> State:
         """Where ``go``, run the pass, the decode passes to the next event, or wait."""

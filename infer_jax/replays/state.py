@@ -1,5 +1,6 @@
 """The state of a scheduler between two turns of the loop."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -165,6 +166,25 @@ def where(condition: Array, yes: State, no: State) -> State:
         a if isinstance(a, Path) else jax.tree.map(choose, a, b)
         for a, b in zip(yes, no, strict=True)
     )
+
+
+def changed(ok: Array, s: State, names: tuple[str, ...], change: Callable[[State], State]) -> State:
+    """The state with those of its parts that ``change`` changes, where ``ok``.
+
+    A loop of one turn or none: where not, nothing of the change is computed, and no array is copied
+    either way, as it would be where two states are chosen from.
+    """
+
+    def parts(s: State) -> tuple:
+        return tuple(getattr(s, name) for name in names)
+
+    def whole(given: tuple) -> State:
+        return s._replace(**dict(zip(names, given, strict=True)))
+
+    def one(given: tuple[Array, tuple]) -> tuple[Array, tuple]:
+        return jnp.zeros_like(ok), parts(change(whole(given[1])))
+
+    return whole(lax.while_loop(lambda given: given[0], one, (ok, parts(s)))[1])
 
 
 def caught_up(s: State) -> State:
