@@ -1,8 +1,7 @@
-"""Coefficients of AMD's generations, fitted to measured rows, and their errors on rows left out.
+"""Coefficients of AMD's generations with builds known and not: errors on rows left out.
 
 ``python experiments/makes.py [FILE ...]`` and ``python -m experiments.makes`` are the same
-program. With ``--ship`` it writes the file that the package carries. Exit code 0: scored; 2: bad
-input.
+program. Exit code 0: scored; 2: bad input.
 """
 
 import sys
@@ -25,9 +24,6 @@ def makes(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files of rows, as `validation` reads them.")
     ] = None,
-    ship: Annotated[
-        Path | None, typer.Option(help="TOML to write the fit of all rows to, with intervals.")
-    ] = None,
     as_json: _report.Json = False,
 ) -> None:
     """Fit AMD's generations, and score rows whose group or server each fit has not seen."""
@@ -35,7 +31,7 @@ def makes(
     with _report.door():
         import jax
 
-        from experiments._validation import kinds, makes as fitting, makes_folds, makes_scores
+        from experiments._validation import kinds, makes as fitting, makes_scores
 
         paths = files or [kinds.MEASURED / name for name in makes_scores.FILES]
         rows = [row for path in paths for row in kinds.read(path).rows if fitting.fitted(row)]
@@ -44,8 +40,6 @@ def makes(
             raise InputError("makes", "rows", len(rows), allowed)
         with jax.enable_x64(True):
             headline = makes_scores.run(rows)
-            if ship is not None:
-                makes_folds.ship(ship, rows)
     _report.finish(True, headline, as_json)
 
 

@@ -33,9 +33,6 @@ def silicon(
     confidence: Annotated[
         bool, typer.Option("--confidence", help="Also choices by the probability of limits.")
     ] = False,
-    ship: Annotated[
-        Path | None, typer.Option(help="TOML to write the fit of all rows to, with intervals.")
-    ] = None,
     as_json: _report.Json = False,
 ) -> None:
     """Fit and score the serving theory on rows that each fit has not seen."""
@@ -57,7 +54,7 @@ def silicon(
             if mode == "agg":
                 from experiments._silicon import aggregated
 
-                headline = aggregated.run(cv, folds, out, ship, more, learned, confidence)
+                headline = aggregated.run(cv, folds, out, more, learned, confidence)
             else:
                 from experiments._silicon import disaggregated
 

@@ -19,6 +19,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _report
+from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False)
 
@@ -37,11 +38,16 @@ def validation(
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit all rows at once; print intervals and spreads.")
     ] = False,
+    ship: Annotated[
+        Path | None, typer.Option(help="TOML to write the fit of --fit to, as the package has it.")
+    ] = None,
     as_json: _report.Json = False,
 ) -> None:
     """Score estimators on measured rows, by data set and metric."""
     headline = {}
     with _report.door():
+        if ship is not None and not fit:
+            raise InputError("command line", "--ship", str(ship), "with --fit alone")
         import jax
 
         with jax.enable_x64(True):
@@ -51,7 +57,9 @@ def validation(
                 headline = board.run(files or [])
             else:
                 rows = board.read(files or []).rows
-                headline = splits.run(split, rows) if split else splits.everything_fitted(rows)
+                headline = (
+                    splits.run(split, rows) if split else splits.everything_fitted(rows, ship)
+                )
     _report.finish(True, headline, as_json)
 
 

@@ -15,7 +15,6 @@ from experiments._silicon import (
     folds as folding,
     rows as reading,
     score,
-    ship as shipping,
 )
 from experiments._silicon.learned import corrected
 from experiments._silicon.predictions import Fold, predicted
@@ -29,7 +28,6 @@ def run(
     cv: str | None,
     file: Path | None,
     out: Path | None,
-    ship: Path | None,
     more: bool,
     learned: bool,
     confidence: bool = False,
@@ -59,8 +57,6 @@ def run(
         headline["belief"] = believed.decided(found, rows)
     if learned:
         headline["learned_residual"] = _learned(found, rows)
-    if ship is not None:
-        shipping.ship(ship, problem, rows)
     if out is not None:
         there = {rows[i].id for fold in found for i in fold.index}
         left = {

@@ -6,8 +6,11 @@ are drawn from 80 to 100 % of those stated. ``decode_tp`` counts the GPUs of a s
 are tp x ep and mean nothing: throughput per GPU is of tp GPUs, as requests in flight over latency
 prove. Output tokens per second of two pools are per GPU that decodes, for the same reason.
 
-How many tokens the rows of ``spec_method`` mtp draft is not said: 3 are taken, 1 with attention
-data parallelism, as the fit of such rows takes it (experiments/_silicon/served.py).
+How many tokens the rows of ``spec_method`` mtp draft is not in them, but in the scripts that ran
+them (SemiAnalysisAI/InferenceX, benchmarks/single_node/dsr1_*_mtp.sh at 285b662 and 34bc7c4,
+fixed_seq_len/ at 8eec0d4): TensorRT-LLM 3, 1 with attention data parallelism; SGLang 2 on NVIDIA's
+chips, 3 on AMD's; ATOM 3 in FP8, its default of 1 in FP4. Two pools, whose recipes differ, are
+taken to draft as TensorRT-LLM.
 """
 
 from experiments._validation.row import (
@@ -60,6 +63,7 @@ SYSTEMS = {
 ENGINES = {"sglang": "sglang", "trt": "trtllm", "vllm": "vllm", "atom": "vllm"}
 AMD = ("mi300x", "mi325x", "mi355x")
 DRAFTS = {False: 3.0, True: 1.0}  # without and with attention data parallelism
+SGLANG_DRAFTS, ATOM_FP4_DRAFTS = 2.0, 1.0  # of SGLang on NVIDIA's chips; of ATOM in FP4
 DRAWN = 0.9  # mean over stated length
 IDLE = 0.5  # share of the stated requests in flight below which a run was mostly idle
 POLLING = (10.0, 30.0)  # passes between two looks for new requests: below 16 in flight, from 16 on
@@ -116,6 +120,8 @@ def _row(cells: Cells) -> Row:
         work = ServingWorkload.of(**lengths, batch=max(load / copies, 1.0))
     else:
         plan = _plan(cells, "decode", number(cells, "decode_tp"), drafting)
+        if drafting:
+            plan = plan.with_(drafts=_drafts(cells, framework, make, float(plan.drafts)))
         polled = engine == "sglang" and make == "nvidia" and name not in ("h100", "h200")
         polled &= model in ("deepseek-r1", "qwen3.5-397b-a17b")
         plan = plan.with_(polling=POLLING[load >= 16] if polled else 1.0)
@@ -184,6 +190,15 @@ def _plan(cells: Cells, role: str, chips: float, drafting: bool) -> Deployment:
         raise UnusableError(f"{role}_ep is no divisor of the GPUs")
     ranks = {"tp": 1.0, "attention_dp": chips} if wide else {"tp": chips}
     return Deployment.of(**ranks, ep=ep, drafts=DRAFTS[wide] if drafting else 0.0)
+
+
+def _drafts(cells: Cells, framework: str, make: str, otherwise: float) -> float:
+    """Tokens that a server of one pool drafts, by the script that ran it."""
+    if framework == "sglang":
+        return SGLANG_DRAFTS if make == "nvidia" else DRAFTS[False]
+    if framework == "atom" and cells.get("precision") == "fp4":
+        return ATOM_FP4_DRAFTS
+    return otherwise
 
 
 def _pools(cells: Cells, drafting: bool) -> tuple[Pools, float, float]:

@@ -106,16 +106,18 @@ def of_generation(field: str, make: Any, own: Any) -> Any:
     return make**own if field in SHARES else make * own
 
 
-def generation(make: Chip, ratio: Ratio) -> Generation:
-    """A generation of a make."""
+def generation(other: Generation, make: Chip, ratio: Ratio) -> Generation:
+    """A generation of a make, in all else as ``other``."""
     own = {n: of_generation(n, getattr(make, n), getattr(ratio, n)) for n in FIELDS}
-    return Generation.of(**own)
+    return other.replace(**own)
 
 
 def placed(model: Serving, tree: Tree) -> Serving:
     """The estimator with both generations."""
     make, third, fourth, *_ = tree
-    return model.replace(cdna3=generation(make, third), cdna4=generation(make, fourth))
+    return model.replace(
+        cdna3=generation(model.cdna3, make, third), cdna4=generation(model.cdna4, make, fourth)
+    )
 
 
 def base() -> Serving:

@@ -7,13 +7,14 @@ server's lengths. A left-out make or engine has the coefficients that the others
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import everything, makes, microbenchmarks, nested
+from experiments._validation import everything, makes, microbenchmarks, nested, ship
 from experiments._validation.everything import ByDifferences, Measured
 from experiments._validation.row import Row, system
 from infer_jax.calibration import at, covariance, identifiability, interval
@@ -71,8 +72,11 @@ def run(way: str, rows: list[Row]) -> dict[str, Any]:
     return _shown(way, times, Predicted(*every))
 
 
-def everything_fitted(rows: list[Row]) -> dict[str, Any]:
-    """One fit of all rows: coefficients with jackknife intervals, spreads by level, weak ones."""
+def everything_fitted(rows: list[Row], file: Path | None = None) -> dict[str, Any]:
+    """One fit of all rows: coefficients with jackknife intervals, spreads by level, weak ones.
+
+    With ``file`` it is written there as the package reads it.
+    """
     times = Measured.of(rows)
     made, begun = everything.problem(times), time.perf_counter()
     counted = everything.weights(times, times.kind >= 0)
@@ -97,6 +101,8 @@ def everything_fitted(rows: list[Row]) -> dict[str, Any]:
     spreads = _spreads(times, np.log(times.seconds / found.predicted))
     weak = [p.name for p in known.parameters if (p.learnt or 0.0) > 0.6]
     _report.console().print(f"Weakly known: {', '.join(weak) or 'none'}.")
+    if file is not None:
+        ship.ship(file, found, times, counted)
     return {"values": found.values, "intervals": bounds, "weak": weak, "spreads": spreads}
 
 

@@ -62,10 +62,10 @@ def test_what_cannot_be_left_out_is_refused():
         splits.run("colour", ROWS)
 
 
-def test_times_of_two_pools_are_predicted_and_not_fitted():
+def test_a_row_counts_by_its_data_set_and_of_two_pools_the_pace_alone():
     times = Measured.of([*ROWS[:2], row("h100_sxm", "vllm", "", asked="pools")])
     assert times.row.tolist() == [0, 0, 1, 1, 2] and times.kind.tolist() == [0, 1, 0, 1, 0]
-    assert everything.weights(times, times.kind >= 0).tolist() == [1.0, 0.3, 1.0, 0.3, 0.0]
+    assert everything.weights(times, times.kind >= 0) == pytest.approx([1.5, 0.45, 1.5, 0.45, 1.0])
     assert times.times({"throughput": np.full(3, 4.0)})[0] != 0.25  # TPOT comes first
     alone = Measured.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": {"throughput": 50.0}})])
     assert alone.seconds.tolist() == [0.02]

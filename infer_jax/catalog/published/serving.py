@@ -70,7 +70,7 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
 class Measured(NamedTuple):
     """The measured rows of the fit: bundled ``models``, and the number of ``rows`` of each server.
 
-    ``own``: the models of systems that were fitted apart.
+    ``own``: the models of systems whose generation is fitted to their own rows alone (AMD's).
     """
 
     models: tuple[str, ...]
@@ -87,7 +87,7 @@ def serving_measured() -> Measured:
     """The models, and the rows of each system and engine, that were fitted.
 
     >>> serving_measured().rows["gb200_nvl72"]
-    {'trtllm': 7}
+    {'sglang': 66, 'trtllm': 122}
     """
     said = _fit()["measured"]
     own = {system: tuple(models) for system, models in said["own"].items()}
@@ -109,18 +109,7 @@ UNSEEN: dict[str, dict[str, float]] = {
 }
 
 
-# the fit to NVIDIA's rows, and the coefficients fitted to AMD's with all others as in the former
-FILES = ("serving.toml", "serving_amd.toml")
-
-
 @cache
 def _fit() -> dict[str, Any]:
     folder = files("infer_jax.catalog.published")
-    tables: list[dict[str, Any]] = [read_toml(str(folder.joinpath(name))) for name in FILES]
-    first, *others = tables
-    for other in others:
-        first["coefficients"] |= other["coefficients"]
-        first["errors"] |= other["errors"]
-        first["measured"]["rows"] |= other["measured"]["rows"]
-        first["measured"]["own"] = other["measured"]["own"]
-    return first
+    return read_toml(str(folder.joinpath("serving.toml")))

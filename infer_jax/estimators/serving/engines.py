@@ -35,6 +35,12 @@ class Engine(Spec):
     expert_gap: Array = number(
         "tau_E: what a mixture adds to it", unit="s", kind="time", default=0.0
     )
+    rank_kernels: Array = number(
+        "k_R: what many ranks of experts of more than 4 bits add to a mixture's layer gap, in layer"
+        " gaps, where attention is tensor parallel",
+        kind="size",
+        default=0.0,
+    )
     sequence_time: Array = number(
         "tau_S: host time per running sequence and pass", unit="s", kind="time"
     )
@@ -101,8 +107,7 @@ class Engine(Spec):
 class Generation(Spec):
     """A generation of chips: the share of its peak that a dense product reaches, by class.
 
-    ``gap``, ``quantising`` and ``grouped`` are multiples of Hopper's. CDNA's were fitted
-    separately, to rows of AMD's chips, with all other coefficients as fitted to NVIDIA's.
+    ``gap``, ``quantising`` and ``grouped`` are multiples of Hopper's.
     """
 
     gemm_16: Array = number("eta_c of 16-bit products", kind="fraction", high=1)

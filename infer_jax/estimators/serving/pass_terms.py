@@ -215,7 +215,9 @@ def gaps(c: Context) -> Array:
     launches of each layer; k_B where experts multiply in more than 4 bits. Blackwell reads scales
     packed by four in exponents, Hopper one by one in 32 bits (DeepGEMM at 0274ad7, README), hence
     q_g; TensorRT-LLM quantises in the kernel that reduces and normalises (AllReduceFusionOp,
-    RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4), hence q_e.
+    RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4), hence q_e. Where the experts of more than 4 bits of a
+    mixture are on m_e ranks and attention is tensor parallel, k_R (1 - 1 / m_e) is added to k_E:
+    measured with TensorRT-LLM, cause not known.
     """
     layer, engine, model = c.shape.layers, c.engine, c.model
     launches = layer.attention.launches
@@ -225,7 +227,9 @@ def gaps(c: Context) -> Array:
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
     quantising = model.quantised_gap * c.generation.quantising * engine.quantising
     each = engine.layer_gap * kernels + quantising * c.shape.quantised * scales
-    experts = engine.expert_gap + model.expert_kernels * engine.layer_gap
+    apart = (c.plan.attention_dp <= 1.0) & (layer.routed.bits > 4.0)
+    ranks = engine.rank_kernels * jnp.where(apart, 1.0 - 1.0 / c.plan.ep, 0.0)
+    experts = engine.expert_gap + (model.expert_kernels + ranks) * engine.layer_gap
     gap = c.generation.gap if c.plan.wide is None else c.generation.gap * micro_batches(c.plan)
     return gap * jnp.sum(layer.count * (each + layer.mixture * experts), axis=-1)
 

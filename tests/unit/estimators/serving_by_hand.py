@@ -152,7 +152,10 @@ class Row(SimpleNamespace):
             v["q_trt"] if self.engine == "trtllm" else 1
         )
         ov += (mixtures * k_F + self.L_d * k_D) * v["tauQ"] * self.q * fused
-        ov = g * (ov + (mixtures * v["k_E"] * self.tauL if self.moe else 0.0))
+        ranks = 0.0  # TensorRT-LLM, experts of more than 4 bits, attention tensor parallel
+        if self.engine == "trtllm" and dp == 1 and self.c_F != "fp4":
+            ranks = v["k_R"] * (1 - 1 / self.m_e)
+        ov = g * (ov + (mixtures * (v["k_E"] + ranks) * self.tauL if self.moe else 0.0))
 
         f16, c = self.f16, i + o / 2
 

@@ -179,3 +179,26 @@ def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
         high, low = (seconds(at.fitted({f"cdna4.{name}": value * x})) for x in (1.0001, 0.9999))
         slope = float(high - low) / (2e-4 * value)
         assert float(getattr(own.cdna4, name)) == pytest.approx(slope, rel=1e-6)
+
+
+def test_expert_parallel_ranks_add_launches_where_attention_is_tensor_parallel(x64):
+    """By hand, 58 mixtures of 8 bits on 8 ranks: k_R (1 - 1 / 8) tau_L each; with slopes."""
+    seen, hardware = shape(ij.load_model("deepseek-r1").architecture), ij.load_system("h200_sxm")
+
+    @jax.jit
+    def gaps(kernels, ranks, groups):
+        model = Serving.of(engine="trtllm")
+        model = model.replace(trtllm=model.trtllm.replace(rank_kernels=kernels))
+        plan = Deployment.of(tp=8).replace(ep=ranks, attention_dp=groups)
+        return pass_terms.gaps(model.context(seen, hardware.hardware, plan))
+
+    one = np.asarray(1.0)
+    slope = jax.grad(gaps, argnums=(0, 1))
+    tau = float(Serving.of().trtllm.layer_gap) * 58.0
+    assert float(gaps(0.7, 8.0 * one, one) - gaps(0.7, one, one)) == pytest.approx(
+        0.7 * 7 / 8 * tau, rel=1e-9
+    )
+    by_kernels, by_ranks = slope(0.7, 8.0 * one, one)
+    assert float(by_kernels) == pytest.approx(7 / 8 * tau, rel=1e-9)
+    assert float(by_ranks) == pytest.approx(0.7 / 64 * tau, rel=1e-9)
+    assert [float(x) for x in slope(0.7, 8.0 * one, 8.0 * one)] == [0.0, 0.0]

