@@ -25,7 +25,8 @@ from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving import ENGINES, Serving
 
 STEP = 1e-4  # of a free coordinate, about a relative one of the coefficient
-STEPS, TOLERANCE = 12, 2e-3
+# relative gain of a round at which a fit ends: of a fold, and of what is shipped
+STEPS, TOLERANCE, FINE = 12, 2e-3, 1e-4
 METRICS = ("tpot", "ttft", "latency", "throughput")
 FIRST = ("latency", "tpot", "throughput")  # of these the first that a row has is its pace
 # what is believed of AMD's generations: Hopper's shares and launches, within what Hopper and
@@ -112,7 +113,7 @@ def start() -> Serving:
     return estimates.shipped().fitted(new)
 
 
-def problem(times: Measured) -> ByDifferences:
+def problem(times: Measured, tolerance: float = TOLERANCE) -> ByDifferences:
     """The fit of all coefficients to all times."""
     rows, base = times.rows, start()
     unknown = np.asarray([row.acceptance is None for row in rows])
@@ -138,7 +139,7 @@ def problem(times: Measured) -> ByDifferences:
         ties=silicon_fit.TIES,
         scale=np.asarray(silicon_fit.SCALES)[times.kind],
         loss=CAUCHY,
-        tolerance=TOLERANCE,
+        tolerance=tolerance,
     )
     assert isinstance(made, ByDifferences)
     return made

@@ -78,7 +78,7 @@ def everything_fitted(rows: list[Row], file: Path | None = None) -> dict[str, An
     With ``file`` it is written there as the package reads it.
     """
     times = Measured.of(rows)
-    made, begun = everything.problem(times), time.perf_counter()
+    made, begun = everything.problem(times, everything.FINE), time.perf_counter()
     counted = everything.weights(times, times.kind >= 0)
     ends, _ = made.solve(made.starts(1, 0.0, 0), counted, everything.STEPS)
     found = at(made, ends[0], counted)
