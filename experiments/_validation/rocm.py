@@ -39,6 +39,7 @@ def _row(cells: Cells) -> Row:
         osl=number(cells, "osl"),
         batch=number(cells, "batch"),
         fixed=1.0,
+        waves=1.0,
     )
     return Row(
         id=" ".join(str(cells.get(k)) for k in COLUMNS[:-1]),

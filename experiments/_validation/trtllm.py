@@ -3,7 +3,8 @@
 Columns as transcribed from NVIDIA/TensorRT-LLM docs/source/performance/perf-overview.md
 (@00f3768). trtllm-bench runs an engine with room for 0.90 to 0.95 of the free memory and batches
 up to 8192. A mixture shown on several GPUs as TP ran attention data parallel (``dep`` in the
-transcription), by the options that the page prints for mixtures.
+transcription, which has TP on RTX PRO 6000 and of Llama 4 Scout), by the options that the page
+prints for mixtures: so read, predictions spread by 9 % within a server, as TP by 15.
 """
 
 import re
@@ -68,8 +69,8 @@ def model_of(cells: Cells) -> str:
     return model
 
 
-def layout(shown: str, gpus: float) -> Deployment:
-    """The plan of a layout such as ``tp4pp2`` or ``dep8``.
+def layout(shown: str, gpus: float, wide: bool = False) -> Deployment:
+    """The plan of a layout such as ``tp4pp2`` or ``dep8``; ``wide``: tp as attention groups.
 
     Raises:
         UnusableError: another spelling, or degrees that are not the GPUs.
@@ -77,10 +78,12 @@ def layout(shown: str, gpus: float) -> Deployment:
     found = re.fullmatch(r"(?:tp(\d+)(?:pp(\d+))?|dep(\d+))", shown)
     if found is None:
         raise UnusableError(f"shown_layout {shown!r} is not known here")
-    tp, pp, wide = (float(x or 1.0) for x in found.groups())
-    if tp * pp * wide != gpus:
+    tp, pp, groups = (float(x or 1.0) for x in found.groups())
+    if tp * pp * groups != gpus:
         raise UnusableError("shown_layout and gpus differ")
-    return Deployment.of(tp=tp, pp=pp, attention_dp=wide, ep=wide)
+    if wide:
+        tp, groups = 1.0, tp * groups
+    return Deployment.of(tp=tp, pp=pp, attention_dp=groups, ep=groups)
 
 
 def _row(cells: Cells) -> Row:
@@ -93,6 +96,7 @@ def _row(cells: Cells) -> Row:
         osl=number(cells, "osl"),
         batch=number(cells, "requests"),
         fixed=1.0,
+        waves=1.0,
     )
     return Row(
         id=" ".join(str(cells.get(k)) for k in ("model", "system", "shown_layout", "isl", "osl")),
@@ -101,7 +105,7 @@ def _row(cells: Cells) -> Row:
         system=system,
         engine="trtllm",
         work=work,
-        plan=layout((cells.get("shown_layout") or "").strip(), gpus),
+        plan=layout((cells.get("shown_layout") or "").strip(), gpus, mixture(model)),
         measured={"throughput": number(cells, "output_tok_s_per_gpu")},
         group=f"{model} {system} {cells.get('shown_layout')}",
         date="2025-09",

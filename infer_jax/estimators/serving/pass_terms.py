@@ -201,10 +201,15 @@ def _attended(times: Layers, read: Layers, computed: Layers) -> Spent:
 
 
 def head(c: Context, sequences: Array, logits: Array | float) -> Spent:
-    """The output head over ``sequences`` x ``logits`` tokens: read, then multiplied."""
+    """The output head over ``sequences`` x ``logits`` tokens: read, then multiplied.
+
+    ``pp`` times: it is on the last stage of a pipeline alone, beside as many layers as the others
+    have, and they wait for that stage with each micro-batch.
+    """
     weights, tp = c.shape.head, c.plan.tp
     read = weights.elements * weights.bytes / (tp * c.bandwidth * c.model.weight_read)
     computed = 2.0 * weights.elements * sequences * logits / (tp * c.dense_rate(weights.bits))
+    read, computed = read * c.plan.pp, computed * c.plan.pp
     return Spent({"head": read + computed}, read, computed)
 
 

@@ -8,7 +8,13 @@ import pytest
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.errors import InputError
 from infer_jax.estimators import Speculative, make
-from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
+from infer_jax.estimators.serving import (
+    Deployment,
+    Serving,
+    ServingWorkload,
+    pass_terms,
+    shape,
+)
 from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
 from tests.unit.physics.derivatives import agrees_with_differences, numbers
@@ -162,6 +168,16 @@ def test_chunks_prefixes_pages_and_stages():
     np.testing.assert_allclose(at["slots"].places, 12.0)
     # two stages hold half the weights each
     assert at["stages"].places > at["base"].places and at["stages"].chips == 16
+
+
+def test_the_last_stage_of_a_pipeline_has_the_head_and_all_others_wait_for_it():
+    """A cycle of four micro-batches has the last stage four times, and with it the head."""
+    one, four = (
+        pass_terms.head(Serving.of().context(shape(dense()), HARDWARE, plan(pp=n)), 8.0, 1.0)
+        for n in (1.0, 4.0)
+    )
+    np.testing.assert_allclose(four.time, 4.0 * one.time, rtol=1e-12)
+    assert one.time > 0.0
 
 
 def test_what_complete_counts():
