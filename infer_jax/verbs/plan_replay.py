@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 
 from infer_jax.compiling import MANY, once
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving.mixed import Mixed, mixed_time
+from infer_jax.estimators.serving.mixed import Mixed, drafted_time, mixed_time
 from infer_jax.launch.servers import budget
 from infer_jax.planning import USUAL_TTFT, Choice, pools_of
 from infer_jax.replays import Requests, Rules, lanes, replay
@@ -25,6 +25,7 @@ from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
 from infer_jax.verbs.progress import busy
+from infer_jax.verbs.replay_drafts import of_plan, with_drafts
 from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
 from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
@@ -112,9 +113,8 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     for name, what in (
         ("pp", "micro-batches of a pipeline"),
         ("attention_dp", "attention groups that wait for each other"),
-        ("drafts", "drafts"),
     ):
-        if given.get(name, 0.0) > (name != "drafts"):
+        if given.get(name, 1.0) > 1.0:
             return what
     pool = next(x[0] for x in plans.pools.values() if _is_of(x[0], choice))
     service = service_of(choice, question, plans)
@@ -125,16 +125,18 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
         tokens = max(tokens, PREFILL)
     sizes = Sizes(float(instance.each), float(tokens), None, None)
     degrees = {name: float(given.get(name, 1.0)) for name in ("tp", "ep")}
+    drafts = of_plan(question.drafts, given.get("drafts", 0.0))
     try:
         server = server_of(
             engine, pool.side.serving, pool.given.model.architecture, pool.side.hardware, degrees,
-            sizes, float(work.isl + work.osl),
+            sizes, float(work.isl + work.osl), drafts,
         )  # fmt: skip
         loop = None if question.asked.rate is not None else max(round(choice.batch), 1)
         count = ARRIVALS if loop is None else max(int(WAVES * np.ceil(most)), FEWEST)
         copies = float(given.get("replicas", 1.0))
-        asked = _drawn(question, count, loop, copies)
-        requests = Requests.of(*asked[:3], asked.cached(server.tokens) + _prefix(work, asked))
+        asked = with_drafts(drafts, _drawn(question, count, loop, copies), 0, 0)
+        cached = asked.cached(server.tokens) + _prefix(work, asked)
+        requests = Requests.of(*asked[:3], cached, asked.drafts)
         checked(server.rules, requests, loop)
     except InputError as error:
         return f"{error.field} {error.value}, where allowed is {error.allowed}"
@@ -149,7 +151,7 @@ def _pooled(question: Question, plans: Plans, choice: Choice, most: float) -> Ti
         return pair
     loop = None if question.asked.rate is not None else in_flight(choice)
     count = ARRIVALS if loop is None else max(WAVES * loop, FEWEST)
-    asked = _drawn(question, count, loop, 1.0)
+    asked = with_drafts(pair.decode.drafts, _drawn(question, count, loop, 1.0), 0, 0)
     cached = asked.cached(pair.prefill.tokens) + _prefix(question.requests.work, asked)
     try:
         found = seconds_of(pair, asked, cached, loop)
@@ -231,7 +233,7 @@ def _lanes(
     width: int, turns: int, pass_: Mixed, rules: Rules, requests: Requests, loops: Array | None
 ) -> Ends:
     def one(pass_: Mixed, rules: Rules, requests: Requests, loop: Array | None) -> Ends:
-        step = Partial(mixed_time, pass_)
+        step = Partial(mixed_time if requests.drafts is None else drafted_time, pass_)
         log = replay(step, rules, requests, loop, width=width, turns=turns)
         return Ends(log.arrival, log.first, log.last, log.complete)
 

@@ -11,6 +11,7 @@ from infer_jax.replays import Requests, serve_pools
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
+from infer_jax.verbs.replay_drafts import of_plan
 from infer_jax.verbs.replay_pools import ENGINE, Pair, PoolSplit, crossing, pair_of, pools_in
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.replay_server import Sizes
@@ -32,8 +33,6 @@ def pair_or_why(
     ):
         if max(prefill.get(name, 1.0), decode.get(name, 1.0)) > 1:
             return what
-    if decode.get("drafts", 0.0) > 0:
-        return "drafts"
     service, work = service_of(choice, question, plans), question.requests.work
     sizes = [Sizes(float(x.each), float(budget(x, service)), None, None) for x in service.instances]
     split = PoolSplit(prefill["tp"], prefill["instances"], decode["tp"], decode["instances"])
@@ -41,6 +40,7 @@ def pair_or_why(
         return pair_of(
             split, ENGINE, first.serving, pools[0].given.model.architecture, first.hardware,
             (sizes[0], sizes[1]), float(work.isl + work.osl),
+            of_plan(question.drafts, decode.get("drafts", 0.0)),
         )  # fmt: skip
     except InputError as error:
         return f"{error.field} {error.value}, where allowed is {error.allowed}"
@@ -60,7 +60,7 @@ def seconds_of(
     Raises:
         InputError: a request that an instance never holds.
     """
-    requests = Requests.of(*asked[:3], cached)
+    requests = Requests.of(*asked[:3], cached, asked.drafts)
 
     def between(prompt: np.ndarray, seconds: np.ndarray) -> np.ndarray:
         return crossing(pair, prompt, seconds)

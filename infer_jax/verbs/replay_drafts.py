@@ -7,7 +7,7 @@ import numpy as np
 from infer_jax.catalog import Model
 from infer_jax.replays import drawn_drafts
 from infer_jax.specs import Architecture
-from infer_jax.verbs.drafts import drafting
+from infer_jax.verbs.drafts import Drafting, drafting
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.speculation import DraftOptions
@@ -28,6 +28,13 @@ class ReplayDrafts(NamedTuple):
         """What a pass does, in words."""
         count = "1 draft" if self.count == 1 else f"{self.count} drafts"
         return f"a pass verifies {count} and one token more of each request that decodes"
+
+
+def of_plan(drafting: Drafting | None, count: float) -> ReplayDrafts | None:
+    """Those of a plan, which drafts ``count`` tokens for each request in a pass."""
+    if drafting is None or not count:
+        return None
+    return ReplayDrafts(int(count), drafting.acceptance, drafting.draft, drafting.notes)
 
 
 def with_drafts(drafts: ReplayDrafts | None, requests: Arriving, seed: float, run: int) -> Arriving:
