@@ -55,7 +55,7 @@ def power(board: Array, busy: Array, reading: Array, computing: Array, draw: Dra
     return board * jnp.minimum(drawn, 1.0)
 
 
-class Work(Protocol):
+class Activity(Protocol):
     """Seconds of some work, and of these those in which memory is read and arithmetic done."""
 
     @property
@@ -74,7 +74,7 @@ class Work(Protocol):
         ...
 
 
-def power_at(board: Array, spent: Work, rate: Array, draw: Draw) -> Array:
+def power_at(board: Array, spent: Activity, rate: Array, draw: Draw) -> Array:
     """Watts of a chip that does a piece of work ``rate`` times a second, and rests in between."""
     busy = jnp.minimum(spent.time * rate, 1.0)
     reading = jnp.minimum(spent.reading * rate, 1.0)
