@@ -2,9 +2,16 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, cast
 
 from infer_jax.catalog.foreign import read_toml
+
+
+class _Row(TypedDict):
+    quantity: str
+    what: str
+    source: str
+    measured: dict[str, float]
 
 
 class MicroBenchmark(NamedTuple):
@@ -27,5 +34,5 @@ def measured_rates() -> tuple[MicroBenchmark, ...]:
     ['gemm_16', 'gemm_8', 'link', 'memory']
     """
     folder = files("infer_jax.catalog.published")
-    table: dict[str, Any] = read_toml(str(folder.joinpath("microbenchmarks.toml")))
-    return tuple(MicroBenchmark(**row) for row in table["benchmark"])
+    table = read_toml(str(folder.joinpath("microbenchmarks.toml")))
+    return tuple(MicroBenchmark(**row) for row in cast(list[_Row], table["benchmark"]))
