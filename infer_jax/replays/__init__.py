@@ -1,5 +1,6 @@
 """Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted."""
 
+from infer_jax.replays.block_reuse import BlockReuse as BlockReuse
 from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
 from infer_jax.replays.drafted import Drafts as Drafts, drawn_drafts as drawn_drafts
 from infer_jax.replays.joint import RoutedLog as RoutedLog

@@ -17,12 +17,14 @@ def opened(rules: Rules, s: State, requests: Requests, width: int) -> State:
         return s
     if rules.tree:
         return radix_tree.opened(s, requests.prefixes, width)
-    return prefix_cache.opened(s, requests, width)
+    return prefix_cache.opened(rules, s, requests, width)
 
 
-def tried(rules: Rules, s: State, requests: Requests, ok: Array) -> State:
-    """The state with the request that comes next looked up, where that alone changes the cache."""
-    return radix_cache.tried(rules, s, requests, ok) if isinstance(s.kept, RadixTree) else s
+def tried(rules: Rules, s: State, requests: Requests, waits: Array) -> State:
+    """The state once the next request is looked up, if it ``waits`` and is tried for this pass."""
+    if not isinstance(s.kept, RadixTree):
+        return s
+    return radix_cache.tried(rules, s, requests, waits & (s.part < 0) & rules.admits(s))
 
 
 def look(rules: Rules, s: State, requests: Requests) -> Found | None:
@@ -30,6 +32,19 @@ def look(rules: Rules, s: State, requests: Requests) -> Found | None:
     if isinstance(s.kept, RadixTree):
         return radix_cache.found(s.kept)
     return prefix_cache.look(rules, s, requests)
+
+
+def looked(s: State, feed: Feed) -> State:
+    """The state with whether a request waits for what another one computes."""
+    if not isinstance(s.kept, PrefixCache) or feed.found is None:
+        return s
+    waits = feed.waits & ~feed.begun & feed.found.waits
+    return s._replace(kept=s.kept._replace(waits=waits))
+
+
+def waits(s: State) -> Array | bool:
+    """Whether the request that comes next waits for what another one computes."""
+    return s.kept.waits if isinstance(s.kept, PrefixCache) else False
 
 
 def fed(
@@ -40,7 +55,7 @@ def fed(
         tree = radix_cache.admitted(s, new, once, rules.block)
         slot = jnp.minimum(s.free, s.who.shape[0] - 1)
         return radix_cache.fed(s, tree, slot, ok, ok & ~feed.cut, feed.out <= 1)
-    return prefix_cache.admitted(s, requests, feed.found, new, once, rules.block)
+    return prefix_cache.admitted(rules, s, requests, feed.found, new, once)
 
 
 def preempted(

@@ -43,7 +43,7 @@ def _with_part(rules: Rules, requests: Requests, s: State, feed: Feed) -> State:
         taken=taken,
         running=s.running + new,
         held=s.held + jnp.where(new, aside, 0),
-        left=s.left - rules.spent(chunk),
+        left=s.left - rules.spent(feed.paid),
         fed=s.fed + chunk,
         pairs=s.pairs + chunk * grow,
         charged=s.charged + charge,

@@ -36,6 +36,11 @@ class PrefixCache(NamedTuple):
     fetched: Int[Array, ""]  # blocks that the pass put together brings back from there
     leaving: Int[Array, " w"]  # requests that left, if the engine does not know yet
     tokens: Int[Array, " n"]  # found in the cache at the first admission
+    # where what a pass computes is found once it was read: who computes a part, what was shared
+    # when the pass was begun, and whether the request that comes next waits for a part
+    owner: Int[Array, " p"]
+    counted: Int[Array, ""]
+    waits: Bool[Array, ""]
 
 
 class Found(NamedTuple):
@@ -47,9 +52,11 @@ class Found(NamedTuple):
     again: Bool[Array, ""]  # whether the last block of the prompt is there and is computed anew
     popped: Int[Array, ""]
     lost: Int[Array, ""]
+    counted: Int[Array, ""]  # blocks that requests shared when the pass was begun
+    waits: Bool[Array, ""]  # whether a running request computes what is wanted next
 
 
-def opened(s: State, requests: Requests, width: int) -> State:
+def opened(rules: Rules, s: State, requests: Requests, width: int) -> State:
     """A state with an empty prefix cache, if requests have prefixes."""
     if requests.prefixes is None:
         return s
@@ -58,7 +65,8 @@ def opened(s: State, requests: Requests, width: int) -> State:
     kept = PrefixCache(
         users=parts, place=parts, there=parts, own_place=own, own_there=own, again=own,
         shared=zero, flow=zero, popped=zero, lost=zero, fetched=zero,
-        leaving=jnp.full(width, NEVER, jnp.int32), tokens=own,
+        leaving=jnp.full(width, NEVER, jnp.int32), tokens=own, owner=parts, counted=zero,
+        waits=zero > 0,
     )  # fmt: skip
     path = s.path._replace(kept=jnp.zeros_like(s.path.count), fetching=jnp.zeros_like(s.path.time))
     return s._replace(kept=kept, path=path)
@@ -78,17 +86,20 @@ def look(rules: Rules, s: State, requests: Requests) -> Found | None:
         return given[4] & (given[0] < depth)
 
     def one(given: tuple[Array, ...]) -> tuple[Array, ...]:
-        i, found, used, fetched, _, _, _ = given
+        i, found, used, fetched, _, _, _, _ = given
         part = prefixes.parts[at, i]
         size, uses = get(prefixes.blocks, part), get(kept.users, part) > 0
+        waits = uses & _computed(rules, s, get(kept.owner, part)) if rules.stores else zero > 0
+        uses &= ~waits
         there = jnp.where(uses, size, _left(kept, part, lost))
         away = jnp.where(uses, 0, there - _left(kept, part, popped))
         used += jnp.where(uses, there, 0)
-        return i + 1, found + there, used, fetched + away, there >= size, uses, away > 0
+        whole = ~waits & (there >= size)
+        return i + 1, found + there, used, fetched + away, whole, uses, away > 0, waits
 
     looks = (s.part < 0) & (s.left > 0)
-    start = zero, zero, zero, zero, looks, looks, looks
-    _, found, used, fetched, whole, uses, away = lax.while_loop(more, one, start)
+    start = zero, zero, zero, zero, looks, looks, looks, zero > 0
+    _, found, used, fetched, whole, uses, away, waits = lax.while_loop(more, one, start)
     # at most all but one token of a prompt is found; one that was preempted has more than its own
     again = whole & (get(prefixes.ends, at) > 0) & (s.up_lost == 0)
     own, near = (
@@ -101,7 +112,15 @@ def look(rules: Rules, s: State, requests: Requests) -> Found | None:
         again=again,
         popped=popped,
         lost=lost,
+        counted=kept.counted,
+        waits=waits,
     )
+
+
+def _computed(rules: Rules, s: State, owner: Array) -> Array:
+    """Whether a request's prompt is being computed, or was in a pass that was not read."""
+    read = s.turn > get(s.ready, owner) + rules.overlap
+    return ~((get(s.last, owner) < NEVER) & read)
 
 
 def _left(kept: PrefixCache, part: Array, gone: Array) -> Array:
@@ -110,13 +129,13 @@ def _left(kept: PrefixCache, part: Array, gone: Array) -> Array:
 
 
 def admitted(
-    s: State, requests: Requests, found: Found | None, new: Array, once: Array, block: Array
+    rules: Rules, s: State, requests: Requests, found: Found | None, new: Array, once: Array
 ) -> PrefixCache | None:
     """The cache once the request that was looked up uses what was found, where ``new``."""
     prefixes = requests.prefixes
     if not isinstance(s.kept, PrefixCache) or prefixes is None or found is None:
         return None
-    at, hit = s.up, found
+    at, hit, stores = s.up, found, rules.stores
     depth = get(prefixes.depth, at) - hit.again
 
     def one(kept: PrefixCache) -> PrefixCache:
@@ -127,6 +146,8 @@ def admitted(
             there = _left(kept, part, hit.lost)
             kept = _moved_up(kept, place, jnp.where(whole & (users == 0), there, 0))
             whole &= (users > 0) | (there >= get(prefixes.blocks, part))
+            if stores:
+                kept = kept._replace(owner=put(kept.owner, part, at, ~whole))
             return kept._replace(users=put(kept.users, part, users + 1)), whole
 
         zero = jnp.zeros_like(depth)
@@ -141,7 +162,7 @@ def admitted(
             popped=hit.popped - hit.fetched,
             lost=hit.lost,
             fetched=kept.fetched + hit.fetched,
-            tokens=note(kept.tokens, at, hit.all * block, once),
+            tokens=note(kept.tokens, at, hit.all * rules.block, once),
         )
 
     return _where(new, one, s.kept)
@@ -179,6 +200,8 @@ def freed(
     assert prefixes is not None
     again = get(kept.again, at)
     held, full = rules.needed(tokens), lax.div(tokens, rules.block)
+    if rules.stores:  # one that is not full goes to the queue's end, too
+        kept = kept._replace(flow=kept.flow + held - full)
     covered = get(prefixes.covered, at) - again
     own = jnp.maximum(full - covered, 0)
     start = rules.blocks + kept.flow + own
@@ -260,7 +283,9 @@ def ended(
     kept = _used_up(rules, kept, grown, go & lags)
     seconds = kept.fetched * rules.fetch
     kept = kept._replace(fetched=jnp.where(go, 0, kept.fetched))
-    kept = kept._replace(leaving=jnp.where(lags, later, kept.leaving))
+    leaving = jnp.where(lags, later, kept.leaving)
+    counted = jnp.where(go | caught, kept.shared, kept.counted)
+    kept = kept._replace(leaving=leaving, counted=counted)
     after = after._replace(kept=kept)
     idle = rules.blocks + kept.flow - jnp.maximum(kept.popped, rules.blocks)
     entries = {"blocks": rules.used(after, requests), "kept": idle, "fetching": seconds}

@@ -45,7 +45,7 @@ def found(tree: RadixTree) -> Found:
     """What was found of the request that was looked up, in pages."""
     used = tree.found - tree.loose
     zero = jnp.zeros_like(used)
-    return Found(tree.found, used, zero, zero > 0, zero, zero)
+    return Found(tree.found, used, zero, zero > 0, zero, zero, zero, zero > 0)
 
 
 def admitted(s: State, new: Array, once: Array, block: Array) -> RadixTree:

@@ -30,6 +30,7 @@ class Feed(NamedTuple):
     done: Array  # computed, or cached
     chunk: Array  # tokens of this part
     cut: Array  # whether some remain
+    paid: Array  # tokens of the budget, of which those that are found need not be computed
     found: "Found | None" = None  # in the cache, where prompts are kept
     drafts: drafted.NextDrafts | None = None  # where tokens are drafted
 
@@ -88,6 +89,7 @@ class Rules(Spec):
     alone = False  # a rank with nothing to feed looks for itself when the others' pass ends
     speculates = False  # requests may be drafted for
     keeps = False  # prompts may stay in the cache, and be shared
+    stores = False  # and are found once the pass that ends a prompt was read
     tree = False  # and are then a radix tree, given up by parts of prompts
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
@@ -151,6 +153,10 @@ class Rules(Spec):
             drafted.wanted(last, *given, steps - 1, ahead),
             drafted.wanted(now, *given, steps, ahead),
         )
+
+    def admits(self, s: State) -> Array:
+        """Whether a pass has a slot and tokens for another request."""
+        return (s.running + s.late < self.slots) & ~s.barred & ~s.full & (s.left > 0)
 
     def spent(self, tokens: Array) -> Array:
         """Tokens of the budget that a part of a prompt takes."""

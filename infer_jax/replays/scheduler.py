@@ -82,24 +82,15 @@ class Server(NamedTuple):
 
     def look(self, s: State) -> tuple[State, Feed, Array]:
         """The part of a prompt that comes next, and whether it can be fed."""
-        s = self.tried(s)
+        waits = (self.arrives(s) <= 0.0) | s.up_back
+        s = caches.tried(self.rules, s, self.requests, waits)
         feed = self.next(s)
         ok = self.feeds(s, feed)
+        s = caches.looked(s, feed)
         if self.rules.returns:
             refused = feed.waits & ~feed.begun & ~ok & (s.left > 0) & ~s.barred
             s = s._replace(full=s.full | refused)
         return s, feed, ok
-
-    def tried(self, s: State) -> State:
-        """The state once the next request is looked up, if it is to be admitted to this pass."""
-        if not self.rules.tree or s.kept is None:
-            return s
-        waits = (self.arrives(s) <= 0.0) | s.up_back
-        return caches.tried(self.rules, s, self.requests, waits & (s.part < 0) & self.place(s))
-
-    def place(self, s: State) -> Array:
-        """Whether the pass has a slot and tokens for another request."""
-        return (s.running + s.late < self.rules.slots) & ~s.barred & ~s.full & (s.left > 0)
 
     def begin(self, s: State) -> State:
         """A new pass: its budget, and a look at who has arrived."""
@@ -133,12 +124,16 @@ class Server(NamedTuple):
             hit = jnp.where(s.space.up_tokens > 0, s.space.up_tokens, hit)
         done = jnp.where(begun, s.part_done, hit)
         rest = whole - done
-        cut = s.left < self.rules.spent(rest)
+        counted = jnp.where(begun, rest, whole) if self.rules.stores else rest
+        cut = s.left < self.rules.spent(counted)
         part = jnp.where(
             self.rules.chunked > 0, lax.div(s.left, self.rules.unit) * self.rules.unit, 0
         )
-        chunk = jnp.where(cut, part, rest)
-        return Feed(at, begun, waits, whole, out, coming, done, chunk, cut, found, drafts)
+        paid = jnp.where(cut, part, counted)
+        chunk = jnp.minimum(paid, rest)
+        return Feed(
+            at, begun, waits, whole, out, coming, done, chunk, chunk < rest, paid, found, drafts
+        )
 
     def ahead(self, s: State) -> State:
         """The state with what it needs to know of the next request and of the head of the queue.
@@ -181,7 +176,7 @@ class Server(NamedTuple):
 
     def feeds(self, s: State, feed: Feed) -> Array:
         """Whether it can be fed."""
-        place = feed.waits & self.place(s)
+        place = feed.waits & self.rules.admits(s)
         return (feed.chunk > 0) & (feed.begun | place & self.rules.fits(s, self.requests, feed))
 
     def run(self, s: State, go: Array) -> State:
@@ -269,6 +264,7 @@ class Server(NamedTuple):
             waits |= s.growth.over > 0
         if s.space is not None:
             waits |= s.space.moved > 0
+        waits |= caches.waits(s)
         return jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
 
     def wakes(self, s: State, due: Array) -> Array:
@@ -338,7 +334,7 @@ class Server(NamedTuple):
             decoding=s.decoding + s.joined - over.gone,
             running=s.running - over.gone,
             finished=s.finished + over.gone,
-            held=s.held if self.rules.preempts else s.held - over.blocks,
+            held=s.held if self.rules.preempts else s.held - over.more,
             late=jnp.where(lags, over.gone, 0),
             late_blocks=jnp.where(lags, over.blocks, 0),
             late_tokens=jnp.where(lags, over.tokens, 0),

@@ -1,6 +1,7 @@
 """The rules of TensorRT-LLM's scheduler."""
 
 from infer_jax.errors import InputError
+from infer_jax.replays.block_reuse import BlockReuse
 from infer_jax.replays.preempting import Preempting
 from infer_jax.replays.whole_life import WholeLife
 
@@ -15,6 +16,7 @@ def trtllm(
     evicts: bool = False,
     overlap: bool = True,
     drafts: float = 0,
+    reuse: bool = False,
 ) -> WholeLife | Preempting:
     """TensorRT-LLM: in-flight batching; no eviction, or (``evicts``) the last request is paused.
 
@@ -30,15 +32,16 @@ def trtllm(
     each request that decodes (microBatchScheduler.cpp), and take no blocks beyond prompt and output
     (kvCacheManager.cpp at 002ba6a, ``getRemainingBlocksToCompletion``); put together ahead, a
     request is in one pass more unless the one that runs was wanted for one token
-    (``willCompleteNextIteration``). Left out: overlap and drafts where requests are paused, reuse
-    of blocks, prompts in equal progress, adapters, micro-batches of a pipeline, and prompts that
-    would fit what is left of a unit after one was cut.
+    (``willCompleteNextIteration``). ``reuse`` is ``enable_block_reuse``. Left out: overlap, drafts
+    and reuse where requests are paused, drafts with reuse, prompts in equal progress, adapters,
+    micro-batches of a pipeline, and prompts that would fit what is left of a unit after one was
+    cut.
 
     >>> type(trtllm(blocks=1000)).__name__, type(trtllm(blocks=1000, evicts=True)).__name__
     ('WholeLife', 'Preempting')
 
     Raises:
-        InputError: drafts where requests are paused.
+        InputError: drafts or reuse where requests are paused, or drafts with reuse.
     """
     sizes = {
         "budget": budget, "slots": slots, "blocks": blocks, "block": block,
@@ -46,6 +49,11 @@ def trtllm(
     }  # fmt: skip
     if evicts and drafts:
         raise InputError("trtllm", "drafts", drafts, "0 where requests are paused")
+    if reuse and (evicts or drafts):
+        what = "requests are paused" if evicts else "tokens are drafted"
+        raise InputError("trtllm", "reuse", True, f"no where {what}")
     if evicts:
         return Preempting.of(**sizes, hold=1)
+    if reuse:
+        return BlockReuse.of(**sizes, overlap=float(overlap))
     return WholeLife.of(**sizes, overlap=float(overlap), drafts=drafts)

@@ -129,7 +129,7 @@ def replay(
     swaps = swap_of(preemption_mode, swap_space, its, *more, lengths.caching, async_scheduling)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling, kv_offloading_size, swaps)  # fmt: skip
-    server, one = _server(asked, model, plan, sizes, lengths.mean_tokens, *more)
+    server, one = _server(asked, model, plan, sizes, lengths, *more)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
@@ -179,13 +179,14 @@ def _server(
     model: Serving,
     plan: Plan,
     sizes: Sizes,
-    mean_tokens: float,
+    lengths: Lengths,
     pools: PoolSplit | None,
     ranks: RankRouting | None,
     drafts: ReplayDrafts | None,
 ) -> tuple[ReplayedInstance, One]:
     """An instance that yields tokens, and what runs all of them."""
     given = inputs.engine(model), model, asked.model.architecture, asked.hardware
+    sizes, mean_tokens = sizes._replace(caching=lengths.caching), lengths.mean_tokens
     if ranks is not None:
         degrees = {"tp": float(plan.tp), "ep": float(ranks.ranks)}
         degrees |= {"attention_dp": degrees["ep"]}
@@ -312,7 +313,7 @@ def _run(
         table["swapped"] = np.zeros(count)
     for copy in range(copies):
         own, loop = requests.of_one(copy, copies), loop_of_one(concurrency, copy, copies)
-        given = own.requests(server.rules, server.tokens)
+        given = own.requests(server.rules)
         log = server.serve(given, loop)
         there = np.asarray(log.there)
         for name, column in table.items():

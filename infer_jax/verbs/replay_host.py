@@ -50,7 +50,7 @@ def with_host(
     if gib is None:
         return server
     if not keeps(server.rules) or server.rules.tree:
-        allowed = "with vllm's rules: host memory of other engines' caches is not replayed"
+        allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
         raise refuse(OFFLOADING, gib, allowed)
     return _linked(server, OFFLOADING, gib, gib / tp, asked, tp, mean_tokens)
 

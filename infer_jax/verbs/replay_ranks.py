@@ -71,7 +71,7 @@ def run_ranks(
     for copy in range(copies):
         mine = np.arange(copy, count, copies)
         own, loop = requests.of_one(copy, copies), loop_of_one(concurrency, copy, copies)
-        given = own.requests(server.rules, server.tokens)
+        given = own.requests(server.rules)
         try:
             log = serve_ranks(server.shared_step, server.rules, given, *routing, loop)
         except InputError as error:

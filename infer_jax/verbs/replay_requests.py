@@ -9,7 +9,7 @@ import numpy as np
 
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
-from infer_jax.replays import Drafts, Prefixes, Requests, Rules, keeps
+from infer_jax.replays import Drafts, Prefixes, Requests, Rules
 from infer_jax.verbs.checks import either
 from infer_jax.verbs.problems import ask, refuse
 
@@ -129,22 +129,19 @@ class Arriving(NamedTuple):
         drafts = None if self.drafts is None else self.drafts.of(dealt)
         return Arriving(*times, self.hashes[dealt], drafts, self.length)
 
-    def requests(self, rules: Rules, tokens: float) -> Requests:
-        """The same for a server with a cache of ``tokens`` tokens.
-
-        Its scheduler looks prompts up itself, where its rules do; else they are cached by the order
-        of their arrival.
-        """
+    def requests(self, rules: Rules) -> Requests:
+        """The same for a server whose scheduler looks prompts up by its ``rules``."""
         given = self.arrival, self.prompt, self.output
-        if not (self.hashes and keeps(rules)):
-            return Requests.of(*given, self.cached(tokens), self.drafts)
+        if not self.hashes:
+            return Requests.of(*given, drafts=self.drafts)
         sizes = {"length": self.length, "block": int(float(rules.block))}
         return Requests.of(*given, prefixes=Prefixes.of(self.hashes, self.prompt, **sizes))
 
     def cached(self, tokens: float) -> np.ndarray:
         """Tokens of each prompt that are in a cache of ``tokens`` tokens, its last one never.
 
-        An earlier prompt left them there; the block that was not used for longest goes first.
+        So it is for pools and plans, whose replays look nothing up: by the order of arrival. An
+        earlier prompt left them there; the block that was not used for longest goes first.
         """
         if not self.hashes:
             return np.zeros_like(self.prompt)

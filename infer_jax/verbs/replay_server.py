@@ -54,7 +54,7 @@ class Sizes(NamedTuple):
 
     ``chunked``: prompts may be fed in parts; ``overlap``: a pass is put together while the one
     before it runs; ``host``: GiB of host memory for blocks that leave the cache; ``swap``: GiB for
-    each GPU, for those of preempted requests.
+    each GPU, for those of preempted requests; ``caching``: prompts stay in the cache.
     """
 
     slots: float | None
@@ -65,6 +65,7 @@ class Sizes(NamedTuple):
     overlap: bool | None = None
     host: float | None = None
     swap: float | None = None
+    caching: bool = False
 
 
 class ReplayedInstance(NamedTuple):
@@ -271,7 +272,7 @@ def _settings(engine: str, sizes: Sizes) -> dict[str, bool]:
             raise refuse(option, word, f"with the rules of {' or '.join(engines)}")
         if value is not None:
             given[name] = value
-    return given
+    return given | ({"reuse": True} if sizes.caching and engine == "trtllm" else {})
 
 
 def _priced(

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from .schedulers import Pass, Request, Vllm
+from .schedulers import Pass, Request, Trtllm, Vllm
 
 
 class BlockPool:
@@ -183,3 +183,120 @@ class PooledVllm(Vllm):
             self._extend(r, cached + new)
             budget -= self._feed(r, new, fed)
         return fed
+
+
+@dataclass
+class PooledTrtllm(Trtllm):
+    """TensorRT-LLM's schedulers with reuse of blocks, as ``PooledVllm``.
+
+    A request whose next block another one computes waits, and so do those behind it.
+    """
+
+    names: list[list[Hashable]] = field(default_factory=list)
+    host: int = 0
+    fetch: float = 0.0
+    brought: int = 0
+    fetched: int = 0  # in all
+    again: dict[int, int] = field(default_factory=dict)
+    pool: BlockPool = field(default_factory=lambda: BlockPool(0))
+    held: dict[int, list[int]] = field(default_factory=dict)
+    holders: list[Request] = field(default_factory=list)
+    unread: list[Request] = field(default_factory=list)  # whose prompts are not to be found yet
+    flying: list[Request] = field(default_factory=list)  # of these, in the pass put together last
+
+    def __post_init__(self) -> None:
+        self.pool = BlockPool(self.blocks, self.host)
+
+    def waits(self) -> float:
+        count, self.brought = self.brought, 0
+        self.fetched += count
+        return count * self.fetch
+
+    def _name(self, r: Request, index: int) -> Hashable:
+        own = self.names[r.index]
+        return own[index] if index < len(own) else ("own", r.index, index)
+
+    def _call(self, r: Request, blocks: range) -> None:
+        for i in blocks:
+            again = self.again[r.index] == i
+            self.pool.call(self.held[r.index][i], self._name(r, i), again=again)
+
+    def _found(self, r: Request) -> tuple[list[Hashable], bool]:
+        """The names of blocks that are there, and whether the next one is being computed."""
+        coming = {self._name(x, i) for x in self.unread for i in range(x.prompt // self.block)}
+        found: list[Hashable] = []
+        for i in range(r.prompt // self.block):
+            name = self._name(r, i)
+            if name not in self.pool.named and name not in self.pool.away:
+                return found, name in coming
+            found.append(name)
+        return found, False
+
+    def read(self) -> None:
+        """What the engine does when the results of a pass are read: who has left goes first."""
+        for r in [r for r in self.holders if r not in self.running]:
+            self._call(r, range((r.tokens - 1) // self.block))
+            blocks = self.held.pop(r.index)
+            self.pool.call(blocks[-1], ("part", r.index), again=True)
+            self.holders.remove(r)
+            self.pool.free(blocks)
+        for r in [r for r in self.unread if r.decodes() and r not in self.flying]:
+            self.unread.remove(r)
+            if r in self.holders:
+                self._call(r, range(r.prompt // self.block))
+
+    def compose(self) -> Pass:
+        self.read()
+        free = len(self.pool.queue)
+        free -= sum(self.size(r.prompt + r.output) - len(self.held[r.index]) for r in self.running)
+        budget, fed = self.budget, Pass([], [])
+        fed.decodes.extend(r for r in self.running if r.decodes() and r.built < r.output)
+        budget -= len(fed.decodes)
+        for r in fed.decodes:
+            if len(self.held[r.index]) < self.size(r.tokens):
+                self.held[r.index].append(self.pool.take())
+        begun = [r for r in self.running if not r.decodes()]
+        for r in [*begun, *self.waiting]:
+            new = r not in begun
+            wanted = self.size(r.prompt + r.output)
+            found, waits = self._found(r)
+            if new and (waits or len(self.running) >= self.slots or wanted > free):
+                break
+            rest = r.prompt - r.computed
+            if rest > budget and not self.chunked:
+                break
+            paid = rest if rest <= budget else budget // self.block * self.block
+            if not paid:
+                break
+            if new:
+                free -= wanted
+                self.waiting.popleft()
+                self.running.append(r)
+                self._add(r, found)
+            part = min(paid, r.prompt - r.computed)
+            budget -= paid
+            fed.parts.append((r, part))
+            if r.computed + part < r.prompt:
+                break
+        self.flying = [r for r, n in fed.parts if r.computed + n == r.prompt and self.overlap]
+        return fed
+
+    def _add(self, r: Request, found: list[Hashable]) -> None:
+        """Take the blocks of a prompt, those that are found and others."""
+        most = (r.prompt - 1) // self.block
+        self.again[r.index] = most if len(found) > most else -1
+        found = found[:most]
+        self.holders.append(r)
+        self.unread.append(r)
+        here = [self.pool.named[n] for n in found if n in self.pool.named]
+        away = [n for n in found if n not in self.pool.named]
+        for block in here:
+            self.pool.touch(block)
+        for name in away:
+            self.pool.bring(name)
+        self.brought += len(away)
+        self.held[r.index] = here
+        while len(here) < self.size(r.prompt):
+            here.append(self.pool.take())
+        self._call(r, range(len(found)))
+        r.computed = r.cached = len(found) * self.block

@@ -313,6 +313,23 @@ def test_a_prefix_that_all_prompts_share_is_computed_once(tmp_path):
         ij.replay(*SERVER, trace=TRACE, prefix_len=9, **SIZES)
 
 
+@pytest.mark.parametrize(("engine", "page", "alone"), [("sglang", 1, 102), ("trtllm", 32, 4)])
+def test_prompts_are_looked_up_by_the_rules_of_each_engine(engine, page, alone):
+    """SGLang's tree finds tokens, TensorRT-LLM's pool blocks of 32; what requests leave is kept.
+
+    Each of 600 tokens in and 2 out shares 500. SGLang decodes once more before it knows of the end:
+    602 tokens. TensorRT-LLM has 601 in 19 blocks, of which 15 are shared.
+    """
+    asked: dict[str, Any] = {"concurrency": 1, "prompts": 3, "isl": 100, "osl": 2, **SIZES}
+    asked |= {"prefix_len": 500, "enable_prefix_caching": True, "engine": engine}
+    run = ij.replay(*SERVER, **asked)
+    found = 500 // page * page
+    assert run.to_pandas().cached_tokens.tolist() == [0, found, found]
+    # when the last has its last token, what the two before it have alone
+    kept = np.asarray(run.runs[0].series[0].kept) * float(run.server.rules.blocks)
+    assert round(kept[-1]) == 2 * alone
+
+
 def test_blocks_that_leave_the_cache_go_to_host_memory():
     asked: dict[str, Any] = {
         "concurrency": 1,
