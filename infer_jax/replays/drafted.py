@@ -24,8 +24,9 @@ class Drafts(NamedTuple):
 
     def padded(self, size: int) -> "Drafts":
         """As many entries as arrays of requests have."""
-        more = size - len(self.passes)
-        return Drafts._make(np.concatenate([x, np.ones(more, x.dtype)]) for x in self)
+        more, kinds = np.ones(size - len(self.passes)), (np.int32, float, np.int32)
+        whole = (np.concatenate([x, more]) for x in self)
+        return Drafts._make(x.astype(kind) for x, kind in zip(whole, kinds, strict=True))
 
     def of(self, some: np.ndarray | slice) -> "Drafts":
         """Those of some requests."""

@@ -268,7 +268,7 @@ def test_sglang_that_overlaps():
 def test_vllm_whose_drafts_are_all_accepted_or_none(overlap, share):
     """Passes of k + 1 tokens a request that yield as many, or one: blocks, budget and the end."""
     preempted = 0
-    for i, case in enumerate(small(15, 120, (1.0, 4.0))):
+    for i, case in enumerate(small(8, 120, (1.0, 4.0))):
         drafts = 1 + i % 3
         rules, engine, d = drafting(i, case, drafts, overlap, 120)
         built = drawn_drafts(d.output, share, drafts, np.random.default_rng(0))
@@ -282,7 +282,7 @@ def test_vllm_whose_drafts_are_all_accepted_or_none(overlap, share):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_vllm_whose_passes_yield_tokens_at_random(overlap):
     """The same passes of each request: what is replayed otherwise is how its context grows."""
-    for i, case in enumerate(small(6, 130, (30.0, 40.0))):
+    for i, case in enumerate(small(3, 130, (30.0, 40.0))):
         drafts = 1 + i % 3
         rules, engine, d = drafting(i, case, drafts, overlap, 130)
         many = [np.random.default_rng((i, j)) for j in range(FEW)]
