@@ -10,6 +10,7 @@ scored; 2: bad input.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,11 @@ def validation(
         bool, typer.Option("--fit", help="Fit all rows at once; print intervals and spreads.")
     ] = False,
     ship: Annotated[
-        Path | None, typer.Option(help="TOML to write the fit of --fit to, as the package has it.")
+        Path | None,
+        typer.Option(
+            help="TOML to write, as the package has it: of --fit the fit, of --split source the "
+            "laws of errors."
+        ),
     ] = None,
     as_json: _report.Json = False,
 ) -> None:
@@ -57,9 +62,8 @@ def validation(
                 headline = board.run(files or [])
             else:
                 rows = board.read(files or []).rows
-                headline = (
-                    splits.run(split, rows) if split else splits.everything_fitted(rows, ship)
-                )
+                run = splits.everything_fitted if split is None else partial(splits.run, split)
+                headline = run(rows, ship)
     _report.finish(True, headline, as_json)
 
 

@@ -41,17 +41,20 @@ def common(
     Of normal scores among the rows of a kind; the variance between groups over the sum of it and
     the one within, by one-way analysis of variance (Searle, Casella and McCulloch 1992, 3.6).
     """
-    found = {}
-    for name, each in zip(OUTPUTS, left, strict=True):
-        scores = np.empty(len(each))
-        for kind in set(kinds):
-            own = np.flatnonzero([k == kind for k in kinds])
-            rank = each[own].argsort().argsort()
-            scores[own] = _QUANTILE((rank + 0.5) / len(own))
-        found[name] = _between(scores, groups)
+    found = {name: shared(each, kinds, groups) for name, each in zip(OUTPUTS, left, strict=True)}
     lines = [(name, f"{share:.2f}") for name, share in found.items()]
     _report.show("Variance of errors that rows of one group share", ("", "share"), lines)
     return found
+
+
+def shared(each: np.ndarray, kinds: Sequence[Hashable], groups: Sequence[Hashable]) -> float:
+    """The share of one output, in [0, 1]."""
+    scores = np.empty(len(each))
+    for kind in set(kinds):
+        own = np.flatnonzero([k == kind for k in kinds])
+        rank = each[own].argsort().argsort()
+        scores[own] = _QUANTILE((rank + 0.5) / len(own))
+    return _between(scores, groups)
 
 
 def _between(scores: np.ndarray, groups: Sequence[Hashable]) -> float:

@@ -27,8 +27,11 @@ from infer_jax.estimators.serving import ENGINES, Serving
 STEP = 1e-4  # of a free coordinate, about a relative one of the coefficient
 # relative gain of a round at which a fit ends: of a fold, and of what is shipped
 STEPS, TOLERANCE, FINE = 12, 2e-3, 1e-4
-METRICS = ("tpot", "ttft", "latency", "throughput")
+METRICS = ("tpot", "ttft", "latency", "throughput", "e2e")
 FIRST = ("latency", "tpot", "throughput")  # of these the first that a row has is its pace
+PACE, TTFT, RATE, WHOLE, MEDIAN = range(5)  # kinds of times
+SCALES = tuple(silicon_fit.SCALES[kind in (TTFT, MEDIAN)] for kind in range(5))
+SHARES = (*silicon_fit.SHARES, 0.0, 0.0, silicon_fit.SHARES[1])
 # what is believed of AMD's generations: Hopper's shares and launches, within what Hopper and
 # Blackwell differ by and more
 MAKE = makes.MAKE | {"quantising": Prior(1.0, 0.5)}
@@ -54,9 +57,10 @@ OF_ENGINE = ("layer_gap", "sequence_time", "front", "eager")
 
 
 class Measured(NamedTuple):
-    """Measured times: the row of each, its metric, and what it is: pace (0) or first token (1).
+    """Measured times: the row of each, its metric, and the kind of time that it is.
 
-    A throughput is a time, too: seconds a token.
+    Kinds: pace, TTFT (a mean, or not said), throughput beside a pace, a whole request, TTFT where
+    the median alone is known. A throughput is a time, too: seconds a token.
     """
 
     rows: Sequence[Row]
@@ -67,16 +71,19 @@ class Measured(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "Measured":
-        """Of rows that are neither replayed nor of single passes; TTFT of two pools is left out."""
+        """Of rows that are neither replayed nor of single passes."""
         found = []
         for i, row in enumerate(rows):
-            pace = next((m for m in FIRST if m in row.measured), None)
-            if pace is not None and row.asked not in ("pass", "replay"):
-                value = row.measured[pace]
-                seconds = 1.0 / value if pace == "throughput" else value
-                found.append((i, METRICS.index(pace), 0, seconds))
-            if "ttft" in row.measured and row.asked == "loop":
-                found.append((i, METRICS.index("ttft"), 1, row.measured["ttft"]))
+            if row.asked in ("pass", "replay"):
+                continue
+            median = "ttft_median" in row.measured and "ttft_mean" not in row.measured
+            kinds = {"throughput": RATE, "ttft": MEDIAN if median else TTFT, "e2e": WHOLE}
+            kinds |= dict.fromkeys([m for m in FIRST if m in row.measured][:1], PACE)
+            for metric, kind in kinds.items():
+                if metric in row.measured:
+                    value = row.measured[metric]
+                    seconds = 1.0 / value if metric == "throughput" else value
+                    found.append((i, METRICS.index(metric), kind, seconds))
         row, metric, kind, seconds = np.asarray(found, float).reshape(-1, 4).T
         return cls(rows, row.astype(int), metric.astype(int), kind.astype(int), seconds)
 
@@ -137,7 +144,7 @@ def problem(times: Measured, tolerance: float = TOLERANCE) -> ByDifferences:
         NAMES,
         priors=PRIORS,
         ties=silicon_fit.TIES,
-        scale=np.asarray(silicon_fit.SCALES)[times.kind],
+        scale=np.asarray(SCALES)[times.kind],
         loss=CAUCHY,
         tolerance=tolerance,
     )
@@ -152,14 +159,16 @@ def _accepting(given: estimates.Loop, unknown: np.ndarray, model: Serving) -> es
 
 
 def weights(times: Measured, seen: np.ndarray) -> np.ndarray:
-    """How much each time counts in the fit."""
+    """How much each time counts in the fit: the pace of a row, and TTFT but that of two pools."""
     rows = np.asarray([_count(row) for row in times.rows])
-    return np.where(seen, np.asarray(silicon_fit.SHARES)[times.kind] * rows[times.row], 0.0)
+    single = times.labels(lambda row: row.asked) != "pools"
+    counted = seen & (single | (times.kind == PACE))
+    return np.where(counted, np.asarray(SHARES)[times.kind] * rows[times.row], 0.0)
 
 
 def _count(row: Row) -> float:
     if row.asked == "pools":
-        return POOLS
+        return 0.0 if row.dataset.startswith("silicon") else POOLS
     if "throughput" in row.measured and "tpot" not in row.measured:
         return ONCE
     return next((x for name, x in COUNTS.items() if row.dataset.startswith(name)), 1.0)

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments._validation import unseen
 from experiments._validation.row import METRICS, Row, system
-from infer_jax.catalog.published import UNSEEN_WITHIN, Within, power_errors
-from infer_jax.estimators import make, trust
+from infer_jax.catalog.published import Within, power_errors
+from infer_jax.estimators import Trust, make, trust
 from infer_jax.estimators.serving import GENERATIONS
 
 SHARE = 80
@@ -66,29 +67,22 @@ def score(
 
 
 def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
-    """The 80 % bands that `infer-jax estimate` prints beside TPOT and TTFT of each row.
+    """The 80 % bands of each metric of each row, as the program has them.
 
-    Those of latency and throughput have both times at the same end of theirs; those of two pools
-    are what `plan --confidence` believes; those of power are of rows left out of its fit.
+    Of two pools they are what `plan --confidence` believes at as many requests in flight; those of
+    power are of rows left out of its fit.
     """
-    edges = {end: {n: np.full(len(rows), np.nan) for n in ("tpot", "ttft")} for end in (0, 1)}
+    edges = {end: {n: np.full(len(rows), np.nan) for n in BANDED if n in found} for end in (0, 1)}
     for i, row in enumerate(rows):
         known = _within(row)
-        for name in found.keys() & set(known):
-            for end, factor in enumerate(known[name][SHARE]):
-                edges[end][name][i] = found[name][i] * factor
-    for bound in edges.values():
-        bound["ttft_mean"] = bound["ttft_median"] = bound["ttft"]
+        for name, output in BANDED.items():
+            if name in found and output in known:
+                for end, factor in enumerate(known[output][SHARE]):
+                    edges[end][name][i] = found[name][i] * factor
     if "power" in found:
         ends = np.asarray([_of_power(row) for row in rows]).T
         for end, bound in edges.items():
             bound["power"] = found["power"] * ends[end]
-    if {"tpot", "ttft", "e2e", "throughput"} <= set(found):
-        first, whole = found["ttft"], found["e2e"]
-        for end, bound in edges.items():
-            rest = (whole - first) * bound["tpot"] / found["tpot"]
-            bound["e2e"] = bound["ttft"] + rest
-            edges[1 - end]["throughput"] = found["throughput"] * whole / bound["e2e"]
     return Bands(edges[0], edges[1])
 
 
@@ -100,21 +94,32 @@ def _of_power(row: Row) -> tuple[float, float]:
     return power_errors(name).within[SHARE]
 
 
+# the output whose law of errors a metric has
+BANDED = {
+    "tpot": "tpot",
+    "ttft": "ttft",
+    "ttft_mean": "ttft",
+    "ttft_median": "ttft",
+    "throughput": "throughput",
+    "e2e": "latency",
+    "latency": "latency",
+}
+
+
 def _within(row: Row) -> Within:
     """Factors of a prediction between which shares of runs are, as the program has them."""
-    if row.asked == "pools":
-        return UNSEEN_WITHIN["pools"]
-    if row.asked != "loop" or row.served is None:
+    if row.asked not in ("loop", "batch", "pools") or row.served is None or row.work is None:
         return {}
     profile = system(row.system)
     name = f"serving.{row.engine}" if row.engine != "vllm" else "serving"
-    return _trusted(name, profile.name, row.served.model)
+    known = _trusted(name, profile.name, row.served.model, unseen.narrow(row))
+    return known.within(float(row.work.batch), pools=row.asked == "pools")
 
 
 @cache
-def _trusted(name: str, where: str, model: str) -> Within:
+def _trusted(name: str, where: str, model: str, narrow: bool) -> Trust:
     profile = system(where)
-    return trust(name, make(name, profile.coefficients), profile, model).within
+    return trust(name, make(name, profile.coefficients), profile, model, narrow=narrow)
 
 
 def measured(rows: Sequence[Row], metric: str) -> np.ndarray:

@@ -111,7 +111,8 @@ def _errors(found: Fit, times: Measured, weights: np.ndarray) -> list[str]:
     groups = times.labels(everything.lengths_of_server).tolist()
     ratio = np.exp(-left_out(found, groups, weights > 0))
     offered = times.labels(lambda r: r.asked == "loop" and r.group.split()[2] != "atom") == "True"
-    both = np.isin(times.row, times.row[times.kind == 1]) & offered & (weights > 0)
+    first = np.isin(times.kind, (everything.TTFT, everything.MEDIAN))
+    both = np.isin(times.row, times.row[first]) & offered & (weights > 0)
     kinds = times.labels(lambda row: f"{row.system}.{row.engine}")
     lines = [LEFT_OUT]
     for kind in np.unique(kinds[both]):
@@ -120,8 +121,8 @@ def _errors(found: Fit, times: Measured, weights: np.ndarray) -> list[str]:
         if count < LEAST:
             continue
         lines.append(f"[errors.{kind}]\nrows = {count}\n")
-        for k, name in enumerate(("tpot", "ttft")):
-            lines.append(f"{name} = {{ {_quantiles(ratio[among & (times.kind == k)])} }}\n")
+        for name, own in (("tpot", ~first), ("ttft", first)):
+            lines.append(f"{name} = {{ {_quantiles(ratio[among & own])} }}\n")
     return lines
 
 

@@ -1,10 +1,11 @@
-"""The rows that the shipped fit was fitted to: aggregated ones of aiconfigurator-core, cleaned."""
+"""Rows of aiconfigurator-core: of one pool, which were fitted, and of two, which no fit saw."""
 
-from experiments._silicon import clean, rows as reading
+from experiments._silicon import clean, rows as reading, split
 from experiments._silicon.served import DRAFTS, WAVES, polling
 from experiments._validation.row import Formats, Read, Row, Served
 from infer_jax.catalog.measurements import silicon
 from infer_jax.errors import InputError
+from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 
@@ -27,6 +28,13 @@ def read() -> Read:
             found.skipped[row.anomaly.replace("_", " ")] += 1
         else:
             found.rows.append(_row(row))
+    every, left = split.disaggregated()
+    found.skipped["pools whose workers are not known"] += len(left)
+    for row in every:
+        if row.unique:
+            found.rows.append(_pools(row))
+        else:
+            found.skipped["a second entry of one measurement, or no single server"] += 1
     return found
 
 
@@ -68,5 +76,39 @@ def _row(row: reading.Row) -> Row:
         measured={"tpot": row.tpot, "ttft": row.ttft},
         group=f"{row.family} {row.system} {row.engine}",
         fitted=True,
+        date=row.date,
+    )
+
+
+def _pools(row: split.Split) -> Row:
+    assert row.formats is not None
+    prefill, decode = (
+        Deployment.of(tp=p.layout.tp, attention_dp=p.layout.dp, ep=p.layout.moe_ep)
+        for p in (row.prefill, row.decode)
+    )
+    fixed = float(row.source == "fixed_length")
+    return Row(
+        id=row.id,
+        dataset="silicon pools",
+        served=Served(row.model, _formats(row.formats)),
+        system=row.profile,
+        engine=row.engine,
+        work=ServingWorkload.of(
+            isl=row.isl,
+            osl=row.osl,
+            batch=max(row.concurrency / row.decode.count, 1.0),
+            nominal=1.0 - fixed,
+            fixed=fixed,
+        ),
+        plan=Pools.of(
+            prefill=prefill,
+            decode=decode,
+            prefill_copies=row.prefill.count,
+            decode_copies=row.decode.count,
+            prefill_batch=row.prefill.layout.dp,  # a prompt on every attention rank
+        ),
+        measured={"tpot": row.tpot, "ttft": row.ttft},
+        group=f"{row.family} {row.system} {row.engine} pools",
+        asked="pools",
         date=row.date,
     )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import everything, makes, microbenchmarks, nested, ship
+from experiments._validation import everything, makes, microbenchmarks, nested, ship, unseen
 from experiments._validation.everything import ByDifferences, Measured
 from experiments._validation.row import Row, system
 from infer_jax.calibration import at, covariance, identifiability, interval
@@ -27,7 +27,7 @@ LEAST, SHOWN = 150, 20  # times of a model that is left out alone; of a data set
 LAST = 2026 * 12 + 6  # the month from which the age of a build is counted back
 LIKE = 8.0  # times more that the error of a row says where it was asked the same question
 TAIL = 0.1  # of measured times beyond either end of a band
-LINES = ("pace", "TTFT")
+LINES = ("pace", "TTFT", "throughput", "E2E", "TTFT, median")  # kinds of times
 
 
 class Fold(NamedTuple):
@@ -38,16 +38,22 @@ class Fold(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """Logs of measured over predicted, by coefficients alone and with offsets; ends of bands."""
+    """Logs of measured over predicted, by coefficients alone and with offsets; ends of bands.
+
+    ``banded``: the log that a band is of: with offsets, or alone where a publisher is new.
+    """
 
     plain: np.ndarray
     offset: np.ndarray
+    banded: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
 
-def run(way: str, rows: list[Row]) -> dict[str, Any]:
+def run(way: str, rows: list[Row], file: Path | None = None) -> dict[str, Any]:
     """Print the table of a split, and return its figures: data set, metric, errors and bands.
+
+    ``file``: to which the laws of errors of new publishers are written (of ``source``).
 
     Raises:
         InputError: no such split, or rows of one kind alone.
@@ -64,12 +70,18 @@ def run(way: str, rows: list[Row]) -> dict[str, Any]:
         made.starts(1, 0.0, 0), everything.weights(times, times.kind >= 0), everything.STEPS
     )
     _say(f"fit of {len(times.seconds)} times of {len(rows)} rows", begun)
-    every = np.full((4, len(times.seconds)), np.nan)
+    every = np.full((len(Predicted._fields), len(times.seconds)), np.nan)
+    every_fact = {name: np.zeros(len(times.seconds)) for name in unseen.FACTS}
     for fold in folds:
-        found = predicted(way, fold, times, made, start[0])
+        found, known = predicted(way, fold, times, made, start[0])
         every[:, ~fold.seen] = np.stack(found)[:, ~fold.seen]
+        for name, x in known.items():
+            every_fact[name][~fold.seen] = x[~fold.seen]
         _say(f"{fold.left} left out: {int(np.sum(~fold.seen))} times", begun)
-    return _shown(way, times, Predicted(*every))
+    whole = Predicted(*every)
+    if file is not None:
+        unseen.ship(file, times, unseen.Unseen(whole.plain, every_fact))
+    return _shown(way, times, whole)
 
 
 def everything_fitted(rows: list[Row], file: Path | None = None) -> dict[str, Any]:
@@ -128,8 +140,8 @@ def split(way: str, times: Measured) -> Iterator[Fold]:
 
 def predicted(
     way: str, fold: Fold, times: Measured, made: ByDifferences, start: np.ndarray
-) -> Predicted:
-    """All times by a fit and offsets of the seen ones."""
+) -> tuple[Predicted, dict[str, np.ndarray]]:
+    """All times by a fit and offsets of the seen ones; of a new publisher also its facts."""
     shared = way in ("make", "engine")
     begin = everything.without(start, made, fold.left) if shared else start
     counted = everything.weights(times, fold.seen)
@@ -144,8 +156,13 @@ def predicted(
         rest = plain[own] - found.slope * age - found.offsets.sum(axis=0)
         offset[own] = rest
         alike = (times.labels(_server)[own], times.labels(_question)[own])
-        low[own], high[own] = _band(found, rest, alike, fold.seen[own])
-    return Predicted(plain, offset, low, high)
+        if way != "source":
+            low[own], high[own] = _band(found, rest, alike, fold.seen[own])
+    if way != "source":
+        return Predicted(plain, offset, offset, low, high), {}
+    known = unseen.unseen(times, made, free, fold.seen, times.labels(source))
+    low, high = known.ends(times, fold.seen)
+    return Predicted(plain, offset, plain, low, high), known.facts
 
 
 def _band(
@@ -240,7 +257,7 @@ def _say(what: str, begun: float) -> None:
 
 def _scored(found: Predicted, own: np.ndarray) -> dict[str, float]:
     plain, offset = (100.0 * np.abs(np.expm1(-x[own])) for x in (found.plain, found.offset))
-    inside = (found.low <= found.offset) & (found.offset <= found.high)
+    inside = (found.low <= found.banded) & (found.banded <= found.high)
     biases = [100.0 * np.expm1(-np.mean(x[own])) for x in (found.plain, found.offset)]
     return {
         "rows": int(own.sum()),
@@ -256,8 +273,8 @@ def _scored(found: Predicted, own: np.ndarray) -> dict[str, float]:
 
 def _constant(found: Predicted, own: np.ndarray) -> float:
     """The one ratio of ends that holds as many rows, about the same predictions."""
-    inside = (found.low <= found.offset) & (found.offset <= found.high)
-    return float(np.exp(2.0 * np.quantile(np.abs(found.offset[own]), np.mean(inside[own]))))
+    inside = (found.low <= found.banded) & (found.banded <= found.high)
+    return float(np.exp(2.0 * np.quantile(np.abs(found.banded[own]), np.mean(inside[own]))))
 
 
 def _age(times: Measured) -> np.ndarray:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         random_groups as random_groups,
     )
     from infer_jax.calibration.error_bands import Band as Band, bands as bands, left_out as left_out
+    from infer_jax.calibration.error_law import learned as learned
     from infer_jax.calibration.expected_value import (
         perfect_information as perfect_information,
         shadow_price as shadow_price,
@@ -68,6 +69,7 @@ __getattr__, __dir__ = on_demand(
         "checks": "Check predictive_checks",
         "cross_validation": "LeftOutFold cross_validate held_out labelled random_groups",
         "error_bands": "Band bands left_out",
+        "error_law": "learned",
         "expected_value": "perfect_information shadow_price",
         "fitted_leaves": "Parameters parameters",
         "fitting": "Fit at fit",

@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 from infer_jax.catalog import System
 from infer_jax.catalog.published import (
+    MAKE_WITHIN,
     UNSEEN,
-    UNSEEN_WITHIN,
     Within,
+    facts,
     serving_errors,
     serving_measured,
+    unseen,
 )
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
@@ -25,10 +27,11 @@ class Trust(NamedTuple):
 
     ``rows``: measured rows of the system and engine; ``median``: the median error of TPOT and TTFT
     in per cent, over the rows that ``errors_of`` describes, empty where not known;
-    ``within``: by output and share of runs in per cent, the factors of a prediction between which
-    these were measured; ``borrowed_from``: the generation whose coefficients are used for a chip
+    ``facts``: what widens the band of measured runs, empty where errors are not known;
+    ``borrowed_from``: the generation whose coefficients are used for a chip
     without measured rows; ``calibrated``: whether the profile holds a calibration to its own
-    server; ``says``: all of this in one sentence.
+    server; ``foreign``: whether no measured row is of the chip's make; ``apart``: whether
+    the chip's generation has a fit of its own; ``says``: all of this in one sentence.
     """
 
     estimator: str
@@ -40,7 +43,35 @@ class Trust(NamedTuple):
     errors_of: str = ""
     borrowed_from: str | None = None
     calibrated: bool = False
-    within: Within = {}  # noqa: RUF012
+    facts: dict[str, float] = {}  # noqa: RUF012
+    foreign: bool = False
+    apart: bool = False
+
+    def within(self, load: float | None = None, *, pools: bool = False) -> Within:
+        """Factors of a prediction between which shares of runs were measured, by output.
+
+        Runs of publishers of whom no fit has seen a row; by share in per cent. Empty where errors
+        are not known. ``load``: requests in flight of an instance, where they are known.
+        """
+        if not self.facts:
+            return {}
+        asked = facts(pools=pools) if load is None else facts(load, pools=pools)
+        found = unseen(self.facts | {name: asked[name] for name in ("load", "pools")})
+        return _widest(found, MAKE_WITHIN) if self.foreign else self._of_make(found)
+
+    def _of_make(self, found: Within) -> Within:
+        """``found``, and on systems that were fitted apart (AMD's) their own errors at least.
+
+        Their builds differ more than publishers do: of a system without rows, of all of them.
+        """
+        own = serving_measured().own
+        if not self.apart:
+            return found
+        errors = {key: x.within for key, x in serving_errors().items() if key[0] in own}
+        mine = errors.get((self.system, str(self.engine)))
+        for one in [mine] if mine else errors.values():
+            found = _widest(found, one)
+        return found
 
     @property
     def mark(self) -> str:
@@ -62,11 +93,17 @@ class Trust(NamedTuple):
 
 
 def trust(
-    name: str, estimator: Estimator, system: System, model: str, changed: bool = False
+    name: str,
+    estimator: Estimator,
+    system: System,
+    model: str,
+    changed: bool = False,
+    narrow: bool = False,
 ) -> Trust:
     """The known errors of an estimator on a system, for a model by its name.
 
-    ``changed``: whether the user changed numbers of the system, so that no measured row is of it.
+    ``changed``: whether the user changed numbers of the system, so that no measured row is of it;
+    ``narrow``: whether the model's feedforward multiplies 4-bit numbers.
 
     >>> from infer_jax.catalog import load_system
     >>> from infer_jax.estimators import make
@@ -87,7 +124,11 @@ def trust(
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)
+    known_model = model in serving_measured().models_of(system.name)
     amd = GENERATIONS[int(estimator.generation)].startswith("cdna")
+    if name != "serving.complete":
+        known = facts(narrow=narrow, chip=not engines, model=not known_model)
+        trusted = trusted._replace(facts=known, apart=amd)
     if not engines:
         generation = GENERATION[GENERATIONS[int(estimator.generation)]]
         altered = " with changed numbers" if changed else ""
@@ -95,7 +136,8 @@ def trust(
             f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
         )
         trusted = trusted._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
-        unmeasured = not system.title.startswith(MEASURED)
+        unmeasured = not amd and not system.title.startswith(MEASURED)
+        trusted = trusted._replace(foreign=unmeasured)
         return _unseen(trusted, known, "amd" if amd else "make" if unmeasured else "system")
     known = f"{rows or 'no'} measured rows on {system.name}"
     if name == "serving.complete":
@@ -103,9 +145,8 @@ def trust(
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
         return _unseen(trusted, known, "amd" if amd else "system")
-    if model not in serving_measured().models_of(system.name):
+    if not known_model:
         return _unseen(trusted, f"{known}, none of {model}", "amd" if amd else "model")
-    trusted = trusted._replace(within=errors.within)
     return _with_errors(trusted, known, "such rows left out of the fit", errors.median)
 
 
@@ -120,23 +161,20 @@ LEFT_OUT = {
 
 def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
     """``trusted`` with the errors of rows that were left out because they were of such a kind."""
-    within = _widest() if kind == "amd" else UNSEEN_WITHIN[kind]
-    return _with_errors(trusted._replace(within=within), known, LEFT_OUT[kind], UNSEEN[kind])
+    return _with_errors(trusted, known, LEFT_OUT[kind], UNSEEN[kind])
 
 
-def _widest() -> Within:
-    """The widest known factors of systems that were fitted separately (AMD's)."""
-    own = serving_measured().own
-    known = [x.within for (system, _), x in serving_errors().items() if system in own]
+def _widest(one: Within, other: Within) -> Within:
+    """The outer ends of two bands of every output; an output of one alone has that one's."""
     return {
         name: {
             share: (
-                min(x[name][share][0] for x in known),
-                max(x[name][share][1] for x in known),
+                min(low, other.get(name, one[name])[share][0]),
+                max(high, other.get(name, one[name])[share][1]),
             )
-            for share in shares
+            for share, (low, high) in shares.items()
         }
-        for name, shares in known[0].items()
+        for name, shares in one.items()
     }
 
 

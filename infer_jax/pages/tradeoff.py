@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from infer_jax.catalog.published.spreads import UNSEEN_WITHIN
+from infer_jax.catalog.published import facts, unseen
 from infer_jax.pages import look, vega
 
 Row = dict[str, object]
@@ -11,7 +11,7 @@ BAND = (
     "80 % of measured servers, whose times are both at the fast end of their intervals, "
     "which makes tokens cheaper, too, or both at the slow end"
 )
-LEAST, MOST = UNSEEN_WITHIN["pools"]["ttft"][80]
+LEAST, MOST = unseen(facts(pools=True))["ttft"][80]
 BARE = (
     "; pools have no band: no fit has seen any, and 80 % of measured ones have "
     f"{LEAST:.2g} to {MOST:.2g} times the predicted TTFT"

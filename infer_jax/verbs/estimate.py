@@ -17,6 +17,7 @@ from infer_jax.verbs.speculation import DraftedEstimate, DraftOptions, answered
 from infer_jax.verbs.split import check_search, plan_of
 
 OF_PROFILE = "the calibration of this profile"
+OF_OTHERS = "rows left out of the fit with all others of their publisher"
 
 
 @verb
@@ -103,13 +104,14 @@ def _result(
 ) -> EstimateResult:
     """The answer with its known errors, and the requests that run at once."""
     name, model = named
-    known, shipped = inputs.trust(name, model, asked), inputs.shipped_within(name, model, asked)
+    known = inputs.trust(name, model, asked)
     answer = _of_this(asked.model.architecture, drafted.estimate)
     batch, bands = load.batch_of_one, {}
+    if isinstance(answer, ServerEstimate) and load.rate is not None:
+        batch = float(load.rate / load.copies * answer.latency)  # by Little's law
+    shipped = inputs.shipped_within(name, model, asked, batch)
     if isinstance(answer, ServerEstimate):
         bands = inputs.bands(asked.system, float(answer.ttft), float(answer.tpot), shipped)
-        if load.rate is not None:
-            batch = float(load.rate / load.copies * answer.latency)  # by Little's law
     return EstimateResult(
         asked=asked,
         estimator=name,
@@ -117,7 +119,7 @@ def _result(
         load=EstimateLoad(requests, load.rate, load.copies, batch, drafted.drafts, drafted.notes),
         estimate=answer,
         intervals=bands,
-        interval_source=known.errors_of.removeprefix("such ") if shipped else OF_PROFILE,
+        interval_source=OF_OTHERS if shipped else OF_PROFILE,
         limits=limits,
     )
 

@@ -195,16 +195,18 @@ def bands(
     }
 
 
-def shipped_within(name: str, estimator: Estimator, asked: Given) -> Within | None:
+def shipped_within(
+    name: str, estimator: Estimator, asked: Given, load: float | None = None
+) -> Within | None:
     """Factors of a prediction by the estimator's own fit that enclose shares of measured runs.
 
-    None where errors are not known, numbers were changed, or the profile was calibrated to its own
-    server, whose bands apply instead.
+    ``load``: requests in flight of an instance. None where errors are not known, numbers were
+    changed, or the profile was calibrated to its own server, whose bands apply instead.
     """
     altered = asked.changes.values("hardware", "estimator")
     if altered or not fitted_to_servers(name) or asked.system.bands():
         return None
-    return trust(name, estimator, asked).within or None
+    return trust(name, estimator, asked).within(load) or None
 
 
 def engine(estimator: Any) -> str:
@@ -272,7 +274,11 @@ def serving(name: str, asked: Given) -> Serving:
 def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
     """Known errors of the estimator of that name for this model and system."""
     altered = bool(asked.changes.values("hardware", "estimator"))
-    return estimators.trust(name, estimator, asked.system, asked.model.name, altered)
+    narrow = any(
+        b.feedforward is not None and float(b.feedforward.weights.bits) <= 4.0
+        for b in asked.model.architecture.blocks
+    )
+    return estimators.trust(name, estimator, asked.system, asked.model.name, altered, narrow)
 
 
 def speculative(

@@ -13,7 +13,7 @@ from infer_jax.calibration.posterior import (
     shipped_intervals,
     with_draws,
 )
-from infer_jax.catalog.published import COMMON, UNSEEN_WITHIN, Within
+from infer_jax.catalog.published import Within, facts, laws, unseen
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
@@ -52,7 +52,7 @@ class Doubts:
         whole = _within(pools[0])
         doubts = {
             "aggregated": _doubts(whole, settled=settled),
-            "disaggregated": _doubts(UNSEEN_WITHIN["pools"], settled=False),
+            "disaggregated": _doubts(_of_pools(pools), settled=False),
         }
         offsets = {
             mode: np.stack([self.score(offset(where, pools, mode, name)) for name in OUTPUTS])
@@ -88,11 +88,20 @@ def _within(pool: ConsideredSystem) -> Within:
     system, trusted = pool.given.system, pool.trusted
     if trusted.calibrated:
         return {name: {80: band} for name, band in system.bands().items()}
-    return trusted.within or UNSEEN_WITHIN["system"]
+    return trusted.within() or unseen(facts(chip=True))
+
+
+def _of_pools(pools: Sequence[ConsideredSystem]) -> Within:
+    """The same of separate pools, which no calibration is of; by the system less is known of."""
+    known = [pool.trusted.facts or facts(chip=True) for pool in pools]
+    most = {name: max(each[name] for each in known) for name in known[0]}
+    return unseen(most | {"pools": 1.0})
 
 
 def _doubts(within: Within, *, settled: bool) -> tuple[Doubt, Doubt]:
-    tpot, ttft = (Doubt(Spread.of(within[name]), COMMON[name], float(settled)) for name in OUTPUTS)
+    tpot, ttft = (
+        Doubt(Spread.of(within[name]), laws()[name].common, float(settled)) for name in OUTPUTS
+    )
     return tpot, ttft
 
 

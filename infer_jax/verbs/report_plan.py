@@ -41,7 +41,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
     estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
     fastest = _fastest(options, work, asked, picked.form)
     times, pooled = (float(estimate.ttft), float(estimate.tpot)), chosen.prefill is not None
-    intervals = bands.intervals(name, fitted, asked, times, pools=pooled)
+    intervals = bands.intervals(name, fitted, asked, times, pools=pooled, load=chosen.batch)
     wanted = service(
         options.config,
         asked.model,

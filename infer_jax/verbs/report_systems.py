@@ -167,7 +167,9 @@ class Frontiers(NamedTuple):
     def _intervals(self, label: str, choice: Choice) -> Mapping[str, Sequence[float]]:
         pool, name = self.pools[label][0], self.question.tried.estimator
         times, pools = (choice.ttft, choice.tpot), choice.mode == "disaggregated"
-        return bands.intervals(name, pool.side.serving, pool.given, times, pools=pools)
+        return bands.intervals(
+            name, pool.side.serving, pool.given, times, pools=pools, load=choice.batch
+        )
 
     def fields(self) -> list[dict[str, object]]:
         """Every plan for JSON, with its series and the command that computes it."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from infer_jax.catalog.published import serving_errors
+from infer_jax.catalog.published import facts, unseen
 from tests.cli.running import answer, run
 
 ASKED = ("estimate", "qwen3-32b", "--quant", "fp8", "--estimator", "serving.trtllm")
@@ -32,9 +32,9 @@ def test_more_requests_than_memory_holds_are_told_by_how_many():
 def test_the_shipped_fit_tells_how_wrong_it_was_on_servers_left_out():
     point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
     output = answer(*point)
-    errors = serving_errors()["h100_sxm", "vllm"]
+    within = unseen(facts(load=1.0))
     for name in ("ttft", "tpot"):
-        ends = [output[f"{name}_ms"] * end for end in errors.within[name][80]]
+        ends = [output[f"{name}_ms"] * end for end in within[name][80]]
         assert output[f"{name}_interval80_ms"] == pytest.approx(ends)
     ran = run(*point)
     assert "by rows left out of the fit" in " ".join(ran.out.split())

@@ -64,9 +64,18 @@ def test_what_cannot_be_left_out_is_refused():
 
 def test_a_row_counts_by_its_data_set_and_of_two_pools_the_pace_alone():
     times = Measured.of([*ROWS[:2], row("h100_sxm", "vllm", "", asked="pools")])
-    assert times.row.tolist() == [0, 0, 1, 1, 2] and times.kind.tolist() == [0, 1, 0, 1, 0]
-    assert everything.weights(times, times.kind >= 0) == pytest.approx([1.5, 0.45, 1.5, 0.45, 1.0])
-    assert times.times({"throughput": np.full(3, 4.0)})[0] != 0.25  # TPOT comes first
+    assert times.row.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    counted = everything.weights(times, times.kind >= 0)
+    by_kind = dict(zip(times.kind[:3].tolist(), counted[:3].tolist(), strict=True))
+    assert by_kind == pytest.approx(
+        {everything.RATE: 0.0, everything.TTFT: 0.45, everything.PACE: 1.5}
+    )
+    assert counted[6:].tolist() == np.where(times.kind[6:] == everything.PACE, 1.0, 0.0).tolist()
+    rates = times.times({"throughput": np.full(3, 4.0)})
+    assert rates[times.kind == everything.RATE].tolist() == [0.25] * 3  # TPOT is the pace
+    median = {"tpot": 0.01, "ttft": 0.1, "ttft_median": 0.1, "e2e": 3.0}
+    other = Measured.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": median})])
+    assert sorted(other.kind) == [everything.PACE, everything.WHOLE, everything.MEDIAN]
     alone = Measured.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": {"throughput": 50.0}})])
     assert alone.seconds.tolist() == [0.02]
     assert alone.times({"throughput": np.full(1, 4.0)}).tolist() == [0.25]

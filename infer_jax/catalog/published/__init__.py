@@ -42,9 +42,12 @@ if TYPE_CHECKING:
         serving_measured as serving_measured,
     )
     from infer_jax.catalog.published.spreads import (
-        COMMON as COMMON,
-        UNSEEN_WITHIN as UNSEEN_WITHIN,
+        MAKE_WITHIN as MAKE_WITHIN,
+        ErrorLaw as ErrorLaw,
         Within as Within,
+        facts as facts,
+        laws as laws,
+        unseen as unseen,
     )
 
 __getattr__, __dir__ = on_demand(
@@ -65,6 +68,6 @@ __getattr__, __dir__ = on_demand(
         "serving": (
             "UNSEEN Errors Fitted Measured serving_coefficients serving_errors serving_measured"
         ),
-        "spreads": "COMMON UNSEEN_WITHIN Within",
+        "spreads": "MAKE_WITHIN ErrorLaw Within facts laws unseen",
     },
 )

@@ -1,34 +1,103 @@
-"""Errors of predictions for systems and models outside the fit, and the part that plans share.
+"""The law of errors on servers of a publisher that no fit has seen, and the part plans share.
 
-Printed by ``python experiments/silicon.py --confidence`` with ``--cv system``, ``--cv model``,
-``--cv groups`` and ``--mode disagg --cv system``, from the rows of silicon_sample.csv; ``make`` by
-``python experiments/makes.py``, from those of InferenceX.
+From ``python experiments/validation.py --split source --ship FILE`` (``laws``), and from
+``python experiments/makes.py`` (``MAKE_WITHIN``).
 """
 
-Within = dict[str, dict[int, tuple[float, float]]]  # by output; by share in per cent, factors
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from math import exp, log
+from typing import NamedTuple
 
-# measured over predicted: these factors enclose 50, 80 and 95 % of the clean rows whose system,
-# or whose model, was left out of the fit (2755 and 2762), and of 274 runs of pools that prefill
-# and decode, of which no fit has seen any; make: 211 rows of AMD's chips with Hopper's coefficients
-UNSEEN_WITHIN: dict[str, Within] = {
-    "system": {
-        "tpot": {50: (0.877, 1.130), 80: (0.712, 1.299), 95: (0.598, 1.701)},
-        "ttft": {50: (0.731, 1.346), 80: (0.599, 1.854), 95: (0.421, 3.965)},
-    },
-    "model": {
-        "tpot": {50: (0.914, 1.121), 80: (0.830, 1.308), 95: (0.719, 1.685)},
-        "ttft": {50: (0.791, 1.297), 80: (0.643, 1.903), 95: (0.393, 4.277)},
-    },
-    "make": {
-        "tpot": {50: (1.001, 1.555), 80: (0.936, 1.857), 95: (0.847, 2.288)},
-        "ttft": {50: (0.410, 0.850), 80: (0.298, 1.538), 95: (0.246, 2.207)},
-    },
-    "pools": {
-        "tpot": {50: (0.875, 1.188), 80: (0.759, 1.396), 95: (0.525, 1.923)},
-        "ttft": {50: (1.199, 4.880), 80: (0.779, 11.81), 95: (0.417, 34.05)},
-    },
+from infer_jax.catalog.foreign import Parsed, read_toml
+
+Within = dict[str, dict[int, tuple[float, float]]]  # by output; by share in per cent, factors
+SHARES = (50, 80, 95)
+STEP = 64.0
+USUAL = 32.0  # requests in flight of an instance where the law is not asked for a number of them
+
+
+class ErrorLaw(NamedTuple):
+    """How far measured is from predicted: quantiles in units of a scale that facts widen.
+
+    ``scale``: of log(measured / predicted) at ``USUAL`` requests in flight, with no other fact;
+    ``slopes``: by how much a fact adds to log scale; ``ends``: by share of runs in per cent, the
+    lower and upper quantile over the scale; ``common``: the share of the variance that layouts and
+    loads of a server have in common.
+    """
+
+    scale: float
+    slopes: Mapping[str, float]
+    ends: Mapping[int, tuple[float, float]]
+    common: float = 0.0
+
+    def within(self, facts: Mapping[str, float]) -> dict[int, tuple[float, float]]:
+        """Factors of a prediction between which shares of runs were measured.
+
+        >>> law = ErrorLaw(0.2, {"pools": 1.0}, {80: (-1.0, 1.5)})
+        >>> [round(end, 3) for end in law.within({"pools": 0.0})[80]]
+        [0.819, 1.35]
+        """
+        wide = self.scale * exp(sum(self.slopes[name] * x for name, x in facts.items()))
+        return {
+            share: (exp(wide * low), exp(wide * high)) for share, (low, high) in self.ends.items()
+        }
+
+
+def facts(
+    load: float = USUAL, *, pools: bool = False, narrow: bool = False, chip: bool = False,
+    model: bool = False,
+) -> dict[str, float]:  # fmt: skip
+    """What is known of a question before anything is measured, as the laws read it.
+
+    ``load``: requests in flight of an instance (of one that decodes), here the power of ``STEP``
+    that they are over ``USUAL``; ``pools``: prefill and decode apart; ``narrow``: products of 4
+    bits; ``chip``, ``model``: that no measured row is of it.
+    """
+    known = {"pools": pools, "narrow": narrow, "chip": chip, "model": model}
+    return {name: float(x) for name, x in known.items()} | {
+        "load": log(max(load, 1.0) / USUAL, STEP)
+    }
+
+
+@cache
+def laws() -> dict[str, ErrorLaw]:
+    """The laws of TPOT, of TTFT, and of TTFT where prefill and decode are apart.
+
+    >>> sorted(laws())
+    ['pools_ttft', 'tpot', 'ttft']
+    """
+    table: Parsed = read_toml(str(files("infer_jax.catalog.published").joinpath("spreads.toml")))
+    return {
+        name: ErrorLaw(
+            row["scale"],
+            row["slopes"],
+            {share: tuple(row[f"within_{share}"]) for share in SHARES},
+            row["common"],
+        )
+        for name, row in table.items()
+    }
+
+
+def unseen(known: Mapping[str, float]) -> Within:
+    """Factors of every output between which shares of runs of another publisher are.
+
+    The law of TPOT is learned of throughput and of whole requests, too, where these are measured.
+
+    >>> found = unseen(facts())
+    >>> found["latency"] == found["tpot"], found["throughput"][80][0] * found["tpot"][80][1]
+    (True, 1.0)
+    """
+    pace = laws()["tpot"].within(known)
+    first = laws()["pools_ttft" if known["pools"] else "ttft"].within(known)
+    rate = {share: (1.0 / high, 1.0 / low) for share, (low, high) in pace.items()}
+    return {"tpot": pace, "ttft": first, "latency": pace, "throughput": rate}
+
+
+# measured over predicted of 211 rows of AMD's chips with Hopper's coefficients: for makes of chips
+# without any measured row
+MAKE_WITHIN: Within = {
+    "tpot": {50: (1.001, 1.555), 80: (0.936, 1.857), 95: (0.847, 2.288)},
+    "ttft": {50: (0.410, 0.850), 80: (0.298, 1.538), 95: (0.246, 2.207)},
 }
-# share of the variance of these errors, as normal scores among rows of their system and engine,
-# that is common to the layouts and loads of one model, system, engine and lengths (4244 rows of
-# 155 groups that were left out of the fit; one-way analysis of variance)
-COMMON = {"tpot": 0.35, "ttft": 0.36}

@@ -9,10 +9,12 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.catalog.published import (
+    MAKE_WITHIN,
     UNSEEN,
-    UNSEEN_WITHIN,
+    facts,
     serving_errors,
     serving_measured,
+    unseen,
 )
 from infer_jax.estimators import make, trust
 
@@ -79,32 +81,39 @@ def test_a_measured_system_has_its_own_errors_and_another_borrows():
         assert f"no measured rows for {system}: coefficients borrowed" in other.says
         kind = {"mi325x": "amd", "tpu_v6e": "make"}.get(system, "system")
         assert other.median == UNSEEN[kind]
-        if kind != "amd":
-            assert other.within == UNSEEN_WITHIN[kind]
+        if kind == "system":
+            assert other.within() == unseen(facts(chip=True))
 
 
-def test_bands_of_what_was_not_fitted_are_wider_than_those_of_what_was():
-    def width(found):
-        low, high = found.within["tpot"][80]
+def test_bands_of_what_was_not_fitted_are_no_narrower_than_those_of_what_was():
+    def width(found, **asked):
+        low, high = found.within(**asked)["tpot"][80]
         return high / low
 
     own = said("serving", "h100_sxm")
-    assert own.within == serving_errors()["h100_sxm", "vllm"].within
-    widths = [width(own), width(said("serving", "h100_sxm", "opt-13b")),
-              width(said("serving", "l40s")), width(said("serving", "tpu_v6e"))]  # fmt: skip
-    assert widths == sorted(widths)
-    amd = said("serving.vllm", "mi325x").within["tpot"]
+    assert own.within() == unseen(facts())
+    other = [said("serving", "h100_sxm", "opt-13b"), said("serving", "l40s")]
+    foreign = said("serving", "tpu_v6e")
+    assert all(width(own) <= width(x) < width(foreign) for x in other)
+    assert width(own) < width(own, pools=True) and width(own, load=1.0) < width(own, load=256.0)
+    assert width(other[0]) > width(own)
+    amd = said("serving.vllm", "mi325x").within()["tpot"]
     for system in ("mi300x", "mi355x"):
         low, high = serving_errors()[system, "sglang"].within["tpot"][80]
         assert amd[80][0] <= low and high <= amd[80][1]
-    assert said("serving.complete", "h100_sxm").within == {}
+        mine = said("serving.sglang", system, "deepseek-r1").within()["tpot"][80]
+        assert mine[0] <= low and high <= mine[1] and mine[0] <= unseen(facts())["tpot"][80][0]
+    assert said("serving.complete", "h100_sxm").within() == {}
 
 
 def test_a_chip_whose_title_names_no_measured_make_has_the_bands_of_another_make():
     system = ij.load_system("v100_sxm")
     own = trust("serving", make("serving"), system, "llama-3.1-8b")
     other = trust("serving", make("serving"), replace(system, title="Acme X1"), "llama-3.1-8b")
-    assert own.within == UNSEEN_WITHIN["system"] and other.within == UNSEEN_WITHIN["make"]
+    assert own.within() == unseen(facts(chip=True))
+    for name, shares in MAKE_WITHIN.items():
+        ends = other.within()[name]
+        assert all(ends[k][0] <= low and high <= ends[k][1] for k, (low, high) in shares.items())
 
 
 def test_amd_chips_have_coefficients_of_their_own_and_errors_of_their_own_rows():

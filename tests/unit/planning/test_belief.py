@@ -8,7 +8,7 @@ import pytest
 
 from infer_jax.calibration.posterior import normal_scores, shipped_intervals, with_draws
 from infer_jax.catalog import load_model, load_system
-from infer_jax.catalog.published import COMMON, serving_errors
+from infer_jax.catalog.published import facts, laws, unseen
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.chance import Spread
 from infer_jax.planning import MODES, Requirements, Side, pools_of
@@ -31,8 +31,8 @@ def asking():
         known = shipped_intervals(serving)
         names = sorted({one.symbol for one in known.values()})
         scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
-        within = serving_errors()["h100_sxm", "vllm"].within
-        tpot, ttft = (Doubt(Spread.of(within[n]), COMMON[n]) for n in ("tpot", "ttft"))
+        within = unseen(facts())
+        tpot, ttft = (Doubt(Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
         both: dict[str, tuple[Doubt, Doubt]] = dict.fromkeys(MODES, (tpot, ttft))
         offsets: dict[str, np.ndarray] = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
         belief = Belief([with_draws(serving, known, scores, DRAWS)], both, offsets)

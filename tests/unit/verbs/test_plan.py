@@ -227,7 +227,7 @@ def test_it_says_where_law_and_replay_are_apart(plans):
 
 
 def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
-    """At the requests in flight of a plan speed and dollars of a slow server are by its times."""
+    """At the requests in flight of a plan speed and dollars of a slow server are by its TPOT."""
     from infer_jax.verbs.plan_page import shown
 
     drawn = shown(plans.question, plans.searched, "")
@@ -236,11 +236,11 @@ def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
     degrees = plans.best.degrees
     one = ij.estimate(MODEL, SYSTEM, isl=2000, osl=200, batch=plan.batch, tp=degrees["tp"])
     ends = [one.intervals[f"{name}_interval80_ms"] for name in ("ttft", "tpot")]
-    whole = 1e3 * float(one.estimate.ttft + 199 * one.estimate.tpot)
     corners = zip(plan.bands["speed"], plan.bands["usd"], strict=True)
-    for (speed, usd), ttft, tpot in zip(corners, *ends, strict=True):
+    for (speed, usd), tpot in zip(corners, ends[1], strict=True):
         assert speed == pytest.approx(1e3 / tpot)
-        assert usd == pytest.approx(plans.best.usd_per_mtok * (ttft + 199 * tpot) / whole)
+        slower = tpot / (1e3 * float(one.estimate.tpot))
+        assert usd == pytest.approx(plans.best.usd_per_mtok * slower)
     (fast, cheap), (slow, dear) = zip(plan.bands["speed"], plan.bands["usd"], strict=True)
     assert slow < 1.0 / plans.best.tpot < fast and cheap < plans.best.usd_per_mtok < dear
     figure: Any = plans.plot()
@@ -250,6 +250,11 @@ def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
     known = dict(one.intervals)
     times = float(one.estimate.ttft), float(one.estimate.tpot), 200.0
     assert bands.ends(known, times, (1.0, 2.0), arriving=True)["usd"] == (1.0, 1.0)
+    # one token after the first: a request errs as its TTFT does
+    first = (times[0], times[1], 1.0)
+    assert bands.ends(known, first, (1.0, 2.0))["usd"][1] == pytest.approx(
+        ends[0][1] / 1e3 / times[0]
+    )
 
 
 def test_two_pools_are_replayed_with_all_their_instances():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infer_jax.catalog.published import UNSEEN_WITHIN, serving_errors
+from infer_jax.catalog.published import facts, unseen
 from infer_jax.estimators.serving import Deployment
 from infer_jax.physics.chance import ratio
 from infer_jax.planning import Requirements
@@ -58,16 +58,18 @@ def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
     assert belief.doubts["aggregated"][0].settled == 1.0
 
 
-def test_bands_are_of_the_system_else_of_systems_or_models_left_out():
+def test_bands_are_those_of_what_is_known_of_the_system_the_model_and_the_mode():
     doubts = Doubts(64)
     known = doubts.belief([pool_of("h100_sxm")], "llama-3.1-8b")
-    measured = serving_errors()["h100_sxm", "vllm"].within
-    assert upper(known, "aggregated", 0) == pytest.approx(measured["tpot"][80][1])
-    assert upper(known, "disaggregated", 1) == pytest.approx(UNSEEN_WITHIN["pools"]["ttft"][80][1])
+    assert upper(known, "aggregated", 0) == pytest.approx(unseen(facts())["tpot"][80][1])
+    pools = unseen(facts(pools=True))["ttft"][80][1]
+    assert upper(known, "disaggregated", 1) == pytest.approx(pools)
     strange = doubts.belief([pool_of("h100_sxm", "gemma-3-27b")], "gemma-3-27b")
-    assert upper(strange, "aggregated", 1) == pytest.approx(UNSEEN_WITHIN["model"]["ttft"][80][1])
+    wider = unseen(facts(model=True))["ttft"][80][1]
+    assert upper(strange, "aggregated", 1) == pytest.approx(wider)
     borrowed = doubts.belief([pool_of("l40s")], "llama-3.1-8b")
-    assert upper(borrowed, "aggregated", 0) == pytest.approx(UNSEEN_WITHIN["system"]["tpot"][80][1])
+    new = unseen(facts(chip=True))["tpot"][80][1]
+    assert upper(borrowed, "aggregated", 0) == pytest.approx(new)
     # a coefficient is drawn alike wherever it is; an offset is of one system
     assert np.array_equal(known.servings[0].cache_read, borrowed.servings[0].cache_read)
     every = [*known.offsets["aggregated"], *borrowed.offsets["aggregated"]]
