@@ -322,6 +322,7 @@ def test_prompts_are_looked_up_by_the_rules_of_each_engine(engine, page, alone):
     """
     asked: dict[str, Any] = {"concurrency": 1, "prompts": 3, "isl": 100, "osl": 2, **SIZES}
     asked |= {"prefix_len": 500, "enable_prefix_caching": True, "engine": engine}
+    asked |= {"max_num_batched_tokens": 1024}
     run = ij.replay(*SERVER, **asked)
     found = 500 // page * page
     assert run.to_pandas().cached_tokens.tolist() == [0, found, found]
