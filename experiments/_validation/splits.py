@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import everything, makes, microbenchmarks, nested, ship, unseen
+from experiments._validation import everything, goals, makes, microbenchmarks, nested, ship, unseen
 from experiments._validation.everything import ByDifferences, Measured
 from experiments._validation.row import Row, system
 from infer_jax.calibration import at, covariance, identifiability, interval
@@ -242,6 +242,7 @@ def _shown(way: str, times: Measured, found: Predicted) -> dict[str, Any]:
     )
     columns = (*columns, "in 80 %", "width")
     _report.show(f"Rows of a {way} left out", columns, lines, note)
+    goals.show(way, figures)
     return figures
 
 

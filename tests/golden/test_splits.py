@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._validation import everything, nested, splits
+from experiments._validation import everything, nested, splits, unseen
 from experiments._validation.everything import ByDifferences, Measured
 from experiments._validation.row import BF16, Asked, Formats, Row, Served
 from infer_jax.errors import InputError
@@ -152,3 +152,36 @@ def test_offsets_of_left_out_rows_are_of_seen_rows_alone():
     whole = float(np.hypot(np.hypot(*found.spreads), found.scale))
     assert found.deviation[~seen] == pytest.approx(whole)
     assert (found.deviation[seen] < whole).all()
+
+
+def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
+    """On a model whose logs are linear: the linear refit is the fit itself."""
+    names = ("weight_read", "link")
+    priors = {name: everything.PRIORS[name] for name in names}
+    rows = [
+        Row(**{**vars(r), "dataset": f"{publisher} x", "measured": {"tpot": t}})
+        for publisher, times in (("a", (0.6, 0.7)), ("b", (0.5, 0.9)), ("c", (0.8, 0.4)))
+        for r, t in zip(ROWS[:2], times, strict=True)
+    ]
+    times = Measured.of(rows)
+
+    def predict(model: Serving):
+        return jnp.stack([model.weight_read, model.link] * 3)
+
+    own = ByDifferences.of(
+        predict, times.seconds, Serving.of(), names, priors=priors, scale=np.full(6, 0.5)
+    )
+    sources = times.labels(splits.source)
+    seen = sources != "c"
+    start = own.starts(1, 0.0, 0)
+    ends, _ = own.solve(start, everything.weights(times, seen), 12)
+    found = unseen.unseen(times, own, ends[0], seen, sources)
+    for left, used in (("a", sources == "b"), ("b", sources == "a"), ("c", seen)):
+        refit, _ = own.solve(start, everything.weights(times, used), 12)
+        want = np.log(times.seconds) - np.asarray(own.logs(jnp.asarray(refit[0])))
+        own_rows = sources == left
+        # shares have bounds, near which their coordinate is bent
+        assert found.errors[own_rows] == pytest.approx(want[own_rows], abs=0.02)
+    assert not found.facts["chip"].any() and not found.facts["pools"].any()
+    low, high = found.ends(times, seen)
+    assert np.isnan(low[seen]).all() and (low[~seen] < high[~seen]).all()

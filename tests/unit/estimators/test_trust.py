@@ -119,7 +119,7 @@ def test_a_chip_whose_title_names_no_measured_make_has_the_bands_of_another_make
 def test_amd_chips_have_coefficients_of_their_own_and_errors_of_their_own_rows():
     own = said("serving.sglang", "mi355x", "deepseek-r1")
     assert own.borrowed_from is None and own.median == serving_errors()["mi355x", "sglang"].median
-    assert own.median["tpot"] > 10.0  # the build is not known
+    assert own.median["tpot"] > own_median()["tpot"]  # the build is not known
     for other in (said("serving.sglang", "mi355x"), said("serving.vllm", "mi300x", "qwen3-32b")):
         assert other.median == UNSEEN["amd"] and "AMD servers left out" in other.says
 
