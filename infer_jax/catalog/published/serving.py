@@ -97,14 +97,13 @@ def serving_measured() -> Measured:
 # median errors in per cent of rows whose system or model was left out of the fit entirely, and of
 # rows of pools that prefill and decode, none of which was ever fitted: `python
 # experiments/silicon.py --cv system` (`model`; `--mode disagg`), docs/calibration.md. AMD's servers
-# are those left out one at a time, whose build is not known: `python experiments/makes.py`,
-# docs/validation.md; TTFT was not fitted. For makes without any row: AMD's chips with Hopper's
-# coefficients (the same program)
+# are those left out of the fit of all rows one at a time (docs/validation.md, AMD's chips). For
+# makes without any row: AMD's chips with Hopper's coefficients (`python experiments/makes.py`)
 UNSEEN: dict[str, dict[str, float]] = {
     "system": {"tpot": 12.3, "ttft": 30.3},
     "model": {"tpot": 10.1, "ttft": 24.9},
-    "amd": {"tpot": 17.0, "ttft": 100.6},
-    "make": {"tpot": 22.0, "ttft": 79.4},
+    "amd": {"tpot": 14.8, "ttft": 53.6},
+    "make": {"tpot": 21.8, "ttft": 46.2},
     "pools": {"rows": 610, "tpot": 15.1, "ttft": 61.8},
 }
 
