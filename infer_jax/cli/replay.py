@@ -68,8 +68,9 @@ Router = Annotated[
     typer.Option(
         "--router",
         metavar="NAME",
-        help="How requests are routed to the attention ranks of --ep: round_robin, shortest_queue, "
-        "minimum_tokens or weighted_queue; as the engine does where not given.",
+        help="How requests are routed to the attention ranks of --ep or the copies of --dp: "
+        "round_robin, shortest_queue, minimum_tokens, weighted_queue; to copies also cache_aware, "
+        "prefix_hash. As the engine does to ranks, and in turn to copies, where not given.",
     ),
 ]
 Out = Annotated[

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.joint import Dispatcher, Joint, RoutedLog
+from infer_jax.replays.joint import Dispatcher, Joint, RoutedLog, checked_servers
 from infer_jax.replays.passes import FedBatch, Ran
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_PREFIX, ROUTERS, Beginnings, QueueLoad, load_of
@@ -40,7 +40,13 @@ def replay_copies(
     A router sends each request to a copy when it arrives, by what the copies have then: requests
     that run are those in the pass that runs. ``begins``: of prompts, for a router by prefix.
     ``width`` and ``turns`` as of ``replay``, of each copy.
+
+    Raises:
+        InputError: fewer than one copy, an unknown router, one by prefix without ``begins``.
     """
+    checked_servers("replay_copies", "copies", copies, router, ROUTERS)
+    if router in BY_PREFIX and begins is None:
+        raise InputError("replay_copies", "begins", None, f"those of prompts, for {router}")
     asked, begins = jax.tree.map(jnp.asarray, (requests, begins))
     group = CopyGroup(step, rules.whole(), Dispatcher(asked, concurrency, router, begins))
     start = group.dispatcher.start(copies, lambda line: group.server(line).start(width, turns))
@@ -62,9 +68,14 @@ def serve_copies(
             prefixes, rules that do not look for requests before every pass.
     """
     checked(rules, requests, concurrency)
-    checked_router("serve_copies", rules, requests, router)
-    if copies < 1 or copies != int(copies):
-        raise InputError("serve_copies", "copies", copies, "a whole number of at least 1")
+    checked_servers("serve_copies", "copies", copies, router, ROUTERS)
+    if router in BY_PREFIX and requests.prefixes is None:
+        raise InputError("serve_copies", "router", router, "one by load: requests have no prefixes")
+    if float(rules.poll) > 1:
+        raise InputError("serve_copies", "poll", float(rules.poll), "1: a look before every pass")
+    if rules.swaps:
+        allowed = "rules that compute a preempted request anew"
+        raise InputError("serve_copies", "rules", "Swapping", allowed)
     begins = None
     if router in BY_PREFIX and requests.prefixes is not None:
         begins = Beginnings.of(requests.prefixes, requests.prompt)
@@ -76,20 +87,6 @@ def serve_copies(
         if log.complete:
             return log
         turns *= 2  # preempted requests take more of them
-
-
-def checked_router(where: str, rules: Rules, requests: Requests, router: str) -> None:
-    """Do nothing where a router of this name can route these requests.
-
-    Raises:
-        InputError: an unknown router, one by prefix without prefixes, or a look in some passes.
-    """
-    if router not in ROUTERS:
-        raise InputError(where, "router", router, f"one of {', '.join(ROUTERS)}")
-    if router in BY_PREFIX and requests.prefixes is None:
-        raise InputError(where, "router", router, "one by load: requests have no prefixes")
-    if float(rules.poll) > 1:
-        raise InputError(where, "poll", float(rules.poll), "1: a look before every pass")
 
 
 @partial(jax.jit, static_argnames=("copies", "router", "width", "turns"))
@@ -119,16 +116,17 @@ class CopyGroup(NamedTuple):
         return server_of(self.step, self.rules, line, None)
 
     def turn(self, j: Joint) -> Joint:
-        """The next request is sent, if none of the copies' events comes before; else these run."""
+        """The next request is sent, if none of the copies' events comes before; else these run.
+
+        Either is masked and none is a branch, which would copy the arrays of all requests.
+        """
         each, planned = jax.vmap(self.planned)(j.each, j.lines)
         j, first = j._replace(each=each), jnp.min(planned.end)
         due = self.dispatcher.due(j, jnp.sum(each.finished))
-
-        def send() -> Joint:
-            load = self.load(j, planned, due, jnp.zeros_like(planned.again))
-            return self.dispatcher.route(j, load, due, held=False)
-
-        return lax.cond(due <= first, send, lambda: self.run(j, planned, due, first))
+        comes = due <= first
+        load = self.load(j, planned, due, jnp.zeros_like(planned.again))
+        j = self.dispatcher.route(j, load, jnp.where(comes, due, -1.0), held=False)
+        return self.run(j, planned, due, jnp.where(comes, -1.0, first))
 
     def planned(self, s: State, line: Requests) -> tuple[State, Planned]:
         """A copy after a look at what it might feed, and what it does up to its next event.
@@ -143,8 +141,11 @@ class CopyGroup(NamedTuple):
         return s, Planned(batch, ran, again, end)
 
     def run(self, j: Joint, planned: Planned, due: Array, first: Array) -> Joint:
-        """All copies whose event comes before the next request; if one waits for it, the first."""
-        go = ~planned.again & (planned.end < due)
+        """All copies whose event comes before the next request; if one waits for it, the first.
+
+        None where ``first``, the time of the first event, is negative.
+        """
+        go = ~planned.again & (planned.end < due) & (first >= 0.0)
         if self.dispatcher.concurrency is not None:
             go &= planned.end <= first
 

@@ -1,6 +1,6 @@
 """Servers behind one router: the line of requests of each, and the sending of the next one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,10 +8,23 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
 
+from infer_jax.errors import InputError
 from infer_jax.replays.log import Log, log_of
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.routers import Beginnings, QueueLoad, chosen
 from infer_jax.replays.state import State
+
+
+def checked_servers(where: str, name: str, servers: int, router: str, names: Sequence[str]) -> None:
+    """Do nothing where there is a server at least, and a router of one of these ``names``.
+
+    Raises:
+        InputError: another router, or no whole number of servers.
+    """
+    if router not in names:
+        raise InputError(where, "router", router, f"one of {', '.join(names)}")
+    if servers != int(servers) or servers < 1:
+        raise InputError(where, name, servers, "a whole number of at least 1")
 
 
 class Joint(NamedTuple):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.joint import Dispatcher, Joint, RoutedLog
+from infer_jax.replays.joint import Dispatcher, Joint, RoutedLog, checked_servers
 from infer_jax.replays.passes import FedBatch, Ran
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_LOAD, load_of
@@ -53,6 +53,7 @@ def replay_ranks(
     A router sends each request to a rank when it arrives, by what the ranks have in the pass that
     runs, and those that it has sent since. ``width`` and ``turns`` as of ``replay``, of each rank.
     """
+    checked_servers("replay_ranks", "ranks", ranks, router, BY_LOAD)
     dispatcher = Dispatcher(jax.tree.map(jnp.asarray, requests), concurrency, router)
     group = RankGroup(step, rules.whole(), dispatcher)
     start = group.start(ranks, width, turns)
@@ -73,13 +74,13 @@ def serve_ranks(
         InputError: as ``serve``; fewer than one rank, an unknown router, a prefix cache.
     """
     checked(rules, requests, concurrency)
-    if router not in BY_LOAD:
-        raise InputError("serve_ranks", "router", router, f"one of {', '.join(BY_LOAD)}")
+    checked_servers("serve_ranks", "ranks", ranks, router, BY_LOAD)
+    if not isinstance(step, SharedStep):
+        allowed = "a SharedStep: the seconds of a rank's own part, and of the common one"
+        raise InputError("serve_ranks", "step", type(step).__name__, allowed)
     if rules.swaps:
         allowed = "rules that compute a preempted request anew"
         raise InputError("serve_ranks", "rules", "Swapping", allowed)
-    if ranks < 1:
-        raise InputError("serve_ranks", "ranks", ranks, "a whole number of at least 1")
     if requests.prefixes is not None:
         raise InputError("serve_ranks", "prefixes", "given", "none: ranks have no such queues")
     if float(rules.poll) > 1:

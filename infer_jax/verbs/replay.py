@@ -19,7 +19,7 @@ from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
 from infer_jax.verbs.replay_host import swap_of, with_host, with_swap
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
-from infer_jax.verbs.replay_ranks import RankRouting, routing_of, run_ranks
+from infer_jax.verbs.replay_ranks import ReplayRouting, routing_of, run_copies, run_ranks
 from infer_jax.verbs.replay_requests import (
     PROMPTS,
     TURNS,
@@ -124,7 +124,7 @@ def replay(
     _check_context(asked.model, lengths, count)
     _check_run(count, warmup, dp, concurrency)
     _check_drawn(seeds, load, lengths, drafted, kv_offloading_size, pools=pools is not None)
-    ranks = routing_of(plan, router, its, drafted, caching=enable_prefix_caching)
+    ranks = routing_of(plan, router, its, drafted, pools, caching=enable_prefix_caching)
     more = pools, ranks, drafted
     swaps = swap_of(preemption_mode, swap_space, its, *more, lengths.caching, async_scheduling)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
@@ -181,13 +181,13 @@ def _server(
     sizes: Sizes,
     lengths: Lengths,
     pools: PoolSplit | None,
-    ranks: RankRouting | None,
+    ranks: ReplayRouting | None,
     drafts: ReplayDrafts | None,
 ) -> tuple[ReplayedInstance, One]:
     """An instance that yields tokens, and what runs all of them."""
     given = inputs.engine(model), model, asked.model.architecture, asked.hardware
     sizes, mean_tokens = sizes._replace(caching=lengths.caching), lengths.mean_tokens
-    if ranks is not None:
+    if ranks is not None and ranks.ranks > 1:
         degrees = {"tp": float(plan.tp), "ep": float(ranks.ranks)}
         degrees |= {"attention_dp": degrees["ep"]}
         server = server_of(*given, degrees, sizes, mean_tokens, drafts)
@@ -197,7 +197,7 @@ def _server(
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens, drafts)
         server = with_host(server, sizes.host, asked, tp, mean_tokens)
         server = with_swap(server, sizes.swap, asked, tp, mean_tokens)
-        return server, partial(_run, server)
+        return server, partial(run_copies, server, ranks) if ranks else partial(_run, server)
     pair = pair_of(pools, *given, (sizes, sizes), mean_tokens, drafts)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
 

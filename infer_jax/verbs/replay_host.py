@@ -11,7 +11,13 @@ from infer_jax.verbs.replay_server import ReplayedInstance
 
 OFFLOADING, SWAPPING = "--kv-offloading-size", "--swap-space"
 MODE, MODES = "--preemption-mode", ("recompute", "swap")
-OTHERS = ("two pools", "--ep", "--drafts", "--enable-prefix-caching", "--async-scheduling")
+OTHERS = (
+    "two pools",
+    "--ep or --router",
+    "--drafts",
+    "--enable-prefix-caching",
+    "--async-scheduling",
+)
 SWAP_SPACE = 4.0  # GiB of a GPU where not given: CacheConfig.swap_space of vLLM V0
 
 

@@ -21,6 +21,10 @@ RANKS = (
     "together, as long as the slowest rank's own part and the experts' work on the tokens of all; "
     "requests are routed by {} (--router)."
 )
+COPIES = (
+    "Each copy has a queue and a clock of its own; requests are routed by {} (--router), which "
+    "sees the copies as they are when a request comes."
+)
 VERIFIED = (
     "Step times are the estimator's, by rules of the engine's scheduler: {}, and prefill and "
     "decode share the GPUs."

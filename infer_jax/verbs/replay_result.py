@@ -34,14 +34,13 @@ from infer_jax.verbs.replay_notes import (
     IN_TIMES,
     KEPT,
     POOLS,
-    RANKS,
     SEVERAL,
     STEPS,
     SWAPPED,
     VERIFIED,
 )
 from infer_jax.verbs.replay_pools import PoolSplit
-from infer_jax.verbs.replay_ranks import RankRouting
+from infer_jax.verbs.replay_ranks import ReplayRouting
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
 from infer_jax.verbs.replay_runs import ReplayRun, TimeStatistic, names, statistic
 from infer_jax.verbs.replay_server import ReplayedInstance
@@ -74,7 +73,7 @@ class ReplayResult(Pictured):
     limits: Mapping[str, float]
     pools: PoolSplit | None = None
     drafts: ReplayDrafts | None = None
-    ranks: RankRouting | None = None
+    ranks: ReplayRouting | None = None
 
     @cached_property
     def times(self) -> dict[str, TimeStatistic]:
@@ -166,7 +165,7 @@ class ReplayResult(Pictured):
             "engine": self.server.engine,
             "tp": self.plan.tp,
             "copies": self.plan.dp,
-            **({} if self.ranks is None else {"ep": self.plan.ep, "router": self.ranks.router}),
+            **(self.ranks.fields(self.plan, self.runs) if self.ranks else {}),
             **(self.pools.fields() if self.pools else {}),
             "total_gpus": self.pools.gpus if self.pools else self.plan.chips,
             "max_num_seqs": rules.slots,
@@ -246,11 +245,11 @@ class ReplayResult(Pictured):
         said = [ERRORS, times]
         if self.drafts is None:
             said.append(DECODED if self.pools else STEPS)
-            if self.ranks is not None:
-                said.append(RANKS.format(*self.ranks))
         else:
             words = self.drafts.words
             said += [VERIFIED.format(words), GROUPS.format(self._yields), *self.drafts.notes]
+        if self.ranks is not None:
+            said.append(self.ranks.note)
         said += self._caching()
         if self._swapping:
             said.append(SWAPPED.format(1e3 * float(self.server.rules.fetch)))
@@ -264,7 +263,7 @@ class ReplayResult(Pictured):
                 said.append(BURST.format(load.concurrency))
         if self.pools:
             said.append(POOLS)
-        elif float(self.plan.dp) > 1:
+        elif float(self.plan.dp) > 1 and (self.ranks is None or self.ranks.ranks > 1):
             said.append("Requests are dealt to the copies in turn, each with its own queue.")
         if len(runs) > 1:
             said.append(SEVERAL.format(len(runs)))
@@ -289,7 +288,7 @@ class ReplayResult(Pictured):
         copies = float(self.plan.dp)
         many = f" x {copies:g} copies" if copies > 1 else ""
         each = float(self.plan.tp * self.plan.ep)
-        ranks = "" if self.ranks is None else f", {self.ranks.ranks} attention ranks"
+        ranks = "" if self.ranks is None else self.ranks.words
         gpus = f"{each:g} {self.asked.system.name}{ranks}{many}"
         if self.pools:
             gpus = f"{self.pools} {self.asked.system.name}, prefill > decode"
@@ -340,6 +339,8 @@ class ReplayResult(Pictured):
             yield "kept in the cache", digits(100.0 * kept), "% of blocks on average"
         if self.drafts is not None:
             yield "tokens per pass", digits(self._yields), "of a request that decodes"
+        if self.ranks is not None:
+            yield self.ranks.row(self.runs)
         yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"
         if self._swapping:
             yield "of these swapped out", digits(self._swaps), "in a run"

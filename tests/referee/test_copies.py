@@ -128,7 +128,7 @@ def test_vllms_copies(router):
 
 def test_beginnings_are_those_of_the_blocks():
     """The longest equal beginning, its first prompt, and one hash for equal first 256 tokens."""
-    d, rows = hashed(Drawn(np.zeros(60), *np.full((2, 60), [[400.0], [2.0]])), 3)
+    d, rows = hashed(Drawn(np.zeros(60), np.full(60, 400.0), np.full(60, 2.0)), 3)
     tokens = d.prompt.astype(int)
     named = names(rows, d.prompt, 16)
     b = Beginnings.of(Prefixes.of(rows, tokens, length=LENGTH, block=16), tokens)
@@ -170,3 +170,5 @@ def test_what_copies_refuse():
     ):
         with pytest.raises(InputError, match=says):
             serve_copies(step, *given)
+    with pytest.raises(InputError, match="begins is None; allowed: those of prompts"):
+        replay_copies(step, fits, requests, copies=2, router="cache_aware", width=4, turns=8)

@@ -125,9 +125,15 @@ def test_what_ranks_refuse():
     requests = Requests.of([0.0], [10], [2])
     for given, says in (
         ((vllm(blocks=10, slots=4), requests, 2, "by_prefix"), "router is 'by_prefix'"),
+        ((vllm(blocks=10, slots=4), requests, 2, "cache_aware"), "allowed: one of round_robin"),
         ((vllm(blocks=10, slots=4), requests, 0, "round_robin"), "ranks is 0"),
         ((sglang(tokens=100, slots=4, poll=4, overlap=False), requests, 2, "round_robin"), "poll"),
         ((vllm(blocks=1, slots=4, block=8), requests, 2, "round_robin"), "blocks hold alone"),
     ):
         with pytest.raises(InputError, match=says):
             serve_ranks(step, *given)
+    rules = vllm(blocks=10, slots=4)
+    with pytest.raises(InputError, match="step is 'function'; allowed: a SharedStep"):
+        serve_ranks(step.own, rules, requests, 2, "round_robin")  # pyright: ignore
+    with pytest.raises(InputError, match="replay_ranks: ranks is 0"):
+        replay_ranks(step, rules, requests, ranks=0, router="round_robin", width=4, turns=8)

@@ -157,6 +157,7 @@ def test_attention_ranks_have_queues_of_their_own_on_one_clock():
     assert "2 h100_sxm, 2 attention ranks" in str(both)
     for options, says in (
         ({"router": "by_prefix"}, "router is 'by_prefix'; allowed: one of round_robin"),
+        ({"router": "cache_aware"}, "router is 'cache_aware'; allowed: with copies"),
     ):
         with pytest.raises(InputError, match=says):
             ij.replay(*mixture, **{**OPEN, **options}, ep=2)
@@ -394,7 +395,9 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
     [
         ({"pp": 2}, "pp is 2; allowed: 1: micro-batches"),
         ({"ep": 2}, "ep is '2'; allowed: 1: no experts"),
-        ({"router": "round_robin"}, "router is 'round_robin'; allowed: with ep"),
+        ({"router": "round_robin"}, "router is 'round_robin'; allowed: with ep or dp of 2"),
+        ({"router": "least", "dp": 2}, "router is 'least'; allowed: one of round_robin"),
+        ({"router": "cache_aware", "dp": 2}, "is 'cache_aware'; allowed: with enable_prefix"),
         ({"estimator": "economics.planned"}, "estimator is 'economics.planned'; allowed: serving"),
         ({"engine": "sglang", "estimator": "serving.vllm"}, "engine is 'sglang'; allowed: vllm"),
         ({"engine": "dynamo"}, "engine is 'dynamo'; allowed: one of vllm, sglang, trtllm"),

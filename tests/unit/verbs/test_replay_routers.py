@@ -1,0 +1,48 @@
+"""``ij.replay`` with copies behind a router: who gets which request, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.errors import InputError
+
+from ...cli.running import answer, as_command
+
+SERVER = ("llama-3.1-8b", "h100_sxm")
+PREFIXES = 8
+ASKED: dict[str, Any] = {"prefix_len": 512, "num_prefixes": PREFIXES, "request_rate": 60, "dp": 3}
+ASKED |= {"prompts": 60, "isl": 400, "osl": 40, "tp": 1, "router": "cache_aware"}
+
+
+def test_prompts_that_begin_alike_go_to_one_copy():
+    """Each prefix is computed once by all copies together; JSON says who had how many."""
+    result = ij.replay(*SERVER, **ASKED, enable_prefix_caching=True)
+    fields, run = result.to_dict(), result.runs[0]
+    assert (run.cached == 0).sum() == PREFIXES
+    assert fields["requests_routed"] == np.bincount(run.copy, minlength=3).tolist()
+    assert (fields["router"], fields["copies"], fields["total_gpus"]) == ("cache_aware", 3, 3)
+    assert len(run.series) == 3 and set(run.copy) == {0, 1, 2}
+    said = " ".join(str(result).split())
+    assert "requests of a copy" in said and "requests are routed by cache_aware" in said
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in ASKED.items()]
+    words += ["--hardware", SERVER[1], "--enable-prefix-caching"]
+    assert answer("replay", SERVER[0], *words) == as_command(result)[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"router": "least"}, "router is 'least'; allowed: one of round_robin"),
+        ({"enable_prefix_caching": False}, "'cache_aware'; allowed: with enable_prefix_caching"),
+        ({"dp": 1}, "router is 'cache_aware'; allowed: with ep or dp of 2 and more"),
+        (
+            {"preemption_mode": "swap", "enable_prefix_caching": False, "router": "round_robin"},
+            "allowed: without ep or router",
+        ),
+    ],
+)
+def test_routers_that_are_refused(changed, says):
+    with pytest.raises(InputError, match=says):
+        ij.replay(*SERVER, **{**ASKED, "enable_prefix_caching": True, **changed})
