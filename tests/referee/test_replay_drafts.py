@@ -4,6 +4,7 @@ With an acceptance of 0 or 1 every time of every request is the referee's, to 1e
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 def sglang(i: int, sizes: dict, drafts: int, *, overlap: bool):
     """Rules, the referee's engine and the tokens that a request may have."""
     sizes = paged(sizes, (1, 4, 16)[i % 3])
-    share = {"ratio": 0.7 if i % 2 else 0.2, "least": 0.05, "decay": 50.0}
+    share: dict[str, Any] = {"ratio": 0.7 if i % 2 else 0.2, "least": 0.05, "decay": 50.0}
     engine = schedulers.Sglang(
         **sizes, **share, now_ratio=share["ratio"], overlap=overlap, drafts=drafts
     )

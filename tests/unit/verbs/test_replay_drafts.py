@@ -7,6 +7,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Serving
 from infer_jax.replays import WholeLife
 from infer_jax.verbs.replay_drafts import drafts_of
 from infer_jax.verbs.replay_server import Sizes, server_of
@@ -54,11 +55,11 @@ def test_drafts_yield_several_tokens_a_pass():
 def test_drafts_elsewhere(server, options):
     """Tokens come some at once, and the gaps between them add up to what requests take."""
     both = ij.replay(*server, **options, **DRAFTED)
-    run = both.runs[0]
+    run, yields = both.runs[0], both.to_dict()["tokens_per_pass"]
+    assert isinstance(yields, float) and 1.5 < yields < 2.4
     assert run.gaps.count.sum() < 0.7 * (run.output - 1).sum()
     spent = (run.last - run.first).sum()
     assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
-    assert 1.5 < both.to_dict()["tokens_per_pass"] < 2.4
     assert (both.energy or 0.0) > 0 and "verifies 3 drafts" in " ".join(str(both).split())
     assert float(both.server.rules.drafts) == 3
     assert float(both.server.rules.slots) == (48 if "engine" in options else 8)
@@ -68,6 +69,7 @@ def test_trtllm_counts_drafts_as_tokens_of_a_pass():
     model, system = ij.load_model(SERVER[0]), ij.load_system(SERVER[1])
     drafts = drafts_of(model, 3, DraftOptions(None, 0.7, True))
     estimator = ij.make("serving.trtllm", system.coefficients)
+    assert isinstance(estimator, Serving)
     sizes = Sizes(None, 512, None, None)
     given = estimator, model.architecture, system.hardware, {"tp": 1.0}, sizes, 400.0
     server = server_of("trtllm", *given, drafts)
