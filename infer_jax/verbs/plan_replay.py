@@ -123,20 +123,24 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     tokens = budget(instance, service)
     if engine == "sglang" and instance.chunk >= service.isl:
         tokens = max(tokens, PREFILL)
-    sizes = Sizes(float(instance.each), float(tokens), None, None)
     degrees = {name: float(given.get(name, 1.0)) for name in ("tp", "ep")}
     drafts = of_plan(question.drafts, given.get("drafts", 0.0))
+    loop = None if question.asked.rate is not None else max(round(choice.batch), 1)
+    count = ARRIVALS if loop is None else max(int(WAVES * np.ceil(most)), FEWEST)
+    copies = float(given.get("replicas", 1.0))
+    asked = with_drafts(drafts, _drawn(question, count, loop, copies), 0, 0)
+    # schedulers look up prompts with hashes, but where tokens are drafted
+    looks = bool(asked.hashes) and drafts is None
+    sizes = Sizes(float(instance.each), float(tokens), None, None, caching=looks)
     try:
         server = server_of(
             engine, pool.side.serving, pool.given.model.architecture, pool.side.hardware, degrees,
             sizes, float(work.isl + work.osl), drafts,
         )  # fmt: skip
-        loop = None if question.asked.rate is not None else max(round(choice.batch), 1)
-        count = ARRIVALS if loop is None else max(int(WAVES * np.ceil(most)), FEWEST)
-        copies = float(given.get("replicas", 1.0))
-        asked = with_drafts(drafts, _drawn(question, count, loop, copies), 0, 0)
         cached = asked.cached(server.tokens) + _prefix(work, asked)
         requests = Requests.of(*asked[:3], cached, asked.drafts)
+        if looks:
+            requests = asked.requests(server.rules)
         checked(server.rules, requests, loop)
     except InputError as error:
         return f"{error.field} {error.value}, where allowed is {error.allowed}"

@@ -47,8 +47,9 @@ def replayed(plans: Sequence["Replayed"]) -> Table:
     for c, times, _ in plans:
         if times is None:
             continue
-        every = (c.ttft, times.ttft, c.p99_ttft, times.p99_ttft, c.tpot, times.tpot, times.p99_tpot)
-        shown = [numbers.digits(1e3 * x) for x in every if x is not None]
+        late = (c.p99_ttft,) if random else ()  # no law says it of two pools
+        every = (c.ttft, times.ttft, *late, times.p99_ttft, c.tpot, times.tpot, times.p99_tpot)
+        shown = ["" if x is None else numbers.digits(1e3 * x) for x in every]
         lines.append([c.layout, *([c.system] if systems else []), *shown])
     return Table(columns, lines)
 

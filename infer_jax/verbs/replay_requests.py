@@ -140,8 +140,8 @@ class Arriving(NamedTuple):
     def cached(self, tokens: float) -> np.ndarray:
         """Tokens of each prompt that are in a cache of ``tokens`` tokens, its last one never.
 
-        So it is for pools and plans, whose replays look nothing up: by the order of arrival. An
-        earlier prompt left them there; the block that was not used for longest goes first.
+        So it is in two pools and with drafts, where no scheduler looks prompts up: by the order of
+        arrival. An earlier prompt left them there; the block not used for longest goes first.
         """
         if not self.hashes:
             return np.zeros_like(self.prompt)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.planning import pools_of
-from infer_jax.verbs import bands
+from infer_jax.verbs import bands, plan_replay, plan_tables
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_replay import Replayed, Times
 from infer_jax.verbs.plan_search import fronts
@@ -17,6 +18,7 @@ from infer_jax.verbs.texts import tokens
 from tests.charts import charts_of
 from tests.cli.running import answer, answered_once, as_command, run
 
+HASHED = Path(__file__).parents[2] / "data" / "traces" / "mooncake.jsonl"
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
 FEW = {"isl": 2000, "osl": 200, "total_gpus": 2, "mode": "aggregated"}
 WORDS = ("plan", MODEL, "--hardware", SYSTEM, "--isl", "2000", "--osl", "200")
@@ -206,6 +208,31 @@ def test_plans_that_draft_are_replayed_with_their_drafts():
     assert best is not None and pools_of(best.degrees)[0]["drafts"] > 0
     assert row["not_replayed"] is None
     assert row["replay_tpot_ms"] == pytest.approx(1e3 * best.tpot, rel=0.1)
+
+
+def test_prompts_of_a_trace_are_looked_up_by_the_scheduler_that_is_replayed(monkeypatch):
+    lanes = []
+
+    def served(many):
+        lanes.extend(many)
+        return [Times(0.1, 0.2, 0.01, 0.02)] * len(many)
+
+    monkeypatch.setattr(plan_replay, "served", served)
+    few: dict[str, Any] = {"hardware": SYSTEM, "total_gpus": 1, "mode": "aggregated", "top": 1}
+    ij.plan(MODEL, trace=HASHED, request_rate=2, replay=True, **few)
+    (lane,) = lanes
+    assert lane.requests.prefixes is not None and lane.requests.prefixes.parts.any()
+    assert not lane.requests.cached.any()
+
+
+def test_what_no_law_says_leaves_a_cell_free(plans):
+    """The law says the p99 of TTFT of one pool where requests arrive at random, not of two."""
+    first, second, _ = plans.plans
+    times = Times(0.1, 0.2, 0.01, 0.02)
+    both = [Replayed(replace(x, p99_ttft=p), times) for x, p in ((first, 0.1), (second, None))]
+    table = plan_tables.replayed(both)
+    assert [len(row) for row in table.rows] == [len(table.columns)] * 2
+    assert table.rows[0][3] == "100" and table.rows[1][3] == ""
 
 
 def test_it_says_where_law_and_replay_are_apart(plans):
