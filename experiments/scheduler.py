@@ -4,7 +4,8 @@
 rules: 10,240 tokens in, 128 out, 4 to 64 in flight, 8,192 tokens a pass. Exit code 0: both
 are within a factor of 1.3. ``python experiments/scheduler.py claims``: how
 often the laws are within 10 and 25 % on 1,000 random workloads. ``python experiments/scheduler.py
-engines``: the closed loop of ``serving`` beside the replay of each engine's rules.
+engines``: the closed loop of ``serving`` beside the replay of each engine's rules; ``runs``: tokens
+a second of whole runs of few waves.
 """
 
 import sys
@@ -104,6 +105,41 @@ def engines(
             percent = (f"{100 * y:.0f} %" for y in shares)
             rows.append((engine, name, *percent, *(f"{100 * y:.1f} %" for y in middle)))
     _report.show(f"serving over the replay, {servers} random servers of each", columns, rows)
+    _report.finish(True, figures, as_json)
+
+
+@app.command()
+def runs(
+    servers: Annotated[int, typer.Option(min=1, help="Random servers of each engine.")] = 30,
+    seed: Annotated[int, typer.Option(help="Of the servers.")] = 0,
+    as_json: _report.Json = False,
+) -> None:
+    """Print how far tokens a second of runs of 1 to 4 waves are from the replay of each engine."""
+    import jax
+
+    with loops_in_one_piece(), jax.enable_x64(True):
+        from experiments._scheduler.engines import runs_against_replay
+        from infer_jax.estimators.serving import ENGINES
+
+        off = {
+            (engine, drawn): runs_against_replay(engine, servers, drawn, seed)
+            for drawn in (False, True)
+            for engine in ENGINES
+        }
+    columns = ("engine", "lengths", "counted", "median error", "within 10 %", "bias")
+    rows, figures = [], {}
+    for (engine, drawn), table in off.items():
+        lengths = "80 to 100 %" if drawn else "equal"
+        for counted, x in zip(("start and end", "runs on"), table.T, strict=True):
+            found = np.median(np.abs(x)), np.mean(np.abs(x) <= 0.10), np.median(x)
+            rows.append((engine, lengths, counted, *(f"{100 * y:.1f} %" for y in found)))
+            names = ("median", "within 10", "bias")
+            figures[f"{engine} {lengths} {counted}"] = dict(
+                zip(names, map(float, found), strict=True)
+            )
+    _report.show(
+        f"Tokens a second over the replay, {servers} random servers of each", columns, rows
+    )
     _report.finish(True, figures, as_json)
 
 

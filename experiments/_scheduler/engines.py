@@ -4,15 +4,25 @@ One model on one chip: what differs is prompts, outputs, requests in flight and 
 pass. Both sides price passes alike, so that what is left is how requests share them.
 """
 
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from experiments._scheduler.loops import SHORTEST, Server, Times, replayed
+from experiments._scheduler.loops import SHORTEST, Server, Times, replayed, whole_run
 from experiments._scheduler.pricing import MOST, priced, seconds
-from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
+from infer_jax.estimators.serving import (
+    Deployment,
+    ServerEstimate,
+    Serving,
+    ServingWorkload,
+    shape,
+)
 
 SERVER = ("llama-3.1-8b", "fp8", "h200_sxm", 1.0)
 BUDGETS = (2048.0, 8192.0, 16384.0)
@@ -21,14 +31,26 @@ CYCLES = 30
 # one client that answers at once meets the pass that SGLang decodes once more; one that takes
 # milliseconds does not
 FEWEST = 2
+Waves = Callable[[np.random.Generator], float] | None
 ROOMY = 0.8  # of the requests that memory holds, so that none waits for memory
 
 
-def against_replay(engine: str, servers: int, seed: int = 0) -> np.ndarray:
-    """TTFT and TPOT of the estimator over those of the replay less 1, a row a random server.
+class Drawn(NamedTuple):
+    """A random server: how it is asked, what the estimator says, and seconds of its passes."""
 
-    Lengths are drawn from ``SHORTEST`` to all of the longest; clients answer at once, and passes
-    are put together ahead, as each engine does by itself.
+    server: Server
+    load: int
+    work: ServingWorkload
+    plan: Deployment
+    estimate: ServerEstimate
+    step: Partial
+
+
+def random_servers(engine: str, seed: int, drawn: bool, waves: Waves = None) -> Iterator[Drawn]:
+    """Servers whose memory holds all requests; clients answer at once, passes are put ahead.
+
+    ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. ``waves``: requests
+    of a run for each one in flight, drawn for each server.
     """
     model, quant, system, tp = SERVER
     arch, hardware = ij.load_model(model, quant=quant).architecture, ij.load_system(system).hardware
@@ -39,27 +61,52 @@ def against_replay(engine: str, servers: int, seed: int = 0) -> np.ndarray:
 
     @jax.jit
     def estimated(work: ServingWorkload, plan: Deployment):
-        one = serving.serve(seen, hardware, work, plan)
-        return one.ttft, one.tpot, one.places
+        return serving.serve(seen, hardware, work, plan)
 
     @jax.jit
     def price(plan: Deployment, context: jax.Array):
         return priced(serving.context(seen, hardware, plan), context)
 
-    rng, mean, rows = np.random.default_rng(seed), (1.0 + SHORTEST) / 2.0, []
-    while len(rows) < servers:
+    rng, mean = np.random.default_rng(seed), (1.0 + SHORTEST) / 2.0 if drawn else 1.0
+    while True:
         isl, osl = (float(np.round(np.exp(rng.uniform(*np.log(x))))) for x in (PROMPTS, OUTPUTS))
         load = int(np.exp(rng.uniform(np.log(FEWEST), np.log(MOST + 1))))
         budget = float(rng.choice(BUDGETS))
         if engine == "trtllm":  # takes whole prompts by itself
             budget = max(budget, isl + load)
         plan = Deployment.of(tp=tp, chunk=budget)
-        work = ServingWorkload.of(isl=isl * mean, osl=osl * mean, batch=float(load))
-        ttft, tpot, places = map(float, estimated(work, plan))
-        if load > ROOMY * places:
-            continue
-        step = Partial(seconds, price(plan, jnp.asarray((isl + osl / 2.0) * mean)))
-        server = Server(*SERVER, isl=isl, osl=osl, budget=budget)
-        there: Times = replayed(step, server, load, True, CYCLES, overlap=True, engine=engine)
+        kind = {"fixed": 0.0 if drawn else 1.0} | ({} if waves is None else {"waves": waves(rng)})
+        work = ServingWorkload.of(isl=isl * mean, osl=osl * mean, batch=float(load), **kind)
+        estimate = estimated(work, plan)
+        if load <= ROOMY * float(estimate.places):
+            step = Partial(seconds, price(plan, jnp.asarray((isl + osl / 2.0) * mean)))
+            server = Server(*SERVER, isl=isl, osl=osl, budget=budget)
+            yield Drawn(server, load, work, plan, estimate, step)
+
+
+def against_replay(engine: str, servers: int, seed: int = 0) -> np.ndarray:
+    """TTFT and TPOT of the estimator over those of the replay less 1, a row a random server."""
+    rows = []
+    for one in islice(random_servers(engine, seed, True), servers):
+        there: Times = replayed(
+            one.step, one.server, one.load, True, CYCLES, overlap=True, engine=engine
+        )
+        ttft, tpot = float(one.estimate.ttft), float(one.estimate.tpot)
         rows.append((ttft / there.ttft - 1.0, tpot / there.tpot - 1.0))
+    return np.array(rows)
+
+
+def runs_against_replay(engine: str, servers: int, drawn: bool, seed: int = 0) -> np.ndarray:
+    """Tokens a second of whole runs over the replay's less 1, a row a random server.
+
+    Of runs of 1 to 4 waves: with their start and end, and of a server that runs on.
+    """
+    rows = []
+    every = random_servers(engine, seed, drawn, lambda rng: float(rng.uniform(1.0, 4.0)))
+    for one in islice(every, servers):
+        count = round(float(one.work.waves) * one.load)
+        log = whole_run(one.step, one.server, one.load, drawn, count, engine)
+        there = float(np.sum(log.output[:count]) / np.max(log.last[:count]))
+        on = one.load * float(one.work.osl) / float(one.estimate.latency)
+        rows.append((float(one.estimate.throughput) / there - 1.0, on / there - 1.0))
     return np.array(rows)

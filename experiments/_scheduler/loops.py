@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 import infer_jax as ij
 from experiments._scheduler.pricing import MOST, priced, seconds
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
-from infer_jax.replays import Requests, Rules, serve, sglang, trtllm, vllm
+from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.specs import lengths
 
 CYCLES = 40  # requests of a replay, for each one in flight; a quarter of them is left out
@@ -121,12 +121,25 @@ def replayed(
 ) -> Times:
     """Means of a replay by an engine's rules, after the first quarter and before the last cycle."""
     count = max(cycles * load, FEWEST)
+    log = whole_run(step, server, load, drawn, count, engine, overlap)
+    steady = slice(count // 4, count - load)
+    return Times(float(np.mean(log.ttft[steady])), float(np.mean(log.tpot[steady])))
+
+
+def whole_run(
+    step: Partial,
+    server: Server,
+    load: int,
+    drawn: bool,
+    count: int,
+    engine: str,
+    overlap: bool = True,
+) -> Log:
+    """The replay of ``count`` requests by an engine's rules, ``load`` of them in flight."""
     rng = np.random.default_rng(load)
     least = SHORTEST if drawn else 1.0
     inside, out = (
         rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl)
     )
     rules = rules_of(engine, server.budget, overlap)
-    log = serve(step, rules, Requests.of(np.zeros(count), inside, out), concurrency=load)
-    steady = slice(count // 4, count - load)
-    return Times(float(np.mean(log.ttft[steady])), float(np.mean(log.tpot[steady])))
+    return serve(step, rules, Requests.of(np.zeros(count), inside, out), concurrency=load)

@@ -71,6 +71,7 @@ SLOW = {
     "python experiments/partitioning.py": "a minute of compiling; tests/golden has the tables",
     "python experiments/scheduler.py claims": "1,000 replays of thousands of requests: minutes",
     "python experiments/scheduler.py engines": "300 replays with passes priced for each: a minute",
+    "python experiments/scheduler.py runs": "180 replays with passes priced for each: a minute",
     "python experiments/silicon.py": "a fit for each fold of the measured rows",
     "python experiments/makes.py": "a fit for each fold of AMD's rows",
     "python experiments/validation.py": "two minutes of CPU; tests/golden has its parts",
