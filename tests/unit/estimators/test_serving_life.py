@@ -172,8 +172,9 @@ def test_chunks_prefixes_pages_and_stages():
 
 def test_the_last_stage_of_a_pipeline_has_the_head_and_all_others_wait_for_it():
     """A cycle of four micro-batches has the last stage four times, and with it the head."""
+    eight = jnp.asarray(8.0)
     one, four = (
-        pass_terms.head(Serving.of().context(shape(dense()), HARDWARE, plan(pp=n)), 8.0, 1.0)
+        pass_terms.head(Serving.of().context(shape(dense()), HARDWARE, plan(pp=n)), eight, 1.0)
         for n in (1.0, 4.0)
     )
     np.testing.assert_allclose(four.time, 4.0 * one.time, rtol=1e-12)

@@ -47,9 +47,8 @@ def test_a_run_is_as_long_as_its_passes(equal, waves, within):
         mean = float(np.mean(outputs))
         room = 2048 - running * mean / (mean + prompt / 2048)
         period, feeding = mean - 1 + math.ceil(prompt / room), running * prompt / room
-        beyond = interference.passes_beyond(
-            *map(jnp.asarray, (max(waves, 1.0), period, feeding)), jnp.asarray(equal)
-        )
+        numbers = map(jnp.asarray, (max(waves, 1.0), period, feeding, equal))
+        beyond = interference.passes_beyond(*numbers)
         expected = run(outputs[:count], places, prompt, 2048, each)
         steady = count * (long - short) / (6 * running)
         assert steady + float(beyond) * STEP == pytest.approx(expected, rel=within)

@@ -147,19 +147,20 @@ def test_collectives_beyond_a_switch_continue_those_inside():
 @pytest.mark.usefixtures("x64")
 def test_chips_with_a_link_for_each_other_use_those_among_them():
     """Seven links: two chips have one, four three, eight all; each carries a whole message once."""
-    size, mesh, switch = jnp.asarray(1e3), wire(hop=0, pair=1 / 7), wire(hop=0)
-    for ranks in (2.0, 4.0, 8.0):
-        shot = switch_collectives.all_reduce(jnp.asarray(ranks), size, mesh)
-        np.testing.assert_allclose(shot, 1e3 / (4e11 / 7), rtol=1e-3)
-        sent = switch_collectives.exchange(*arrays(ranks, 99.0), size, mesh)
-        np.testing.assert_allclose(sent, 1e3 / (4e11 / 7), rtol=1e-12)
-    for law in (switch_collectives.all_reduce, switch_collectives.exchange):
-        args = (jnp.asarray(8.0), size) if law is switch_collectives.all_reduce else None
-        args = args or (jnp.asarray(8.0), jnp.asarray(4.0), size)
-        np.testing.assert_allclose(law(*args, mesh), law(*args, switch), rtol=1e-12)
+    size, many = jnp.asarray(1e3), jnp.asarray(99.0)
+    laws = (
+        lambda ranks, over: switch_collectives.all_reduce(ranks, size, over),
+        lambda ranks, over: switch_collectives.exchange(ranks, many, size, over),
+    )
+    mesh, switch = wire(hop=0, pair=1 / 7), wire(hop=0)
+    for law in laws:
+        for ranks in (2.0, 4.0, 8.0):
+            got = law(jnp.asarray(ranks), mesh)
+            np.testing.assert_allclose(got, 1e3 / (4e11 / 7), rtol=1e-3)
+        np.testing.assert_allclose(law(jnp.asarray(8.0), switch), got, rtol=1e-12)
         for ranks in (1.0, 2.0, 4.0):
-            slope = jax.grad(lambda w, law=law, r=ranks, a=args: law(jnp.asarray(r), *a[1:], w))
-            assert all(np.isfinite(x) for x in slope(mesh))
+            slopes = jax.grad(law, argnums=1)(jnp.asarray(ranks), mesh)
+            assert all(np.isfinite(x) for x in slopes)
     got = switch_collectives.pair_share(ij.load_system("mi300x").hardware.network)
     assert float(got) == pytest.approx(1 / 7)
     assert float(switch_collectives.pair_share(ij.load_system("h100_sxm").hardware.network)) == 1.0
@@ -265,7 +266,7 @@ def test_rounds_are_those_of_a_simulated_ring(batches):
 SHARES = energy.Draw.of(idle=0.1, active=0.4, memory=0.8, compute=1.3)
 
 
-def watts(busy, reading, computing, draw=SHARES):
+def watts(busy, reading, computing, *, draw=SHARES):
     return energy.power(jnp.asarray(700.0), busy, reading, computing, draw)
 
 
@@ -279,7 +280,7 @@ def test_power_between_idle_and_board():
 
 
 def test_power_has_the_slopes_of_its_shares_and_none_at_the_limit():
-    every = jax.grad(lambda x, draw: watts(*x, draw), argnums=(0, 1))
+    every = jax.grad(lambda x, draw: watts(*x, draw=draw), argnums=(0, 1))
     shares, draw = every(arrays(0.0, 0.0, 0.0), SHARES)
     assert [float(x) for x in shares] == pytest.approx([210.0, 280.0, 630.0])
     assert float(draw.idle) == pytest.approx(700.0) and float(draw.active) == 0.0
