@@ -78,7 +78,8 @@ def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:
     inside = jnp.minimum(ranks, wire.domain)
     two_shot = 2.0 / inside
     shots = two_shot + (1.0 - two_shot) / (1.0 + size / wire.one_shot)
-    reached = jnp.minimum(jnp.maximum(inside - 1.0, 1.0) * wire.pair, 1.0)
+    links = jnp.minimum(jnp.maximum(inside - 1.0, 1.0) * wire.pair, 1.0)
+    reached = jnp.where(wire.pair < 1.0, links, 1.0)  # no corner at two chips of a switch
     near = (inside - 1.0) * shots * size / (wire.rate * reached)
     return wire.hop * jnp.log2(ranks) + near + crossed(ranks, 2.0 * size, wire)
 
@@ -103,6 +104,7 @@ def exchange(ranks: Array, copies: Array, size: Array, wire: Wire) -> Array:
     others = jnp.where(several, ranks - 1.0, 1.0)
     sent = jnp.minimum(others, copies) * size
     away = jnp.maximum(ranks - wire.domain, 0.0) / others
-    reached = wire.rate * jnp.minimum(jnp.maximum(others, 1.0) * wire.pair, 1.0)
+    links = jnp.minimum(jnp.maximum(others, 1.0) * wire.pair, 1.0)
+    reached = wire.rate * jnp.where(wire.pair < 1.0, links, 1.0)
     time = sent * ((1.0 - away) / reached + away / wire.beyond)
     return jnp.where(several, 2.0 * wire.hop + time, 0.0)

@@ -161,6 +161,9 @@ def test_chips_with_a_link_for_each_other_use_those_among_them():
         for ranks in (1.0, 2.0, 4.0):
             slopes = jax.grad(law, argnums=1)(jnp.asarray(ranks), mesh)
             assert all(np.isfinite(x) for x in slopes)
+        slope = jax.grad(law)(jnp.asarray(2.0), switch)
+        ends = [float(law(jnp.asarray(2.0 + h), switch)) for h in (-1e-5, 1e-5)]
+        assert float(slope) == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-4)
     got = switch_collectives.pair_share(ij.load_system("mi300x").hardware.network)
     assert float(got) == pytest.approx(1 / 7)
     assert float(switch_collectives.pair_share(ij.load_system("h100_sxm").hardware.network)) == 1.0
