@@ -151,6 +151,9 @@ def predicted(
     offset, low, high = (np.full(len(plain), np.nan) for _ in range(3))
     for kind in np.unique(times.kind):
         own = times.kind == kind
+        if not (own & fold.seen).any():  # of this kind there are rows of what was left out alone
+            offset[own] = plain[own]
+            continue
         found = _nested(times, own, plain, fold.seen)
         age = _age(times)[own]
         rest = plain[own] - found.slope * age - found.offsets.sum(axis=0)

@@ -194,5 +194,5 @@ def _with_errors(trusted: Trust, known: str, of: str, median: dict[str, float]) 
 def pools() -> str:
     """One sentence on plans whose prefill and decode run on pools of their own."""
     rows, tpot, ttft = (UNSEEN["pools"][name] for name in ("rows", "tpot", "ttft"))
-    known = f"{rows} measured rows, which no fit has seen"
+    known = f"{rows} measured rows, whose TTFT was never fitted"
     return f"Plans of two pools: {known}; median error: TPOT {tpot:.3g} %, TTFT {ttft:.3g} %."

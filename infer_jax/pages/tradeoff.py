@@ -13,7 +13,7 @@ BAND = (
 )
 LEAST, MOST = unseen(facts(pools=True))["ttft"][80]
 BARE = (
-    "; pools have no band: no fit has seen any, and 80 % of measured ones have "
+    "; pools have no band: their TTFT was never fitted, and 80 % of measured ones have "
     f"{LEAST:.2g} to {MOST:.2g} times the predicted TTFT"
 )
 
