@@ -159,17 +159,21 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     names = ("weight_read", "link")
     priors = {name: everything.PRIORS[name] for name in names}
     rows = [
-        Row(**{**vars(r), "dataset": f"{publisher} x", "measured": {"tpot": t}})
-        for publisher, times in (("a", (0.6, 0.7)), ("b", (0.5, 0.9)), ("c", (0.8, 0.4)))
+        Row(**{**vars(r), "dataset": f"{publisher} x", "measured": {"tpot": t, **whole}})
+        for publisher, times, whole in (
+            ("a", (0.6, 0.7), {}),
+            ("b", (0.5, 0.9), {}),
+            ("c", (0.8, 0.4), {"e2e": 0.9}),
+        )
         for r, t in zip(ROWS[:2], times, strict=True)
     ]
     times = Measured.of(rows)
 
     def predict(model: Serving):
-        return jnp.stack([model.weight_read, model.link] * 3)
+        return jnp.stack([model.weight_read, model.link] * 3)[times.row]
 
     own = ByDifferences.of(
-        predict, times.seconds, Serving.of(), names, priors=priors, scale=np.full(6, 0.5)
+        predict, times.seconds, Serving.of(), names, priors=priors, scale=np.full(8, 0.5)
     )
     sources = times.labels(splits.source)
     seen = sources != "c"
@@ -185,3 +189,8 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     assert not found.facts["chip"].any() and not found.facts["pools"].any()
     low, high = found.ends(times, seen)
     assert np.isnan(low[seen]).all() and (low[~seen] < high[~seen]).all()
+    # whole requests are of the left-out publisher alone: no offset is known of them
+    scored, _ = splits.predicted("source", splits.Fold("c", seen), times, own, start[0])
+    alone = times.kind == everything.WHOLE
+    assert alone.sum() == 2 and np.array_equal(scored.offset[alone], scored.plain[alone])
+    assert np.isfinite(scored.offset).all() and (scored.low[alone] < scored.high[alone]).all()
