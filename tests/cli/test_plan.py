@@ -47,9 +47,12 @@ def test_gpus_that_stay_free_are_counted():
     few = ("plan", "llama-3.1-70b", "--quant", "fp8", "--hardware", "b200_sxm", "--total-gpus", "9")
     output = answer(*few, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
     assert all(p["gpus"] + p["idle_gpus"] == 9.0 for p in output["plans"])
-    assert output["plans"][0]["gpus"] == 4 and "the requests (1 left)." in output["notes"][0]
-    assert "takes 4 of 9 GPUs and leaves 5 free" in output["notes"][0]
+    assert output["plans"][0]["gpus"] == 8
+    assert "takes 8 of 9 GPUs and leaves 1 free." in output["notes"][0]
     again: Any = SimpleNamespace(layout="TP4", chips=4.0)
+    odd: Any = SimpleNamespace(chips=9.0, rate=None, concurrency=None)
+    (left,) = free(again, odd)
+    assert "takes 4 of 9 GPUs and leaves 5 free" in left and "the requests (1 left)." in left
     without: Any = SimpleNamespace(chips=8.0, rate=None, concurrency=None)
     assert free(again, without)[0].endswith("2 times, for 2 times the requests.")
     load = ("--request-rate", "1", "--mode", "aggregated")
