@@ -175,9 +175,10 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     own = ByDifferences.of(
         predict, times.seconds, Serving.of(), names, priors=priors, scale=np.full(8, 0.5)
     )
+    assert isinstance(own, ByDifferences)
     sources = times.labels(splits.source)
     seen = sources != "c"
-    start = own.starts(1, 0.0, 0)
+    start = np.asarray(own.starts(1, 0.0, 0))
     ends, _ = own.solve(start, everything.weights(times, seen), 12)
     found = unseen.unseen(times, own, ends[0], seen, sources)
     for left, used in (("a", sources == "b"), ("b", sources == "a"), ("c", seen)):
