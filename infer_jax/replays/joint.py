@@ -132,5 +132,5 @@ class Dispatcher(NamedTuple):
     def log(self, j: Joint) -> RoutedLog:
         """What happened to all requests."""
         logs = jax.vmap(lambda s, line: log_of(s, line, None))(j.each, j.lines)
-        complete = jnp.sum(j.each.finished) >= self.requests.count
+        complete = jnp.all(logs.complete) & (jnp.sum(j.each.finished) >= self.requests.count)
         return RoutedLog(logs, j.rank, j.place, complete)

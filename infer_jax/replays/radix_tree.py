@@ -136,8 +136,7 @@ def _split(tree: RadixTree, run: Array, found: Array) -> tuple[RadixTree, Array,
     there = run >= 0
     at = jnp.where(there, run, none)
     end, size = get(tree.end, at), get(tree.size, at)
-    cut = there & (end > found)
-    tree, new = _taken(tree, cut)
+    tree, new, cut = _taken(tree, there & (end > found))
     before, locks, part = (get(x, at) for x in (tree.before, tree.locks, tree.part))
     linked = cut & (before >= 0) & (get(tree.behind, jnp.maximum(before, 0)) == run)
     behind = get(tree.behind, at)
@@ -157,13 +156,16 @@ def _split(tree: RadixTree, run: Array, found: Array) -> tuple[RadixTree, Array,
     return tree, jnp.where(cut, new, run), lower
 
 
-def _taken(tree: RadixTree, ok: Array) -> tuple[RadixTree, Array]:
-    """A run that is not in use, where ``ok``."""
+def _taken(tree: RadixTree, ok: Array) -> tuple[RadixTree, Array, Array]:
+    """A run that is not in use, where ``ok``, and whether there is one.
+
+    Where there is none, nothing is linked, so that every way up still ends at the root.
+    """
     none = tree.size.shape[0] - 1
     there = ok & (tree.spare >= 0)
     new = jnp.where(there, tree.spare, none)
     spare = jnp.where(there, get(tree.before, new), tree.spare)
-    return tree._replace(spare=spare, over=tree.over | (ok & ~there)), new
+    return tree._replace(spare=spare, over=tree.over | (ok & ~there)), new, there
 
 
 def inserted(
@@ -184,8 +186,7 @@ def inserted(
         part, size = _part(prefixes, at, i, shared)
         end = jnp.minimum(size, pages - begin) + begin
         first = jnp.maximum(begin, found)
-        ok = end > first
-        tree, new = _taken(tree, ok)
+        tree, new, ok = _taken(tree, end > first)
         count = end - first
         tree = tree._replace(
             last=put(tree.last, part, new, ok),
