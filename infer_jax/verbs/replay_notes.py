@@ -8,14 +8,6 @@ IN_TIMES = (
     "TTFT and latency are from a request's arrival and hold {} ms of network and tokeniser; TPOT "
     "is (latency - TTFT) / (osl - 1)."
 )
-STEPS = (
-    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted, and "
-    "prefill and decode share the GPUs."
-)
-DECODED = (
-    "Step times are the estimator's, by rules of the engine's scheduler; no token is drafted. The "
-    "pool that decodes computes a prompt's last token again and yields every token."
-)
 RANKS = (
     "Each of {} attention ranks has a queue, slots and a cache of its own. All run their passes "
     "together, as long as the slowest rank's own part and the experts' work on the tokens of all; "
@@ -24,10 +16,6 @@ RANKS = (
 COPIES = (
     "Each copy has a queue and a clock of its own; requests are routed by {} (--router), which "
     "sees the copies as they are when a request comes."
-)
-VERIFIED = (
-    "Step times are the estimator's, by rules of the engine's scheduler: {}, and prefill and "
-    "decode share the GPUs."
 )
 GROUPS = (
     "A pass yields {:.2f} tokens in the mean, drawn for each request; the time between tokens is "
@@ -70,3 +58,14 @@ BATCHED = (
     "After ± is the standard error of a mean, by batches of successive requests; --seeds says it "
     "of percentiles, too."
 )
+
+
+def step_times(verified: str | None, *, pools: bool) -> str:
+    """Whose step times passes have, what they verify (``verified``), and where prompts run."""
+    drafts = "; no token is drafted" if verified is None else f": {verified}"
+    where = ", and prefill and decode share the GPUs."
+    if pools:
+        where = (
+            ". The pool that decodes computes a prompt's last token again and yields every token."
+        )
+    return f"Step times are the estimator's, by rules of the engine's scheduler{drafts}{where}"

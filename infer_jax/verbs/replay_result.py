@@ -16,7 +16,7 @@ from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
-from infer_jax.results.numbers import digits, plain
+from infer_jax.results.numbers import digits, or_unknown, plain
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.limits import long_times
@@ -25,7 +25,6 @@ from infer_jax.verbs.replay_notes import (
     BATCHED,
     BURST,
     CACHED,
-    DECODED,
     ERRORS,
     FETCHED,
     GROUPS,
@@ -35,9 +34,8 @@ from infer_jax.verbs.replay_notes import (
     KEPT,
     POOLS,
     SEVERAL,
-    STEPS,
     SWAPPED,
-    VERIFIED,
+    step_times,
 )
 from infer_jax.verbs.replay_pools import PoolSplit
 from infer_jax.verbs.replay_ranks import ReplayRouting
@@ -90,10 +88,11 @@ class ReplayResult(Pictured):
         return randomly(self.load, self.lengths) or self.drafts is not None
 
     @property
-    def _yields(self) -> float:
-        """Tokens after the first that a request gets in a pass, in the mean over passes."""
+    def _yields(self) -> float | None:
+        """Tokens after the first of a request in a pass, the mean over passes; None without any."""
         passes = sum(float(run.gaps.count.sum()) for run in self.runs)
-        return sum(float((run.output - 1)[run.counted].sum()) for run in self.runs) / passes
+        tokens = sum(float((run.output - 1)[run.counted].sum()) for run in self.runs)
+        return tokens / passes if passes else None
 
     @cached_property
     def measured(self) -> dict[str, TimeStatistic]:
@@ -242,12 +241,11 @@ class ReplayResult(Pictured):
         """What was replayed, what times hold, and what is not modelled."""
         runs, load, trace = self.runs, self.load, self.lengths.trace
         times = IN_TIMES.format(digits(1e3 * self.server.front))
-        said = [ERRORS, times]
-        if self.drafts is None:
-            said.append(DECODED if self.pools else STEPS)
-        else:
-            words = self.drafts.words
-            said += [VERIFIED.format(words), GROUPS.format(self._yields), *self.drafts.notes]
+        words = None if self.drafts is None else self.drafts.words
+        said = [ERRORS, times, step_times(words, pools=self.pools is not None)]
+        if self.drafts is not None:
+            said += [] if self._yields is None else [GROUPS.format(self._yields)]
+            said += self.drafts.notes
         if self.ranks is not None:
             said.append(self.ranks.note)
         said += self._caching()
@@ -338,7 +336,7 @@ class ReplayResult(Pictured):
             kept = self._mean(lambda run: run.time_mean("kept"))
             yield "kept in the cache", digits(100.0 * kept), "% of blocks on average"
         if self.drafts is not None:
-            yield "tokens per pass", digits(self._yields), "of a request that decodes"
+            yield "tokens per pass", or_unknown(self._yields), "of a request that decodes"
         if self.ranks is not None:
             yield self.ranks.row(self.runs)
         yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"

@@ -65,6 +65,19 @@ def test_drafts_elsewhere(server, options):
     assert float(both.server.rules.slots) == (48 if "engine" in options else 8)
 
 
+def test_notes_of_two_pools_with_drafts_say_where_tokens_come_from():
+    text = " ".join(str(ij.replay(*SERVER, **{**CLOSED, **SPLIT, "tp": None}, **DRAFTED)).split())
+    assert "verifies 3 drafts and one token more of each request that decodes. The pool" in text
+    assert "share the GPUs" not in text
+
+
+def test_one_token_a_request_takes_no_pass_with_drafts():
+    run = ij.replay(*SERVER, **{**OPEN, "osl": 1}, **DRAFTED)
+    assert run.to_dict()["tokens_per_pass"] is None
+    text = " ".join(str(run).split())
+    assert "tokens per pass unknown" in text and "A pass yields" not in text
+
+
 def test_trtllm_counts_drafts_as_tokens_of_a_pass():
     model, system = ij.load_model(SERVER[0]), ij.load_system(SERVER[1])
     drafts = drafts_of(model, 3, DraftOptions(None, 0.7, True))
