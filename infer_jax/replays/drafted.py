@@ -12,7 +12,7 @@ from infer_jax.replays.state import NEVER, State, get, note, put, total
 
 
 class Drafts(NamedTuple):
-    """Of each request what its drafts come to, padded as requests are.
+    """Passes that each request decodes in, and tokens that they yield, padded as requests are.
 
     A pass yields 1 to k + 1 tokens of k that are drafted. Of the passes that a request decodes in,
     all but the last yield ``rate`` tokens on average, the last ``rest`` that were still wanted.

@@ -1,4 +1,4 @@
-"""Which requests arrive, when, and with how many tokens in and out?"""
+"""Requests of a replay: arrival (s), tokens in and out, and what is cached or drafted."""
 
 from typing import TYPE_CHECKING, NamedTuple
 

@@ -1,7 +1,8 @@
-"""By which rules does an engine admit requests, feed their prompts and make room?
+"""Rules by which an engine admits requests, feeds their prompts and makes room for them.
 
-Numbers that every engine has. What differs in kind is a class: ``WholeLife``, ``Preempting`` and
-``PrefillFirst``; what differs in number is a leaf, so that lanes of ``vmap`` may differ in it.
+Numbers that every engine has. What differs in kind is a class: ``WholeLife`` (and ``BlockReuse``),
+``Preempting`` (and ``Swapping``) and ``PrefillFirst``; what differs in number is a leaf, so that
+lanes of ``vmap`` may differ in it.
 """
 
 from typing import TYPE_CHECKING, NamedTuple, Self

@@ -1,4 +1,4 @@
-"""What happens to every request of a server, from event to event, in one compiled loop?
+"""The compiled loop that replays a server from event to event: a turn of it, and its parts.
 
 A turn of the loop feeds a part of a prompt to the pass that is put together, or makes room, and
 if nothing more can be fed runs what there is to run: one pass with prompts, all decode passes up

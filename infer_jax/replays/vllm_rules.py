@@ -43,5 +43,5 @@ def vllm(
         "chunked": float(chunked), "entire": float(entire), "watermark": int(watermark * blocks),
     }  # fmt: skip
     if swaps:
-        return Swapping.of(**sizes, hold=1)
+        return Swapping.of(**sizes, hold=1, drafts=drafts)
     return Preempting.of(**sizes, overlap=float(overlap), drafts=drafts)

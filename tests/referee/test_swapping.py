@@ -106,7 +106,7 @@ def test_what_does_not_swap_is_refused():
         p = Prefixes.of([[1]], [50], length=16, block=16)
         checked(rules, given._replace(prefixes=p), None)
     with pytest.raises(InputError, match="no drafts"):
-        checked(rules.with_(drafts=1), given, None)
+        checked(vllm(blocks=64, slots=4, budget=64, swaps=True, drafts=1), given, None)
     with pytest.raises(InputError, match="compute a preempted request anew"):
         step = SharedStep(lambda decoding, context, new, pairs: decoding, jnp.sum)
         serve_ranks(step, rules, given, 2, "round_robin")
