@@ -15,9 +15,8 @@ def opened(rules: Rules, s: State, requests: Requests, width: int) -> State:
     """A state with an empty cache of prompts, if requests have prefixes."""
     if requests.prefixes is None:
         return s
-    if rules.tree:
-        return radix_tree.opened(s, requests.prefixes, width)
-    return prefix_cache.opened(rules, s, requests, width)
+    opened = radix_tree.opened if rules.tree else prefix_cache.opened
+    return opened(s, requests.prefixes, width)
 
 
 def tried(rules: Rules, s: State, requests: Requests, waits: Array) -> State:
@@ -48,21 +47,21 @@ def waits(s: State) -> Array | bool:
 
 
 def fed(
-    rules: Rules, s: State, requests: Requests, feed: Feed, new: Array, once: Array, ok: Array
+    rules: Rules, s: State, requests: Requests, feed: Feed, new: Array, once: Array
 ) -> PrefixCache | RadixTree | None:
-    """The cache once a part of a prompt is in the pass, where ``ok``; its first where ``new``."""
+    """The cache once a part of a prompt is in the pass, its first where ``new``."""
     if isinstance(s.kept, RadixTree):
         tree = radix_cache.admitted(s, new, once, rules.block)
         slot = jnp.minimum(s.free, s.who.shape[0] - 1)
-        return radix_cache.fed(s, tree, slot, ok, ok & ~feed.cut, feed.out <= 1)
+        return radix_cache.fed(s, tree, slot, ~feed.cut, feed.out <= 1)
     return prefix_cache.admitted(rules, s, requests, feed.found, new, once)
 
 
 def preempted(
-    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array, short: Array
+    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array
 ) -> PrefixCache | RadixTree | None:
-    """The cache once a request with ``tokens`` tokens in it has made room, where ``short``."""
-    given = rules, requests, s, victim, tokens, short
+    """The cache once a request with ``tokens`` tokens in it has made room."""
+    given = rules, requests, s, victim, tokens
     if isinstance(s.kept, RadixTree):
         return radix_cache.preempted(*given)
     return prefix_cache.preempted(*given)

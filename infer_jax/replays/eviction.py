@@ -39,21 +39,21 @@ def _made_room(
     tokens = drafted.held_by(s, slot)
     cached = jnp.where(began, s.part_done, get(s.base, slot) + s.steps - 1)
     produced = _produced(requests, victim, left, unread, slot, s)
-    kept = caches.preempted(rules, requests, s, victim, cached, yes)
+    kept = caches.preempted(rules, requests, s, victim, cached)
     after = s._replace(
         running=s.running - 1,
         decoding=s.decoding - there,
         context=s.context - jnp.where(there, tokens, 0),
         produced=note(s.produced, victim, produced, there),
         last=note(s.last, victim, jnp.asarray(NEVER), there),
-        preempted=note(s.preempted, victim, get(s.preempted, victim) + 1, yes),
+        preempted=put(s.preempted, victim, get(s.preempted, victim) + 1),
         watched=_without(rules, s, slot, there),
         ends=put(s.ends, slot, jnp.asarray(NEVER), there),
         part=jnp.where(began, -1, s.part),
         barred=yes,
         growth=drafted.taken_back(s, slot, victim, left, unread, there),
         kept=kept,
-        space=swapping.out(rules, requests, s, victim, cached, yes),
+        space=swapping.out(rules, requests, s, victim, cached),
     )  # fmt: skip
     if not rules.returns:
         return after._replace(head=victim)

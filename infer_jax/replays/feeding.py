@@ -63,5 +63,5 @@ def _with_part(rules: Rules, requests: Requests, s: State, feed: Feed) -> State:
         ready=note(s.ready, at, s.turn, all_of_it),
         last=note(s.last, at, end, all_of_it),
         growth=drafted.fed(s.growth, feed.drafts, slot, ready, all_of_it),
-        kept=caches.fed(rules, s, requests, feed, new, once, jnp.ones_like(new)),
+        kept=caches.fed(rules, s, requests, feed, new, once),
     )

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Int
 
+from infer_jax.replays.prefixes import Prefixes
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.state import NEVER, State, get, note, put, total
@@ -56,12 +57,10 @@ class Found(NamedTuple):
     waits: Bool[Array, ""]  # whether a running request computes what is wanted next
 
 
-def opened(rules: Rules, s: State, requests: Requests, width: int) -> State:
-    """A state with an empty prefix cache, if requests have prefixes."""
-    if requests.prefixes is None:
-        return s
+def opened(s: State, prefixes: Prefixes, width: int) -> State:
+    """A state with an empty prefix cache."""
     zero = jnp.zeros((), jnp.int32)
-    parts, own = jnp.zeros_like(requests.prefixes.blocks), jnp.zeros_like(s.last)
+    parts, own = jnp.zeros_like(prefixes.blocks), jnp.zeros_like(s.last)
     kept = PrefixCache(
         users=parts, place=parts, there=parts, own_place=own, own_there=own, again=own,
         shared=zero, flow=zero, popped=zero, lost=zero, fetched=zero,
@@ -235,19 +234,15 @@ def freed(
 
 
 def preempted(
-    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array, short: Array
+    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array
 ) -> PrefixCache | None:
-    """The cache once a request has made room, where ``short``; what was kept is used up."""
+    """The cache once a request has made room; what was kept is used up."""
     kept = s.kept
     if not isinstance(kept, PrefixCache):
         return None
     taken = jnp.minimum(rules.taken(s, requests) + s.late_blocks, rules.blocks)
-
-    def one(kept: PrefixCache) -> PrefixCache:
-        kept = _used_up(rules, kept, taken + kept.shared, short)
-        return freed(rules, requests, kept, victim, tokens)
-
-    return _where(short, one, kept)
+    kept = _used_up(rules, kept, taken + kept.shared)
+    return freed(rules, requests, kept, victim, tokens)
 
 
 def ended(
@@ -295,7 +290,9 @@ def ended(
     return after._replace(path=path._replace(**columns))
 
 
-def _used_up(rules: Rules, kept: PrefixCache, counted: Array, ok: Array) -> PrefixCache:
+def _used_up(
+    rules: Rules, kept: PrefixCache, counted: Array, ok: Array | bool = True
+) -> PrefixCache:
     """The cache once running requests count as many blocks: the queue is shorter, where ``ok``."""
     most = jnp.maximum(kept.popped, counted - kept.shared + kept.flow)
     popped = jnp.where(ok, most, kept.popped)

@@ -58,25 +58,24 @@ def admitted(s: State, new: Array, once: Array, block: Array) -> RadixTree:
     )
 
 
-def fed(s: State, tree: RadixTree, slot: Array, ok: Array, whole: Array, ends: Array) -> RadixTree:
-    """The tree once a part is in the pass, where ``ok``, and ends a prompt, where ``whole``."""
+def fed(s: State, tree: RadixTree, slot: Array, whole: Array, ends: Array) -> RadixTree:
+    """The tree once a part is in the pass, and ends a prompt, where ``whole``."""
     item = 2 * s.up + ends
-    return tree._replace(parts=tree.parts + ok, joins=put(tree.joins, slot, item, whole))
+    return tree._replace(parts=tree.parts + 1, joins=put(tree.joins, slot, item, whole))
 
 
 def preempted(
-    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array, short: Array
+    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array
 ) -> RadixTree:
-    """The tree once a request has made room, where ``short``, and some for passes to come."""
+    """The tree once a request has made room, and some for passes to come."""
     tree = s.kept
     assert isinstance(tree, RadixTree)
-    node = get(tree.node, victim)
-    tree = locked(tree, jnp.where(short, node, NONE), -1)
-    mine = short & ((tree.leaving >> 1) == victim)
+    tree = locked(tree, get(tree.node, victim), -1)
+    mine = (tree.leaving >> 1) == victim
     tree = tree._replace(leaving=jnp.where(mine, NEVER, tree.leaving))
     used = s.watched[0] + s.late_blocks - tree.shared - rules.needed(tokens)
     asked = rules.needed(rules.left_free(s))
-    return evicted(tree, rules.blocks - used - asked, short)
+    return evicted(tree, rules.blocks - used - asked)
 
 
 def ended(

@@ -223,7 +223,7 @@ def locked(tree: RadixTree, run: Array, sign: int) -> RadixTree:
     return _up(tree, run, one)
 
 
-def evicted(tree: RadixTree, most: Array, ok: Array) -> RadixTree:
+def evicted(tree: RadixTree, most: Array, ok: Array | bool = True) -> RadixTree:
     """The tree once no more than ``most`` pages of it are unused, where ``ok``."""
     most = jnp.maximum(most, 0)
 

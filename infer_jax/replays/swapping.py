@@ -66,15 +66,15 @@ def ahead(space: HostSpace | None, up: Array) -> HostSpace | None:
 
 
 def out(
-    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array, short: Array
+    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array
 ) -> HostSpace | None:
-    """Host memory once a request with ``tokens`` tokens has made room, where ``short``."""
+    """Host memory once a request with ``tokens`` tokens has made room."""
     space = s.space
     if space is None:
         return None
     began = s.part >= 0
     blocks = jnp.where(began, rules.begun(s, requests), rules.needed(tokens))
-    ok = short & (blocks <= rules.host - space.taken)
+    ok = blocks <= rules.host - space.taken
     more = jnp.where(ok, blocks, 0)
     return space._replace(
         tokens=note(space.tokens, victim, tokens, ok),
