@@ -14,7 +14,8 @@ from infer_jax.verbs.replay_server import Sizes, server_of
 from infer_jax.verbs.speculation import DraftOptions
 from tests.cli.running import answer, as_command
 
-from .test_replay import CLOSED, OPEN, SERVER, SPLIT
+from .test_replay import CLOSED, OPEN, SERVER
+from .test_replay_pools import SPLIT
 
 DRAFTED: dict[str, Any] = {"drafts": 3, "acceptance": 0.7, "heads": True}
 MIXTURE = ("gpt-oss-20b", "h100_sxm")
