@@ -127,9 +127,9 @@ class ReplayedInstance(NamedTuple):
         grows = path.decoding if path.grows is None else path.grows
         given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
         points, law = path.time.shape[0], _watts if self.drafts is None else _drafted_watts
-        if isinstance(self.pass_, Ranked):
+        if isinstance(self.pass_, Ranked) or float(self.rules.host):
+            # passes wait for other ranks, or for blocks of the host
             spent = np.diff(np.asarray(path.time), prepend=0.0)
-            law = _rank_watts if self.drafts is None else _drafted_rank_watts
             given = *given, spent / np.maximum(np.asarray(path.count), 1)
         watts = once(law, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
         return np.asarray(watts)
@@ -154,23 +154,13 @@ def _kept(log: Log, turns: int) -> np.ndarray:
     return np.zeros(0) if log.path.kept is None else np.asarray(log.path.kept)[:turns]
 
 
-def _watts(m: Mixed, *path: Array) -> Array:
+def _watts(m: Mixed | Ranked, *path: Array) -> Array:
     """Watts of a chip by the shares of each pass that it reads and computes; at rest in a wait."""
     return _watts_of(mixed_pass, m, *path)
 
 
-def _drafted_watts(m: Mixed, *path: Array) -> Array:
+def _drafted_watts(m: Mixed | Ranked, *path: Array) -> Array:
     """The same of passes with drafts."""
-    return _watts_of(drafted_pass, m, *path)
-
-
-def _rank_watts(m: Ranked, *path: Array) -> Array:
-    """The same of a rank, whose passes last as long as those of all ranks."""
-    return _watts_of(mixed_pass, m, *path)
-
-
-def _drafted_rank_watts(m: Ranked, *path: Array) -> Array:
-    """The same with drafts."""
     return _watts_of(drafted_pass, m, *path)
 
 

@@ -44,6 +44,23 @@ def test_swaps_are_counted_and_printed():
     assert float(wide.fetch) == pytest.approx(each / 2 / 55e9)
 
 
+def test_gpus_rest_while_passes_wait_for_blocks():
+    """The same passes over a slower link: what that adds is time at rest, 80 of 700 W.
+
+    It is more where passes would draw more than the board does, and are spread by the wait.
+    """
+    fast, slow = (
+        ij.replay(*SERVER, **{**SWAP, "set": f"hardware.host.link_bandwidth={rate}"})
+        for rate in (55e9, 55e8)
+    )
+    joules = [run.series[0].joules(0.0) for run in (fast.runs[0], slow.runs[0])]
+    seconds = [run.series[0].time[-1] for run in (fast.runs[0], slow.runs[0])]
+    assert np.array_equal(fast.runs[0].swapped, slow.runs[0].swapped)
+    board = float(ij.load_system(SERVER[1]).hardware.power)
+    watts = np.diff(joules)[0] / np.diff(seconds)[0]
+    assert 80 / 700 * board * (1 - 1e-6) < watts < 0.25 * board
+
+
 def test_a_preempted_request_is_computed_anew_where_nothing_is_said():
     modes: list[dict[str, Any]] = [{}, {"preemption_mode": "recompute"}]
     plain, said = (ij.replay(*SERVER, **ASKED, **mode) for mode in modes)
