@@ -4,7 +4,7 @@
 # Nine runs of one measured server: gpt-oss-120b on one H200 under vLLM 0.22, with 1 to 256 requests
 # in flight, about 7,200 tokens in and 900 out. The means of TTFT and TPOT are those that
 # [GloriaXimingLu/inferencex-profiling](https://github.com/GloriaXimingLu/inferencex-profiling)
-# published (at 237385b, files `results_exp_sweep_c*.json`); this server is not among those that the
+# published (at 237385b, files `results_exp_sweep_c*.json`); they are among the rows that the
 # shipped coefficients were fitted to. Files of `vllm bench serve --save-result` take the place of
 # the table for a server of yours.
 
