@@ -24,9 +24,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Keep every program, however quickly it was compiled; processes that tests start do, too.
 
-    Traces are many objects that stay: searching them all for garbage takes an eighth of a run.
+    Traces are many objects that stay: searching them all for garbage takes an eighth of a run, so
+    that it is searched between files alone, where memory has grown.
     """
-    gc.set_threshold(100_000)
+    gc.disable()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
         folder = cache.mkdir("programs") if cache else tempfile.mkdtemp(prefix="programs")
@@ -80,13 +81,15 @@ def _every_program():
 
 
 MOST_PIECES = 40_000  # of memory: Linux gives a process 65,530 (vm.max_map_count)
+GROWN = 1 << 30  # bytes
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _room_for_programs():
     """Compiled programs take pieces of memory, a test process tens of thousands in all.
 
-    Beyond ``MOST_PIECES`` all are let go after a file; the next ones load what they need.
+    Beyond ``MOST_PIECES`` all are let go after a file; the next ones load what they need. What else
+    is garbage goes where memory has grown by ``GROWN``; what stays then is not searched again.
     """
     yield
     if pieces_of_memory() > MOST_PIECES:
@@ -94,7 +97,24 @@ def _room_for_programs():
 
         programs._programs.clear()
         jax.clear_caches()
-        gc.collect()
+        gc.unfreeze()
+    elif resident() < _resident[-1] + GROWN:
+        return
+    gc.collect()
+    gc.freeze()
+    _resident.append(resident())
+
+
+_resident = [0]  # bytes of memory after each search for garbage
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as sizes:
+            return int(sizes.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def pieces_of_memory() -> int:

@@ -8,8 +8,8 @@ from infer_jax.pages import look, vega
 
 Row = dict[str, object]
 BAND = (
-    "80 % of measured servers, whose times are both at the fast end of their intervals, "
-    "which makes tokens cheaper, too, or both at the slow end"
+    "80 % of measured servers: one that takes longer for a token is dearer by as much, for it has "
+    "the same requests in flight"
 )
 LEAST, MOST = unseen(facts(pools=True))["ttft"][80]
 BARE = (

@@ -73,6 +73,7 @@ SLOW = {
     "python experiments/scheduler.py engines": "300 replays with passes priced for each: a minute",
     "python experiments/scheduler.py runs": "180 replays with passes priced for each: a minute",
     "python experiments/silicon.py": "a fit for each fold of the measured rows",
+    "python experiments/power.py": "two fits for each server; tests/golden has its parts",
     "python experiments/makes.py": "a fit for each fold of AMD's rows",
     "python experiments/validation.py": "two minutes of CPU; tests/golden has its parts",
 }

@@ -81,7 +81,7 @@ def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, over
         assert column.max() < worst and np.median(column) < typical
 
 
-@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+@pytest.mark.parametrize("engine", ["sglang", pytest.param("trtllm", marks=pytest.mark.slow)])
 def test_the_estimator_is_near_the_replay_of_other_engines(x64, engine):
     """Prompts first, and whole prompts beside decodes; `scheduler.py engines` prints more."""
     far = np.abs(against_replay(engine, 5, seed=3))

@@ -53,7 +53,11 @@ def test_a_second_process_compiles_nothing(alone):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"devices": 4, "chunk": 512}, {"chunk": 32768}, {"devices": 3}]
+    "settings",
+    [
+        {"devices": 4, "chunk": 512},
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ({"chunk": 32768}, {"devices": 3})),
+    ],
 )
 def test_devices_and_chunks(alone, settings):
     output = end(begin(**settings))
