@@ -48,23 +48,23 @@ def _formats(f: clean.Formats) -> Formats:
     )
 
 
+def _load(row: reading.Row | split.Split, batch: float) -> ServingWorkload:
+    fixed = float(row.source == "fixed_length")
+    return ServingWorkload.of(
+        isl=row.isl, osl=row.osl, batch=batch, nominal=1.0 - fixed, fixed=fixed
+    )
+
+
 def _row(row: reading.Row) -> Row:
     assert row.formats is not None and row.layout is not None and row.concurrency is not None
-    grid, fixed = row.layout, float(row.source == "fixed_length")
+    grid = row.layout
     return Row(
         id=row.id,
         dataset="silicon (fitted)",
         served=Served(row.model, _formats(row.formats)),
         system=row.profile,
         engine=row.engine,
-        work=ServingWorkload.of(
-            isl=row.isl,
-            osl=row.osl,
-            batch=row.concurrency,
-            nominal=1.0 - fixed,
-            fixed=fixed,
-            waves=WAVES,
-        ),
+        work=_load(row, row.concurrency).with_(waves=WAVES),
         plan=Deployment.of(
             tp=grid.tp,
             attention_dp=grid.dp,
@@ -86,20 +86,13 @@ def _pools(row: split.Split) -> Row:
         Deployment.of(tp=p.layout.tp, attention_dp=p.layout.dp, ep=p.layout.moe_ep)
         for p in (row.prefill, row.decode)
     )
-    fixed = float(row.source == "fixed_length")
     return Row(
         id=row.id,
         dataset="silicon pools",
         served=Served(row.model, _formats(row.formats)),
         system=row.profile,
         engine=row.engine,
-        work=ServingWorkload.of(
-            isl=row.isl,
-            osl=row.osl,
-            batch=max(row.concurrency / row.decode.count, 1.0),
-            nominal=1.0 - fixed,
-            fixed=fixed,
-        ),
+        work=_load(row, max(row.concurrency / row.decode.count, 1.0)),
         plan=Pools.of(
             prefill=prefill,
             decode=decode,
