@@ -62,8 +62,7 @@ def doctor(as_json: opt.Json = False) -> None:
             for v in verdicts
         ]
         show.table(columns, cells)
-        show.notes(
-            [*notes, f"Compiled programs are kept in {folder or 'no folder: none is writable'}."]
-        )
+        place = folder or "no folder: none is writable by this user alone"
+        show.notes([*notes, f"Compiled programs are kept in {place}."])
     if wrong:
         raise typer.Exit(1)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import jax
 
+from infer_jax.compiling.kept import is_private
+
 
 def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
     """Keep compiled programs in a folder, so that the next process need not compile them.
@@ -29,19 +31,23 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
 def cache_folder() -> Path | None:
     """The folder of compiled programs; None where no such folder can be written.
 
-    $JAX_COMPILATION_CACHE_DIR, else ``infer_jax`` in the user's cache folder.
+    $JAX_COMPILATION_CACHE_DIR, else ``infer_jax`` in the user's cache folder. That is made for the
+    user alone, and not taken where others can write into it: what lies there is run.
     """
     try:
         chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-        return _writable(Path(chosen) if chosen else _user_cache() / "infer_jax")
-    except RuntimeError:  # no home folder
+        if chosen:
+            return _writable(Path(chosen))
+        place = _writable(_user_cache() / "infer_jax")
+        return place if place is not None and is_private(place.stat()) else None
+    except (RuntimeError, OSError):  # no home folder
         return None
 
 
 def _writable(folder: Path) -> Path | None:
     """The folder, made where it is absent; None where it cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder if os.access(folder, os.W_OK | os.X_OK) else None
     except (OSError, ValueError):
         return None

@@ -1,16 +1,19 @@
 """The folder of compiled programs kept between processes: names, contents and size.
 
-A file is one line of JSON (the structure of the answer with the places of the arguments that the
-program reads, the digest of what follows) and the program as XLA writes it. It lies beside JAX's
-own compilation cache; a file that is damaged, or of other sources, versions or processors, is as
-one that is absent. Other bytes that take long to load are kept the same way under a name of their
-own, such as the script that draws a page's charts.
+A file is one line of JSON (its own name, the structure of the answer with the places of the
+arguments that the program reads, the digest of it all) and the program as XLA writes it. It lies
+beside JAX's own compilation cache. Programs are machine code that is run, so only files that this
+user alone can have written are read, from a folder of which the same is true; a file that is
+damaged, renamed, or of other sources, versions or processors counts as absent. Other bytes that
+take long to load are kept the same way under a name of their own, such as the script that draws a
+page's charts.
 """
 
 import hashlib
 import json
 import os
 import platform
+import stat
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -22,18 +25,42 @@ import jax
 import numpy as np
 from jaxlib import version as jaxlib_version
 
-FORMAT = "infer_jax program 2"
+FORMAT = "infer_jax program 3"
 CONFIG: Any = jax.config  # whose fields type checkers do not know
 _asking = Lock()
 MOST, MOST_BYTES = 256, 256_000_000  # files, and bytes in all: the least recently used go
+HEAD_BYTES = 1_000_000  # of the line of JSON; those of the library have a tenth of it
+# a link is not followed, and a pipe is opened without waiting for somebody to write into it
+OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+OPEN |= getattr(os, "O_BINARY", 0)
 
 
 def folder() -> Path | None:
-    """``programs`` in the folder of JAX's compilation cache; None where there is none."""
+    """``programs`` in the folder of JAX's compilation cache; None where there is none.
+
+    None also where it is a link, or another user could have written into it.
+    """
     chosen = CONFIG.jax_compilation_cache_dir
     if not chosen or not CONFIG.jax_enable_compilation_cache or "://" in chosen:
         return None
-    return Path(chosen) / "programs"
+    place = Path(chosen) / "programs"
+    try:
+        about = os.lstat(place)
+    except FileNotFoundError:
+        return place
+    except OSError:
+        return None
+    return place if stat.S_ISDIR(about.st_mode) and is_private(about) else None
+
+
+def is_private(about: os.stat_result) -> bool:
+    """Whether this user alone can have written a file or folder, by its owner and mode.
+
+    True on systems without such owners, whose user folders have rights of their own.
+    """
+    if not hasattr(os, "getuid"):
+        return True
+    return about.st_uid == os.getuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def key(asked: object) -> str:
@@ -51,15 +78,29 @@ def load(name: str) -> tuple[Any, bytes] | None:
         return None
     path = place / name
     try:
-        first, _, program = path.read_bytes().partition(b"\n")
-        head = json.loads(first)
-        if head["format"] != FORMAT or head["digest"] != _digest(head["answer"], program):
+        first, _, program = _read(path).partition(b"\n")
+        head = json.loads(first) if len(first) <= HEAD_BYTES else {}
+        expected = FORMAT, name, _digest(name, head["answer"], program)
+        if (head["format"], head["name"], head["digest"]) != expected:
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    with suppress(OSError):  # a folder that others keep
+    with suppress(OSError):  # a file system that may only be read
         os.utime(path)  # used now
     return head["answer"], program
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file of this user's, of a size that is kept here.
+
+    Raises:
+        OSError: it is absent, no plain file, another user's, or too large.
+    """
+    with os.fdopen(os.open(path, OPEN), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or not is_private(about) or about.st_size > MOST_BYTES:
+            raise OSError(f"{path} is no program of this user")
+        return file.read()
 
 
 def store(name: str, answer: object, program: bytes) -> None:
@@ -67,10 +108,11 @@ def store(name: str, answer: object, program: bytes) -> None:
     place = folder()
     if place is None:
         return
-    head = {"format": FORMAT, "answer": answer, "digest": _digest(answer, program)}
+    head = {"format": FORMAT, "answer": answer, "name": name}
+    head["digest"] = _digest(name, answer, program)
     temporary = ""
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=place, prefix=".")
         with os.fdopen(handle, "wb") as file:
             file.write(json.dumps(head).encode() + b"\n" + program)
@@ -83,17 +125,18 @@ def store(name: str, answer: object, program: bytes) -> None:
 
 def prune(place: Path) -> None:
     """Delete the least recently used files beyond ``MOST`` and ``MOST_BYTES``."""
-    seen = [(entry.stat(), Path(entry.path)) for entry in os.scandir(place) if entry.is_file()]
+    entries = [x for x in os.scandir(place) if x.is_file(follow_symlinks=False)]
+    seen = [(entry.stat(follow_symlinks=False), Path(entry.path)) for entry in entries]
     seen.sort(key=lambda each: -each[0].st_mtime_ns)
     held = 0
-    for rank, (stat, path) in enumerate(seen):
-        held += stat.st_size
+    for rank, (about, path) in enumerate(seen):
+        held += about.st_size
         if rank >= MOST or (rank and held > MOST_BYTES):
             path.unlink(missing_ok=True)
 
 
-def _digest(answer: object, program: bytes) -> str:
-    return hashlib.sha256(json.dumps(answer).encode() + program).hexdigest()
+def _digest(name: str, answer: object, program: bytes) -> str:
+    return hashlib.sha256(json.dumps([name, answer]).encode() + program).hexdigest()
 
 
 def _settings() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import infer_jax as ij
-from infer_jax.compiling import MANY, QUICK, kept, once, programs
+from infer_jax.compiling import MANY, QUICK, keeping, kept, once, programs
 from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
@@ -104,7 +105,11 @@ def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
     assert float(twice.available) > float(once(memory, *world).available)
 
 
-@pytest.mark.parametrize("harm", ["empty", "short", "flipped", "text", "header", "renamed class"])
+DEEP = b"[" * 200_000
+HARMS = "empty", "short", "flipped", "text", "header", "renamed class", "deep", "long header"
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_damaged_file_is_as_none(harm, folder, world):
     made = once(memory, *world)
     (path,) = folder.iterdir()
@@ -117,12 +122,70 @@ def test_a_damaged_file_is_as_none(harm, folder, world):
         "text": b"\xff\xfenonsense",
         "header": head.replace(b"weights", b"weighty") + b"\n" + code,
         "renamed class": head.replace(b":StartupMemory", b":MissingMemory") + b"\n" + code,
+        "deep": b'{"answer": ' + DEEP + b"\n" + code,
+        "long header": b" " * kept.HEAD_BYTES + good,
     }[harm]
     assert bad != good
     path.write_bytes(bad)
     forget()
     same(once(memory, *world), made)
     assert path.read_bytes() == good or kept.load(path.name) is not None  # mended
+
+
+def test_a_program_under_another_name_is_as_none(folder, world):
+    """A whole file that was copied over another's would answer other numbers."""
+    arch, hardware, plan, engine = world
+    once(memory, *world)
+    (first,) = folder.iterdir()
+    other = memory(arch, hardware, plan, engine.replace(context=np.ones(1)))
+    once(memory, arch, hardware, plan, engine.replace(context=np.ones(1)))
+    (second,) = set(folder.iterdir()) - {first}
+    second.write_bytes(first.read_bytes())
+    assert kept.load(second.name) is None and kept.load(first.name) is not None
+    forget()
+    answer = once(memory, arch, hardware, plan, engine.replace(context=np.ones(1)))
+    np.testing.assert_allclose(answer.visible, other.visible)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners and modes on this system")
+@pytest.mark.parametrize("harm", ["open folder", "linked folder", "open file", "link", "pipe"])
+def test_what_others_can_write_is_not_run(harm, folder, world):
+    made = once(memory, *world)
+    (path,) = folder.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    if harm == "open folder":
+        folder.chmod(0o777)
+    elif harm == "linked folder":
+        folder.rename(folder.parent / "elsewhere")
+        folder.symlink_to(folder.parent / "elsewhere", target_is_directory=True)
+    elif harm == "open file":
+        path.chmod(0o666)
+    elif harm == "link":
+        path.rename(folder.parent / "elsewhere")
+        path.symlink_to(folder.parent / "elsewhere")
+    else:
+        path.unlink()
+        os.mkfifo(path, 0o600)
+    assert kept.load(path.name) is None
+    forget()
+    same(once(memory, *world), made)  # compiled anew, and nothing waits
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners on this system")
+def test_files_of_another_user_are_not_run(folder, world, monkeypatch):
+    once(memory, *world)
+    (path,) = folder.iterdir()
+    monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
+    assert kept.load(path.name) is None
+
+
+def test_the_users_own_folder_is_for_the_user_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setattr(keeping, "_user_cache", lambda: tmp_path)
+    place = keeping.cache_folder()
+    assert place == tmp_path / "infer_jax" and stat.S_IMODE(place.stat().st_mode) == 0o700
+    place.chmod(0o777)
+    assert keeping.cache_folder() is None
 
 
 def test_threads_that_ask_for_one_program_make_it_once(folder, world, monkeypatch):
