@@ -5,7 +5,11 @@ from infer_jax.launch.checkpoints import (
     checkpoint as checkpoint,
 )
 from infer_jax.launch.commands import ENGINES as ENGINES, launches as launches
-from infer_jax.launch.plans import instances as instances, service as service
+from infer_jax.launch.plans import (
+    Starter as Starter,
+    instances as instances,
+    service as service,
+)
 from infer_jax.launch.servers import (
     Instance as Instance,
     Launch as Launch,

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from infer_jax.catalog import Model, System
 from infer_jax.estimators.serving.engines import BUDGET
-from infer_jax.launch.checkpoints import checkpoint
+from infer_jax.launch.checkpoints import ModelCheckpoint, checkpoint
+from infer_jax.launch.commands import obstacles
 from infer_jax.launch.servers import Instance, LaunchedService, traits
-from infer_jax.planning import Degrees, machine, pools_of
+from infer_jax.planning import Degrees, Layout, machine, pools_of
 from infer_jax.specs import UNBOUNDED, Architecture
 
 SELDOM = 1e-3  # share of time in which more requests may be in flight than the server admits
@@ -52,6 +53,39 @@ def service(
         draft=drafter.repository if drafter else "",
         **known,
     )
+
+
+class Starter:
+    """Whether an engine starts a model by a layout, and why not."""
+
+    def __init__(
+        self, engine: str, model: Model, where: tuple[int, str], load: ModelCheckpoint, draft: str
+    ):
+        """``where``: (GPUs of a machine, maker); ``load``: the weights; ``draft``: the drafter."""
+        self.engine, self.where = engine, where
+        self.service = LaunchedService(
+            load, (), isl=1, context=1, draft=draft, **traits(model.architecture)
+        )
+
+    def __call__(self, layout: Layout, role: str = "") -> bool:
+        """Whether the engine starts the layout, if it starts the model at all.
+
+        Without its drafts: where the user wants them they are searched, with a command or not.
+        """
+        weights = self.service.checkpoint._replace(cast="", cache="", missing="")
+        return not self._obstacles(layout._replace(drafts=0.0), role, weights)
+
+    def obstacle(self, degrees: Mapping[str, float], role: str = "") -> str:
+        """Why no command starts the model by these degrees; "" where one does."""
+        layout = Layout(**{name: x for name, x in degrees.items() if name in Layout._fields})
+        return "; ".join(self._obstacles(layout, role, self.service.checkpoint))
+
+    def _obstacles(self, layout: Layout, role: str, load: ModelCheckpoint) -> list[str]:
+        one = Instance(
+            *(int(x) for x in layout[:4]),
+            drafts=int(layout.drafts), role=role, machine=self.where[0], maker=self.where[1],
+        )  # fmt: skip
+        return obstacles(self.service._replace(checkpoint=load, instances=(one,)), self.engine)
 
 
 def instances(

@@ -30,14 +30,15 @@ CACHES = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
 
 def sglang(service: LaunchedService) -> Launch:
     """SGLang's commands: ``--tp-size`` counts the GPUs of a stage, all attention groups."""
-    reasons = [*missing(service), *_missing(service)]
+    reasons = [*missing(service), *obstacles(service)]
     if reasons:
         return Launch("SGLang", VERSION, SOURCE, missing=tuple(reasons))
     steps = [step for one in service.instances for step in _steps(one, service)]
     return Launch("SGLang", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
 
 
-def _missing(service: LaunchedService) -> list[str]:
+def obstacles(service: LaunchedService) -> list[str]:
+    """Why SGLang cannot start a plan that others might; nothing where it can."""
     reasons = formats_missing("SGLang", service.checkpoint, CASTS, CACHES)
     first = service.instances[0]
     for one in service.instances:

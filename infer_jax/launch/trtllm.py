@@ -20,7 +20,7 @@ NAME = "TensorRT-LLM"
 
 def trtllm(service: LaunchedService) -> Launch:
     """TensorRT-LLM's commands: attention is split over a stage, or a group is one GPU."""
-    reasons = [*missing(service), *_missing(service)]
+    reasons = [*missing(service), *obstacles(service)]
     if reasons:
         return Launch(NAME, VERSION, SOURCE, missing=tuple(reasons))
     files = {_file(one): text for one in service.instances if (text := _yaml(one, service))}
@@ -35,7 +35,8 @@ def trtllm(service: LaunchedService) -> Launch:
     return Launch(NAME, VERSION, SOURCE, tuple(steps), files, tuple(notes))
 
 
-def _missing(service: LaunchedService) -> list[str]:
+def obstacles(service: LaunchedService) -> list[str]:
+    """Why TensorRT-LLM cannot start a plan that others might; nothing where it can."""
     load = service.checkpoint
     reasons: list[str] = []
     if load.cast:

@@ -33,14 +33,15 @@ KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 def vllm(service: LaunchedService) -> Launch:
     """vLLM's commands: attention groups are data-parallel ranks, EP is always TP x DP."""
-    reasons = [*missing(service), *_missing(service)]
+    reasons = [*missing(service), *obstacles(service)]
     if reasons:
         return Launch("vLLM", VERSION, SOURCE, missing=tuple(reasons))
     steps = [step for one in service.instances for step in _steps(one, service)]
     return Launch("vLLM", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
 
 
-def _missing(service: LaunchedService) -> list[str]:
+def obstacles(service: LaunchedService) -> list[str]:
+    """Why vLLM cannot start a plan that others might; nothing where it can."""
     reasons = formats_missing("vLLM", service.checkpoint, CASTS, CACHES)
     for one in service.instances:
         if one.ep not in (1, one.ranks):

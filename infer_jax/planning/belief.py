@@ -28,7 +28,7 @@ from infer_jax.planning.choose import (
     priced,
 )
 from infer_jax.planning.disaggregated import pool_plans
-from infer_jax.planning.legal_layouts import Layout, layouts
+from infer_jax.planning.legal_layouts import layouts
 from infer_jax.specs import UNBOUNDED, Workload
 
 MARGIN = 0.02  # probability by which a band and the draws of coefficients may disagree on a limit
@@ -138,8 +138,8 @@ class _Search:
 
     def _evaluated(self) -> LayoutEstimates:
         space = self.space
-        legal = each_with(self.legal[0], self.extras)
         side, arch, work = space.sides[0], space.arch, space.work
+        legal = side.startable(each_with(self.legal[0], self.extras))
         return instances(side, arch, work, legal, space.common, space.asked, space.draft)
 
     def _priced(self, asked: Requirements) -> PricedTable | None:
@@ -205,7 +205,7 @@ class _Search:
         decoding = each_with(self.legal[-1], [{"drafts": d} for d in drafts])
         ends = space.sides[0], space.sides[-1]
         mean: Workload = space.work.replace(lengths=())
-        legal: tuple[list[Layout], list[Layout]] = self.legal[0], decoding
+        legal = ends[0].startable(self.legal[0], "prefill"), ends[1].startable(decoding, "decode")
         found = pool_plans(ends, space.arch, mean, legal, space.common, asked, count, space.draft)
         return [replace(c, excess={}) for c in found.met]
 

@@ -105,13 +105,13 @@ def _searched(
             drafts = dict.fromkeys(extra["drafts"] for extra in extras)
             decoding = each_with(legal[-1], [{"drafts": d} for d in drafts])
             mean = work.replace(lengths=())
-            both = (first, second), arch, mean, (legal[0], decoding)
+            ends = first.startable(legal[0], "prefill"), second.startable(decoding, "decode")
+            both = (first, second), arch, mean, ends
             pair = beside.submit(as_wide_here(pool_plans), *both, common, asked, count, draft)
         if "aggregated" in modes:
             if known is None:
-                known = instances(
-                    first, arch, work, each_with(legal[0], extras), common, asked, draft
-                )
+                able = first.startable(each_with(legal[0], extras))
+                known = instances(first, arch, work, able, common, asked, draft)
             rent, lengths = float(first.hardware.price), (float(work.isl), float(work.osl))
             met, missed = choices(first.name, rent, known, asked, *lengths, count)
             tried = len(known.batch)

@@ -50,7 +50,7 @@ class Choice:
     ``memory``: bytes of a chip, needed and available; ``tiers``: the same of host and disk;
     ``excess``: by limit, the share by which it is exceeded, empty where all are met; ``formats``:
     of the model, if the caller says which; ``holds``: the probability that all limits hold, if it
-    was asked for.
+    was asked for; ``obstacle``: why no command of the engine starts it, "" where one does.
     """
 
     mode: str
@@ -71,6 +71,7 @@ class Choice:
     excess: Mapping[str, float] = field(default_factory=dict[str, float])
     formats: str = ""
     holds: float | None = None
+    obstacle: str = ""
 
     def __repr__(self) -> str:
         wait, token = 1e3 * self.ttft, 1e3 * self.tpot
@@ -105,8 +106,8 @@ class Choice:
         return MILLION * paid / (self.requests_per_s * (self.isl + self.osl))
 
     @property
-    def rank(self) -> tuple[float, float, float, float]:
-        """Sort key, least first: excess over limits, then dollars, TPOT, TTFT.
+    def rank(self) -> tuple[float, bool, float, float, float]:
+        """Sort key, least first: excess over limits, an obstacle, then dollars, TPOT, TTFT.
 
         In single precision, so that rounding does not decide between plans that tie, such as pairs
         of pools limited by the same pool.
@@ -114,7 +115,7 @@ class Choice:
         times = self.usd_per_mtok, self.tpot, self.ttft
         excess = max(self.excess.values(), default=0.0)
         first, second, third = (float(x) for x in np.asarray(times, np.float32))
-        return excess, first, second, third
+        return excess, bool(self.obstacle), first, second, third
 
 
 def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:

@@ -1,6 +1,6 @@
 """Estimates of pairs of pools, with the cost and energy of the input and the output side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -29,12 +29,23 @@ EXACT = 4096  # combinations that are evaluated with the transfer between the po
 
 
 class Side(NamedTuple):
-    """A pool's system, the model of it, and the chips of one machine: 1 where that is not known."""
+    """A pool's system, the model of it, and the chips of one machine: 1 where that is not known.
+
+    ``starts``: whether the engine starts a layout alone ("") or as a "prefill" or "decode" pool;
+    None: every legal one.
+    """
 
     name: str
     hardware: Hardware
     serving: Serving
     machine: int = 1
+    starts: Callable[[Layout, str], bool] | None = None
+
+    def startable(self, legal: list[Layout], role: str = "") -> list[Layout]:
+        """The layouts that the engine starts; all of them where it starts none on this chip."""
+        if self.starts is None:
+            return legal
+        return [layout for layout in legal if self.starts(layout, role)] or legal
 
 
 class PoolRows(NamedTuple):

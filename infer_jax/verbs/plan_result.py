@@ -5,19 +5,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from infer_jax.estimators.known_errors import pools as trust_of_pools
+from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch
 from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Notes, Part
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import limits, plan_launch, plan_picture, plan_rows, plan_tables
+from infer_jax.verbs import inputs, limits, plan_launch, plan_picture, plan_rows, plan_tables
 from infer_jax.verbs.plan_rows import PlanRow
 from infer_jax.verbs.plan_search import Plans, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ONE_GPU = {"tp": 1.0, "attention_dp": 1.0, "ep": 1.0, "pp": 1.0}
 BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of the profile."
 
 
@@ -152,8 +153,7 @@ class PlanResult(Pictured):
         set_by_user = {name: getattr(question.asked, name) for name in names}
         return [
             *(plan_rows.free(plans.best, question.asked) if plans.best else []),
-            f"Every legal layout and batch, {plans.configurations} configurations, "
-            f"{' and '.join(tried.modes)}.",
+            f"{self._tried()}, {plans.configurations} configurations, {' and '.join(tried.modes)}.",
             *([BANDS] if banded else []),
             *(self._usual() if question.asked.usual_ttft else []),
             *limits.long_times(set_by_user),
@@ -167,6 +167,14 @@ class PlanResult(Pictured):
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in plans.notes),
             *([self.picture_note] if self.picture_note else []),
         ]
+
+    def _tried(self) -> str:
+        """Which layouts were tried: those that the engine starts, or all where it starts none."""
+        starters = [pool for pools in self.searched.pools.values() for pool in pools]
+        if all(pool.starter.obstacle(ONE_GPU) for pool in starters):
+            return "Every legal layout and batch"
+        engines = dict.fromkeys(NAMES[inputs.engine(pool.side.serving)] for pool in starters)
+        return f"Every layout that {' and '.join(engines)} can start, and every batch"
 
     def _replay_notes(self) -> list[str]:
         """Differences between closed form and replay, plans not replayed, and what a replay is."""

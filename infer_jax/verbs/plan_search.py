@@ -12,7 +12,8 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning import Choice, Requirements, Side, front, machine, search
+from infer_jax.launch import Starter, checkpoint
+from infer_jax.planning import Choice, Requirements, Side, front, machine, pools_of, search
 from infer_jax.planning.cheapest import PlanCandidates, largest
 from infer_jax.planning.machines import rule
 from infer_jax.verbs import inputs
@@ -83,12 +84,16 @@ class Question(NamedTuple):
 
 
 class ConsideredSystem(NamedTuple):
-    """A system among those compared, with its model, estimator and assumptions."""
+    """A system among those compared, with its model, estimator and assumptions.
+
+    ``starter``: which layouts the engine starts.
+    """
 
     given: inputs.Given
     side: Side
     notes: list[str]
     trusted: Trust
+    starter: Starter
 
 
 Search = Callable[[Question, Sequence[ConsideredSystem], Requirements], PlanCandidates]
@@ -139,20 +144,34 @@ def plans(question: Question, search: Search | None = None) -> Plans:
         _note(answer, question, pools)
         with busy(f"evaluating every layout on {first.side.name}"):
             searched = (search or _search)(question, pools, question.asked)
+        stored = first.given.model.quantisation
+        met, near = (
+            [replace(c, formats=stored, obstacle=_obstacle(c, pools)) for c in each]
+            for each in (searched.met, searched.missed)
+        )
+        searched = searched._replace(met=met, missed=near)
         answer.configurations += searched.configurations
         if not searched.pooled:
             answer.notes.append(f"No two pools of {first.side.name} fit what is asked.")
-        stored = first.given.model.quantisation
         answer.formats[stored], answer.pools[label] = form, pools
         answer.searched[label] = searched
-        within[searched.usual] += [replace(c, formats=stored) for c in searched.met]
-        missed += [replace(c, formats=stored) for c in searched.missed]
+        within[searched.usual] += searched.met
+        missed += searched.missed
     assert answer is not None, "a question names at least one system"
     answer.usual = bool(within[True])
     met = within[answer.usual]
     answer.met = front(met) if question.asked.frontier else sorted(met, key=lambda c: c.rank)
     answer.missed = [] if met else sorted(missed, key=lambda c: c.rank)
     return answer
+
+
+def _obstacle(choice: Choice, pools: Sequence[ConsideredSystem]) -> str:
+    """Why no command of the engine starts a plan; "" where one does."""
+    degrees = pools_of(choice.degrees)
+    if len(degrees) == 1:
+        return pools[0].starter.obstacle(degrees[0])
+    ends = zip((pools[0], pools[-1]), degrees, ("prefill", "decode"), strict=True)
+    return next((why for pool, d, role in ends if (why := pool.starter.obstacle(d, role))), "")
 
 
 def fronts(
@@ -212,14 +231,16 @@ def _pool(question: Question, system: System, form: str | None) -> ConsideredSys
     if question.drafts is not None:
         serving = serving.with_(acceptance=question.drafts.acceptance)
     hardware = hardware.with_(price=float(hardware.price) * region)
-    size, _ = machine(given.hardware, given.system.title)
-    side = Side(given.system.name, hardware, serving, size)
+    where = machine(given.hardware, given.system.title)
+    load = checkpoint(target.config, form, target.kv_dtype)
+    starter = Starter(inputs.engine(serving), given.model, where, load, question.draft or "")
+    side = Side(given.system.name, hardware, serving, where[0], starter)
     most = math.inf if total is None else largest(given.hardware, total)
     notes = given.notes
     if region != 1.0:
         notes.append(f"{side.name}: rents are {region:g} times those, by --region-factor.")
     if most > 2:
-        notes.append(f"{side.name}: {rule(size)}.")
+        notes.append(f"{side.name}: {rule(where[0])}.")
     if total is not None and most < total:
         notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
-    return ConsideredSystem(given, side, notes, trusted)
+    return ConsideredSystem(given, side, notes, trusted, starter)

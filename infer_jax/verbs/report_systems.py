@@ -24,7 +24,8 @@ class Candidate(NamedTuple):
     """The plan to take on one system in one format.
 
     Times in seconds; ``usd``: per million tokens in and out, ``out``: per million of output,
-    ``hourly``: the rent of all its GPUs; ``excess``: by limit, the share by which it is exceeded.
+    ``hourly``: the rent of all its GPUs; ``excess``: by limit, the share by which it is exceeded;
+    ``obstacle``: why the engine cannot start it.
     """
 
     label: str
@@ -40,12 +41,13 @@ class Candidate(NamedTuple):
     out: float
     hourly: float
     excess: Mapping[str, float]
+    obstacle: str = ""
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Sort key, the one to take first: excess, then dollars, TPOT, TTFT as ``Choice.rank``."""
+        """Sort key, the one to take first, as ``Choice.rank``."""
         times = np.asarray((self.usd, self.tpot, self.ttft), np.float32)
-        return max(self.excess.values(), default=0.0), *times.tolist()
+        return max(self.excess.values(), default=0.0), bool(self.obstacle), *times.tolist()
 
     @property
     def broken(self) -> str:
@@ -84,8 +86,7 @@ def candidates(plans: Plans, *, usual: bool) -> dict[str, tuple[Candidate, Choic
         if choice is not None:
             late = choice.ttft / USUAL_TTFT - 1.0
             excess = {"TTFT": late, **choice.excess} if usual and late > 0.0 else choice.excess
-            formats = pool.given.model.quantisation
-            choice = replace(choice, formats=formats, excess=excess)
+            choice = replace(choice, excess=excess)
             found[label] = _candidate(label, pool, choice), choice
     return found
 
@@ -105,6 +106,7 @@ def _candidate(label: str, pool: ConsideredSystem, choice: Choice) -> Candidate:
         out=choice.value("cost"),
         hourly=choice.usd_per_hour,
         excess=choice.excess,
+        obstacle=choice.obstacle,
     )
 
 
