@@ -10,5 +10,5 @@ from infer_jax.compiling.options import (
     quick as quick,
     wide as wide,
 )
-from infer_jax.compiling.programs import MANY as MANY, once as once
+from infer_jax.compiling.programs import MANY as MANY, SOME as SOME, once as once
 from infer_jax.compiling.threads import as_wide_here as as_wide_here

@@ -12,6 +12,9 @@ QUICK: Options = {
     "xla_cpu_parallel_codegen_split_count": 1,
 }
 
+# Of a large program over some hundred rows: twice as long to compile, a sixth of the time to run.
+BRISK: Options = {**QUICK, "xla_backend_optimization_level": 1}
+
 
 def quick(platform: str) -> Options | None:
     """``QUICK`` on a CPU; other compilers know no such options."""

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import jax
 
 from infer_jax.compiling import executables, kept
-from infer_jax.compiling.options import QUICK, Options
+from infer_jax.compiling.options import BRISK, QUICK, Options
 from infer_jax.compiling.structure import UndescribableError, described, name_of, plain, rebuilt
 
-MANY = 50_000  # points from which optimised code wins its compilation back
+# points from which code that is optimised a little, and fully, wins its compilation back
+SOME, MANY = 10_000, 50_000
 T = TypeVar("T")
 Program = Callable[..., Any]  # from the arguments to the answer, leaves as NumPy arrays
 
@@ -28,15 +29,15 @@ def once(
 ) -> T:
     """``jax.jit(function)(*fixed, *args)`` for a program that runs once, leaves as NumPy arrays.
 
-    On a CPU one of fewer ``points`` than ``MANY`` is compiled quickly. If ``function`` has a name
-    in this package its program is kept where JAX keeps what it compiles, and the next process
-    neither traces nor compiles it. New numbers need no new program. ``fixed`` are arguments of
-    structure: plain values and functions.
+    On a CPU one of fewer ``points`` than ``SOME`` is compiled quickly, and from ``MANY`` on fully
+    optimised. If ``function`` has a name in this package its program is kept where JAX keeps what
+    it compiles, and the next process neither traces nor compiles it. New numbers need no new
+    program. ``fixed`` are arguments of structure: plain values and functions.
     """
     static = tuple(range(len(fixed)))
     if jax.default_backend() != "cpu":
         return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
-    options: Options = QUICK if points < MANY else {}
+    options: Options = QUICK if points < SOME else BRISK if points < MANY else {}
     asked = _asked(function, fixed, args, options)
     if asked is None:
         traced = jax.jit(function, static_argnums=static, compiler_options=options)

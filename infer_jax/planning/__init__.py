@@ -2,7 +2,6 @@
 
 from infer_jax.planning.aggregated import (
     LayoutEstimates as LayoutEstimates,
-    open_loop_table as open_loop_table,
     shares as shares,
     table as table,
 )
@@ -23,4 +22,5 @@ from infer_jax.planning.choose import (
 from infer_jax.planning.disaggregated import pool_plans as pool_plans
 from infer_jax.planning.legal_layouts import Layout as Layout, layouts as layouts
 from infer_jax.planning.machines import machine as machine
+from infer_jax.planning.open_loop import OpenLoop as OpenLoop
 from infer_jax.planning.pool_pairs import Side as Side

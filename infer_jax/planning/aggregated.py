@@ -12,10 +12,9 @@ from jaxtyping import Int
 from infer_jax.compiling import once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
 from infer_jax.planning.legal_layouts import Column, Layout
-from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
+from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.typed_jax import trees
 
-SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # replicas tried, over the fewest possible
 EVERY, GROWTH, MOST = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
 Answer = TypeVar("Answer")
 Positions = Int[np.ndarray, " rows"]
@@ -89,49 +88,6 @@ def table(
     return LayoutEstimates(legal, index, batch, estimates)
 
 
-def open_loop_table(
-    serving: Serving,
-    arch: Architecture,
-    hardware: Hardware,
-    work: Workload,
-    closed: LayoutEstimates,
-    common: Deployment,
-    rate: float,
-    draft: Architecture | None = None,
-) -> LayoutEstimates:
-    """Every layout of a table with enough replicas for ``rate`` requests/s, and with more.
-
-    An open loop: requests arrive at random, and waits have percentiles. The fewest replicas are
-    those with full batches; up to three times as many are tried.
-    """
-    full = np.zeros(len(closed.layouts))
-    each = closed.rate / float(work.osl)
-    fits = np.all([x.need <= x.capacity for x in closed.estimates.decode.limits.values()], axis=0)
-    np.maximum.at(full, closed.layout, np.where(fits, each, 0.0))
-    tried = sorted(
-        {
-            (k, float(np.ceil(np.ceil(rate / most) * spare)))
-            for k, most in enumerate(full)
-            for spare in SPARE
-            if most > 0
-        }
-    )
-    index = np.array([k for k, _ in tried], int)
-    replicas = np.array([n for _, n in tried])
-    arrivals = work.arrivals or Arrivals.of(rate=rate)
-    given = degrees(closed.layouts, index)
-    fixed = (
-        serving,
-        *models(arch, draft),
-        hardware,
-        work,
-        common,
-        arrivals,
-    )
-    estimates = by_rows(_at_rates, fixed, given, rate / replicas)
-    return LayoutEstimates(closed.layouts, index, np.asarray(estimates.running), estimates)
-
-
 def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
     """The degrees of rows of layouts, by name."""
     chosen = np.asarray(legal, np.float64).reshape(-1, len(Layout._fields))[index]
@@ -169,21 +125,3 @@ def _at_batches(
         return serving.serve(arch, hardware, work.replace(batch=requests), plan, draft)
 
     return jax.vmap(one)(given, batch)
-
-
-def _at_rates(
-    serving: Serving,
-    arch: Shape,
-    draft: Shape | None,
-    hardware: Hardware,
-    work: Workload,
-    common: Deployment,
-    arrivals: Arrivals,
-    given: dict[str, Array],
-    rate: Array,
-) -> ServerEstimate:
-    def one(degrees: dict[str, Array], each: Array) -> ServerEstimate:
-        asked = work.replace(arrivals=arrivals.replace(rate=each))
-        return serving.serve(arch, hardware, asked, common.replace(**degrees), draft)
-
-    return jax.vmap(one)(given, rate)

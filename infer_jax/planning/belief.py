@@ -15,9 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.physics.chance import ratio
-from infer_jax.planning.aggregated import LayoutEstimates
 from infer_jax.planning.chances import ROWS, TIMED, Belief, PlanSpace, chances
-from infer_jax.planning.cheapest import MODES, PlanCandidates, each_with, instances, largest
+from infer_jax.planning.cheapest import (
+    MODES,
+    PlanCandidates,
+    Rows,
+    each_with,
+    instances,
+    largest,
+)
 from infer_jax.planning.choose import (
     USUAL_TTFT,
     Choice,
@@ -78,7 +84,7 @@ def confident_plans(
     answer = usual.answer()
     if answer.searched.met:
         return answer._replace(searched=answer.searched._replace(usual=True))
-    return _Search(space, belief, confidence, tried, usual.table).answer()
+    return _Search(space, belief, confidence, tried, usual.rows).answer()
 
 
 def tightened(
@@ -106,7 +112,7 @@ class _Search:
         belief: Belief,
         confidence: float,
         tried: Variations,
-        table: LayoutEstimates | None = None,
+        rows: Rows | None = None,
     ) -> None:
         self.space, self.belief, self.confidence, self.tried = space, belief, confidence, tried
         self.extras = [{"chunk": c, "drafts": d} for c, d in product(tried.chunks, tried.drafts)]
@@ -114,9 +120,9 @@ class _Search:
             layouts(space.arch, int(largest(side.hardware, space.asked.chips)), size=side.machine)
             for side in space.sides
         ]
-        self.table = table or (self._evaluated() if "aggregated" in tried.modes else None)
+        self.rows = rows or (self._evaluated() if "aggregated" in tried.modes else None)
         self.pairs = self._pairs() if "disaggregated" in tried.modes else []
-        self.configurations = 0 if self.table is None else len(self.table.batch)
+        self.configurations = 0
 
     def answer(self) -> ConfidentPlans:
         """Plans with the required probability, else the most probable ones."""
@@ -136,25 +142,26 @@ class _Search:
         searched = PlanCandidates(met, missed[: tried.shown], self.configurations, pooled)
         return ConfidentPlans(searched, self._rivals(), mean, reached, asked)
 
-    def _evaluated(self) -> LayoutEstimates:
+    def _evaluated(self) -> Rows:
         space = self.space
         side, arch, work = space.sides[0], space.arch, space.work
         legal = side.startable(each_with(self.legal[0], self.extras))
         return instances(side, arch, work, legal, space.common, space.asked, space.draft)
 
-    def _priced(self, asked: Requirements) -> PricedTable | None:
-        """The rows of the table within limits; None where only pools are tried."""
-        if self.table is None:
+    def _priced(self, asked: Requirements, count: int) -> PricedTable | None:
+        """The rows within limits, for that many plans; None where only pools are tried."""
+        if self.rows is None:
             return None
         side, work = self.space.sides[0], self.space.work
-        lengths = float(work.isl), float(work.osl)
-        return priced(side.name, float(side.hardware.price), self.table, asked, *lengths)
+        lengths, table = (float(work.isl), float(work.osl)), self.rows(asked, count)
+        self.configurations = len(table.batch)
+        return priced(side.name, float(side.hardware.price), table, asked, *lengths)
 
     def _surest(self) -> Iterator[Choice]:
         """The cheapest row of each layout with the required probability; all of a frontier."""
         least = max(self.confidence - MARGIN, 0.5)
         asked = tightened(self.space.asked, self.belief, "aggregated", least, least)
-        rows = self._priced(asked)
+        rows = self._priced(asked, self.tried.shown)
         if rows is None:
             return
         left: list[int] = [int(i) for i in rows.within]
@@ -173,7 +180,7 @@ class _Search:
 
     def _likeliest(self) -> list[Choice]:
         """The most probable plans, one of each layout."""
-        rows, plans = self._priced(self.space.asked), list(self.pairs)
+        rows, plans = self._priced(self.space.asked, self.tried.shown), list(self.pairs)
         if rows is not None:
             certain = [x for name, x in rows.rows.excess.items() if name not in TIMED]
             worst = np.max([np.maximum(x, 0.0) for x in certain], axis=0)
@@ -211,7 +218,7 @@ class _Search:
 
     def _near(self, asked: Requirements, count: int) -> list[Choice]:
         """The cheapest plans whose predicted times are within limits."""
-        rows, alone = self._priced(asked), replace(asked, frontier=False)
+        rows, alone = self._priced(asked, count), replace(asked, frontier=False)
         found = [] if rows is None else first_of_each(rows.table, rows.within, count)
         plans = [] if rows is None else [rows.choice(i) for i in found]
         if "disaggregated" in self.tried.modes:
@@ -223,7 +230,7 @@ class _Search:
         plans: list[Choice] = []
         for level in (self.confidence, *LEVELS):
             each = tightened(self.space.asked, self.belief, "aggregated", level, level)
-            rows = self._priced(each)
+            rows = self._priced(each, RIVALS)
             if rows is not None:
                 plans += [rows.choice(i) for i in first_of_each(rows.table, rows.within, RIVALS)]
         return self._with_chances(plans) + self.pairs[:PAIRS]

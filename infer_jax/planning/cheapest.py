@@ -1,6 +1,6 @@
 """The cheapest plans on given systems, over instances of one kind and pairs of pools."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -9,15 +9,18 @@ from typing import NamedTuple
 from infer_jax.compiling import as_wide_here
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning.aggregated import LayoutEstimates, open_loop_table, shares, table
+from infer_jax.planning.aggregated import LayoutEstimates, shares, table
 from infer_jax.planning.choose import USUAL_TTFT, Choice, Requirements, choices
 from infer_jax.planning.disaggregated import pool_plans
 from infer_jax.planning.legal_layouts import Layout, layouts
+from infer_jax.planning.open_loop import OpenLoop
 from infer_jax.planning.pool_pairs import Side
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, Workload
 
 MODES = ("aggregated", "disaggregated")
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
+# the rows of a table that are evaluated for limits and a number of plans to show
+Rows = Callable[[Requirements, int], LayoutEstimates]
 
 
 class PlanCandidates(NamedTuple):
@@ -62,18 +65,16 @@ def search(
         InputError: no layout that an engine runs.
     """
 
-    def within(
-        asked: Requirements, table: LayoutEstimates | None = None
-    ) -> tuple[PlanCandidates, LayoutEstimates | None]:
-        return _searched(sides, arch, work, asked, common, modes, extras, draft, count, table)
+    def within(asked: Requirements, rows: Rows | None = None) -> tuple[PlanCandidates, Rows | None]:
+        return _searched(sides, arch, work, asked, common, modes, extras, draft, count, rows)
 
     extras = [{"chunk": c, "drafts": d} for c, d in product(chunks, drafts)]
     if not asked.usual_ttft or asked.ttft < float("inf"):
         return within(asked)[0]
-    usual, table = within(replace(asked, ttft=USUAL_TTFT))
+    usual, rows = within(replace(asked, ttft=USUAL_TTFT))
     if usual.met:
         return usual._replace(usual=True)
-    return within(asked, table)[0]
+    return within(asked, rows)[0]
 
 
 def _searched(
@@ -86,9 +87,9 @@ def _searched(
     extras: list[dict[str, float]],
     draft: Architecture | None,
     count: int,
-    known: LayoutEstimates | None,
-) -> tuple[PlanCandidates, LayoutEstimates | None]:
-    """Plans within limits, and the table of instances: ``known``, or evaluated here."""
+    rows: Rows | None,
+) -> tuple[PlanCandidates, Rows | None]:
+    """Plans within limits, and the rows of instances, ``rows`` if there are any yet."""
     first, second = sides[0], sides[-1]
     legal = [
         layouts(arch, int(largest(side.hardware, asked.chips)), size=side.machine) for side in sides
@@ -109,9 +110,10 @@ def _searched(
             both = (first, second), arch, mean, ends
             pair = beside.submit(as_wide_here(pool_plans), *both, common, asked, count, draft)
         if "aggregated" in modes:
-            if known is None:
+            if rows is None:
                 able = first.startable(each_with(legal[0], extras))
-                known = instances(first, arch, work, able, common, asked, draft)
+                rows = instances(first, arch, work, able, common, asked, draft)
+            known = rows(asked, count)
             rent, lengths = float(first.hardware.price), (float(work.isl), float(work.osl))
             met, missed = choices(first.name, rent, known, asked, *lengths, count)
             tried = len(known.batch)
@@ -123,7 +125,7 @@ def _searched(
                 tried + pairs.configurations,
             )
             pooled = bool(pairs.met or pairs.missed)
-    return PlanCandidates(met, missed, tried, pooled), known
+    return PlanCandidates(met, missed, tried, pooled), rows
 
 
 def largest(hardware: Hardware, total: float) -> float:
@@ -142,15 +144,15 @@ def instances(
     common: Deployment,
     asked: Requirements,
     draft: Architecture | None,
-) -> LayoutEstimates:
-    """Every layout at every batch, or at every number of replicas that share the load."""
+) -> Rows:
+    """Every layout at every batch, or with the replicas that share the load or keep the limits."""
+    serving, hardware = side.serving, side.hardware
+    if asked.rate is not None:
+        return OpenLoop(serving, arch, hardware, work, legal, common, asked.rate, draft).table
     tried = None if asked.concurrency is None else shares(asked.concurrency)
     closed = work.replace(arrivals=None, lengths=())
-    serving, hardware = side.serving, side.hardware
     every = table(serving, arch, hardware, closed, legal, common, tried, draft)
-    if asked.rate is None:
-        return every
-    return open_loop_table(serving, arch, hardware, work, every, common, asked.rate, draft)
+    return lambda asked, count: every
 
 
 def each_with(legal: list[Layout], extras: list[dict[str, float]]) -> list[Layout]:

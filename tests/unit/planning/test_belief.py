@@ -46,7 +46,7 @@ def rows_of(space):
     """All rows of the small space as plans, cheapest first, whatever their limits."""
     side, asked = space.sides[0], space.asked
     legal = each_with(layouts(space.arch, GPUS, size=8), [{"chunk": UNBOUNDED, "drafts": 0.0}])
-    table = instances(side, space.arch, space.work, legal, space.common, asked, None)
+    table = instances(side, space.arch, space.work, legal, space.common, asked, None)(asked, 3)
     every = priced(side.name, float(side.hardware.price), table, asked, 2000.0, 200.0)
     return every, np.lexsort((np.float32(table.estimates.tpot), np.float32(every.rows.cost)))
 
