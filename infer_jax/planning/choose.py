@@ -50,7 +50,9 @@ class Choice:
     ``memory``: bytes of a chip, needed and available; ``tiers``: the same of host and disk;
     ``excess``: by limit, the share by which it is exceeded, empty where all are met; ``formats``:
     of the model, if the caller says which; ``holds``: the probability that all limits hold, if it
-    was asked for; ``obstacle``: why no command of the engine starts it, "" where one does.
+    was asked for; ``obstacle``: why no command of the engine starts it, "" where one does;
+    ``spare``: the request rate that it carries over the one that arrives; ``slow``: a factor on
+    its dollars by which it is ranked.
     """
 
     mode: str
@@ -72,6 +74,8 @@ class Choice:
     formats: str = ""
     holds: float | None = None
     obstacle: str = ""
+    spare: float = float("inf")
+    slow: float = 1.0
 
     def __repr__(self) -> str:
         wait, token = 1e3 * self.ttft, 1e3 * self.tpot
@@ -109,10 +113,12 @@ class Choice:
     def rank(self) -> tuple[float, bool, float, float, float]:
         """Sort key, least first: excess over limits, an obstacle, then dollars, TPOT, TTFT.
 
+        Dollars are times ``slow``, which says how much more it may well cost.
+
         In single precision, so that rounding does not decide between plans that tie, such as pairs
         of pools limited by the same pool.
         """
-        times = self.usd_per_mtok, self.tpot, self.ttft
+        times = self.usd_per_mtok * self.slow, self.tpot, self.ttft
         excess = max(self.excess.values(), default=0.0)
         first, second, third = (float(x) for x in np.asarray(times, np.float32))
         return excess, bool(self.obstacle), first, second, third
@@ -265,6 +271,7 @@ class PlanOutputs(TypedDict):
     binds: str
     memory: tuple[float, float]
     excess: dict[str, float]
+    spare: float
 
 
 def answers(
@@ -284,7 +291,16 @@ def answers(
         "binds": max(terms, key=lambda name: terms[name]),
         "memory": (float(memory.need[row]), float(memory.capacity[row])),
         "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
+        "spare": _spare(estimate, row),
     }
+
+
+def _spare(estimate: Estimate, row: int) -> float:
+    """Capacity over load of arriving requests; infinite in a closed loop."""
+    arrivals = estimate.decode.limits.get("arrivals")
+    if arrivals is None:
+        return float("inf")
+    return float(arrivals.capacity[row] / max(float(arrivals.need[row]), 1e-300))
 
 
 def undominated_plans(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> Positions:

@@ -13,7 +13,7 @@ from infer_jax.calibration.posterior import (
     shipped_intervals,
     with_draws,
 )
-from infer_jax.catalog.published import Within, facts, laws, unseen
+from infer_jax.catalog.published import Within, laws
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
@@ -24,6 +24,7 @@ from infer_jax.specs import leaves
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_measure import BelievedSearch, Measure, next_run
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, plans
+from infer_jax.verbs.plan_trust import pool_bands, server_bands
 
 OUTPUTS = ("tpot", "ttft")
 NOTHING = "No single measurement is expected to change this choice."
@@ -49,10 +50,10 @@ class Doubts:
         """The uncertainties of plans on one system, or on two."""
         where = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
         settled = bool(pools[0].given.system.bands())
-        whole = _within(pools[0])
+        whole = server_bands(pools[0])
         doubts = {
             "aggregated": _doubts(whole, settled=settled),
-            "disaggregated": _doubts(_of_pools(pools), settled=False),
+            "disaggregated": _doubts(pool_bands(pools), settled=False),
         }
         offsets = {
             mode: np.stack([self.score(offset(where, pools, mode, name)) for name in OUTPUTS])
@@ -81,21 +82,6 @@ def _intervals(pool: ConsideredSystem) -> dict[str, Interval]:
     paths = {path for path, _, _ in leaves(serving)}
     known = {name.removeprefix("serving."): ends for name, ends in system.intervals.items()}
     return {path: Interval(path, *ends) for path, ends in known.items() if path in paths}
-
-
-def _within(pool: ConsideredSystem) -> Within:
-    """Factors on predicted TPOT and TTFT between which shares (in %) of measured runs are."""
-    system, trusted = pool.given.system, pool.trusted
-    if trusted.calibrated:
-        return {name: {80: band} for name, band in system.bands().items()}
-    return trusted.within() or unseen(facts(chip=True))
-
-
-def _of_pools(pools: Sequence[ConsideredSystem]) -> Within:
-    """The same of separate pools, which no calibration is of; by the system less is known of."""
-    known = [pool.trusted.facts or facts(chip=True) for pool in pools]
-    most = {name: max(each[name] for each in known) for name in known[0]}
-    return unseen(most | {"pools": 1.0})
 
 
 def _doubts(within: Within, *, settled: bool) -> tuple[Doubt, Doubt]:

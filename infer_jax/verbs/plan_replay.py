@@ -23,7 +23,7 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
-from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
+from infer_jax.verbs.plan_search import Plans, Question
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.replay_drafts import of_plan, with_drafts
 from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
@@ -116,7 +116,7 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     ):
         if given.get(name, 1.0) > 1.0:
             return what
-    pool = next(x[0] for x in plans.pools.values() if _is_of(x[0], choice))
+    pool = plans.pools_of(choice)[0]
     service = service_of(choice, question, plans)
     instance, work = service.instances[0], question.requests.work
     engine = inputs.engine(pool.side.serving)
@@ -149,7 +149,7 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
 
 def _pooled(question: Question, plans: Plans, choice: Choice, most: float) -> Times | str:
     """The times of two pools, all instances of both, or why they are not replayed."""
-    pools = next(x for x in plans.pools.values() if _are_of(x, choice))
+    pools = plans.pools_of(choice)
     pair = pair_or_why(question, plans, choice, list(pools))
     if isinstance(pair, str):
         return pair
@@ -164,18 +164,7 @@ def _pooled(question: Question, plans: Plans, choice: Choice, most: float) -> Ti
     return _times(*found, asked.output)
 
 
-def _are_of(pools: Sequence[ConsideredSystem], choice: Choice) -> bool:
-    names = dict.fromkeys(x.side.name for x in pools)
-    formats = pools[0].given.model.quantisation
-    return (" > ".join(names), formats) == (choice.system, choice.formats)
-
-
 PREFILL = 16384  # SGLang's max_prefill_tokens, which alone bounds a pass of whole prompts
-
-
-def _is_of(pool: ConsideredSystem, choice: Choice) -> bool:
-    system, formats = pool.side.name, pool.given.model.quantisation
-    return (system, formats) == (choice.system, choice.formats)
 
 
 def _drawn(question: Question, count: int, loop: int | None, copies: float) -> Arriving:

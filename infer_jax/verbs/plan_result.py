@@ -14,6 +14,7 @@ from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits, plan_launch, plan_picture, plan_rows, plan_tables
 from infer_jax.verbs.plan_rows import PlanRow
 from infer_jax.verbs.plan_search import Plans, Question
+from infer_jax.verbs.plan_trust import preferences, warnings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,6 +104,7 @@ class PlanResult(Pictured):
         yield from (one.says for one in plans.trusted.values())
         if any(row.choice.mode == "disaggregated" for row in rows):
             yield trust_of_pools()
+        yield from (x for pools in plans.pools.values() for x in warnings(pools))
         yield ""
         if not plans.met and not plans.decision:
             yield from ("No plan meets every limit. The nearest, and what they break:", "")
@@ -112,6 +114,8 @@ class PlanResult(Pictured):
         yield from plan_tables.tables(rows, met=met, frontier=frontier, formats=formats, sign=sign)
         if plans.decision:
             yield from ("", *plans.decision.says(best, sign))
+        elif not frontier and (preferred := preferences(plans)):
+            yield from ("", *preferred)
         if plans.replayed:
             if any(x.times for x in plans.replayed):
                 yield from ("", "By law and by replay, ms:", plan_tables.replayed(plans.replayed))

@@ -19,6 +19,7 @@ from infer_jax.planning.machines import rule
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import ModelLike
+from infer_jax.verbs.plan_trust import trusted
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.requests import Requested
 
@@ -123,6 +124,10 @@ class Plans:
     replayed: Sequence["Replayed"] = ()
     decision: "Decision | None" = None
 
+    def pools_of(self, choice: Choice) -> Sequence[ConsideredSystem]:
+        """The one or two systems of a plan, in its formats."""
+        return next(x for x in self.pools.values() if _are_of(x, choice))
+
     @property
     def best(self) -> Choice | None:
         """The cheapest plan within the limits."""
@@ -149,6 +154,9 @@ def plans(question: Question, search: Search | None = None) -> Plans:
             [replace(c, formats=stored, obstacle=_obstacle(c, pools)) for c in each]
             for each in (searched.met, searched.missed)
         )
+        if search is None:
+            of_system = pools, question.asked, searched.usual
+            met, near = ([trusted(c, *of_system) for c in each] for each in (met, near))
         searched = searched._replace(met=met, missed=near)
         answer.configurations += searched.configurations
         if not searched.pooled:
@@ -163,6 +171,12 @@ def plans(question: Question, search: Search | None = None) -> Plans:
     answer.met = front(met) if question.asked.frontier else sorted(met, key=lambda c: c.rank)
     answer.missed = [] if met else sorted(missed, key=lambda c: c.rank)
     return answer
+
+
+def _are_of(pools: Sequence[ConsideredSystem], choice: Choice) -> bool:
+    names = dict.fromkeys(pool.side.name for pool in pools)
+    formats = pools[0].given.model.quantisation
+    return (" > ".join(names), formats) == (choice.system, choice.formats)
 
 
 def _obstacle(choice: Choice, pools: Sequence[ConsideredSystem]) -> str:

@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 
     Times in seconds; ``usd``: per million tokens in and out, ``out``: per million of output,
     ``hourly``: the rent of all its GPUs; ``excess``: by limit, the share by which it is exceeded;
-    ``obstacle``: why the engine cannot start it.
+    ``obstacle``, ``slow``: as of a ``Choice``.
     """
 
     label: str
@@ -42,11 +42,12 @@ class Candidate(NamedTuple):
     hourly: float
     excess: Mapping[str, float]
     obstacle: str = ""
+    slow: float = 1.0
 
     @property
     def rank(self) -> tuple[float, ...]:
         """Sort key, the one to take first, as ``Choice.rank``."""
-        times = np.asarray((self.usd, self.tpot, self.ttft), np.float32)
+        times = np.asarray((self.usd * self.slow, self.tpot, self.ttft), np.float32)
         return max(self.excess.values(), default=0.0), bool(self.obstacle), *times.tolist()
 
     @property
@@ -107,6 +108,7 @@ def _candidate(label: str, pool: ConsideredSystem, choice: Choice) -> Candidate:
         hourly=choice.usd_per_hour,
         excess=choice.excess,
         obstacle=choice.obstacle,
+        slow=choice.slow,
     )
 
 

@@ -19,8 +19,9 @@ def test_plans_meet_the_limits_cheapest_first():
     assert output["feasible"] and not output["near_misses"]
     plans = output["plans"]
     assert {p["mode"] for p in plans} == {"aggregated", "disaggregated"}
-    costs = [p["blended_cost_per_mtok_usd"] for p in plans]
-    assert costs == sorted(costs)
+    for mode in ("aggregated", "disaggregated"):
+        costs = [p["blended_cost_per_mtok_usd"] for p in plans if p["mode"] == mode]
+        assert costs == sorted(costs)
     for p in plans:
         assert p["ttft_ms"] <= 400 and p["tpot_ms"] <= 12 and p["gpus"] <= 4 and not p["broken"]
         tokens = 3600 * p["requests_per_s"] * (2000 + 200)
@@ -108,7 +109,8 @@ def test_a_frontier_trades_speed_for_dollars():
     assert times == sorted(times) and costs == sorted(costs, reverse=True)
     assert all(p["ttft_ms"] <= 400 and p["tpot_ms"] <= 12 and p["gpus"] <= 4 for p in rows)
     # the cheapest plan is its slow end, but for a step of the speeds at which pools are sought
-    assert costs[-1] == pytest.approx(plain[0]["blended_cost_per_mtok_usd"], rel=0.02)
+    cheapest = min(p["blended_cost_per_mtok_usd"] for p in plain)
+    assert costs[-1] == pytest.approx(cheapest, rel=0.02)
     printed = run(*limits, "--frontier").out
     assert "speed" in printed and f"of {len(rows)} points of the frontier" in printed
 
@@ -306,11 +308,11 @@ def test_plans_are_drawn(tmp_path, more):
 
 
 def test_a_confidence_chooses_plans_whose_limits_hold():
-    """Dearer than by the mean, and surer; without it nothing is said of probabilities."""
+    """Dearer than by the mean, and surer."""
     limits = (*ASKED, "--total-gpus", "2", "--ttft", "0.4s", "--tpot", "12ms")
     alone = (*limits, "--mode", "aggregated")
     plain, sure = answer(*alone), answer(*alone, "--confidence", "0.9")
-    assert "confidence" not in plain and "limits_hold" not in plain["plans"][0]
+    assert "confidence" not in plain and plain["plans"][0]["limits_hold"] < 0.9
     assert sure["confidence"] == 0.9 and sure["feasible"] and sure["highest_confidence"] is None
     assert all(0.9 <= p["limits_hold"] <= 1.0 for p in sure["plans"])
     cost = "blended_cost_per_mtok_usd"
