@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.physics.chance import ratio
-from infer_jax.planning.chances import ROWS, TIMED, Belief, PlanSpace, chances
+from infer_jax.planning.chances import ARRIVING_ROWS, ROWS, TIMED, Belief, PlanSpace, chances
 from infer_jax.planning.cheapest import (
     MODES,
     PlanCandidates,
@@ -40,9 +40,11 @@ from infer_jax.specs import UNBOUNDED, Workload
 MARGIN = 0.02  # probability by which a band and the draws of coefficients may disagree on a limit
 SHARES = (0.1, 0.5, 0.9)  # of the allowed doubt, the shares of pools' TPOT; the rest is TTFT's
 LEVELS = (0.99, 0.75, 0.5, 0.25, 0.1)  # confidences at which rivals are looked for
+MOST = 0.999  # probability of one limit that is asked for
 RIVALS = 2  # layouts at each of these
 PAIRS = 8  # layouts of pools at each of SHARES
-HOPEFUL = 2 * ROWS  # rows evaluated where no plan reaches the required probability
+# rows evaluated where no plan reaches the required probability; of arrivals
+HOPEFUL, ARRIVING_HOPEFUL = 2 * ROWS, 8 * ARRIVING_ROWS
 
 
 class ConfidentPlans(NamedTuple):
@@ -159,16 +161,19 @@ class _Search:
 
     def _surest(self) -> Iterator[Choice]:
         """The cheapest row of each layout with the required probability; all of a frontier."""
-        least = max(self.confidence - MARGIN, 0.5)
-        asked = tightened(self.space.asked, self.belief, "aggregated", least, least)
-        rows = self._priced(asked, self.tried.shown)
+        # of arrivals with the replicas that these probabilities need; the last has the most rows
+        rows, size = None, ROWS if self.space.asked.rate is None else ARRIVING_ROWS
+        for margin in (-MARGIN, 0.0, MARGIN):
+            least = min(max(self.confidence - margin, 0.5), MOST)
+            asked = tightened(self.space.asked, self.belief, "aggregated", least, least)
+            rows = self._priced(asked, self.tried.shown)
         if rows is None:
             return
         left: list[int] = [int(i) for i in rows.within]
         first, known = list[int](), dict[int, Choice]()
         wanted = np.inf if self.space.asked.frontier else self.tried.shown
         while left and len(first) < wanted:
-            some, left = left[:ROWS], left[ROWS:]
+            some, left = left[:size], left[size:]
             plans = self._with_chances([rows.choice(i) for i in some])
             known |= {i: c for i, c in zip(some, plans, strict=True) if _sure(c, self.confidence)}
             if not self.space.asked.frontier:
@@ -185,7 +190,8 @@ class _Search:
             certain = [x for name, x in rows.rows.excess.items() if name not in TIMED]
             worst = np.max([np.maximum(x, 0.0) for x in certain], axis=0)
             over = [x for name, x in rows.rows.excess.items() if name in TIMED]
-            order = np.lexsort((np.max(over, axis=0), worst))[:HOPEFUL]
+            most = HOPEFUL if self.space.asked.rate is None else ARRIVING_HOPEFUL
+            order = np.lexsort((np.max(over, axis=0), worst))[:most]
             plans += self._with_chances([rows.choice(int(i)) for i in order])
         plans.sort(key=lambda c: (-(c.holds or 0.0), c.usd_per_mtok))
         best: dict[str, Choice] = {}
@@ -201,7 +207,7 @@ class _Search:
         met: dict[tuple[str, float], Choice] = {}
         for share in shares:
             each = self.confidence**share, self.confidence ** (1.0 - share)
-            limits = tightened(asked, self.belief, "disaggregated", *(min(p, 0.999) for p in each))
+            limits = tightened(asked, self.belief, "disaggregated", *(min(p, MOST) for p in each))
             for c in self._pools(limits, max(PAIRS, self.tried.shown)):
                 met.setdefault((c.layout, c.batch), c)
         return self._with_chances(list(met.values()))

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from infer_jax.compiling import once
+from infer_jax.compiling import SOME, once
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate, decode_context
 from infer_jax.estimators.serving import Deployment, Serving, Shape
@@ -106,7 +106,8 @@ def chances(plans: Sequence[Choice], space: PlanSpace, belief: Belief) -> Chance
             part = once(_of_pairs, *fixed, limits, doubts, offsets, *columns)
         else:
             fixed = (*known, space.sides[0].hardware, _loaded(space))
-            part = once(_of_instances, *fixed, limits, doubts, offsets, *columns)
+            points = 1 if asked.rate is None else SOME
+            part = once(_of_instances, *fixed, limits, doubts, offsets, *columns, points=points)
         parts.append(trees.take(part, slice(len(rows))))
     every = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     certain = np.array([not set(c.excess) - TIMED for c in plans])
