@@ -1,5 +1,6 @@
 """Plans at a rate of arrivals against a loop over every layout and every number of replicas."""
 
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import OpenLoop, Requirements, Side, layouts, search
 from infer_jax.planning.cheapest import LARGEST
 from infer_jax.specs import Arrivals, Workload
+from infer_jax.specs.lengths import samples
 
 SYSTEM = load_system("h100_sxm")
 SERVING = Serving.of()
@@ -97,3 +99,17 @@ def test_a_higher_rate_never_needs_fewer_gpus_and_loses_no_layout():
         assert list(found.values())[: len(cheapest)] == cheapest
         gpus.append(next(iter(found.values())))
     assert all(a <= b for a, b in pairwise(gpus)) and gpus[-1] > gpus[0]
+
+
+@pytest.mark.slow
+def test_a_trace_on_one_system_takes_seconds_of_processor():
+    """Lengths of a trace in 60 shares, a mixture on 64 GPUs: below 3 s once compiled."""
+    arch, random = load_model("qwen3-235b-a22b").architecture, np.random.default_rng(0)
+    lengths = samples(*np.round(random.lognormal(6.0, 1.0, (2, 3000))))
+    work = work_of(1400.0, 240.0, 20.0).replace(lengths=lengths)
+    spent = []
+    for rate in (20.0, 40.0):
+        begin = time.process_time()
+        assert plans_of(arch, work, rate, p99_ttft=0.4, tpot=0.04)
+        spent.append(time.process_time() - begin)
+    assert spent[1] < 3.0, spent
