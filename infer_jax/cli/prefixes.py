@@ -7,11 +7,11 @@ import typer
 from infer_jax.cli import parsers
 
 PrefixCaching = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--enable-prefix-caching",
-        help="Prompts begin with what earlier ones left in the cache: of a trace with hashes, or "
-        "with --prefix-len.",
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        help="Prompts begin with what earlier ones left in the cache, as engines have it by "
+        "themselves: of a trace with hashes, or with --prefix-len.",
     ),
 ]
 PrefixLen = Annotated[

@@ -101,7 +101,7 @@ def replay(
     gpu_memory_utilization: memory.Utilization = None,
     enable_chunked_prefill: Chunked = None,
     async_scheduling: Overlap = None,
-    enable_prefix_caching: prefixes.PrefixCaching = False,
+    enable_prefix_caching: prefixes.PrefixCaching = None,
     prefix_len: prefixes.PrefixLen = None,
     num_prefixes: prefixes.NumPrefixes = None,
     kv_offloading_size: prefixes.HostMemory = None,

@@ -34,6 +34,8 @@ def keywords(text: str) -> str:
     'ttft="none" takes it away, see `vllm serve --help`; to_dict() has all.'
     >>> keywords("--concurrency 64, or --ttft 300ms")
     'concurrency=64, or ttft="300ms"'
+    >>> keywords("--no-enable-prefix-caching: none is")
+    'enable_prefix_caching=False: none is'
     """
     return OPTION.sub(_keyword, text)
 
@@ -43,7 +45,7 @@ def _keyword(match: re.Match[str]) -> str:
         return "to_dict()" if match[0] == "--json" else match[0]
     name = match[1].replace("-", "_")
     if match[2] is None:
-        return name
+        return f"{name[3:]}=False" if name.startswith("no_") else name
     value = match[2].strip()
     return f"{name}={value}" if NUMBER.fullmatch(value) else f'{name}="{value}"'
 

@@ -64,7 +64,7 @@ def replay(
     gpu_memory_utilization: float | None = None,
     enable_chunked_prefill: bool | None = None,
     async_scheduling: bool | None = None,
-    enable_prefix_caching: bool = False,
+    enable_prefix_caching: bool | None = None,
     prefix_len: float | None = None,
     num_prefixes: float | None = None,
     kv_offloading_size: float | None = None,
@@ -115,16 +115,16 @@ def replay(
     pools = split_of((prefill_tp, prefill_instances), (decode_tp, decode_instances), (tp, dp))
     plan = _plan(asked.model.architecture, tp, pp, ep, dp, pools)
     name, model, its = _estimator(asked, estimator, engine)
-    wanted = DraftOptions(draft, acceptance, heads)
-    drafted = drafts_of(asked.model, drafts, wanted)
+    drafted = drafts_of(asked.model, drafts, DraftOptions(draft, acceptance, heads))
     shared = shared_prefix(prefix_len, num_prefixes)
-    lengths = lengths_of(trace, isl, osl, range_ratio, enable_prefix_caching, shared)
+    caching = _caching(enable_prefix_caching, plan, drafted, preemption_mode)
+    lengths = lengths_of(trace, isl, osl, range_ratio, caching, shared)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
     count = _count(prompts, load, lengths)
     _check_context(asked.model, lengths, count)
     _check_run(count, warmup, dp, concurrency)
     _check_drawn(seeds, load, lengths, drafted, kv_offloading_size, pools=pools is not None)
-    ranks = routing_of(plan, router, its, drafted, pools, caching=enable_prefix_caching)
+    ranks = routing_of(plan, router, its, drafted, pools, caching=lengths.caching)
     more = pools, ranks, drafted
     swaps = swap_of(preemption_mode, swap_space, its, *more, lengths.caching, async_scheduling)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
@@ -153,6 +153,14 @@ def replay(
     if out is not None:
         result.write(out)
     return result
+
+
+def _caching(
+    wanted: bool | None, plan: Plan, drafts: ReplayDrafts | None, mode: str | None
+) -> bool | None:
+    """Whether prompts are looked up in the cache; None: where they begin alike."""
+    replayed = drafts is None and float(plan.ep) <= 1 and mode != "swap"
+    return False if wanted is None and not replayed else wanted
 
 
 def _estimator(

@@ -26,8 +26,13 @@ POOLS = (
     "layer by layer behind its prompt and is handed over after 0.07 s, alone on its link."
 )
 KEPT = (
-    "A prompt that is admitted is looked up in the cache, of which requests share blocks; the ones "
-    "that no request has used for longest are given up first."
+    "A prompt that is admitted is looked up in the cache, of which requests share blocks, as "
+    "engines do by themselves (--no-enable-prefix-caching: none is); the blocks that no request "
+    "has used for longest are given up first."
+)
+UNCACHED = (
+    "Prompts begin alike, and none is looked up in the cache, as with --no-enable-prefix-caching; "
+    "with drafts, attention ranks or swapping this is not replayed."
 )
 FETCHED = (
     "Blocks that leave the cache go to host memory, {:,.0f} of them at most; the pass that admits "
@@ -38,8 +43,9 @@ SWAPPED = (
     "waits is admitted; passes wait {:.3g} ms for each block, either way."
 )
 CACHED = (
-    "A prompt begins with what an earlier one left in the cache, in order of arrival; blocks not "
-    "used for longest go first, and each request's cache counts its prefix as its own."
+    "A prompt begins with what an earlier one left in the cache, in order of arrival "
+    "(--no-enable-prefix-caching: none does); blocks not used for longest go first, and each "
+    "request's cache counts its prefix as its own."
 )
 IN_FLIGHT = (
     "A request is sent as soon as another one has its last token; network and tokeniser are in its "

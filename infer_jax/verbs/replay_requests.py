@@ -83,6 +83,11 @@ class Lengths(NamedTuple):
         return 0 if self.shared is None else self.shared.tokens
 
     @property
+    def alike(self) -> bool:
+        """Whether prompts are known to begin alike."""
+        return self.shared is not None or (self.trace is not None and bool(self.trace.hashes))
+
+    @property
     def words(self) -> str:
         """The lengths, in words."""
         if self.trace is not None:
@@ -154,10 +159,13 @@ def lengths_of(
     isl: float | None,
     osl: float | None,
     range_ratio: float | None,
-    caching: bool,
+    caching: bool | None,
     shared: SharedPrefix | None = None,
 ) -> Lengths:
     """The lengths that options ask for.
+
+    ``caching``: whether prompts are looked up in the cache; None: if prompts begin alike,
+    as engines do by themselves.
 
     Raises:
         InputError: lengths beside a trace, prompts of no token, a trace that cannot be read.
@@ -171,13 +179,15 @@ def lengths_of(
         read = read_trace(trace)
         if caching and not read.hashes:
             raise refuse("--enable-prefix-caching", "yes", HASHED)
-        return Lengths(read.isl.mean(), read.osl.mean(), 1.0, read, caching)
+        looks = bool(read.hashes) if caching is None else caching
+        return Lengths(read.isl.mean(), read.osl.mean(), 1.0, read, looks)
     if caching and shared is None:
         raise refuse("--enable-prefix-caching", "yes", HASHED)
     if isl == 0:
         raise refuse("--isl", isl, "at least 1 token")
     drawn = either(isl, ISL), either(osl, OSL), either(range_ratio, 1.0)
-    return Lengths(*drawn, None, caching, shared)
+    looks = shared is not None if caching is None else caching
+    return Lengths(*drawn, None, looks, shared)
 
 
 def shared_prefix(tokens: float | None, count: float | None) -> SharedPrefix | None:

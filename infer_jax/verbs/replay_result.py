@@ -35,6 +35,7 @@ from infer_jax.verbs.replay_notes import (
     POOLS,
     SEVERAL,
     SWAPPED,
+    UNCACHED,
     step_times,
 )
 from infer_jax.verbs.replay_pools import PoolSplit
@@ -275,7 +276,7 @@ class ReplayResult(Pictured):
     def _caching(self) -> list[str]:
         """How prompts are found in the cache, and in host memory."""
         if not self.lengths.caching:
-            return ["No prefix is cached."]
+            return [UNCACHED if self.lengths.alike else "No prefix is cached."]
         if not self._keeps:
             return [CACHED]
         host, fetch = float(self.server.rules.host), float(self.server.rules.fetch)

@@ -13,12 +13,16 @@ from .test_replay import SERVER, SIZES, TRACE
 
 def test_cached_prefixes_are_those_of_the_trace_and_are_not_computed():
     file = TRACE.with_name("mooncake.jsonl")
-    hit = ij.replay(*SERVER, trace=file, enable_prefix_caching=True, **SIZES)
+    hit = ij.replay(*SERVER, trace=file, **SIZES)
     # nothing, two hashes of 512 again, nothing, and the 93 full blocks of 16 tokens of a prompt
     table = hit.to_pandas()
     assert table.cached_tokens.tolist() == [0, 1024, 0, 1488]
     assert hit.to_dict()["cached_prompt_percent"] == pytest.approx(100 * 2512 / 5600)
-    missed = ij.replay(*SERVER, trace=file, **SIZES).to_pandas()
+    assert "(enable_prefix_caching=False: none is)" in " ".join(str(hit).split())
+    off = ij.replay(*SERVER, trace=file, enable_prefix_caching=False, **SIZES)
+    assert "as with enable_prefix_caching=False" in " ".join(str(off).split())
+    missed = off.to_pandas()
+    assert not missed.cached_tokens.any()
     assert table.ttft_ms[0] == pytest.approx(missed.ttft_ms[0], rel=1e-9)
     # one pass of 12 tokens and not three of 512; network and tokeniser are in both
     front = 1e3 * hit.server.front
@@ -49,7 +53,7 @@ def test_a_prefix_that_all_prompts_share_is_computed_once(tmp_path):
     # whose turn it is is drawn, by another seed otherwise
     several = {"num_prefixes": 3, "seeds": 2, "enable_prefix_caching": True, **asked, **SIZES}
     assert ij.replay(*SERVER, **several).to_pandas().cached_tokens.tolist() == [0] * 6
-    longer = ij.replay(*SERVER, **asked, **SIZES)
+    longer = ij.replay(*SERVER, enable_prefix_caching=False, **asked, **SIZES)
     assert longer.to_pandas().cached_tokens.sum() == 0 and "kept" not in str(longer.to_dict())
     with pytest.raises(InputError, match=r"num_prefixes is 2; allowed: with prefix_len"):
         ij.replay(*SERVER, concurrency=1, num_prefixes=2, **SIZES)
