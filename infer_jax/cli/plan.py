@@ -93,7 +93,7 @@ Pue = Annotated[
     typer.Option(
         parser=parsers.real("a number of at least 1", math.nextafter(1.0, 0.0)),
         metavar="X",
-        help="Power of the building over power of its machines; 1.56 where not given.",
+        help="Power of the building over that of its machines: energy is then of the site.",
     ),
 ]
 Top = Annotated[

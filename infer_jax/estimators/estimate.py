@@ -71,7 +71,7 @@ class Phase(Spec):
 
 # the energy of estimates that have one
 ENERGY = Output(
-    "energy of output tokens",
+    "GPU energy of output tokens",
     short="J/Mtok",
     key="output_energy",
     per="Mtok",

@@ -16,8 +16,9 @@ class Draw(Spec):
     """What a chip draws, as shares of its board power, and what its building adds.
 
     Shares are fitted to servers whose power was measured (`python experiments/power.py`); without
-    ``of_generation`` they are the mean of the generations that have such rows. 1.56: mean power
-    usage effectiveness of the largest sites in the Uptime Institute's survey of 2024.
+    ``of_generation`` they are the mean of the generations that have such rows. Energy is of the
+    chips alone unless ``pue`` says otherwise; 1.56 is the mean power usage effectiveness of the
+    largest sites in the Uptime Institute's survey of 2024.
     """
 
     idle: Array = number("drawn by a chip at rest", kind="fraction", high=1, default=_MEAN["idle"])
@@ -38,7 +39,7 @@ class Draw(Spec):
         default=_MEAN["compute"],
     )
     pue: Array = number(
-        "power of the building over power of its machines", kind="size", low=1, default=1.56
+        "power of the building over power of its machines", kind="size", low=1, default=1.0
     )
 
 

@@ -167,10 +167,14 @@ class PlanResult(Pictured):
             *(question.drafts.notes if question.drafts else []),
             *(["Pools are left out: only the mean of their wait is known."] if tried.alone else []),
             f"{currency} and joules are per million tokens: of both sides, blended, where not of "
-            "input or output; a GPU is paid while it is rented.",
+            f"input or output; a GPU is paid while it is rented. Energy is {self._energy()}.",
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in plans.notes),
             *([self.picture_note] if self.picture_note else []),
         ]
+
+    def _energy(self) -> str:
+        pue = self.question.money.pue
+        return "of the GPUs" if pue is None else f"of the site, at a PUE of {pue:g}"
 
     def _tried(self) -> str:
         """Which layouts were tried: those that the engine starts, or all where it starts none."""

@@ -71,4 +71,4 @@ def test_no_two_rows_of_an_estimate_have_the_same_title():
     parts = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, batch=16).parts()
     table = next(part for part in parts if isinstance(part, Table))
     titles = [row[0] for row in table.rows]
-    assert len(titles) == len({*titles}) and "energy of output tokens" in titles
+    assert len(titles) == len({*titles}) and "GPU energy of output tokens" in titles

@@ -57,7 +57,9 @@ class ServerEstimate(Estimate):
         "energy per million new input tokens",
         unit="J",
         kind="size",
-        output=Output("energy of input tokens", per="Mtok", drawn=True, views=("estimate", "plan")),
+        output=Output(
+            "GPU energy of input tokens", per="Mtok", drawn=True, views=("estimate", "plan")
+        ),
     )
     blended_energy: Array = number(
         "energy per million tokens in or out",
@@ -249,8 +251,9 @@ def fetch(c: Context, work: ServingWorkload, cached: Array, prefill: Array) -> A
 
 
 class Flight(NamedTuple):
-    """Requests in flight (``batch``), running in an instance and in a group, and their times.
+    """Requests in flight (``batch``), running in an instance, and their times.
 
+    ``group``: requests that share a pass of an attention group, in a pass that has any.
     ``asked``: requests that the memory limit is checked for; ``room``: how many memory holds;
     ``cached``: bytes on a chip of the cached part of a prompt; ``ttft``, ``tpot``: seconds;
     ``ends``: seconds a request by which a benchmark takes longer than a server that runs on;
@@ -284,8 +287,9 @@ def mean_power(c: Context, done: Passes, flight: Flight, osl: Array, latency: Ar
     """Mean power of a chip, W, by the shares of the time that it is in passes and works."""
     # a group's work in a request's time: its own decode steps, and everyone's prompts once
     busy = pass_terms.joined(done.decode.times(osl), done.joining.times(flight.group))
-    present = latency * flight.running / flight.batch
-    return energy.power_at(c.hardware.power, busy, 1.0 / present, c.model.draw)
+    # this often: the requests that a group finishes in a second, a pass serving several at once
+    rate = flight.batch / latency / (c.plan.attention_dp * flight.group)
+    return energy.power_at(c.hardware.power, busy, rate, c.model.draw)
 
 
 def server_estimate(

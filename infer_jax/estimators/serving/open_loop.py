@@ -80,8 +80,12 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     group = group_of(c, work, lengths)
     loaded = _service(group, c, work)
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a decoding request is one itself
-    done = passes(c, decoding, group.context, lengths.fresh, lengths.prefix)
-    # a busy server has queued passes before it sees an arrival
+    # a prompt shares its pass with those that came in the one before it
+    prompts = lengths.fresh * (1.0 + loaded.rate * loaded.tpot)
+    together = jnp.minimum(prompts, jnp.maximum(group.server.budget - decoding, 1.0))
+    tokens = lengths.fresh, lengths.prefix, None, together
+    done = passes(c, decoding, group.context, *tokens)
+    # a busy server has queued passes before it sees an arrival; requests in flight taken as Poisson
     busy = -jnp.expm1(-loaded.decoding)
     turns = c.engine.ahead + (c.plan.polling - 1.0) / 2.0
     before = {
@@ -107,7 +111,7 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
         batch=loaded.rate * groups * (ttft + (lengths.osl - 1.0) * tpot),
         asked=loaded.running * groups,
         running=loaded.running * groups,
-        group=decoding,
+        group=loaded.decoding / busy,  # of the passes that have any
         room=group.room,
         cached=cached,
         ttft=ttft,

@@ -130,7 +130,7 @@ def test_terms_add_up_and_definitions_agree():
     paid = life.chips * HARDWARE.price / 3600.0 / rate
     np.testing.assert_allclose(life.cost * 400 + life.input_cost * 2500, 1e6 * paid, rtol=1e-12)
     np.testing.assert_allclose(life.blended_cost * 3400, 1e6 * paid, rtol=1e-12)
-    joules = life.chips * life.power * 1.56 / rate
+    joules = life.chips * life.power / rate
     both = life.energy * 400 + life.input_energy * 2500
     np.testing.assert_allclose(both, 1e6 * joules, rtol=1e-12)
     assert 80.0 < life.power < 700.0
