@@ -7,7 +7,7 @@ from itertools import product
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
 from infer_jax.results.numbers import counted
-from infer_jax.specs import Plan
+from infer_jax.specs import UNBOUNDED, Plan
 from infer_jax.verbs import checks, inputs
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
@@ -159,7 +159,15 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompar
         loads = [load._replace(plan=_plain(load.plan)) for load in loads]
     trusted = inputs.trust(name, model, asked)
     estimates = [evaluated(model, asked, load.workload, load.plan) for load in loads]
-    return RunsCompared(asked, name, trusted, runs, estimates)
+    # what `estimate` is asked: the same program with other numbers
+    going = {"waves": UNBOUNDED, "fixed": 0.0, "nominal": 0.0}
+    steady = [
+        None
+        if run.request_rate is not None
+        else evaluated(model, asked, load.workload.with_(**going), load.plan)
+        for run, load in zip(runs, loads, strict=True)
+    ]
+    return RunsCompared(asked, name, trusted, runs, estimates, steady)
 
 
 def _plain(plan: Deployment) -> Plan:

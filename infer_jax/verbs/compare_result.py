@@ -24,6 +24,7 @@ SHOWN = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
 Numbers = Mapping[str, Array | float | None]  # a name, and its number; None: not known
 ABSENT = "-"
+SAME = 1e-3  # share by which times differ without a word
 PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 OVERLAP = (
     "Terms of one name need not be the same work in two estimators; where memory and "
@@ -165,13 +166,18 @@ class EstimatorsCompared(Pictured):
 
 @dataclass(frozen=True, repr=False)
 class RunsCompared(Pictured):
-    """Measured runs, and what an estimator says of the same load and layout."""
+    """Measured runs, and what an estimator says of the same load and layout.
+
+    ``steady``: what it says of a server that runs on, as the verb ``estimate`` does; None of runs
+    whose requests arrive by themselves.
+    """
 
     asked: inputs.Given
     estimator: str
     trust: Trust
     runs: Sequence[Run]
     estimates: Sequence[Estimate]
+    steady: Sequence[Estimate | None]
 
     def fields(self) -> Mapping[str, object]:
         """Each run's own figures, and what is predicted of it."""
@@ -194,17 +200,24 @@ class RunsCompared(Pictured):
                 "request_rate_per_s": run.request_rate,
                 "measured": {x.json_key: x.factor * number for x, number in measured(run)},
                 "predicted": predicted(estimate, self.asked),
+                "predicted_running_on": None if going is None else of_estimate(going, self.asked),
             }
-            for run, estimate in zip(self.runs, self.estimates, strict=True)
+            for run, estimate, going in self._each
         ]
+
+    @property
+    def _each(self) -> list[tuple[Run, Estimate, Estimate | None]]:
+        return list(zip(self.runs, self.estimates, self.steady, strict=True))
 
     def parts(self) -> Iterator[Part]:
         """A table and the predicted terms of each run, the first ``SHOWN`` of them."""
         name = f"{self.asked.model.name} on {self.asked.system.name}"
         yield f"{name}: measured, and predicted"
         yield self.trust.says
-        for run, estimate in list(zip(self.runs, self.estimates, strict=True))[:SHOWN]:
+        for run, estimate, going in self._each[:SHOWN]:
             yield from self._run(run, estimate)
+            if going is not None:
+                yield from _running_on(run, estimate, going)
         more = len(self.runs) - SHOWN
         said = [f"{more} more runs: --json has all."] if more > 0 else []
         if any(run.request_rate is not None for run in self.runs):
@@ -265,6 +278,18 @@ class RunsCompared(Pictured):
         name = f"{self.asked.model.name} on {self.asked.system.title}"
         title = words(f"{name}: predicted times beside measured ones")
         return plot_bars(panels, mark="measured", end=OVERLAP, title=title, caption=caption)
+
+
+def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
+    """A sentence on what a server that runs on has, where a benchmark of it has other times."""
+    both = [[float(getattr(x, name)) for name in PASSES] for x in (estimate, going)]
+    if all(abs(a / b - 1.0) < SAME for a, b in zip(*both, strict=True)):
+        return
+    times = [f"{n.upper()} {digits(1e3 * x)} ms" for n, x in zip(PASSES, both[1], strict=True)]
+    yield (
+        f"A server that runs on, as `estimate` has it: {', '.join(times)}. Predicted of the run: "
+        f"its first {run.concurrency:g} requests come all at once, lengths vary as its own do."
+    )
 
 
 def _times(estimate: Estimate) -> dict[str, str]:

@@ -190,3 +190,22 @@ def test_refused(words, tmp_path):
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.count("\n") == 1 and "Traceback" not in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_and_estimate_differ_by_what_is_said_beside_it(tmp_path):
+    """A benchmark's start counts in its prediction; what `estimate` says stands below it."""
+    (tmp_path / "run.csv").write_text(
+        "engine,model,system,chips,tp,isl,osl,concurrency,completed,ttft_mean_ms,tpot_mean_ms\n"
+        "vllm,llama-3.1-8b,h100_sxm,1,1,1000,200,64,640,300,12\n"
+    )
+    words = ("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--measured", "run.csv")
+    printed, text = answered_once(*words)
+    (said,) = printed["runs"]
+    lone = answer("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl",
+                  "1000", "--osl", "200", "--concurrency", "64")  # fmt: skip
+    for name in ("ttft_ms", "tpot_ms"):
+        assert said["predicted_running_on"][name] == pytest.approx(lone[name], rel=2e-6)
+    start = said["predicted"]["prefill_ms"]["first wave"]
+    assert start > 0.2 * lone["ttft_ms"]
+    assert said["predicted"]["answers"]["ttft_ms"] == pytest.approx(lone["ttft_ms"] + start)
+    assert "its first 64 requests come all at once" in " ".join(text.split())
