@@ -16,6 +16,7 @@ from infer_jax.specs import Output, outputs
 HOUR, MILLION = 3600.0, 1e6
 # seconds, where no limit of TTFT is given: without one the cheapest plans have a TTFT of many
 USUAL_TTFT = 2.0
+ALIKE = 0.05  # share of batch and latency within which two ways to deal experts are one plan
 # parallel degrees and counts by name; for two pools one such mapping for "prefill" and "decode"
 Degrees = Mapping[str, float | Mapping[str, float]]
 
@@ -52,7 +53,7 @@ class Choice:
     of the model, if the caller says which; ``holds``: the probability that all limits hold, if it
     was asked for; ``obstacle``: why no command of the engine starts it, "" where one does;
     ``spare``: the request rate that it carries over the one that arrives; ``slow``: a factor on
-    its dollars by which it is ranked.
+    its dollars by which it is ranked; ``replay_excess``: as ``excess``, by its replay.
     """
 
     mode: str
@@ -76,6 +77,7 @@ class Choice:
     obstacle: str = ""
     spare: float = float("inf")
     slow: float = 1.0
+    replay_excess: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def __repr__(self) -> str:
         wait, token = 1e3 * self.ttft, 1e3 * self.tpot
@@ -111,7 +113,7 @@ class Choice:
 
     @property
     def rank(self) -> tuple[float, bool, float, float, float]:
-        """Sort key, least first: excess over limits, an obstacle, then dollars, TPOT, TTFT.
+        """Sort key, least first: excess, an obstacle or a broken replay, dollars, TPOT, TTFT.
 
         Dollars are times ``slow``, which says how much more it may well cost.
 
@@ -121,7 +123,7 @@ class Choice:
         times = self.usd_per_mtok * self.slow, self.tpot, self.ttft
         excess = max(self.excess.values(), default=0.0)
         first, second, third = (float(x) for x in np.asarray(times, np.float32))
-        return excess, bool(self.obstacle), first, second, third
+        return excess, bool(self.obstacle or self.replay_excess), first, second, third
 
 
 def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:
@@ -348,10 +350,12 @@ def _replicas(table: LayoutEstimates, asked: Requirements, each: Column) -> Colu
 def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> list[int]:
     """The first rows of ``order``, one per layout, and one of layouts with equal results.
 
-    A layout with the result of an earlier one is dropped at all of its batches.
+    A layout with the result of an earlier one is dropped at all of its batches; so is one that
+    deals experts otherwise and answers within ``ALIKE`` of it.
     """
     degrees: set[Layout] = set()
     answered: set[tuple[float, float, float]] = set()
+    dealt: dict[Layout, list[tuple[float, float]]] = {}
     first: list[int] = []
     for i in (int(i) for i in order):
         instance = table.at(i).plain
@@ -363,6 +367,10 @@ def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> l
         if alike in answered:
             continue
         answered.add(alike)
+        others = dealt.setdefault(instance._replace(ep=1.0), [])
+        if any(np.allclose(alike[1:], other, rtol=ALIKE) for other in others):
+            continue
+        others.append(alike[1:])
         first.append(i)
         if len(first) == count:
             break

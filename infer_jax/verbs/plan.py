@@ -85,9 +85,9 @@ def plan(
     question = Question(target, systems, decoding, money, requests, asked, tried, drafts, draft)
     answer = _answered(question, confidence)
     if replay:
-        from infer_jax.verbs.plan_replay import replayed  # which other plans need not load
+        from infer_jax.verbs.plan_replay import replay_plans  # which other plans need not load
 
-        answer.replayed = replayed(question, answer)
+        replay_plans(question, answer)
     return PlanResult(question, answer)
 
 

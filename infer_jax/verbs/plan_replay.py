@@ -1,6 +1,7 @@
 """The best plans of a search, replayed by the scheduler of their engine."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
-from infer_jax.verbs.plan_search import Plans, Question
+from infer_jax.verbs.plan_search import Plans, Question, search_pools
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.replay_drafts import of_plan, with_drafts
 from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
@@ -76,30 +77,97 @@ class Ends(NamedTuple):
     complete: Array
 
 
-def replayed(question: Question, plans: Plans) -> list[Replayed]:
-    """The first plans, or nearest misses, each instance replayed with its share of the load."""
+def replay_plans(question: Question, plans: Plans) -> None:
+    """Replay the first plans, or nearest misses, each instance with its share of the load.
+
+    Plans that break a limit in their replay go below the others; the same layouts are then sought
+    within limits that are tighter by as much, and replayed, too.
+    """
     best = plans.met or plans.missed
     if question.asked.frontier:
         best = [best[i] for i in np.unique(np.linspace(0, len(best) - 1, COUNT).astype(int))]
+    best = best[:COUNT]
+    with busy("replaying the best plans"):
+        found = _judged(_replays(question, plans, best), question, plans)
+        if plans.met and not question.asked.frontier:
+            spared = _with_spare(question, plans, [x for x in found if x.choice.replay_excess])
+            found += _judged(_replays(question, plans, spared), question, plans)
+            replaced = {id(c) for c in best}
+            rest = [c for c in plans.met if id(c) not in replaced]
+            plans.met = sorted([*(x.choice for x in found), *rest], key=lambda c: c.rank)
+            order = {id(c): i for i, c in enumerate(plans.met)}
+            found.sort(key=lambda x: order[id(x.choice)])
+    plans.replayed = found
+
+
+def _limits(question: Question, plans: Plans) -> dict[str, float]:
+    """The limits on times by the names of the times, s; infinite where there are none."""
+    asked, usual = question.asked, USUAL_TTFT if plans.usual else np.inf
+    return {"ttft": min(asked.ttft, usual), "p99_ttft": asked.p99_ttft, "tpot": asked.tpot}
+
+
+def _judged(found: list[Replayed], question: Question, plans: Plans) -> list[Replayed]:
+    """Replays whose plans say by how much each limit is exceeded."""
+    if not plans.met or question.asked.frontier:  # rows that are not looked up by their plan
+        return found
+    judged: list[Replayed] = []
+    for choice, times, why in found:
+        limits = _limits(question, plans).items() if times else ()
+        over = {NAMES[x]: getattr(times, x) / most - 1.0 for x, most in limits}
+        over = {name: share for name, share in over.items() if share > 0.0}
+        judged.append(Replayed(replace(choice, replay_excess=over), times, why))
+    return judged
+
+
+def _with_spare(question: Question, plans: Plans, broken: Sequence[Replayed]) -> list[Choice]:
+    """Plans of layouts whose replays break a limit, within limits tighter by as much."""
+    found: list[Choice] = []
+    for pools in plans.pools.values():
+        own = [x for x in broken if plans.pools_of(x.choice) is pools]
+        if not own:
+            continue
+        tighter = {
+            name: most / max(_ratio(x, name) for x in own)
+            for name, most in _limits(question, plans).items()
+        }
+        asked = replace(question.asked, **tighter, usual_ttft=False)
+        names = {_layout(x.choice) for x in own}
+        more = search_pools(question, pools, asked).met
+        found += [c for c in more if _layout(c) in names]
+    return found[:COUNT]
+
+
+def _ratio(one: Replayed, name: str) -> float:
+    """A time by replay over that by law, at least 1."""
+    law = getattr(one.choice, name)
+    return max(getattr(one.times, name) / law, 1.0) if law else 1.0
+
+
+def _layout(choice: Choice) -> str:
+    """A plan's layout without the number of its instances."""
+    return choice.layout.partition(" x ")[2]
+
+
+def _replays(question: Question, plans: Plans, best: Sequence[Choice]) -> list[Replayed]:
+    """The plans, each with its replay or why there is none, in their order."""
     answers: list[Replayed] = []
     waiting: list[tuple[Choice, Lane]] = []
-    most = max((c.batch for c in best[:COUNT]), default=1.0)
-    with busy("replaying the best plans"):
-        for choice in best[:COUNT]:
-            pooled = choice.mode == "disaggregated"
-            lane = (_pooled if pooled else _lane)(question, plans, choice, most)
-            if isinstance(lane, Times):
-                answers.append(Replayed(choice, lane))
-            elif isinstance(lane, str):
-                answers.append(Replayed(choice, None, lane))
-            else:
-                waiting.append((choice, lane))
-        # plans whose rules and numbers are of one structure are one program
-        waiting.sort(key=lambda each: _kind(each[1]))
-        for _, alike in groupby(waiting, lambda each: _kind(each[1])):
-            each = list(alike)
-            times = served([lane for _, lane in each])
-            answers += [Replayed(c, x) for (c, _), x in zip(each, times, strict=True)]
+    most = max((c.batch for c in best), default=1.0)
+    for choice in best:
+        pooled = choice.mode == "disaggregated"
+        lane = (_pooled if pooled else _lane)(question, plans, choice, most)
+        if isinstance(lane, Times):
+            answers.append(Replayed(choice, lane))
+        elif isinstance(lane, str):
+            answers.append(Replayed(choice, None, lane))
+        else:
+            waiting.append((choice, lane))
+    # plans whose rules and numbers are of one structure are one program
+    waiting.sort(key=lambda each: _kind(each[1]))
+    for _, alike in groupby(waiting, lambda each: _kind(each[1])):
+        each = list(alike)
+        times = served([lane for _, lane in each])
+        answers += [Replayed(c, x) for (c, _), x in zip(each, times, strict=True)]
     order = {id(choice): i for i, choice in enumerate(best)}
     return sorted(answers, key=lambda x: order[id(x.choice)])
 
@@ -255,9 +323,7 @@ def _p99(values: np.ndarray) -> np.floating:
 
 def differences(question: Question, plans: Plans) -> Iterator[str]:
     """Where a replay and the laws differ by much, and where a limit is kept by one alone."""
-    usual = USUAL_TTFT if plans.usual else np.inf
-    asked = question.asked
-    limits = {"ttft": min(asked.ttft, usual), "p99_ttft": asked.p99_ttft, "tpot": asked.tpot}
+    limits = _limits(question, plans)
     for choice, times, _ in plans.replayed:
         if times is None:
             continue

@@ -31,7 +31,7 @@ class PlanRow(NamedTuple):
     borrowed: str | None
     intervals: Mapping[str, Sequence[float]]
     values: Mapping[Output, float | None]
-    replayed: Mapping[str, float | str | None] = MappingProxyType({})
+    replayed: Mapping[str, object] = MappingProxyType({})
 
     @property
     def others(self) -> Mapping[Output, float | None]:
@@ -113,7 +113,7 @@ def values(c: Choice, power: float) -> dict[Output, float | None]:
     }
 
 
-def _replayed(c: Choice, plans: Plans) -> Mapping[str, float | str | None]:
+def _replayed(c: Choice, plans: Plans) -> Mapping[str, object]:
     """Times of the replay of a plan, and why it was not replayed; nothing where none was."""
     if not plans.replayed:
         return {}
@@ -121,6 +121,7 @@ def _replayed(c: Choice, plans: Plans) -> Mapping[str, float | str | None]:
     times = None if own is None else own.times
     return {
         **{f"replay_{x}_ms": None if times is None else 1e3 * getattr(times, x) for x in REPLAYED},
+        "replay_broken": dict(c.replay_excess),
         "not_replayed": None if own is None else own.why or None,
     }
 

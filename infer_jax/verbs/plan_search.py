@@ -148,16 +148,8 @@ def plans(question: Question, search: Search | None = None) -> Plans:
         answer = answer or Plans(first.given.model)
         _note(answer, question, pools)
         with busy(f"evaluating every layout on {first.side.name}"):
-            searched = (search or _search)(question, pools, question.asked)
+            searched = search_pools(question, pools, question.asked, search)
         stored = first.given.model.quantisation
-        met, near = (
-            [replace(c, formats=stored, obstacle=_obstacle(c, pools)) for c in each]
-            for each in (searched.met, searched.missed)
-        )
-        if search is None:
-            of_system = pools, question.asked, searched.usual
-            met, near = ([trusted(c, *of_system) for c in each] for each in (met, near))
-        searched = searched._replace(met=met, missed=near)
         answer.configurations += searched.configurations
         if not searched.pooled:
             answer.notes.append(f"No two pools of {first.side.name} fit what is asked.")
@@ -171,6 +163,25 @@ def plans(question: Question, search: Search | None = None) -> Plans:
     answer.met = front(met) if question.asked.frontier else sorted(met, key=lambda c: c.rank)
     answer.missed = [] if met else sorted(missed, key=lambda c: c.rank)
     return answer
+
+
+def search_pools(
+    question: Question,
+    pools: Sequence[ConsideredSystem],
+    asked: Requirements,
+    search: Search | None = None,
+) -> PlanCandidates:
+    """The plans on one system, or on one for each pool, with what is known against each."""
+    searched = (search or _search)(question, pools, asked)
+    stored = pools[0].given.model.quantisation
+    met, near = (
+        [replace(c, formats=stored, obstacle=_obstacle(c, pools)) for c in each]
+        for each in (searched.met, searched.missed)
+    )
+    if search is None:
+        of_system = pools, question.asked, searched.usual
+        met, near = ([trusted(c, *of_system) for c in each] for each in (met, near))
+    return searched._replace(met=met, missed=near)
 
 
 def _are_of(pools: Sequence[ConsideredSystem], choice: Choice) -> bool:

@@ -1,6 +1,6 @@
 """Tables of plans: times and costs, and the cost and energy of input and output."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,11 @@ def replayed(plans: Sequence["Replayed"]) -> Table:
         *(Column("p99", by) for by in (("law", "replay") if random else ("replay",))),
         *(Column("TPOT", by) for by in ("law", "replay")),
         Column("p99", "replay"),
+        *(
+            [Column("breaks", "replay", left=True)]
+            if any(c.replay_excess for c, _, _ in plans)
+            else []
+        ),
     )
     lines = []
     for c, times, _ in plans:
@@ -50,7 +55,8 @@ def replayed(plans: Sequence["Replayed"]) -> Table:
         late = (c.p99_ttft,) if random else ()  # no law says it of two pools
         every = (c.ttft, times.ttft, *late, times.p99_ttft, c.tpot, times.tpot, times.p99_tpot)
         shown = ["" if x is None else numbers.digits(1e3 * x) for x in every]
-        lines.append([c.layout, *([c.system] if systems else []), *shown])
+        broken = [_shares(c.replay_excess)] if any(x.choice.replay_excess for x in plans) else []
+        lines.append([c.layout, *([c.system] if systems else []), *shown, *broken])
     return Table(columns, lines)
 
 
@@ -149,5 +155,10 @@ def _holds(c: Choice) -> str:
 
 
 def _breaks(c: Choice) -> str:
-    worst = sorted(c.excess.items(), key=lambda item: -item[1])
+    return _shares(c.excess)
+
+
+def _shares(excess: Mapping[str, float]) -> str:
+    """By how much limits are exceeded, the worst first."""
+    worst = sorted(excess.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} by {share:.1%}" for name, share in worst)

@@ -63,3 +63,33 @@ def test_a_format_that_the_chip_does_not_multiply_is_said_first():
     assert "h100_sxm has no 4-bit products: 8-bit ones are priced." in said
     native = str(ij.plan("llama-3.1-8b", "b200_sxm", quant="nvfp4", **few))
     assert "4-bit products: 8-bit" not in native
+
+
+def test_a_plan_that_its_replay_breaks_goes_down():
+    """And one of the same layout with more to spare, which the replay keeps, is looked for.
+
+    The limit lies between the percentile that the law has for the first plan and the replay's.
+    """
+    asked = {"request_rate": 20.0, "isl": "1000±800", "osl": "200±150", "mode": "aggregated"}
+    few = {"tpot": 0.03, "top": 3, **asked}
+    loose = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=10.0, replay=True, **few)
+    law = {c.layout: c.p99_ttft for c in loose.plans}
+    rows = {row["layout"]: row for row in loose.rows()}
+    name, ratio = max(
+        ((x, rows[x]["replay_p99_ttft_ms"] / (1e3 * p99)) for x, p99 in law.items()
+         if p99 and rows[x]["replay_p99_ttft_ms"]),
+        key=lambda pair: pair[1],
+    )  # fmt: skip
+    assert ratio > 1.01, "no replay is above its law: choose another question"
+    between = 0.5 * (1.0 + ratio) * law[name]
+    plain = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=between, **few)
+    answer = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=between, replay=True, **few)
+    broken = {row["layout"]: row["replay_broken"] for row in answer.rows() if row["replay_broken"]}
+    assert name in broken and "p99 of TTFT" in broken[name]
+    assert name in {c.layout for c in plain.plans}
+    order = [c.layout in broken for c in answer.plans]
+    assert order == sorted(order) and answer.best is not None and not answer.best.replay_excess
+    for row in answer.rows():
+        kept = (row["replay_p99_ttft_ms"] or 0.0) <= 1e3 * between
+        assert kept == (not row["replay_broken"])
+    assert "breaks" in str(answer) and answer.plans[0] is answer.best
