@@ -24,12 +24,20 @@ Longest = Annotated[
     ),
 ]
 PassTokens = Annotated[
-    float,
-    typer.Option(parser=parsers.count(1), metavar="TOKENS", help="Tokens of one pass at most."),
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="TOKENS",
+        help="Tokens of one pass at most; the engine's default where not given.",
+    ),
 ]
 PassSequences = Annotated[
-    float,
-    typer.Option(parser=parsers.count(1), metavar="N", help="Sequences of one pass at most."),
+    float | None,
+    typer.Option(
+        parser=parsers.count(1),
+        metavar="N",
+        help="Sequences of one pass at most; those of --batch, else 1,024, where not given.",
+    ),
 ]
 Block = Annotated[
     float,
@@ -47,8 +55,8 @@ def memory(
     kv_dtype: opt.KvDtype = None,
     gpu_memory_utilization: Utilization = None,
     max_model_len: Longest = None,
-    max_num_batched_tokens: PassTokens = int(DEFAULTS.batched_tokens),
-    max_num_seqs: PassSequences = int(DEFAULTS.sequences),
+    max_num_batched_tokens: PassTokens = None,
+    max_num_seqs: PassSequences = None,
     block_size: Block = int(DEFAULTS.block),
     batch: opt.Batch = None,
     isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]

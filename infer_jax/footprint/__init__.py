@@ -8,6 +8,7 @@ from infer_jax.footprint.chip import (
     Account as Account,
     Drafter as Drafter,
     Filled as Filled,
+    Launched as Launched,
     MeanLengths as MeanLengths,
     account as account,
     filled as filled,

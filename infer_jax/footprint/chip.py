@@ -1,5 +1,6 @@
 """How many bytes of a chip do weights, activations and the cache of requests in flight take?"""
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -27,8 +28,8 @@ class Drafter(NamedTuple):
 class Account(NamedTuple):
     """Bytes taken on one chip before any request arrives, and the pages of its ``cache``.
 
-    ``fixed``: of weights, of activations at their peak and of the reserve. The cache of a model
-    that drafts is a part of the cache.
+    ``fixed``: of weights, of activations at their peak and of the reserve. ``each``: activations
+    of a token and of a sampled sequence. The cache of a model that drafts is a part of the cache.
     """
 
     weights: dict[str, Array]
@@ -39,6 +40,7 @@ class Account(NamedTuple):
     fixed: Array
     cache: Paging
     batched_tokens: Array
+    each: capacity.Activations
 
     @property
     def available(self) -> Array:
@@ -48,6 +50,33 @@ class Account(NamedTuple):
     def at_its_end(self, tokens: Array, smoothing: Smoothing = None) -> Array:
         """Bytes that a request takes at most until it has ``tokens`` tokens, as vLLM counts it."""
         return self.cache.at_its_end(tokens, self.batched_tokens, smoothing)
+
+
+class Launched(NamedTuple):
+    """Sequences and tokens of the largest pass of a server that is started for n requests.
+
+    Sequences: ``sequences`` + ``own`` n, ``own`` 1 where the server is started for as many as it
+    runs and 0 where their number is given. Tokens: the larger of ``tokens`` and ``prompt`` +
+    ``fed`` a sequence.
+    """
+
+    sequences: Array
+    own: Array
+    tokens: Array
+    prompt: Array
+    fed: Array
+
+    @classmethod
+    def in_flight(cls, engine: EngineSettings) -> "Launched":
+        """A server that is started for the requests that it decodes at once."""
+        none, one = jnp.zeros_like(engine.batched_tokens), jnp.ones_like(engine.batched_tokens)
+        return cls(none, one, engine.batched_tokens, none, one)
+
+    def settings(self, engine: EngineSettings, requests: Array | float = 1.0) -> EngineSettings:
+        """``engine`` with the tokens and sequences of its largest pass, for 1 request or more."""
+        sequences = self.sequences + self.own * jnp.maximum(requests, 1.0)
+        tokens = jnp.maximum(self.tokens, self.prompt + self.fed * sequences)
+        return engine.replace(batched_tokens=tokens, sequences=sequences)
 
 
 class MeanLengths(NamedTuple):
@@ -100,9 +129,8 @@ def account(
         cache = cache.beside_another(small, drafter.share)
     together = jnp.where(ranks.tp * ranks.groups > 1.0, overheads.collectives, 0.0)
     visible = hardware.chip.memory * engine.visible
-    activations = capacity.activation_peak(
-        model, ranks, engine.batched_tokens, engine.sequences, overheads.logits
-    )
+    each = capacity.activations(model, ranks, overheads.logits)
+    activations = each.peak(engine.batched_tokens, engine.sequences)
     reserve = overheads.context + together + overheads.graphs
     return Account(
         weights=weights,
@@ -113,6 +141,7 @@ def account(
         fixed=total(weights.values()) + activations + reserve,
         cache=cache,
         batched_tokens=engine.batched_tokens,
+        each=each,
     )
 
 
@@ -128,12 +157,24 @@ def filled(chip: Account, requests: Array, lengths: MeanLengths) -> Filled:
     )
 
 
-def requests_held(chip: Account, lengths: MeanLengths, least: Array | float = 0.0) -> Array:
+def requests_held(
+    chip: Account, lengths: MeanLengths, launched: Launched, least: Array | float = 0.0
+) -> Array:
     """Requests that fit in the cache of one attention group, on average in the steady state.
 
+    The peak of activations is the largest of lines a + b n in the number n of requests that the
+    server is ``launched`` for; a line leaves room for (free - a) / (cache of a request + b).
     ``least``: share of the visible memory that the cache has at least.
     """
-    cache = chip.available - chip.cache.shared(lengths.common)
-    cache = jnp.maximum(cache, least * chip.visible)
     tokens = lengths.isl + lengths.held * lengths.osl - lengths.common
-    return cache / chip.cache.on_average(tokens)
+    cache, each = chip.cache.on_average(tokens), chip.each
+    free = chip.available + chip.activations - chip.cache.shared(lengths.common)
+    sequences, own, least_tokens, prompt, fed = launched
+    lines = ((least_tokens, jnp.zeros_like(own)), (prompt + fed * sequences, fed * own))
+    held = [
+        jnp.maximum(free - rate * fixed - more * sequences, least * chip.visible)
+        / (cache + rate * growing + more * own)
+        for fixed, growing in lines
+        for rate, more in ((each.inside, 0.0), (each.end, each.sampled))
+    ]
+    return reduce(jnp.minimum, held)

@@ -5,14 +5,13 @@ import os
 from collections.abc import Mapping, Sequence
 
 from infer_jax.catalog import Model, System
-from infer_jax.estimators.serving.engines import BUDGET
 from infer_jax.launch.checkpoints import ModelCheckpoint, checkpoint
 from infer_jax.launch.commands import obstacles
 from infer_jax.launch.servers import Instance, LaunchedService, traits
 from infer_jax.planning import Degrees, Layout, machine, pools_of
 from infer_jax.specs import UNBOUNDED, Architecture
 
-SELDOM = 1e-3  # share of time in which more requests may be in flight than the server admits
+SLOTS = 1024  # vLLM's default of max_num_seqs, as the estimator has it
 
 
 def service(
@@ -24,15 +23,18 @@ def service(
     lengths: tuple[float, float],
     formats: tuple[str | None, str | None] = (None, None),
     draft: str | None = None,
-    most: float | None = None,
+    most: float = 0.0,
     longest: tuple[float, str] | None = None,
+    *,
+    arriving: bool = False,
 ) -> LaunchedService:
     """A plan as the model, lengths and instances that servers are started with.
 
-    ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``: see
-    ``instances``; ``lengths``: tokens of prompt and output; ``formats``: requested for weights and
-    cache; ``draft``: the draft model; ``longest``: tokens of the longest request, and in words
-    which share of requests is no longer ("" where all are equal); None: isl + osl.
+    ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``,
+    ``arriving``: see ``instances``; ``lengths``: tokens of prompt and output; ``formats``:
+    requested for weights and cache; ``draft``: the draft model; ``longest``: tokens of the longest
+    request, and in words which share of requests is no longer ("" where all are equal); None:
+    isl + osl.
     """
     machines = [machine(system.hardware, system.title) for system in systems]
     load, drafter = checkpoint(config, *formats), checkpoint(draft) if draft else None
@@ -42,14 +44,14 @@ def service(
     tokens, within = longest or (sum(lengths), "")
     tokens = math.ceil(tokens - 1e-6)
     context = int(min(tokens, known["limit"])) if within else tokens
-    running = instances(degrees, batch, machines, most)
+    running = instances(degrees, batch, machines, most, arriving=arriving)
     running = _sharing(running) if len(systems) == 1 else running
     return LaunchedService(
         load,
         running,
         isl=math.ceil(lengths[0]),
         context=context,
-        comments=tuple(_comments(context, tokens, within, running[-1], batch, most)),
+        comments=tuple(_comments(context, tokens, within, running[-1], batch)),
         draft=drafter.repository if drafter else "",
         **known,
     )
@@ -92,13 +94,16 @@ def instances(
     degrees: Degrees,
     batch: float,
     machines: Sequence[tuple[int, str]],
-    most: float | None = None,
+    most: float = 0.0,
+    *,
+    arriving: bool = False,
 ) -> tuple[Instance, ...]:
     """The instances of a plan: one kind, or a prefill and a decode pool.
 
     ``batch``: requests in flight in an instance (of two pools: in a decode instance). ``machines``:
-    (GPUs of a machine, maker) of each pool. ``most``: the most requests that a group may run where
-    the number in flight varies, infinite for ``places`` of its mean; None: as many as the batch.
+    (GPUs of a machine, maker) of each pool. ``most``: the most requests that a group may run, where
+    it is given; else its share of the batch, or vLLM's default where requests are ``arriving`` at
+    random at one kind of instance.
 
     >>> degrees = {"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}
     >>> instances(degrees, 30, [(8, "")])[0].copies
@@ -107,12 +112,12 @@ def instances(
     pools = pools_of(degrees)
     if len(pools) == 1:
         copies = pools[0].get("replicas", 1)
-        return (_instance(pools[0], batch, copies, machines[0], most=most),)
+        return (_instance(pools[0], batch, copies, machines[0], most, arriving=arriving),)
     first, second = pools
     ends = machines[0], machines[-1]
     return (
-        _instance(first, first["batch"], first["instances"], ends[0], role="prefill"),
-        _instance(second, batch, second["instances"], ends[1], role="decode", most=most),
+        _instance(first, first["batch"], first["instances"], ends[0], most, role="prefill"),
+        _instance(second, batch, second["instances"], ends[1], most, role="decode"),
     )
 
 
@@ -121,13 +126,16 @@ def _instance(
     batch: float,
     copies: float,
     machine: tuple[int, str],
+    most: float,
+    *,
     role: str = "",
-    most: float | None = None,
+    arriving: bool = False,
 ) -> Instance:
     chunk = float(degrees.get("chunk", math.inf))
     chunk = chunk if chunk < UNBOUNDED else math.inf
-    # with random arrivals, passes are filled up to a token budget
-    opened = most is not None and not role
+    drafts = int(degrees.get("drafts", 0))
+    if arriving and not most:  # no more than a pass has tokens for
+        most = min(SLOTS, chunk // (1 + drafts))
     return Instance(
         tp=int(degrees["tp"]),
         groups=int(degrees["attention_dp"]),
@@ -136,12 +144,12 @@ def _instance(
         copies=int(copies),
         requests=max(math.ceil(batch - 1e-9), 1),
         chunk=chunk,
-        drafts=int(degrees.get("drafts", 0)),
+        drafts=drafts,
         role=role,
         machine=machine[0],
         maker=machine[1],
-        most=_most(batch / int(degrees["attention_dp"]), most),
-        tokens=int(min(chunk, BUDGET)) if opened else 0,
+        most=int(most),
+        arriving=arriving,
     )
 
 
@@ -154,39 +162,16 @@ def _sharing(running: tuple[Instance, ...]) -> tuple[Instance, ...]:
     return running[0]._replace(first=0), running[1]._replace(first=gpus[0])
 
 
-def places(mean: float) -> int:
-    """Requests in flight that are exceeded at most ``SELDOM`` of the time, from their mean.
-
-    Their number is taken as geometric, P(N > n) = (m / (1 + m))^(n + 1): that of an M/G/1 queue
-    that shares its processor (L. Kleinrock, Queueing Systems II, 1976, section 4.4), where a
-    request more slows all others in proportion. A server that batches slows them less, and its
-    number spreads less, down to the Poisson one of M/G/infinity.
-
-    >>> places(12.7)
-    91
-    """
-    return max(math.ceil(math.log(SELDOM) / math.log(mean / (1.0 + mean)) - 1.0), 1)
-
-
-def _most(mean: float, most: float | None) -> int:
-    if most is None:
-        return 0
-    return int(most) if math.isfinite(most) else places(max(mean, SELDOM))
-
-
-def _comments(
-    held: int, tokens: int, within: str, one: Instance, batch: float, most: float | None
-) -> list[str]:
+def _comments(held: int, tokens: int, within: str, one: Instance, batch: float) -> list[str]:
     """Comments on lengths and request limits of a command that differ from the plan's."""
     comments: list[str] = []
     if within and held < tokens:
         comments.append(f"context {held}: the model's; {within} take up to {tokens} tokens")
     elif within:
         comments.append(f"context {held}: {within} are no longer, prompt and output")
-    if most is not None and math.isinf(most):
+    if one.arriving:
         comments.append(
-            f"at most {one.each} requests in a group: {batch / one.groups:.3g} requests in flight "
-            f"in the mean, and {one.each} or fewer {100 * (1 - SELDOM):.3g} % of the time if their "
-            "number is geometric"
+            f"at most {one.each} requests run in a group; "
+            f"{batch / one.groups:.3g} requests in flight in the mean"
         )
     return comments

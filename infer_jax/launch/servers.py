@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypedDict
 
 from infer_jax.compiling import once
-from infer_jax.estimators.serving.engines import BUDGET
+from infer_jax.estimators.serving.engines import BUDGET, RULES
 from infer_jax.launch.checkpoints import ModelCheckpoint
 from infer_jax.physics import attention as att
 from infer_jax.planning import machines
@@ -20,9 +20,9 @@ class Instance(NamedTuple):
     """One kind of server of a plan; degrees as in ``estimators.serving.Deployment``.
 
     ``requests``: in flight in one instance (of a prefill pool: prompts in all its stages);
-    ``most``: the most that an attention group may run, 0 for its share of ``requests``; ``tokens``:
-    token budget of a group's pass, 0 for a chunk and one token of each decoding request; ``chunk``:
-    most prompt tokens of a pass, infinite for whole prompts; ``role``: "", "prefill" or "decode";
+    ``most``: the most that an attention group may run, 0 for its share of ``requests``;
+    ``arriving``: requests come at random, and none are kept in flight; ``chunk``: tokens of a pass,
+    infinite for the engine's own; ``role``: "", "prefill" or "decode";
     ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known; ``first``: number
     of the instance's first GPU in a machine that both pools share, -1 where they share none.
     """
@@ -39,7 +39,7 @@ class Instance(NamedTuple):
     machine: int = machines.MACHINE
     maker: str = "NVIDIA"
     most: int = 0
-    tokens: int = 0
+    arriving: bool = False
     first: int = -1
 
     @property
@@ -176,17 +176,18 @@ def formats_missing(
     return reasons
 
 
-def budget(one: Instance, service: LaunchedService, *, whole: bool = False) -> int:
-    """Token budget of a pass of one attention group: prompt tokens and those of decoding requests.
+def budget(one: Instance, service: LaunchedService, engine: str) -> int:
+    """Tokens of a pass of one attention group, as the estimator counts its time and memory.
 
-    Where the plan gives none and passes mix both, the budget that the estimator assumes for the
-    engine; ``whole``: with room for at least one whole prompt.
+    The plan's, or the engine's own, with a whole prompt beside the tokens that decode where the
+    engine takes it whole; never less than the tokens that decode, or the prompts of a prefill pool.
     """
-    if one.tokens:
-        return max(one.tokens, one.each)
-    prompts = service.isl * one.prompts
-    decoding = 0 if one.role == "prefill" else one.each * (1 + one.drafts)
-    if not one.role and one.chunk == math.inf:
-        return max(int(BUDGET), decoding + (prompts if whole else 0))
-    prompt = prompts if one.chunk >= prompts else int(one.chunk)
-    return max(prompt + decoding, one.each)
+    rules = RULES[engine]
+    if one.role == "prefill":
+        decoding, prompts = 0, service.isl * one.prompts
+    else:
+        decoding = one.each * (1 + one.drafts)
+        prompts = service.isl if rules.get("whole") and not (one.role or one.arriving) else 0
+    if one.chunk < math.inf:
+        return int(max(one.chunk, decoding))
+    return int(max(rules.get("budget", BUDGET), decoding + prompts))

@@ -5,15 +5,13 @@ exclude each other in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggre
 validation hooks).
 """
 
-import math
-
-from infer_jax.estimators.serving.engines import RULES
 from infer_jax.launch.servers import (
     PORTS,
     Instance,
     Launch,
     LaunchedService,
     Step,
+    budget,
     formats_missing,
     missing,
 )
@@ -96,11 +94,10 @@ def _flags(one: Instance, service: LaunchedService) -> list[object]:
     flags += ["--context-length", service.context]
     # both are divided among the attention groups by the server
     flags += ["--max-running-requests", one.each * one.groups]
-    chunk = one.chunk if one.role or one.chunk < math.inf else RULES["sglang"]["budget"]
-    whole = chunk >= service.isl
-    flags += ["--chunked-prefill-size", -1 if whole else int(chunk) * one.groups]
+    tokens = budget(one, service, "sglang")
+    flags += ["--chunked-prefill-size", -1 if tokens >= service.isl else tokens * one.groups]
     if one.role == "prefill":
-        flags += ["--max-prefill-tokens", service.isl * one.prompts]
+        flags += ["--max-prefill-tokens", tokens]
     if load.cast:
         flags += ["--quantization", CASTS[load.cast]]
     if load.cache:

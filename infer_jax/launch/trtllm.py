@@ -69,7 +69,7 @@ def _step(one: Instance, service: LaunchedService, files: dict[str, str]) -> Ste
         flags += ["--ep_size", one.ep]
     nodes = machines(one)
     flags += ["--max_seq_len", service.context, "--max_batch_size", one.each]
-    flags += ["--max_num_tokens", budget(one, service, whole=True)]
+    flags += ["--max_num_tokens", budget(one, service, "trtllm")]
     flags += ["--port", PORTS[one.role]] if one.role else []
     flags += ["--config", _file(one)] if _file(one) in files else []
     flags += ["--trust_remote_code"] if load.code else []
@@ -90,7 +90,7 @@ def _file(one: Instance) -> str:
 def _yaml(one: Instance, service: LaunchedService) -> str:
     """The settings that have no command-line option, as YAML."""
     lines = ["enable_attention_dp: true"] if one.groups > 1 else []
-    if one.chunk < service.isl:
+    if budget(one, service, "trtllm") < service.isl:
         lines.append("enable_chunked_prefill: true")
     if service.checkpoint.cache:
         lines += ["kv_cache_config:", f"  dtype: {service.checkpoint.cache}"]

@@ -97,7 +97,7 @@ def _flags(one: Instance, service: LaunchedService) -> list[object]:
         flags += ["--enable-expert-parallel"]
     flags += ["--max-model-len", service.context]
     flags += ["--max-num-seqs", one.each]
-    flags += ["--max-num-batched-tokens", budget(one, service)]
+    flags += ["--max-num-batched-tokens", budget(one, service, "vllm")]
     if load.cast:
         flags += ["--quantization", CASTS[load.cast]]
     if load.cache:

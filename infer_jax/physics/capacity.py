@@ -4,6 +4,8 @@ Weights and activations are of a chip that holds the most: of the longest pipeli
 of the vocabulary tables at an end of the pipeline, which samples.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -57,10 +59,24 @@ def weight_bytes(
     }
 
 
-def activation_peak(
-    model: Resident, ranks: Ranks, tokens: Array, sequences: Array, logit_bytes: Array
-) -> Array:
-    """Bytes of activations at the peak of a pass of ``tokens`` tokens, ``sequences`` sampled.
+class Activations(NamedTuple):
+    """Bytes of activations of a pass: of a token ``inside`` the widest layer and at the ``end``.
+
+    ``sampled``: of the logits of a sequence, at the end.
+    """
+
+    inside: Array
+    end: Array
+    sampled: Array
+
+    def peak(self, tokens: Array, sequences: Array) -> Array:
+        """Bytes at the peak of a pass of ``tokens`` tokens, of which ``sequences`` are sampled."""
+        end = self.end * tokens + self.sampled * jnp.minimum(sequences, tokens)
+        return jnp.maximum(self.inside * tokens, end)
+
+
+def activations(model: Resident, ranks: Ranks, logit_bytes: Array) -> Activations:
+    """Bytes of activations of a token and of a sampled sequence.
 
     max over layers of expert workspace + max(inside the widest layer, hidden states + logits):
     inside a layer, a token has ``ALIVE`` model widths and the in- and outputs of the hidden
@@ -70,13 +86,15 @@ def activation_peak(
     Source: the profiling pass of vLLM, v1/worker/gpu_model_runner.py (v0.19).
     """
     size, space, tp = model.activation, model.layers.space, ranks.tp
-    hidden = tokens * model.width * size
+    hidden = model.width * size
     widest = jnp.max(jnp.maximum(space.mixing, space.feeding), axis=-1) / tp
-    inside = tokens * size * (widest + ALIVE * model.width)
-    end = hidden + jnp.minimum(sequences, tokens) * model.tables.vocabulary * logit_bytes
-    received = jnp.where(ranks.stages > 1.0, 2.0 * hidden, 0.0)
-    workspace = tokens * size * jnp.max(_workspace_width(model.layers, tp), axis=-1)
-    return workspace + jnp.maximum(inside, end) + received
+    workspace = size * jnp.max(_workspace_width(model.layers, tp), axis=-1)
+    always = workspace + jnp.where(ranks.stages > 1.0, 2.0 * hidden, 0.0)
+    return Activations(
+        inside=always + size * (widest + ALIVE * model.width),
+        end=always + hidden,
+        sampled=model.tables.vocabulary * logit_bytes,
+    )
 
 
 def _workspace_width(layers: Layer, tp: Array) -> Array:

@@ -92,6 +92,8 @@ class MemoryResult(Pictured):
             "ep": self.plan.ep,
             "gpu_memory_utilization": self.engine.utilization,
             "max_model_len_tokens": self.engine.context,
+            "max_num_seqs": self.engine.sequences,
+            "max_num_batched_tokens": self.engine.batched_tokens,
             "fits": bool(held.fits),
             "slack_bytes": held.slack,
             "weights": {f"{kind}_bytes": x for kind, x in held.weights.items()},
@@ -212,8 +214,8 @@ def memory(
     kv_dtype: str | None = None,
     gpu_memory_utilization: float | None = None,
     max_model_len: float | None = None,
-    max_num_batched_tokens: float = float(DEFAULTS.batched_tokens),
-    max_num_seqs: float = float(DEFAULTS.sequences),
+    max_num_batched_tokens: float | None = None,
+    max_num_seqs: float | None = None,
     block_size: float = float(DEFAULTS.block),
     batch: float | None = None,
     isl: float = 4096,
@@ -244,23 +246,33 @@ def memory(
     if batch is not None:
         inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
     engine, overheads = server_settings(asked.system)
+    served = _serving(asked.system).chosen_engine
+    group = either(batch, 1.0) / split[2]
+    tokens = either(max_num_batched_tokens, float(served.budget))
+    slots = min(float(engine.sequences), tokens) if batch is None else max(group, 1.0)
+    slots = either(max_num_seqs, slots)
+    if max_num_batched_tokens is None:  # of a server for these requests, as ``estimate`` has it
+        prompt = isl + slots if batch is not None and float(served.whole) else slots
+        tokens = max(tokens, prompt)
     engine = engine.with_(
         context=either(max_model_len, longest),
-        batched_tokens=max_num_batched_tokens,
-        sequences=max_num_seqs,
+        batched_tokens=tokens,
+        sequences=slots,
         block=block_size,
     )
     if gpu_memory_utilization is not None:
         engine = engine.with_(utilization=gpu_memory_utilization)
-    held_output = _serving(asked.system).chosen_engine.held_output
-    lengths = MeanLengths(*(jnp.asarray(x) for x in (isl, osl, held_output, 0.0)))
-    group = jnp.asarray(min(either(batch, 1.0) / split[2], max_num_seqs))
-    held, cache = once(_memory, arch, asked.hardware, plan, engine, overheads, lengths, group)
-    filled = None if batch is None else _batch(batch, isl, osl, held, cache)
+    lengths = MeanLengths(*(jnp.asarray(x) for x in (isl, osl, served.held_output, 0.0)))
+    given = arch, asked.hardware, plan, engine, overheads, lengths, jnp.asarray(group)
+    held, cache = once(_memory, *given)
+    filled = None if batch is None else _batch(batch, isl, osl, held, cache, group <= slots)
     notes = [
-        "Per GPU; cache tokens and concurrency are of one group of tp x pp GPUs.",
+        f"Per GPU of a server of --max-num-seqs {slots:,.12g} and --max-num-batched-tokens "
+        f"{tokens:,.12g}; cache tokens and concurrency are of one group of tp x pp GPUs.",
         *[note for note in asked.notes if "USD/h" not in note],
     ]
+    if group > slots:
+        notes.insert(0, f"At most {slots * split[2]:,.12g} of {batch:,.12g} requests run at once.")
     return MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
 
 
@@ -275,11 +287,14 @@ def _serving(system: System) -> Serving:
     return Serving.of().fitted(system.coefficients.get("serving", {}))
 
 
-def _batch(batch: float, isl: float, osl: float, held: StartupMemory, cache: Filled) -> Batch:
+def _batch(
+    batch: float, isl: float, osl: float, held: StartupMemory, cache: Filled, runs: bool
+) -> Batch:
+    """What a batch fills; ``runs``: the server runs so many at once."""
     fixed, budget = float(held.budget - held.available), float(held.budget)
     average, most = float(cache.average), float(cache.most)
     used = fixed + average
-    return Batch(batch, isl, osl, average, most, used, fixed + most, used <= budget)
+    return Batch(batch, isl, osl, average, most, used, fixed + most, runs and used <= budget)
 
 
 def _memory(

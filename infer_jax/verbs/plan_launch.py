@@ -1,6 +1,5 @@
 """The launch commands of a plan as text, or why an engine has none."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 from infer_jax.launch import ENGINES, Launch, LaunchedService, launches, service
@@ -26,9 +25,10 @@ def service_of(choice: Choice, question: Question, plans: Plans) -> LaunchedServ
         (choice.isl, choice.osl),
         (plans.formats[choice.formats], question.target.kv_dtype),
         question.draft,
-        # with random arrivals more requests may be in flight than the mean number
-        None if question.asked.rate is None else most if most < UNBOUNDED else math.inf,
+        most if most < UNBOUNDED else 0.0,
         longest=(question.requests.longest, question.requests.within),
+        # with random arrivals more requests may be in flight than the mean number
+        arriving=question.asked.rate is not None,
     )
 
 

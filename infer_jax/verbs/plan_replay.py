@@ -188,9 +188,7 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     service = service_of(choice, question, plans)
     instance, work = service.instances[0], question.requests.work
     engine = inputs.engine(pool.side.serving)
-    tokens = budget(instance, service)
-    if engine == "sglang" and instance.chunk >= service.isl:
-        tokens = max(tokens, PREFILL)
+    tokens = budget(instance, service, engine)
     degrees = {name: float(given.get(name, 1.0)) for name in ("tp", "ep")}
     drafts = of_plan(question.drafts, given.get("drafts", 0.0))
     loop = None if question.asked.rate is not None else max(round(choice.batch), 1)
@@ -230,9 +228,6 @@ def _pooled(question: Question, plans: Plans, choice: Choice, most: float) -> Ti
     except InputError as error:
         return f"{error.field} {error.value}, where allowed is {error.allowed}"
     return _times(*found, asked.output)
-
-
-PREFILL = 16384  # SGLang's max_prefill_tokens, which alone bounds a pass of whole prompts
 
 
 def _drawn(question: Question, count: int, loop: int | None, copies: float) -> Arriving:

@@ -34,7 +34,10 @@ def pair_or_why(
         if max(prefill.get(name, 1.0), decode.get(name, 1.0)) > 1:
             return what
     service, work = service_of(choice, question, plans), question.requests.work
-    sizes = [Sizes(float(x.each), float(budget(x, service)), None, None) for x in service.instances]
+    sizes = [
+        Sizes(float(x.each), float(budget(x, service, ENGINE)), None, None)
+        for x in service.instances
+    ]
     split = PoolSplit(prefill["tp"], prefill["instances"], decode["tp"], decode["instances"])
     try:
         return pair_of(

@@ -275,7 +275,7 @@ def _priced(
 ) -> tuple[Mixed, Array, Array, Array]:
     """What passes cost; bytes of a chip left for the cache and of a request; seconds in front."""
     c = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
-    chip = footprint.account(*memory.account_inputs(c))
+    chip = footprint.account(*memory.account_inputs(c, memory.server(c, memory.arriving(c))))
     return mixed(c), chip.available, chip.at_its_end(length), model.front_time(plan)
 
 
@@ -285,5 +285,5 @@ def _priced_ranks(
 ) -> tuple[Ranked, Array, Array, Array]:  # fmt: skip
     """The same of attention ranks that share experts."""
     c = model.context(shape(arch), hardware, plan)
-    chip = footprint.account(*memory.account_inputs(c))
+    chip = footprint.account(*memory.account_inputs(c, memory.server(c, memory.arriving(c))))
     return ranked(c), chip.available, chip.at_its_end(length), model.front_time(plan)

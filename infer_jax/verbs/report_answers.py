@@ -195,6 +195,7 @@ def again(answers: ReportData, verb: str) -> str:
     if verb == "memory":
         engine = answers.engine
         given |= split | {"max-model-len": engine.context, "max-num-seqs": engine.sequences}
+        given |= {"max-num-batched-tokens": engine.batched_tokens}
         return command(verb, config, given)
     given |= {"isl": work.isl, "osl": work.osl, "price": price}
     if verb in ("estimate", "sensitivity"):

@@ -13,8 +13,10 @@ from infer_jax.estimators.estimate import decode_context, fresh_tokens
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
+from infer_jax.estimators.serving import Serving
 from infer_jax.footprint import memory as held_by
 from infer_jax.launch import launches, service
+from infer_jax.launch.servers import budget
 from infer_jax.pages.tradeoff import Plotted, Tradeoff
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
@@ -53,8 +55,11 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
     )
     engine, overheads = server_settings(asked.system)
     # the memory of the server that the launch commands start
-    context, most = float(work.isl + work.osl), float(wanted.instances[-1].each)
-    engine = engine.with_(context=context, sequences=most)
+    last = wanted.instances[-1]
+    server = inputs.engine(fitted) if isinstance(fitted, Serving) else "vllm"
+    tokens = budget(last, wanted, server)
+    context, most = float(work.isl + work.osl), float(last.each)
+    engine = engine.with_(context=context, sequences=most, batched_tokens=float(tokens))
     pools = [] if chosen.prefill is None else [trust_of_pools()]
     return ReportData(
         picked=picked,

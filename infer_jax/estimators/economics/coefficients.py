@@ -91,9 +91,11 @@ def one_chip_memory(
     degrees = resident.Ranks(ranks.stage / groups, groups, ranks.stages)
     usual, held = footprint.default_numbers, resident.resident(arch)
     server = usual(footprint.EngineSettings) if model.server is None else model.server
+    requests = forward.sequences / groups
+    server = footprint.Launched.in_flight(server).settings(server, requests)
     chip = footprint.account(held, hardware, degrees, server, usual(footprint.Overheads))
     each = chip.cache.on_average(forward.cached_tokens + forward.new_tokens)
-    need = chip.fixed + forward.sequences / groups * each
+    need = chip.fixed + requests * each
     return Limit(need=need, capacity=chip.budget * (1.0 - model.headroom))
 
 

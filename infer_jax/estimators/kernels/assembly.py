@@ -12,7 +12,7 @@ from infer_jax.estimators.kernels.efficiency import MEASURED
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.footprint import EngineSettings, Overheads
+from infer_jax.footprint import EngineSettings, Launched, MeanLengths, Overheads
 from infer_jax.physics.decoder import total
 from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
@@ -56,12 +56,18 @@ def corrected(
 
 
 def _account(
-    model: Coefficients, arch: Architecture, hardware: Hardware, plan: KernelsPlan
-) -> footprint.Account:
-    """The memory of one GPU as vLLM divides it, before any request arrives."""
+    model: Coefficients,
+    arch: Architecture,
+    hardware: Hardware,
+    plan: KernelsPlan,
+    requests: Array | float = 1.0,
+) -> tuple[footprint.Account, Launched]:
+    """The memory of one GPU as vLLM divides it, and how it is started for a group's requests."""
     ranks, usual = Ranks(plan.tp, plan.ep, plan.pp), footprint.default_numbers
     server = usual(EngineSettings) if model.server is None else model.server
-    return footprint.account(resident(arch), hardware, ranks, server, usual(Overheads))
+    launched = Launched.in_flight(server)
+    server = launched.settings(server, requests)
+    return footprint.account(resident(arch), hardware, ranks, server, usual(Overheads)), launched
 
 
 def _room(
@@ -72,9 +78,10 @@ def _room(
     plan: KernelsPlan,
 ) -> Limit:
     """Bytes of one GPU: weights, activations and reserve, and the cache of its sequences."""
-    gpu = _account(model, arch, hardware, plan)
+    requests = forward.sequences / plan.ep
+    gpu, _ = _account(model, arch, hardware, plan, requests)
     each = gpu.cache.on_average(forward.cached_tokens + forward.new_tokens)
-    return Limit(need=gpu.fixed + forward.sequences / plan.ep * each, capacity=gpu.budget)
+    return Limit(need=gpu.fixed + requests * each, capacity=gpu.budget)
 
 
 def largest_batch(
@@ -92,11 +99,12 @@ def largest_batch(
         )
         job = _job(model, arch, hardware, blank, plan, "decode")
         held = budget(job)
-        room, each = held.space, held.token * tokens + held.state
+        room = jnp.maximum(held.space, 0.0) / (held.token * tokens + held.state)
     else:
-        gpu = _account(model, arch, hardware, plan)
-        room, each = gpu.available, gpu.cache.on_average(tokens)
-    return plan.ep * jnp.floor(jnp.maximum(room, 0.0) / each)
+        gpu, launched = _account(model, arch, hardware, plan)
+        lengths = MeanLengths(workload.isl, workload.osl, held=1.0)
+        room = footprint.requests_held(gpu, lengths, launched)
+    return plan.ep * jnp.floor(room)
 
 
 def _measured(model: Coefficients, in_order: list[dict[str, Kernel]]) -> dict[str, Limit]:

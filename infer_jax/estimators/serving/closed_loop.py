@@ -147,7 +147,7 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     first, fed, kept = engine.prefill_first > 0.5, 1.0 + plan.drafts, kept_tokens(c)
     # above 0, so that TPOT is defined for an output of one token
     later = jnp.maximum(osl - 1.0, 1e-3)
-    room = memory.room(c, isl, osl, work.common * prefix)
+    room = memory.room(c, isl, osl, work.common * prefix, work.batch / plan.attention_dp)
     run = running(jnp.maximum(work.batch, 1e-3), room.places, c.model.admission_sharpness)
     group = jnp.maximum(run / plan.attention_dp, 1.0)
 

@@ -11,26 +11,62 @@ from jax import Array
 from infer_jax import footprint
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving.context import Context
-from infer_jax.footprint import Account, Drafter, EngineSettings, MeanLengths, Overheads
+from infer_jax.footprint import (
+    Account,
+    Drafter,
+    EngineSettings,
+    Launched,
+    MeanLengths,
+    Overheads,
+)
 from infer_jax.physics.resident import Ranks, Resident
 from infer_jax.specs import UNBOUNDED, Hardware
 
 
-def server(c: Context) -> EngineSettings:
-    """The settings a server is started with under a plan; vLLM's defaults where it gives none."""
-    plan, model, usual = c.plan, c.model, footprint.default_numbers(EngineSettings)
-    tokens, sequences = usual.batched_tokens, usual.sequences
-    return usual.replace(
-        visible=model.visible,
-        utilization=model.usable_memory,
-        batched_tokens=jnp.where(plan.chunk < UNBOUNDED, plan.chunk, tokens),
-        sequences=jnp.where(plan.max_sequences < UNBOUNDED, plan.max_sequences, sequences),
-        block=plan.block,
+def pass_tokens(c: Context) -> Array:
+    """Tokens of a pass of an attention group where no whole prompt needs more."""
+    return jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, c.engine.budget)
+
+
+def slots(c: Context) -> Array:
+    """Requests that a group runs at most where none are kept in flight: vLLM's default of 1024.
+
+    No more than a pass has tokens for.
+    """
+    usual = footprint.default_numbers(EngineSettings).sequences
+    usual = jnp.minimum(usual, pass_tokens(c) / (1.0 + c.plan.drafts))
+    return jnp.where(c.plan.max_sequences < UNBOUNDED, c.plan.max_sequences, usual)
+
+
+def arriving(c: Context) -> Launched:
+    """How a server of requests that come at random is launched."""
+    own = jnp.zeros_like(c.plan.chunk)
+    return Launched(slots(c), own, pass_tokens(c), own, 1.0 + c.plan.drafts)
+
+
+def in_flight(c: Context, prompt: Array, fed: Array | None = None) -> Launched:
+    """How a server of a fixed number of requests is launched: for as many as there are.
+
+    ``prompt``: tokens of a prompt, beside those that decode in a pass of an engine that takes it
+    whole; ``fed``: tokens of a sequence in a pass.
+    """
+    whole = jnp.where(c.plan.chunk < UNBOUNDED, 0.0, c.engine.whole)
+    own = jnp.where(c.plan.max_sequences < UNBOUNDED, 0.0, 1.0)
+    given = (1.0 - own) * c.plan.max_sequences
+    fed = 1.0 + c.plan.drafts if fed is None else fed
+    return Launched(given, own, pass_tokens(c), whole * prompt, fed)
+
+
+def server(c: Context, launched: Launched, requests: Array | float = 1.0) -> EngineSettings:
+    """The settings with which a server is launched for these requests of an attention group."""
+    usual = footprint.default_numbers(EngineSettings).replace(
+        visible=c.model.visible, utilization=c.model.usable_memory, block=c.plan.block
     )
+    return launched.settings(usual, requests)
 
 
 def account_inputs(
-    c: Context,
+    c: Context, settings: EngineSettings
 ) -> tuple[Resident, Hardware, Ranks, EngineSettings, Overheads, Drafter]:
     """What ``footprint.account`` reads of a model, its server and the plan."""
     plan, held = c.plan, c.shape.resident
@@ -39,7 +75,7 @@ def account_inputs(
         held = held._replace(layers=held.layers._replace(experts=held.layers.experts + more))
     ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
     drafter = Drafter(c.drafting, None if c.draft is None else c.draft.shape.resident)
-    return held, c.hardware, ranks, server(c), c.model.overheads, drafter
+    return held, c.hardware, ranks, settings, c.model.overheads, drafter
 
 
 def cache_bytes(c: Context, tokens: Array) -> Array:
@@ -63,18 +99,27 @@ class Room(NamedTuple):
     places: Array
 
 
-def room(c: Context, isl: Array, osl: Array, common: Array) -> Room:
-    """The room for requests of these mean lengths, ``common`` tokens shared by all of a group."""
-    chip = footprint.account(*account_inputs(c))
+def room(c: Context, isl: Array, osl: Array, common: Array, batch: Array | None = None) -> Room:
+    """The room for requests of these mean lengths, ``common`` tokens shared by all of a group.
+
+    ``batch``: requests in flight in a group; None: they come at random.
+    """
+    launched = arriving(c) if batch is None else in_flight(c, isl)
+    settings = server(c, launched, 1.0 if batch is None else batch)
+    chip = footprint.account(*account_inputs(c, settings))
     lengths = MeanLengths(isl, osl, c.engine.held_output, common)
-    held = footprint.requests_held(chip, lengths, c.model.least_memory)
+    held = footprint.requests_held(chip, lengths, launched, c.model.least_memory)
     each = jnp.minimum(held, c.plan.max_sequences)
     return Room(chip, lengths, held, places=jnp.maximum(c.plan.attention_dp * each, 1.0))
 
 
-def limit(c: Context, sequences: Array, context: Array) -> Limit:
-    """Bytes of one chip: weights, activations and reserve, and the cache of ``sequences``."""
-    chip = footprint.account(*account_inputs(c))
+def limit(c: Context, sequences: Array, context: Array, fed: Array) -> Limit:
+    """Bytes of one chip: weights, activations and reserve, and the cache of ``sequences``.
+
+    ``fed``: tokens of each in the server's largest pass.
+    """
+    launched = in_flight(c, jnp.zeros_like(fed), fed)
+    chip = footprint.account(*account_inputs(c, server(c, launched, sequences)))
     return Limit(need=chip.fixed + sequences * chip.cache.on_average(context), capacity=chip.budget)
 
 

@@ -39,7 +39,8 @@ def one_pass(c: Context, forward: ForwardPass) -> Pass:
     plan, model, new = c.plan, c.model, forward.new_tokens
     sequences = forward.sequences / plan.attention_dp
     micro = micro_batch(c, sequences)
-    decodes = new <= model.decode_tokens
+    decodes, context = new <= model.decode_tokens, forward.cached_tokens + new
+    verified = jnp.maximum(new, 1.0 + plan.drafts)
     kinds = (
         pass_terms.joined(
             pass_terms.decode_attention(c, micro, new, forward.cached_tokens),
@@ -57,7 +58,8 @@ def one_pass(c: Context, forward: ForwardPass) -> Pass:
     spent = pass_terms.joined(through, apart)
     spent = spent.times(jnp.where(decodes, model.decode_factor, model.first_factor))
     limits = {
-        "memory": memory.limit(c, sequences, forward.cached_tokens + new),
+        # a prompt may come without the part that is cached
+        "memory": memory.limit(c, sequences, context, jnp.where(decodes, verified, context)),
         "expert ranks": memory.expert_ranks(c),
     }
     mfu = pass_terms.ideal(c, micro * new) / spent.time

@@ -82,14 +82,12 @@ def vllm(result, one, plan):
     assert number(result, "--max-model-len") == plan.context
     tokens = number(result, "--max-num-batched-tokens")
     assert tokens >= number(result, "--max-num-seqs")  # vllm/config/scheduler.py refuses less
-    decoding = 0 if one.role == "prefill" else math.ceil(one.requests / one.groups)
-    most = tokens - decoding * (1 + one.drafts)
     stages = one.groups * one.pp  # of a pool that prefills each has a pass of its own
-    prompts = math.ceil(one.requests / stages) if one.role == "prefill" else 1
-    if one.role or one.chunk < math.inf:
-        assert most == (min(one.chunk, ISL * prompts))
-    else:  # as the estimator takes vLLM's passes to be
-        assert tokens == max(8192, decoding * (1 + one.drafts))
+    needed = math.ceil(one.requests / one.groups) * (1 + one.drafts)
+    if one.role == "prefill":
+        needed = ISL * math.ceil(one.requests / stages)
+    # as the estimator takes vLLM's passes to be: the plan's tokens, or the engine's 8192
+    assert tokens == max(min(one.chunk, 8192), needed)
     assert result["model"] == plan.checkpoint.repository
     assert bool(plan.checkpoint.cast) == ("--quantization" in result)
     assert bool(plan.checkpoint.cache) == ("--kv-cache-dtype" in result)
@@ -273,21 +271,20 @@ def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_me
     degrees = {"tp": 8, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
     machine = [(8, "NVIDIA")]
     (closed,) = instances(degrees, 12.7, machine)
-    (opened,) = instances(degrees, 12.7, machine, math.inf)
-    (limited,) = instances(degrees, 12.7, machine, 64.0)
-    # places that a geometric number of that mean exceeds for a thousandth of the time, added up
-    share, ratio = 0.0, 12.7 / 13.7
-    for enough in range(1000):
-        share += (1.0 - ratio) * ratio**enough
-        if share >= 0.999:
-            break
-    assert (closed.each, opened.each, limited.each) == (13, enough, 64)
+    (opened,) = instances(degrees, 12.7, machine, arriving=True)
+    (limited,) = instances(degrees, 12.7, machine, 64.0, arriving=True)
+    # max_num_seqs of vLLM, vllm/config/scheduler.py and arg_utils.py, with which it is computed
+    assert (closed.each, opened.each, limited.each) == (13, 1024, 64)
     (asked,) = instances(degrees, 12.7, machine, 2048.0)
     assert asked.each == 2048  # the plan is computed with it
     # passes of as many tokens as the open loop is computed with, chunk or not
-    cut = {**degrees, "chunk": 2048.0}
-    tokens = [budget(one, PLAIN) for one in (opened, *instances(cut, 12.7, machine, math.inf))]
-    assert tokens == [8192, 2048]
+    cut = {**degrees, "chunk": 512.0, "drafts": 1.0}
+    (small,) = instances(cut, 12.7, machine, arriving=True)
+    assert [budget(one, PLAIN, "vllm") for one in (opened, small)] == [8192, 512]
+    assert small.each == 256  # each decodes two tokens
+    assert [budget(one, PLAIN, "sglang") for one in (closed, opened)] == [16384, 16384]
+    long = PLAIN._replace(isl=9000)  # TensorRT-LLM takes it whole where none arrives at random
+    assert [budget(one, long, "trtllm") for one in (closed, opened)] == [9013, 8192]
 
 
 def test_the_longest_of_requests_that_differ_is_not_their_mean():
@@ -296,7 +293,7 @@ def test_the_longest_of_requests_that_differ_is_not_their_mean():
     degrees = {"tp": 1, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
     given = "llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0)
     for longest, context in ((9000.2, "9001"), (200000.0, "131072")):
-        built = launches(service(*given, most=math.inf, longest=(longest, "nearly all requests")))
+        built = launches(service(*given, arriving=True, longest=(longest, "nearly all requests")))
         for launch, (engine, name) in zip(built, LENGTH.items(), strict=True):
             assert options(engine, launch.steps[0].command)[name] == context
             of, seats = launch.comments
