@@ -172,9 +172,8 @@ def requests_held(
     sequences, own, least_tokens, prompt, fed = launched
     lines = ((least_tokens, jnp.zeros_like(own)), (prompt + fed * sequences, fed * own))
     held = [
-        jnp.maximum(free - rate * fixed - more * sequences, least * chip.visible)
-        / (cache + rate * growing + more * own)
+        (free - rate * fixed - more * sequences) / (cache + rate * growing + more * own)
         for fixed, growing in lines
         for rate, more in ((each.inside, 0.0), (each.end, each.sampled))
     ]
-    return reduce(jnp.minimum, held)
+    return jnp.maximum(reduce(jnp.minimum, held), least * chip.visible / cache)

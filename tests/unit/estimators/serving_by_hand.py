@@ -98,8 +98,17 @@ class Row(SimpleNamespace):
         whole = self.L * (t_a + t_el + t_ar + second)
         return whole + (self.L - self.L_d) * (t_f + t_s) + self.L_d * t_d
 
-    def resident(self):
-        """Bytes of a GPU before requests: weights, peak of activations, the runtime's."""
+    def places(self, each):
+        """Requests of a group with ``each`` bytes of cache beside all else, by bisection."""
+        low, high = 0.0, 1e9
+        for _ in range(200):
+            n = (low + high) / 2
+            fits = self.resident(n) + n * each <= VISIBLE * 0.92 * self.M
+            low, high = (n, high) if fits else (low, n)
+        return max(low, 0.02 * VISIBLE * self.M / each)
+
+    def resident(self, n):
+        """Bytes of a GPU that runs n requests, but their cache: weights, activations, runtime."""
         tp, h, E, A = self.tp, self.h, self.E, self.A
         copies = min(tp, self.n_k) if self.P_kv else 1
         split = self.P_A - self.P_kv - self.P_all
@@ -111,7 +120,9 @@ class Row(SimpleNamespace):
         each += (self.L - self.L_d) * mixture
         weights = each * (1 + (self.drafts > 0) / self.L) + 4 * self.V * h / tp
 
-        tokens, sampled = 8192, 1024
+        f, i = 1 + self.drafts, self.i
+        tokens = {"trtllm": max(8192, i + n * f), "sglang": 16384, "vllm": 8192}[self.engine]
+        tokens, sampled = max(tokens, n * f), n
         inside = tokens * 2 * (self.wide / tp + 3 * h)
         end = tokens * h * 2 + sampled * self.V * 15
         kernel = tokens * 2 * A * (max(2 * self.f / tp, h) + self.f / tp) if self.moe else 0
@@ -136,8 +147,7 @@ class Row(SimpleNamespace):
         """(TTFT, TPOT, throughput per GPU, C_e, cap)."""
         v, i, o, dp, tp, B = self.v, self.i, self.o, self.dp, self.tp, self.B
         mixtures = self.L - self.L_d
-        room = max(VISIBLE * 0.92 * self.M - self.resident(), 0.02 * VISIBLE * self.M)
-        cap = max(1.0, dp * room / self.paged(i + self.held * o))
+        cap = max(1.0, dp * self.places(self.paged(i + self.held * o)))
         C_e = self.C * math.exp(-np.logaddexp(0.0, 16 * math.log(self.C / cap)) / 16)
         b = max(1.0, C_e / dp)
         d = self.drafts

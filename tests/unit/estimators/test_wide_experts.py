@@ -49,5 +49,6 @@ def test_copies_even_out_ranks_and_take_memory():
     layers = none.shape.layers
     mixed = np.asarray(layers.mixture) > 0.5
     assert np.all(np.asarray(even)[mixed] < np.asarray(uneven)[mixed]) and np.all(even >= 1.0)
-    held = memory.account_inputs(some)[0].layers.experts - layers.experts
+    server = memory.server(some, memory.arriving(some))
+    held = memory.account_inputs(some, server)[0].layers.experts - layers.experts
     np.testing.assert_allclose(held, 8.0 * layers.mixture)
