@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import jax
+import numpy as np
 
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
@@ -22,15 +23,17 @@ from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.columns import Column, Columns
 from infer_jax.sweeps.explanation import Explanation, explain
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Answer, Reducer
+from infer_jax.sweeps.reducers import Answer, Reducer, parse
 from infer_jax.sweeps.refine import RefinedPoints
 from infer_jax.sweeps.stream import Outcome
+from infer_jax.sweeps.topk import TopK
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
     from matplotlib.figure import Figure
 
 SHOWN = 10  # rows of the printed table
+LENGTHS = ("workload.isl", "workload.osl", "workload.prefix")
 SAID = 4  # pairs of system and estimator for which a sentence on errors is printed
 
 
@@ -181,10 +184,11 @@ class SweepResult(Pictured):
             yield self._table()
             if len(self) > SHOWN:
                 yield ""
-                yield f"The first {SHOWN} of {len(self)} rows."
+                kind = "with the best of each layout" if self._ranked else "spread over all"
+                yield f"{SHOWN} of {len(self)} rows, {kind}; --out FILE.csv and --json have all."
         files = [f"Written to {self.out}."] if self.out else []
         files += [f"Picture: {', '.join(self.drawn)}."] if self.drawn else []
-        yield Notes([*self.notes, *files])
+        yield Notes([*self.notes, *self._one_length(), *files])
 
     def _table(self) -> Table:
         """The first rows: their axes and the terms they are chosen by."""
@@ -195,12 +199,40 @@ class SweepResult(Pictured):
             Heading(n.rpartition(".")[2], units.get(n, ""), left=n == "violates") for n in names
         ]
         marks = {one.system: BORROWED for one in self.trust if one.borrowed_from}
-        rows = range(min(len(self), SHOWN))
-        cells = [[_cell(columns[n][i].item(), marks) for n in names] for i in rows]
+        cells = [[_cell(columns[n][i].item(), marks) for n in names] for i in self._to_print()]
         if marks and "hardware" not in columns:
             heads.insert(0, Heading("", left=True))
             cells = [[BORROWED, *row] for row in cells]
         return Table(heads, cells)
+
+    def _one_length(self) -> Iterator[str]:
+        """Lengths of the space of which one alone is kept, because the others are dearer."""
+        for c in {c.path: c for group in self.ready.groups for c in group.columns}.values():
+            kept = {*self.columns[c.path].tolist()} if c.path in self.columns else set[object]()
+            if c.path in LENGTHS and len(c.labels) > 1 == len(kept) < len(self):
+                yield (
+                    f"Every row kept has {c.path} {kept.pop():g}: of {len(c.labels)} lengths the "
+                    f'others are slower and dearer. `per = ["{c.path}"]` keeps rows of each.'
+                )
+
+    @property
+    def _ranked(self) -> bool:
+        """Whether rows come by one number, the best first."""
+        return isinstance(self.ready.reducer, TopK)
+
+    def _to_print(self) -> list[int]:
+        """Rows to print: neighbours in a grid differ by little, and are mostly left out."""
+        axes, count = self.axes(0), len(self)
+        if count <= SHOWN:
+            return list(range(count))
+        if self._ranked:
+            named = [n for n in axes if n.startswith("plan.") or self.columns[n].dtype.kind == "U"]
+            kinds = [tuple(self.columns[n][i].item() for n in named) for i in range(count)]
+            first = sorted({kind: i for i, kind in reversed([*enumerate(kinds)])}.values())
+            return sorted([*dict.fromkeys([*first, *range(count)])][:SHOWN])
+        per = [self.columns[name] for name in self.ready.reducer.per]
+        terms = [self.columns[parse(name)[0]] for name in self.ready.reducer.terms]
+        return spread_out(terms, per, SHOWN)
 
     def _figure(self) -> "Figure":
         """Frontiers, a map over two axes, points or bars of the result.
@@ -223,6 +255,30 @@ class SweepResult(Pictured):
         )
         caption = words(dated(f"{pictures.asked(self.ready)}. {fit}.{under}"))
         return pictures.figure(kept, title, caption)
+
+
+def spread_out(terms: Sequence[Column], groups: Sequence[Column], count: int) -> list[int]:
+    """That many rows, the first among them, far from each other in the logarithms of terms.
+
+    Each term is scaled to 1, and rows of other groups count as far. The next row is always the
+    farthest from those chosen (Gonzalez 1985, Theoretical Computer Science 38).
+
+    >>> spread_out([np.array([1.0, 1.1, 1.2, 10.0, 100.0])], [], 3)
+    [0, 3, 4]
+    """
+    logs = [np.log(np.where(np.isfinite(x) & (x > 0), x, 1.0)) for x in terms]
+    scaled = [(x - x.min()) / max(float(np.ptp(x)), 1e-300) for x in logs]
+
+    def far(row: int) -> Column:
+        near = sum(((x - x[row]) ** 2 for x in scaled), np.zeros(len(scaled[0])))
+        return near + sum(4.0 * (x != x[row]) for x in groups)
+
+    chosen, left = [0], far(0)
+    while len(chosen) < count:
+        left[chosen[-1]] = -1.0  # alike or not, no row twice
+        chosen.append(int(left.argmax()))
+        left = np.minimum(left, far(chosen[-1]))
+    return sorted(chosen)
 
 
 def _limits(reducer: Reducer) -> str:
