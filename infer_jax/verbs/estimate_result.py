@@ -15,13 +15,14 @@ from infer_jax.results.terms import term
 from infer_jax.specs import Output, outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import inputs, limits, pictures
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
-PILING = "Throughput and prices are of those; the others wait ever longer, whatever times say."
+PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
 LEAST = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
 
 
@@ -57,6 +58,13 @@ class EstimateResult(Pictured):
     interval_source: str
     limits: Mapping[str, float]
 
+    @property
+    def overloaded(self) -> bool:
+        """Whether more requests arrive than are completed, so that no time has a mean."""
+        both = {**self.estimate.prefill.limits, **self.estimate.decode.limits}
+        arrivals = [limit for name, limit in both.items() if name.endswith("arrivals")]
+        return any(bool(limit.need > limit.capacity) for limit in arrivals)
+
     def fields(self) -> Mapping[str, object]:
         """Outputs, terms and limits in the units that their names end in."""
         estimate, load = self.estimate, self.load
@@ -71,8 +79,8 @@ class EstimateResult(Pictured):
             "lengths": load.requests.lengths,
             "request_rate_per_s": load.rate,
             "drafts": load.drafts,
-            "batch": load.batch,
-            "concurrency": load.batch * load.copies,
+            "batch": None if self.overloaded else load.batch,
+            "concurrency": None if self.overloaded else load.batch * load.copies,
             "gpus": estimate.chips,
             "copies": load.copies,
             "total_gpus": estimate.chips * load.copies,
@@ -80,12 +88,16 @@ class EstimateResult(Pictured):
             **self._outputs(),
             **self._of_server(),
             "limits": {
-                name: {"limit_ms": 1e3 * limit, "value_ms": 1e3 * value, "met": value <= limit}
+                name: {
+                    "limit_ms": 1e3 * limit,
+                    "value_ms": None if self.overloaded else 1e3 * value,
+                    "met": not self.overloaded and value <= limit,
+                }
                 for name, limit in self.limits.items()
                 for value in [float(getattr(estimate, name))]
             },
-            "prefill": _phase(estimate.prefill),
-            "decode": _phase(estimate.decode),
+            "prefill": _phase(estimate.prefill, timed=not self.overloaded),
+            "decode": _phase(estimate.decode, timed=not self.overloaded),
             "notes": self.notes(),
         }
 
@@ -99,6 +111,8 @@ class EstimateResult(Pictured):
         return answers
 
     def _value(self, output: Output) -> Array | None:
+        if self.overloaded and (output.kind == "time" or output.name == "speed"):
+            return None
         return output.value(self.estimate, self.asked.hardware.power)
 
     def _whole(self, output: Output) -> Array | None:
@@ -111,9 +125,10 @@ class EstimateResult(Pictured):
         estimate = self.estimate
         if not isinstance(estimate, ServerEstimate):
             return {}
+        known = {} if self.overloaded else estimate.percentiles
         return {
-            **self.intervals,
-            "ttft_percentiles_ms": {name: 1e3 * x for name, x in estimate.percentiles.items()},
+            **({} if self.overloaded else self.intervals),
+            "ttft_percentiles_ms": {name: 1e3 * x for name, x in known.items()},
             "memory": {f"{name}_bytes": x for name, x in estimate.memory.items()},
         }
 
@@ -142,9 +157,9 @@ class EstimateResult(Pictured):
         many = f"keeps {load.batch:.6g} requests in flight"
         arriving = estimate.decode.limits.get("arrivals")
         if arriving is not None and load.rate is not None:
-            met = arriving.need <= arriving.capacity
-            many = f"so that it {many}" if met else "more than it completes"
-            many = f"is sent {load.rate:.6g} requests/s, {many}"
+            if self.overloaded:
+                return list(own)
+            many = f"is sent {load.rate:.6g} requests/s, so that it {many}"
         levels = [f"{name} {_of(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
         banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
         return [
@@ -173,9 +188,10 @@ class EstimateResult(Pictured):
         yield from self._broken()
         heads = [Column(x, left=x != "value") for x in ("answer", "value", "unit", "limit")]
         yield Table(heads, list(self._answers()))
-        yield ""
-        passes = [Column(t, u) for t in ("prefill", "decode") for u in ("ms", "%")]
-        yield Table((Column("spent on", left=True), *passes), self._spent())
+        if not self.overloaded:
+            yield ""
+            passes = [Column(t, u) for t in ("prefill", "decode") for u in ("ms", "%")]
+            yield Table((Column("spent on", left=True), *passes), self._spent())
         yield ""
         heads = ("limit", "need", "capacity", "slack", "met")
         yield Table([Column(x, left=x in ("limit", "met")) for x in heads], self._limits())
@@ -187,7 +203,7 @@ class EstimateResult(Pictured):
         phases = self._phases()
         for title, phase in phases[1:] if isinstance(self.estimate, ServerEstimate) else phases:
             for name, limit in phase.limits.items():
-                if limit.need > limit.capacity and name == "arrivals":
+                if limit.need > limit.capacity and name.endswith("arrivals"):
                     yield f"Not feasible: {limits.broken(name, limit)}. {PILING}"
                 elif limit.need > limit.capacity:
                     yield f"Not feasible: {title}: {limits.broken(name, limit)}."
@@ -200,7 +216,9 @@ class EstimateResult(Pictured):
         for output in outputs(self.estimate, view="estimate"):
             mark = self.trust.mark if output.kind in MARKED and not output.drawn else ""
             unit, limit = output.printed_unit, self._met(output)
-            yield [output.title, mark + or_unknown(self._value(output), 4), unit, limit]
+            value = self._value(output)
+            shown = "-" if value is None and self.overloaded else or_unknown(value, 4)
+            yield [output.title, mark + shown, unit, limit]
             if output.whole:
                 yield [output.whole, mark + or_unknown(self._whole(output), 4), unit, ""]
 
@@ -208,7 +226,7 @@ class EstimateResult(Pictured):
         limit = self.limits.get(output.name)
         if limit is None:
             return ""
-        met = getattr(self.estimate, output.name) <= limit
+        met = not self.overloaded and getattr(self.estimate, output.name) <= limit
         return f"{_of(1e3 * limit)} ms: {'met' if met else 'broken'}"
 
     def _spent(self) -> list[list[str]]:
@@ -249,7 +267,15 @@ class EstimateResult(Pictured):
         return rows
 
     def _figure(self) -> "Figure":
-        """Both times as timelines of their terms, in ms."""
+        """Both times as timelines of their terms, in ms.
+
+        Raises:
+            InputError: more requests arrive than are completed: there are no times.
+        """
+        if self.overloaded:
+            capacity = float(self.estimate.decode.limits["arrivals"].capacity) * self.load.copies
+            most = f"a rate below {digits(capacity)} for a picture of times"
+            raise refuse("--request-rate", f"{self.load.rate:.6g}", most)
         from infer_jax.plots.style import words
         from infer_jax.plots.timeline import StackedTime, plot_timeline
 
@@ -272,11 +298,12 @@ class EstimateResult(Pictured):
         return plot_timeline(passes, title=title, caption=caption)
 
 
-def _phase(phase: Phase) -> dict[str, object]:
+def _phase(phase: Phase, *, timed: bool = True) -> dict[str, object]:
+    terms = phase.terms if timed else {}
     return {
-        "time_ms": 1e3 * phase.time,
-        "terms": {f"{name}_ms": 1e3 * term for name, term in phase.terms.items()},
-        "shares": {name: term / phase.time for name, term in phase.terms.items()},
+        "time_ms": 1e3 * phase.time if timed else None,
+        "terms": {f"{name}_ms": 1e3 * term for name, term in terms.items()},
+        "shares": {name: term / phase.time for name, term in terms.items()},
         "mfu": phase.mfu,
         "feasible": bool(phase.feasible),
         "limits": {name: limits.limit_of(name, limit) for name, limit in phase.limits.items()},
