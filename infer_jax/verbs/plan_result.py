@@ -178,11 +178,12 @@ class PlanResult(Pictured):
 
     def _tried(self) -> str:
         """Which layouts were tried: those that the engine starts, or all where it starts none."""
+        load = "batch" if self.question.asked.rate is None else "number of replicas"
         starters = [pool for pools in self.searched.pools.values() for pool in pools]
         if all(pool.starter.obstacle(ONE_GPU) for pool in starters):
-            return "Every legal layout and batch"
+            return f"Every legal layout and {load}"
         engines = dict.fromkeys(NAMES[inputs.engine(pool.side.serving)] for pool in starters)
-        return f"Every layout that {' and '.join(engines)} can start, and every batch"
+        return f"Every layout that {' and '.join(engines)} can start, and every {load}"
 
     def _replay_notes(self) -> list[str]:
         """Differences between closed form and replay, plans not replayed, and what a replay is."""
