@@ -45,6 +45,14 @@ def _wide_numbers():
     jax.config.update("jax_enable_x64", os.environ.get("INFER_JAX_X64", "1") != "0")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _compiled_quickly():
+    """A program of a test has few rows: what optimising it would save is less than it takes."""
+    from infer_jax.compiling import QUICK, programs
+
+    programs.BRISK = QUICK
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Where tests run side by side, those of one file and one estimator stay in one process.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from infer_jax.catalog import load_model, load_system
+from infer_jax.compiling import options, programs
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import OpenLoop, Requirements, Side, layouts, search
 from infer_jax.planning.cheapest import LARGEST
@@ -78,8 +79,9 @@ def test_no_plan_is_dearer_than_one_within_limits():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("llama-3.1-8b", 200), ("qwen3-30b-a3b", 100)])
-def test_no_plan_is_dearer_than_one_within_limits_300(name, count):
+def test_no_plan_is_dearer_than_one_within_limits_300(name, count, monkeypatch):
     """The same of 300 questions, a third of them of a mixture."""
+    monkeypatch.setattr(programs, "BRISK", options.BRISK)
     no_plan_is_dearer(name, count)
 
 
@@ -102,8 +104,9 @@ def test_a_higher_rate_never_needs_fewer_gpus_and_loses_no_layout():
 
 
 @pytest.mark.slow
-def test_a_trace_on_one_system_takes_seconds_of_processor():
+def test_a_trace_on_one_system_takes_seconds_of_processor(monkeypatch):
     """Lengths of a trace in 60 shares, a mixture on 64 GPUs: below 3 s once compiled."""
+    monkeypatch.setattr(programs, "BRISK", options.BRISK)
     arch, random = load_model("qwen3-235b-a22b").architecture, np.random.default_rng(0)
     lengths = samples(*np.round(random.lognormal(6.0, 1.0, (2, 3000))))
     work = work_of(1400.0, 240.0, 20.0).replace(lengths=lengths)
