@@ -100,7 +100,9 @@ class OpenLoop:
     def _table(self, rows: slice | Positions) -> LayoutEstimates:
         layout = np.array([k for k, _ in self._rows], int)
         estimates = jax.tree.map(lambda *x: np.concatenate(x)[rows], *self._parts)
-        return LayoutEstimates(self.layouts, layout[rows], np.asarray(estimates.running), estimates)
+        return LayoutEstimates(
+            self.layouts, layout[rows], np.asarray(estimates.in_flight), estimates
+        )
 
     def _evaluate(self, rows: Iterable[tuple[int, float]]) -> None:
         """Add the estimates of layouts with so many replicas, but for those that are known."""

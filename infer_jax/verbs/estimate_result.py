@@ -111,7 +111,8 @@ class EstimateResult(Pictured):
         return answers
 
     def _value(self, output: Output) -> Array | None:
-        if self.overloaded and (output.kind == "time" or output.name == "speed"):
+        timed = output.kind == "time" or output.name in ("speed", "in_flight")
+        if self.overloaded and timed:
             return None
         return output.value(self.estimate, self.asked.hardware.power)
 

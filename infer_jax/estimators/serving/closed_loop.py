@@ -80,10 +80,15 @@ class ServerEstimate(Estimate):
             views=("estimate", "compare"),
         ),
     )
+    in_flight: Array = number(
+        "requests sent to an instance and not answered, waits included: rate times latency",
+        kind="count",
+        output=Output("requests in flight", short="in flight", views=("estimate",)),
+    )
     running: Array = number(
         "requests that run at once in an instance",
         kind="count",
-        output=Output("requests running", views=("estimate",)),
+        output=Output("requests running", short="running", views=("estimate", "plan")),
     )
     places: Array = number(
         "requests that an instance has memory for",
@@ -339,6 +344,7 @@ def server_estimate(
         decode=decoding,
         tpot_with_first=latency / osl,
         latency=latency,
+        in_flight=flight.batch,
         running=flight.running,
         places=flight.room.places,
         blended_cost=both,

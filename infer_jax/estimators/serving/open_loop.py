@@ -42,7 +42,7 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
     server = batching.ServerLimits(
         budget=budget,
         # a pass has room for a token of each request that decodes
-        slots=jnp.minimum(c.plan.max_sequences, budget),
+        slots=jnp.minimum(memory.slots(c), budget),
         cache=jnp.maximum(room.held, 1.0 / c.plan.attention_dp) * tokens,
         reserved=c.engine.held_output,
     )
