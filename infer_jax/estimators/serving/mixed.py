@@ -10,12 +10,11 @@ from jax import Array
 from jaxtyping import Float
 
 from infer_jax.estimators.serving import pass_terms
-from infer_jax.estimators.serving.context import Context, chosen
+from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.pass_terms import Spent
-from infer_jax.estimators.serving.passes import eager, kept_tokens
+from infer_jax.estimators.serving.passes import eager, graph_tokens, kept_tokens
 
 FEWEST, MOST, FINE = 0, 20, 32  # a table of rows: 1 to a million, 32 points to a doubling
-GRAPHS = 512.0  # tokens of the largest CUDA graph that vLLM captures by itself
 POINTS = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
 
 
@@ -131,19 +130,6 @@ def _drafted(
     again = pass_terms.joined(verified, needed)
     again = again.times(c.plan.drafts / jnp.sum(c.shape.layers.count, axis=-1))
     return pass_terms.joined(needed, again, pass_terms.head(c, decoding, 1.0).times(fed), waits)
-
-
-def graph_tokens(c: Context) -> Array:
-    """Tokens of the largest pass with prompts that an engine launches by CUDA graphs.
-
-    vLLM V1 captures all of a layer but its attention for passes of any kind of up to
-    min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
-    and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
-    decode pass, which is captured whole. For SGLang and TensorRT-LLM 0: decode passes alone.
-    """
-    own = jnp.minimum(2.0 * c.plan.max_sequences, GRAPHS)
-    none = jnp.zeros_like(own)
-    return chosen((none, none, own), c.model.engine)
 
 
 def as_prompts(new: Array, pairs: Array) -> tuple[Array, Array, Array]:

@@ -8,16 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.scipy.special import ndtr
 
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving import memory, pass_terms
-from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.pass_terms import Spent
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield
 from infer_jax.specs import ForwardPass, number, spec
 from infer_jax.typed_jax import trees
 
+GRAPHS = 512.0  # tokens of the largest CUDA graph that vLLM captures by itself
 FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
 
 
@@ -124,6 +126,31 @@ def eager(c: Context, tokens: Array) -> Array:
     """
     growth = 1.0 + c.model.eager_growth * tokens / c.model.eager_tokens
     return c.engine.eager * growth * pass_terms.gaps(c)
+
+
+def graph_tokens(c: Context) -> Array:
+    """Tokens of the largest pass with prompts that an engine launches by CUDA graphs.
+
+    vLLM V1 captures all of a layer but its attention for passes of any kind of up to
+    min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
+    and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
+    decode pass, which is captured whole. For SGLang and TensorRT-LLM 0: decode passes alone.
+    """
+    own = jnp.minimum(2.0 * c.plan.max_sequences, GRAPHS)
+    none = jnp.zeros_like(own)
+    return chosen((none, none, own), c.model.engine)
+
+
+def uncaptured(c: Context, decoding: Array, prompts: Array, new: Array) -> Array:
+    """Share of passes with prompts that are launched without a graph, where counts are means.
+
+    Phi((r - r_g) / s): r tokens of a pass, r_g of the largest graph, s^2 = d f^2 + p n^2 the
+    variance of Poisson numbers of d decoding requests of f tokens and p prompts of n tokens.
+    """
+    fed = 1.0 + c.plan.drafts
+    rows = decoding * fed + prompts * new
+    spread = jnp.sqrt(decoding * fed**2 + prompts * new**2 + 1.0)
+    return ndtr((rows - graph_tokens(c)) / spread)
 
 
 def layout(c: Context) -> dict[str, Array]:
@@ -237,7 +264,7 @@ def _parts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
         verified = through(micro_batch(c, decoding) * (1.0 + c.plan.drafts))
         attending = pass_terms.prefill_attention(c, prompts, new, cached)
         more = (through(decoding + fed) - through(decoding) + attending.time) / c.plan.pp
-        launch = c.model.eager_beside_decode * eager(c, fed)
+        launch = c.model.eager_beside_decode * eager(c, fed) * uncaptured(c, decoding, prompts, new)
         beside = _beside(c, decoding, context)
         alone = _decode(c, pass_terms.waiting(layers=verified), beside, decoding, kept)
         return alone.time, more + jnp.where(fed > 0, launch, 0.0)

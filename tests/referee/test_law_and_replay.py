@@ -1,0 +1,62 @@
+"""The law of arrivals beside the replay of the same server, on servers drawn at random."""
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+
+MODELS = ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b", "qwen3-30b-a3b", "gpt-oss-120b")
+SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm", "mi300x", "mi355x")
+
+
+def errors(names, load, prompts, **asked):
+    """(TTFT, TPOT) of the law over those of the replay, less 1, at a share of the capacity."""
+    idle = ij.estimate(*names, request_rate=1e-3, **asked).estimate
+    rate = load * float(idle.decode.limits["arrivals"].capacity)
+    law = ij.estimate(*names, request_rate=rate, **asked).estimate
+    run = ij.replay(*names, request_rate=rate, prompts=prompts, **asked).runs[0]
+    settled = slice(prompts // 5, None)  # a replay begins with an empty server
+    ttft = np.mean((run.first - run.arrival)[settled])
+    tpot = np.mean(((run.last - run.first) / np.maximum(run.output - 1, 1))[settled])
+    return float(law.ttft) / ttft - 1.0, float(law.tpot) / tpot - 1.0
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "load"),
+    [
+        # short prompts, whose passes are launched as graphs, and many at once
+        ("qwen3-32b", {"tp": 2, "isl": 200, "osl": 400}, 0.7),
+        ("llama-3.1-8b", {"tp": 1, "isl": 130, "osl": 86}, 0.4),
+        ("llama-3.1-8b", {"tp": 1, "isl": 2154, "osl": 463}, 0.8),
+    ],
+)
+def test_they_agree(model, asked, load):
+    ttft, tpot = errors((model, "h200_sxm"), load, 4000, **asked)
+    assert abs(tpot) < 0.15 and abs(ttft) < 0.25
+
+
+def test_the_engines_limit_of_sequences_counts_in_both():
+    """vLLM runs 1,024 at most: its capacity is that of the replay that is sent more."""
+    names, asked = ("gpt-oss-120b", "b200_sxm"), {"tp": 2, "isl": 100, "osl": 300}
+    law = ij.estimate(*names, request_rate=1e6, **asked).estimate
+    assert float(law.running) == pytest.approx(1024.0, rel=1e-3)
+    run = ij.replay(*names, concurrency=1500, prompts=6000, **asked)
+    assert run.request_throughput == pytest.approx(
+        float(law.decode.limits["arrivals"].capacity), rel=0.1
+    )
+
+
+@pytest.mark.slow
+def test_they_agree_on_two_hundred_servers():
+    """Loads up to 0.9. Short outputs near capacity are what is left beyond the bounds."""
+    random, off = np.random.default_rng(1), []
+    for _ in range(200):
+        model, system = str(random.choice(MODELS)), str(random.choice(SYSTEMS))
+        tp = 4 if model == "llama-3.1-70b" else int(random.choice([1, 2, 4]))
+        isl, osl = (int(np.exp(random.uniform(*np.log(x)))) for x in ((50, 8000), (5, 1000)))
+        asked = {"tp": tp, "isl": isl, "osl": osl}
+        if model != "gpt-oss-120b":
+            asked["quant"] = "fp8"
+        off.append(errors((model, system), random.uniform(0.05, 0.9), 6000, **asked))
+    ttft, tpot = np.abs(off).T
+    assert np.mean(tpot < 0.15) >= 0.88 and np.mean(ttft < 0.25) >= 0.93
