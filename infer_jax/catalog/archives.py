@@ -7,6 +7,8 @@ head of the array; both are compared with what the file holds before memory is t
 import io
 import math
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,7 +25,8 @@ LARGEST = 4 * 2**30  # bytes
 MEMBERS = 4096
 HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError,
-          IndexError, SyntaxError, zipfile.BadZipFile, zlib.error, OverflowError)  # fmt: skip
+          IndexError, SyntaxError, zipfile.BadZipFile, zlib.error, OverflowError, AttributeError,
+          MemoryError, struct.error, tokenize.TokenError)  # fmt: skip
 
 
 def read_arrays(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[str, np.ndarray]:

@@ -44,6 +44,15 @@ Out = Annotated[
     str, typer.Option("--out", metavar="FILE", help="The picture: .png, .svg, .pdf or .html.")
 ]
 NoPicture = Annotated[bool, typer.Option("--no-picture", help="Write no picture.")]
+Context = Annotated[
+    float,
+    typer.Option(
+        "--isl",
+        parser=parsers.count(0),
+        metavar="TOKENS",
+        help="Input sequence length of a request; 0: decode passes attend to its output alone.",
+    ),
+]
 
 
 def frontier(
@@ -51,7 +60,7 @@ def frontier(
     hardware: several.Systems,
     quant: several.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    isl: opt.Isl = 4096,  # pyright: ignore[reportArgumentType]
+    isl: Context = 4096,  # pyright: ignore[reportArgumentType]
     osl: opt.Osl = 512,  # pyright: ignore[reportArgumentType]
     prefix: opt.Prefix = 0,  # pyright: ignore[reportArgumentType]
     total_gpus: opt.TotalGpus = None,

@@ -48,7 +48,7 @@ KvDtype = Annotated[
 Isl = Annotated[
     float,
     typer.Option(
-        parser=parsers.count(0), metavar="TOKENS", help="Input sequence length of a request."
+        parser=parsers.count(1), metavar="TOKENS", help="Input sequence length of a request."
     ),
 ]
 Osl = Annotated[
@@ -62,7 +62,7 @@ SpreadIsl = Annotated[
     float | None,
     typer.Option(
         "--isl",
-        parser=parsers.tokens(0),
+        parser=parsers.tokens(1),
         metavar="TOKENS",
         help=f"Input sequence length of a request, 4096 where not given; {SPREAD}.",
     ),

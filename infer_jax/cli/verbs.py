@@ -3,6 +3,7 @@
 A verb's module is imported when the verb is run; listing the verbs imports no JAX.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from infer_jax.cli.table import VERBS
 from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
-MOST = 240  # characters of a wrong value that an error repeats
+MOST = 240  # characters of a wrong value, or of the parser's sentence, that an error repeats
 
 
 class Verbs(TyperGroup):
@@ -59,19 +60,24 @@ class Verbs(TyperGroup):
             code = INTERRUPTED
         except OSError as error:  # `infer-jax ... | head`, or a full disk
             sys.stdout = None
-            if not isinstance(error, BrokenPipeError):
-                said = error.strerror or str(error)
-                place = f" ({error.filename})" if error.filename else ""
+            code, said = 1, error.strerror or str(error)
+            place = f" ({_cut(str(error.filename))})" if error.filename else ""
+            if error.errno == errno.ENAMETOOLONG:  # of a file to read: names to write are checked
+                code = _complain(f"no file can be opened: {said.lower()}{place}", given)
+            elif not isinstance(error, BrokenPipeError):
                 _complain(f"the answer cannot be written: {said}{place}")
-            code = 1
         except Exception as error:
             # usage errors of typer, whose base class has no public name in all its versions
             if not hasattr(error, "format_message"):
                 raise
             options = getattr(getattr(error, "param", None), "opts", None) or [""]
             wrong = InputError("infer-jax", options[0], None, "see the message")
-            code = _complain(error.format_message(), given, wrong)  # pyright: ignore
+            code = _complain(_cut(error.format_message()), given, wrong)  # pyright: ignore
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else f"{text[:MOST]}..."
 
 
 def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None = None) -> int:

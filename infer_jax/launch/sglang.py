@@ -5,6 +5,8 @@ exclude each other in sglang/srt/arg_groups/ (parallel, speculative, pd_disaggre
 validation hooks).
 """
 
+import math
+
 from infer_jax.launch.servers import (
     PORTS,
     Instance,
@@ -95,7 +97,8 @@ def _flags(one: Instance, service: LaunchedService) -> list[object]:
     # both are divided among the attention groups by the server
     flags += ["--max-running-requests", one.each * one.groups]
     tokens = budget(one, service, "sglang")
-    flags += ["--chunked-prefill-size", -1 if tokens >= service.isl else tokens * one.groups]
+    whole = one.chunk == math.inf and tokens >= service.isl
+    flags += ["--chunked-prefill-size", -1 if whole else tokens * one.groups]
     if one.role == "prefill":
         flags += ["--max-prefill-tokens", tokens]
     if load.cast:

@@ -28,7 +28,7 @@ def _each(option: str, value: object) -> None:
 
 # What a number of that name may be, in every verb that has it.
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("tp", "pp", "ep", "dp", "batch", "concurrency", "osl"), checks.whole),
+    **dict.fromkeys(("tp", "pp", "ep", "dp", "batch", "concurrency", "isl", "osl"), checks.whole),
     **dict.fromkeys(("max_num_seqs", "top", "nodes", "prefill_tokens", "gpus"), checks.whole),
     **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "block_size"), checks.whole),
     **dict.fromkeys(("prefill_tp", "decode_tp", "prefix_len", "num_prefixes"), checks.whole),
@@ -40,7 +40,6 @@ RULES: Mapping[str, Rule] = {
     "warmup": partial(checks.whole, low=0.0),
     **dict.fromkeys(("burstiness", "ramp_up", "kv_offloading_size", "swap_space"), checks.above),
     "range_ratio": partial(checks.above, high=1.0),
-    "isl": partial(checks.whole, low=0.0),
     "prefix": partial(checks.whole, low=0.0),
     "seed": partial(checks.whole, low=0.0, high=2.0**32 - 1.0),
     "along": partial(checks.whole, low=2.0, high=1000.0),  # each a column of the table
@@ -59,7 +58,8 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("ttft", "tpot", "p99_ttft", "latency"), checks.seconds),
 }
 UNLIMITED = {("plan", "ttft")}  # limits that the word "none" takes away
-SPREAD = {"isl": 0, "osl": 1}  # least tokens of lengths that may be a text such as "2200±600"
+SPREAD = ("isl", "osl")  # lengths that may be a text such as "2200±600"
+FROM_ZERO = {("frontier", "isl")}  # that decode passes attend to
 WORDS = {str: "a text", os.PathLike: "a path", bool: "True or False", Sequence: "several"}
 
 
@@ -115,7 +115,10 @@ def _checked(verb: str, parameter: Parameter, value: object) -> object:
     if (verb, name) in UNLIMITED:
         return checks.seconds(option, value, none=True)
     if name in SPREAD and str in kinds:
-        return checks.tokens(option, value, SPREAD[name])
+        return checks.tokens(option, value, 1)
+    if (verb, name) in FROM_ZERO:
+        checks.whole(option, value, low=0.0)
+        return value
     timed = RULES.get(name) is checks.seconds
     if name in RULES and (timed or not (str in kinds and isinstance(value, str))):
         rule = _each if any(get_origin(kind) is Sequence for kind in kinds) else RULES[name]

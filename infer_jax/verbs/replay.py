@@ -21,6 +21,7 @@ from infer_jax.verbs.replay_host import swap_of, with_host, with_swap
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
 from infer_jax.verbs.replay_ranks import ReplayRouting, routing_of, run_copies, run_ranks
 from infer_jax.verbs.replay_requests import (
+    MOST,
     PROMPTS,
     TURNS,
     Arriving,
@@ -253,16 +254,20 @@ def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
     """Requests of a run.
 
     Raises:
-        InputError: more than the trace has.
+        InputError: more than the trace has, or than a run may have.
     """
+    alone = prompts is None and load.rate is None and lengths.trace is None
+    drawn_for = TURNS if alone else 1
+    flight = either(load.concurrency, 0.0)
+    if drawn_for * flight > MOST:
+        runs = "" if drawn_for == 1 else f", or --prompts: a run has {TURNS} for each of them"
+        raise refuse("--concurrency", flight, f"at most {MOST / drawn_for:.12g}{runs}")
     if lengths.trace is not None:
         there = len(lengths.trace)
         if prompts is not None and prompts > there:
             raise refuse("--prompts", prompts, f"at most the {there} requests of the trace")
         return int(either(prompts, there))
-    if load.rate is None and load.concurrency is not None:
-        return int(either(prompts, TURNS * load.concurrency))
-    return int(either(prompts, PROMPTS))
+    return int(either(prompts, TURNS * flight if load.rate is None else PROMPTS))
 
 
 def _check_drawn(

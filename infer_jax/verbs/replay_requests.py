@@ -18,6 +18,8 @@ PROMPTS = 1000  # requests of a run where not given, as there
 HASHED = "with --prefix-len, or a --trace that hashes its prompts, as Mooncake's"
 PREFIXES = 2  # of random numbers: lengths and arrivals are the same with shared prefixes
 TURNS = 10  # requests of a run over those in flight, as InferenceX runs them
+MOST = 1e6  # requests of a run
+LONGEST = 1e9  # seconds of a run, 32 years: a clock in 64 bits still tells passes apart
 
 
 class Load(NamedTuple):
@@ -292,5 +294,13 @@ def drawn_arrivals(
     """
     first = rate if ramp_up is None else ramp_up
     rates = first + (rate - first) * np.arange(count) / max(count - 1, 1)
-    times = np.cumsum(random.gamma(burstiness, 1.0 / (rates * burstiness)))
-    return times if ramp_up is not None else times * (count / rate / times[-1])
+    with np.errstate(all="ignore"):
+        times = np.cumsum(random.gamma(burstiness, 1.0 / (rates * burstiness)))
+        times = times if ramp_up is not None else times * (count / rate / times[-1])
+    if not times[-1] <= LONGEST:
+        given = (
+            ("--burstiness", burstiness) if count <= rate * LONGEST else ("--request-rate", rate)
+        )
+        option, value = given if ramp_up is None else ("--ramp-up", ramp_up)
+        raise refuse(option, f"{value:g}", f"one whose {count} requests come within {LONGEST:g} s")
+    return times

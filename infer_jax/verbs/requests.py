@@ -53,7 +53,7 @@ def requested(
             if value is not None:
                 raise refuse(option, value, "--trace or lengths, not both")
         return _recorded(os.fspath(trace), rate)
-    isl = tokens("--isl", ISL if isl is None else isl, 0)
+    isl = tokens("--isl", ISL if isl is None else isl, 1)
     osl = tokens("--osl", OSL if osl is None else osl, 1)
     spread = isl.deviation, osl.deviation
     work = inputs.workload(isl, osl, prefix)

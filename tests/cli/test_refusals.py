@@ -13,7 +13,21 @@ from tests.cli.running import run
 H100 = ("--hardware", "h100_sxm")
 LLAMA = ("llama-3.1-8b", *H100)
 
+LONG = "x" * 5000
+REPLAY = ("replay", *LLAMA, "--tp", "1")
 REFUSED = {
+    "requests that no memory holds": (*REPLAY, "--concurrency", "1e10"),
+    "more in flight than a run": (*REPLAY, "--concurrency", "1e10", "--prompts", "20"),
+    "a ramp without end": (*REPLAY, "--request-rate", "1", "--ramp-up", "1e-300"),
+    "a rate without end": (*REPLAY, "--request-rate", "1e-300"),
+    "bursts of no length": (*REPLAY, "--request-rate", "1", "--burstiness", "1e-300"),
+    "no prompt": ("estimate", *LLAMA, "--tp", "1", "--isl", "0"),
+    "no prompt to plan for": ("plan", *LLAMA, "--total-gpus", "1", "--isl", "0"),
+    "no prompt in memory": ("memory", *LLAMA, "--isl", "0"),
+    "a long stray argument": ("estimate", *LLAMA, LONG),
+    "a long verb": (LONG,),
+    "a long option": ("estimate", f"--{LONG}", *LLAMA),
+    "a long file": ("compare", *LLAMA, "--measured", LONG),
     "no such verb": ("nothing",),
     "no model": ("frontier",),
     "no hardware": ("frontier", "llama-3.1-8b"),
@@ -74,6 +88,7 @@ def test_refused(words, tmp_path):
     assert ran.code == 2
     assert ran.out == ""
     assert sentence(ran.err), ran.err
+    assert len(ran.err) < 1000
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,9 +35,10 @@ from infer_jax.specs import (
 
 class LayerWork(NamedTuple):
     """Load of one layer on one chip: seconds of arithmetic, bytes read, seconds of transfer, and
-    steps of collectives."""
+    steps of collectives. ``useful``: seconds of its matrices at the data-sheet rate of each."""
 
     work: Array
+    useful: Array
     traffic: Array
     network: Array
     steps: Array
@@ -66,6 +67,11 @@ class SlicePass(NamedTuple):
             return torus.all_gather(size, ranks, network.link_bandwidth * share * cap)
         return torus.node_gather(size, ranks, network) / cap
 
+    def ideal(self, matrix: matmul.Matrix, bits: Array) -> Array:
+        """Seconds on one chip of a group's tokens through a matrix at the data-sheet rate."""
+        flops = matmul.flops((matrix,), self.tokens) / self.sharding.cut.group
+        return flops / matmul.rate(self.hardware.chip, bits)
+
     def seconds(self, matrix: matmul.Matrix, bits: Array, columns: Array) -> Array:
         """Seconds on one chip of a group's tokens through a matrix, ``columns`` wide in all."""
         cut, model = self.sharding.cut, self.model
@@ -76,8 +82,7 @@ class SlicePass(NamedTuple):
             model.half_width,
             model.half_rows,
         )
-        flops = matmul.flops((matrix,), self.tokens) / cut.group
-        return slow * flops / matmul.rate(self.hardware.chip, bits)
+        return slow * self.ideal(matrix, bits)
 
 
 def cache_share(sharding: Sharding, attention: Attention, sequences: Array) -> Array:
@@ -100,6 +105,7 @@ def attention_layer(p: SlicePass, attention: Attention, columns: Array) -> Layer
     layer = att.of(attention)
     weights, matrices = layer.weights, layer.matrices(arch.width)
     work = total(p.seconds(m, weights.bits, columns) for m in matrices)
+    useful = total(p.ideal(m, weights.bits) for m in matrices)
     core = forward.sequences * layer.core_flops(forward.new_tokens, forward.cached_tokens)
     queries, _ = layer.heads
     by_heads = jnp.maximum(1.0 / cut.group, 1.0 / jnp.maximum(queries, 1.0)) / cut.gathered
@@ -115,6 +121,7 @@ def attention_layer(p: SlicePass, attention: Attention, columns: Array) -> Layer
     resharded = by_batch & (cut.group > 1.0)
     return LayerWork(
         work,
+        useful,
         read + cache * cache_share(p.sharding, attention, forward.sequences),
         jnp.where(resharded, p.wire(exchanged, cut.group), 0.0),
         jnp.where(resharded, 2.0 * torus.steps(cut.group), 0.0),
@@ -127,6 +134,7 @@ def feedforward_layer(p: SlicePass, feedforward: Feedforward, columns: Array) ->
     matrix, copies = ffn.matrix(feedforward, arch.width), ffn.matrices(feedforward)
     active = ffn.active_experts(feedforward)
     work = active * copies * p.seconds(matrix, feedforward.weights.bits, columns)
+    useful = active * copies * p.ideal(matrix, feedforward.weights.bits)
     touched = ffn.touched(ffn.share(feedforward), p.tokens)
     routed = ffn.routed_elements(feedforward, arch.width)
     read = touched * routed * feedforward.weights.bytes
@@ -134,9 +142,10 @@ def feedforward_layer(p: SlicePass, feedforward: Feedforward, columns: Array) ->
         shared = feedforward.shared
         common = matmul.Matrix(ffn.common_elements(feedforward, arch.width), jnp.asarray(1.0))
         work = work + p.seconds(common, shared.weights.bits, columns)
+        useful = useful + p.ideal(common, shared.weights.bits)
         read = read + common.elements * shared.weights.bytes
     zero = jnp.zeros_like(work)
-    return LayerWork(work, read / cut.group, zero, zero)
+    return LayerWork(work, useful, read / cut.group, zero, zero)
 
 
 def inner_widths(block: Block) -> tuple[tuple[Array, Array, Array], ...]:
@@ -184,6 +193,7 @@ def block_layer(p: SlicePass, block: Block) -> LayerWork:
     steps = torus.steps(cut.columns) + torus.steps(cut.rows) + torus.steps(cut.gathered)
     return LayerWork(
         total(s.work for s in parts),
+        total(s.useful for s in parts),
         total(s.traffic for s in parts),
         outer + inner + fetched + total(s.network for s in parts),
         2.0 * pairs * steps + total(s.steps for s in parts),
@@ -201,6 +211,9 @@ def one_pass(
     """One pass: (M + P - 1) / P micro-batches, each through all layers.
 
     busy = overlapped(compute, memory); time = overlapped(busy, network) + latency + overhead.
+    MFU: 2 FLOP for each parameter that a token is multiplied with (a table of embeddings is
+    looked up, and counts where it is the head, too), at the data-sheet rate of its format, over
+    the time; the core of attention does not count (Pope et al. 2022, Section 2.1).
     """
     stages = jnp.maximum(plan.pp, 1.0)
     parts = Slice.widened(plan).micro_batches
@@ -225,14 +238,13 @@ def one_pass(
     busy = overlapped(terms["compute"], terms["memory"], model.hidden_memory, model.smoothing)
     time = overlapped(busy, terms["network"], model.hidden_network, model.smoothing)
     time = time + terms["latency"] + terms["overhead"]
-    flops = 2.0 * decoder.active_parameters(arch) * forward.sequences * forward.new_tokens
-    peak = cut.chips * stages * matmul.rate(chip, arch.activations.bits)
+    useful = p.ideal(table, arch.head.bits) + total(n * s.useful for n, s in each)
     chosen = {name: getattr(sharding, name) for name in sharding._fields}
     return Phase(
         time=time,
         terms=terms,
         limits=_limits(p, forward, stages),
-        mfu=flops / (peak * time),
+        mfu=parts / stages * useful / time,
         layout={"tp": cut.chips, "pp": stages, **chosen},
     )
 

@@ -62,6 +62,10 @@ def test_archives_that_swell_or_hold_objects(tmp_path):
         if shape != "()":  # which is right: eight bytes
             refused(path, archive({"a.npy": head(written)}))
     refused(path, archive({"a.npy": head("__import__('os').system('true')")}))
+    # heads that end inside a bracket, a text or a number, and that nest without end
+    good = "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }"
+    for damaged in (*(good[:i] for i in range(len(good))), "(" * 9000, good.replace("1", "0x")):
+        refused(path, archive({"a.npy": head(damaged)}))
     refused(path, archive({"a.txt": b"words"}))
     # many members that are one and the same place in the file
     whole = archive({f"{i}.npy": head("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }")

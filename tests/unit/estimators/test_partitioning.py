@@ -1,12 +1,14 @@
 """The partitioning model: optima, identities between layouts, limits, slices and the verb."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published import partitioning_hardware, partitioning_model
 from infer_jax.errors import InputError
 from infer_jax.estimators.partitioning import (
@@ -39,6 +41,45 @@ def phase(plan, sequences=512.0, new=1.0, cached=100.0, estimator=THEORY, arch=P
 
 
 # ---- laws
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-235b-a22b", "deepseek-v3"])
+def test_no_slice_multiplies_beyond_its_data_sheet(name, x64):
+    """MFU is at most 1 at data-sheet rates, of any system, layout and pass.
+
+    By hand for a dense model: 2 FLOP for each of the parameters but the looked-up table's.
+    """
+    model = load_model(name, quant="fp8").architecture
+    ideal, draw = Partitioning.as_planned(), np.random.default_rng(5)
+    count = 150
+    systems = [load_system(x).hardware for x in ("h100_sxm", "b200_sxm", "tpu_v5e")]
+    axes = 2.0 ** draw.integers(0, 4, (count, 3))
+    new = np.where(draw.random(count) < 0.5, 1.0, np.exp(draw.uniform(0.0, 10.0, count)))
+    layouts, by = draw.integers(len(LAYOUTS), size=count), draw.integers(2, size=count)
+    sequences = np.exp(draw.uniform(0.0, 8.0, count))
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(None, 0))
+    def mfu(hardware, row):
+        x, y, z, layout, attention, new, sequences = row
+        plan = Slice.of().replace(x=x, y=y, z=z, layout=layout, attention=attention)
+        sizes = {"sequences": sequences, "new_tokens": new, "cached_tokens": 0.0 * new}
+        forward = ForwardPass(**sizes)
+        done = ideal.step(model, hardware, forward, plan)
+        return done.mfu, done.time
+
+    rows = jnp.asarray(np.column_stack([axes, layouts, by, new, sequences]))
+    for hardware in systems:
+        shares, _ = mfu(hardware, rows)
+        assert np.all(shares > 0.0) and np.all(shares <= 1.0 + 1e-12)
+    if name == "llama-3.1-8b":
+        alone = jnp.asarray([[1.0, 1.0, 1.0, 0.0, 0.0, 4096.0, 1.0]])
+        (share,), (time,) = mfu(systems[0], alone)
+        each = 4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336  # of a layer: Q, O; K, V; gated
+        head = 4096 * 128256 / float(systems[0].chip.flops_16)
+        seconds = 2 * 4096 * (32 * each / float(systems[0].chip.flops_8) + head)
+        assert float(share) == pytest.approx(seconds / float(time), rel=1e-9)
+        assert float(share) > 0.85  # the core of attention is time that does not count
 
 
 @pytest.mark.parametrize("inward", [1.0, 2.0])

@@ -315,7 +315,7 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"request_rate": None}, "When do requests come"),
         ({"trace": TRACE}, "isl is 400; allowed: trace or lengths"),
         ({"seeds": 2, "range_ratio": 1, "request_rate": None, "concurrency": 4}, "seeds is 2"),
-        ({"isl": 0}, "isl is 0; allowed: at least 1"),
+        ({"isl": 0}, "isl is 0; allowed: a whole number from 1"),
         ({"warmup": 30}, "warmup is 30; allowed: fewer than"),
         ({"dp": 31}, "dp is 31"),
         ({"max_num_seqs": 513}, "max_num_seqs is 513; allowed: at most max_num_batched_tokens"),
