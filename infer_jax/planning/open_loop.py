@@ -41,7 +41,7 @@ class OpenLoop:
         self._fixed = serving, *models(arch, draft), hardware, work, common, arrivals
         self._rows = dict[tuple[int, float], None]()  # layout and replicas, in order
         self._parts = list[ServerEstimate]()
-        self.idle = float(np.ceil(rate / IDLE))
+        self.idle = float(np.ceil(rate / IDLE)) + 1.0
         self._evaluate((k, self.idle) for k in range(len(legal)))
         self.alone = self._table(slice(None))
         capacity = self.alone.estimates.decode.limits["arrivals"].capacity
@@ -61,7 +61,7 @@ class OpenLoop:
         far = self._priced(self.alone, replace(asked, chips=np.inf))
         high[worst_of(far.rows.excess) > 0.0] = 0.0
         while True:
-            found = self._priced(self._shown(), asked)
+            found = self._priced(self._up_to(self.idle - 1.0), asked)
             self._narrow(found, low, high)
             dearest = np.inf if asked.frontier else _last(found, count)
             left = (high - low > 1.0) & (self.alone.chips * (low + 1.0) <= dearest)
@@ -70,10 +70,14 @@ class OpenLoop:
                 break
             each = max(TRIED, BLOCK // len(rows))
             self._evaluate((int(k), n) for k in rows for n in _between(low[k], high[k], each))
-        if asked.frontier or not len(found.within):
-            more = [np.ceil(self.least * spare) for spare in SPARE]
+        kept, fewest = found.within, np.full(len(self.layouts), np.inf)
+        np.minimum.at(fewest, found.table.layout[kept], found.rows.replicas[kept])
+        fewest = np.where(np.isfinite(fewest), fewest, self.least)
+        if asked.frontier or not len(kept):
+            more = [np.ceil(fewest * spare) for spare in SPARE]
             self._evaluate((k, float(n)) for each in more for k, n in enumerate(each))
-        return self._shown()
+        # the search leaps further than anybody would rent
+        return self._up_to(np.ceil(SPARE[-1] * fewest))
 
     def evaluated(self, rows: Sequence[tuple[int, float]]) -> LayoutEstimates:
         """The rows of these layouts, by number, with so many replicas."""
@@ -92,10 +96,11 @@ class OpenLoop:
     def _priced(self, table: LayoutEstimates, asked: Requirements) -> PricedTable:
         return priced("", 1.0, table, asked, *self.lengths)
 
-    def _shown(self) -> LayoutEstimates:
-        """The rows of so many replicas as somebody might rent."""
-        shown = [i for i, (_, n) in enumerate(self._rows) if n < self.idle]
-        return self._table(np.array(shown, int))
+    def _up_to(self, most: Column | float) -> LayoutEstimates:
+        """The rows of at most so many replicas of a layout."""
+        layout, replicas = np.array([*self._rows]).T
+        most = np.broadcast_to(most, self.least.shape)
+        return self._table(np.flatnonzero(replicas <= most[layout.astype(int)]))
 
     def _table(self, rows: slice | Positions) -> LayoutEstimates:
         layout = np.array([k for k, _ in self._rows], int)

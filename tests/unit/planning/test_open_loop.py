@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def brute_force(arch, work: Workload, rate: float):
     )
 
 
-def plans_of(arch, work: Workload, rate: float, **limits: float):
+def plans_of(arch, work: Workload, rate: float, **limits: Any):
     side = Side("h100_sxm", SYSTEM.hardware, SERVING)
     asked = replace(Requirements(rate=rate), **limits)
     found = search((side,), arch, work, asked, Deployment.of(), modes=("aggregated",))
@@ -101,6 +102,26 @@ def test_a_higher_rate_never_needs_fewer_gpus_and_loses_no_layout():
         assert list(found.values())[: len(cheapest)] == cheapest
         gpus.append(next(iter(found.values())))
     assert all(a <= b for a, b in pairwise(gpus)) and gpus[-1] > gpus[0]
+
+
+def test_a_load_of_nothing_takes_one_instance():
+    arch = load_model("llama-3.1-8b").architecture
+    met = plans_of(arch, work_of(1000.0, 100.0, 1e-7), 1e-7)
+    assert met[0].layout == "1 x TP1" and len(met) == 3
+
+
+def test_a_frontier_has_no_more_than_three_times_the_replicas_it_needs():
+    """The search tries many more; of each layout a frontier shows what somebody might rent."""
+    arch, rate = load_model("llama-3.1-8b").architecture, 20.0
+    work, fewest = work_of(1000.0, 100.0, rate), dict[str, float]()
+    chips, each, s = brute_force(arch, work, rate)
+    for gpus, layout, ttft, tpot in zip(chips, each, s.ttft, s.tpot, strict=True):
+        if ttft <= 0.1 and tpot <= 0.02:
+            fewest[str(layout)] = min(fewest.get(str(layout), np.inf), gpus)
+    met = plans_of(arch, work, rate, ttft=0.1, tpot=0.02, frontier=True)
+    assert min(c.chips for c in met) == min(fewest.values())
+    for c in met:
+        assert c.chips <= 3 * fewest.get(c.layout.split(" x ")[1], np.inf)
 
 
 @pytest.mark.slow
