@@ -7,6 +7,7 @@ from contextvars import ContextVar
 
 from infer_jax.results.parts import Notes, Part
 
+OWN = ("no_overlap",)  # keywords that begin so
 _from_command = ContextVar("asked from the command line", default=False)
 OPTION = re.compile(r"`[^`]*`|\binfer-jax .*|--json\b|--([a-z][a-z0-9-]*)( none\b| [0-9][^\s;,]*)?")
 NUMBER = re.compile(r"[0-9][0-9.e+]*")
@@ -45,7 +46,7 @@ def _keyword(match: re.Match[str]) -> str:
         return "to_dict()" if match[0] == "--json" else match[0]
     name = match[1].replace("-", "_")
     if match[2] is None:
-        return f"{name[3:]}=False" if name.startswith("no_") else name
+        return f"{name[3:]}=False" if name.startswith("no_") and name not in OWN else name
     value = match[2].strip()
     return f"{name}={value}" if NUMBER.fullmatch(value) else f'{name}="{value}"'
 
