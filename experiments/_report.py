@@ -20,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON
 OUT = Path(__file__).parent / "out"
 SHARED = Path(__file__).resolve().parents[2] / "shared"  # authors' files, beside the checkout
 KEPT = "EXPERIMENTS_KEPT"  # names the folder in which the steps of one gallery share results
-STYLES = {"pass": "green", "fail": "bold red", "figure lost": "yellow", "not compared": "yellow"}
+STYLES = {"pass": "green", "fail": "bold red", "not reachable": "yellow", "not compared": "yellow"}
 
 
 def console() -> Console:
@@ -34,7 +34,7 @@ def show(
 ) -> None:
     """Print a table: words to the left, everything after the first column to the right.
 
-    A cell that is a verdict (pass, fail, figure lost, not compared) takes its colour.
+    A cell that is a verdict (pass, fail, not reachable, not compared) takes its colour.
     """
     table = Table()
     for i, column in enumerate(columns):

@@ -95,7 +95,7 @@ def fronts(
 
 @app.command()
 def claims(as_json: _report.Json = False) -> None:
-    """Print each claim of the paper's text beside ours: pass, fail or figure lost."""
+    """Print each claim of the paper's text beside ours: pass, fail or not reachable, and why."""
     results = paper_claims.all_claims()
     paper_claims.print_claims(results)
     agrees = all(claim.verdict != "fail" or claim.why for claim in results)

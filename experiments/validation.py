@@ -39,11 +39,14 @@ def validation(
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit all rows at once; print intervals and spreads.")
     ] = False,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Errors of the shipped fit on what is new to it.")
+    ] = False,
     ship: Annotated[
         Path | None,
         typer.Option(
             help="TOML to write, as the package has it: of --fit the fit, of --split source the "
-            "laws of errors."
+            "laws of errors; of --errors the end of the fit's file."
         ),
     ] = None,
     as_json: _report.Json = False,
@@ -51,20 +54,20 @@ def validation(
     """Score estimators on measured rows, by data set and metric."""
     headline = {}
     with _report.door():
-        if ship is not None and not fit and split != "source":
-            allowed = "with --fit or --split source"
+        if ship is not None and not (fit or errors) and split != "source":
+            allowed = "with --fit, --errors or --split source"
             raise InputError("command line", "--ship", str(ship), allowed)
         import jax
 
         with jax.enable_x64(True):
-            from experiments._validation import board, splits
+            from experiments._validation import board, left_out, splits
 
-            if split is None and not fit:
+            if split is None and not (fit or errors):
                 headline = board.run(files or [])
             else:
                 rows = board.read(files or []).rows
                 run = splits.everything_fitted if split is None else partial(splits.run, split)
-                headline = run(rows, ship)
+                headline = left_out.run(rows, ship) if errors else run(rows, ship)
     _report.finish(True, headline, as_json)
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from experiments._report import verdict
 
-LOST = "figure lost"
+UNREACHABLE = "not reachable"
 
 
 class Claim(NamedTuple):
@@ -28,6 +28,13 @@ def stated(
     return Claim(name, where, theirs, ours, verdict(bool(agrees)), why)
 
 
-def lost(name: str, where: str, ours: str) -> Claim:
-    """A claim whose figure does not survive."""
-    return Claim(name, where, "-", ours, LOST)
+def derived(
+    name: str, where: str, basis: str, theirs: str, ours: str, agrees: object, *, why: str = ""
+) -> Claim:
+    """A claim whose figure is lost in the text, beside what ``basis`` makes of it."""
+    return Claim(name, where, f"lost; {basis}: {theirs}", ours, verdict(bool(agrees)), why)
+
+
+def unreachable(name: str, where: str, theirs: str, why: str, ours: str = "-") -> Claim:
+    """A claim that cannot be compared, and ``why``."""
+    return Claim(name, where, theirs, ours, UNREACHABLE, why)

@@ -1,7 +1,8 @@
 """Which claims does the economics paper make in its text, and what do we find?
 
-Many figures were lost when the paper was turned into text. For those the table prints ours and
-says so; no figure of theirs is guessed.
+Many figures were lost when the paper was turned into text. Beside those stands what its tables, its
+program's stored points, model configurations, data sheets or arithmetic by hand make of them; what
+none of these has is said to be out of reach, with what was tried.
 """
 
 from experiments._economics import claims_context, claims_hardware, claims_latency

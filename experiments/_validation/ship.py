@@ -48,6 +48,12 @@ LEFT_OUT = """
 # measured over predicted of closed loops whose group (server and lengths) was left out: median
 # error in per cent, and factors that hold 50, 80 and 95 % of rows
 """
+UNSEEN = """
+# the same of what is new to the fit. system, model: closed loops of NVIDIA's systems and their
+# models, each left out in turn and the rest fitted again; amd: the same of AMD's servers. make:
+# AMD's chips with Hopper's coefficients. pools: rows in two pools of aiconfigurator-core, whose
+# TTFT was never fitted. By `python experiments/validation.py --errors --ship FILE`
+"""
 
 
 def ship(path: Path, found: Fit, times: Measured, weights: np.ndarray) -> None:
@@ -120,10 +126,15 @@ def _errors(found: Fit, times: Measured, weights: np.ndarray) -> list[str]:
         count = len(set(times.row[among].tolist()))
         if count < LEAST:
             continue
-        lines.append(f"[errors.{kind}]\nrows = {count}\n")
-        for name, own in (("tpot", ~first), ("ttft", first)):
-            lines.append(f"{name} = {{ {_quantiles(ratio[among & own])} }}\n")
+        paces, firsts = ratio[among & ~first], ratio[among & first]
+        lines.append(table(f"errors.{kind}", count, paces, firsts))
     return lines
+
+
+def table(name: str, rows: int, tpot: np.ndarray, ttft: np.ndarray) -> str:
+    """A table of errors, from measured over predicted."""
+    cells = (f"{k} = {{ {_quantiles(x)} }}\n" for k, x in (("tpot", tpot), ("ttft", ttft)))
+    return f"[{name}]\nrows = {rows}\n{''.join(cells)}"
 
 
 def _quantiles(ratio: np.ndarray) -> str:

@@ -14,7 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import everything, goals, makes, microbenchmarks, nested, ship, unseen
+from experiments._validation import (
+    everything,
+    goals,
+    left_out,
+    makes,
+    microbenchmarks,
+    nested,
+    ship,
+    unseen,
+)
 from experiments._validation.everything import ByDifferences, Measured
 from experiments._validation.row import Row, system
 from infer_jax.calibration import at, covariance, identifiability, interval
@@ -115,6 +124,7 @@ def everything_fitted(rows: list[Row], file: Path | None = None) -> dict[str, An
     _report.console().print(f"Weakly known: {', '.join(weak) or 'none'}.")
     if file is not None:
         ship.ship(file, found, times, counted)
+        left_out.run(rows, file, found)
     return {"values": found.values, "intervals": bounds, "weak": weak, "spreads": spreads}
 
 

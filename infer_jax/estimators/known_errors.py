@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 from infer_jax.catalog import System
 from infer_jax.catalog.published import (
-    MAKE_WITHIN,
-    UNSEEN,
     Within,
     facts,
     serving_errors,
     serving_measured,
     unseen,
+    unseen_errors,
 )
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
@@ -57,7 +56,9 @@ class Trust(NamedTuple):
             return {}
         asked = facts(pools=pools) if load is None else facts(load, pools=pools)
         found = unseen(self.facts | {name: asked[name] for name in ("load", "pools")})
-        return _widest(found, MAKE_WITHIN) if self.foreign else self._of_make(found)
+        if not self.foreign:
+            return self._of_make(found)
+        return _widest(found, unseen_errors()["make"].within)
 
     def _of_make(self, found: Within) -> Within:
         """``found``, and on systems that were fitted apart (AMD's) their own errors at least.
@@ -147,21 +148,22 @@ def trust(
         return _unseen(trusted, known, "amd" if amd else "system")
     if not known_model:
         return _unseen(trusted, f"{known}, none of {model}", "amd" if amd else "model")
-    return _with_errors(trusted, known, "such rows left out of the fit", errors.median)
+    return _with_errors(trusted, known, FITTED, errors.median)
 
 
-# the rows that were left out of a fit, by what is new in a question
+# what errors are of: fitted servers at other lengths, or what is new in a question
+FITTED = "fitted servers, at lengths left out of the fit"
 LEFT_OUT = {
-    "system": "NVIDIA systems left out of the fit",
-    "model": "models left out of the fit",
-    "amd": "AMD servers left out of the fit",
-    "make": "AMD's chips left out of the fit",
+    "system": "NVIDIA systems left out of the fit whole",
+    "model": "models left out of the fit whole",
+    "amd": "AMD servers left out of the fit whole",
+    "make": "AMD's chips left out of the fit whole",
 }
 
 
 def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
     """``trusted`` with the errors of rows that were left out because they were of such a kind."""
-    return _with_errors(trusted, known, LEFT_OUT[kind], UNSEEN[kind])
+    return _with_errors(trusted, known, LEFT_OUT[kind], unseen_errors()[kind].median)
 
 
 def _widest(one: Within, other: Within) -> Within:
@@ -193,6 +195,7 @@ def _with_errors(trusted: Trust, known: str, of: str, median: dict[str, float]) 
 
 def pools() -> str:
     """One sentence on plans whose prefill and decode run on pools of their own."""
-    rows, tpot, ttft = (UNSEEN["pools"][name] for name in ("rows", "tpot", "ttft"))
-    known = f"{rows} measured rows, whose TTFT was never fitted"
-    return f"Plans of two pools: {known}; median error: TPOT {tpot:.3g} %, TTFT {ttft:.3g} %."
+    errors = unseen_errors()["pools"]
+    tpot, ttft = (f"{errors.median[name]:.3g} %" for name in ("tpot", "ttft"))
+    known = f"{errors.rows} measured rows, whose TTFT was never fitted"
+    return f"Plans of two pools: {known}; median error: TPOT {tpot}, TTFT {ttft}."

@@ -1,16 +1,34 @@
 """Splits that leave out what a row is of: folds, shared coefficients, nested offsets."""
 
+import ast
+import tomllib
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._validation import everything, nested, splits, unseen
+from experiments._validation import (
+    board,
+    everything,
+    left_out,
+    nested,
+    ship,
+    silicon,
+    splits,
+    unseen,
+)
 from experiments._validation.everything import ByDifferences, Measured
 from experiments._validation.row import BF16, Asked, Formats, Row, Served
+from infer_jax.catalog import load_system
+from infer_jax.catalog.published import unseen_errors
 from infer_jax.errors import InputError
+from infer_jax.estimators import make, trust
 from infer_jax.estimators.serving import Serving, ServingWorkload
 
+PACKAGE = Path(__file__).parents[2] / "infer_jax"
+SHIPPED = PACKAGE / "catalog" / "published" / "serving.toml"
 AS_STORED = Formats(BF16, BF16, BF16, 2.0, 0.0)
 
 
@@ -195,3 +213,56 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     alone = times.kind == everything.WHOLE
     assert alone.sum() == 2 and np.array_equal(scored.offset[alone], scored.plain[alone])
     assert np.isfinite(scored.offset).all() and (scored.low[alone] < scored.high[alone]).all()
+
+
+def test_errors_of_what_is_new_end_the_file_of_the_fit_and_are_read_from_there(
+    tmp_path, monkeypatch
+):
+    """The command replaces these tables alone; the medians are those of the ratios by hand."""
+    ratios = left_out.Ratios(2, np.asarray([0.8, 1.0, 1.25]), np.asarray([0.5, 2.0]))
+    monkeypatch.setattr(silicon, "there", lambda: True)
+    monkeypatch.setattr(left_out, "refitted", lambda *_: {"system": ratios, "amd": ratios})
+    monkeypatch.setattr(left_out, "of_another", lambda *_: ratios)
+    monkeypatch.setattr(left_out, "of_pools", lambda *_: ratios)
+    before, _, after = SHIPPED.read_text().partition(ship.UNSEEN)
+    assert before.count("[coefficients]") == 1 and after.count("[unseen.") == 5
+    file = tmp_path / "fit.toml"
+    file.write_text(SHIPPED.read_text())
+    left_out.run(ROWS, file)
+    assert file.read_text().partition(ship.UNSEEN)[0] == before
+    found = tomllib.loads(file.read_text())["unseen"]
+    assert sorted(found) == ["amd", "make", "pools", "system"]
+    assert found["amd"]["tpot"]["median_error"] == 20.0  # of 25, 0 and 20
+    assert found["amd"]["ttft"]["median_error"] == 75.0  # of 100 and 50
+
+
+def test_no_error_is_typed_by_hand():
+    """No decimal number stands in the files that tell errors: they come from the fit's file."""
+    for path in (SHIPPED.with_suffix(".py"), PACKAGE / "estimators" / "known_errors.py"):
+        tree = ast.parse(path.read_text())
+        typed = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
+        assert not [x for x in typed if isinstance(x, float)], path
+    own = {kind: errors.median for kind, errors in unseen_errors().items()}
+    system = load_system("mi325x")
+    said = trust("serving", make("serving", system.coefficients), system, "qwen3-32b")
+    assert said.median == own["amd"] and f"TPOT {own['amd']['tpot']:g} %" in said.says
+
+
+def test_each_kind_is_left_out_once():
+    times = Measured.of(ROWS)
+    scored = left_out.offered(times)
+    found = dict(left_out.kinds(times.labels(lambda row: row.system), scored))
+    assert sorted(found) == sorted({row.system for row in ROWS})
+    assert (np.sum(list(found.values()), axis=0) == 1).all()
+
+
+@pytest.mark.slow
+def test_the_shipped_errors_of_what_is_new_are_what_the_command_computes(tmp_path, x64):
+    """Within 0.2 points: fits end within a tolerance."""
+    if not silicon.there():
+        pytest.skip("aiconfigurator-core is not installed")
+    found = left_out.run(board.read([]).rows)
+    for kind, errors in unseen_errors().items():
+        assert found[kind]["rows"] == errors.rows
+        for name, median in errors.median.items():
+            assert found[kind][name] == pytest.approx(median, abs=0.2), (kind, name)

@@ -33,16 +33,15 @@ if TYPE_CHECKING:
         power_shares as power_shares,
     )
     from infer_jax.catalog.published.serving import (
-        UNSEEN as UNSEEN,
         Errors as Errors,
         Fitted as Fitted,
         Measured as Measured,
         serving_coefficients as serving_coefficients,
         serving_errors as serving_errors,
         serving_measured as serving_measured,
+        unseen_errors as unseen_errors,
     )
     from infer_jax.catalog.published.spreads import (
-        MAKE_WITHIN as MAKE_WITHIN,
         ErrorLaw as ErrorLaw,
         Within as Within,
         facts as facts,
@@ -66,8 +65,9 @@ __getattr__, __dir__ = on_demand(
         "microbenchmarks": "MicroBenchmark measured_rates",
         "power": "power_errors power_shares",
         "serving": (
-            "UNSEEN Errors Fitted Measured serving_coefficients serving_errors serving_measured"
+            "Errors Fitted Measured serving_coefficients serving_errors serving_measured "
+            "unseen_errors"
         ),
-        "spreads": "MAKE_WITHIN ErrorLaw Within facts laws unseen",
+        "spreads": "ErrorLaw Within facts laws unseen",
     },
 )

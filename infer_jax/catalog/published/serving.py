@@ -24,7 +24,7 @@ class Fitted(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Errors of the fit on left-out rows of a system and engine.
+    """Errors of the fit on left-out rows: of a system and engine, or of what is new to it.
 
     ``rows``: measured ones; by output (``tpot``, ``ttft``) the median error in per cent, and by
     share (50, 80, 95 per cent) the factors of a prediction between which that share of rows is.
@@ -52,19 +52,36 @@ def serving_errors() -> dict[tuple[str, str], Errors]:
     >>> serving_errors()["b200_sxm", "vllm"].median["tpot"] < 10
     True
     """
-    errors = {}
-    for system, engines in _fit()["errors"].items():
-        for engine, row in engines.items():
-            both = {name: row[name] for name in ("tpot", "ttft")}
-            errors[system, engine] = Errors(
-                rows=row["rows"],
-                median={name: cells["median_error"] for name, cells in both.items()},
-                within={
-                    name: {share: tuple(cells[f"within_{share}"]) for share in (50, 80, 95)}
-                    for name, cells in both.items()
-                },
-            )
-    return errors
+    return {
+        (system, engine): _errors(row)
+        for system, engines in _fit()["errors"].items()
+        for engine, row in engines.items()
+    }
+
+
+@cache
+def unseen_errors() -> dict[str, Errors]:
+    """Errors of the fit on what is new to it, by what is new.
+
+    ``system``, ``model``: all rows of one of NVIDIA's systems or of a model left out; ``amd``: of
+    a server of AMD's; ``make``: all of AMD's; ``pools``: rows of two pools, not fitted in TTFT.
+
+    >>> sorted(unseen_errors())
+    ['amd', 'make', 'model', 'pools', 'system']
+    """
+    return {kind: _errors(row) for kind, row in _fit()["unseen"].items()}
+
+
+def _errors(row: Any) -> Errors:
+    both = {name: row[name] for name in ("tpot", "ttft")}
+    return Errors(
+        rows=row["rows"],
+        median={name: cells["median_error"] for name, cells in both.items()},
+        within={
+            name: {share: tuple(cells[f"within_{share}"]) for share in (50, 80, 95)}
+            for name, cells in both.items()
+        },
+    )
 
 
 class Measured(NamedTuple):
@@ -92,20 +109,6 @@ def serving_measured() -> Measured:
     said = _fit()["measured"]
     own = {system: tuple(models) for system, models in said["own"].items()}
     return Measured(tuple(said["models"]), said["rows"], own)
-
-
-# median errors in per cent of rows whose system or model was left out of the fit entirely, and of
-# rows of pools that prefill and decode, none of which was ever fitted: `python
-# experiments/silicon.py --cv system` (`model`; `--mode disagg`), docs/calibration.md. AMD's servers
-# are those left out of the fit of all rows one at a time (docs/validation.md, AMD's chips). For
-# makes without any row: AMD's chips with Hopper's coefficients (`python experiments/makes.py`)
-UNSEEN: dict[str, dict[str, float]] = {
-    "system": {"tpot": 11.9, "ttft": 29.6},
-    "model": {"tpot": 10.6, "ttft": 24.2},
-    "amd": {"tpot": 14.8, "ttft": 53.6},
-    "make": {"tpot": 22.2, "ttft": 46.2},
-    "pools": {"rows": 610, "tpot": 13.2, "ttft": 63.3},
-}
 
 
 @cache

@@ -1,7 +1,6 @@
 """The law of errors on servers of a publisher that no fit has seen, and the part plans share.
 
-From ``python experiments/validation.py --split source --ship FILE`` (``laws``), and from
-``python experiments/makes.py`` (``MAKE_WITHIN``).
+From ``python experiments/validation.py --split source --ship FILE``.
 """
 
 from collections.abc import Mapping
@@ -93,11 +92,3 @@ def unseen(known: Mapping[str, float]) -> Within:
     first = laws()["pools_ttft" if known["pools"] else "ttft"].within(known)
     rate = {share: (1.0 / high, 1.0 / low) for share, (low, high) in pace.items()}
     return {"tpot": pace, "ttft": first, "latency": pace, "throughput": rate}
-
-
-# measured over predicted of 211 rows of AMD's chips with Hopper's coefficients: for makes of chips
-# without any measured row
-MAKE_WITHIN: Within = {
-    "tpot": {50: (1.018, 1.622), 80: (0.968, 1.998), 95: (0.855, 2.477)},
-    "ttft": {50: (0.531, 1.154), 80: (0.383, 1.693), 95: (0.268, 3.245)},
-}

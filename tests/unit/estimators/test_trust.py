@@ -9,16 +9,14 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.catalog.published import (
-    MAKE_WITHIN,
-    UNSEEN,
     facts,
     serving_errors,
     serving_measured,
     unseen,
+    unseen_errors,
 )
 from infer_jax.estimators import make, trust
 
-DOCS = Path(__file__).parents[3] / "docs"
 ROWS = Path(__file__).parents[4] / "shared" / "data" / "silicon_rows.csv"
 
 
@@ -55,21 +53,6 @@ def test_every_row_of_the_first_source_is_counted():
     assert sum(found.values()) == 2762
 
 
-def test_errors_of_the_unseen_are_those_of_the_page():
-    page = (DOCS / "calibration.md").read_text()
-    for kind, line in (("system", "one system at a time"), ("model", "one model at a time")):
-        cells = next(x for x in page.splitlines() if line in x).split("|")
-        medians = [float(cell.split("/")[0]) for cell in cells[2:4]]
-        assert medians == [UNSEEN[kind]["tpot"], UNSEEN[kind]["ttft"]]
-    plain = " ".join(page.split())
-    chips = " ".join((DOCS / "validation.md").read_text().split())
-    assert f"is off by {UNSEEN['make']['tpot']:.1f} %" in chips
-    assert f"TTFT by {UNSEEN['make']['ttft']:.1f}" in chips
-    pools = UNSEEN["pools"]
-    assert f"On {pools['rows']} disaggregated rows" in plain
-    assert f"{pools['tpot']:g} % for TPOT and {pools['ttft']:g} % for TTFT" in plain
-
-
 def test_a_measured_system_has_its_own_errors_and_another_borrows():
     own = said("serving", "h100_sxm")
     assert own.rows == 213 and own.borrowed_from is None and own.mark == ""
@@ -80,7 +63,7 @@ def test_a_measured_system_has_its_own_errors_and_another_borrows():
         assert (other.borrowed_from, other.rows, other.mark) == (generation, 0, "~")
         assert f"no measured rows for {system}: coefficients borrowed" in other.says
         kind = {"mi325x": "amd", "tpu_v6e": "make"}.get(system, "system")
-        assert other.median == UNSEEN[kind]
+        assert other.median == unseen_errors()[kind].median
         if kind == "system":
             assert other.within() == unseen(facts(chip=True))
 
@@ -111,7 +94,7 @@ def test_a_chip_whose_title_names_no_measured_make_has_the_bands_of_another_make
     own = trust("serving", make("serving"), system, "llama-3.1-8b")
     other = trust("serving", make("serving"), replace(system, title="Acme X1"), "llama-3.1-8b")
     assert own.within() == unseen(facts(chip=True))
-    for name, shares in MAKE_WITHIN.items():
+    for name, shares in unseen_errors()["make"].within.items():
         ends = other.within()[name]
         assert all(ends[k][0] <= low and high <= ends[k][1] for k, (low, high) in shares.items())
 
@@ -121,14 +104,24 @@ def test_amd_chips_have_coefficients_of_their_own_and_errors_of_their_own_rows()
     assert own.borrowed_from is None and own.median == serving_errors()["mi355x", "sglang"].median
     assert own.median["tpot"] > own_median()["tpot"]  # the build is not known
     for other in (said("serving.sglang", "mi355x"), said("serving.vllm", "mi300x", "qwen3-32b")):
-        assert other.median == UNSEEN["amd"] and "AMD servers left out" in other.says
+        assert (
+            other.median == unseen_errors()["amd"].median and "AMD servers left out" in other.says
+        )
 
 
 def test_few_rows_and_other_models_get_the_errors_of_what_was_left_out():
     few = said("serving.trtllm", "b300_sxm")
-    assert few.rows == 13 and few.borrowed_from is None and few.median == UNSEEN["system"]
+    assert (
+        few.rows == 13
+        and few.borrowed_from is None
+        and few.median == unseen_errors()["system"].median
+    )
     other = said("serving", "h100_sxm", "opt-13b")
-    assert other.rows == 213 and other.median == UNSEEN["model"] and "none of opt-13b" in other.says
+    assert (
+        other.rows == 213
+        and other.median == unseen_errors()["model"].median
+        and "none of opt-13b" in other.says
+    )
     assert said("serving", "h100_sxm", "llama-3.3-70b").median == own_median()
 
 
