@@ -118,3 +118,14 @@ def test_elasticities_of_the_toy_model():
     assert (round(bandwidth, 3), round(hop, 3)) == (-0.383, 0.617)
     limit = claims_latency.elasticity(lambda w: claims_latency.toy_time(1e-12, 1.0 / w), 1.0)
     assert limit == pytest.approx(-1 / 3, rel=1e-3)
+
+
+def test_claims_whose_figures_are_lost_stand_beside_another_source():
+    """The toy model's: by the closed form, brute force or Table 6; what has none says why."""
+    found = [*claims_latency._scaling(), *claims_latency._bandwidth()]
+    assert sum(claim.theirs.startswith("lost; ") for claim in found) == 3
+    for claim in found:
+        assert claim.verdict == "pass" or claim.why, claim.name
+    assert [c.name for c in found if c.verdict == "not reachable"] == [
+        "growth of depth with size for that law"
+    ]
