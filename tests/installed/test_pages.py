@@ -62,7 +62,7 @@ SLOW = {
     "python experiments/codesign.py bench": "20 seeds of three searches in five spaces, twice",
     "python experiments/codesign.py cases": "nine designs with two estimators each",
     "python experiments/codesign.py lifetimes": "a design for every number of tokens served",
-    "python experiments/economics.py claims": "a minute of fronts; tests/golden has those of Section 2",
+    "python experiments/economics.py claims": "a minute of fronts; tests/golden has some",
     "python experiments/economics.py tables": "a minute of compiling; tests/golden has the tables",
     "python experiments/kernels.py tables": "half a minute of compiling, as tests/golden does",
     "python experiments/kernels.py fits": "fits the curves of each system anew",
