@@ -73,6 +73,8 @@ def checked(model, system, words):
         for step in mine:
             seats, tokens, context = sizes(step.command, engine, pool["attention_dp"], role)
             batch = best.batch if role != "prefill" else pool["batch"]
+            if "request_rate" in words:  # of those in flight some wait
+                batch = next((x for k, x in best.outputs.items() if k.name == "running"), 1.0)
             batch = max(np.floor(min(batch, seats * pool["attention_dp"])), 1.0)
             said = ij.memory(
                 model, system, tp=pool["tp"], pp=pool["pp"], ep=pool["attention_dp"],
