@@ -15,7 +15,7 @@ from infer_jax.verbs.plan_search import Plans
 ENERGIES = ("blended_energy", "input_energy", "energy")
 COSTS = ("input_cost", "cost")
 REPLAYED = ("ttft", "p99_ttft", "tpot", "p99_tpot")
-PLACED = {"ttft", "tpot", *COSTS, *ENERGIES}  # outputs with a column of their own
+PLACED = {"ttft", "tpot", "running", *COSTS, *ENERGIES}  # with a place of their own, or none
 
 
 class PlanRow(NamedTuple):
@@ -67,7 +67,7 @@ class PlanRow(NamedTuple):
             f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,
             **own(*COSTS),
             f"cost_per_hour_{unit}": c.usd_per_hour,
-            **own(*ENERGIES),
+            **own(*ENERGIES, *(["running"] if "running" in keys else [])),
             **own(*(output.name for output in self.others)),
             "memory_need_bytes": c.memory[0],
             "memory_capacity_bytes": c.memory[1],
