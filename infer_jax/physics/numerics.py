@@ -30,6 +30,17 @@ def maximum(a: Array, b: Array, smoothing: Smoothing = None) -> Array:
     return jnp.where(positive, top * lift, top)
 
 
+def at_least(x: Array, least: float) -> Array:
+    """The larger of x and its own lower bound; at the bound with the slope of x, which may grow.
+
+    ``jnp.maximum`` halves the slope there, though no smaller x is allowed.
+
+    >>> float(jax.grad(at_least)(1.0, 1.0)), float(jax.grad(jnp.maximum)(1.0, 1.0))
+    (1.0, 0.5)
+    """
+    return jnp.where(x >= least, x, least)
+
+
 def ceiling(x: Array, smoothing: Smoothing = None) -> Array:
     """The least integer of at least x (gradient 0), or a staircase with ramps of that width.
 

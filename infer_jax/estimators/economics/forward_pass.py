@@ -81,7 +81,9 @@ class LayoutPass(NamedTuple):
         """Sequences of the fullest attention group over the mean, at least 1: the others wait."""
         if self.ranks.experts is None:
             return 1.0
-        return jnp.maximum(1.0, self.groups / jnp.maximum(self.micro, 1.0))
+        # at a tie none waits on either side, so that the slope is 0 and not a part of both
+        most = jnp.maximum(self.micro, 1.0)
+        return jnp.where(self.groups > most, self.groups / most, 1.0)
 
     def grouped_bytes(self, matrix: matmul.Matrix, chips: Array, weights: Array) -> Array:
         """Bytes of one product through memory in all groups, of ``chips`` chips each."""

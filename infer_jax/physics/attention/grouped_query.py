@@ -6,6 +6,7 @@ from jax import Array
 from infer_jax.physics.attention.kind import GROUPED, Cut, Dealt, Kind, Operands
 from infer_jax.physics.attention.row import Row, blank
 from infer_jax.physics.matmul import Matrix
+from infer_jax.physics.numerics import at_least
 from infer_jax.specs import Format, GroupedQuery
 
 
@@ -116,6 +117,6 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
     @property
     def _key_value_width(self) -> Array:
         a = self.attention
-        keys = a.head_width * jnp.minimum(a.kv_matrices, 1.0)
-        values = a.value_width * jnp.maximum(a.kv_matrices - 1.0, 0.0)
+        keys = a.head_width * jnp.where(a.kv_matrices >= 1.0, 1.0, a.kv_matrices)
+        values = a.value_width * at_least(a.kv_matrices - 1.0, 0.0)
         return a.kv_heads * (keys + values)

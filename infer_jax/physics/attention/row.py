@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from infer_jax.physics.attention.causal_pairs import every_pair, pairs
+from infer_jax.physics.numerics import at_least
 from infer_jax.specs import UNBOUNDED
 
 Numbers = Float[Array, "*layers"]  # one of a layer, or an array over the blocks of a model
@@ -68,7 +69,7 @@ class Row(NamedTuple):
 
         A head is not split; beyond one head a rank it is copied.
         """
-        return jnp.where(tp < self.split, 1.0 / tp, 1.0 / jnp.maximum(self.split, 1.0))
+        return jnp.where(tp < self.split, 1.0 / tp, 1.0 / at_least(self.split, 1.0))
 
     def held_bytes(self, context: Array) -> Array:
         """Bytes that one sequence of ``context`` tokens keeps, all ranks together."""
