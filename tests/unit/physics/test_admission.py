@@ -1,0 +1,22 @@
+"""Requests that run and wait beside draws of how many the cache holds."""
+
+import numpy as np
+import pytest
+
+from infer_jax.physics.batching import CacheLimit, ServerLimits
+from infer_jax.physics.batching.admission import admitted
+
+
+@pytest.mark.parametrize(("flight", "limit", "varied"), [(50.0, 40.0, 0.3), (60.0, 60.0, 1.0),
+                                                         (30.0, 40.0, 0.5), (90.0, 80.0, 0.0)])  # fmt: skip
+def test_waiting_requests_have_the_mean_and_variance_of_draws(flight, limit, varied):
+    server = ServerLimits(*map(np.float64, (8192.0, 70.0, 1e6)))
+    held = CacheLimit(np.float64(limit), np.float64(varied), np.ones(1))
+    found = admitted(np.float64(flight), server, held)
+    wanted = min(flight, 70.0)
+    deviation = np.sqrt(varied * min(wanted, limit)) + 1e-3
+    places = np.random.default_rng(0).normal(limit, deviation, 400_000)
+    short = np.maximum(wanted - places, 0.0)
+    assert float(found.wait) == pytest.approx(short.mean() + flight - wanted, rel=0.01, abs=0.01)
+    assert float(found.varied) == pytest.approx(short.var(), rel=0.02, abs=0.02)
+    assert float(found.run + found.wait) == pytest.approx(flight, rel=1e-6)

@@ -1,0 +1,25 @@
+"""Defaults of vLLM's scheduler, and the room that drafts take."""
+
+import jax.numpy as jnp
+
+from infer_jax.footprint import EngineSettings, default_numbers
+from infer_jax.replays import vllm
+from infer_jax.replays.drafted import Growth, wanted
+
+
+def test_vllms_defaults():
+    """EngineArgs.get_batch_defaults on GPUs of 70 GiB and more, as a server: 8192 and 1024.
+
+    vllm/engine/arg_utils.py at v0.11; blocks of 16 tokens in vllm/config/cache.py.
+    """
+    rules, server = vllm(blocks=100), default_numbers(EngineSettings)
+    assert (float(rules.slots), float(rules.budget), float(rules.block)) == (1024, 8192, 16)
+    assert (float(server.sequences), float(server.batched_tokens)) == (1024, 8192)
+
+
+def test_a_pass_with_drafts_takes_room_for_those_it_feeds_and_the_next_ones():
+    """k drafts beside the token of a pass, and k that are drafted for the next: 2 k more."""
+    growth = Growth.empty(4, 3, jnp.dtype(jnp.float32))._replace(since=jnp.array([0, 5, 9]))
+    tokens, three = jnp.array([100, 50, 20]), jnp.asarray(3)
+    room = wanted(tokens, growth, three, jnp.asarray(5), jnp.asarray(False))
+    assert room.tolist() == [106, 56, 20]  # the last is not decoding yet
