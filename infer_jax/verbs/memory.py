@@ -267,8 +267,8 @@ def memory(
     held, cache = once(_memory, *given)
     filled = None if batch is None else _batch(batch, isl, osl, held, cache, group <= slots)
     notes = [
-        f"Per GPU of a server of --max-num-seqs {slots:,.12g} and --max-num-batched-tokens "
-        f"{tokens:,.12g}; cache tokens and concurrency are of one group of tp x pp GPUs.",
+        f"Per GPU of a server of at most {slots:,.12g} sequences and {tokens:,.12g} tokens in a "
+        "pass; cache tokens and concurrency are of one group of tp x pp GPUs.",
         *[note for note in asked.notes if "USD/h" not in note],
     ]
     if group > slots:

@@ -1,5 +1,7 @@
 """The law of arrivals beside the replay of the same server, on servers drawn at random."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ MODELS = ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b", "qwen3-30b-a3b", "gpt-os
 SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm", "mi300x", "mi355x")
 
 
-def errors(names, load, prompts, **asked):
+def errors(names, load, prompts, **asked: Any):
     """(TTFT, TPOT) of the law over those of the replay, less 1, at a share of the capacity."""
     idle = ij.estimate(*names, request_rate=1e-3, **asked).estimate
     rate = load * float(idle.decode.limits["arrivals"].capacity)
@@ -37,8 +39,9 @@ def test_they_agree(model, asked, load):
 
 def test_the_engines_limit_of_sequences_counts_in_both():
     """vLLM runs 1,024 at most: its capacity is that of the replay that is sent more."""
-    names, asked = ("gpt-oss-120b", "b200_sxm"), {"tp": 2, "isl": 100, "osl": 300}
-    law = ij.estimate(*names, request_rate=1e6, **asked).estimate
+    names = ("gpt-oss-120b", "b200_sxm")
+    asked: dict[str, Any] = {"tp": 2, "isl": 100, "osl": 300}
+    law: Any = ij.estimate(*names, request_rate=1e6, **asked).estimate
     assert float(law.running) == pytest.approx(1024.0, rel=1e-3)
     run = ij.replay(*names, concurrency=1500, prompts=6000, **asked)
     assert run.request_throughput == pytest.approx(
@@ -54,7 +57,7 @@ def test_they_agree_on_two_hundred_servers():
         model, system = str(random.choice(MODELS)), str(random.choice(SYSTEMS))
         tp = 4 if model == "llama-3.1-70b" else int(random.choice([1, 2, 4]))
         isl, osl = (int(np.exp(random.uniform(*np.log(x)))) for x in ((50, 8000), (5, 1000)))
-        asked = {"tp": tp, "isl": isl, "osl": osl}
+        asked: dict[str, Any] = {"tp": tp, "isl": isl, "osl": osl}
         if model != "gpt-oss-120b":
             asked["quant"] = "fp8"
         off.append(errors((model, system), random.uniform(0.05, 0.9), 6000, **asked))

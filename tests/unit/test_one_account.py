@@ -1,5 +1,7 @@
 """One account of a chip's memory: limits of estimates and ``memory`` with a batch say its bytes."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -235,8 +237,9 @@ def test_requests_beyond_those_that_run_at_once_do_not_fit():
     """All 100,000 have 97 + 3 tokens of 131,072 bytes and half a block; a server that runs fewer
     at once does not run them.
     """
-    words = {"isl": 97, "osl": 6, "batch": 100000, "max_model_len": 8192}
-    for more in ({}, {"max_num_seqs": 1024}):
+    words: dict[str, Any] = {"isl": 97, "osl": 6, "batch": 100000, "max_model_len": 8192}
+    limits: tuple[dict[str, Any], ...] = ({}, {"max_num_seqs": 1024})
+    for more in limits:
         said = ij.memory("llama-3.1-8b", H100, **words, **more)
         assert said.filled is not None and not said.filled.fits
         np.testing.assert_allclose(said.filled.cache, 1e5 * 131072 * (97 + 3 + 8), rtol=1e-12)

@@ -183,6 +183,7 @@ def test_the_users_own_folder_is_for_the_user_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     monkeypatch.setattr(keeping, "_user_cache", lambda: tmp_path)
     place = keeping.cache_folder()
+    assert place is not None
     assert place == tmp_path / "infer_jax" and stat.S_IMODE(place.stat().st_mode) == 0o700
     place.chmod(0o777)
     assert keeping.cache_folder() is None

@@ -1,5 +1,7 @@
 """Power where requests arrive: idle chips draw idle power, and the replay of the server agrees."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ def server(seed):
     model, system = str(random.choice(MODELS)), str(random.choice(SYSTEMS))
     tp = int(random.choice([1, 2, 4])) if model != "llama-3.1-70b" else 4
     isl, osl = (int(np.exp(random.uniform(*np.log(ends)))) for ends in ((50, 8000), (10, 800)))
-    asked = {"tp": tp, "isl": isl, "osl": osl}
+    asked: dict[str, Any] = {"tp": tp, "isl": isl, "osl": osl}
     if model != "gpt-oss-120b":
         asked["quant"] = "fp8"
     idle = ij.estimate(model, system, request_rate=1e-3, **asked).estimate
@@ -28,8 +30,8 @@ def ratios(seed):
     """Mean watts of a GPU by law over those of the replay, at every load."""
     names, asked, capacity = server(seed)
     for load in LOADS:
-        rate = {"request_rate": capacity * load}
-        law = ij.estimate(*names, **asked, **rate).estimate
+        rate: dict[str, Any] = {"request_rate": capacity * load}
+        law: Any = ij.estimate(*names, **asked, **rate).estimate
         run = ij.replay(*names, **asked, **rate, prompts=1000).runs[0]
         yield float(law.power) / (run.joules / run.duration)
 
@@ -54,17 +56,18 @@ def test_an_idle_server_draws_idle_power_and_a_loaded_one_more():
     system = ij.load_system(names[1])
     generation = {"h": "hopper", "b": "blackwell"}.get(names[1][0], f"cdna{names[1][2]}")
     idle = float(system.hardware.power) * power_shares(generation)["idle"]
-    powers = [
-        float(ij.estimate(*names, **asked, request_rate=capacity * load).estimate.power)
+    loaded: Any = [
+        ij.estimate(*names, **asked, request_rate=capacity * load).estimate
         for load in (1e-7, 0.01, 0.1, 0.3)
     ]
+    powers = [float(x.power) for x in loaded]
     assert powers[0] == pytest.approx(idle, rel=1e-3)
     assert all(np.diff(powers) > 0.0)  # beyond, full batches read less for each token
 
 
 def test_energy_is_of_the_gpus_unless_a_pue_is_given():
     """Joules a token of a server in flight are its watts over its tokens a second."""
-    one = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, isl=100, osl=400, batch=16).estimate
+    one: Any = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, isl=100, osl=400, batch=16).estimate
     assert float(one.blended_energy) * 500 == pytest.approx(
         1e6 * float(one.power) * 400 / float(one.throughput), rel=1e-9
     )

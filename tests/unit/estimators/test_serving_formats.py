@@ -1,14 +1,16 @@
 """What formats and pipelines change in a server's estimate, by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.estimators.serving import Deployment
+from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import layouts, table
 from infer_jax.specs import Workload
 
-FEW = {"isl": 2000, "osl": 100, "batch": 8}
+FEW: dict[str, Any] = {"isl": 2000, "osl": 100, "batch": 8}
 
 
 def launches(quant):
@@ -43,7 +45,7 @@ def test_stages_share_the_flop_of_a_prompt():
 
 def test_every_attention_group_has_requests():
     system, arch = ij.load_system("h200_sxm"), ij.load_model("qwen3-30b-a3b").architecture
-    serving = ij.make("serving", system.coefficients)
+    serving = Serving.of().fitted(system.coefficients["serving"])
     legal = [x for x in layouts(arch, 4) if x.chips == 4 and x.pp == 1]
     found = table(
         serving, arch, system.hardware, Workload.of(isl=500, osl=50), legal, Deployment.of()

@@ -1,5 +1,7 @@
 """A slope at a bound is that of the side that is allowed, and not half of it."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -29,9 +31,9 @@ def test_slopes_at_one(name, model, system, tp, leaf, output):
         if leaf == "pp":
             answer = estimator.estimate(arch, machine.hardware, WORK, plan.replace(pp=x))
         else:
+            blocks: Any = arch.blocks
             blocks = tuple(
-                block.replace(attention=block.attention.replace(kv_heads=x))
-                for block in arch.blocks
+                block.replace(attention=block.attention.replace(kv_heads=x)) for block in blocks
             )
             changed = arch.replace(blocks=blocks)
             answer = estimator.estimate(changed, machine.hardware, WORK, plan)

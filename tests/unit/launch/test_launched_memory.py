@@ -1,6 +1,7 @@
 """A plan's server has the memory that the plan counts: ``memory`` of the command's own options."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +25,11 @@ SYSTEMS = ("h100_sxm", "b200_sxm", "h200_sxm")
 def sizes(command, engine, groups, pool):
     """Requests and tokens of a group's pass, and the longest context, of a printed command."""
     seats, tokens, context, own = OPTIONS[engine]
-    said = [int(re.search(rf"{name} (-?\d+)", command)[1]) for name in (seats, tokens, context)]
+    find: Any = re.search  # which finds each
+    said = [int(find(rf"{name} (-?\d+)", command)[1]) for name in (seats, tokens, context)]
     said[1] = WHOLE if said[1] == -1 else said[1]
     if engine == "sglang" and pool == "prefill":
-        said[1] = int(re.search(r"--max-prefill-tokens (\d+)", command)[1])
+        said[1] = int(find(r"--max-prefill-tokens (\d+)", command)[1])
         said[1] *= groups
     many = 1 if own else groups
     return said[0] / many, said[1] / many, said[2]

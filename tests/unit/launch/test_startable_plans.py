@@ -1,5 +1,7 @@
 """Plans are of their engine: the first one has a command, and no layout without one is searched."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -54,7 +56,7 @@ def test_experts_are_dealt_as_the_engine_deals_them():
     asked = {"total_gpus": 8.0, "mode": "aggregated", "ttft": "none", "top": 64}
     for engine, some in (("vllm", False), ("sglang", False), ("trtllm", True)):
         plans = ij.plan("qwen3-30b-a3b", "h100_sxm", engine=engine, **asked).plans
-        degrees = [c.degrees for c in plans]
+        degrees: list[Any] = [c.degrees for c in plans]
         dealt = {(d["ep"], d["tp"] * d["attention_dp"]) for d in degrees}
         assert any(ep not in (1.0, ranks) for ep, ranks in dealt) == some
 

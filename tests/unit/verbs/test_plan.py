@@ -105,7 +105,7 @@ def test_systems_that_share_a_name_are_told_apart():
         ({"total_gpus": 2, "chunk": [0]}, "chunk is 0; allowed: a whole number from 1"),
         ({"total_gpus": 2, "p99_ttft": 1.0}, "p99_ttft .* with request_rate"),
         ({"total_gpus": 2, "isl": "2200±600"}, "isl .*a mean alone, or with request_rate"),
-        ({"total_gpus": 2, "isl": "x"}, "isl is 'x'; allowed: a whole number of at least 0, or"),
+        ({"total_gpus": 2, "isl": "x"}, "isl is 'x'; allowed: a whole number of at least 1, or"),
         ({"total_gpus": 2, "currency": "EUR"}, "currency is 'EUR'; allowed: with price"),
         (
             {"total_gpus": 2, "acceptance": 1.5, "heads": True},

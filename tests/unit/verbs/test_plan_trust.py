@@ -1,5 +1,7 @@
 """A plan whose kind was measured is preferred to one that may well cost more than it says."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,7 +25,8 @@ def test_the_probability_is_the_share_of_drawn_errors_that_keep_the_limits():
         kept = (times[0] * tpot <= limits[0]) & (tpot <= spare)
         kept &= (times[1] * ttft <= limits[1]) & (times[2] * ttft <= limits[2])
         numbers = [np.float64(x) for x in (*limits, *times, spare)]
-        found = float(probability(*map(jnp.asarray, numbers), spreads))
+        chance: Any = probability
+        found = float(chance(*(jnp.asarray(x) for x in numbers), spreads))
         assert found == pytest.approx(np.mean(kept), abs=0.012)  # three standard errors
 
 
@@ -74,7 +77,7 @@ def test_a_plan_that_its_replay_breaks_goes_down():
     few = {"tpot": 0.03, "top": 3, **asked}
     loose = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=10.0, replay=True, **few)
     law = {c.layout: c.p99_ttft for c in loose.plans}
-    rows = {row["layout"]: row for row in loose.rows()}
+    rows: dict[Any, Any] = {row["layout"]: row for row in loose.rows()}
     name, ratio = max(
         ((x, rows[x]["replay_p99_ttft_ms"] / (1e3 * p99)) for x, p99 in law.items()
          if p99 and rows[x]["replay_p99_ttft_ms"]),
@@ -84,12 +87,15 @@ def test_a_plan_that_its_replay_breaks_goes_down():
     between = 0.5 * (1.0 + ratio) * law[name]
     plain = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=between, **few)
     answer = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=between, replay=True, **few)
-    broken = {row["layout"]: row["replay_broken"] for row in answer.rows() if row["replay_broken"]}
+    broken: dict[Any, Any] = {
+        row["layout"]: row["replay_broken"] for row in answer.rows() if row["replay_broken"]
+    }
     assert name in broken and "p99 of TTFT" in broken[name]
     assert name in {c.layout for c in plain.plans}
     order = [c.layout in broken for c in answer.plans]
     assert order == sorted(order) and answer.best is not None and not answer.best.replay_excess
-    for row in answer.rows():
+    every: Any = answer.rows()
+    for row in every:
         kept = (row["replay_p99_ttft_ms"] or 0.0) <= 1e3 * between
         assert kept == (not row["replay_broken"])
     assert "breaks" in str(answer) and answer.plans[0] is answer.best
