@@ -53,7 +53,8 @@ class Choice:
     of the model, if the caller says which; ``holds``: the probability that all limits hold, if it
     was asked for; ``obstacle``: why no command of the engine starts it, "" where one does;
     ``spare``: the request rate that it carries over the one that arrives; ``slow``: a factor on
-    its dollars by which it is ranked; ``replay_excess``: as ``excess``, by its replay.
+    its dollars by which it is ranked; ``replay_excess``: as ``excess``, by its replay;
+    ``unreplayed``: others were replayed, and this one was not.
     """
 
     mode: str
@@ -78,6 +79,7 @@ class Choice:
     spare: float = float("inf")
     slow: float = 1.0
     replay_excess: Mapping[str, float] = field(default_factory=dict[str, float])
+    unreplayed: bool = False
 
     def __repr__(self) -> str:
         wait, token = 1e3 * self.ttft, 1e3 * self.tpot
@@ -112,8 +114,11 @@ class Choice:
         return MILLION * paid / (self.requests_per_s * (self.isl + self.osl))
 
     @property
-    def rank(self) -> tuple[float, bool, float, float, float]:
-        """Sort key, least first: excess, an obstacle or a broken replay, dollars, TPOT, TTFT.
+    def rank(self) -> tuple[float, int, float, float, float]:
+        """Sort key, least first: excess, replay and obstacle, dollars, TPOT, TTFT.
+
+        Plans that were not replayed come after those whose replay keeps the limits, and before
+        those that have an obstacle or a broken replay.
 
         Dollars are times ``slow``, which says how much more it may well cost.
 
@@ -123,7 +128,8 @@ class Choice:
         times = self.usd_per_mtok * self.slow, self.tpot, self.ttft
         excess = max(self.excess.values(), default=0.0)
         first, second, third = (float(x) for x in np.asarray(times, np.float32))
-        return excess, bool(self.obstacle or self.replay_excess), first, second, third
+        last = 2 if self.obstacle or self.replay_excess else int(self.unreplayed)
+        return excess, last, first, second, third
 
 
 def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:

@@ -93,7 +93,7 @@ def replay_plans(question: Question, plans: Plans) -> None:
             spared = _with_spare(question, plans, [x for x in found if x.choice.replay_excess])
             found += _judged(_replays(question, plans, spared), question, plans)
             replaced = {id(c) for c in best}
-            rest = [c for c in plans.met if id(c) not in replaced]
+            rest = [replace(c, unreplayed=True) for c in plans.met if id(c) not in replaced]
             plans.met = sorted([*(x.choice for x in found), *rest], key=lambda c: c.rank)
             order = {id(c): i for i, c in enumerate(plans.met)}
             found.sort(key=lambda x: order[id(x.choice)])
@@ -115,7 +115,9 @@ def _judged(found: list[Replayed], question: Question, plans: Plans) -> list[Rep
         limits = _limits(question, plans).items() if times else ()
         over = {NAMES[x]: getattr(times, x) / most - 1.0 for x, most in limits}
         over = {name: share for name, share in over.items() if share > 0.0}
-        judged.append(Replayed(replace(choice, replay_excess=over), times, why))
+        judged.append(
+            Replayed(replace(choice, replay_excess=over, unreplayed=not times), times, why)
+        )
     return judged
 
 

@@ -91,11 +91,17 @@ def unmeasured(choice: Choice, pools: "Sequence[ConsideredSystem]") -> str:
 def preferences(plans: "Plans") -> list[str]:
     """Which plan dollars alone would put first, and what keeps it from there."""
     best = plans.best
-    cheapest = min(plans.met, key=lambda c: (bool(c.obstacle), c.usd_per_mtok), default=None)
+    cheapest = min(
+        (c for c in plans.met if not c.replay_excess),
+        key=lambda c: (bool(c.obstacle), c.usd_per_mtok),
+        default=None,
+    )
     if best is None or cheapest is None or cheapest.usd_per_mtok >= best.usd_per_mtok:
         return []
     less = 100.0 * (1.0 - cheapest.usd_per_mtok / best.usd_per_mtok)
     why = unmeasured(cheapest, plans.pools_of(cheapest))
+    if not why:  # it stands lower for another reason, which its row says
+        return []
     return [
         f"{cheapest.layout} on {cheapest.system} is predicted to cost {less:.2g} % less, but "
         f"{why}: 80 % of runs like it stay below {cheapest.slow:.3g} times the predicted TPOT, "

@@ -1,5 +1,6 @@
 """A plan whose kind was measured is preferred to one that may well cost more than it says."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -99,3 +100,12 @@ def test_a_plan_that_its_replay_breaks_goes_down():
         kept = (row["replay_p99_ttft_ms"] or 0.0) <= 1e3 * between
         assert kept == (not row["replay_broken"])
     assert "breaks" in str(answer) and answer.plans[0] is answer.best
+
+
+def test_a_plan_without_a_replay_stands_below_those_that_their_replay_keeps():
+    """Whatever they cost."""
+    best = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=1.0, mode="aggregated", top=1).best
+    assert best is not None
+    kept = replace(best, usd_per_hour=2.0 * best.usd_per_hour)
+    unsure, broken = replace(best, unreplayed=True), replace(best, replay_excess={"TPOT": 0.1})
+    assert sorted([broken, unsure, kept], key=lambda c: c.rank) == [kept, unsure, broken]
