@@ -144,12 +144,14 @@ def graph_tokens(c: Context) -> Array:
 def uncaptured(c: Context, decoding: Array, prompts: Array, new: Array) -> Array:
     """Share of passes with prompts that are launched without a graph, where counts are means.
 
-    Phi((r - r_g) / s): r tokens of a pass, r_g of the largest graph, s^2 = d f^2 + p n^2 the
-    variance of Poisson numbers of d decoding requests of f tokens and p prompts of n tokens.
+    Phi((r - r_g) / s): r tokens of a pass, r_g of the largest graph, s^2 = d f^2 + (p - 1) n^2 the
+    variance of Poisson numbers of d decoding requests of f tokens and of the prompts of n tokens
+    beside the one that is always there.
     """
     fed = 1.0 + c.plan.drafts
     rows = decoding * fed + prompts * new
-    spread = jnp.sqrt(decoding * fed**2 + prompts * new**2 + 1.0)
+    others = jnp.maximum(prompts - 1.0, 0.0)
+    spread = jnp.sqrt(decoding * fed**2 + others * new**2 + 1.0)
     return ndtr((rows - graph_tokens(c)) / spread)
 
 

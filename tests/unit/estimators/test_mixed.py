@@ -16,7 +16,7 @@ from infer_jax.estimators.serving.mixed import (
     mixed_pass,
     mixed_time,
 )
-from infer_jax.estimators.serving.passes import passes
+from infer_jax.estimators.serving.passes import passes, uncaptured
 from infer_jax.estimators.serving.ranked import (
     common_time,
     drafted_common_time,
@@ -48,6 +48,14 @@ def context_of(model, tp):
 times = jax.jit(jax.vmap(lambda c, *batch: mixed_pass(c, *batch).time, (None, 0, 0, 0, 0)))
 looked_up = jax.jit(jax.vmap(mixed_time, (None, 0, 0, 0, 0)))
 tabulated = jax.jit(mixed)
+
+
+@pytest.mark.parametrize(("new", "share"), [(200.0, 0.0), (700.0, 1.0), (7000.0, 1.0)])
+def test_one_prompt_is_launched_as_a_graph_up_to_512_tokens(new, share):
+    """vLLM captures passes of at most 512 tokens: of a prompt that is there nothing is random."""
+    *_, c = context_of("llama-3.1-8b", 1)
+    found = uncaptured(c, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(new))
+    assert float(found) == pytest.approx(share, abs=1e-9)
 
 
 @pytest.mark.parametrize(("model", "tp"), MODELS.items())
