@@ -4,6 +4,10 @@ ERRORS = (
     "The estimator's errors are of its own means, not of replays, which were compared with "
     "measured servers of vLLM alone (docs/theories/scheduler.md)."
 )
+OVERLOADED = (
+    "Overloaded: {} requests/s come, {} are completed, and {} of {} had no first token when the "
+    "last one came. The queue grows without end: times are of this run, and longer in a longer one."
+)
 IN_TIMES = (
     "TTFT and latency are from a request's arrival and hold {} ms of network and tokeniser; TPOT "
     "is (latency - TTFT) / (osl - 1)."

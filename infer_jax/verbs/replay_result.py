@@ -16,28 +16,11 @@ from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
-from infer_jax.results.numbers import digits, or_unknown, plain
+from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import Plan
-from infer_jax.verbs import inputs, pictures
+from infer_jax.verbs import inputs, pictures, replay_notes as sentences
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.replay_drafts import ReplayDrafts
-from infer_jax.verbs.replay_notes import (
-    BATCHED,
-    BURST,
-    CACHED,
-    ERRORS,
-    FETCHED,
-    GROUPS,
-    HELD,
-    IN_FLIGHT,
-    IN_TIMES,
-    KEPT,
-    POOLS,
-    SEVERAL,
-    SWAPPED,
-    UNCACHED,
-    step_times,
-)
 from infer_jax.verbs.replay_pools import PoolSplit
 from infer_jax.verbs.replay_ranks import ReplayRouting
 from infer_jax.verbs.replay_requests import Lengths, Load, randomly
@@ -143,6 +126,13 @@ class ReplayResult(Pictured):
             lambda run: 100.0 * run.cached[run.counted].sum() / run.prompt[run.counted].sum()
         )
 
+    @cached_property
+    def _left_waiting(self) -> float:
+        """Requests of a run that wait when the last one comes, where arrivals overload a server."""
+        if self.load.concurrency is not None:
+            return 0.0
+        return self._mean(lambda run: run.left_waiting)
+
     def _mean(self, of: Callable[[ReplayRun], float]) -> float:
         """The mean over runs."""
         return float(np.mean([of(run) for run in self.runs]))
@@ -155,9 +145,9 @@ class ReplayResult(Pictured):
         """Times in ms with their standard errors, rates, what was full, and what was asked."""
         rules, load, run = self.server.rules, self.load, self.runs[0]
         trace = self.lengths.trace
-        times = {f"{name}_ms": _ms(x.values) for name, x in self.times.items()}
-        errors = {f"{name}_standard_error_ms": _ms(x.errors) for name, x in self.times.items()}
-        real = {f"measured_{name}_ms": _ms(x.values) for name, x in self.measured.items()}
+        times = {f"{name}_ms": x.ms() for name, x in self.times.items()}
+        errors = {f"{name}_standard_error_ms": x.errors_ms() for name, x in self.times.items()}
+        real = {f"measured_{name}_ms": x.ms() for name, x in self.measured.items()}
         return {
             **self.asked.names,
             "estimator": self.estimator,
@@ -190,6 +180,8 @@ class ReplayResult(Pictured):
             "requests_per_s": self.request_throughput,
             "goodput_requests_per_s": self.goodput,
             "limits": {f"{name}_ms": 1e3 * limit for name, limit in self.limits.items()},
+            "in_flight": self._mean(lambda run: run.in_flight),
+            "overloaded": bool(self._left_waiting),
             "duration_s": self._mean(lambda run: run.duration),
             "preemptions": self._mean(lambda run: run.preemptions),
             **({"swaps": self._swaps} if self._swapping else {}),
@@ -236,38 +228,38 @@ class ReplayResult(Pictured):
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a request."""
-        return [row for i, run in enumerate(self.runs) for row in _rows_of(i, run)]
+        return [row for i, run in enumerate(self.runs) for row in run.rows(i)]
 
     def notes(self) -> list[str]:
         """What was replayed, what times hold, and what is not modelled."""
         runs, load, trace = self.runs, self.load, self.lengths.trace
-        times = IN_TIMES.format(digits(1e3 * self.server.front))
+        times = sentences.IN_TIMES.format(digits(1e3 * self.server.front))
         words = None if self.drafts is None else self.drafts.words
-        said = [ERRORS, times, step_times(words, pools=self.pools is not None)]
+        said = [sentences.ERRORS, times, sentences.step_times(words, pools=self.pools is not None)]
         if self.drafts is not None:
-            said += [] if self._yields is None else [GROUPS.format(self._yields)]
+            said += [] if self._yields is None else [sentences.GROUPS.format(self._yields)]
             said += self.drafts.notes
         if self.ranks is not None:
             said.append(self.ranks.note)
         said += self._caching()
         if self._swapping:
-            said.append(SWAPPED.format(1e3 * float(self.server.rules.fetch)))
+            said.append(sentences.SWAPPED.format(1e3 * float(self.server.rules.fetch)))
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
         if load.concurrency is not None and load.rate is not None:
-            said.append(HELD.format(load.concurrency))
+            said.append(sentences.HELD.format(load.concurrency))
         elif load.concurrency is not None:
-            said.append(IN_FLIGHT)
+            said.append(sentences.IN_FLIGHT)
             if (~runs[0].counted).sum() < load.concurrency < len(runs[0].prompt):
-                said.append(BURST.format(load.concurrency))
+                said.append(sentences.BURST.format(load.concurrency))
         if self.pools:
-            said.append(POOLS)
+            said.append(sentences.POOLS)
         elif float(self.plan.dp) > 1 and (self.ranks is None or self.ranks.ranks > 1):
             said.append("Requests are dealt to the copies in turn, each with its own queue.")
         if len(runs) > 1:
-            said.append(SEVERAL.format(len(runs)))
+            said.append(sentences.SEVERAL.format(len(runs)))
         elif self._random:
-            said.append(BATCHED)
+            said.append(sentences.BATCHED)
         if any(run.preempted.any() for run in runs):
             said.append("Times between tokens leave out what requests wait after a preemption.")
         own = (note for note in self.asked.notes if "USD/h" not in note)
@@ -276,11 +268,14 @@ class ReplayResult(Pictured):
     def _caching(self) -> list[str]:
         """How prompts are found in the cache, and in host memory."""
         if not self.lengths.caching:
-            return [UNCACHED if self.lengths.alike else "No prefix is cached."]
+            return [sentences.UNCACHED if self.lengths.alike else "No prefix is cached."]
         if not self._keeps:
-            return [CACHED]
+            return [sentences.CACHED]
         host, fetch = float(self.server.rules.host), float(self.server.rules.fetch)
-        return [KEPT, *([FETCHED.format(host, digits(1e3 * fetch))] if host else [])]
+        return [
+            sentences.KEPT,
+            *([sentences.FETCHED.format(host, digits(1e3 * fetch))] if host else []),
+        ]
 
     def parts(self) -> Iterator[Part]:
         """Server and load, times with percentiles, rates and what was full."""
@@ -296,6 +291,8 @@ class ReplayResult(Pictured):
         yield f"Server: {self.server.words}."
         yield self.trust.says
         yield ""
+        if self._left_waiting:
+            yield self._overload()
         heads = [Column("", left=True), *(Column(name, "ms") for name in names())]
         yield Table(heads, list(self._times()))
         yield ""
@@ -304,6 +301,14 @@ class ReplayResult(Pictured):
             [[title, value, unit] for title, value, unit in self._answers()],
         )
         yield Notes(self.notes())
+
+    def _overload(self) -> str:
+        """That the queue grew for as long as requests came."""
+        count = len(self.runs[0].prompt)
+        come = self._mean(lambda run: (len(run.arrival) - 1) / np.ptp(run.arrival))
+        return sentences.OVERLOADED.format(
+            digits(come), digits(self.request_throughput), digits(self._left_waiting), count
+        )
 
     def _load(self) -> str:
         """The requests, in words."""
@@ -314,7 +319,7 @@ class ReplayResult(Pictured):
         mark = self.trust.mark
         for name, title in TIMES.items():
             times = self.times[name]
-            cells = [mark + _with_error(times, level) for level in names()]
+            cells = [mark + times.with_error(level) for level in names()]
             yield [title, *cells]
             if name in self.measured:
                 real = self.measured[name].values
@@ -331,6 +336,7 @@ class ReplayResult(Pictured):
             yield "goodput", mark + digits(self.goodput, 4), f"requests/s within {limits}"
         duration = self._mean(lambda run: run.duration)
         yield "duration of a run", mark + digits(duration, 4), "s"
+        yield "in flight", mark + digits(self._mean(lambda run: run.in_flight)), "requests, mean"
         if self.lengths.caching:
             yield "prompts in the cache", digits(self._cached), "% of tokens"
         if self._keeps:
@@ -379,20 +385,3 @@ class ReplayResult(Pictured):
         table.writerows(rows)
         with replacing(Path(out)) as partial:
             Path(partial).write_text(text.getvalue())
-
-
-def _rows_of(index: int, run: ReplayRun) -> Iterator[Mapping[str, object]]:
-    columns = run.columns
-    for i, values in enumerate(zip(*columns.values(), strict=True)):
-        values = (plain(x) for x in values)
-        yield {"run": index, "request": i, **dict(zip(columns, values, strict=True))}
-
-
-def _ms(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: 1e3 * x for name, x in values.items()}
-
-
-def _with_error(times: TimeStatistic, level: str) -> str:
-    error = times.errors[level]
-    said = digits(1e3 * times.values[level])
-    return said if not np.isfinite(error) else f"{said} ±{digits(1e3 * error, 2)}"

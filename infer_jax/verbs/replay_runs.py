@@ -1,13 +1,18 @@
 """Numbers of replays: times of every request, the gaps between tokens, the server over time."""
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from infer_jax.replays import Log
+from infer_jax.results.numbers import digits, plain
 
 LEVELS = (50, 90, 99)  # per cent
 BATCHES = 16  # groups of successive requests whose means say how sure the mean of all is
+# a queue grows without end where at the last arrival this share of all requests wait, more than a
+# few, and this many times those at half time: twice as many where it grows evenly
+MANY, FEW, GROWN = 0.1, 8, 1.5
 
 
 class Series(NamedTuple):
@@ -99,6 +104,13 @@ class ReplayRun(NamedTuple):
             "counted": self.counted,
         }
 
+    def rows(self, index: int) -> Iterator[Mapping[str, object]]:
+        """One row a request, of the run of this index."""
+        columns = self.columns
+        for i, values in enumerate(zip(*columns.values(), strict=True)):
+            cells = dict(zip(columns, map(plain, values), strict=True))
+            yield {"run": index, "request": i, **cells}
+
     def time_mean(self, name: str) -> float:
         """The mean over time of a share of the cache, over all copies."""
         means = [
@@ -138,6 +150,25 @@ class ReplayRun(NamedTuple):
         """The largest value of a series of any copy from ``start`` on."""
         return max(s.peak(name, self.start) for s in self.series)
 
+    @property
+    def in_flight(self) -> float:
+        """Mean requests between arrival and last token, by Little's law: rate x latency."""
+        return float(self.latency[self.counted].sum()) / self.duration
+
+    @property
+    def left_waiting(self) -> int:
+        """Requests without a first token when the last one came, if their number was growing.
+
+        0 where they are few, or not many more than half way: the server then keeps up.
+        """
+        end = float(self.arrival.max())
+        half, last = (self._waiting(x) for x in ((float(self.arrival.min()) + end) / 2.0, end))
+        many = max(MANY * len(self.arrival), FEW)
+        return last if last > many and last > GROWN * half else 0
+
+    def _waiting(self, moment: float) -> int:
+        return int(((self.arrival <= moment) & (self.first > moment)).sum())
+
     def good(self, limits: dict[str, float]) -> float:
         """Requests per second that meet all limits (s); one token alone meets any TPOT."""
         kept = self.counted.copy()
@@ -151,6 +182,19 @@ class TimeStatistic(NamedTuple):
 
     values: dict[str, float]
     errors: dict[str, float]
+
+    def ms(self) -> dict[str, float]:
+        """The values in milliseconds."""
+        return {name: 1e3 * x for name, x in self.values.items()}
+
+    def errors_ms(self) -> dict[str, float]:
+        """The standard errors in milliseconds."""
+        return {name: 1e3 * x for name, x in self.errors.items()}
+
+    def with_error(self, level: str) -> str:
+        """A value in milliseconds and, where it is known, its standard error."""
+        error, value = self.errors[level], digits(1e3 * self.values[level])
+        return value if not np.isfinite(error) else f"{value} ±{digits(1e3 * error, 2)}"
 
 
 def names() -> tuple[str, ...]:

@@ -1,8 +1,11 @@
 """Beyond capacity the queue grows without end: rates are answered, and no times."""
 
+from functools import partial
+
 import pytest
 
-from tests.cli.running import answer, run
+import infer_jax as ij
+from tests.cli.running import answer, answered_once, run
 
 SERVER = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
 STAGES = ("estimate", "qwen3-32b", "--hardware", "gb200_nvl72", "--tp", "2", "--pp", "2", "--isl",
@@ -36,3 +39,23 @@ def test_a_picture_of_no_times_is_refused(tmp_path):
     file = tmp_path / "times.png"
     refused = run(*SERVER, "--request-rate", "1e6", "--out", str(file))
     assert refused.code == 2 and "a rate below 4" in refused.err and not file.exists()
+
+
+def test_a_replay_says_that_its_queue_grows():
+    """9 requests/s where at most 3.6 are completed; a server that keeps up is not overloaded."""
+    server = ("replay", "qwen3-32b", "--hardware", "gb200_nvl72", "--tp", "2", "--isl", "12368",
+              "--osl", "15", "--prompts", "200")  # fmt: skip
+    output, printed = answered_once(*server, "--request-rate", "9")
+    assert output["overloaded"] and "The queue grows without end" in printed
+    assert output["requests_per_s"] < 4.0
+    output, printed = answered_once(*server, "--request-rate", "3")
+    assert not output["overloaded"] and "grows without end" not in printed
+
+
+def test_the_time_per_token_beyond_capacity_is_that_at_capacity():
+    """Prompts that wait without end delay nobody who decodes; every slot is taken."""
+    of = partial(ij.estimate, "qwen3-32b", hardware="gb200_nvl72", tp=2, pp=2, isl=12368, osl=15)
+    capacity = float(of(request_rate=9).estimate.decode.limits["arrivals"].capacity)
+    full, beyond = (of(request_rate=rate * capacity).estimate for rate in (1.0 - 1e-6, 9.0))
+    assert float(beyond.tpot) == pytest.approx(float(full.tpot), rel=0.05)
+    assert float(beyond.running) == pytest.approx(float(full.running), rel=1e-3)

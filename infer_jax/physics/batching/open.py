@@ -30,10 +30,11 @@ def open_loop(
     capacity = saturated_rate(step, kinds, server)
     there = occupancy(step, kinds, server, held, rate, variability)
     s = steps(step, kinds, server, there.decoding)._replace(base=there.base)
-    m = mix(step, kinds, s, there.decoding, rate, variability)
+    finished = jnp.minimum(rate, capacity)
+    # prompts that wait without end delay nobody who decodes
+    m = mix(step, kinds, s, there.decoding, finished, variability)
     own = kinds.mean(m.own)
 
-    finished = jnp.minimum(rate, capacity)
     # where slots are short, only prompts that hold a slot delay the decoding requests
     apart = there.decoding / (finished * m.decode_time)
     fewer = jnp.exp(there.taken / (there.taken + FEW) * jnp.log(apart))
@@ -51,6 +52,8 @@ def open_loop(
     latency = ttft + decode_time
     decoding, limit = finished * decode_time, jnp.minimum(server.slots, held.limit)
     begun = decoding + finished * (wait + own)
+    # beyond capacity every slot is taken
+    begun = jnp.where(rate < capacity, begun, jnp.maximum(begun, limit))
     running = jnp.minimum(begun, limit)
     return MeanService(
         rate=finished,
