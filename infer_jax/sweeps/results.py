@@ -181,6 +181,8 @@ class SweepResult(Pictured):
             if not self.met:
                 yield ""
                 yield "Nothing meets the limits; these come nearest."
+                if any("arrivals" in broken for broken in self.columns["violates"]):
+                    yield "Where more arrive than are completed, queues grow: no time is a mean."
             yield self._table()
             if len(self) > SHOWN:
                 yield ""

@@ -5,6 +5,9 @@ from functools import partial
 import pytest
 
 import infer_jax as ij
+from infer_jax.estimators.serving import Deployment, ServerEstimate, ServingWorkload
+from infer_jax.specs import Arrivals
+from infer_jax.sweeps import Axis, Best, Space
 from tests.cli.running import answer, answered_once, run
 
 SERVER = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
@@ -57,5 +60,15 @@ def test_the_time_per_token_beyond_capacity_is_that_at_capacity():
     of = partial(ij.estimate, "qwen3-32b", hardware="gb200_nvl72", tp=2, pp=2, isl=12368, osl=15)
     capacity = float(of(request_rate=9).estimate.decode.limits["arrivals"].capacity)
     full, beyond = (of(request_rate=rate * capacity).estimate for rate in (1.0 - 1e-6, 9.0))
+    assert isinstance(full, ServerEstimate) and isinstance(beyond, ServerEstimate)
     assert float(beyond.tpot) == pytest.approx(float(full.tpot), rel=0.05)
     assert float(beyond.running) == pytest.approx(float(full.running), rel=1e-3)
+
+
+def test_near_misses_of_a_sweep_say_that_their_times_are_no_means():
+    rates = Arrivals.of(rate=1.0).replace(rate=Axis.values(100.0, 200.0))
+    work = ServingWorkload.of(isl=1024, osl=128).replace(arrivals=rates)
+    model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
+    space = Space(model, system, work, Deployment.of())
+    found = ij.sweep(space, keep=Best("cost", under={"tpot": 0.03}), estimator="serving")
+    assert not found.met and "no time is a mean" in str(found)
