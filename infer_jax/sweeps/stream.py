@@ -125,6 +125,7 @@ class Stream:
             self.kept.restore(checkpoint.leaves, checkpoint.since, checkpoint.decided)
             self.notes.append(f"carried on at point {self.position}")
         self.last_save, self.guarded, self.wish = time.monotonic(), False, QUIET
+        self.warm = False  # a run that carries on at the end has rows to decide and no part to run
 
     def _part(self, part: GroupTask, listener: Listener) -> None:
         local = self.position - part.group.offset

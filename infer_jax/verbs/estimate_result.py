@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
+NEAR = 0.8  # of the rate that is carried
+CROWDED = (
+    "Above {:g} % of the rate that it can carry, waits feed on themselves, and these means and a "
+    "replay of the same server differ more than at lower rates: see infer-jax replay."
+)
 PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
 LEAST = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
 
@@ -161,6 +166,8 @@ class EstimateResult(Pictured):
             if self.overloaded:
                 return list(own)
             many = f"is sent {load.rate:.6g} requests/s, so that it {many}"
+            if float(arriving.need / arriving.capacity) > NEAR:
+                own = [CROWDED.format(100.0 * NEAR), *own]
         levels = [f"{name} {_of(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
         banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
         return [

@@ -45,6 +45,7 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
         slots=jnp.minimum(memory.slots(c), budget),
         cache=jnp.maximum(room.held, 1.0 / c.plan.attention_dp) * tokens,
         reserved=c.engine.held_output,
+        prompts_first=c.engine.prefill_first,
     )
     law = stepping(c, context)
 
@@ -81,7 +82,7 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     loaded = _service(group, c, work)
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a decoding request is one itself
     # a prompt shares its pass with those that came in the one before it
-    prompts = lengths.fresh * (1.0 + loaded.rate * loaded.tpot)
+    prompts = lengths.fresh * (1.0 + loaded.rate * loaded.following)
     together = jnp.minimum(prompts, jnp.maximum(group.server.budget - decoding, 1.0))
     tokens = lengths.fresh, lengths.prefix, None, together
     done = passes(c, decoding, group.context, *tokens)
@@ -90,7 +91,7 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     turns = c.engine.ahead + (c.plan.polling - 1.0) / 2.0
     before = {
         "front": closed_loop.front(c.engine, c.model.front_rank, c.plan),
-        "admission": turns * busy * loaded.tpot * kept_tokens(c),
+        "admission": turns * busy * loaded.following * kept_tokens(c),
     }
     cached = memory.cache_bytes(c, lengths.prefix)
     fetched = closed_loop.fetch(c, work, cached, done.alone.time)

@@ -260,16 +260,18 @@ def stepping(c: Context, context: Array) -> Callable[..., Array]:
 def _parts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
     """Seconds of decoding in a step, and of the prompts beside it."""
     through, kept = tabulated(c), kept_tokens(c)
+    shared = 1.0 - c.engine.prefill_first  # passes with prompts decode, too
+    waits = 1.0 - shared * (1.0 - c.model.eager_beside_decode)
 
     def parts(decoding: Array, prompts: Array, new: Array, cached: Array) -> tuple[Array, Array]:
-        fed = prompts * new
+        fed, rows = prompts * new, shared * decoding
         verified = through(micro_batch(c, decoding) * (1.0 + c.plan.drafts))
         attending = pass_terms.prefill_attention(c, prompts, new, cached)
-        more = (through(decoding + fed) - through(decoding) + attending.time) / c.plan.pp
-        launch = c.model.eager_beside_decode * eager(c, fed) * uncaptured(c, decoding, prompts, new)
+        more = (through(rows + fed) - shared * through(decoding) + attending.time) / c.plan.pp
+        launch = waits * eager(c, fed) * uncaptured(c, rows, prompts, new)
         beside = _beside(c, decoding, context)
         alone = _decode(c, pass_terms.waiting(layers=verified), beside, decoding, kept)
-        return alone.time, more + jnp.where(fed > 0, launch, 0.0)
+        return alone.time, jnp.where(fed > 0, more + launch, 0.0)
 
     return parts
 

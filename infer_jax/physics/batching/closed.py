@@ -134,6 +134,7 @@ def closed_loop(
         own=kinds.mean(own),
         tpot=tpot,
         tpot_with_first=latency / kinds.mean(kinds.output),
+        following=tpot,
         latency=latency,
     )
 

@@ -39,6 +39,7 @@ class ServerLimits(NamedTuple):
     cache: Array  # tokens of cache
     reserved: Array | float = 1.0  # share of the output whose cache is taken from the start
     block: Array | float = 0.0  # tokens of a block of cache
+    prompts_first: Array | float = 0.0  # 1: steps with prompts decode nobody
 
 
 class MeanService(NamedTuple):
@@ -63,6 +64,7 @@ class MeanService(NamedTuple):
     own: Array  # and the steps of one's own prompt
     tpot: Array  # (latency - ttft) / (output - 1)
     tpot_with_first: Array  # latency / output, of the means
+    following: Array  # mean time of the step after the one that an arrival finds running
     latency: Array
 
     @property

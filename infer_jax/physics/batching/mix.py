@@ -4,11 +4,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
-from infer_jax.physics.batching.kinds import Kinds
+from infer_jax.physics.batching.kinds import Kinds, ServerLimits
 from infer_jax.physics.batching.steps import Step, Steps, added
 from infer_jax.physics.queueing import bursts, clustered, pole, single_server_wait
+from infer_jax.typed_jax import trees
+
+SETTLED = 12  # rounds in which the length of a step of prompts settles
+MOST = 30.0  # of the logarithm of steps with prompts in a row, so that float32 holds them
 
 
 class Mix(NamedTuple):
@@ -19,6 +23,7 @@ class Mix(NamedTuple):
     variance: Array
     decode_time: Array  # mean time from the first token to the last
     tpot: Array  # mean over requests of that time per token
+    following: Array  # mean time of the step after the one that an arrival finds running
 
 
 class Prompts(NamedTuple):
@@ -42,22 +47,36 @@ class Prompts(NamedTuple):
 
 
 def mix(
-    step: Step, kinds: Kinds, s: Steps, decoding: Array, rate: Array, variability: Array
+    step: Step,
+    kinds: Kinds,
+    server: ServerLimits,
+    s: Steps,
+    decoding: Array,
+    rate: Array,
+    variability: Array,
 ) -> Mix:
     """The delays when ``rate`` prompts per second arrive at random moments of steps.
 
     Where arrivals come in bursts, ``excess`` of them are about an arrival beyond the average,
     half of them before it and half after; ``clustered`` says how soon.
     """
+    first = jnp.asarray(server.prompts_first) > 0.5
+    halts = _halts(step, kinds, server, s, decoding, rate)
     prompts = _prompts(step, kinds, s, decoding, rate, variability)
+    alone = prompts._replace(own=prompts.cost, length=halts.running, coming=rate * halts.running)
+    prompts = trees.where(first, alone, prompts)
     gate, queue, variance = _waits(kinds, s, decoding, prompts)
     decode_time, tokens = _decode_times(kinds, s, prompts, queue)
+    halted = halts.rest + tokens * (s.base + halts.halt)
+    decode_time = jnp.where(first, halted, decode_time)
+    tpot = kinds.mean(decode_time / tokens)
     return Mix(
         own=prompts.own,
         wait=gate + queue,
         variance=variance,
         decode_time=kinds.mean(decode_time),
-        tpot=kinds.mean(decode_time / tokens),
+        tpot=tpot,
+        following=jnp.where(first, halts.following, tpot),
     )
 
 
@@ -132,3 +151,49 @@ def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Arr
     tokens = jnp.maximum(kinds.output - 1.0, 1e-3)
     met = met * -jnp.expm1(-tokens * least * longer / jnp.maximum(met, 1e-12))
     return (s.base + often * longer) * tokens + met, tokens
+
+
+class Halts(NamedTuple):
+    """Decoding where steps with prompts come first and decode nobody, in seconds.
+
+    ``halt``: of steps of prompts between two decode steps; ``rest``: of those that follow one's own
+    prompt; ``running``: of the step that an arrival finds running; ``following``: of the next. Of
+    steps with prompts the last two leave out what grows with prompts, whose queue is that of one
+    server.
+    """
+
+    halt: Array
+    rest: Array
+    running: Array
+    following: Array
+
+
+def _halts(
+    step: Step, kinds: Kinds, server: ServerLimits, s: Steps, decoding: Array, rate: Array
+) -> Halts:
+    """The steps of prompts that keep a server from decoding.
+
+    A step of prompts takes L = L(x / (1 - e^-x)), of x = rate L prompts that are expected while the
+    one before it runs, at least one. Such steps follow each other until nobody comes during one,
+    e^x of them in the mean, and at most as many as fill the slots. They begin where anybody came
+    during a decode step of ``base`` seconds.
+    """
+    fresh = kinds.mean(kinds.fresh)
+
+    def length(expected: Array) -> Array:
+        few = jnp.maximum(expected, 1e-6)
+        prompts = jnp.minimum(few / -jnp.expm1(-few), jnp.maximum(server.slots, 1.0))
+        cost = added(step, kinds, decoding, s, (prompts - 1.0) * fresh)
+        return prompts * kinds.mean(cost)
+
+    own = lax.fori_loop(0, SETTLED, lambda _, x: length(rate * x), length(jnp.zeros_like(rate)))
+    expected = rate * own
+    slots = jnp.log(jnp.maximum(server.slots, 1.0) / jnp.maximum(expected, 1e-6))
+    steps = jnp.exp(jnp.minimum(jnp.minimum(expected, MOST), jnp.maximum(slots, 0.0)))
+    first = length(rate * s.base)
+    halt = -jnp.expm1(-rate * s.base) * (first - jnp.expm1(-rate * first) * steps * own)
+    crowded = kinds.mean(added(step, kinds, decoding, s, s.room))
+    fixed = jnp.maximum(own - jnp.maximum(expected, 1.0) * crowded, 0.0)
+    running = (s.base**2 + halt * fixed) / (s.base + halt)
+    following = fixed + jnp.exp(-expected) * (s.base - fixed)
+    return Halts(halt, (steps - 1.0) * own, running, following)

@@ -32,7 +32,7 @@ def open_loop(
     s = steps(step, kinds, server, there.decoding)._replace(base=there.base)
     finished = jnp.minimum(rate, capacity)
     # prompts that wait without end delay nobody who decodes
-    m = mix(step, kinds, s, there.decoding, finished, variability)
+    m = mix(step, kinds, server, s, there.decoding, finished, variability)
     own = kinds.mean(m.own)
 
     # where slots are short, only prompts that hold a slot delay the decoding requests
@@ -69,6 +69,7 @@ def open_loop(
         queue_wait=wait,
         own=own,
         tpot=tpot,
+        following=m.following * tpot / m.tpot,
         tpot_with_first=latency / kinds.mean(kinds.output),
         latency=latency,
     )
