@@ -74,6 +74,13 @@ def test_the_plan_is_the_first_that_the_verb_plan_prints(searched_page):
     assert [(p["layout"], p["usd"]) for p in chosen] == [
         (first["layout"], first["blended_cost_per_mtok_usd"])
     ]
+    # what the page's filters compare with limits in ms
+    (plan,) = chosen
+    times = [first[name] for name in ("ttft_ms", "tpot_ms")]
+    assert [plan["ttft"], plan["tpot"]] == pytest.approx(times, rel=1e-6)
+    assert plan["speed"] == pytest.approx(1e3 / first["tpot_ms"], rel=1e-6)
+    params = {p["name"]: p.get("value") for p in Reader(text).data["tradeoff"]["spec"]["params"]}
+    assert params["tpot"] == 20.0
 
 
 def test_two_pools_have_their_page(tmp_path):

@@ -202,6 +202,15 @@ def test_families_have_the_parameters_of_their_modules(name):
     assert parameters(read(config)[0]) == expected
 
 
+def test_layers_that_draft_are_those_that_the_file_names():
+    """None by default; transformers' NemotronHConfig has no such field of its own."""
+    config, _ = FAMILY["experts of a latent width"]
+    alone, drafting = (
+        read({**config, **more})[0] for more in ({}, {"num_nextn_predict_layers": 1})
+    )
+    assert (float(alone.draft_layers), float(drafting.draft_layers)) == (0.0, 1.0)
+
+
 def test_at_least_22_model_types_are_known():
     assert len(FAMILIES) >= 22
 

@@ -5,7 +5,11 @@ import signal
 
 import pytest
 
-from infer_jax.sweeps.interrupt import Listener
+from infer_jax.sweeps import Pareto, prepare, start
+from infer_jax.sweeps.interrupt import Listener, Stopped
+from infer_jax.sweeps.keeping import Frontier
+from tests.unit.sweeps.toy import Toy
+from tests.unit.sweeps.worker import space
 
 
 def test_two_signals():
@@ -17,3 +21,14 @@ def test_two_signals():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_sweep_that_stops_before_its_last_decisions_carries_on(tmp_path, monkeypatch):
+    """All points are seen then, and the close rows are still to be decided."""
+    ready = prepare(Toy.of(), space(9), Pareto("ttft", "cost", "max decode.mfu"))
+    file = tmp_path / "point.npz"
+    with monkeypatch.context() as patch:
+        patch.setattr(Frontier, "settle", lambda *_: None)  # a signal comes meanwhile
+        with pytest.raises(Stopped):
+            start(ready, checkpoint=file)
+    assert start(ready, checkpoint=file).index == start(ready).index
