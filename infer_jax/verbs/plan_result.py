@@ -14,7 +14,7 @@ from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits, plan_launch, plan_picture, plan_rows, plan_tables
 from infer_jax.verbs.plan_rows import PlanRow
 from infer_jax.verbs.plan_search import Plans, Question
-from infer_jax.verbs.plan_trust import preferences, warnings
+from infer_jax.verbs.plan_trust import doubts, preferences, warnings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,8 +114,10 @@ class PlanResult(Pictured):
         yield from plan_tables.tables(rows, met=met, frontier=frontier, formats=formats, sign=sign)
         if plans.decision:
             yield from ("", *plans.decision.says(best, sign))
-        elif not frontier and (preferred := preferences(plans)):
-            yield from ("", *preferred)
+        elif not frontier and (
+            said := [*preferences(plans), *([] if plans.replayed else doubts(plans))]
+        ):
+            yield from ("", *said)
         if plans.replayed:
             if any(x.times for x in plans.replayed):
                 yield from ("", "By law and by replay, ms:", plan_tables.replayed(plans.replayed))

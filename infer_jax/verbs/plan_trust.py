@@ -20,6 +20,8 @@ from infer_jax.verbs import inputs
 if TYPE_CHECKING:
     from infer_jax.verbs.plan_search import ConsideredSystem, Plans
 
+EVEN = 0.5  # odds from which a plan rather keeps its limits than not
+
 
 def error_bands(choice: Choice, pools: "Sequence[ConsideredSystem]") -> Within:
     """Factors on a plan's predicted TPOT and TTFT between which shares of measured runs are."""
@@ -107,6 +109,26 @@ def preferences(plans: "Plans") -> list[str]:
         f"{why}: 80 % of runs like it stay below {cheapest.slow:.3g} times the predicted TPOT, "
         "and the choice rests on that. A run of it decides; --confidence weighs both."
     ]
+
+
+def doubts(plans: "Plans") -> list[str]:
+    """That the first plan rather breaks its limits than keeps them, and which does not."""
+    best = plans.best
+    if best is None or best.holds is None or best.holds >= EVEN:
+        return []
+    likelier = min(
+        (c for c in plans.met if (c.holds or 0.0) >= EVEN and not (c.obstacle or c.replay_excess)),
+        key=lambda c: c.usd_per_mtok,
+        default=None,
+    )
+    said = f"{best.layout} keeps the limits with a probability of {100.0 * best.holds:.2g} %"
+    if likelier is not None:
+        more = 100.0 * (likelier.usd_per_mtok / best.usd_per_mtok - 1.0)
+        said += (
+            f"; {likelier.layout} on {likelier.system}, which costs {more:.2g} % more, with "
+            f"{100.0 * (likelier.holds or 0.0):.2g} %"
+        )
+    return [f"{said}. --replay or a run of it decides; --confidence 0.8 asks for more."]
 
 
 def warnings(pools: "Sequence[ConsideredSystem]") -> list[str]:
