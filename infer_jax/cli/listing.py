@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from infer_jax.catalog import Model, System, list_models, list_systems
+from infer_jax.catalog.published import unseen_errors
 from infer_jax.cli import options as opt, show
 from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import VARIANTS
@@ -16,6 +17,14 @@ from infer_jax.verbs.inputs import named_model, named_system
 One = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="One of them, with all that is known of it.")
 ]
+# what is new to the fit of serving, by its name in the file of the fit
+LEFT_OUT = {
+    "system": "a system (kind of chip) that was left out whole",
+    "model": "a model that was left out",
+    "amd": "a server of AMD's chips that was left out",
+    "make": "AMD's chips by a fit to NVIDIA's alone",
+    "pools": "prefill and decode in two pools, by servers alone",
+}
 
 
 def models(name: One = None, as_json: opt.Json = False) -> None:
@@ -149,15 +158,28 @@ def _system(system: System) -> dict[str, Any]:
 
 
 def estimators(as_json: opt.Json = False) -> None:
-    """The estimators and their variants, by the names that --estimator takes."""
+    """The estimators and their variants, and the errors of serving on what no fit has seen."""
     rows = [
         {"name": name, "summary": variant.summary, "source": variant.source}
         for name, variant in VARIANTS.items()
     ]
+    found = unseen_errors()
+    left_out = [
+        {"left_out": what, "rows": found[kind].rows}
+        | {f"{n}_median_error_percent": x for n, x in found[kind].median.items()}
+        for kind, what in LEFT_OUT.items()
+    ]
     if as_json:
-        show.as_json({"estimators": rows})
+        show.as_json({"estimators": rows, "left_out_of_the_fit_of_serving": left_out})
         return
     columns = ("name", "summary", "source")
     show.table(
         [show.Column(c, left=True) for c in columns], [[r[c] for c in columns] for r in rows]
     )
+    columns = ("rows", "TPOT", "TTFT")
+    heads = [show.Column(c, "%" if c.isupper() else "") for c in columns]
+    show.table(
+        [show.Column("median error of serving, of", left=True), *heads],
+        [[numbers.digits(x) if not isinstance(x, str) else x for x in row.values()]
+         for row in left_out],
+    )  # fmt: skip

@@ -31,7 +31,7 @@ ERDIL = "Erdil 2025, arXiv 2506.04645"
 SHENG = "Sheng et al. 2023 (FlexGen), arXiv 2303.06865"
 ALIBABA = "Alibaba 2025 (InferSim), github.com/alibaba/InferSim"
 POPE = "Pope et al. 2022, arXiv 2211.05102"
-MEASURED = "fitted to 2,762 measured rows, docs/theories/serving.md"
+MEASURED = "fitted to measured servers, docs/theories/serving.md"
 
 VARIANTS: dict[str, Variant] = {
     "economics": Variant(

@@ -55,7 +55,7 @@ def commands(page: Path) -> list[Command]:
     """Every command of a page, in order."""
     name = str(page.relative_to(ROOT))
     result: list[Command] = []
-    for piece, after in _followed(_pieces(page.read_text(encoding="utf-8").splitlines())):
+    for piece, after in _followed(pieces(page.read_text(encoding="utf-8").splitlines())):
         here = [Command(tuple(words), name, line) for words, line in _read(piece)]
         if here and after is not None and (piece.kind != "text" or _leads(piece)):
             here[-1] = here[-1]._replace(shown=tuple(after.lines), begins=after.line)
@@ -63,7 +63,7 @@ def commands(page: Path) -> list[Command]:
     return result
 
 
-def _pieces(lines: list[str]) -> Iterator[Piece]:
+def pieces(lines: list[str]) -> Iterator[Piece]:
     """The page cut into text, fenced and indented blocks."""
     piece = Piece("text", 1, [])
     fenced = False
@@ -132,7 +132,7 @@ def split(text: str) -> Iterator[list[str]]:
 
 def block(page: str, language: str, having: str) -> str:
     """The first block of a page in a language that has a line with ``having``."""
-    for piece in _pieces((ROOT / page).read_text(encoding="utf-8").splitlines()):
+    for piece in pieces((ROOT / page).read_text(encoding="utf-8").splitlines()):
         if piece.kind == f"```{language}" and any(having in line for line in piece.lines):
             return "\n".join(piece.lines) + "\n"
     raise AssertionError(f"{page} has no block of {language} with {having}")
