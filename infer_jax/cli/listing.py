@@ -158,7 +158,10 @@ def _system(system: System) -> dict[str, Any]:
 
 
 def estimators(as_json: opt.Json = False) -> None:
-    """The estimators and their variants, and the errors of serving on what no fit has seen."""
+    """The estimators and their variants, by the names that --estimator takes.
+
+    Then the errors of serving on what no fit has seen.
+    """
     rows = [
         {"name": name, "summary": variant.summary, "source": variant.source}
         for name, variant in VARIANTS.items()
