@@ -18,7 +18,7 @@ SOURCE = re.compile(
     r"|\]\(|arXiv|20[12]\d|Table \d|Figure \d|--[a-z]"
 )
 # derivations and records of measurements, which name their commands once a section
-SECTIONS = ("docs/theories", "docs/validation.md", "docs/calibration.md", "docs/codesign.md")
+SECTIONS = ("docs/theories", "docs/calibration.md", "docs/codesign.md")
 # definitions, and bounds of what is read
 PLAIN = ("docs/formats.md", "docs/notation.md", "docs/hardware-profiles.md", "docs/notebooks")
 ALWAYS = ("80 %", "1 %", "10 %")  # the bands' share, and steps by which numbers are moved
