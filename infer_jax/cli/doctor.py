@@ -5,14 +5,14 @@ from importlib.metadata import version
 import jax
 import typer
 
-from infer_jax.cli import options as opt, show
+from infer_jax.cli import show
 from infer_jax.cli.runtime import prepare
 from infer_jax.compiling import cache_folder
 from infer_jax.doctor import ALLOWED, examine
 from infer_jax.verbs.progress import busy
 
 
-def doctor(as_json: opt.Json = False) -> None:
+def doctor(*, as_json: bool = False) -> None:
     """Compute stored answers on every device; exit 1 where one disagrees."""
     prepare(every_device=True)
     with busy("computing the stored answers on every device"):
@@ -39,7 +39,7 @@ def doctor(as_json: opt.Json = False) -> None:
         ]
         report = {"jax": jax.__version__, "jaxlib": version("jaxlib"), "devices": rows}
         cache = str(folder) if folder else None
-        show.as_json({**report, "agrees": not wrong, "compilation_cache": cache, "notes": notes})
+        show.print_json({**report, "agrees": not wrong, "compilation_cache": cache, "notes": notes})
     else:
         show.say(f"jax {jax.__version__}, jaxlib {version('jaxlib')}", "")
         columns = (

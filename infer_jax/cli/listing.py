@@ -2,20 +2,19 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from infer_jax.catalog import Model, System, list_models, list_systems
 from infer_jax.catalog.published import unseen_errors
-from infer_jax.cli import options as opt, show
+from infer_jax.cli import show
 from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import VARIANTS
 from infer_jax.physics import decoder
 from infer_jax.results import numbers
 from infer_jax.specs import UNBOUNDED, Hierarchy, leaves
 from infer_jax.verbs.inputs import named_model, named_system
+from infer_jax.verbs.option import Option
 
 One = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="One of them, with all that is known of it.")
+    str | None, Option("One of them, with all that is known of it.", "[NAME]", by_place=True)
 ]
 # what is new to the fit of serving, by its name in the file of the fit
 LEFT_OUT = {
@@ -27,12 +26,12 @@ LEFT_OUT = {
 }
 
 
-def models(name: One = None, as_json: opt.Json = False) -> None:
+def models(name: One = None, *, as_json: bool = False) -> None:
     """The bundled models: layers, parameters in all and per token, longest context."""
     prepare()
     rows = [_model(named_model("NAME", one)) for one in ([name] if name else list_models())]
     if as_json:
-        show.as_json({"models": rows})
+        show.print_json({"models": rows})
         return
     show.table(
         (
@@ -77,11 +76,11 @@ def _model(model: Model) -> dict[str, Any]:
     }
 
 
-def hardware(name: One = None, as_json: opt.Json = False) -> None:
+def hardware(name: One = None, *, as_json: bool = False) -> None:
     """The shipped systems: matmul rates, memory, network, price; of one, every source."""
     rows = [_system(named_system("NAME", one)) for one in ([name] if name else list_systems())]
     if as_json:
-        show.as_json({"hardware": rows})
+        show.print_json({"hardware": rows})
         return
     if name:
         row = rows[0]
@@ -157,7 +156,7 @@ def _system(system: System) -> dict[str, Any]:
     }
 
 
-def estimators(as_json: opt.Json = False) -> None:
+def estimators(*, as_json: bool = False) -> None:
     """The estimators and their variants, by the names that --estimator takes.
 
     Then the errors of serving on what no fit has seen.
@@ -173,7 +172,7 @@ def estimators(as_json: opt.Json = False) -> None:
         for kind, what in LEFT_OUT.items()
     ]
     if as_json:
-        show.as_json({"estimators": rows, "left_out_of_the_fit_of_serving": left_out})
+        show.print_json({"estimators": rows, "left_out_of_the_fit_of_serving": left_out})
         return
     columns = ("name", "summary", "source")
     show.table(

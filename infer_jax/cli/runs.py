@@ -1,66 +1,120 @@
-"""Options that describe measured runs, for files that do not."""
+"""Runs a verb with the options of its command, prints its answer, and draws it."""
 
-from pathlib import Path
-from typing import Annotated
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import typer
 
-from infer_jax.cli import parsers
-from infer_jax.estimators.serving import ENGINES
+from infer_jax.cli import show
+from infer_jax.cli.runtime import loops_in_one_piece, prepare, use_all_cores
+from infer_jax.errors import InputError
+from infer_jax.plots.pictured import Pictured
+from infer_jax.verbs import pictures
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(metavar="RUNS...", help="Benchmark files (docs/formats.md), or folders."),
-]
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        parser=parsers.one_of(ENGINES),
-        metavar="NAME",
-        help="vllm, sglang or trtllm, where files do not say.",
+Verb = Callable[..., Any]
+Options = Mapping[str, object]
+
+
+def run_verb(verb: Verb, options: Options, *, every_device: bool = False) -> Any:
+    """Ask ``verb``, and print what it answers.
+
+    ``every_device``: wake accelerators, too.
+    """
+    prepare(every_device=every_device)
+    result = verb(**{name: x for name, x in options.items() if name != "as_json"})
+    show.show_result(result, as_json=bool(options["as_json"]))
+    return result
+
+
+def draw_verb(verb: Verb, options: Options, *, page: bool = False) -> Any:
+    """``run_verb``, with a picture of the answer in the file ``out`` of the options.
+
+    ``page``: an .html file is a page of charts.
+
+    Raises:
+        InputError: a file that no picture can be written to, or matplotlib is not installed;
+            before anything is computed.
+    """
+    out = options.get("out")
+    rest = {name: x for name, x in options.items() if name != "out"}
+    if out is None:
+        return run_verb(verb, rest)
+    pictures.check(str(out), otherwise="", page=page)
+    charts = page and str(out).lower().endswith(".html")
+    if not charts and (lacks := pictures.missing()):
+        raise InputError("command line", "--out", str(out), lacks)
+    prepare()
+    result: Pictured = verb(**{name: x for name, x in rest.items() if name != "as_json"})
+    result.draw(str(out))
+    show.show_result(result, as_json=bool(options["as_json"]), picture=str(out))
+    return result
+
+
+def _frontier(verb: Verb, options: Options) -> None:
+    given = dict(options)
+    if given.pop("no_picture"):
+        del given["out"]
+    run_verb(verb, given)
+
+
+def _offload(verb: Verb, options: Options) -> None:
+    """The answer with its picture, where it has one and matplotlib is installed."""
+    given, as_json = dict(options), bool(options["as_json"])
+    out, none, _ = str(given.pop("out")), given.pop("no_picture"), given.pop("as_json")
+    if none:
+        run_verb(verb, {**given, "as_json": as_json})
+        return
+    pictures.check(out)
+    prepare()
+    result = verb(**given)
+    lacks = pictures.missing()
+    if result.block is not None and not lacks:
+        result.draw(out)
+        show.show_result(result, as_json=as_json, picture=out)
+    else:
+        show.show_result(result, as_json=as_json, lacking=lacks)
+
+
+def _plan(verb: Verb, options: Options) -> None:
+    if not draw_verb(verb, options, page=True).feasible:
+        raise typer.Exit(1)  # no plan meets every limit, for scripts
+
+
+def _replay(verb: Verb, options: Options) -> None:
+    with loops_in_one_piece():
+        run_verb(verb, options)
+
+
+def _measure(verb: Verb, options: Options) -> None:
+    run_verb(verb, options, every_device=True)
+
+
+def _sweep(verb: Verb, options: Options) -> None:
+    """A sweep on all cores, or one of its points."""
+    from infer_jax.sweeps.interrupt import Stopped
+    from infer_jax.verbs.sweep import explain
+
+    use_all_cores()
+    if "at" in options:
+        shown = {name: options[name] for name in ("space", "at", "precision", "as_json")}
+        run_verb(explain, shown, every_device=True)
+        return
+    try:
+        run_verb(verb, options, every_device=True)
+    except Stopped as stopped:
+        print(f"infer-jax: {stopped}", file=sys.stderr)
+        raise typer.Exit(128 + stopped.number) from None
+
+
+RUNS: Mapping[str, Callable[[Verb, Options], object]] = {
+    **dict.fromkeys(
+        ("estimate", "memory", "layout", "kernels", "compare", "sensitivity"), draw_verb
     ),
-]
-Dp = Annotated[
-    float | None,
-    typer.Option(parser=parsers.count(1), metavar="N", help="Groups of data-parallel attention."),
-]
-Isl = Annotated[
-    float | None,
-    typer.Option(
-        parser=parsers.count(1), metavar="TOKENS", help="Mean prompt, where not in files."
-    ),
-]
-Osl = Annotated[
-    float | None,
-    typer.Option(
-        parser=parsers.count(1), metavar="TOKENS", help="Mean output, where not in files."
-    ),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(
-        parser=parsers.real("a rate above 0", 0.0),
-        metavar="REQ/S",
-        help="Arrivals per second, where not in files.",
-    ),
-]
-PassSequences = Annotated[
-    float | None,
-    typer.Option(
-        parser=parsers.count(1),
-        metavar="N",
-        help="Sequences that run at once at most, where not in files.",
-    ),
-]
-PassTokens = Annotated[
-    float | None,
-    typer.Option(
-        parser=parsers.count(1),
-        metavar="TOKENS",
-        help="Tokens of one pass at most, where not in files.",
-    ),
-]
-Sidecar = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Facts by file, TOML or JSON (docs/formats.md)."),
-]
+    "frontier": _frontier,
+    "offload": _offload,
+    "plan": _plan,
+    "replay": _replay,
+    "measure": _measure,
+    "sweep": _sweep,
+}

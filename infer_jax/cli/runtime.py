@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import jax
 
@@ -24,6 +24,13 @@ def prepare(*, every_device: bool = False) -> None:
     if not every_device and not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
     keep_programs()
+
+
+def use_all_cores() -> None:
+    """Set up JAX for a sweep: each core of a CPU is a device."""
+    prepare(every_device=True)
+    with suppress(RuntimeError):  # devices are in use already, in a program that embeds this
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
 
 @contextmanager

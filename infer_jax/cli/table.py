@@ -4,108 +4,117 @@ from typing import NamedTuple
 
 
 class Verb(NamedTuple):
-    """The module of ``infer_jax.cli`` that has the verb, its first line of help, an example."""
+    """A command: its line of help, an example, and how its answer is drawn.
 
-    module: str
+    Args:
+        line: the first line of its help.
+        example: its words.
+        module: of ``infer_jax.cli``, where it is no verb of the library.
+        picture: help of ``--out``, where the command, and not its verb, draws the answer.
+        drawn: the file of the picture where none is named, in which case ``--no-picture`` is
+            an option.
+    """
+
     line: str
     example: str
+    module: str = ""
+    picture: str = ""
+    drawn: str = ""
+
+
+PICTURE = "A picture of the answer, too: .png, .svg, .pdf or .html."
 
 
 VERBS = {
     "frontier": Verb(
-        "frontier",
         "Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.",
         "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
+        drawn="frontier.png",
     ),
     "estimate": Verb(
-        "estimate",
         "What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes.",
         "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32",
+        picture=PICTURE,
     ),
     "memory": Verb(
-        "memory",
         "Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.",
         "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192",
+        picture=PICTURE,
     ),
     "layout": Verb(
-        "layout",
         "Which weight and attention layout is fastest on a slice, and where that changes.",
         "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512",
+        picture=PICTURE,
     ),
     "kernels": Verb(
-        "kernels",
         "What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?",
         "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 2048",
+        picture=PICTURE,
     ),
     "measure": Verb(
-        "measure",
         "How fast are this device's kernels? Times them through JAX, fits curves, writes a "
         "profile.",
         "measure --out my_chip.toml",
     ),
     "offload": Verb(
-        "offload",
         "Which block, and where do weights, KV cache and hidden states live, for most tokens/s?",
         "offload opt-175b --hardware t4_host --isl 512 --osl 32",
+        picture="Where the picture goes: .png, .svg, .pdf or .html.",
+        drawn="offload.png",
     ),
     "plan": Verb(
-        "plan",
         "Which plans meet TTFT and TPOT for the fewest dollars per million tokens?",
         "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
+        picture="A picture of the plans: .png, .svg, .pdf or .html.",
     ),
     "replay": Verb(
-        "replay",
         "What happens to each request of a trace or benchmark: percentiles, queue, cache, power.",
         "replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400",
     ),
     "report": Verb(
-        "report",
         "One HTML page: which plan to take, its cost, its commands, why, and what is unknown.",
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",
     ),
     "models": Verb(
-        "listing",
         "The bundled models: layers, parameters in all and per token, longest context.",
         "models llama-3.1-8b",
+        module="listing",
     ),
     "hardware": Verb(
-        "listing",
         "The shipped systems: matmul rates, memory, network, price; of one, every source.",
         "hardware h100_sxm",
+        module="listing",
     ),
     "estimators": Verb(
-        "listing",
         "The estimators and their variants, by the names that --estimator takes.",
         "estimators",
+        module="listing",
     ),
     "doctor": Verb(
-        "doctor",
         "Compute stored answers on every device; exit 1 where one disagrees.",
         "doctor",
+        module="doctor",
     ),
     "calibrate": Verb(
-        "calibrate",
         "What do measured runs say of a server? Fits it, with intervals, and writes a profile.",
         "calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml",
     ),
     "compare": Verb(
-        "compare",
         "Where do systems, estimators, or prediction and measurement differ, term by term?",
         "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
         " --estimator economics.planned",
+        picture=PICTURE,
     ),
     "sensitivity": Verb(
-        "sensitivity",
         "What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?",
         "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
+        picture="A tornado picture: .png, .svg, .pdf or .html.",
     ),
     "codesign": Verb(
-        "codesign",
         "Which shape, split and batch would be better: least cost at a speed, within limits?",
         "codesign SPEC.toml --out design",
     ),
     "sweep": Verb(
-        "sweep",
         "Which of millions of configurations are worth choosing? The same command carries on.",
         "sweep SPACE.toml --out result.parquet",
     ),

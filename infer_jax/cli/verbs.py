@@ -6,10 +6,7 @@ A verb's module is imported when the verb is run; listing the verbs imports no J
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import wraps
-from importlib import import_module
-from inspect import Parameter, signature
+from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -84,7 +81,7 @@ def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None
     """Print an error in one sentence, with --json also as an object; returns exit code 2."""
     sentence = printable(" ".join(sentence.split()))
     if "--json" in given:
-        from infer_jax.cli.show import as_json
+        from infer_jax.cli.show import print_json
 
         value = None if error is None or error.value is None else printable(str(error.value))
         problem = {
@@ -93,39 +90,22 @@ def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None
             "allowed": error.allowed if error and value is not None else None,
             "message": sentence,
         }
-        as_json({"error": problem})
+        print_json({"error": problem})
     print(sentence if sentence.startswith(NAME) else f"{NAME}{sentence}", file=sys.stderr)
     return 2
 
 
 def _command(name: str) -> TyperCommand:
     with importing():
-        function = getattr(import_module(f"infer_jax.cli.{VERBS[name].module}"), name)
+        from infer_jax.cli.commands import command_of
+
+        function = command_of(name)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, epilog=f"Example: infer-jax {VERBS[name].example}")(_hushing(function))
+    example = f"Example: infer-jax {VERBS[name].example}"
+    alone.command(name, help=VERBS[name].line, epilog=example)(function)
     command = typer.main.get_command(alone)
     assert isinstance(command, TyperCommand)
     return command
-
-
-def _hushing(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the option ``--quiet``, which all verbs have and none handles itself."""
-    from infer_jax.cli.options import Quiet
-    from infer_jax.cli.runtime import hush
-    from infer_jax.results.wording import from_command
-
-    own = signature(verb)
-
-    @wraps(verb)
-    def run(*, quiet: bool, **given: object) -> None:
-        hush(quiet)
-        with from_command():
-            verb(**given)
-
-    more = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), more])  # pyright: ignore
-    run.__annotations__ = verb.__annotations__ | {"quiet": Quiet}
-    return run
 
 
 def _say_version(asked: bool) -> None:

@@ -8,7 +8,7 @@ import jax
 
 from infer_jax.errors import InputError
 from infer_jax.results.wording import by_command, keywords
-from infer_jax.verbs.keywords import checked
+from infer_jax.verbs.arguments import read_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,7 +25,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     def asked(*args: P.args, **options: P.kwargs) -> R:
         with jax.enable_x64(True):
             try:
-                return function(**checked(function, args, options))  # pyright: ignore[reportCallIssue]
+                return function(**read_arguments(function, args, options))  # pyright: ignore[reportCallIssue]
             except InputError as error:
                 if not by_command():
                     _as_keyword(error, function.__name__)

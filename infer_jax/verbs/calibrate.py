@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 from infer_jax.calibration.replayed import calibrate_requests
 from infer_jax.calibration.runs import engine_of
@@ -13,41 +14,74 @@ from infer_jax.catalog.files import write_text
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators.serving import ENGINES, Serving
 from infer_jax.specs import Hardware
-from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
+from infer_jax.verbs import calibrate_profile as profile, inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.calibrate_requests import benches
 from infer_jax.verbs.calibrate_result import CalibrateResult, Written
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.option import Option
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.runs import agree
 
-Place = str | os.PathLike[str]
-
 
 @verb
 def calibrate(
-    config: ModelLike,
-    hardware: HardwareLike,
-    files: Place | Sequence[Place],
+    config: Annotated[
+        ModelLike, replace(opt.CONFIG, help="The model that was served.", by_place=False)
+    ],
+    hardware: opt.System,
+    files: Annotated[
+        opt.Places,
+        Option(
+            "Benchmark files (docs/formats.md), or folders.", "RUNS...", by_place=True, many=True
+        ),
+    ],
     *,
-    out: pictures.Names | None = None,
-    engine: str | None = None,
-    tp: float | None = None,
-    pp: float | None = None,
-    ep: float | None = None,
-    dp: float | None = None,
-    isl: float | None = None,
-    osl: float | None = None,
-    concurrency: float | None = None,
-    request_rate: float | None = None,
-    max_num_seqs: float | None = None,
-    max_num_batched_tokens: float | None = None,
-    prompts: float | None = None,
-    sidecar: Place | None = None,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    parameter: str | Sequence[str] | None = None,
+    out: Annotated[
+        opt.Places | None,
+        Option(
+            "Profile to write, .toml; or a picture, .png, .svg, .pdf or .html; repeat for both.",
+            "FILE",
+            many=True,
+            required=True,
+        ),
+    ] = None,
+    engine: opt.RunEngine = None,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    dp: opt.RunDp = None,
+    isl: opt.RunIsl = None,
+    osl: opt.RunOsl = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: opt.RunRate = None,
+    max_num_seqs: Annotated[
+        float | None,
+        Option("Sequences that run at once at most, where not in files.", "N", opt.WHOLE),
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        float | None, Option("Tokens of one pass at most, where not in files.", "TOKENS", opt.WHOLE)
+    ] = None,
+    prompts: Annotated[
+        float | None,
+        Option(
+            "Fit the first N requests of each replayed run; the others are predicted.",
+            "N",
+            opt.WHOLE,
+        ),
+    ] = None,
+    sidecar: opt.Sidecar = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    parameter: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Fit these alone, such as decode_factor or vllm.layer_gap; repeat for several.",
+            "NAME",
+            many=True,
+        ),
+    ] = None,
 ) -> CalibrateResult:
     """What do measured runs say of a server? Fits it, with intervals, and writes a profile.
 

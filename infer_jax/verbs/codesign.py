@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -20,30 +21,50 @@ from infer_jax.errors import InputError
 from infer_jax.results.numbers import plain
 from infer_jax.results.wording import by_command
 from infer_jax.sweeps.best import Best
-from infer_jax.verbs import checks, pictures
+from infer_jax.verbs import options as opt, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
 from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.option import Option, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy, watched
-
-Place = str | os.PathLike[str]
 
 
 @verb
 def codesign(
-    config: Place | None = None,
-    hardware: Place | None = None,
+    config: Annotated[
+        opt.Place | None,
+        Option("Without a file: the model to start from.", "CONFIG", flags=("--model",)),
+    ] = None,
+    hardware: Annotated[
+        opt.Place | None, Option("Without a file: the system.", "NAME|FILE")
+    ] = None,
     *,
-    spec: Place | DesignSpec | Mapping[str, object] | None = None,
-    estimator: str | None = None,
-    isl: float = 4096,
-    osl: float = 512,
-    ttft: checks.Time | None = None,
-    tpot: checks.Time | None = None,
-    target_throughput: float | None = None,
-    out: pictures.Names | None = None,
-    seed: int | None = None,
+    spec: Annotated[
+        opt.Place | DesignSpec | Mapping[str, object] | None,
+        Option("What may change, an objective and limits.", "SPEC.toml", by_place=True),
+    ] = None,
+    estimator: opt.EstimatorName = None,
+    isl: opt.Isl = 4096,
+    osl: opt.Osl = 512,
+    ttft: opt.Ttft = None,
+    tpot: opt.Tpot = None,
+    target_throughput: Annotated[
+        float | None,
+        Option(
+            "Without a file: least output tokens/s per GPU; less is refused.", "TOK/S", opt.RATE
+        ),
+    ] = None,
+    out: Annotated[
+        opt.Places | None,
+        Option(
+            "A folder for config.json and design.json; or a picture, .png, .svg, .pdf or .html; "
+            "repeat for both.",
+            "FOLDER|FILE",
+            many=True,
+        ),
+    ] = None,
+    seed: Annotated[int | None, Option("Of the random starts.", "N", opt.SEED)] = None,
 ) -> CodesignResult:
     """Which shape, split and batch would be better: least cost at a speed, within limits?
 
@@ -74,7 +95,7 @@ def codesign(
     model = "--model" if by_command() else "--config"
     folder, drawn = pictures.split(out, "a folder", bool)
     options = {model: config, "--hardware": hardware, "--estimator": estimator}
-    limits = {"ttft": checks.read(ttft), "tpot": checks.read(tpot), "throughput": target_throughput}
+    limits = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot), "throughput": target_throughput}
     options |= {"--ttft": ttft, "--tpot": tpot, "--target-throughput": target_throughput}
     given = {name: value for name, value in options.items() if value is not None}
     if spec is not None:
@@ -105,7 +126,7 @@ def _designs(asked: DesignSpec, out: str | None, seed: int | None) -> Iterator[D
         yield one
 
 
-def _spec(spec: Place | DesignSpec | Mapping[str, object]) -> DesignSpec:
+def _spec(spec: opt.Place | DesignSpec | Mapping[str, object]) -> DesignSpec:
     if isinstance(spec, DesignSpec):
         return spec
     return spec_of("codesign", spec) if isinstance(spec, Mapping) else load_spec(os.fspath(spec))

@@ -3,50 +3,59 @@
 import os
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Annotated
 
 from infer_jax.catalog.measurements import Run, read_runs
-from infer_jax.estimators.serving import ENGINES, Deployment, Serving
+from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.results.numbers import counted
 from infer_jax.specs import UNBOUNDED, Plan
-from infer_jax.verbs import checks, inputs
+from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.option import Option, either
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import ISL, OSL
 from infer_jax.verbs.runs import agree
 from infer_jax.verbs.speculation import evaluated
 from infer_jax.verbs.split import check_search, plan_of
 
-Place = str | os.PathLike[str]
 Split = tuple[float | None, float | None, float | None, float | None]
 
 
 @verb
 def compare(
-    config: ModelLike,
-    hardware: HardwareLike | Sequence[HardwareLike],
+    config: opt.Config,
+    hardware: opt.Systems,
     *,
-    estimator: str | Sequence[str] | None = None,
-    measured: Place | Sequence[Place] | None = None,
-    engine: str | None = None,
-    tp: float | None = None,
-    pp: float | None = None,
-    ep: float | None = None,
-    dp: float | None = None,
-    total_gpus: float | None = None,
-    isl: float | None = None,
-    osl: float | None = None,
-    batch: float | None = None,
-    concurrency: float | None = None,
-    request_rate: float | None = None,
-    sidecar: Place | None = None,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    price: float | None = None,
-    set: str | Sequence[str] | None = None,
+    estimator: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Two of them, one to set against serving; alone, with --measured or several systems.",
+            "NAME",
+            many=True,
+        ),
+    ] = None,
+    measured: Annotated[
+        opt.Places | None, Option("Measured runs; repeat for several files.", "FILE", many=True)
+    ] = None,
+    engine: opt.RunEngine = None,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    dp: opt.RunDp = None,
+    total_gpus: opt.TotalGpus = None,
+    isl: opt.RunIsl = None,
+    osl: opt.RunOsl = None,
+    batch: opt.Batch = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: opt.RunRate = None,
+    sidecar: opt.Sidecar = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    price: opt.Price = None,
+    set: opt.Changes = None,
 ) -> EstimatorsCompared | RunsCompared:
-    """Where systems, two estimators, or a prediction and ``measured`` runs differ, term by term.
+    """Where do systems, estimators, or prediction and measurement differ, term by term?
 
     ``estimator``: two names, or one to set against serving; with ``measured`` or several systems
     the one that predicts. What files of runs do not say, the options do.
@@ -60,8 +69,6 @@ def compare(
     >>> [(answer.trust.estimator, bool(answer.estimate.feasible)) for answer in two.answers]
     [('serving', True), ('economics.planned', True)]
     """
-    checks.whole("--isl", isl)
-    checks.one_of("--engine", engine, ENGINES)
     systems, _ = inputs.systems_of(hardware, None)
     every = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
     asked = every[0]
@@ -128,7 +135,6 @@ def _estimators(
 ) -> EstimatorsCompared:
     """The answers of each estimator on each system to one question."""
     (tp, pp, ep, total), (isl, osl, batch) = split, load
-    either = checks.either
     work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
     inputs.check_context(every[0].model, work)
     answers: list[Prediction] = []

@@ -1,16 +1,15 @@
 """``ij.estimate``: TTFT, TPOT, tokens/s, $/Mtok and every term of one configuration."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.serving import ServerEstimate, Serving
 from infer_jax.specs import Architecture, Experts
-from infer_jax.verbs import checks, inputs
+from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.estimate_result import EstimateLoad, EstimateResult
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.option import either, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested, requested
 from infer_jax.verbs.speculation import DraftedEstimate, DraftOptions, answered
@@ -22,33 +21,33 @@ OF_OTHERS = "rows left out of the fit with all others of their publisher"
 
 @verb
 def estimate(
-    config: ModelLike,
-    hardware: HardwareLike,
+    config: opt.Config,
+    hardware: opt.System,
     *,
-    tp: float | None = None,
-    pp: float | None = None,
-    ep: float | None = None,
-    dp: float = 1,
-    total_gpus: float | None = None,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    isl: float | str | None = None,
-    osl: float | str | None = None,
-    prefix: float = 0,
-    trace: str | os.PathLike[str] | None = None,
-    batch: float | None = None,
-    concurrency: float | None = None,
-    request_rate: float | None = None,
-    ttft: checks.Time | None = None,
-    tpot: checks.Time | None = None,
-    price: float | None = None,
-    estimator: str | None = None,
-    draft: str | None = None,
-    acceptance: float | str | None = None,
-    heads: bool = False,
-    set: str | Sequence[str] | None = None,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    dp: opt.Dp = 1,
+    total_gpus: opt.TotalGpus = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    isl: opt.SpreadIsl = None,
+    osl: opt.SpreadOsl = None,
+    prefix: opt.Prefix = 0,
+    trace: opt.Trace = None,
+    batch: opt.Batch = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: opt.RequestRate = None,
+    ttft: opt.Ttft = None,
+    tpot: opt.Tpot = None,
+    price: opt.Price = None,
+    estimator: opt.EstimatorName = None,
+    draft: opt.Draft = None,
+    acceptance: opt.Acceptance = None,
+    heads: opt.Heads = False,
+    set: opt.Changes = None,  # the option's name
 ) -> EstimateResult:
-    """TTFT, TPOT, tokens/s, $/Mtok of one configuration, and every term of its time.
+    """What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes.
 
     ``isl`` and ``osl`` are tokens, or "2200±600" with a ``request_rate``; ``ttft`` and ``tpot``
     are limits, shown as met or broken: seconds, or a text with a unit such as "30ms".
@@ -73,7 +72,7 @@ def estimate(
     work = requests.work.replace(batch=load.batch_of_one)
     inputs.check_context(asked.model, work)
     answer = answered(model, asked, work, plan, DraftOptions(draft, acceptance, heads))
-    asked_for = ("ttft", checks.read(ttft)), ("tpot", checks.read(tpot))
+    asked_for = ("ttft", seconds_of(ttft)), ("tpot", seconds_of(tpot))
     limits = {name: limit for name, limit in asked_for if limit is not None}
     return _result(asked, (name, model), load, requests._replace(work=work), answer, limits)
 
@@ -91,7 +90,7 @@ class LoadOptions(NamedTuple):
         """Requests running at once in one instance, where they are given; 1 where not."""
         if self.concurrency is not None:
             return self.concurrency / self.copies
-        return checks.either(self.batch, 1.0)
+        return either(self.batch, 1.0)
 
 
 def _result(

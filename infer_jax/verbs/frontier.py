@@ -1,11 +1,9 @@
 """``ij.frontier``: the GPU counts and batches with the best speed at each price."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -13,15 +11,16 @@ from infer_jax.estimators import Estimator
 from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.specs import Workload
-from infer_jax.verbs import checks, frontier_points as points, inputs, pictures
+from infer_jax.verbs import frontier_points as points, inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import Time, either, read
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.frontiers_result import FrontiersResult
-from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
+from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.option import PROBABILITY, Option, above_zero, count, either, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
+from infer_jax.verbs.texts import unique_texts
 
 PAPERS = "economics.level4"  # the estimator of the economics paper
 
@@ -37,27 +36,62 @@ class FrontierGrid(NamedTuple):
 
 @verb
 def frontier(
-    config: ModelLike,
-    hardware: HardwareLike | Sequence[HardwareLike],
+    config: opt.Config,
+    hardware: opt.Systems,
     *,
-    quant: str | Sequence[str] | None = None,
-    kv_dtype: str | None = None,
-    isl: float = 4096,
-    osl: float = 512,
-    prefix: float = 0,
-    total_gpus: float | None = None,
-    price: float | None = None,
-    tpot: Time | None = None,
-    demand: float | None = None,
-    preference: float = 3.0,
-    estimator: str | None = None,
-    draft: str | None = None,
-    acceptance: float | None = None,
-    paper: bool = False,
-    real_degrees: bool = False,
-    all: bool = False,  # the option's name
-    out: str | os.PathLike[str] | None = None,
-    set: str | Sequence[str] | None = None,
+    quant: opt.Quants = None,
+    kv_dtype: opt.KvDtype = None,
+    isl: Annotated[
+        float,
+        Option(
+            "Input sequence length of a request; 0: decode passes attend to its output alone.",
+            "TOKENS",
+            count(0),
+        ),
+    ] = 4096,
+    osl: opt.Osl = 512,
+    prefix: opt.Prefix = 0,
+    total_gpus: opt.TotalGpus = None,
+    price: opt.Price = None,
+    tpot: opt.Tpot = None,
+    demand: Annotated[
+        float | None,
+        Option(
+            "Keep points that serve at most this many tokens/s over all requests.",
+            "TOK/S",
+            opt.RATE,
+        ),
+    ] = None,
+    preference: Annotated[
+        float,
+        Option(
+            "The preferred point has the largest speed^X / cost.",
+            "X",
+            above_zero("an exponent", 100.0),
+        ),
+    ] = 3.0,
+    estimator: opt.EstimatorName = None,
+    draft: opt.Draft = None,
+    acceptance: Annotated[
+        float | None, Option("Probability that a drafted token is accepted.", "P", PROBABILITY)
+    ] = None,
+    paper: Annotated[
+        bool,
+        Option(
+            "As the economics paper does it: economics.level4 (where --estimator is not given), "
+            "its grid of 400 x 400 real numbers, its 1000 latency thresholds."
+        ),
+    ] = False,
+    real_degrees: Annotated[
+        bool,
+        Option("TP, PP and EP as real numbers, the best that the estimator's search finds."),
+    ] = False,
+    all: Annotated[bool, Option("Print every row of the frontier.")] = False,  # the option's name
+    out: Annotated[
+        opt.Place | None,
+        Option("The picture: .png, .svg, .pdf or .html.", "FILE", default="frontier.png"),
+    ] = None,
+    set: opt.Changes = None,
 ) -> FrontierResult | FrontiersResult:
     """Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.
 
@@ -77,7 +111,7 @@ def frontier(
     if out is not None:
         pictures.check(out, page=True)
     systems, _ = inputs.systems_of(hardware, None)
-    formats = checks.texts(quant) or [None]
+    formats = unique_texts(quant) or [None]
     every = {
         system.name + (f", {form}" if len(formats) > 1 else ""): inputs.given(
             config, system, form, kv_dtype, price, set
@@ -89,7 +123,7 @@ def frontier(
         inputs.check_context(each.model, work)
     whole = not (real_degrees or paper or estimator)
     name = points.PLANNED if whole else estimator or (PAPERS if paper else inputs.SEARCHING)
-    limits = _Limits(total_gpus, demand, read(tpot))
+    limits = _Limits(total_gpus, demand, seconds_of(tpot))
     if paper and total_gpus is not None:
         raise refuse("--total-gpus", total_gpus, "none with --paper, whose grid goes to 2^18")
     way = _Way(name, draft, acceptance, whole, paper)

@@ -14,8 +14,8 @@ from infer_jax.physics.feedforward import sparsity
 from infer_jax.planning import layouts
 from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
 from infer_jax.verbs import limits
-from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import refuse
 
 PLANNED = "economics.planned"  # of ideal servers at layouts that are given

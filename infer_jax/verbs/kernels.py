@@ -1,7 +1,6 @@
 """``ij.kernels``: a pass as a sum of kernels, with time, work and bound of each."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,12 +10,11 @@ from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, KernelsPlan
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import either
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.kernel_rows import Profile, profiled, rows
 from infer_jax.verbs.kernels_result import STAGES, KernelsResult
+from infer_jax.verbs.option import SHARE, Option, either
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import check_split
 
@@ -32,24 +30,28 @@ class KernelEstimate(NamedTuple):
 
 @verb
 def kernels(
-    config: ModelLike,
-    hardware: HardwareLike,
+    config: opt.Config,
+    hardware: opt.System,
     *,
-    tp: float | None = 1.0,
-    ep: float | None = 1.0,
-    nodes: float | None = None,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    isl: float = 4096,
-    osl: float = 512,
-    batch: float | None = None,
-    prefill_tokens: float | None = None,
-    deepep: bool = False,
-    two_batch: bool = False,
-    sm_share: float = 1.0,
-    price: float | None = None,
-    as_published: bool = False,
-    set: str | Sequence[str] | None = None,
+    tp: opt.Tp = 1.0,
+    ep: opt.Ep = 1.0,
+    nodes: Annotated[float | None, Option("Nodes of the instance.", "N", opt.WHOLE)] = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    isl: opt.Isl = 4096,
+    osl: opt.Osl = 512,
+    batch: opt.Batch = None,
+    prefill_tokens: Annotated[
+        float | None, Option("Tokens of a prefill pass a group.", "TOKENS", opt.WHOLE)
+    ] = None,
+    deepep: Annotated[bool, Option("Dispatch and combine by DeepEP.")] = False,
+    two_batch: Annotated[bool, Option("Two micro-batches that overlap.")] = False,
+    sm_share: Annotated[
+        float, Option("SMs that compute while prefill dispatches.", "SHARE", SHARE)
+    ] = 1.0,
+    price: opt.Price = None,
+    as_published: Annotated[bool, Option("The authors' assembly, with its quirks.")] = False,
+    set: opt.Changes = None,
 ) -> KernelsResult:
     """What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?
 

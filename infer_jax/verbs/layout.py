@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
@@ -12,10 +12,10 @@ from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import counted, digits, size
 from infer_jax.specs import Architecture, Dense, Torus
-from infer_jax.verbs import inputs, pictures
+from infer_jax.verbs import inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.layout_rows import Change, LayoutRow, tried
+from infer_jax.verbs.option import Option
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
@@ -160,18 +160,20 @@ class LayoutResult(Pictured):
 
 @verb
 def layout(
-    config: ModelLike,
-    hardware: HardwareLike,
+    config: opt.Config,
+    hardware: opt.System,
     *,
-    total_gpus: float | None = None,
-    batch: float | None = 1.0,
-    phase: str = "prefill",
-    isl: float = 2048,
-    prefix: float = 0,
-    layout: str | None = None,  # the option's name
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    set: str | Sequence[str] | None = None,
+    total_gpus: opt.TotalGpus = None,
+    batch: opt.Batch = 1.0,
+    phase: Annotated[str, Option("prefill: the prompt; decode: one token.", "PHASE")] = "prefill",
+    isl: opt.Isl = 2048,
+    prefix: opt.Prefix = 0,
+    layout: Annotated[  # the option's name
+        str | None, Option(f"One of {', '.join(LAYOUTS)}; all where not given.", "NAME")
+    ] = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    set: opt.Changes = None,
 ) -> LayoutResult:
     """Which weight and attention layout is fastest on a slice, and where that changes.
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import jax
 
@@ -16,8 +16,9 @@ from infer_jax.kernel_timing.fitting import spread
 from infer_jax.plots.pictured import Pictured, dated
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import either
+from infer_jax.verbs.option import Option, either
 from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
@@ -134,11 +135,16 @@ class MeasureResult(Pictured):
 
 @verb
 def measure(
-    out: str | os.PathLike[str] | None = None,
+    out: Annotated[
+        opt.Place | None,
+        Option("Profile to write.", "FILE.toml", required=True),
+    ] = None,
     *,
-    base: str | None = None,
-    toy: bool = False,
-    price: float | None = None,
+    base: Annotated[
+        str | None, Option("Profile with this device's data sheet.", "HARDWARE")
+    ] = None,
+    toy: Annotated[bool, Option("Small shapes: a minute on a CPU.")] = False,
+    price: opt.Price = None,
 ) -> MeasureResult:
     """How fast are this device's kernels? Times them through JAX, fits curves, writes a profile.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import jax.numpy as jnp
 from jax import Array
@@ -25,10 +25,9 @@ from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
-from infer_jax.verbs import inputs, pictures
+from infer_jax.verbs import inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import either
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.option import Option, either
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.split import check_split
 
@@ -204,23 +203,37 @@ class MemoryResult(Pictured):
 
 @verb
 def memory(
-    config: ModelLike,
-    hardware: HardwareLike,
+    config: opt.Config,
+    hardware: opt.System,
     *,
-    tp: float | None = None,
-    pp: float | None = None,
-    ep: float | None = None,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    gpu_memory_utilization: float | None = None,
-    max_model_len: float | None = None,
-    max_num_batched_tokens: float | None = None,
-    max_num_seqs: float | None = None,
-    block_size: float = float(DEFAULTS.block),
-    batch: float | None = None,
-    isl: float = 4096,
-    osl: float = 512,
-    set: str | Sequence[str] | None = None,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    gpu_memory_utilization: opt.GpuMemory = None,
+    max_model_len: Annotated[
+        float | None,
+        Option(
+            "Longest request; the model's longest context where not given.", "TOKENS", opt.WHOLE
+        ),
+    ] = None,
+    max_num_batched_tokens: opt.PassTokens = None,
+    max_num_seqs: Annotated[
+        float | None,
+        Option(
+            "Sequences of one pass at most; those of --batch, else 1,024, where not given.",
+            "N",
+            opt.WHOLE,
+        ),
+    ] = None,
+    block_size: Annotated[float, Option("Tokens of a cache block.", "TOKENS", opt.WHOLE)] = float(
+        DEFAULTS.block
+    ),
+    batch: opt.Batch = None,
+    isl: opt.Isl = 4096,
+    osl: opt.Osl = 512,
+    set: opt.Changes = None,
 ) -> MemoryResult:
     """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.
 

@@ -1,6 +1,6 @@
 """``ij.offload``: the best block and placement of a model that is larger than its GPU."""
 
-from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from infer_jax.estimators.offloading.flags import rounded
 from infer_jax.estimators.offloading.plan import SCHEDULES
 from infer_jax.estimators.offloading.search import search
 from infer_jax.specs import Architecture, Hardware, Workload
-from infer_jax.verbs import checks, inputs
+from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.offload_result import KINDS, TIERS, BestBlock, OffloadResult
+from infer_jax.verbs.option import SHARE, OneOf, Option, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
@@ -23,25 +23,34 @@ ESTIMATORS = ("offloading", "offloading.paper", "offloading.released")
 
 @verb
 def offload(
-    config: ModelLike,
-    hardware: HardwareLike = "t4_host",
+    config: opt.Config,
+    hardware: opt.System = "t4_host",
     *,
-    isl: float = 512,
-    osl: float = 32,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    latency: checks.Time | None = None,
-    compress: str = "none",
-    schedule: str = "zig-zag",
-    gpu_attention: bool = False,
-    no_overlap: bool = False,
-    values_read: float = 1.0,
-    gpus: float = 1.0,
-    price: float | None = None,
-    estimator: str | None = None,
-    set: str | Sequence[str] | None = None,
+    isl: opt.Isl = 512,
+    osl: opt.Osl = 32,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    latency: Annotated[
+        float | str | None, Option("Limit of a block's time: 600s; bare is ms.", "TIME", opt.TIME)
+    ] = None,
+    compress: Annotated[
+        str,
+        Option("Store in 4 bits: none, weights, cache or both.", "WHAT", OneOf(COMPRESSIONS)),
+    ] = "none",
+    schedule: Annotated[
+        str, Option("row-by-row, zig-zag or diagonal.", "ORDER", OneOf(SCHEDULES))
+    ] = "zig-zag",
+    gpu_attention: Annotated[bool, Option("Decode attends on the GPU, not on the CPU.")] = False,
+    no_overlap: Annotated[bool, Option("Transfers wait for the computation.")] = False,
+    values_read: Annotated[
+        float, Option("Values that sparse attention reads; 1: dense.", "SHARE", SHARE)
+    ] = 1.0,
+    gpus: Annotated[float, Option("Machines in a pipeline.", "N", opt.WHOLE)] = 1.0,
+    price: opt.Price = None,
+    estimator: opt.EstimatorName = None,
+    set: opt.Changes = None,
 ) -> OffloadResult:
-    """The batch, and the placement of weights, KV cache and hidden states, with most tokens/s.
+    """Which block, and where do weights, KV cache and hidden states live, for most tokens/s?
 
     Args:
         latency: limit of a block's time, s.
@@ -60,8 +69,6 @@ def offload(
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     name, arch = estimator or ESTIMATORS[0], asked.model.architecture
     model = _estimator(name, asked)
-    _known("--compress", compress, COMPRESSIONS)
-    _known("--schedule", schedule, SCHEDULES)
     _stages(arch, gpus)
     work = inputs.workload(isl, osl, 0.0)
     inputs.check_context(asked.model, work)
@@ -76,7 +83,7 @@ def offload(
     )
     with busy("compiling and searching"):
         grid = search(model, arch, asked.hardware, work, plan)
-    limit = checks.read(latency)
+    limit = seconds_of(latency)
     best, block = grid.best(limit), None
     if best is not None:
         here = {"gpu_batch": grid.gpu_batch[best], "batches": grid.batches[best]}
@@ -84,11 +91,6 @@ def offload(
         with busy("pricing the best block"):
             block = _block(model, arch, asked.hardware, work, plan)
     return OffloadResult(asked, name, work, gpus, limit, grid, block)
-
-
-def _known(option: str, word: str, words: Sequence[str]) -> None:
-    if word not in words:
-        raise refuse(option, word, ", ".join(words))
 
 
 def _stages(arch: Architecture, gpus: float) -> None:

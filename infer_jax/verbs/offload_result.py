@@ -52,8 +52,6 @@ class OffloadResult(Pictured):
     latency: float | None
     grid: Blocks
     block: BestBlock | None
-    picture: str | None = None
-    pictured: bool = False
 
     def fields(self) -> Mapping[str, object]:
         """Times in s, sizes in bytes, the placement in shares."""
@@ -66,7 +64,6 @@ class OffloadResult(Pictured):
             "blocks": len(self.grid.time),
             "feasible": self.block is not None,
             **({"why": self.why} if self.block is None else self._answers(self.block)),
-            **({"picture": self.picture} if self._drawn else {}),
             "notes": self.notes,
         }
 
@@ -137,20 +134,14 @@ class OffloadResult(Pictured):
 
     @property
     def notes(self) -> list[str]:
-        """How many blocks were tried, what was assumed, and where the picture is."""
+        """How many blocks were tried, and what was assumed."""
         blocks = f"{len(self.grid.time)} blocks, each with its exact best placement."
         notes = [
             f"Estimator: {self.estimator}; {blocks}",
             memory_note(make(self.estimator)),
             *self.asked.notes,
         ]
-        if self._drawn:
-            notes.append(f"Picture: {self.picture}." if self.picture else pictures.missing())
         return notes
-
-    @property
-    def _drawn(self) -> bool:
-        return self.pictured and self.block is not None
 
     def _answers(self, block: BestBlock) -> dict[str, object]:
         answer, flags = block.estimate, block.flags

@@ -1,60 +1,132 @@
 """``ij.plan``: the cheapest system, layout and concurrency within limits."""
 
 import math
-import os
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from infer_jax.estimators.serving import ENGINES, Deployment
-from infer_jax.planning import MODES, Requirements
+from infer_jax.estimators.serving import Deployment
+from infer_jax.planning import MODES, USUAL_TTFT, Requirements
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import checks, inputs
+from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.drafts import drafting
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.inputs import HardwareLike
+from infer_jax.verbs.option import Number, OneOf, Option, Time, above_zero, either, seconds_of
 from infer_jax.verbs.plan_result import PlanResult
 from infer_jax.verbs.plan_search import Candidates, Money, Plans, Question, Target, plans
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import requested
+from infer_jax.verbs.texts import unique_texts
 
 
 @verb
 def plan(
-    config: ModelLike,
-    hardware: HardwareLike | Sequence[HardwareLike],
+    config: opt.Config,
+    hardware: opt.Systems,
     *,
-    total_gpus: float | None = None,
-    concurrency: float | None = None,
-    request_rate: float | None = None,
-    decode_hardware: HardwareLike | None = None,
-    mode: str | None = None,
-    isl: float | str | None = None,
-    osl: float | str | None = None,
-    prefix: float = 0.0,
-    trace: str | os.PathLike[str] | None = None,
-    ttft: checks.Time | None = None,
-    tpot: checks.Time | None = None,
-    p99_ttft: checks.Time | None = None,
-    engine: str | None = None,
-    quant: str | Sequence[str] | None = None,
-    kv_dtype: str | None = None,
-    chunk: float | Sequence[float] | None = None,
-    acceptance: float | str | None = None,
-    heads: bool = False,
-    draft: str | None = None,
-    max_num_seqs: float | None = None,
-    price: float | None = None,
-    currency: str | None = None,
-    region_factor: float = 1.0,
-    pue: float | None = None,
-    confidence: float | None = None,
-    top: int = 3,
-    frontier: bool = False,
-    replay: bool = False,
-    set: str | Sequence[str] | None = None,
+    total_gpus: opt.TotalGpus = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: Annotated[
+        float | None,
+        Option("Requests per second to carry: the fewest GPUs are found.", "REQ/S", opt.RATE),
+    ] = None,
+    decode_hardware: Annotated[
+        HardwareLike | None,
+        Option("What the decoding pool of a disaggregated plan runs on.", "NAME|FILE"),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        Option("aggregated or disaggregated; both where not given.", "MODE", OneOf(MODES)),
+    ] = None,
+    isl: opt.SpreadIsl = None,
+    osl: opt.SpreadOsl = None,
+    prefix: opt.Prefix = 0.0,
+    trace: opt.Trace = None,
+    ttft: Annotated[
+        float | str | None,
+        Option(
+            f"Limit of the time to first token: 300ms, 0.3s; {USUAL_TTFT:g} s where not given, if "
+            "any plan meets it; none: no limit.",
+            "TIME|none",
+            Time(unlimited=True),
+        ),
+    ] = None,
+    tpot: opt.Tpot = None,
+    p99_ttft: Annotated[
+        float | str | None,
+        Option(
+            "Limit of the 99th percentile of TTFT, with --request-rate (Poisson arrivals).",
+            "TIME",
+            opt.TIME,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None, Option("vllm, sglang or trtllm; the profile's, else vllm.", "NAME", opt.ENGINE)
+    ] = None,
+    quant: opt.Quants = None,
+    kv_dtype: opt.KvDtype = None,
+    chunk: Annotated[
+        float | Sequence[float] | None,
+        Option(
+            "Prompt tokens of one pass at most, of an aggregated plan; repeat to compare; whole "
+            "prompts where not given.",
+            "TOKENS",
+            opt.WHOLE,
+            many=True,
+        ),
+    ] = None,
+    acceptance: opt.Acceptance = None,
+    heads: opt.Heads = False,
+    draft: opt.Draft = None,
+    max_num_seqs: Annotated[
+        float | None, Option("Requests a group runs at most.", "N", opt.WHOLE)
+    ] = None,
+    price: opt.Price = None,
+    currency: Annotated[
+        str | None,
+        Option("What --price is in, such as EUR; USD where not given.", "LABEL"),
+    ] = None,
+    region_factor: Annotated[
+        float,
+        Option(
+            "Rents of your region over those of the profile or of --price.",
+            "X",
+            above_zero("a factor"),
+        ),
+    ] = 1.0,
+    pue: Annotated[
+        float | None,
+        Option(
+            "Power of the building over that of its machines: energy is then of the site.",
+            "X",
+            Number(1.0),
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        Option(
+            "Choose the cheapest plan whose limits hold with that probability, such as 0.9.",
+            "P",
+            Number(0.5, 0.999, what="a probability"),
+        ),
+    ] = None,
+    top: Annotated[int, Option("Plans shown of each system.", "N", opt.WHOLE)] = 3,
+    frontier: Annotated[
+        bool,
+        Option("Every plan within the limits that no other beats in both speed and dollars."),
+    ] = False,
+    replay: Annotated[
+        bool,
+        Option(
+            "Replay the first five plans by their engine's scheduler: means and p99 by both.",
+            flags=("--replay/--no-replay",),
+        ),
+    ] = False,
+    set: opt.Changes = None,
 ) -> PlanResult:
-    """Which plans meet limits of TTFT and TPOT for the fewest dollars per million tokens?
+    """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?
 
     Limits are in seconds, or texts with a unit such as "30ms"; ``ttft="none"`` takes the usual
     one away.
@@ -73,7 +145,7 @@ def plan(
     """
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
-    limits = checks.read(ttft), checks.read(tpot), checks.read(p99_ttft)
+    limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p99_ttft)
     asked = _asked((total_gpus, concurrency, request_rate), limits, frontier)
     tried = _tried(mode, asked, chunk, max_num_seqs, engine, top)
     _agree(mode, asked, tried, decode_hardware)
@@ -81,7 +153,7 @@ def plan(
     requests = requested(isl, osl, prefix, request_rate, trace)
     accepted = None if acceptance is None else str(acceptance)
     drafts = drafting(model, draft, accepted, heads=heads)
-    target = Target(config, checks.texts(quant) or [None], kv_dtype, set)
+    target = Target(config, unique_texts(quant) or [None], kv_dtype, set)
     question = Question(target, systems, decoding, money, requests, asked, tried, drafts, draft)
     answer = _answered(question, confidence)
     if replay:
@@ -113,11 +185,11 @@ def _asked(
         question = "How many GPUs are there, or how much traffic is to be served?"
         raise ask("--total-gpus", question, "--total-gpus, --concurrency or --request-rate")
     return Requirements(
-        ttft=checks.either(ttft, math.inf),
+        ttft=either(ttft, math.inf),
         usual_ttft=ttft is None,
-        tpot=checks.either(tpot, math.inf),
-        p99_ttft=checks.either(p99, math.inf),
-        chips=checks.either(total, math.inf),
+        tpot=either(tpot, math.inf),
+        p99_ttft=either(p99, math.inf),
+        chips=either(total, math.inf),
         concurrency=concurrency,
         rate=rate,
         frontier=frontier,
@@ -133,8 +205,6 @@ def _tried(
     top: int,
 ) -> Candidates:
     """The plans to try; without pools for a limit of p99 TTFT, of which they know only means."""
-    checks.one_of("--mode", mode, MODES)
-    checks.one_of("--engine", engine, ENGINES)
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
     alone = mode is None and math.isfinite(asked.p99_ttft)
     modes = (mode,) if mode else MODES[:1] if alone else MODES

@@ -28,13 +28,11 @@ class PlanResult(Pictured):
     """Plans within the limits, cheapest first, or else the nearest misses.
 
     ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: the commands
-    of the best one, by engine. ``picture``: the file of the picture, where one was asked for.
+    of the best one, by engine.
     """
 
     question: Question
     searched: Plans
-    picture: str | None = None
-    picture_note: str = ""
 
     @property
     def best(self) -> Choice | None:
@@ -66,7 +64,6 @@ class PlanResult(Pictured):
     def fields(self) -> Mapping[str, object]:
         """All plans with what was asked; rents in the currency of ``price``."""
         question, plans, work = self.question, self.searched, self.question.requests.work
-        picture = {"picture": self.picture} if self.picture_note else {}
         return {
             "model": plans.model.name,
             "formats": list(plans.formats),
@@ -82,7 +79,6 @@ class PlanResult(Pictured):
             **(plans.decision.fields() if plans.decision else {}),
             "frontier" if question.asked.frontier else "plans": self._fields_of(plans.met),
             "near_misses": self._fields_of(plans.missed),
-            **picture,
             "launch": {launch.engine: launch.to_dict() for launch in self.launch.values()},
             "notes": [*self.notes(), *self._replay_notes()],
         }
@@ -171,7 +167,6 @@ class PlanResult(Pictured):
             f"{currency} and joules are per million tokens: of both sides, blended, where not of "
             f"input or output; a GPU is paid while it is rented. Energy is {self._energy()}.",
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in plans.notes),
-            *([self.picture_note] if self.picture_note else []),
         ]
 
     def _energy(self) -> str:

@@ -1,5 +1,7 @@
 """The sentences about one wrong or missing option."""
 
+from collections.abc import Iterable
+
 from infer_jax.errors import InputError, UnsaidError
 
 
@@ -13,3 +15,10 @@ def refuse(option: str, value: object, allowed: str) -> InputError:
 def ask(option: str, question: str, ways: str) -> InputError:
     """The question about an option that is not given, and the ways to answer it."""
     return UnsaidError("infer-jax", option, question, ways)
+
+
+def check_name(option: str, value: str | None, names: Iterable[str]) -> None:
+    """Raise InputError unless ``value`` is None or one of ``names``."""
+    names = tuple(names)
+    if value is not None and value not in names:
+        raise refuse(option, value, f"one of {', '.join(names)}")

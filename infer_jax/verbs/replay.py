@@ -1,7 +1,6 @@
 """``ij.replay``: what happens to every request of a trace or a benchmark on a server."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,11 +10,10 @@ from infer_jax.catalog import Model
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.specs import Architecture, Plan
-from infer_jax.verbs import inputs, pictures, progress
+from infer_jax.verbs import inputs, options as opt, pictures, progress, replay_options as own
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import Time, either, one_of, read
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
-from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.option import either
+from infer_jax.verbs.problems import ask, check_name, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
 from infer_jax.verbs.replay_host import swap_of, with_host, with_swap
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
@@ -45,56 +43,56 @@ KINDS = (*pictures.KINDS, ".csv")
 
 @verb
 def replay(
-    config: ModelLike,
-    hardware: HardwareLike,
+    config: opt.Config,
+    hardware: opt.System,
     *,
-    tp: float | None = None,
-    pp: float | None = None,
-    ep: float | None = None,
-    dp: float = 1,
-    prefill_tp: float | None = None,
-    prefill_instances: float | None = None,
-    decode_tp: float | None = None,
-    decode_instances: float | None = None,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    engine: str | None = None,
-    max_num_seqs: float | None = None,
-    max_num_batched_tokens: float | None = None,
-    block_size: float | None = None,
-    gpu_memory_utilization: float | None = None,
-    enable_chunked_prefill: bool | None = None,
-    async_scheduling: bool | None = None,
-    enable_prefix_caching: bool | None = None,
-    prefix_len: float | None = None,
-    num_prefixes: float | None = None,
-    kv_offloading_size: float | None = None,
-    preemption_mode: str | None = None,
-    swap_space: float | None = None,
-    router: str | None = None,
-    drafts: float | None = None,
-    acceptance: float | str | None = None,
-    draft: str | None = None,
-    heads: bool = False,
-    trace: str | os.PathLike[str] | None = None,
-    concurrency: float | None = None,
-    request_rate: float | None = None,
-    burstiness: float = 1.0,
-    ramp_up: float | None = None,
-    prompts: float | None = None,
-    isl: float | None = None,
-    osl: float | None = None,
-    range_ratio: float | None = None,
-    warmup: float = 0,
-    seed: float = 0,
-    seeds: float = 1,
-    ttft: Time | None = None,
-    tpot: Time | None = None,
-    estimator: str | None = None,
-    out: str | os.PathLike[str] | None = None,
-    set: str | Sequence[str] | None = None,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    dp: opt.Dp = 1,
+    prefill_tp: own.PrefillTp = None,
+    prefill_instances: own.PrefillInstances = None,
+    decode_tp: own.DecodeTp = None,
+    decode_instances: own.DecodeInstances = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    engine: own.EngineName = None,
+    max_num_seqs: own.PassSequences = None,
+    max_num_batched_tokens: opt.PassTokens = None,
+    block_size: own.BlockSize = None,
+    gpu_memory_utilization: opt.GpuMemory = None,
+    enable_chunked_prefill: own.ChunkedPrefill = None,
+    async_scheduling: own.AsyncScheduling = None,
+    enable_prefix_caching: own.PrefixCaching = None,
+    prefix_len: own.PrefixLen = None,
+    num_prefixes: own.NumPrefixes = None,
+    kv_offloading_size: own.HostMemory = None,
+    preemption_mode: own.PreemptionMode = None,
+    swap_space: own.SwapSpace = None,
+    router: own.Router = None,
+    drafts: own.Drafts = None,
+    acceptance: opt.Acceptance = None,
+    draft: opt.Draft = None,
+    heads: opt.Heads = False,
+    trace: own.Trace = None,
+    concurrency: own.Concurrency = None,
+    request_rate: own.RequestRate = None,
+    burstiness: own.Burstiness = 1.0,
+    ramp_up: own.RampUp = None,
+    prompts: own.Prompts = None,
+    isl: own.Isl = None,
+    osl: own.Osl = None,
+    range_ratio: own.RangeRatio = None,
+    warmup: own.Warmup = 0,
+    seed: own.Seed = 0,
+    seeds: own.Seeds = 1,
+    ttft: opt.Ttft = None,
+    tpot: opt.Tpot = None,
+    estimator: opt.EstimatorName = None,
+    out: own.Out = None,
+    set: opt.Changes = None,
 ) -> ReplayResult:
-    """What happens to each request: TTFT, TPOT, ITL and latency with percentiles, queue and cache.
+    """What happens to each request of a trace or benchmark: percentiles, queue, cache, power.
 
     The scheduler of an engine, pass by pass, for the requests of a ``trace`` or of a benchmark:
     ``concurrency`` kept in flight, ``request_rate`` a second, or both. Goodput meets ``ttft`` and
@@ -110,7 +108,7 @@ def replay(
     (True, 16)
     """
     asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
-    one_of("--engine", engine, ENGINES)
+    check_name("--engine", engine, ENGINES)
     if out is not None:
         pictures.check(out, KINDS, "")
     pools = split_of((prefill_tp, prefill_instances), (decode_tp, decode_instances), (tp, dp))
@@ -149,7 +147,7 @@ def replay(
         runs=runs,
         drafts=drafted,
         ranks=ranks,
-        limits={k: x for k, x in (("ttft", read(ttft)), ("tpot", read(tpot))) if x is not None},
+        limits={k: float(x) for k, x in (("ttft", ttft), ("tpot", tpot)) if x is not None},
     )
     if out is not None:
         result.write(out)

@@ -4,9 +4,8 @@ import jax.numpy as jnp
 
 from infer_jax.physics import tiers
 from infer_jax.replays import keeps
-from infer_jax.verbs.checks import one_of
 from infer_jax.verbs.inputs import Given
-from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.problems import check_name, refuse
 from infer_jax.verbs.replay_server import ReplayedInstance
 
 OFFLOADING, SWAPPING = "--kv-offloading-size", "--swap-space"
@@ -29,7 +28,7 @@ def swap_of(mode: str | None, gib: float | None, engine: str, *others: object) -
     Raises:
         InputError: an unknown mode, swap space without swapping, an engine or option without it.
     """
-    one_of(MODE, mode, MODES)
+    check_name(MODE, mode, MODES)
     if mode != "swap":
         if gib is not None:
             raise refuse(SWAPPING, gib, f"with {MODE} swap")

@@ -12,7 +12,7 @@ from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics import decoder, pipelining
 from infer_jax.replays import Pool, Pooled, Requests, serve_pools
 from infer_jax.specs import Architecture, Hardware
-from infer_jax.verbs.checks import either
+from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_requests import Arriving

@@ -10,8 +10,7 @@ from infer_jax.errors import InputError
 from infer_jax.replays import Log, RoutedLog, serve_copies, serve_ranks
 from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.specs import Plan
-from infer_jax.verbs.checks import one_of
-from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.problems import check_name, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_notes import COPIES, RANKS
 from infer_jax.verbs.replay_pools import PoolSplit
@@ -78,13 +77,13 @@ def routing_of(
         if pools is not None or float(plan.dp) <= 1:
             allowed = "with --ep or --dp of 2 and more: several servers, in one pool"
             raise refuse("--router", router, allowed)
-        one_of("--router", router, ROUTERS)
+        check_name("--router", router, ROUTERS)
         if router in BY_PREFIX and not caching:
             raise refuse("--router", router, "with --enable-prefix-caching")
         return ReplayRouting(1, router)
     if router in BY_PREFIX:
         raise refuse("--router", router, "with copies (--dp): ranks' caches are not replayed")
-    one_of("--router", router, BY_LOAD)
+    check_name("--router", router, BY_LOAD)
     if caching:
         raise refuse("--ep", ep, "1 with --enable-prefix-caching: ranks' caches are not replayed")
     if drafts is not None and drafts.model is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
 from infer_jax.replays import Drafts, Prefixes, Requests, Rules
-from infer_jax.verbs.checks import either
+from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them

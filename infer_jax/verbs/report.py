@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
@@ -15,11 +15,11 @@ from infer_jax.pages import vega
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Part
 from infer_jax.specs import Hardware
-from infer_jax.verbs import checks, inputs, pictures
+from infer_jax.verbs import inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.checks import Time, read
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.inputs import HardwareLike
 from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.option import Option, seconds_of
 from infer_jax.verbs.plan_rows import degrees
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
@@ -28,6 +28,7 @@ from infer_jax.verbs.report_choice import Options, choose
 from infer_jax.verbs.report_page import page
 from infer_jax.verbs.report_picture import figure
 from infer_jax.verbs.report_plan import answers_of
+from infer_jax.verbs.texts import unique_texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,28 +107,33 @@ class ReportResult(Pictured):
 
 @verb
 def report(
-    config: ModelLike,
-    hardware: HardwareLike | Sequence[HardwareLike],
+    config: opt.Config,
+    hardware: opt.Systems,
     *,
-    tp: float | None = None,
-    pp: float | None = None,
-    ep: float | None = None,
-    dp: float = 1,
-    total_gpus: float | None = None,
-    quant: str | Sequence[str] | None = None,
-    kv_dtype: str | None = None,
-    isl: float = 4096,
-    osl: float = 512,
-    prefix: float = 0,
-    batch: float | None = None,
-    ttft: Time | None = None,
-    tpot: Time | None = None,
-    price: float | None = None,
-    estimator: str | None = None,
-    out: str | os.PathLike[str] | None = None,
-    set: str | Sequence[str] | None = None,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    dp: opt.Dp = 1,
+    total_gpus: opt.TotalGpus = None,
+    quant: opt.Quants = None,
+    kv_dtype: opt.KvDtype = None,
+    isl: opt.Isl = 4096,
+    osl: opt.Osl = 512,
+    prefix: opt.Prefix = 0,
+    batch: opt.Batch = None,
+    ttft: opt.Ttft = None,
+    tpot: opt.Tpot = None,
+    price: opt.Price = None,
+    estimator: opt.EstimatorName = None,
+    out: Annotated[
+        opt.Place | None,
+        Option(
+            "The page, .html, or its first chart: .png, .svg, .pdf.", "FILE", default="report.html"
+        ),
+    ] = None,
+    set: opt.Changes = None,
 ) -> ReportResult:
-    """One HTML page: which plan to take, what it costs, how to start it, why, and what is unknown.
+    """One HTML page: which plan to take, its cost, its commands, why, and what is unknown.
 
     Several systems and formats are compared, and the plan is the cheapest within the limits.
     ``ttft`` and ``tpot`` are limits: seconds, or a text with a unit such as "30ms"; ``out``: the
@@ -153,7 +159,7 @@ def report(
         config=config,
         systems=systems,
         named=all(isinstance(x, str | os.PathLike) for x in (config, *_each(hardware))),
-        formats=checks.texts(quant) or [None],
+        formats=unique_texts(quant) or [None],
         kv_dtype=kv_dtype,
         price=price,
         total_gpus=total_gpus,
@@ -164,7 +170,7 @@ def report(
         if inputs.estimator(options.name, asked).searches:
             allowed = "one that takes a split: serving, economics.planned"
             raise refuse("--estimator", options.name, allowed)
-    limits = read(ttft), read(tpot)
+    limits = seconds_of(ttft), seconds_of(tpot)
     picked = choose(options, (tp, pp, ep, dp, batch), (isl, osl, prefix), limits)
     work = inputs.workload(isl, osl, prefix, picked.chosen.batch)
     with busy("compiling and evaluating"):

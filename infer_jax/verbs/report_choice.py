@@ -17,8 +17,8 @@ from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Choice
 from infer_jax.specs import UNBOUNDED, Plan, Workload
 from infer_jax.verbs import inputs, report_systems as systems
-from infer_jax.verbs.checks import either
 from infer_jax.verbs.inputs import Given, ModelLike
+from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_search import Candidates, Money, Question, Target, considered, plans
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.report_answers import Chosen, Limits, PrefillPool

@@ -9,8 +9,8 @@ from infer_jax.errors import InputError
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
-from infer_jax.verbs.checks import tokens
 from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.texts import tokens
 
 if TYPE_CHECKING:
     from infer_jax.catalog.traces import Trace
@@ -53,8 +53,8 @@ def requested(
             if value is not None:
                 raise refuse(option, value, "--trace or lengths, not both")
         return _recorded(os.fspath(trace), rate)
-    isl = tokens("--isl", ISL if isl is None else isl, 1)
-    osl = tokens("--osl", OSL if osl is None else osl, 1)
+    isl = tokens(ISL if isl is None else isl, 1)
+    osl = tokens(OSL if osl is None else osl, 1)
     spread = isl.deviation, osl.deviation
     work = inputs.workload(isl, osl, prefix)
     if rate is None:

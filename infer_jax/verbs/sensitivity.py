@@ -2,8 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -11,9 +10,9 @@ from infer_jax.design.sensitivity import Change, analyser, changed, outputs, wha
 from infer_jax.estimators import Economics
 from infer_jax.specs import Architecture, Hierarchy, Plan, leaves
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import changes, checks, frontier_points as points, inputs
+from infer_jax.verbs import changes, frontier_points as points, inputs, options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.option import Option, count, either
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.sensitivity_result import At, SensitivityResult, Shown
@@ -35,27 +34,34 @@ class SplitOptions(NamedTuple):
 
 @verb
 def sensitivity(
-    config: ModelLike,
-    hardware: HardwareLike,
+    config: opt.Config,
+    hardware: opt.System,
     *,
-    tp: float | None = None,
-    pp: float | None = None,
-    ep: float | None = None,
-    total_gpus: float | None = None,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
-    isl: float = 4096,
-    osl: float = 512,
-    prefix: float = 0,
-    batch: float | None = None,
-    price: float | None = None,
-    estimator: str | None = None,
-    along: int | None = None,
-    top: float = TOP,
-    coefficients: bool = False,
-    set: str | Sequence[str] | None = None,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    total_gpus: opt.TotalGpus = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    isl: opt.Isl = 4096,
+    osl: opt.Osl = 512,
+    prefix: opt.Prefix = 0,
+    batch: opt.Batch = None,
+    price: opt.Price = None,
+    estimator: opt.EstimatorName = None,
+    along: Annotated[
+        int | None,
+        Option(
+            "At N points of the frontier, not at one.",
+            "N",
+            count(2, MOST, ": each is a column of the table"),
+        ),
+    ] = None,
+    top: Annotated[float, Option("Rows of a table.", "N", opt.WHOLE)] = TOP,
+    coefficients: Annotated[bool, Option("Show those of the estimator, too.")] = False,
+    set: opt.Changes = None,
 ) -> SensitivityResult:
-    """What a per cent of each number is worth, at one point or ``along`` points of a frontier.
+    """What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?
 
     ``top``: printed rows of a table; ``coefficients``: print those of the estimator, too.
 
@@ -75,7 +81,7 @@ def sensitivity(
     plan, name = _plan(asked.model.architecture, split, batch, estimator, along)
     model = inputs.estimator(name, asked)
     trusted = inputs.trust(name, model, asked)
-    work = inputs.workload(isl, osl, prefix, checks.either(batch, 1.0))
+    work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
     point = Point(model, asked.model.architecture, asked.hardware, work, plan)
     point = changed(point, asked.changes.values("workload", "plan"), "--set")
     inputs.check_context(asked.model, point.workload)

@@ -49,8 +49,7 @@ class Shown(NamedTuple):
 class SensitivityResult(Pictured):
     """Elasticities of the outputs at one point, or at points of a frontier.
 
-    ``what_if``: relative changes of the outputs, by change; ``picture``: the file of the picture,
-    where one was asked for.
+    ``what_if``: relative changes of the outputs, by change.
     """
 
     asked: inputs.Given
@@ -59,7 +58,6 @@ class SensitivityResult(Pictured):
     points: Sequence[At]
     what_if: Mapping[str, Mapping[str, float]]
     shown: Shown
-    picture: str | None = None
 
     def elasticity(self, path: str, output: str) -> Elasticity:
         """The elasticity of an output with respect to a number, at the first point.
@@ -107,7 +105,6 @@ class SensitivityResult(Pictured):
             f"The paths that --set takes are in --json{own}.",
             *([DARK.format(self.asked.system.name)] if dark else []),
             *self.asked.notes,
-            *([f"Drawn to {self.picture}."] if self.picture else []),
         ]
 
     def parts(self) -> Iterator[Part]:

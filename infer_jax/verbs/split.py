@@ -4,7 +4,7 @@ from infer_jax import legal
 from infer_jax.estimators import Estimator
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs
-from infer_jax.verbs.checks import either
+from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
 
 

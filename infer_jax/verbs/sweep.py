@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import jax
 
@@ -21,8 +22,9 @@ from infer_jax.sweeps.results import SweepResult
 from infer_jax.sweeps.run import MEMORY
 from infer_jax.sweeps.stream import Progress
 from infer_jax.sweeps.toml import DEFAULT, SweepFile, load_space, space_of
-from infer_jax.verbs import pictures
+from infer_jax.verbs import options as opt, pictures
 from infer_jax.verbs.asking import verb
+from infer_jax.verbs.option import Number, Option
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import bar, busy
 
@@ -34,22 +36,34 @@ Estimators = str | Estimator | Sequence[str | Estimator]
 
 @verb
 def sweep(
-    space: SpaceLike,
+    space: Annotated[SpaceLike, Option("Axes, and what to keep.", "SPACE.toml", by_place=True)],
     *,
     keep: Reducer | None = None,
     estimator: Estimators | None = None,
-    out: pictures.Names | None = None,
-    precision: str = "float32",
-    checkpoint: str | os.PathLike[str] | None = None,
+    out: Annotated[
+        opt.Places | None,
+        Option(
+            "The result, .parquet, .csv or .json; or its picture, .png, .svg, .pdf or .html; "
+            "repeat for both.",
+            "FILE",
+            many=True,
+        ),
+    ] = None,
+    precision: Annotated[
+        str, Option("float32, decided in float64 where it is close; or float64.")
+    ] = "float32",
+    checkpoint: Annotated[
+        opt.Place | None, Option("Where to carry on from; beside --out if not given.", "FILE")
+    ] = None,
     feasible: str | None = None,
     legal: bool = True,
-    chunk: int | None = None,
+    chunk: Annotated[int | None, opt.WHOLE] = None,
     devices: Sequence[Device] | None = None,
-    every: float = 30.0,
-    memory: int = MEMORY,
+    every: Annotated[float, Number(0.0)] = 30.0,
+    memory: Annotated[int, opt.WHOLE] = MEMORY,
     progress: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
-    """What ``keep`` keeps of all points of a space, or of a SPACE.toml (or its tables).
+    """Which of millions of configurations are worth choosing? The same command carries on.
 
     ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything`` of
     ``infer_jax.sweeps``, ``estimator`` a name, an estimator, or several. ``out`` is the file of the

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 MOST = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -63,3 +64,12 @@ def tokens(length: float | str, low: int) -> Tokens:
             raise ValueError(f"{short(length)} is not {meant} (of at most ten times as many).")
         value.deviation = deviation
     return value
+
+
+def unique_texts(value: str | Sequence[str] | None) -> list[str]:
+    """One text or several, each once; none where nothing is given.
+
+    >>> unique_texts("fp8"), unique_texts(["fp8", "bf16", "fp8"]), unique_texts(None)
+    (['fp8'], ['fp8', 'bf16'], [])
+    """
+    return list(dict.fromkeys((value,) if isinstance(value, str) else value or ()))

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -45,15 +44,15 @@ def answer(*words: str, code: int = 0) -> dict[str, Any]:
 
 def answered_once(*words: str) -> tuple[dict[str, Any], str]:
     """What a command prints with --json, and what without: one answer, computed once."""
-    printed, said = show._shown, []
+    printed, said = show.show_result, []
 
-    def both(result: Result, options: Mapping[str, object], picture: str | None = None) -> None:
+    def both(result: Result, *, as_json: bool, **drawn: Any) -> None:
         with redirect_stdout(io.StringIO()) as out:
-            printed(result, {**options, "as_json": True}, picture)
+            printed(result, as_json=True, **drawn)
         said.append(out.getvalue())
-        printed(result, options, picture)
+        printed(result, as_json=as_json, **drawn)
 
-    with patch.object(show, "_shown", both):
+    with patch.object(show, "show_result", both):
         ran = run(*words)
     assert (ran.code, ran.err) == (0, ""), ran.err
     return json.loads(said[0], parse_constant=lambda name: 1 / 0), ran.out

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.cli.parsers import duration
 from infer_jax.cli.runtime import hush
 from infer_jax.cli.table import VERBS
 from infer_jax.estimators import VARIANTS
 from infer_jax.footprint import EngineSettings, memory
 from infer_jax.physics import decoder
 from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.verbs.option import Time
 from infer_jax.verbs.progress import watched
 from tests.cli.running import answer, run
 
@@ -269,7 +269,8 @@ def test_no_words_are_a_question_for_help():
     [("300ms", 0.3), ("0.3s", 0.3), ("300", 0.3), ("80us", 8e-5), (" 1e3 ms ", 1.0)],
 )
 def test_durations(text, seconds):
-    assert duration(text) == pytest.approx(seconds, rel=1e-12)
+    kind = Time()
+    assert kind.check(kind.parse(text)) == pytest.approx(seconds, rel=1e-12)
 
 
 def test_notes_tell_what_was_assumed():

@@ -148,7 +148,7 @@ def test_no_name_is_obeyed_by_a_terminal(tmp_path):
 
 def test_json_says_what_it_spells_out(capsys):
     said = {"a": "\x1b[2J \x7f\x9b \u202e größe 中 \U000e0001", "b": ["\n"]}
-    show.as_json(said)
+    show.print_json(said)
     out = capsys.readouterr().out
     assert said.items() <= json.loads(out).items()
     assert all(line.isprintable() for line in out.split("\n")) and "größe 中" in out

@@ -12,7 +12,7 @@ import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from infer_jax.cli import show
+from infer_jax.cli import runs
 from infer_jax.cli.runtime import ONE_PIECE
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, shape
@@ -339,7 +339,7 @@ def test_what_is_not_replayed_is_refused_in_one_sentence(changed, says):
 
 def test_the_command_lets_loops_be_one_piece_and_leaves_the_environment(monkeypatch):
     seen = []
-    monkeypatch.setattr(show, "answer", lambda *_: seen.append(os.environ.get("XLA_FLAGS")))
+    monkeypatch.setattr(runs, "run_verb", lambda *_: seen.append(os.environ.get("XLA_FLAGS")))
     for own in (None, "--xla_cpu_use_fusion_emitters=false", "--xla_backend_extra_options=xla_a=1"):
         monkeypatch.delenv("XLA_FLAGS", raising=False)
         if own:

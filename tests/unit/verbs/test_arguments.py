@@ -11,8 +11,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
-from infer_jax.verbs import checks
-from infer_jax.verbs.keywords import RULES
+from infer_jax.verbs.option import Time, kind_of, type_of
 
 ROOT = Path(__file__).parents[3]
 VERBS = ("estimate", "plan", "memory", "frontier", "layout", "sensitivity", "codesign")
@@ -22,12 +21,20 @@ FIRST = {
     "sweep": ("no-such-space.toml",),
     "calibrate": ("llama-3.1-8b", "h100_sxm", str(ROOT / "tests/data/server/runs.csv")),
 }
-NUMBERS = [
-    (verb, name, get_args(parameter.annotation))
+ANNOTATIONS = [
+    (verb, name, parameter.annotation)
     for verb in VERBS
     for name, parameter in inspect.signature(getattr(ij, verb)).parameters.items()
-    if {float, int} & {parameter.annotation, *get_args(parameter.annotation)}
 ]
+
+
+def types(annotation: object) -> set[Any]:
+    """The types that an annotation allows."""
+    own = type_of(annotation)
+    return set(get_args(own)) or {own}
+
+
+NUMBERS = [x for x in ANNOTATIONS if {float, int} & types(x[2])]
 BAD = {
     "negative": -5,
     "NaN": math.nan,
@@ -42,15 +49,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("verb", "name", "kinds"), NUMBERS, ids=lambda x: x if str(x) == x else "")
-def test_no_verb_takes_nonsense_for_a_number(verb, name, kinds):
-    assert name in RULES, "every number has a rule"
+@pytest.mark.parametrize(("verb", "name", "own"), NUMBERS, ids=lambda x: x if str(x) == x else "")
+def test_no_verb_takes_nonsense_for_a_number(verb, name, own):
+    assert kind_of(own), "every number has bounds"
     bad = dict(BAD)
     if name not in ("isl", "prefix", "seed", "acceptance", "every", "warmup"):
         bad["zero"] = 0
     if (verb, name) == ("plan", "chunk"):
         bad["a list"] = [4, -1]
-    if name == "acceptance" and str in kinds:
+    if name == "acceptance" and str in types(own):
         del bad["of no digits"]  # may be a file
     for value in bad.values():
         with pytest.raises(InputError) as wrong:
@@ -62,9 +69,8 @@ def test_no_verb_takes_nonsense_for_a_number(verb, name, kinds):
 
 FLAGS_AND_TEXTS = [
     (verb, name, 5 if kinds & {str} else "no")
-    for verb in VERBS
-    for name, parameter in inspect.signature(getattr(ij, verb)).parameters.items()
-    for kinds in [{parameter.annotation, *get_args(parameter.annotation)} - {type(None)}]
+    for verb, name, own in ANNOTATIONS
+    for kinds in [types(own) - {type(None)}]
     if not kinds & {float, int} and kinds & {str, bool}
 ]
 
@@ -116,11 +122,7 @@ def test_arguments_that_a_verb_does_not_have_are_refused_in_one_sentence(call, s
 
 def test_times_say_that_a_text_is_read():
     """What is read as seconds, such as "300ms", is annotated so in every verb."""
-    timed = {name for name, rule in RULES.items() if rule is checks.seconds}
-    seen: set[str] = set()
-    for verb in VERBS:
-        for name, parameter in inspect.signature(getattr(ij, verb)).parameters.items():
-            if name in timed:
-                seen.add(name)
-                assert str in get_args(parameter.annotation), (verb, name)
-    assert seen == timed
+    timed = [(verb, name, own) for verb, name, own in ANNOTATIONS if isinstance(kind_of(own), Time)]
+    assert {name for _, name, _ in timed} == {"ttft", "tpot", "p99_ttft", "latency"}
+    for verb, name, own in timed:
+        assert str in types(own), (verb, name)

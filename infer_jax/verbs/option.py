@@ -1,0 +1,234 @@
+"""An option of a verb, declared once: ``Annotated[type, Option(help, metavar, kind)]``.
+
+From this one line come the check of a value in Python, the reading of a text on the command line,
+the line of ``--help``, and the sentence about a wrong value.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin
+
+import jax
+import numpy as np
+
+from infer_jax.results.wording import by_command
+from infer_jax.verbs import texts
+from infer_jax.verbs.texts import MOST
+
+T = TypeVar("T")
+
+
+class Kind(Protocol):
+    """What the values of an option are, beyond their type."""
+
+    @property
+    @abstractmethod
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+
+    def parse(self, text: str) -> object:
+        """The value that a text of the command line means; a ValueError where it means none."""
+        ...
+
+    def check(self, value: object) -> object:
+        """``value`` as the verb gets it.
+
+        Raises:
+            ValueError: the option cannot have it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Number:
+    """Numbers from ``low`` to ``high``; with ``above``, greater than ``low``.
+
+    ``what`` they are, and ``why`` they end at ``high``, are for the sentence about a wrong one.
+    """
+
+    low: float = 0.0
+    high: float = MOST
+    above: bool = False
+    whole: bool = False
+    what: str = ""
+    why: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words.
+
+        >>> Number(1.0, 64.0, whole=True).allowed, Number(above=True, what="a rate").allowed
+        ('a whole number from 1 to 64', 'a rate above 0, of 1000000000000 at most')
+        """
+        what = self.what or ("a whole number" if self.whole else "a number")
+        if self.above:
+            return f"{what} above {self.low:g}, of {self.high:.12g} at most{self.why}"
+        return f"{what} from {self.low:g} to {self.high:.12g}{self.why}"
+
+    def parse(self, text: str) -> float:
+        """The number of a text."""
+        return texts.number(text)
+
+    def check(self, value: object) -> object:
+        """The number, if it is one of these."""
+        number = to_float(value)
+        low = self.low < number if self.above else self.low <= number
+        if not (low and number <= self.high and (number == math.floor(number) or not self.whole)):
+            raise ValueError(self.allowed)
+        return value
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a time such as "300ms"; a bare number is seconds in Python, ms in a command.
+
+    ``unlimited``: the word "none" is a time without end.
+    """
+
+    unlimited: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+        more = "; none for no limit" if self.unlimited else ""
+        if by_command():
+            return f"a time such as 300ms, 0.3s or 300 (ms){more}"
+        return f'a number above 0, in seconds, or a time such as "300ms"{more}'
+
+    def parse(self, text: str) -> object:
+        """The seconds of a text; what has its unit keeps its text."""
+        bare = texts.number(text)
+        return text if math.isnan(bare) else 1e-3 * bare
+
+    def check(self, value: object) -> float:
+        """The time in seconds."""
+        if self.unlimited and isinstance(value, str) and value.strip().casefold() == "none":
+            return math.inf
+        number = texts.seconds(value) if isinstance(value, str) else to_float(value)
+        if not (0.0 < number <= MOST or (self.unlimited and number == math.inf)):
+            raise ValueError(self.allowed)
+        return number
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of a request, with their spread where a text says it: 2200±600."""
+
+    allowed: str = "a whole number of at least 1, or one with a spread such as 2200±600"
+
+    def parse(self, text: str) -> str:
+        """The text, which is read as in Python."""
+        return text
+
+    def check(self, value: object) -> texts.Tokens:
+        """The tokens, and how far requests differ from them."""
+        plain = isinstance(value, str | texts.Tokens)
+        return texts.tokens(value if plain else to_float(value), 1)  # pyright: ignore
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of some names."""
+
+    names: tuple[str, ...]
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+        return f"one of {', '.join(self.names)}"
+
+    def parse(self, text: str) -> str:
+        """The text."""
+        return text
+
+    def check(self, value: object) -> object:
+        """The name, if it is one of these."""
+        if not isinstance(value, str) or value not in self.names:
+            raise ValueError(self.allowed)
+        return value
+
+
+def count(low: float = 1.0, high: float = MOST, why: str = "") -> Number:
+    """Whole numbers from ``low`` to ``high``; ``why`` they end there."""
+    return Number(low, high, whole=True, why=why)
+
+
+def above_zero(what: str = "", high: float = MOST, why: str = "") -> Number:
+    """Numbers above 0, of ``high`` at most; ``why`` they end there."""
+    return Number(0.0, high, above=True, what=what, why=why)
+
+
+SHARE = above_zero("a share", 1.0)
+PROBABILITY = Number(0.0, 1.0, what="a probability")
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a verb's parameter is given, and what ``--help`` says of it.
+
+    Args:
+        help: a line of help.
+        metavar: what stands for its value there.
+        kind: what its values are, where the type does not say it all.
+        flags: its spellings on the command line, where they are not ``--its-name``.
+        by_place: it is an argument there, and no option.
+        many: it may be repeated there.
+        required: it must be given there.
+        default: its value there, where nothing is given.
+        names: completes its value in the shell.
+    """
+
+    help: str
+    metavar: str = ""
+    kind: Kind | None = None
+    flags: tuple[str, ...] = ()
+    by_place: bool = False
+    many: bool = False
+    required: bool = False
+    default: str | None = None
+    names: Callable[[], Iterable[str]] | None = None
+
+
+def option_of(annotation: object) -> Option | None:
+    """The option that an annotation declares; a parameter without one is for Python alone."""
+    if get_origin(annotation) is not Annotated:
+        return None
+    return next((x for x in get_args(annotation)[1:] if isinstance(x, Option)), None)
+
+
+def kind_of(annotation: object) -> Kind | None:
+    """The kind of value that an annotation declares, by itself or of its option."""
+    if option := option_of(annotation):
+        return option.kind
+    kinds = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next(iter(kinds), None)
+
+
+def type_of(annotation: Any) -> Any:
+    """The type of an annotation, without what is declared of it."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def to_float(value: object) -> float:
+    """A number as a float; NaN for anything else, such as a text or a bool."""
+    single = isinstance(value, np.ndarray | np.generic | jax.Array) and value.ndim == 0
+    if isinstance(value, bool | np.bool_) or not (isinstance(value, Real) or single):
+        return math.nan
+    try:
+        return float(value)  # pyright: ignore[reportArgumentType]
+    except (OverflowError, TypeError, ValueError):
+        return math.nan
+
+
+def either(value: T | None, otherwise: T) -> T:
+    """``value``, also where it is 0; ``otherwise`` where it is None."""
+    return otherwise if value is None else value
+
+
+def seconds_of(limit: float | str | None) -> float | None:
+    """Seconds of a limit, whose text ``@verb`` has already read."""
+    assert not isinstance(limit, str)
+    return limit

@@ -1,0 +1,173 @@
+"""The options that several verbs have. What one verb alone has is declared beside it."""
+
+import os
+from collections.abc import Sequence
+from typing import Annotated
+
+from infer_jax.catalog import list_models, list_systems
+from infer_jax.estimators.serving import ENGINES
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.option import (
+    PROBABILITY,
+    SHARE,
+    OneOf,
+    Option,
+    Time,
+    Tokens,
+    above_zero,
+    count,
+)
+
+Place = str | os.PathLike[str]
+Places = Place | Sequence[Place]
+MOST_GPUS = 1e6  # five times the largest cluster of 2025 (xAI's Colossus, 200,000)
+WHOLE = count()
+SEED = count(0, 2**32 - 1)
+
+
+def _variants() -> Sequence[str]:
+    from infer_jax.estimators import VARIANTS  # which a listing of the verbs need not load
+
+    return [*VARIANTS]
+
+
+# what is asked about
+CONFIG = Option(
+    "A bundled model by name, a config.json, or a folder that holds one.",
+    "CONFIG",
+    by_place=True,
+    names=list_models,
+)
+Config = Annotated[ModelLike, CONFIG]
+PROFILE = "A shipped profile, or a .toml file"
+System = Annotated[HardwareLike, Option(f"{PROFILE}.", "NAME|FILE", names=list_systems)]
+Systems = Annotated[
+    HardwareLike | Sequence[HardwareLike],
+    Option(f"{PROFILE}; repeat to compare.", "NAME|FILE", many=True, names=list_systems),
+]
+FORMATS = (
+    "Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
+    "the checkpoint's where not given"
+)
+Quant = Annotated[str | None, Option(f"{FORMATS}.", "FORMAT")]
+Quants = Annotated[
+    str | Sequence[str] | None, Option(f"{FORMATS}; repeat to compare.", "FORMAT", many=True)
+]
+KvDtype = Annotated[str | None, Option("KV cache: bf16, fp16 or fp8.", "FORMAT")]
+EstimatorName = Annotated[
+    str | None, Option("A name that `infer-jax estimators` lists.", "NAME", names=_variants)
+]
+Changes = Annotated[
+    str | Sequence[str] | None,
+    Option(
+        "Change a number first: hardware.chip.memory_bandwidth=8e12, or *1.5 of it; "
+        "`*` stands for any block. Repeat for several.",
+        "PATH=VALUE",
+        many=True,
+    ),
+]
+Price = Annotated[
+    float | None,
+    Option("Rent of one GPU; the profile's where not given.", "USD/H", above_zero("a price")),
+]
+
+# the layout
+Tp = Annotated[float | None, Option("Tensor parallel degree.", "N", WHOLE)]
+Pp = Annotated[float | None, Option("Pipeline parallel degree.", "N", WHOLE)]
+Ep = Annotated[
+    float | None, Option("Expert parallel degree; an instance has tp x pp x ep GPUs.", "N", WHOLE)
+]
+Dp = Annotated[float, Option("Copies of the instance (data parallel).", "N", WHOLE)]
+TotalGpus = Annotated[
+    float | None,
+    Option(
+        "GPUs in all.",
+        "N",
+        count(1, MOST_GPUS, ", five times the GPUs of the largest cluster of 2025"),
+    ),
+]
+
+# the requests
+ISL = Option("Input sequence length of a request.", "TOKENS", WHOLE)
+OSL = Option("Output sequence length of a request.", "TOKENS", WHOLE)
+Isl = Annotated[float, ISL]
+Osl = Annotated[float, OSL]
+SPREAD = "2200±600 (or 2200+-600) where requests that arrive by themselves differ"
+SpreadIsl = Annotated[
+    float | str | None,
+    Option(f"{ISL.help[:-1]}, 4096 where not given; {SPREAD}.", "TOKENS", Tokens()),
+]
+SpreadOsl = Annotated[
+    float | str | None,
+    Option(f"{OSL.help[:-1]}, 512 where not given; {SPREAD}.", "TOKENS", Tokens()),
+]
+Prefix = Annotated[float, Option("Tokens of the prompt that are in the cache.", "TOKENS", count(0))]
+Trace = Annotated[
+    Place | None,
+    Option(
+        "Requests as they were recorded: lengths, cached prompts and burstiness; in place of "
+        "--isl, --osl and --prefix.",
+        "FILE",
+    ),
+]
+Batch = Annotated[float | None, Option("Requests running at once in one instance.", "N", WHOLE)]
+Concurrency = Annotated[
+    float | None, Option("Requests running at once in all dp copies.", "N", WHOLE)
+]
+RATE = above_zero("a rate")
+RequestRate = Annotated[
+    float | None, Option("Requests per second, arriving at random (Poisson).", "REQ/S", RATE)
+]
+
+# limits
+TIME = Time()
+Ttft = Annotated[
+    float | str | None,
+    Option("Limit of the time to first token: 300ms, 0.3s; a bare number is ms.", "TIME", TIME),
+]
+Tpot = Annotated[
+    float | str | None,
+    Option("Limit of the time per output token: 30ms; a bare number is ms.", "TIME", TIME),
+]
+
+# speculative decoding
+Draft = Annotated[str | None, Option("A model that drafts (speculative decoding).", "CONFIG")]
+Heads = Annotated[
+    bool, Option("Prediction heads (EAGLE, MTP) were trained for the model, which brings none.")
+]
+Acceptance = Annotated[
+    float | str | None,
+    Option(
+        "Try drafts: the probability that the first is accepted, or a YAML file of acceptance "
+        "lengths; drafted by --draft or by the model's own heads.",
+        "P|FILE",
+        PROBABILITY,
+    ),
+]
+
+# a server's own
+ENGINE = OneOf(ENGINES)
+GpuMemory = Annotated[
+    float | None,
+    Option(
+        "Share of the memory the server may use; vLLM's default where not given.", "SHARE", SHARE
+    ),
+]
+
+PassTokens = Annotated[
+    float | None,
+    Option("Tokens of one pass at most; the engine's default where not given.", "TOKENS", WHOLE),
+]
+
+# measured runs, where their files do not say
+RunEngine = Annotated[
+    str | None, Option("vllm, sglang or trtllm, where files do not say.", "NAME", ENGINE)
+]
+RunDp = Annotated[float | None, Option("Groups of data-parallel attention.", "N", WHOLE)]
+RunIsl = Annotated[float | None, Option("Mean prompt, where not in files.", "TOKENS", WHOLE)]
+RunOsl = Annotated[float | None, Option("Mean output, where not in files.", "TOKENS", WHOLE)]
+RunRate = Annotated[float | None, Option("Arrivals per second, where not in files.", "REQ/S", RATE)]
+Sidecar = Annotated[Place | None, Option("Facts by file, TOML or JSON (docs/formats.md).", "FILE")]
+
+# a picture of the answer, of a verb that writes none by itself in Python
+PICTURE = Option("A picture of the answer, too: .png, .svg, .pdf or .html.", "FILE")
