@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from inspect import Parameter, signature
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -31,7 +31,7 @@ def command_of(name: str) -> Callable[..., None]:
         verb = getattr(import_module(f"infer_jax.verbs.{name}"), name)
         run = RUNS.get(name, run_verb)
 
-    def command(*, quiet: bool, **given: Any) -> None:
+    def command(*, quiet: bool, **given: object) -> None:
         hush(quiet)
         with from_command():
             run(verb, {k: x for k, x in given.items() if x is not None and x != []})
@@ -53,7 +53,7 @@ def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, P
         if option := option_of(parameter.annotation):
             type_ = type_of(parameter.annotation)
             yield name, _parameter(name, type_, option, parameter.default)
-    added: dict[str, tuple[Any, Option, object]] = {}
+    added: dict[str, tuple[object, Option, object]] = {}
     if row.picture:
         option = Option(row.picture, "FILE", default=row.drawn or None)
         added["out"] = str | None, option, None
@@ -65,24 +65,25 @@ def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, P
         yield name, _parameter(name, type_, option, default)
 
 
-def _parameter(name: str, type_: Any, option: Option, default: object) -> Parameter:
+def _parameter(name: str, type_: object, option: Option, default: object) -> Parameter:
     """A parameter as typer reads it: a flag, a text, or texts, which the verb reads."""
     types = get_args(type_) or (type_,)
     flag, spelling = bool in types, f"--{name.replace('_', '-')}"
     first = default if flag else _text(default if option.default is None else option.default)
     if option.required:
         first = Parameter.empty
-    kind: Any = bool if flag else list[str] if option.many else str
-    if first is None:
-        kind = kind | None
-    words: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
-    if option.names is not None:
-        words["autocompletion"] = _completion(option.names)
+    needs, may = (str, str | None) if not option.many else (list[str], list[str] | None)
+    if flag:
+        needs, may = bool, bool | None
+    complete = _completion(option.names) if option.names else None
+    metavar = option.metavar or None
     if option.by_place:
-        given = typer.Argument(**words)
+        given = typer.Argument(help=option.help, metavar=metavar, autocompletion=complete)
     else:
         both = f"{spelling}/--no-{spelling[2:]}" if flag and NoneType in types else spelling
-        given = typer.Option(*(option.flags or (both,)), **words)
+        flags = option.flags or (both,)
+        given = typer.Option(*flags, help=option.help, metavar=metavar, autocompletion=complete)
+    kind = may if first is None else needs
     return Parameter(name, Parameter.KEYWORD_ONLY, default=first, annotation=Annotated[kind, given])
 
 

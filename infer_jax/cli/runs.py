@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import typer
 
@@ -10,13 +9,14 @@ from infer_jax.cli import show
 from infer_jax.cli.runtime import loops_in_one_piece, prepare, use_all_cores
 from infer_jax.errors import InputError
 from infer_jax.plots.pictured import Pictured
+from infer_jax.results import Result
 from infer_jax.verbs import pictures
 
-Verb = Callable[..., Any]
+Verb = Callable[..., Result]
 Options = Mapping[str, object]
 
 
-def run_verb(verb: Verb, options: Options, *, every_device: bool = False) -> Any:
+def run_verb(verb: Verb, options: Options, *, every_device: bool = False) -> Result:
     """Ask ``verb``, and print what it answers.
 
     ``every_device``: wake accelerators, too.
@@ -27,7 +27,7 @@ def run_verb(verb: Verb, options: Options, *, every_device: bool = False) -> Any
     return result
 
 
-def draw_verb(verb: Verb, options: Options, *, page: bool = False) -> Any:
+def draw_verb(verb: Verb, options: Options, *, page: bool = False) -> Result:
     """``run_verb``, with a picture of the answer in the file ``out`` of the options.
 
     ``page``: an .html file is a page of charts.
@@ -45,7 +45,8 @@ def draw_verb(verb: Verb, options: Options, *, page: bool = False) -> Any:
     if not charts and (lacks := pictures.missing()):
         raise InputError("command line", "--out", str(out), lacks)
     prepare()
-    result: Pictured = verb(**{name: x for name, x in rest.items() if name != "as_json"})
+    result = verb(**{name: x for name, x in rest.items() if name != "as_json"})
+    assert isinstance(result, Pictured)
     result.draw(str(out))
     show.show_result(result, as_json=bool(options["as_json"]), picture=str(out))
     return result
@@ -60,6 +61,8 @@ def _frontier(verb: Verb, options: Options) -> None:
 
 def _offload(verb: Verb, options: Options) -> None:
     """The answer with its picture, where it has one and matplotlib is installed."""
+    from infer_jax.verbs.offload_result import OffloadResult
+
     given, as_json = dict(options), bool(options["as_json"])
     out, none, _ = str(given.pop("out")), given.pop("no_picture"), given.pop("as_json")
     if none:
@@ -67,8 +70,8 @@ def _offload(verb: Verb, options: Options) -> None:
         return
     pictures.check(out)
     prepare()
-    result = verb(**given)
-    lacks = pictures.missing()
+    result, lacks = verb(**given), pictures.missing()
+    assert isinstance(result, OffloadResult)
     if result.block is not None and not lacks:
         result.draw(out)
         show.show_result(result, as_json=as_json, picture=out)
@@ -77,7 +80,10 @@ def _offload(verb: Verb, options: Options) -> None:
 
 
 def _plan(verb: Verb, options: Options) -> None:
-    if not draw_verb(verb, options, page=True).feasible:
+    from infer_jax.verbs.plan_result import PlanResult
+
+    result = draw_verb(verb, options, page=True)
+    if isinstance(result, PlanResult) and not result.feasible:
         raise typer.Exit(1)  # no plan meets every limit, for scripts
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from infer_jax.cli.runtime import hushed
 from infer_jax.results import Column as Column, Notes, Part, Result, Table
@@ -22,12 +22,9 @@ def show_result(
     ``lacking``: why there is no picture, where one was asked for.
     """
     if as_json:
-        answer: dict[str, Any] = dict(result.to_dict())
-        if picture is not None:
-            answer["picture"] = picture
-        if lacking:
-            answer |= {"picture": None, "notes": [*answer.get("notes", ()), lacking]}
-        print_json(answer)
+        drawn = {} if picture is None else {"picture": picture}
+        drawn |= {"picture": None, "why_no_picture": lacking} if lacking else {}
+        print_json({**result.to_dict(), **drawn})
         return
     parts = [*result.parts()]
     if last := f"Picture: {picture}." if picture is not None else lacking:

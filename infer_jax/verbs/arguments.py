@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, Signature, signature
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import numpy as np
 
 from infer_jax.errors import InputError
 from infer_jax.results.wording import by_command
-from infer_jax.verbs.option import Kind, Time, Tokens, kind_of, type_of
+from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
 from infer_jax.verbs.problems import refuse
 
 TEXTS = {str, os.PathLike[str]}
-READ_TEXTS = (Time, Tokens)  # kinds whose texts have a meaning in Python, too
+READ_TEXTS = (Time, SpreadTokens)  # kinds whose texts have a meaning in Python, too
 WORDS = {str: "a text", os.PathLike: "a path", bool: "True or False", Sequence: "several"}
 
 
@@ -76,7 +76,7 @@ def read_argument(parameter: Parameter, value: object) -> object:
     return int(read) if isinstance(read, float) and int in kinds else read
 
 
-def _read(spelling: str, kind: Kind, value: object) -> object:
+def _read(spelling: str, kind: ValueKind, value: object) -> object:
     """One value of an option, or a text of the command line."""
     try:
         return kind.check(kind.parse(value) if by_command() and isinstance(value, str) else value)
@@ -84,7 +84,7 @@ def _read(spelling: str, kind: Kind, value: object) -> object:
         raise refuse(spelling, value, kind.allowed) from None
 
 
-def _check_type(spelling: str, value: object, kinds: set[Any]) -> None:
+def _check_type(spelling: str, value: object, kinds: set[object]) -> None:
     """Raise InputError unless ``value`` is of one of these kinds, where these are classes."""
     classes = [get_origin(kind) or kind for kind in kinds]
     known = [c for c in classes if isinstance(c, type) and not getattr(c, "_is_protocol", False)]

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin
+from typing import Annotated, Protocol, TypeVar, get_args, get_origin
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from infer_jax.verbs.texts import MOST
 T = TypeVar("T")
 
 
-class Kind(Protocol):
+class ValueKind(Protocol):
     """What the values of an option are, beyond their type."""
 
     @property
@@ -114,7 +114,7 @@ class Time:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class SpreadTokens:
     """Tokens of a request, with their spread where a text says it: 2200±600."""
 
     allowed: str = "a whole number of at least 1, or one with a spread such as 2200±600"
@@ -183,7 +183,7 @@ class Option:
 
     help: str
     metavar: str = ""
-    kind: Kind | None = None
+    kind: ValueKind | None = None
     flags: tuple[str, ...] = ()
     by_place: bool = False
     many: bool = False
@@ -199,7 +199,7 @@ def option_of(annotation: object) -> Option | None:
     return next((x for x in get_args(annotation)[1:] if isinstance(x, Option)), None)
 
 
-def kind_of(annotation: object) -> Kind | None:
+def kind_of(annotation: object) -> ValueKind | None:
     """The kind of value that an annotation declares, by itself or of its option."""
     if option := option_of(annotation):
         return option.kind
@@ -207,7 +207,7 @@ def kind_of(annotation: object) -> Kind | None:
     return next(iter(kinds), None)
 
 
-def type_of(annotation: Any) -> Any:
+def type_of(annotation: object) -> object:
     """The type of an annotation, without what is declared of it."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 

@@ -12,8 +12,8 @@ from infer_jax.verbs.option import (
     SHARE,
     OneOf,
     Option,
+    SpreadTokens,
     Time,
-    Tokens,
     above_zero,
     count,
 )
@@ -95,11 +95,11 @@ Osl = Annotated[float, OSL]
 SPREAD = "2200±600 (or 2200+-600) where requests that arrive by themselves differ"
 SpreadIsl = Annotated[
     float | str | None,
-    Option(f"{ISL.help[:-1]}, 4096 where not given; {SPREAD}.", "TOKENS", Tokens()),
+    Option(f"{ISL.help[:-1]}, 4096 where not given; {SPREAD}.", "TOKENS", SpreadTokens()),
 ]
 SpreadOsl = Annotated[
     float | str | None,
-    Option(f"{OSL.help[:-1]}, 512 where not given; {SPREAD}.", "TOKENS", Tokens()),
+    Option(f"{OSL.help[:-1]}, 512 where not given; {SPREAD}.", "TOKENS", SpreadTokens()),
 ]
 Prefix = Annotated[float, Option("Tokens of the prompt that are in the cache.", "TOKENS", count(0))]
 Trace = Annotated[

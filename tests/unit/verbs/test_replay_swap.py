@@ -75,7 +75,7 @@ def test_a_preempted_request_is_computed_anew_where_nothing_is_said():
             "preemption_mode is 'other'; allowed: one of recompute, swap",
         ),
         ({"preemption_mode": None, "swap_space": 2}, "allowed: with preemption_mode swap"),
-        ({"swap_space": 0}, "swap_space is 0; allowed: a number above 0"),
+        ({"swap_space": 0}, "swap_space is 0; allowed: a size above 0"),
         ({"set": None}, "a system with a link to its host, not h100_sxm"),
         ({"engine": "sglang"}, "those of sglang compute anew"),
         ({"async_scheduling": True}, "allowed: without async_scheduling"),
