@@ -106,7 +106,7 @@ def test_a_tier_without_bandwidth_is_one_sentence(tmp_path):
         (("--compress", "all"), "none, weights, cache, both"),
         (("--estimator", "economics"), "offloading.released"),
         (("--gpus", "99"), "at most the 32 layers"),
-        (("--latency", "never"), "not a time"),
+        (("--latency", "never"), "allowed: a time"),
         (("--values-read", "2"), "share"),
     ],
 )

@@ -229,7 +229,7 @@ def test_near_misses_say_what_they_break():
         (("--total-gpus", "4", "--draft", "qwen3-0.6b"), "probability"),
         (("--total-gpus", "4", "--chunk", "512", "--mode", "disaggregated"), "pools"),
         (("--total-gpus", "4", "--currency", "EUR"), "with --price"),
-        (("--total-gpus", "4", "--pue", "0.9"), "at least 1"),
+        (("--total-gpus", "4", "--pue", "0.9"), "a number from 1 to"),
         (("--total-gpus", "4", "--region-factor", "0"), "above 0"),
     ],
 )
