@@ -61,7 +61,7 @@ class Number:
         """What is allowed, in words.
 
         >>> Number(1.0, 64.0, whole=True).allowed, Number(above=True, what="a rate").allowed
-        ('a whole number from 1 to 64', 'a rate above 0, of 1000000000000 at most')
+        ('a whole number from 1 to 64', 'a rate above 0, of 1e+12 at most')
         """
         what = self.what or ("a whole number" if self.whole else "a number")
         if self.above:
