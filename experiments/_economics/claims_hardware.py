@@ -8,7 +8,7 @@ from experiments._economics.claim import Claim, derived, stated, unreachable
 from experiments._economics.fronts import Front, named
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
-from infer_jax.physics.collectives import Link, nccl_protocols, nccl_tree
+from infer_jax.physics.network.collectives import Link, nccl_protocols, nccl_tree
 from infer_jax.specs import ForwardPass, Hierarchy, Plan
 
 PRICES = {"H100": 2.1, "A100": 1.5, "V100": 0.42}  # USD/h, as printed in Section 4

@@ -17,7 +17,7 @@ from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import HELD
 from infer_jax.kernel_timing import Family, families
 from infer_jax.kernel_timing.families import FP8, labels
-from infer_jax.physics import collectives
+from infer_jax.physics.network import collectives
 from infer_jax.specs import Chip, Hardware, Hierarchy
 
 SAMPLE = 600  # rows of a family

@@ -16,7 +16,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.model import PlacedJob
 from infer_jax.estimators.offloading.published import ReleasedConstants, cpu_efficiency
-from infer_jax.physics.tiers import Moved, Placement
+from infer_jax.physics.memory.tiers import Moved, Placement
 from infer_jax.specs import Workload
 
 MODELS = {"code": Offloading.released(solve=False), "a3": Offloading.paper(solve=False)}

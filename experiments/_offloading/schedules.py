@@ -3,7 +3,7 @@
 from experiments._offloading.machine import SHAPES
 from experiments._report import show
 from infer_jax.estimators.offloading.published import GIB
-from infer_jax.physics import offload_schedule
+from infer_jax.physics.memory import offload_schedule
 
 MEMORY = 200 * GIB  # of the CPU, to which all is swapped
 CASES = (

@@ -13,7 +13,8 @@ from experiments._report import show
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import partitioning_model, partitioning_parameters
 from infer_jax.estimators.partitioning import slice_of
-from infer_jax.physics import decoder, sharding
+from infer_jax.physics import decoder
+from infer_jax.physics.network import sharding
 
 PALM, CHIPS = "PaLM_540B", 64
 CONTEXT = 2048.0

@@ -15,7 +15,7 @@ from experiments._partitioning.printed import run
 from experiments._report import OUT
 from infer_jax.catalog.published import partitioning_model, partitioning_parameters
 from infer_jax.estimators.partitioning import LAYOUTS, slice_of
-from infer_jax.physics import sharding
+from infer_jax.physics.network import sharding
 from infer_jax.plots.style import line, panels, readable, save, style
 
 SOURCE = "Model: Pope et al. 2022 (arXiv 2211.05102), coefficients of hw_profiles/tpu_v4.toml. "

@@ -5,7 +5,8 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator, Wrapper
-from infer_jax.physics import decoder, pipelining, switch_collectives
+from infer_jax.physics import decoder, pipelining
+from infer_jax.physics.network import switch_collectives
 from infer_jax.specs import (
     Architecture,
     ForwardPass,

@@ -5,10 +5,11 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context
 from infer_jax.estimators.estimator import Estimator, Wrapper
-from infer_jax.physics import decoder, pipelining, switch_collectives
+from infer_jax.physics import decoder, pipelining
+from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.price import usd_per_million_tokens
-from infer_jax.physics.queueing import closed_wait, single_server_wait
 from infer_jax.physics.root import crossing
+from infer_jax.physics.scheduling.queueing import closed_wait, single_server_wait
 from infer_jax.specs import (
     Architecture,
     ForwardPass,

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.footprint.settings import EngineSettings, Overheads
-from infer_jax.physics import capacity
 from infer_jax.physics.decoder import total
+from infer_jax.physics.memory import capacity
+from infer_jax.physics.memory.paging import Paging, paging
+from infer_jax.physics.memory.resident import Ranks, Resident
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.physics.paging import Paging, paging
-from infer_jax.physics.resident import Ranks, Resident
 from infer_jax.specs import Hardware
 
 

@@ -7,8 +7,8 @@ from jax import Array
 
 from infer_jax.footprint.chip import Account, account
 from infer_jax.footprint.settings import EngineSettings, Overheads, default_numbers
+from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.physics.numerics import Smoothing, flooring
-from infer_jax.physics.resident import Ranks, resident
 from infer_jax.specs import Architecture, Hardware, Plan, Spec, check_arguments, number, part, spec
 
 

@@ -20,7 +20,7 @@ from infer_jax.footprint import (
     filled as fill,
     printed,
 )
-from infer_jax.physics.resident import Ranks, resident
+from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import size

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from infer_jax.physics import tiers
+from infer_jax.physics.memory import tiers
 from infer_jax.replays import keeps
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import check_name, refuse

@@ -18,7 +18,7 @@ from experiments._offloading.predicted import BOUNDS, constants
 from infer_jax.calibration import residuals, robust
 from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.placing import best_placement, program
-from infer_jax.physics.tiers import Moved
+from infer_jax.physics.memory.tiers import Moved
 
 HERE = Path(__file__).parent
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden"

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.physics import batching
-from infer_jax.physics.batching.admission import PLENTY
+from infer_jax.physics import scheduling
+from infer_jax.physics.scheduling.admission import PLENTY
 from infer_jax.specs import lengths
 
 from .events import Engine, Log, Requests, serve
@@ -98,7 +98,7 @@ def cases(count: int, seed: int = 0) -> list[Case]:
     return result
 
 
-def kinds(case: Case) -> batching.Kinds:
+def kinds(case: Case) -> scheduling.Kinds:
     """The law's requests: the shares of both shapes, scaled."""
     shares = lengths.independent(*(SHAPES[s] for s in case.shapes))
     table = np.zeros((4, KINDS))
@@ -106,13 +106,13 @@ def kinds(case: Case) -> batching.Kinds:
     for i, s in enumerate(shares):
         table[:, i] = (s.weight, max(s.isl * case.prompt, 1.0), 0.0, max(s.osl * case.output, 1.0))
     table[2] = 0.0
-    return batching.Kinds(*map(jnp.asarray, table))
+    return scheduling.Kinds(*map(jnp.asarray, table))
 
 
-def server(case: Case) -> batching.ServerLimits:
+def server(case: Case) -> scheduling.ServerLimits:
     e = case.engine
     sizes = (e.budget, e.slots, e.blocks * e.block, 1.0, e.block)
-    return batching.ServerLimits(*(jnp.asarray(1.0 * x) for x in sizes))
+    return scheduling.ServerLimits(*(jnp.asarray(1.0 * x) for x in sizes))
 
 
 def law_step(m: Machine, context: Any):
@@ -120,18 +120,20 @@ def law_step(m: Machine, context: Any):
 
 
 @partial(jax.jit, compiler_options=SHORT)
-def closed(m: Machine, k: batching.Kinds, s: batching.ServerLimits, concurrency: Any):
-    return batching.closed_loop(law_step(m, batching.mean_context(k)), k, s, concurrency)
+def closed(m: Machine, k: scheduling.Kinds, s: scheduling.ServerLimits, concurrency: Any):
+    return scheduling.closed_loop(law_step(m, scheduling.mean_context(k)), k, s, concurrency)
 
 
 @partial(jax.jit, compiler_options=SHORT)
-def opened(m: Machine, k: batching.Kinds, s: batching.ServerLimits, load: Any, variability: Any):
-    step = law_step(m, batching.mean_context(k))
-    rate = load * batching.closed_loop(step, k, s, jnp.asarray(PLENTY)).rate
-    return batching.open_loop(step, k, s, rate, variability)
+def opened(
+    m: Machine, k: scheduling.Kinds, s: scheduling.ServerLimits, load: Any, variability: Any
+):
+    step = law_step(m, scheduling.mean_context(k))
+    rate = load * scheduling.closed_loop(step, k, s, jnp.asarray(PLENTY)).rate
+    return scheduling.open_loop(step, k, s, rate, variability)
 
 
-def law(case: Case) -> batching.MeanService:
+def law(case: Case) -> scheduling.MeanService:
     m = Machine(*map(jnp.asarray, case.machine))
     if case.concurrency is not None:
         return closed(m, kinds(case), server(case), jnp.asarray(1.0 * case.concurrency))

@@ -11,7 +11,8 @@ from experiments._scheduler.engines import against_replay
 from experiments._scheduler.loops import Server, idle_host, loops, replayed
 from experiments._scheduler.pricing import priced, seconds
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
-from infer_jax.physics import batching, interference
+from infer_jax.physics import scheduling
+from infer_jax.physics.scheduling import interference
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.specs import lengths
 
@@ -103,10 +104,10 @@ def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
     even = lengths.uniform(0.8, 1.0)
     shares = lengths.independent(even, even)
     work = ij.Workload.of(isl=float(isl), osl=float(osl), lengths=shares)
-    kinds = batching.kinds_of(work)
-    server = batching.ServerLimits(*map(jnp.asarray, (8192.0, 64.0, 1e9)))
-    law = law_step(MACHINE, batching.mean_context(kinds))
-    steady = batching.closed_loop(law, kinds, server, jnp.asarray(float(load)))
+    kinds = scheduling.kinds_of(work)
+    server = scheduling.ServerLimits(*map(jnp.asarray, (8192.0, 64.0, 1e9)))
+    law = law_step(MACHINE, scheduling.mean_context(kinds))
+    steady = scheduling.closed_loop(law, kinds, server, jnp.asarray(float(load)))
     wave = interference.first_wave(steady.running, steady.own, float(waves))
     assert float(steady.ttft + wave) == pytest.approx(np.mean(measured), rel=0.12)
     assert float(steady.ttft) < 0.75 * np.mean(measured)
@@ -117,10 +118,10 @@ def times(point):
     """TTFT and TPOT of requests that are all alike."""
     prompt, output, budget, load, fed = point
     one = jnp.ones(1)
-    kinds = batching.Kinds(one, jnp.maximum(prompt, 1.0) * one, 0.0 * one, output * one)
-    server = batching.ServerLimits(budget, jnp.asarray(256.0), jnp.asarray(1e9))
-    step = law_step(MACHINE._replace(fed=fed), batching.mean_context(kinds))
-    answer = batching.closed_loop(step, kinds, server, load)
+    kinds = scheduling.Kinds(one, jnp.maximum(prompt, 1.0) * one, 0.0 * one, output * one)
+    server = scheduling.ServerLimits(budget, jnp.asarray(256.0), jnp.asarray(1e9))
+    step = law_step(MACHINE._replace(fed=fed), scheduling.mean_context(kinds))
+    answer = scheduling.closed_loop(step, kinds, server, load)
     return jnp.stack([answer.ttft, answer.tpot])
 
 

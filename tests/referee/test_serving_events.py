@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics import prefix_cache
+from infer_jax.physics.scheduling import prefix_cache
 
 from . import serving
 from .events import Engine, Requests, serve

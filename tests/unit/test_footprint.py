@@ -10,8 +10,9 @@ from jax.test_util import check_grads
 
 import infer_jax as ij
 from infer_jax.footprint import GIB, EngineSettings, Overheads, StartupMemory, memory
-from infer_jax.physics import capacity, decoder, paging
-from infer_jax.physics.resident import Ranks, resident
+from infer_jax.physics import decoder
+from infer_jax.physics.memory import capacity, paging
+from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.specs import (
     Architecture,
     Block,

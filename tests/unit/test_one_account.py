@@ -14,7 +14,7 @@ from infer_jax.estimators import Economics
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
 from infer_jax.footprint import Drafter, EngineSettings, MeanLengths, Overheads, account, filled
-from infer_jax.physics.resident import Ranks, Resident, VocabularyBytes, resident
+from infer_jax.physics.memory.resident import Ranks, Resident, VocabularyBytes, resident
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery
 from infer_jax.verbs.frontier_result import FrontierResult
 

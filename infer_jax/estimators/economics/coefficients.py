@@ -10,15 +10,10 @@ from infer_jax import footprint
 from infer_jax.estimators.economics.ranks import RankLayout
 from infer_jax.estimators.estimate import Limit
 from infer_jax.footprint import EngineSettings
-from infer_jax.physics import (
-    attention as att,
-    collectives,
-    decoder,
-    feedforward as ffn,
-    matmul,
-    resident,
-)
+from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import Projections, total
+from infer_jax.physics.memory import resident
+from infer_jax.physics.network import collectives
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.specs import (
     Architecture,

@@ -8,8 +8,9 @@ from jax import Array
 from infer_jax.estimators.economics.coefficients import Coefficients
 from infer_jax.estimators.economics.ranks import RankLayout as RankLayout
 from infer_jax.estimators.estimate import Limit, Phase
-from infer_jax.physics import attention as att, collectives, feedforward as ffn, matmul
+from infer_jax.physics import attention as att, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
+from infer_jax.physics.network import collectives
 from infer_jax.physics.numerics import ceiling, maximum
 from infer_jax.specs import (
     Architecture,

@@ -26,8 +26,9 @@ from infer_jax.estimators.estimate import Limit, Phase, stopped
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.search import Numbered, blend, least
 from infer_jax.footprint import EngineSettings
-from infer_jax.physics import collectives, decoder, matmul
+from infer_jax.physics import decoder, matmul
 from infer_jax.physics.decoder import total
+from infer_jax.physics.network import collectives
 from infer_jax.physics.numerics import tick
 from infer_jax.specs import (
     LAYOUTS,

@@ -14,7 +14,7 @@ from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import EngineSettings, Launched, MeanLengths, Overheads
 from infer_jax.physics.decoder import total
-from infer_jax.physics.resident import Ranks, resident
+from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
 from infer_jax.typed_jax import trees
 

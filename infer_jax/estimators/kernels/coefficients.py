@@ -5,7 +5,7 @@ from jax import Array
 from infer_jax.estimators.kernels.curves import Curves
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import EngineSettings
-from infer_jax.physics import collectives
+from infer_jax.physics.network import collectives
 from infer_jax.specs import Spec, number, part, spec, static
 
 

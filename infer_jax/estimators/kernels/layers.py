@@ -15,9 +15,10 @@ from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed
 from infer_jax.estimators.kernels.kernel import Kernel, rated
 from infer_jax.estimators.kernels.plan import KernelsPlan
-from infer_jax.physics import attention as att, collectives, exchange, feedforward as ffn
+from infer_jax.physics import attention as att, feedforward as ffn
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate
+from infer_jax.physics.network import collectives, exchange
 from infer_jax.physics.numerics import present
 from infer_jax.specs import (
     Architecture,

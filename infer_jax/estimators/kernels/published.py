@@ -17,9 +17,10 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed, measured
 from infer_jax.estimators.kernels.kernel import Kernel, rated
-from infer_jax.physics import attention as att, exchange
+from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import rate
+from infer_jax.physics.network import exchange
 from infer_jax.physics.numerics import present
 from infer_jax.specs import (
     Architecture,

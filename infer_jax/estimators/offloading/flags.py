@@ -17,7 +17,7 @@ from infer_jax.compiling import MANY, once
 from infer_jax.estimators.offloading.model import Offloading
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics import attention as att, feedforward as ffn
-from infer_jax.physics.tiers import Placement
+from infer_jax.physics.memory.tiers import Placement
 from infer_jax.specs import Architecture, Block, Hardware, Workload
 
 SHRINK = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.925, 0.9, 0.85, 0.8, 0.75)

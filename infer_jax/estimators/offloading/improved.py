@@ -12,7 +12,7 @@ from jax import Array
 
 from infer_jax.estimators.offloading.job import Job, Peak, Peaks, Terms
 from infer_jax.estimators.offloading.published import cpu_scratch, paper_memory
-from infer_jax.physics.tiers import (
+from infer_jax.physics.memory.tiers import (
     Moved,
     Placement,
     decode_traffic,

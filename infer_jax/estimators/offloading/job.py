@@ -8,8 +8,8 @@ from jax import Array
 
 from infer_jax.estimators.offloading.layer import MeanLayer
 from infer_jax.estimators.offloading.plan import Offload
-from infer_jax.physics.offload_schedule import diagonal_tokens
-from infer_jax.physics.tiers import Placement
+from infer_jax.physics.memory.offload_schedule import diagonal_tokens
+from infer_jax.physics.memory.tiers import Placement
 from infer_jax.specs import Hardware, Spec, Workload, number, spec
 
 

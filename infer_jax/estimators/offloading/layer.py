@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics import attention as att, layers as table
-from infer_jax.physics.compression import padded
 from infer_jax.physics.decoder import total
+from infer_jax.physics.memory.compression import padded
 from infer_jax.specs import Architecture, Experts, Feedforward
 
 

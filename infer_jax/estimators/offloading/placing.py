@@ -20,7 +20,7 @@ from jax import Array, lax
 from infer_jax.estimators.offloading.coefficients import Coefficients
 from infer_jax.estimators.offloading.job import Job
 from infer_jax.physics.linear_program import Optimum, minimise, tolerance
-from infer_jax.physics.tiers import Moved, Placement, rest
+from infer_jax.physics.memory.tiers import Moved, Placement, rest
 
 Values = TypeVar("Values")
 MEMORIES = ("GPU", "CPU", "disk")

@@ -3,7 +3,7 @@
 from jax import Array
 
 from infer_jax.errors import InputError
-from infer_jax.physics.tiers import Moved, Placement, placed
+from infer_jax.physics.memory.tiers import Moved, Placement, placed
 from infer_jax.specs import Plan, number, spec
 
 SCHEDULES = ("row-by-row", "zig-zag", "diagonal")

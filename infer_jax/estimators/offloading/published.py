@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.offloading.job import Job, Peak, Peaks, Terms
-from infer_jax.physics.tiers import (
+from infer_jax.physics.memory.tiers import (
     Moved,
     Placement,
     decode_traffic,

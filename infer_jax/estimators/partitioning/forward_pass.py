@@ -9,16 +9,10 @@ from jax import Array
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.partitioning.coefficients import Coefficients
 from infer_jax.estimators.partitioning.slices import Sharding, Slice
-from infer_jax.physics import (
-    attention as att,
-    decoder,
-    feedforward as ffn,
-    matmul,
-    sharding as laws,
-    torus,
-)
+from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import row
+from infer_jax.physics.network import sharding as laws, torus
 from infer_jax.physics.numerics import maximum
 from infer_jax.specs import (
     Architecture,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.errors import InputError
+from infer_jax.physics.network.sharding import SlicedLayout, best_rows
 from infer_jax.physics.numerics import tick
-from infer_jax.physics.sharding import SlicedLayout, best_rows
 from infer_jax.specs import Architecture, Dense, Experts, Plan, number, spec
 
 LAYOUTS = ("ws_1d", "ws_2d", "wg_x", "wg_xy", "wg_xyz")

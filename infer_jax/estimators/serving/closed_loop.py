@@ -16,10 +16,12 @@ from infer_jax.estimators.serving.engines import Engine
 from infer_jax.estimators.serving.passes import Passes, kept_tokens, layout, passes
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.workload import ServingWorkload
-from infer_jax.physics import energy, interference, pipelining, tiers
-from infer_jax.physics.admission import running
+from infer_jax.physics import energy, pipelining
 from infer_jax.physics.decoder import total
+from infer_jax.physics.memory import tiers
 from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.physics.scheduling import interference
+from infer_jax.physics.scheduling.admission import running
 from infer_jax.specs import UNBOUNDED, Output, number, part, spec
 from infer_jax.typed_jax import trees
 

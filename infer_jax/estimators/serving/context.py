@@ -10,9 +10,10 @@ from infer_jax.estimators.serving.coefficients import Coefficients
 from infer_jax.estimators.serving.engines import Engine, Generation
 from infer_jax.estimators.serving.lowered import Shape
 from infer_jax.estimators.serving.plan import Deployment
-from infer_jax.physics import matmul, stages, switch_collectives
+from infer_jax.physics import matmul, stages
 from infer_jax.physics.layers import Weights
-from infer_jax.physics.switch_collectives import Wire
+from infer_jax.physics.network import switch_collectives
+from infer_jax.physics.network.switch_collectives import Wire
 from infer_jax.specs import Hardware
 from infer_jax.typed_jax import trees
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from infer_jax.physics import attention as att
 from infer_jax.physics.layers import Layer, Weights, table
-from infer_jax.physics.resident import Resident, VocabularyBytes, tables
+from infer_jax.physics.memory.resident import Resident, VocabularyBytes, tables
 from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format
 from infer_jax.typed_jax import trees
 

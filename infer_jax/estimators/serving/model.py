@@ -23,7 +23,7 @@ from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
-from infer_jax.physics.batching import MeanService
+from infer_jax.physics.scheduling import MeanService
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, checked, spec
 
 

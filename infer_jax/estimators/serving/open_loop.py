@@ -14,18 +14,18 @@ from infer_jax.estimators.serving.closed_loop import Flight, RequestTokens, Serv
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.passes import kept_tokens, passes, stepping
 from infer_jax.estimators.serving.workload import ServingWorkload
-from infer_jax.physics import batching
-from infer_jax.physics.batching import MeanService
+from infer_jax.physics import scheduling
 from infer_jax.physics.decoder import total
+from infer_jax.physics.scheduling import MeanService
 from infer_jax.specs import UNBOUNDED, Arrivals
 
 
 class AttentionGroup(NamedTuple):
     """One attention group as the laws of batching read it, and its room in memory."""
 
-    step: batching.Step
-    kinds: batching.Kinds
-    server: batching.ServerLimits
+    step: scheduling.Step
+    kinds: scheduling.Kinds
+    server: scheduling.ServerLimits
     context: Array
     room: memory.Room
 
@@ -33,13 +33,13 @@ class AttentionGroup(NamedTuple):
 def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> AttentionGroup:
     """One of the equal attention groups of an instance, as a server that batches."""
     means = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
-    kinds = batching.kinds_of(work.replace(**means))
-    context = batching.mean_context(kinds)
+    kinds = scheduling.kinds_of(work.replace(**means))
+    context = scheduling.mean_context(kinds)
     tokens = lengths.isl + c.engine.held_output * lengths.osl
     isl, osl, prefix, _ = lengths
     room = memory.room(c, isl, osl, work.common * prefix)
     budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, c.engine.budget)
-    server = batching.ServerLimits(
+    server = scheduling.ServerLimits(
         budget=budget,
         # a pass has room for a token of each request that decodes
         slots=jnp.minimum(memory.slots(c), budget),
@@ -66,9 +66,9 @@ def service(c: Context, work: ServingWorkload) -> MeanService:
 def _service(group: AttentionGroup, c: Context, work: ServingWorkload) -> MeanService:
     inputs = (group.step, group.kinds, group.server)
     if work.arrivals is None:
-        return batching.closed_loop(*inputs, work.batch / c.plan.attention_dp)
+        return scheduling.closed_loop(*inputs, work.batch / c.plan.attention_dp)
     rate = work.arrivals.rate / c.plan.attention_dp
-    return batching.open_loop(*inputs, rate, work.arrivals.variability)
+    return scheduling.open_loop(*inputs, rate, work.arrivals.variability)
 
 
 def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEstimate:
@@ -121,6 +121,6 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
         limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},
     )
     answer = closed_loop.server_estimate(c, work, lengths, done, flight, first, decode)
-    names = (f"p{100 * level:g}" for level in batching.LEVELS)
+    names = (f"p{100 * level:g}" for level in scheduling.LEVELS)
     percentiles = {n: t + later for n, t in zip(names, loaded.ttft_at, strict=True)}
     return answer.replace(percentiles=percentiles)

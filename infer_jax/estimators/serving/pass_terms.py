@@ -15,9 +15,10 @@ from jaxtyping import Float
 from infer_jax.estimators.serving import wide_experts
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.plan import Deployment
-from infer_jax.physics import matmul, routing, switch_collectives
+from infer_jax.physics import matmul, routing
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import Weights
+from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.numerics import maximum
 from infer_jax.typed_jax import trees
 

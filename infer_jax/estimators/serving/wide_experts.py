@@ -5,8 +5,9 @@ from jax import Array
 
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.plan import WideExperts
-from infer_jax.physics import dispatch, routing
+from infer_jax.physics import routing
 from infer_jax.physics.decoder import total
+from infer_jax.physics.network import dispatch
 from infer_jax.physics.numerics import maximum
 
 

@@ -8,8 +8,8 @@ from jax import Array
 from infer_jax.estimators import Estimate, Estimator, Limit, Phase
 from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import active_parameters
+from infer_jax.physics.network.sharding import stationary_volume, weight_gathered_volume
 from infer_jax.physics.numerics import maximum
-from infer_jax.physics.sharding import stationary_volume, weight_gathered_volume
 from infer_jax.specs import Format, GroupedQuery, Latent, number, part, spec
 from tests.unit.sweeps import toy
 

@@ -9,7 +9,7 @@ from infer_jax.catalog import load_system
 from infer_jax.design import Search, optimise
 from infer_jax.design.ascent import FEW, with_slope
 from infer_jax.errors import InputError
-from infer_jax.physics.sharding import best_gathered, best_rows
+from infer_jax.physics.network.sharding import best_gathered, best_rows
 from infer_jax.sweeps import Axis, Best, Constraint, Space
 from tests.unit.design.bowls import Bowl, balance, hardware
 from tests.unit.sweeps import toy

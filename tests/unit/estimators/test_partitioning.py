@@ -20,7 +20,7 @@ from infer_jax.estimators.partitioning import (
     factorisations,
     slice_of,
 )
-from infer_jax.physics import sharding, torus
+from infer_jax.physics.network import sharding, torus
 from infer_jax.specs import ForwardPass, Hierarchy
 
 THEORY = Partitioning.as_planned().with_(

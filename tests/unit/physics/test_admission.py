@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics.batching import CacheLimit, ServerLimits
-from infer_jax.physics.batching.admission import admitted
+from infer_jax.physics.scheduling import CacheLimit, ServerLimits
+from infer_jax.physics.scheduling.admission import admitted
 
 CASES = ((50.0, 40.0, 0.3), (60.0, 60.0, 1.0), (30.0, 40.0, 0.5), (90.0, 80.0, 0.0))
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given, strategies as st
 
-from infer_jax.physics import collectives
-from infer_jax.physics.collectives import Link
+from infer_jax.physics.network import collectives
+from infer_jax.physics.network.collectives import Link
 
 from .derivatives import agrees_with_differences, finite
 

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics import dispatch, routing
-from infer_jax.physics.switch_collectives import Wire
+from infer_jax.physics import routing
+from infer_jax.physics.network import dispatch
+from infer_jax.physics.network.switch_collectives import Wire
 
 SHARE = 0.83  # of a link's rate
 # H800: 8 GPUs a node at 200 GB/s, 50 GB/s each beyond it

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics import batching
+from infer_jax.physics import scheduling
 from tests.unit.physics.derivatives import PROGRAM
 from tests.unit.physics.test_queueing import step
 
@@ -20,16 +20,16 @@ SERVERS = 600
 def served(isl, osl, budget, slots, cache, variability, launch, amount, loop="open"):
     """A ``Service`` of requests of one length; a step with prompts takes ``launch`` s longer."""
     one = jnp.ones(1)
-    kinds = batching.Kinds(one, isl * one, 0.0 * one, osl * one)
-    server = batching.ServerLimits(budget, slots, cache)
+    kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one)
+    server = scheduling.ServerLimits(budget, slots, cache)
 
     def law(decoding, prompts, new, cached):
         more = jnp.where(prompts * new > 0.0, launch, 0.0)
         return step(decoding, prompts, new, cached) + more
 
     if loop == "closed":
-        return batching.closed_loop(law, kinds, server, amount)
-    return batching.open_loop(law, kinds, server, amount, variability)
+        return scheduling.closed_loop(law, kinds, server, amount)
+    return scheduling.open_loop(law, kinds, server, amount, variability)
 
 
 opened = jax.jit(jax.vmap(served), compiler_options=PROGRAM)

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from infer_jax.physics.offload_schedule import (
+from infer_jax.physics.memory.offload_schedule import (
     Graph,
     cache_traffic,
     diagonal_block,

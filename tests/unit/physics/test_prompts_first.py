@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics import batching
+from infer_jax.physics import scheduling
 
 DECODE, FIXED, EACH, FRESH, OUTPUT = 0.01, 0.015, 0.002, 100.0, 20
-KINDS = batching.Kinds(*(jnp.asarray([x]) for x in (1.0, FRESH, 0.0, float(OUTPUT))))
+KINDS = scheduling.Kinds(*(jnp.asarray([x]) for x in (1.0, FRESH, 0.0, float(OUTPUT))))
 
 
 def step(decoding, prompts, new, cached):
@@ -19,8 +19,8 @@ def step(decoding, prompts, new, cached):
 
 def tpot(rate):
     limits = (jnp.asarray(x) for x in (16384.0, 1024.0, 1e9))
-    server = batching.ServerLimits(*limits, prompts_first=1.0)
-    return batching.open_loop(step, KINDS, server, rate).tpot
+    server = scheduling.ServerLimits(*limits, prompts_first=1.0)
+    return scheduling.open_loop(step, KINDS, server, rate).tpot
 
 
 law = jax.jit(jax.value_and_grad(tpot))

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from infer_jax.physics import batching, prefix_cache, queueing
-from infer_jax.physics.birth_death import phases, present
+from infer_jax.physics import scheduling
 from infer_jax.physics.root import crossing
+from infer_jax.physics.scheduling import prefix_cache, queueing
+from infer_jax.physics.scheduling.birth_death import phases, present
 from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite, numbers
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -123,17 +124,17 @@ def test_bursts_before_an_exponential_server_are_exact(variability, load):
 
 def test_a_cache_holds_whole_requests_and_half_empty_blocks():
     """Alike, 10.5 of them are ten; unlike ones leave E[h^2] / (2 E[h]); 16 tokens waste eight."""
-    kinds = batching.Kinds(*(jnp.asarray([x]) for x in (1.0, 60.0, 0.0, 40.0)))
-    server = batching.ServerLimits(*numbers(512, 64, 1050))
-    assert float(batching.memory(kinds, server).limit) == pytest.approx(10.0, abs=0.02)
+    kinds = scheduling.Kinds(*(jnp.asarray([x]) for x in (1.0, 60.0, 0.0, 40.0)))
+    server = scheduling.ServerLimits(*numbers(512, 64, 1050))
+    assert float(scheduling.memory(kinds, server).limit) == pytest.approx(10.0, abs=0.02)
     paged = server._replace(cache=jnp.asarray(1150.0), block=jnp.asarray(16.0))
-    assert float(batching.memory(kinds, paged).limit) == pytest.approx(10.0, abs=0.1)
+    assert float(scheduling.memory(kinds, paged).limit) == pytest.approx(10.0, abs=0.1)
 
     sizes = np.array([20.0, 100.0, 500.0])
-    kinds = batching.Kinds(
+    kinds = scheduling.Kinds(
         jnp.full(3, 1 / 3), jnp.asarray(sizes - 10.0), jnp.zeros(3), jnp.full(3, 10.0)
     )
-    found = batching.memory(kinds, server._replace(cache=jnp.asarray(1e5)))
+    found = scheduling.memory(kinds, server._replace(cache=jnp.asarray(1e5)))
     left = (sizes**2).mean() / (2.0 * sizes.mean())
     assert float(found.limit) == pytest.approx((1e5 - left) / sizes.mean(), rel=1e-6)
 
@@ -202,11 +203,11 @@ def step(decoding, prompts, new, cached):
 def served(isl, osl, budget, slots, cache, amount, variability=None):
     """A ``Service`` of requests of one length; open where a variability is given."""
     one = jnp.ones(1)
-    kinds = batching.Kinds(one, isl * one, 0.0 * one, osl * one)
-    server = batching.ServerLimits(budget, slots, cache)
+    kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one)
+    server = scheduling.ServerLimits(budget, slots, cache)
     if variability is None:
-        return batching.closed_loop(step, kinds, server, amount)
-    return batching.open_loop(step, kinds, server, amount, variability)
+        return scheduling.closed_loop(step, kinds, server, amount)
+    return scheduling.open_loop(step, kinds, server, amount, variability)
 
 
 closed = opened = jax.jit(served, compiler_options=PROGRAM)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics import interference
+from infer_jax.physics.scheduling import interference
 
 STEP, TOKEN = 10e-3, 5e-6  # seconds of a pass, and of a prompt's token
 

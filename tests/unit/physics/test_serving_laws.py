@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.physics import (
-    admission,
-    energy,
-    interference,
-    pipelining,
-    prompt,
-    routing,
-    switch_collectives,
-)
+from infer_jax.physics import energy, pipelining, prompt, routing
 from infer_jax.physics.feedforward import touched
+from infer_jax.physics.network import switch_collectives
+from infer_jax.physics.scheduling import admission, interference
 
 
 def arrays(*values):

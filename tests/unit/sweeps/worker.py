@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from infer_jax.compiling import once
-from infer_jax.physics import tiers
+from infer_jax.physics.memory import tiers
 from infer_jax.sweeps import Axis, Pareto, Space, TopK, prepare, start, stream
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.kinds import Kinds, ServerLimits
+from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 
 Step = Callable[[Array, Array, Array, Array], Array]
 

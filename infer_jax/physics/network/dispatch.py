@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.exchange import others_visited
-from infer_jax.physics.switch_collectives import Wire
+from infer_jax.physics.network.exchange import others_visited
+from infer_jax.physics.network.switch_collectives import Wire
 
 COMBINED = 2.0  # bytes of a number on the way back: BF16 (DeepSeek-V3, arXiv 2412.19437, 3.3.3)
 

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.admission import PLENTY, admitted, memory
-from infer_jax.physics.batching.kinds import LEVELS, Kinds, MeanService, ServerLimits
-from infer_jax.physics.batching.steps import Step, Steps, added, steps
 from infer_jax.physics.numerics import square_root
-from infer_jax.physics.queueing import exponential_tail, percentiles, pole
 from infer_jax.physics.root import crossing
+from infer_jax.physics.scheduling.admission import PLENTY, admitted, memory
+from infer_jax.physics.scheduling.kinds import LEVELS, Kinds, MeanService, ServerLimits
+from infer_jax.physics.scheduling.queueing import exponential_tail, percentiles, pole
+from infer_jax.physics.scheduling.steps import Step, Steps, added, steps
 
 # how fast lockstep dissolves as lengths vary; not derived: chosen by random servers as in the tests
 APART = 4.0

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.physics.batching.admission import FAR, PLENTY, CacheLimit, admitted
-from infer_jax.physics.batching.closed import cycle, later_tokens, paces
-from infer_jax.physics.batching.kinds import Kinds, ServerLimits
-from infer_jax.physics.batching.steps import Step, added, steps
-from infer_jax.physics.birth_death import present
 from infer_jax.physics.numerics import square_root
-from infer_jax.physics.queueing import NEARLY, pole, unlike_exponential
+from infer_jax.physics.scheduling.admission import FAR, PLENTY, CacheLimit, admitted
+from infer_jax.physics.scheduling.birth_death import present
+from infer_jax.physics.scheduling.closed import cycle, later_tokens, paces
+from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
+from infer_jax.physics.scheduling.queueing import NEARLY, pole, unlike_exponential
+from infer_jax.physics.scheduling.steps import Step, added, steps
 
 POINTS, STATES = 32, 128  # points of the speed curve, states of the chain
 FEWEST = 0.25  # requests at the first point of the curve

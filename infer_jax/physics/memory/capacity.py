@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.layers import Layer
-from infer_jax.physics.resident import TWO, Ranks, Resident, on_chip
+from infer_jax.physics.memory.resident import TWO, Ranks, Resident, on_chip
 
 ALIVE = 3.0  # copies of the model width alive inside a layer: residual, normed input, output
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.physics.batching.kinds import Kinds, ServerLimits
-from infer_jax.physics.batching.steps import Step, Steps, added
-from infer_jax.physics.queueing import bursts, clustered, pole, single_server_wait
+from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
+from infer_jax.physics.scheduling.queueing import bursts, clustered, pole, single_server_wait
+from infer_jax.physics.scheduling.steps import Step, Steps, added
 from infer_jax.typed_jax import trees
 
 SETTLED = 12  # rounds in which the length of a step of prompts settles

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
+from infer_jax.physics.memory.resident import Ranks, Resident, on_chip
 from infer_jax.physics.numerics import Smoothing, ceiling
-from infer_jax.physics.resident import Ranks, Resident, on_chip
 from infer_jax.specs import UNBOUNDED
 
 WINDOWED = UNBOUNDED / 2.0  # tokens: a window below this is one

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.kinds import Kinds, ServerLimits
 from infer_jax.physics.numerics import square_root
+from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 
 BLUR, WAVES = 0.1, 5  # width, in requests, of a smoothed step of a staircase; terms of its series
 PLENTY = 1e9  # requests in flight of which some always wait
@@ -75,3 +75,16 @@ def admitted(concurrency: Array, server: ServerLimits, held: CacheLimit) -> Admi
     run = wanted * jax.scipy.stats.norm.cdf(-x) + held.limit * short - spread * density
     wait = jnp.maximum(concurrency - server.slots, 0.0) + excess
     return Admitted(run, wait, jnp.maximum(second - excess**2, 0.0))
+
+
+def running(requests: Array, places: Array, sharpness: Array) -> Array:
+    """Requests that run when ``places`` is all there is room for: the smaller of both, smoothly.
+
+    C (1 + (C / cap)^s)^(-1/s), written with logarithms because the power overflows float32. At
+    C = cap it is 2^(-1/s) of either: where lengths vary, the memory is not always used up.
+
+    >>> round(float(running(*map(jnp.asarray, (100.0, 1e6, 16.0)))), 3)
+    100.0
+    """
+    each = jnp.logaddexp(-sharpness * jnp.log(requests), -sharpness * jnp.log(places))
+    return jnp.exp(-each / sharpness)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.physics.network.torus import others
 from infer_jax.physics.numerics import square_root
-from infer_jax.physics.torus import others
 
 
 class SlicedLayout(NamedTuple):

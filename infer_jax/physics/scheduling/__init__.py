@@ -11,9 +11,9 @@ counting (Little's law) and waiting. The laws are approximations: how far they a
 simulation, event by event, is in the project's tests (tests/referee).
 """
 
-from infer_jax.physics.batching.admission import CacheLimit as CacheLimit, memory as memory
-from infer_jax.physics.batching.closed import closed_loop as closed_loop
-from infer_jax.physics.batching.kinds import (
+from infer_jax.physics.scheduling.admission import CacheLimit as CacheLimit, memory as memory
+from infer_jax.physics.scheduling.closed import closed_loop as closed_loop
+from infer_jax.physics.scheduling.kinds import (
     LEVELS as LEVELS,
     Kinds as Kinds,
     MeanService as MeanService,
@@ -21,5 +21,5 @@ from infer_jax.physics.batching.kinds import (
     kinds_of as kinds_of,
     mean_context as mean_context,
 )
-from infer_jax.physics.batching.open import open_loop as open_loop
-from infer_jax.physics.batching.steps import Step as Step
+from infer_jax.physics.scheduling.open import open_loop as open_loop
+from infer_jax.physics.scheduling.steps import Step as Step

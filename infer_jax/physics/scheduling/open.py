@@ -3,13 +3,13 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.batching.admission import memory
-from infer_jax.physics.batching.closed import saturated_rate
-from infer_jax.physics.batching.kinds import LEVELS, Kinds, MeanService, ServerLimits
-from infer_jax.physics.batching.mix import mix
-from infer_jax.physics.batching.occupancy import occupancy
-from infer_jax.physics.batching.steps import Step, steps
-from infer_jax.physics.queueing import either, exponential_tail, percentiles
+from infer_jax.physics.scheduling.admission import memory
+from infer_jax.physics.scheduling.closed import saturated_rate
+from infer_jax.physics.scheduling.kinds import LEVELS, Kinds, MeanService, ServerLimits
+from infer_jax.physics.scheduling.mix import mix
+from infer_jax.physics.scheduling.occupancy import occupancy
+from infer_jax.physics.scheduling.queueing import either, exponential_tail, percentiles
+from infer_jax.physics.scheduling.steps import Step, steps
 
 # share of arrivals waiting for a slot above which the slots, and no longer the arrivals, decide how
 # many prompts delay decoding; not derived: chosen by random servers as in the tests

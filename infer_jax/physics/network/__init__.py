@@ -1,0 +1,1 @@
+"""How long do tokens and activations take between chips?"""
