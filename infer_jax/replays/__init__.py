@@ -25,7 +25,6 @@ from infer_jax.replays.rules import Rules as Rules
 from infer_jax.replays.same_events import retrace as retrace
 from infer_jax.replays.server import keeps as keeps, serve as serve
 from infer_jax.replays.sglang_rules import sglang as sglang
-from infer_jax.replays.swapping import Swapping as Swapping
 from infer_jax.replays.trtllm_rules import trtllm as trtllm
 from infer_jax.replays.vllm_rules import vllm as vllm
 from infer_jax.replays.whole_life import WholeLife as WholeLife

@@ -73,9 +73,6 @@ def serve_copies(
         raise InputError("serve_copies", "router", router, "one by load: requests have no prefixes")
     if float(rules.poll) > 1:
         raise InputError("serve_copies", "poll", float(rules.poll), "1: a look before every pass")
-    if rules.swaps:
-        allowed = "rules that compute a preempted request anew"
-        raise InputError("serve_copies", "rules", "Swapping", allowed)
     begins = None
     if router in BY_PREFIX and requests.prefixes is not None:
         begins = Beginnings.of(requests.prefixes, requests.prompt)

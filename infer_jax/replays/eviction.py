@@ -1,18 +1,18 @@
-"""Takes a running request back when the cache runs short: it is computed anew, or swapped out."""
+"""Takes a running request back when the cache runs short: it is computed anew later."""
 
 from collections.abc import Callable
 
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.replays import caches, drafted, swapping
+from infer_jax.replays import caches, drafted
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.state import NEVER, State, changed, get, note, put
 
 # what changes when a request makes room; and where it goes to the end of the queue, or to its front
 CHANGED = ("running", "decoding", "context", "produced", "last", "preempted", "watched", "ends",
-           "part", "barred", "growth", "kept", "space")  # fmt: skip
+           "part", "barred", "growth", "kept")  # fmt: skip
 TO_THE_END, TO_THE_FRONT = ("again", "stamp", "back", "full", "ratio"), ("head",)
 
 
@@ -53,7 +53,6 @@ def _made_room(
         barred=yes,
         growth=drafted.taken_back(s, slot, victim, left, unread, there),
         kept=kept,
-        space=swapping.out(rules, requests, s, victim, cached),
     )  # fmt: skip
     if not rules.returns:
         return after._replace(head=victim)

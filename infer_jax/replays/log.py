@@ -36,7 +36,6 @@ class Log(NamedTuple):
     path: Path
     marks: Marks
     cached: Int[Array, " n"] | None = None  # prompt tokens that were found in a prefix cache
-    swapped: Int[Array, " n"] | None = None  # times that a preemption was a swap
 
     @property
     def there(self) -> Bool[Array, " n"]:
@@ -92,7 +91,6 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
         complete=_complete(s, requests),
         turns=s.turn,
         cached=None if s.kept is None else jnp.where(there, s.kept.tokens, 0),
-        swapped=None if s.space is None else jnp.where(there, s.space.times, 0),
     )
 
 

@@ -78,9 +78,6 @@ def serve_ranks(
     if not isinstance(step, SharedStep):
         allowed = "a SharedStep: the seconds of a rank's own part, and of the common one"
         raise InputError("serve_ranks", "step", type(step).__name__, allowed)
-    if rules.swaps:
-        allowed = "rules that compute a preempted request anew"
-        raise InputError("serve_ranks", "rules", "Swapping", allowed)
     if requests.prefixes is not None:
         raise InputError("serve_ranks", "prefixes", "given", "none: ranks have no such queues")
     if float(rules.poll) > 1:

@@ -1,7 +1,7 @@
 """Rules by which an engine admits requests, feeds their prompts and makes room for them.
 
 Numbers that every engine has. What differs in kind is a class: ``WholeLife`` (and ``BlockReuse``),
-``Preempting`` (and ``Swapping``) and ``PrefillFirst``; what differs in number is a leaf, so that
+``Preempting`` and ``PrefillFirst``; what differs in number is a leaf, so that
 lanes of ``vmap`` may differ in it.
 """
 
@@ -78,7 +78,7 @@ class Rules(Spec):
     )
 
     host: Array = number(
-        "blocks of host memory for those that leave the cache, or are swapped out",
+        "blocks of host memory for those that leave the cache",
         kind="count", default=0.0,
     )  # fmt: skip
     fetch: Array = number(
@@ -94,7 +94,6 @@ class Rules(Spec):
     tree = False  # and are then a radix tree, given up by parts of prompts
     preempts = False  # a running request may have to make room
     returns = False  # and then goes to the end of the queue
-    swaps = False  # and its blocks go to host memory
     sums = 0  # how many ``watched`` has
 
     def whole(self) -> Self:

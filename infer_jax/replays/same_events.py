@@ -49,9 +49,7 @@ def retrace(
     else:
         times = _absolute(spent, path, arrival)
     again = timed(path._replace(time=times), log.marks, given, concurrency)
-    same = {
-        name: getattr(log, name) for name in ("preempted", "complete", "turns", "cached", "swapped")
-    }
+    same = {name: getattr(log, name) for name in ("preempted", "complete", "turns", "cached")}
     return again._replace(**same)
 
 

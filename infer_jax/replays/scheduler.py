@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import caches, drafted, feeding, swapping
+from infer_jax.replays import caches, drafted, feeding
 from infer_jax.replays.eviction import evict
 from infer_jax.replays.passes import FedBatch, Ran
 from infer_jax.replays.prefix_cache import PrefixCache
@@ -45,7 +45,7 @@ class Server(NamedTuple):
         if self.requests.drafts is not None:
             state = drafted.opened(state, self.requests.drafts, width)
         state = caches.opened(self.rules, state, self.requests, width)
-        return self.rules.opened(swapping.opened(self.rules, state))
+        return self.rules.opened(state)
 
     def busy(self, s: State) -> Array:
         return (s.finished < self.requests.count) & (s.turn < s.path.time.shape[0])
@@ -71,7 +71,6 @@ class Server(NamedTuple):
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
         fed = feeding.fed(self.rules, self.requests, s, feed, ok)
-        fed = swapping.back(s, fed, feed, ok)
         fed = fed._replace(head=fed.head + passed)
         fed = self.ahead(evict(self.rules, self.requests, fed, short, self.arrived))
         return fed, ok & self.more(fed) | short | passed
@@ -120,8 +119,6 @@ class Server(NamedTuple):
         out = coming if drafts is None else 1 + drafts.passes
         found = caches.look(self.rules, s, self.requests)
         hit = get(self.requests.cached, at) if found is None else found.all * self.rules.block
-        if s.space is not None:
-            hit = jnp.where(s.space.up_tokens > 0, s.space.up_tokens, hit)
         done = jnp.where(begun, s.part_done, hit)
         rest = whole - done
         counted = jnp.where(begun, rest, whole) if self.rules.stores else rest
@@ -150,7 +147,6 @@ class Server(NamedTuple):
         if not self.rules.preempts:
             return s
         return s._replace(
-            space=swapping.ahead(s.space, s.up),
             up_lost=get(s.produced, s.up),
             up_again=get(s.preempted, s.up) > 0,
             head_last=get(s.last, s.head),
@@ -243,9 +239,6 @@ class Server(NamedTuple):
         }  # fmt: skip
         if s.growth is not None:
             entry["grows"] = s.growth.each
-        if s.space is not None:
-            entry["fetching"] = s.space.moved * rules.fetch
-            after = after._replace(space=s.space._replace(moved=jnp.zeros_like(s.space.moved)))
         path = s.path._replace(
             **{name: put(getattr(s.path, name), s.turn, value) for name, value in entry.items()}
         )
@@ -262,8 +255,6 @@ class Server(NamedTuple):
         waits = (s.late > 0) & (due <= 0.0) if rules.beside else s.late > 0
         if s.growth is not None:
             waits |= s.growth.over > 0
-        if s.space is not None:
-            waits |= s.space.moved > 0
         waits |= caches.waits(s)
         return jnp.where(prompts | waits, 1, jnp.maximum(most, 1))
 
@@ -306,8 +297,6 @@ class Server(NamedTuple):
             seconds = jnp.asarray(self.step(fed[0], fed[1], fed[2], s.pairs)).astype(kind)
             if isinstance(s.kept, PrefixCache):
                 seconds += (s.kept.fetched * rules.fetch).astype(kind)
-            if s.space is not None:
-                seconds += (s.space.moved * rules.fetch).astype(kind)
             until = jnp.where(overlap, 0.0, jnp.where(look_of(most) > 0, seconds, -1.0))
             return most, seconds, until.astype(kind)
 

@@ -76,9 +76,6 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
     if float(rules.overlap) and float(rules.poll) > 1:
         allowed = "no: rules that look for requests in some passes have no overlap"
         raise InputError("serve", "overlap", "yes", allowed)
-    if rules.swaps and float(rules.overlap):
-        allowed = "no: an engine that swaps puts no pass together ahead"
-        raise InputError("serve", "overlap", "yes", allowed)
     _check_prefixes(rules, requests)
     count = int(requests.count)
     prompt, output = requests.prompt[:count], requests.output[:count]

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from infer_jax.replays.drafted import Growth
     from infer_jax.replays.prefix_cache import PrefixCache
     from infer_jax.replays.radix_tree import RadixTree
-    from infer_jax.replays.swapping import HostSpace
 
 NEVER = 2**30  # a step, a turn or a request that there is not
 
@@ -106,7 +105,6 @@ class State(NamedTuple):
     path: Path
     growth: "Growth | None" = None  # where tokens are drafted
     kept: "PrefixCache | RadixTree | None" = None  # where prompts stay in the cache
-    space: "HostSpace | None" = None  # where preempted requests are swapped out
 
 
 def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> State:
@@ -130,7 +128,6 @@ def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> 
         again=many(requests), stamp=many(requests), produced=many(requests),
         preempted=many(requests), admitted=many(requests), first=many(requests),
         ready=many(requests), last=many(requests, NEVER), path=path, growth=None, kept=None,
-        space=None,
     )  # fmt: skip
     return state
 

@@ -1,7 +1,6 @@
 """The rules of vLLM's scheduler, with its own defaults."""
 
 from infer_jax.replays.preempting import Preempting
-from infer_jax.replays.swapping import Swapping
 
 
 def vllm(
@@ -15,7 +14,6 @@ def vllm(
     watermark: float = 0.0,
     overlap: bool = True,
     drafts: float = 0,
-    swaps: bool = False,
 ) -> Preempting:
     """vLLM V1: decodes first, parts of prompts beside them, the last one preempted.
 
@@ -31,10 +29,6 @@ def vllm(
     request that ends by a stop word, and that a request whose last token is in flight may be
     preempted.
 
-    ``swaps``: as V0 with ``--preemption-mode swap`` and ``--enable-chunked-prefill``: it takes all
-    blocks of a prompt at once and puts no pass together ahead; ``with_(host=, fetch=)`` says how
-    many blocks of swap space there are and how long one takes.
-
     >>> float(vllm(blocks=1000, watermark=0.01).watermark)
     10.0
     """
@@ -42,6 +36,4 @@ def vllm(
         "budget": budget, "slots": slots, "blocks": blocks, "block": block,
         "chunked": float(chunked), "entire": float(entire), "watermark": int(watermark * blocks),
     }  # fmt: skip
-    if swaps:
-        return Swapping.of(**sizes, hold=1, drafts=drafts)
     return Preempting.of(**sizes, overlap=float(overlap), drafts=drafts)

@@ -15,7 +15,7 @@ from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, check_name, refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
-from infer_jax.verbs.replay_host import swap_of, with_host, with_swap
+from infer_jax.verbs.replay_host import with_host
 from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
 from infer_jax.verbs.replay_ranks import ReplayRouting, routing_of, run_copies, run_ranks
 from infer_jax.verbs.replay_requests import (
@@ -67,8 +67,6 @@ def replay(
     prefix_len: own.PrefixLen = None,
     num_prefixes: own.NumPrefixes = None,
     kv_offloading_size: own.HostMemory = None,
-    preemption_mode: own.PreemptionMode = None,
-    swap_space: own.SwapSpace = None,
     router: own.Router = None,
     drafts: own.Drafts = None,
     acceptance: opt.Acceptance = None,
@@ -116,7 +114,7 @@ def replay(
     name, model, its = _estimator(asked, estimator, engine)
     drafted = drafts_of(asked.model, drafts, DraftOptions(draft, acceptance, heads))
     shared = shared_prefix(prefix_len, num_prefixes)
-    caching = _caching(enable_prefix_caching, plan, drafted, preemption_mode)
+    caching = _caching(enable_prefix_caching, plan, drafted)
     lengths = lengths_of(trace, isl, osl, range_ratio, caching, shared)
     load = checked(Load(concurrency, request_rate, burstiness, ramp_up), lengths)
     count = _count(prompts, load, lengths)
@@ -124,11 +122,9 @@ def replay(
     _check_run(count, warmup, dp, concurrency)
     _check_drawn(seeds, load, lengths, drafted, kv_offloading_size, pools=pools is not None)
     ranks = routing_of(plan, router, its, drafted, pools, caching=lengths.caching)
-    more = pools, ranks, drafted
-    swaps = swap_of(preemption_mode, swap_space, its, *more, lengths.caching, async_scheduling)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
-                  enable_chunked_prefill, async_scheduling, kv_offloading_size, swaps)  # fmt: skip
-    server, one = _server(asked, model, plan, sizes, lengths, *more)
+                  enable_chunked_prefill, async_scheduling, kv_offloading_size)  # fmt: skip
+    server, one = _server(asked, model, plan, sizes, lengths, pools, ranks, drafted)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
@@ -154,11 +150,9 @@ def replay(
     return result
 
 
-def _caching(
-    wanted: bool | None, plan: Plan, drafts: ReplayDrafts | None, mode: str | None
-) -> bool | None:
+def _caching(wanted: bool | None, plan: Plan, drafts: ReplayDrafts | None) -> bool | None:
     """Whether prompts are looked up in the cache; None: where they begin alike."""
-    replayed = drafts is None and float(plan.ep) <= 1 and mode != "swap"
+    replayed = drafts is None and float(plan.ep) <= 1
     return False if wanted is None and not replayed else wanted
 
 
@@ -203,7 +197,6 @@ def _server(
         tp = float(plan.tp)
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens, drafts)
         server = with_host(server, sizes.host, asked, tp, mean_tokens)
-        server = with_swap(server, sizes.swap, asked, tp, mean_tokens)
         return server, partial(run_copies, server, ranks) if ranks else partial(_run, server)
     pair = pair_of(pools, *given, (sizes, sizes), mean_tokens, drafts)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
@@ -320,8 +313,6 @@ def _run(
     count, parts = len(requests.prompt), []
     table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
     table |= {"preempted": np.zeros(count), "cached": np.zeros(count)}
-    if server.rules.swaps:
-        table["swapped"] = np.zeros(count)
     for copy in range(copies):
         own, loop = requests.of_one(copy, copies), loop_of_one(concurrency, copy, copies)
         given = own.requests(server.rules)

@@ -36,15 +36,11 @@ KEPT = (
 )
 UNCACHED = (
     "Prompts begin alike, and none is looked up in the cache, as with --no-enable-prefix-caching; "
-    "with drafts, attention ranks or swapping this is not replayed."
+    "with drafts or attention ranks this is not replayed."
 )
 FETCHED = (
     "Blocks that leave the cache go to host memory, {:,.0f} of them at most; the pass that admits "
     "a request first waits for those that are found there, {} ms each, and stores cost nothing."
-)
-SWAPPED = (
-    "Blocks of a request that is preempted go to host memory and come back before any request that "
-    "waits is admitted; passes wait {:.3g} ms for each block, either way."
 )
 CACHED = (
     "A prompt begins with what an earlier one left in the cache, in order of arrival "

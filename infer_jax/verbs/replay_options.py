@@ -88,18 +88,6 @@ HostMemory = Annotated[
         SIZE,
     ),
 ]
-PreemptionMode = Annotated[
-    str | None,
-    Option(
-        "A request that makes room is computed anew, recompute, or its blocks go to host memory "
-        "and come back, swap, as vLLM V0 could; recompute where not given.",
-        "MODE",
-    ),
-]
-SwapSpace = Annotated[
-    float | None,
-    Option("Host memory of each GPU for --preemption-mode swap; 4 if not given.", "GIB", SIZE),
-]
 
 # the requests
 Trace = Annotated[opt.Place | None, Option("Requests as recorded, in place of drawn ones.", "FILE")]

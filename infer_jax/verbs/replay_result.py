@@ -184,23 +184,12 @@ class ReplayResult(Pictured):
             "overloaded": bool(self._left_waiting),
             "duration_s": self._mean(lambda run: run.duration),
             "preemptions": self._mean(lambda run: run.preemptions),
-            **({"swaps": self._swaps} if self._swapping else {}),
             "queue_peak": self._peak("queue"),
             "running_peak": self._peak("running"),
             "cache_peak_percent": 100.0 * self._peak("cache"),
             "energy_per_output_token_j": self.energy,
             "notes": self.notes(),
         }
-
-    @property
-    def _swapping(self) -> bool:
-        """Whether requests that are preempted are swapped out."""
-        return self.server.rules.swaps
-
-    @property
-    def _swaps(self) -> float:
-        """Preemptions of a run that were swaps."""
-        return self._mean(lambda run: run.swapped[run.counted].sum())
 
     def _drafted(self) -> Mapping[str, object]:
         """Drafts of a pass and what it yields, where tokens are drafted."""
@@ -242,8 +231,6 @@ class ReplayResult(Pictured):
         if self.ranks is not None:
             said.append(self.ranks.note)
         said += self._caching()
-        if self._swapping:
-            said.append(sentences.SWAPPED.format(1e3 * float(self.server.rules.fetch)))
         if trace is not None and trace.dropped:
             said.append(f"{trace.dropped} requests of the trace that failed are left out.")
         if load.concurrency is not None and load.rate is not None:
@@ -347,8 +334,6 @@ class ReplayResult(Pictured):
         if self.ranks is not None:
             yield self.ranks.row(self.runs)
         yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"
-        if self._swapping:
-            yield "of these swapped out", digits(self._swaps), "in a run"
         yield "longest queue", digits(self._peak("queue")), "requests"
         yield "most running", digits(self._peak("running")), "requests"
         yield "fullest cache", digits(100.0 * self._peak("cache")), "%"

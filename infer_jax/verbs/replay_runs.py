@@ -67,7 +67,6 @@ class ReplayRun(NamedTuple):
     counted: np.ndarray
     gaps: Gaps
     series: tuple[Series, ...]
-    swapped: np.ndarray = np.zeros(0)  # preemptions by swapping, where there are any
 
     @property
     def ttft(self) -> np.ndarray:
@@ -88,7 +87,6 @@ class ReplayRun(NamedTuple):
     @property
     def columns(self) -> dict[str, np.ndarray]:
         """What is printed of each request: seconds of arrival, tokens, times in ms."""
-        swaps = {"swaps": self.swapped} if len(self.swapped) else {}
         return {
             "copy": self.copy,
             "arrival_s": self.arrival,
@@ -100,7 +98,6 @@ class ReplayRun(NamedTuple):
             "tpot_ms": 1e3 * self.tpot,
             "latency_ms": 1e3 * self.latency,
             "preemptions": self.preempted,
-            **swaps,
             "counted": self.counted,
         }
 

@@ -39,7 +39,6 @@ from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_runs import Series
 
 ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
-WATERMARK = 0.01  # of vLLM V0, which swaps: share of blocks left free beside others
 BLOCKS = {"vllm": 16.0, "sglang": 1.0, "trtllm": 32.0}  # tokens of a block where not given
 
 SETTINGS = {
@@ -53,8 +52,8 @@ class Sizes(NamedTuple):
     """What an engine is started with: None is its own default.
 
     ``chunked``: prompts may be fed in parts; ``overlap``: a pass is put together while the one
-    before it runs; ``host``: GiB of host memory for blocks that leave the cache; ``swap``: GiB for
-    each GPU, for those of preempted requests; ``caching``: prompts stay in the cache.
+    before it runs; ``host``: GiB of host memory for blocks that leave the cache;
+    ``caching``: prompts stay in the cache.
     """
 
     slots: float | None
@@ -64,7 +63,6 @@ class Sizes(NamedTuple):
     chunked: bool | None = None
     overlap: bool | None = None
     host: float | None = None
-    swap: float | None = None
     caching: bool = False
 
 
@@ -225,7 +223,6 @@ def server_of(
     if engine == "sglang":
         rules = sglang(tokens=tokens, page=block, **names)
     else:
-        names |= {} if sizes.swap is None else {"swaps": True, "watermark": WATERMARK}
         rules = ENGINES[engine](blocks=tokens / block, block=block, **names)
     return ReplayedInstance(engine, rules, pass_, float(front), tokens, drafts)
 

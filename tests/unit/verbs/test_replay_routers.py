@@ -37,10 +37,6 @@ def test_prompts_that_begin_alike_go_to_one_copy():
         ({"router": "least"}, "router is 'least'; allowed: one of round_robin"),
         ({"enable_prefix_caching": False}, "'cache_aware'; allowed: with enable_prefix_caching"),
         ({"dp": 1}, "router is 'cache_aware'; allowed: with ep or dp of 2 and more"),
-        (
-            {"preemption_mode": "swap", "enable_prefix_caching": False, "router": "round_robin"},
-            "allowed: without ep or router",
-        ),
     ],
 )
 def test_routers_that_are_refused(changed, says):
